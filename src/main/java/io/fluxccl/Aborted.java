@@ -1,0 +1,26 @@
+package io.fluxccl;
+
+/**
+ * The communicator, or the operation, was ended on purpose: by a cancel, a close, or another rank's
+ * abort.
+ */
+public final class Aborted extends FluxCclException {
+  private static final long serialVersionUID = 1L;
+
+  /**
+   * @param rank the rank that aborted, or {@link #NO_RANK}
+   * @param message why
+   */
+  public Aborted(int rank, String message) {
+    this(rank, message, null);
+  }
+
+  /**
+   * @param rank the rank that aborted, or {@link #NO_RANK}
+   * @param message why
+   * @param cause what led to it, or null
+   */
+  public Aborted(int rank, String message, Throwable cause) {
+    super(ErrorCode.ABORTED, rank, message, cause);
+  }
+}

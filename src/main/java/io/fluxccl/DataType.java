@@ -1,0 +1,73 @@
+package io.fluxccl;
+
+import java.util.Arrays;
+import java.util.stream.Collectors;
+
+/**
+ * The element types that collectives work on, with their size and the name nccl-tests gives them.
+ */
+public enum DataType {
+  /** Signed 8-bit integer. */
+  INT8(1, "int8"),
+  /** Unsigned 8-bit integer. */
+  UINT8(1, "uint8"),
+  /** Signed 32-bit integer. */
+  INT32(4, "int32"),
+  /** Unsigned 32-bit integer. */
+  UINT32(4, "uint32"),
+  /** Signed 64-bit integer. */
+  INT64(8, "int64"),
+  /** Unsigned 64-bit integer. */
+  UINT64(8, "uint64"),
+  /** IEEE 754 binary16. */
+  FLOAT16(2, "half"),
+  /** IEEE 754 binary32. */
+  FLOAT32(4, "float"),
+  /** IEEE 754 binary64. */
+  FLOAT64(8, "double"),
+  /** The upper half of a binary32. */
+  BFLOAT16(2, "bfloat16");
+
+  private final int size;
+  private final String label;
+
+  DataType(int size, String label) {
+    this.size = size;
+    this.label = label;
+  }
+
+  /** Bytes of one element. */
+  public int size() {
+    return size;
+  }
+
+  /** The name in nccl-tests' notation, for example {@code half}. */
+  public String label() {
+    return label;
+  }
+
+  /** Whether values have a fraction. */
+  public boolean isFloatingPoint() {
+    return this == FLOAT16 || this == FLOAT32 || this == FLOAT64 || this == BFLOAT16;
+  }
+
+  /**
+   * The type of that name.
+   *
+   * @param label a name in nccl-tests' notation
+   * @return the type
+   * @throws InvalidUsage if no type has that name; the message lists those there are
+   */
+  public static DataType ofLabel(String label) {
+    for (DataType type : values()) {
+      if (type.label.equals(label)) {
+        return type;
+      }
+    }
+    throw new InvalidUsage(
+        "type="
+            + label
+            + " is none of "
+            + Arrays.stream(values()).map(DataType::label).collect(Collectors.joining(", ")));
+  }
+}

@@ -1,0 +1,73 @@
+package io.fluxccl;
+
+import java.time.Duration;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * A moment, on the monotonic clock, by which something must be done. Immutable; made once at the
+ * entry of an operation and handed down, so that steps share one time limit instead of adding
+ * theirs up.
+ */
+public final class Deadline {
+  /** What operations use when nothing else was said: 30 s. */
+  public static final Duration DEFAULT_TIMEOUT = Duration.ofSeconds(30);
+
+  private static final long MAX_NANOS = Long.MAX_VALUE / 4;
+
+  private final long startNanos;
+  private final long timeoutNanos;
+
+  private Deadline(long startNanos, long timeoutNanos) {
+    this.startNanos = startNanos;
+    this.timeoutNanos = timeoutNanos;
+  }
+
+  /**
+   * A deadline that lies the given time ahead.
+   *
+   * @param timeout zero or more
+   * @return the deadline
+   * @throws InvalidUsage if {@code timeout} is negative
+   */
+  public static Deadline after(Duration timeout) {
+    if (timeout.isNegative()) {
+      throw new InvalidUsage("timeout=" + timeout + " is negative; give zero or more");
+    }
+    long nanos = timeout.compareTo(Duration.ofNanos(MAX_NANOS)) > 0 ? MAX_NANOS : timeout.toNanos();
+    return new Deadline(System.nanoTime(), nanos);
+  }
+
+  /** Nanoseconds left; 0 once it has passed, never negative. */
+  public long remainingNanos() {
+    return Math.max(0, timeoutNanos - (System.nanoTime() - startNanos));
+  }
+
+  /** Milliseconds left, rounded up; 0 once it has passed. */
+  public long remainingMillis() {
+    return TimeUnit.NANOSECONDS.toMillis(remainingNanos() + 999_999);
+  }
+
+  /** What is left, as a duration. */
+  public Duration remaining() {
+    return Duration.ofNanos(remainingNanos());
+  }
+
+  /** Whether it has passed. */
+  public boolean expired() {
+    return remainingNanos() == 0;
+  }
+
+  /** The whole time that it gave at the start. */
+  public Duration timeout() {
+    return Duration.ofNanos(timeoutNanos);
+  }
+
+  @Override
+  public String toString() {
+    return "Deadline("
+        + TimeUnit.NANOSECONDS.toMillis(timeoutNanos)
+        + " ms, "
+        + remainingMillis()
+        + " ms left)";
+  }
+}

@@ -1,0 +1,24 @@
+package io.fluxccl;
+
+/**
+ * The caller asked for something that cannot be: a size, an id, a state or a value out of its
+ * range.
+ */
+public final class InvalidUsage extends FluxCclException {
+  private static final long serialVersionUID = 1L;
+
+  /**
+   * @param message what was given and what is allowed
+   */
+  public InvalidUsage(String message) {
+    this(message, null);
+  }
+
+  /**
+   * @param message what was given and what is allowed
+   * @param cause what refused it, or null
+   */
+  public InvalidUsage(String message, Throwable cause) {
+    super(ErrorCode.INVALID_USAGE, NO_RANK, message, cause);
+  }
+}

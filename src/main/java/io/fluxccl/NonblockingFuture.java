@@ -1,0 +1,81 @@
+package io.fluxccl;
+
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicReference;
+import reactor.core.publisher.Mono;
+
+/**
+ * The result of a set-up operation: queued now, started by {@code Communicator.setup()}, completed
+ * as soon as its own peer has answered. Blocking on one that was never started would wait for ever,
+ * so {@link #join()} and {@link #get()} refuse that with an IllegalStateException. Futures derived
+ * from it ({@code thenApply} and so on) refuse alike.
+ *
+ * @param <T> what the operation gives
+ */
+public final class NonblockingFuture<T> extends CompletableFuture<T> {
+  private final AtomicReference<String> notStarted;
+
+  private NonblockingFuture(AtomicReference<String> notStarted) {
+    this.notStarted = notStarted;
+  }
+
+  /**
+   * A future whose operation is queued and not started.
+   *
+   * @param operation what is waited for, for example {@code connectOnSetup(rank=1, tag=0)}
+   * @param <T> what the operation gives
+   * @return the future
+   */
+  public static <T> NonblockingFuture<T> queued(String operation) {
+    return new NonblockingFuture<>(new AtomicReference<>(operation));
+  }
+
+  /**
+   * Says that the operation has started: from now on blocking is allowed. Called by whoever runs
+   * the set-up.
+   */
+  public void start() {
+    notStarted.set(null);
+  }
+
+  /** This future as a Mono. Cancelling the Mono leaves the operation alone. */
+  public Mono<T> mono() {
+    return Mono.fromFuture(this, true);
+  }
+
+  @Override
+  public <U> CompletableFuture<U> newIncompleteFuture() {
+    return new NonblockingFuture<>(notStarted);
+  }
+
+  @Override
+  public T join() {
+    refuseBeforeStart();
+    return super.join();
+  }
+
+  @Override
+  public T get() throws InterruptedException, ExecutionException {
+    refuseBeforeStart();
+    return super.get();
+  }
+
+  @Override
+  public T get(long timeout, TimeUnit unit)
+      throws InterruptedException, ExecutionException, TimeoutException {
+    refuseBeforeStart();
+    return super.get(timeout, unit);
+  }
+
+  private void refuseBeforeStart() {
+    String operation = notStarted.get();
+    if (operation != null && !isDone()) {
+      throw new IllegalStateException(
+          operation
+              + " is queued and not started; call Communicator.setup() before waiting for it");
+    }
+  }
+}

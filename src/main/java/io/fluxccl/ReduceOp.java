@@ -1,0 +1,47 @@
+package io.fluxccl;
+
+import java.util.Arrays;
+import java.util.Locale;
+import java.util.stream.Collectors;
+
+/**
+ * How a reduction combines the ranks' values. Integers wrap around; floating-point sums are taken
+ * in rank order.
+ */
+public enum ReduceOp {
+  /** Their sum. */
+  SUM,
+  /** Their product. */
+  PROD,
+  /** The smallest. */
+  MIN,
+  /** The largest. */
+  MAX,
+  /** Their sum divided by the number of ranks; integers round towards zero. */
+  AVG;
+
+  /** The name in nccl-tests' notation, for example {@code sum}. */
+  public String label() {
+    return name().toLowerCase(Locale.ROOT);
+  }
+
+  /**
+   * The operation of that name.
+   *
+   * @param label a name in nccl-tests' notation
+   * @return the operation
+   * @throws InvalidUsage if there is none of that name; the message lists those there are
+   */
+  public static ReduceOp ofLabel(String label) {
+    for (ReduceOp op : values()) {
+      if (op.label().equals(label)) {
+        return op;
+      }
+    }
+    throw new InvalidUsage(
+        "op="
+            + label
+            + " is none of "
+            + Arrays.stream(values()).map(ReduceOp::label).collect(Collectors.joining(", ")));
+  }
+}

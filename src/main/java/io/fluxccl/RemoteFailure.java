@@ -1,0 +1,14 @@
+package io.fluxccl;
+
+/** Another rank died, or left while it was still needed; {@link #rank()} says which. */
+public final class RemoteFailure extends FluxCclException {
+  private static final long serialVersionUID = 1L;
+
+  /**
+   * @param rank the rank that is gone
+   * @param message how that was noticed
+   */
+  public RemoteFailure(int rank, String message) {
+    super(ErrorCode.REMOTE_FAILURE, rank, message, null);
+  }
+}

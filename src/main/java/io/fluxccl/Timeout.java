@@ -1,0 +1,17 @@
+package io.fluxccl;
+
+/**
+ * A deadline passed before an operation was done; names the rank that did not answer where one is
+ * known.
+ */
+public final class Timeout extends FluxCclException {
+  private static final long serialVersionUID = 1L;
+
+  /**
+   * @param rank the rank that did not answer, or {@link #NO_RANK}
+   * @param message the operation, whom it waited for and how long
+   */
+  public Timeout(int rank, String message) {
+    super(ErrorCode.TIMEOUT, rank, message, null);
+  }
+}

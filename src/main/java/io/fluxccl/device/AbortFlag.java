@@ -1,0 +1,61 @@
+package io.fluxccl.device;
+
+import static io.fluxccl.device.AbortFlagDescriptor.ABORTED_OFFSET;
+import static io.fluxccl.device.AbortFlagDescriptor.LENGTH;
+import static io.fluxccl.device.AbortFlagDescriptor.WAITING_FOR_OFFSET;
+
+import io.fluxccl.FluxCclException;
+
+/**
+ * The word that every waiting kernel of a communicator watches: once it is set they give up within
+ * a bounded number of polls. It also tells the host whom they wait for. Thread-safe.
+ */
+public final class AbortFlag implements AutoCloseable {
+  // Host threads take this lock, so that none of them uses the memory when it is gone; kernels look
+  // at it by its address.
+  private final PinnedBuffer memory;
+  private boolean set;
+  private boolean closed;
+
+  /**
+   * A flag that is not set, in memory of the given device.
+   *
+   * @param device whose kernels watch it
+   */
+  public AbortFlag(Device device) {
+    this.memory = device.allocatePinned(LENGTH);
+  }
+
+  /** Sets the flag, for good. */
+  public synchronized void set() {
+    set = true;
+    if (!closed) {
+      // Pairs with the acquire in every device-side wait.
+      memory.buffer().putLongRelease(ABORTED_OFFSET, 1);
+    }
+  }
+
+  /** Whether the flag is set. */
+  public synchronized boolean isSet() {
+    return set;
+  }
+
+  /** The rank that a kernel last began to wait long for, or {@link FluxCclException#NO_RANK}. */
+  public synchronized int waitingFor() {
+    return closed
+        ? FluxCclException.NO_RANK
+        : (int) memory.buffer().getLongAcquire(WAITING_FOR_OFFSET) - 1;
+  }
+
+  /** The address by which kernels see it; laid out as {@link AbortFlagDescriptor} says. */
+  public long deviceAddress() {
+    return memory.deviceAddress();
+  }
+
+  /** Lets go of the memory; what the flag says stays. Idempotent. */
+  @Override
+  public synchronized void close() {
+    closed = true;
+    memory.close();
+  }
+}

@@ -1,0 +1,24 @@
+package io.fluxccl.device;
+
+/**
+ * The layout of an {@link AbortFlag} in pinned memory, the same for host threads and kernels. Two
+ * cache lines, so that polling the flag and noting whom a kernel waits for do not disturb each
+ * other.
+ *
+ * <pre>
+ *   offset  0  int64  aborted: 0 go on, otherwise give up
+ *   offset 64  int64  waiting for: 0 nobody, otherwise rank + 1 of the peer that a kernel last began to wait long for
+ * </pre>
+ */
+public final class AbortFlagDescriptor {
+  /** Byte offset of the flag. */
+  public static final int ABORTED_OFFSET = 0;
+
+  /** Byte offset of the peer that is waited for. */
+  public static final int WAITING_FOR_OFFSET = 64;
+
+  /** Bytes in all. */
+  public static final int LENGTH = 128;
+
+  private AbortFlagDescriptor() {}
+}

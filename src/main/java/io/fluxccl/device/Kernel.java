@@ -1,0 +1,13 @@
+package io.fluxccl.device;
+
+/**
+ * A function that runs on a device in many threads at once. Immutable; reusable on any device of
+ * its kind.
+ */
+public interface Kernel {
+  /** The kind of device it is made for. */
+  DeviceKind kind();
+
+  /** Its name, for diagnostics. */
+  String name();
+}

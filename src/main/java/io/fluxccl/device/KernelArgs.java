@@ -1,0 +1,77 @@
+package io.fluxccl.device;
+
+import io.fluxccl.InvalidUsage;
+import java.util.Arrays;
+
+/**
+ * The arguments of one kernel launch, by position: numbers, buffers, and on the host device any
+ * object. Immutable.
+ */
+public final class KernelArgs {
+  /** No arguments. */
+  public static final KernelArgs NONE = new KernelArgs();
+
+  private final Object[] values;
+
+  private KernelArgs(Object... values) {
+    this.values = values;
+  }
+
+  /**
+   * The given values in order.
+   *
+   * @param values none of them null
+   * @return the arguments
+   * @throws InvalidUsage if one is null
+   */
+  public static KernelArgs of(Object... values) {
+    Object[] copy = values.clone();
+    for (int i = 0; i < copy.length; i++) {
+      if (copy[i] == null) {
+        throw new InvalidUsage("kernel argument " + i + " is null");
+      }
+    }
+    return new KernelArgs(copy);
+  }
+
+  /** How many there are. */
+  public int count() {
+    return values.length;
+  }
+
+  /**
+   * The value at a position.
+   *
+   * @param index from 0
+   * @param type what it must be
+   * @param <T> that type
+   * @return the value
+   * @throws InvalidUsage if there is no such argument or it is of another type
+   */
+  public <T> T get(int index, Class<T> type) {
+    if (index < 0 || index >= values.length || !type.isInstance(values[index])) {
+      throw new InvalidUsage(
+          "kernel argument " + index + " is no " + type.getSimpleName() + " in " + this);
+    }
+    return type.cast(values[index]);
+  }
+
+  /** The int at a position; throws {@link InvalidUsage} if it is none. */
+  public int getInt(int index) {
+    return get(index, Integer.class);
+  }
+
+  /** The long or int at a position; throws {@link InvalidUsage} if it is none. */
+  public long getLong(int index) {
+    Number value = get(index, Number.class);
+    if (!(value instanceof Long || value instanceof Integer)) {
+      throw new InvalidUsage("kernel argument " + index + " is no integer in " + this);
+    }
+    return value.longValue();
+  }
+
+  @Override
+  public String toString() {
+    return "KernelArgs" + Arrays.toString(values);
+  }
+}

@@ -1,0 +1,8 @@
+/**
+ * What a device is: memory, streams, kernels, and the flag that makes waiting kernels give up. The
+ * service provider interface that {@code device.host} and the GPU devices implement; everything
+ * above is the same code on all of them.
+ *
+ * <p>Imports the root package only.
+ */
+package io.fluxccl.device;

@@ -1,0 +1,7 @@
+/**
+ * The words that everybody shares: errors, data types, reduction operators, deadlines, futures of
+ * set-up operations.
+ *
+ * <p>Imports nothing of FluxCCL.
+ */
+package io.fluxccl;

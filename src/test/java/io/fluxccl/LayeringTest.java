@@ -1,0 +1,97 @@
+package io.fluxccl;
+
+import static com.tngtech.archunit.base.DescribedPredicate.not;
+import static com.tngtech.archunit.core.domain.JavaClass.Predicates.resideInAnyPackage;
+import static com.tngtech.archunit.lang.syntax.ArchRuleDefinition.noClasses;
+import static com.tngtech.archunit.library.dependencies.SlicesRuleDefinition.slices;
+import static org.assertj.core.api.Assertions.assertThat;
+
+import com.tngtech.archunit.core.domain.JavaClasses;
+import com.tngtech.archunit.core.domain.JavaPackage;
+import com.tngtech.archunit.core.importer.ClassFileImporter;
+import com.tngtech.archunit.core.importer.ImportOption;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.stream.Collectors;
+import org.junit.jupiter.api.Test;
+
+/** Holds the table of layers in docs/architecture.md. */
+class LayeringTest {
+  /** From the bottom up; transports stand side by side. */
+  private static final List<List<String>> LAYERS =
+      List.of(
+          List.of("io.fluxccl"),
+          List.of("io.fluxccl.device"),
+          List.of("io.fluxccl.device.host"),
+          List.of("io.fluxccl.bootstrap"),
+          List.of("io.fluxccl.transport"),
+          List.of("io.fluxccl.transport.shm", "io.fluxccl.transport.ethernet"),
+          List.of("io.fluxccl.communicator"),
+          List.of("io.fluxccl.semaphore"),
+          List.of("io.fluxccl.proxy"),
+          List.of("io.fluxccl.channel"),
+          List.of("io.fluxccl.collective"),
+          List.of("io.fluxccl.testkit"),
+          List.of("io.fluxccl.group"),
+          List.of("io.fluxccl.cli"),
+          List.of("io.fluxccl.samples.allpairs"));
+
+  private final JavaClasses library =
+      new ClassFileImporter()
+          .withImportOption(ImportOption.Predefined.DO_NOT_INCLUDE_TESTS)
+          .importPackages("io.fluxccl");
+
+  @Test
+  void shouldImportOnlyFromLowerLayers() {
+    for (int i = 0; i < LAYERS.size(); i++) {
+      for (String layer : LAYERS.get(i)) {
+        List<String> forbidden = new ArrayList<>();
+        LAYERS.subList(i, LAYERS.size()).forEach(forbidden::addAll);
+        forbidden.remove(layer);
+        if (!forbidden.isEmpty()) {
+          noClasses()
+              .that()
+              .resideInAPackage(layer)
+              .should()
+              .dependOnClassesThat()
+              .resideInAnyPackage(forbidden.toArray(new String[0]))
+              .because(layer + " stands below them")
+              .allowEmptyShould(true)
+              .check(library);
+        }
+      }
+    }
+  }
+
+  @Test
+  void shouldKnowTheLayerOfEveryPackage() {
+    List<String> known = LAYERS.stream().flatMap(List::stream).collect(Collectors.toList());
+    assertThat(library.stream().map(c -> c.getPackage().getName()).distinct()).isSubsetOf(known);
+  }
+
+  @Test
+  void shouldHaveNoCyclesBetweenPackages() {
+    slices().matching("(io.fluxccl..)").should().beFreeOfCycles().check(library);
+  }
+
+  @Test
+  void shouldDescribeEveryPackage() {
+    assertThat(
+            library.that(not(resideInAnyPackage("io.fluxccl.samples.."))).stream()
+                .map(c -> c.getPackage())
+                .distinct()
+                .filter(p -> p.tryGetPackageInfo().isEmpty())
+                .map(JavaPackage::getName))
+        .isEmpty();
+  }
+
+  @Test
+  void shouldNeverEndTheProcessFromTheLibrary() {
+    noClasses()
+        .that()
+        .resideOutsideOfPackages("io.fluxccl.cli", "io.fluxccl.samples..")
+        .should()
+        .callMethod(System.class, "exit", int.class)
+        .check(library);
+  }
+}

@@ -1,0 +1,58 @@
+package io.fluxccl;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+import reactor.core.Disposable;
+import reactor.test.StepVerifier;
+
+class NonblockingFutureTest {
+  private final NonblockingFuture<String> future = NonblockingFuture.queued("connect(rank=3)");
+
+  @Test
+  void shouldRefuseToBlockBeforeItIsStarted() {
+    assertThatThrownBy(future::join)
+        .isInstanceOf(IllegalStateException.class)
+        .hasMessageContaining("connect(rank=3)");
+    assertThatThrownBy(future::get).isInstanceOf(IllegalStateException.class);
+    assertThatThrownBy(() -> future.get(1, TimeUnit.SECONDS))
+        .isInstanceOf(IllegalStateException.class);
+  }
+
+  @Test
+  void shouldRefuseThroughDerivedFuturesToo() {
+    CompletableFuture<Integer> derived = future.thenApply(String::length);
+    assertThatThrownBy(derived::join).isInstanceOf(IllegalStateException.class);
+    future.start();
+    future.complete("done");
+    assertThat(derived.join()).isEqualTo(4);
+  }
+
+  @Test
+  void shouldGiveItsValueOnceStarted() throws Exception {
+    future.start();
+    future.complete("done");
+    assertThat(future.get(1, TimeUnit.SECONDS)).isEqualTo("done");
+    StepVerifier.create(future.mono())
+        .expectNext("done")
+        .expectComplete()
+        .verify(Duration.ofSeconds(1));
+  }
+
+  @Test
+  void shouldGiveAFailureEvenIfNeverStarted() {
+    future.completeExceptionally(new Timeout(3, "too late"));
+    assertThatThrownBy(future::join).hasCauseInstanceOf(Timeout.class);
+  }
+
+  @Test
+  void shouldOutliveACancelledMono() {
+    Disposable subscription = future.mono().subscribe();
+    subscription.dispose();
+    assertThat(future).isNotCancelled();
+  }
+}
