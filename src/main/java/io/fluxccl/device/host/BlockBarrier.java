@@ -1,0 +1,94 @@
+package io.fluxccl.device.host;
+
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+
+/**
+ * Where the threads of a block meet, again and again. A thread that leaves is waited for no more.
+ * One that fails breaks it: everybody gets out. Allocates nothing.
+ */
+final class BlockBarrier {
+  private static final VarHandle STATE;
+  private static final int ARRIVED_SHIFT = 32;
+  private static final int PARTIES_SHIFT = 48;
+  private static final long COUNT_MASK = 0xffff;
+  private static final long GENERATION_MASK = 0xffff_ffffL;
+
+  static {
+    try {
+      STATE = MethodHandles.lookup().findVarHandle(BlockBarrier.class, "state", long.class);
+    } catch (ReflectiveOperationException e) {
+      throw new ExceptionInInitializerError(e);
+    }
+  }
+
+  /** Generation in bits 0-31, arrived in 32-47, parties in 48-63. */
+  @SuppressWarnings("unused") // through STATE
+  private volatile long state;
+
+  private volatile boolean broken;
+
+  /** Ready for a block; called while no thread of it runs. */
+  void reset(int parties) {
+    broken = false;
+    state = (long) parties << PARTIES_SHIFT | state & GENERATION_MASK;
+  }
+
+  boolean await(long abortAddress) {
+    if (broken) {
+      return false;
+    }
+    long before;
+    long after;
+    do {
+      before = state;
+      after =
+          arrived(before) + 1 == parties(before)
+              ? nextGeneration(before)
+              : before + (1L << ARRIVED_SHIFT);
+      // Full fence: what was written before arriving is visible to who sees the generation change.
+    } while (!STATE.compareAndSet(this, before, after));
+    int generation = (int) before;
+    int step = 0;
+    while ((int) state == generation) {
+      step = SpinWait.step(step, abortAddress, -1);
+      if (step < 0) {
+        broken = true;
+      }
+      if (broken) {
+        return false;
+      }
+    }
+    // A thread that gave up elsewhere has left: the rest met, but what it should have done is
+    // missing.
+    return !broken && !SpinWait.isAborted(abortAddress);
+  }
+
+  /** Called by a thread that comes no more. */
+  void leave() {
+    long before;
+    long after;
+    do {
+      before = state;
+      long left = before - (1L << PARTIES_SHIFT);
+      after = parties(left) > 0 && arrived(left) == parties(left) ? nextGeneration(left) : left;
+    } while (!STATE.compareAndSet(this, before, after));
+  }
+
+  /** Lets everybody out, now and until the next reset. */
+  void breakUp() {
+    broken = true;
+  }
+
+  private static long parties(long state) {
+    return state >>> PARTIES_SHIFT;
+  }
+
+  private static long arrived(long state) {
+    return state >>> ARRIVED_SHIFT & COUNT_MASK;
+  }
+
+  private static long nextGeneration(long state) {
+    return parties(state) << PARTIES_SHIFT | state + 1 & GENERATION_MASK;
+  }
+}

@@ -1,0 +1,162 @@
+package io.fluxccl.device.host;
+
+import io.fluxccl.ReduceOp;
+import org.agrona.UnsafeApi;
+
+/**
+ * 16-bit floating-point elements, combined as floats and rounded once, at the end. They are handled
+ * two in an int, those at even places in one array, those at odd places in another: loops of ints
+ * alone and of floats alone, without offsets, become vector code on every JDK. Ints are taken for
+ * floats, and back, by copying between arrays for the same reason.
+ */
+abstract class HalfBlock extends ReductionBlock {
+  static final int PAIRS = LENGTH / 2;
+
+  private static final long INT_BASE = UnsafeApi.arrayBaseOffset(int[].class);
+  private static final long FLOAT_BASE = UnsafeApi.arrayBaseOffset(float[].class);
+
+  private final float[] even = new float[PAIRS];
+  private final float[] odd = new float[PAIRS];
+  private final float[] source = new float[PAIRS];
+  private final int[] pairs = new int[PAIRS];
+  private final int[] evenBits = new int[PAIRS];
+  private final int[] oddBits = new int[PAIRS];
+
+  /** What the floats made by unpacking must be multiplied by. */
+  private final float scale;
+
+  HalfBlock(float scale) {
+    this.scale = scale;
+  }
+
+  /** The lower halves as bits of floats. */
+  abstract void unpackEven(int[] pairs, int[] bits, int count);
+
+  /** The upper halves as bits of floats. */
+  abstract void unpackOdd(int[] pairs, int[] bits, int count);
+
+  /**
+   * Rounds floats.
+   *
+   * @param values the floats
+   * @param bits their bits; gets the result in the lower half of each int, the upper one zero
+   * @param count how many
+   */
+  abstract void round(float[] values, int[] bits, int count);
+
+  private void unpack(long address, int count) {
+    int n = pairCount(count);
+    pairs[n - 1] = 0; // an odd count leaves half of it
+    copyIn(pairs, INT_BASE, address, (long) count * Short.BYTES);
+    unpackEven(pairs, evenBits, n);
+    unpackOdd(pairs, oddBits, n);
+  }
+
+  @Override
+  final void load(long address, int count) {
+    unpack(address, count);
+    int n = pairCount(count);
+    toFloats(evenBits, even, n);
+    scale(even, scale, n);
+    toFloats(oddBits, odd, n);
+    scale(odd, scale, n);
+  }
+
+  @Override
+  final void combine(ReduceOp op, long address, int count) {
+    unpack(address, count);
+    int n = pairCount(count);
+    toFloats(evenBits, source, n);
+    combine(op, even, source, scale, n);
+    toFloats(oddBits, source, n);
+    combine(op, odd, source, scale, n);
+  }
+
+  @Override
+  final void divide(int divisor, int count) {
+    int n = pairCount(count);
+    divide(even, divisor, n);
+    divide(odd, divisor, n);
+  }
+
+  @Override
+  final void store(long address, int count) {
+    int n = pairCount(count);
+    toBits(even, evenBits, n);
+    round(even, evenBits, n);
+    toBits(odd, oddBits, n);
+    round(odd, oddBits, n);
+    join(evenBits, oddBits, pairs, n);
+    copyOut(pairs, INT_BASE, address, (long) count * Short.BYTES);
+  }
+
+  private static int pairCount(int count) {
+    return (count + 1) / 2;
+  }
+
+  static void toFloats(int[] from, float[] to, int count) {
+    UnsafeApi.copyMemory(from, INT_BASE, to, FLOAT_BASE, (long) count * Float.BYTES);
+  }
+
+  static void toBits(float[] from, int[] to, int count) {
+    UnsafeApi.copyMemory(from, FLOAT_BASE, to, INT_BASE, (long) count * Float.BYTES);
+  }
+
+  private static void join(int[] even, int[] odd, int[] pairs, int count) {
+    for (int i = 0; i < count; i++) {
+      pairs[i] = even[i] | odd[i] << 16;
+    }
+  }
+
+  private static void scale(float[] values, float by, int count) {
+    for (int i = 0; i < count; i++) {
+      values[i] *= by;
+    }
+  }
+
+  private static void divide(float[] values, float by, int count) {
+    for (int i = 0; i < count; i++) {
+      values[i] /= by;
+    }
+  }
+
+  private static void combine(ReduceOp op, float[] a, float[] b, float scale, int count) {
+    switch (op) {
+      case PROD:
+        multiply(a, b, scale, count);
+        break;
+      case MIN:
+        min(a, b, scale, count);
+        break;
+      case MAX:
+        max(a, b, scale, count);
+        break;
+      default:
+        add(a, b, scale, count);
+    }
+  }
+
+  private static void add(float[] a, float[] b, float scale, int count) {
+    for (int i = 0; i < count; i++) {
+      a[i] += b[i] * scale;
+    }
+  }
+
+  private static void multiply(float[] a, float[] b, float scale, int count) {
+    for (int i = 0; i < count; i++) {
+      a[i] *= b[i] * scale;
+    }
+  }
+
+  private static void min(float[] a, float[] b, float scale, int count) {
+    for (int i = 0; i < count; i++) {
+      a[i] = Math.min(a[i], b[i] * scale);
+    }
+  }
+
+  private static void max(float[] a, float[] b, float scale, int count) {
+    for (int i = 0; i < count; i++) {
+      a[i] = Math.max(a[i], b[i] * scale);
+    }
+  }
+}

@@ -1,0 +1,187 @@
+package io.fluxccl.device.host;
+
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.PinnedBuffer;
+import java.util.List;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/**
+ * The host as a device: its memory can be shared with other processes of the host, its streams are
+ * threads, its kernels are {@link HostKernel}s. A process may have several, one for each rank in
+ * it; they share nothing but the cores.
+ */
+public final class HostDevice implements Device {
+  private final HostDeviceOptions options;
+  private final SegmentArena arena = new SegmentArena();
+  private final BlockWorkers blockWorkers;
+
+  /** Streams that have work or may get some; one that was closed stays until its thread is done. */
+  private final List<HostStream> streams = new CopyOnWriteArrayList<>();
+
+  private volatile boolean closed;
+
+  private HostDevice(HostDeviceOptions options) {
+    this.options = options;
+    this.blockWorkers = new BlockWorkers(options.name());
+  }
+
+  /** A device with the default options. */
+  public static HostDevice create() {
+    return create(HostDeviceOptions.DEFAULT);
+  }
+
+  /**
+   * A device with the given options.
+   *
+   * @param options its index and its threads' names
+   * @return the device; the caller closes it
+   * @throws io.fluxccl.InvalidUsage if the JVM was started without the options that it needs
+   */
+  public static HostDevice create(HostDeviceOptions options) {
+    HostMemory.requireAccess();
+    return new HostDevice(options);
+  }
+
+  @Override
+  public DeviceKind kind() {
+    return DeviceKind.HOST;
+  }
+
+  @Override
+  public int index() {
+    return options.index();
+  }
+
+  @Override
+  public String description() {
+    return "host, "
+        + Runtime.getRuntime().availableProcessors()
+        + " cores, "
+        + (SegmentDirectory.freeBytes(SegmentDirectory.get()) >> 20)
+        + " MiB of shared memory free in "
+        + SegmentDirectory.get();
+  }
+
+  /**
+   * {@inheritDoc}
+   *
+   * <p>At most {@link SharedSegment#MAX_SIZE} bytes, aligned to 128; what is 64 KiB or larger has a
+   * segment of its own.
+   */
+  @Override
+  public HostBuffer allocate(long size) {
+    refuseWhenClosed();
+    if (size >= 1 && size < SegmentArena.LARGE) {
+      SegmentArena.Piece piece = arena.allocate((int) size);
+      if (closed) {
+        arena.close(); // it may have begun a segment after close() had let go of the last
+      }
+      return new HostBuffer(this, piece.segment(), piece.offset(), size);
+    }
+    return new HostBuffer(this, SharedSegment.create(size), 0, size);
+  }
+
+  @Override
+  public PinnedBuffer allocatePinned(int size) {
+    refuseWhenClosed();
+    return HostPinnedBuffer.allocate(this, size);
+  }
+
+  /**
+   * {@inheritDoc}
+   *
+   * <p>Its thread starts with the first work.
+   */
+  @Override
+  public HostStream createStream(String name) {
+    refuseWhenClosed();
+    HostStream stream = new HostStream(this, options.name() + "-" + options.index() + "-" + name);
+    streams.add(stream);
+    if (closed) {
+      stream.close();
+      refuseWhenClosed();
+    }
+    return stream;
+  }
+
+  @Override
+  public void whenEnqueuedWorkIsDone(Runnable action) {
+    Countdown countdown = null;
+    for (HostStream stream : streams) {
+      if (!stream.isIdle()) {
+        if (countdown == null) {
+          countdown = new Countdown(action);
+        }
+        countdown.left.incrementAndGet();
+        stream.runAfterEnqueuedWork(countdown);
+      }
+    }
+    if (countdown == null) {
+      action.run();
+    } else {
+      countdown.run();
+    }
+  }
+
+  @Override
+  public void close() {
+    closed = true;
+    streams.forEach(HostStream::close);
+    blockWorkers.close();
+    arena.close();
+  }
+
+  BlockWorkers blockWorkers() {
+    return blockWorkers;
+  }
+
+  void remove(HostStream stream) {
+    streams.remove(stream);
+  }
+
+  private void refuseWhenClosed() {
+    if (closed) {
+      throw new InvalidUsage("host device " + index() + " is closed");
+    }
+  }
+
+  @Override
+  public String toString() {
+    return "HostDevice(index=" + index() + ")";
+  }
+
+  /** A thread that is started, or the device's failure to have one more. */
+  static void start(Thread thread) {
+    try {
+      thread.start();
+    } catch (OutOfMemoryError e) {
+      throw new DeviceFailure(
+          0,
+          "THREADS",
+          "starting thread "
+              + thread.getName()
+              + " failed; launch smaller blocks or raise the limit of threads (ulimit -u)",
+          e);
+    }
+  }
+
+  private static final class Countdown implements Runnable {
+    private final AtomicInteger left = new AtomicInteger(1);
+    private final Runnable action;
+
+    Countdown(Runnable action) {
+      this.action = action;
+    }
+
+    @Override
+    public void run() {
+      if (left.decrementAndGet() == 0) {
+        action.run();
+      }
+    }
+  }
+}

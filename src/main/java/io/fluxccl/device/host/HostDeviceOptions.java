@@ -1,0 +1,34 @@
+package io.fluxccl.device.host;
+
+import io.fluxccl.InvalidUsage;
+
+/**
+ * What a host device should be like. Immutable; {@code with…} methods give a changed copy.
+ *
+ * @param index its number among the host devices of this process, 0 or more
+ * @param name the start of its threads' names
+ */
+public record HostDeviceOptions(int index, String name) {
+  /** Index 0, threads named {@code fluxccl-host}. */
+  public static final HostDeviceOptions DEFAULT = new HostDeviceOptions(0, "fluxccl-host");
+
+  /** Refuses a negative index and a missing name. */
+  public HostDeviceOptions {
+    if (index < 0) {
+      throw new InvalidUsage("index=" + index + "; give 0 or more");
+    }
+    if (name == null || name.isBlank()) {
+      throw new InvalidUsage("name=" + name + "; give one for the threads' names");
+    }
+  }
+
+  /** These options with another index. */
+  public HostDeviceOptions withIndex(int newIndex) {
+    return new HostDeviceOptions(newIndex, name);
+  }
+
+  /** These options with another start of threads' names. */
+  public HostDeviceOptions withName(String newName) {
+    return new HostDeviceOptions(index, newName);
+  }
+}

@@ -1,0 +1,90 @@
+package io.fluxccl.device.host;
+
+import io.fluxccl.InvalidUsage;
+import org.agrona.UnsafeApi;
+
+/**
+ * Memory by address, as kernels of the host device and the transports of one host use it. No bounds
+ * checks: who calls has checked. Memory order is in the names; where data is published, the store
+ * with release pairs with the load with acquire of the same word.
+ */
+public final class HostMemory {
+  private HostMemory() {}
+
+  /**
+   * Says what to do when this JVM does not let memory be used by address, before anything else runs
+   * into it.
+   *
+   * @throws InvalidUsage if it doesn't
+   */
+  static void requireAccess() {
+    try {
+      UnsafeApi.loadFence();
+    } catch (IllegalAccessError e) {
+      throw new InvalidUsage(
+          "this JVM was started without --add-opens java.base/jdk.internal.misc=ALL-UNNAMED, which"
+              + " memory shared with other processes needs; add it to the java command",
+          e);
+    }
+  }
+
+  /** Plain load of 4 bytes. */
+  public static int getInt(long address) {
+    return UnsafeApi.getInt(address);
+  }
+
+  /** Plain store of 4 bytes. */
+  public static void putInt(long address, int value) {
+    UnsafeApi.putInt(address, value);
+  }
+
+  /** Plain load of 8 bytes. */
+  public static long getLong(long address) {
+    return UnsafeApi.getLong(address);
+  }
+
+  /** Plain store of 8 bytes. */
+  public static void putLong(long address, long value) {
+    UnsafeApi.putLong(address, value);
+  }
+
+  /**
+   * Load of 8 bytes with acquire: what was written before the matching release is visible after it.
+   */
+  public static long getLongAcquire(long address) {
+    return UnsafeApi.getLongAcquire(null, address);
+  }
+
+  /** Load of 8 bytes that is atomic and in order with itself only. */
+  public static long getLongOpaque(long address) {
+    return UnsafeApi.getLongOpaque(null, address);
+  }
+
+  /** Store of 8 bytes that is atomic and in order with itself only. */
+  public static void putLongOpaque(long address, long value) {
+    UnsafeApi.putLongOpaque(null, address, value);
+  }
+
+  /**
+   * Store of 8 bytes with release: everything written before is visible to who loads it with
+   * acquire.
+   */
+  public static void putLongRelease(long address, long value) {
+    UnsafeApi.putLongRelease(null, address, value);
+  }
+
+  /** Atomic add; gives the value before. Full fence. */
+  public static long getAndAddLong(long address, long delta) {
+    return UnsafeApi.getAndAddLong(null, address, delta);
+  }
+
+  /** Copies bytes; the ranges may overlap. */
+  public static void copy(long target, long source, long size) {
+    UnsafeApi.copyMemory(source, target, size);
+  }
+
+  /** Sets bytes. */
+  public static void fill(long target, long size, byte value) {
+    UnsafeApi.setMemory(target, size, value);
+  }
+}

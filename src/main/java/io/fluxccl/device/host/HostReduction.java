@@ -1,0 +1,112 @@
+package io.fluxccl.device.host;
+
+import io.fluxccl.DataType;
+import io.fluxccl.ReduceOp;
+
+/**
+ * Element-wise reduction of memory by address, with scratch arrays of its own: one instance a
+ * thread. Allocates only at the first use of a type.
+ *
+ * <p>Values are combined in the order of the sources, so that everybody who reduces the same
+ * sources in the same order gets the same bits. Integers wrap around. binary16 and bfloat16 are
+ * combined as floats and rounded once. Minimum and maximum of floating-point values are NaN if one
+ * is.
+ *
+ * <p>Addresses need no alignment and are not checked. A target may be the same memory as a source,
+ * but not overlap one otherwise.
+ */
+public final class HostReduction {
+  private final ReductionBlock[] blocks = new ReductionBlock[DataType.values().length];
+
+  /** With no scratch memory yet. */
+  public HostReduction() {}
+
+  /**
+   * Combines two sources: {@code target = a op b}. AVG adds only; {@link #divide} when all are in.
+   *
+   * @param type of the elements
+   * @param op how to combine
+   * @param target address of the result
+   * @param a address of the first source
+   * @param b address of the second
+   * @param count elements
+   */
+  public void reduce(DataType type, ReduceOp op, long target, long a, long b, long count) {
+    ReductionBlock block = block(type);
+    int size = type.size();
+    for (long done = 0; done < count; done += ReductionBlock.LENGTH) {
+      int n = (int) Math.min(ReductionBlock.LENGTH, count - done);
+      long offset = done * size;
+      block.load(a + offset, n);
+      block.combine(op, b + offset, n);
+      block.store(target + offset, n);
+    }
+  }
+
+  /**
+   * Combines any number of sources in their order and writes the result to several targets.
+   *
+   * @param type of the elements
+   * @param op how to combine
+   * @param sources addresses
+   * @param nSources how many of them count, 1 or more
+   * @param targets addresses
+   * @param nTargets how many of them count
+   * @param count elements
+   * @param nRanksForAvg what AVG divides by at the end; 1 leaves the sum
+   */
+  public void reduce(
+      DataType type,
+      ReduceOp op,
+      long[] sources,
+      int nSources,
+      long[] targets,
+      int nTargets,
+      long count,
+      int nRanksForAvg) {
+    ReductionBlock block = block(type);
+    int size = type.size();
+    for (long done = 0; done < count; done += ReductionBlock.LENGTH) {
+      int n = (int) Math.min(ReductionBlock.LENGTH, count - done);
+      long offset = done * size;
+      block.load(sources[0] + offset, n);
+      for (int i = 1; i < nSources; i++) {
+        block.combine(op, sources[i] + offset, n);
+      }
+      if (op == ReduceOp.AVG && nRanksForAvg > 1) {
+        block.divide(nRanksForAvg, n);
+      }
+      for (int i = 0; i < nTargets; i++) {
+        block.store(targets[i] + offset, n);
+      }
+    }
+  }
+
+  /**
+   * Divides elements in place: what is left of AVG after pairwise sums.
+   *
+   * @param type of the elements
+   * @param target their address
+   * @param count elements
+   * @param divisor 1 or more
+   */
+  public void divide(DataType type, long target, long count, int divisor) {
+    ReductionBlock block = block(type);
+    int size = type.size();
+    for (long done = 0; done < count; done += ReductionBlock.LENGTH) {
+      int n = (int) Math.min(ReductionBlock.LENGTH, count - done);
+      block.load(target + done * size, n);
+      block.divide(divisor, n);
+      block.store(target + done * size, n);
+    }
+  }
+
+  private ReductionBlock block(DataType type) {
+    ReductionBlock block = blocks[type.ordinal()];
+    if (block == null) {
+      block = ReductionBlock.of(type);
+      blocks[type.ordinal()] = block;
+    }
+    return block;
+  }
+}

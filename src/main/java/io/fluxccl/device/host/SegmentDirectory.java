@@ -1,0 +1,103 @@
+package io.fluxccl.device.host;
+
+import java.io.IOException;
+import java.nio.file.DirectoryStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Optional;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Where segments' files are created: {@code FLUXCCL_SHM_DIR}, otherwise /dev/shm, otherwise the
+ * directory for temporary files. A file has a name only for the moment between its creation and its
+ * unlinking; what a process that was killed in that moment left behind is swept up here, once per
+ * process.
+ */
+final class SegmentDirectory {
+  static final String VARIABLE = "FLUXCCL_SHM_DIR";
+  static final Logger LOG = LoggerFactory.getLogger(SegmentDirectory.class);
+
+  private static final Pattern FILE_NAME = Pattern.compile("fluxccl-(\\d{1,18})-(\\d{1,18})-\\d+");
+  private static final int START_TIME_FIELD_AFTER_NAME = 19;
+
+  private SegmentDirectory() {}
+
+  private static final class Holder {
+    static final Path DIRECTORY = choose(System.getenv(VARIABLE), Path.of("/dev/shm"));
+
+    static {
+      sweep(DIRECTORY);
+    }
+  }
+
+  /** The directory; sweeps it at first use. */
+  static Path get() {
+    return Holder.DIRECTORY;
+  }
+
+  static Path choose(String override, Path sharedMemory) {
+    if (override != null && !override.isBlank()) {
+      return Path.of(override);
+    }
+    return Files.isWritable(sharedMemory)
+        ? sharedMemory
+        : Path.of(System.getProperty("java.io.tmpdir"));
+  }
+
+  /** A name that tells which process made the file, even after its number is used again. */
+  static String fileName(String number) {
+    long pid = ProcessHandle.current().pid();
+    return "fluxccl-" + pid + "-" + startTime(pid).orElse(0L) + "-" + number;
+  }
+
+  /** Deletes the files of processes that are gone. */
+  static void sweep(Path directory) {
+    try (DirectoryStream<Path> files = Files.newDirectoryStream(directory, "fluxccl-*")) {
+      for (Path file : files) {
+        Matcher name = FILE_NAME.matcher(file.getFileName().toString());
+        if (name.matches()
+            && !isRunning(Long.parseLong(name.group(1)), Long.parseLong(name.group(2)))) {
+          deleteLeftover(file);
+        }
+      }
+    } catch (IOException e) {
+      LOG.debug("could not sweep {}", directory, e);
+    }
+  }
+
+  private static void deleteLeftover(Path file) {
+    try {
+      Files.deleteIfExists(file);
+    } catch (IOException e) {
+      LOG.debug("could not delete {} of a process that is gone", file, e);
+    }
+  }
+
+  private static boolean isRunning(long pid, long startTime) {
+    return startTime(pid).filter(actual -> actual == startTime).isPresent();
+  }
+
+  /** When a process started, in clock ticks since the machine did; empty when there is none. */
+  static Optional<Long> startTime(long pid) {
+    try {
+      String status = Files.readString(Path.of("/proc/" + pid + "/stat"));
+      // The second field, the program's name in brackets, may hold anything, blanks included.
+      String[] fields = status.substring(status.lastIndexOf(')') + 2).split(" ");
+      return Optional.of(Long.parseLong(fields[START_TIME_FIELD_AFTER_NAME]));
+    } catch (IOException | RuntimeException e) {
+      return Optional.empty();
+    }
+  }
+
+  static long freeBytes(Path directory) {
+    try {
+      return Files.getFileStore(directory).getUsableSpace();
+    } catch (IOException e) {
+      LOG.debug("could not ask for the free space of {}", directory, e);
+      return 0;
+    }
+  }
+}

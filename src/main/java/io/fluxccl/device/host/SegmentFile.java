@@ -1,0 +1,160 @@
+package io.fluxccl.device.host;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.FluxCclException;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.MappedByteBuffer;
+import java.nio.channels.ClosedByInterruptException;
+import java.nio.channels.FileChannel;
+import java.nio.file.DirectoryStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.util.Set;
+import java.util.concurrent.atomic.AtomicLong;
+
+/**
+ * The file behind a segment that this process owns: created, found among this process's
+ * descriptors, and unlinked at once, so that it lives exactly as long as somebody has it open or
+ * mapped, however its users end.
+ */
+final class SegmentFile {
+  private static final Path OWN_DESCRIPTORS = Path.of("/proc/self/fd");
+  private static final int ZEROS_LENGTH = 256 * 1024;
+  private static final AtomicLong NUMBER = new AtomicLong();
+
+  private SegmentFile() {}
+
+  /** An open, unlinked file of zeros, mapped. */
+  record Opened(FileChannel channel, MappedByteBuffer mapped, SegmentName name) {}
+
+  static Opened create(long size) {
+    Path directory = SegmentDirectory.get();
+    // A channel closes itself when the thread that uses it is interrupted; keep that for later.
+    boolean interrupted = Thread.interrupted();
+    try {
+      return create(directory, size);
+    } finally {
+      if (interrupted) {
+        Thread.currentThread().interrupt();
+      }
+    }
+  }
+
+  private static Opened create(Path directory, long size) {
+    Path path =
+        directory.resolve(
+            SegmentDirectory.fileName(Long.toUnsignedString(NUMBER.getAndIncrement())));
+    FileChannel channel = null;
+    boolean done = false;
+    try {
+      channel =
+          FileChannel.open(
+              path,
+              Set.of(
+                  StandardOpenOption.CREATE_NEW, StandardOpenOption.READ, StandardOpenOption.WRITE),
+              PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rw-------")));
+      int descriptor = descriptorOf(path);
+      Files.deleteIfExists(path);
+      fill(channel, size, directory);
+      Path open = OWN_DESCRIPTORS.resolve(Integer.toString(descriptor));
+      SegmentName name =
+          new SegmentName(
+              ProcessHandle.current().pid(),
+              descriptor,
+              (Long) Files.getAttribute(open, "unix:ino"),
+              (Long) Files.getAttribute(open, "unix:dev"),
+              size);
+      MappedByteBuffer mapped = channel.map(FileChannel.MapMode.READ_WRITE, 0, size);
+      done = true;
+      return new Opened(channel, mapped, name);
+    } catch (IOException e) {
+      throw failure("creating", directory, size, e);
+    } finally {
+      if (!done) {
+        discard(channel, path);
+      }
+    }
+  }
+
+  private static void discard(FileChannel channel, Path path) {
+    try {
+      if (channel != null) {
+        channel.close();
+      }
+      Files.deleteIfExists(path);
+    } catch (IOException e) {
+      SegmentDirectory.LOG.debug("could not discard {}", path, e);
+    }
+  }
+
+  /** The number under which this process has the path open; Java does not tell it. */
+  private static int descriptorOf(Path path) throws IOException {
+    Path real = path.toRealPath();
+    // A janitor in another process namespace may already have unlinked it; the link then says so.
+    String deleted = real + " (deleted)";
+    try (DirectoryStream<Path> descriptors = Files.newDirectoryStream(OWN_DESCRIPTORS)) {
+      for (Path descriptor : descriptors) {
+        String target = targetOf(descriptor);
+        if (target.equals(real.toString()) || target.equals(deleted)) {
+          return Integer.parseInt(descriptor.getFileName().toString());
+        }
+      }
+    }
+    throw new IOException(
+        "the open file is not listed in " + OWN_DESCRIPTORS + "; is /proc there?");
+  }
+
+  private static String targetOf(Path descriptor) {
+    try {
+      return Files.readSymbolicLink(descriptor).toString();
+    } catch (IOException e) {
+      return ""; // closed by another thread since it was listed
+    }
+  }
+
+  /** Writes zeros rather than setting a length: a full file system says so here, not by SIGBUS. */
+  static void fill(FileChannel channel, long size, Path directory) {
+    ByteBuffer zeros = ByteBuffer.allocateDirect((int) Math.min(size, ZEROS_LENGTH));
+    try {
+      long position = 0;
+      while (position < size) {
+        zeros.position(0).limit((int) Math.min(zeros.capacity(), size - position));
+        position += channel.write(zeros, position);
+      }
+    } catch (IOException e) {
+      throw failure("filling", directory, size, e);
+    } finally {
+      org.agrona.BufferUtil.free(zeros);
+    }
+  }
+
+  private static FluxCclException failure(
+      String step, Path directory, long size, IOException cause) {
+    if (cause instanceof ClosedByInterruptException) {
+      return new Aborted(
+          FluxCclException.NO_RANK,
+          "the thread was interrupted while " + step + " shared memory of " + size + " bytes",
+          cause);
+    }
+    return new DeviceFailure(
+        0,
+        "SHARED_MEMORY",
+        step
+            + " shared memory of "
+            + size
+            + " bytes in "
+            + directory
+            + " failed ("
+            + SegmentDirectory.freeBytes(directory)
+            + " bytes are free): "
+            + cause
+            + "; free some, raise its size (docker --shm-size, mount -o remount,size=), or set "
+            + SegmentDirectory.VARIABLE
+            + " to a larger directory",
+        cause);
+  }
+}

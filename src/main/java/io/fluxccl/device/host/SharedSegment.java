@@ -1,0 +1,244 @@
+package io.fluxccl.device.host;
+
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.InvalidUsage;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.MappedByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.agrona.BufferUtil;
+import org.agrona.IoUtil;
+
+/**
+ * Memory that processes of one host share. It has no name in the file system: peers open it through
+ * the owner's process, by its {@link SegmentName}, while the owner lives; whoever has mapped it by
+ * then keeps it, even if the owner is killed. Nothing is left behind when all are gone.
+ *
+ * <p>Counts its users: made with one, mapped until the last has released it, then unmapped by that
+ * call. The addresses are page-aligned. Thread-safe.
+ */
+public final class SharedSegment {
+  /**
+   * The largest size: one page less than 2 GiB, the most that Java maps at once. Allocate several
+   * buffers for more.
+   */
+  public static final long MAX_SIZE = Integer.MAX_VALUE - 4095L;
+
+  /** Those that this process owns; also keeps them from being unmapped by the collector. */
+  private static final ConcurrentHashMap<SegmentName, SharedSegment> OWNED =
+      new ConcurrentHashMap<>();
+
+  /** Those of other processes, kept from being unmapped by the collector. */
+  private static final Set<SharedSegment> OPENED = ConcurrentHashMap.newKeySet();
+
+  private final SegmentName name;
+  private final MappedByteBuffer mapped;
+  private final FileChannel ownersChannel;
+  private final long address;
+  private final AtomicInteger users = new AtomicInteger(1);
+
+  private SharedSegment(SegmentName name, MappedByteBuffer mapped, FileChannel ownersChannel) {
+    this.name = name;
+    this.mapped = mapped;
+    this.ownersChannel = ownersChannel;
+    this.address = BufferUtil.address(mapped);
+  }
+
+  /**
+   * A new segment of zeros, owned by this process.
+   *
+   * @param size bytes, 1 to {@link #MAX_SIZE}
+   * @return the segment, with one user
+   * @throws InvalidUsage if the size is out of range
+   * @throws DeviceFailure if there is not so much shared memory; says how much there is
+   */
+  public static SharedSegment create(long size) {
+    if (size < 1 || size > MAX_SIZE) {
+      throw new InvalidUsage(
+          "size="
+              + size
+              + " is outside 1 to "
+              + MAX_SIZE
+              + ", the most that one buffer of the host device can have; allocate several");
+    }
+    SegmentFile.Opened file = SegmentFile.create(size);
+    SharedSegment segment = new SharedSegment(file.name(), file.mapped(), file.channel());
+    OWNED.put(file.name(), segment);
+    return segment;
+  }
+
+  /**
+   * The segment of this process that has the given name, with one more user.
+   *
+   * @param name what a peer sent
+   * @return the segment, or empty if this process owns none of that name
+   */
+  public static Optional<SharedSegment> retainOwned(SegmentName name) {
+    SharedSegment segment = OWNED.get(name);
+    return segment != null && segment.tryRetain() ? Optional.of(segment) : Optional.empty();
+  }
+
+  /**
+   * Maps a segment of another process.
+   *
+   * @param name what the owner sent
+   * @return the segment, with one user
+   * @throws DeviceFailure if the owner is gone or can't be looked into, or has something else open
+   *     there
+   */
+  public static SharedSegment open(SegmentName name) {
+    boolean interrupted = Thread.interrupted(); // it would close the channel
+    Path path = Path.of("/proc/" + name.pid() + "/fd/" + name.descriptor());
+    try {
+      verify(name, path);
+      try (FileChannel channel =
+          FileChannel.open(path, StandardOpenOption.READ, StandardOpenOption.WRITE)) {
+        // Again, in case the owner closed that number and opened another file in between.
+        verify(name, path);
+        if (channel.size() != name.size()) {
+          throw refused(name, "it has " + channel.size() + " bytes", null);
+        }
+        SharedSegment segment =
+            new SharedSegment(
+                name, channel.map(FileChannel.MapMode.READ_WRITE, 0, name.size()), null);
+        OPENED.add(segment);
+        return segment;
+      }
+    } catch (NoSuchFileException e) {
+      throw refused(
+          name,
+          "process "
+              + name.pid()
+              + " has ended or closed it, or is in another process namespace (docker --pid)",
+          e);
+    } catch (IOException e) {
+      throw refused(
+          name,
+          "process "
+              + name.pid()
+              + " does not let us look into it (run both as the same user, with the same"
+              + " capabilities)",
+          e);
+    } finally {
+      if (interrupted) {
+        Thread.currentThread().interrupt();
+      }
+    }
+  }
+
+  private static void verify(SegmentName name, Path path) throws IOException {
+    long inode = (Long) Files.getAttribute(path, "unix:ino");
+    long device = (Long) Files.getAttribute(path, "unix:dev");
+    long size = (Long) Files.getAttribute(path, "unix:size");
+    if (inode != name.inode() || device != name.device() || size != name.size()) {
+      throw refused(name, "there is inode=" + inode + " device=" + device + " size=" + size, null);
+    }
+  }
+
+  private static DeviceFailure refused(SegmentName name, String why, IOException cause) {
+    return new DeviceFailure(0, "SHARED_MEMORY", "opening " + name + " failed: " + why, cause);
+  }
+
+  /** How other processes find it. */
+  public SegmentName name() {
+    return name;
+  }
+
+  /** The address of its first byte in this process. */
+  public long address() {
+    return address;
+  }
+
+  /** Its length in bytes. */
+  public long size() {
+    return name.size();
+  }
+
+  /** Whether this process made it. */
+  public boolean isOwned() {
+    return ownersChannel != null;
+  }
+
+  /** How many users it has; 0 once it is unmapped. */
+  public int users() {
+    return users.get();
+  }
+
+  /**
+   * Adds a user.
+   *
+   * @throws InvalidUsage if it is unmapped already
+   */
+  public void retain() {
+    if (!tryRetain()) {
+      throw new InvalidUsage(this + " is closed");
+    }
+  }
+
+  /**
+   * Adds a user unless it is unmapped already.
+   *
+   * @return whether one was added
+   */
+  public boolean tryRetain() {
+    int before;
+    do {
+      before = users.get();
+      if (before == 0) {
+        return false;
+      }
+    } while (!users.compareAndSet(before, before + 1));
+    return true;
+  }
+
+  /**
+   * Takes a user away, and unmaps the segment with the last one.
+   *
+   * @throws InvalidUsage if it has none
+   */
+  public void release() {
+    int before;
+    do {
+      before = users.get();
+      if (before == 0) {
+        throw new InvalidUsage(this + " is released more often than it was retained");
+      }
+    } while (!users.compareAndSet(before, before - 1));
+    if (before == 1) {
+      unmap();
+    }
+  }
+
+  private void unmap() {
+    OWNED.remove(name, this);
+    OPENED.remove(this);
+    IoUtil.unmap(mapped);
+    if (ownersChannel != null) {
+      try {
+        ownersChannel.close();
+      } catch (IOException e) {
+        SegmentDirectory.LOG.warn("closing {} failed", this, e);
+      }
+    }
+  }
+
+  /** A view of a part; the caller holds a user for as long as it uses the view. */
+  ByteBuffer view(long offset, long size) {
+    ByteBuffer view = mapped.duplicate().order(ByteOrder.LITTLE_ENDIAN);
+    return view.position((int) offset).limit((int) (offset + size));
+  }
+
+  @Override
+  public String toString() {
+    return "SharedSegment(" + name + ")";
+  }
+}

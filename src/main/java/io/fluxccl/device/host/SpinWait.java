@@ -1,0 +1,113 @@
+package io.fluxccl.device.host;
+
+import io.fluxccl.device.AbortFlagDescriptor;
+import java.util.concurrent.locks.LockSupport;
+
+/**
+ * How kernels of the host device, and everything else that polls memory, wait: poll, then yield,
+ * then doze, as {@link SpinPolicy} allows, and give up soon after an abort flag is set. Allocates
+ * nothing, has no state.
+ *
+ * <p>For a condition of one's own:
+ *
+ * <pre>{@code
+ * int step = 0;
+ * while (!isThere()) {
+ *   step = SpinWait.step(step, abortAddress, peer);
+ *   if (step < 0) {
+ *     return false;
+ *   }
+ * }
+ * }</pre>
+ */
+public final class SpinWait {
+  /** What {@link #step} returns when the abort flag is set. */
+  public static final int ABORTED = -1;
+
+  /** Polls between two looks at the abort flag, less one; a power of two, less one. */
+  private static final int ABORT_CHECK_MASK = 1023;
+
+  private static final int YIELDING = 1 << 20;
+  private static final int DOZING = YIELDING + 10_000;
+  private static final long DOZE_NANOS = 20_000;
+
+  private SpinWait() {}
+
+  /**
+   * Waits until the 64-bit word at an address has come to a value. Compared as the difference, so
+   * that counters may wrap around.
+   *
+   * @param address of the word, a multiple of 8
+   * @param expected the least value to wait for
+   * @param abortAddress {@link io.fluxccl.device.AbortFlag#deviceAddress()}, or 0 for none
+   * @param peer the rank that will write it, noted with the abort flag when the wait becomes long;
+   *     negative for none
+   * @return true when the value is there, and what was released with it is visible; false when the
+   *     abort flag was set first
+   */
+  public static boolean awaitAtLeast(long address, long expected, long abortAddress, int peer) {
+    int step = 0;
+    // Pairs with the release store of whoever signals this word.
+    while (HostMemory.getLongAcquire(address) - expected < 0) {
+      step = step(step, abortAddress, peer);
+      if (step < 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /**
+   * One step of a wait, between two looks at the condition.
+   *
+   * @param step 0 at the first call of a wait, then what the call before returned
+   * @param abortAddress the abort flag to watch, or 0 for none
+   * @param peer the rank that is waited for; negative for none
+   * @return what to give to the next call, or {@link #ABORTED}
+   */
+  public static int step(int step, long abortAddress, int peer) {
+    if (step < SpinPolicy.pollsBeforeYield()) {
+      Thread.onSpinWait();
+      return (step & ABORT_CHECK_MASK) == ABORT_CHECK_MASK && isAborted(abortAddress)
+          ? ABORTED
+          : step + 1;
+    }
+    return slowStep(step, abortAddress, peer);
+  }
+
+  private static int slowStep(int step, long abortAddress, int peer) {
+    int next = step;
+    if (step < YIELDING) {
+      next = YIELDING;
+      noteWaitingFor(abortAddress, peer);
+    }
+    if (isAborted(abortAddress)) {
+      return ABORTED;
+    }
+    if (next < DOZING) {
+      Thread.yield();
+      return next + 1;
+    }
+    if (Thread.currentThread().isInterrupted()) {
+      // Parking would return at once. The interrupt is not for us: the abort flag ends waits.
+      Thread.yield();
+    } else {
+      LockSupport.parkNanos(DOZE_NANOS);
+    }
+    return next;
+  }
+
+  /** Whether the abort flag at an address is set; false for address 0. */
+  public static boolean isAborted(long abortAddress) {
+    // Pairs with the release in AbortFlag.set().
+    return abortAddress != 0
+        && HostMemory.getLongAcquire(abortAddress + AbortFlagDescriptor.ABORTED_OFFSET) != 0;
+  }
+
+  private static void noteWaitingFor(long abortAddress, int peer) {
+    if (abortAddress != 0 && peer >= 0) {
+      // Pairs with the acquire in AbortFlag.waitingFor().
+      HostMemory.putLongRelease(abortAddress + AbortFlagDescriptor.WAITING_FOR_OFFSET, peer + 1L);
+    }
+  }
+}

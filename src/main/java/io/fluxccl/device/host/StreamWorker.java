@@ -1,0 +1,141 @@
+package io.fluxccl.device.host;
+
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
+import org.agrona.concurrent.ManyToOneConcurrentLinkedQueue;
+
+/**
+ * The queue and the thread of a {@link HostStream}. The thread polls for a moment when it runs out
+ * of work, as far as {@link SpinPolicy} lets it, then parks.
+ */
+final class StreamWorker implements Runnable {
+  private static final int YIELDS_BEFORE_PARKING = 4;
+  private static final int MAX_IDLE_POLLS = 500;
+
+  private final HostStream stream;
+  private final String threadName;
+  private final ManyToOneConcurrentLinkedQueue<StreamTask> queue =
+      new ManyToOneConcurrentLinkedQueue<>();
+
+  /** Counted before a task is offered, so that idle never means that one was overlooked. */
+  private final AtomicLong enqueued = new AtomicLong();
+
+  /** Written by whoever takes from the queue. */
+  private volatile long done;
+
+  private volatile boolean parked;
+  private volatile boolean ended;
+  private volatile Thread thread;
+
+  StreamWorker(HostStream stream, String threadName) {
+    this.stream = stream;
+    this.threadName = threadName;
+  }
+
+  void enqueue(StreamTask task) {
+    if (thread == null) {
+      start();
+    }
+    // A full fence between this count and the look at parked; the thread does both the other way
+    // round, so that one of the two sees the other.
+    enqueued.getAndIncrement();
+    queue.offer(task);
+    if (parked) {
+      LockSupport.unpark(thread);
+    }
+    if (ended) {
+      drain();
+    }
+  }
+
+  private synchronized void start() {
+    if (thread == null && !ended) {
+      Thread created = new Thread(this, threadName);
+      created.setDaemon(true);
+      HostDevice.start(created);
+      thread = created;
+    }
+  }
+
+  boolean isIdle() {
+    // Pairs with the volatile store of done: the memory accesses of that work are over.
+    long finished = done;
+    return finished == enqueued.get();
+  }
+
+  /** After the stream was marked closed: lets the thread end, or does so without one. */
+  void wakeToEnd() {
+    boolean neverStarted;
+    synchronized (this) {
+      neverStarted = thread == null && !ended;
+      if (neverStarted) {
+        ended = true;
+      }
+    }
+    if (neverStarted) {
+      drain();
+      stream.ended();
+    } else {
+      LockSupport.unpark(thread);
+    }
+  }
+
+  @Override
+  public void run() {
+    SpinPolicy.enter();
+    int idlePolls = 0;
+    while (true) {
+      StreamTask task = queue.poll();
+      if (task != null) {
+        stream.run(task);
+        task = null;
+        done++;
+        idlePolls = 0;
+      } else if (enqueued.get() != done) {
+        Thread.onSpinWait(); // counted, and about to be offered
+      } else if (stream.isClosed()) {
+        break;
+      } else if (idlePolls < idlePollsAllowed()) {
+        Thread.onSpinWait();
+        idlePolls++;
+      } else if (idlePolls < idlePollsAllowed() + YIELDS_BEFORE_PARKING) {
+        Thread.yield();
+        idlePolls++;
+      } else {
+        park();
+        idlePolls = 0;
+      }
+    }
+    SpinPolicy.exit();
+    ended = true;
+    drain();
+    stream.ended();
+  }
+
+  /** Waiting for work is not waiting for a peer: it may last, so it soon gives the core away. */
+  private static int idlePollsAllowed() {
+    return Math.min(SpinPolicy.pollsBeforeYield(), MAX_IDLE_POLLS);
+  }
+
+  private void park() {
+    stream.releaseTeam();
+    SpinPolicy.exit();
+    Thread.interrupted(); // a kernel may have left it set; parking would return at once
+    parked = true;
+    if (enqueued.get() == done && !stream.isClosed()) {
+      LockSupport.park(this);
+    }
+    parked = false;
+    SpinPolicy.enter();
+  }
+
+  /** What is still enqueued once there is no thread any more. */
+  private synchronized void drain() {
+    StreamTask task = queue.poll();
+    while (task != null) {
+      stream.run(task);
+      done++;
+      task = queue.poll();
+    }
+  }
+}

@@ -1,0 +1,87 @@
+package io.fluxccl.device.host;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+
+/** Another JVM with this one's class path, killed when closed. */
+public final class ChildJvm implements AutoCloseable {
+  private static final long SECONDS = 30;
+
+  private final Process process;
+  private final BufferedReader output;
+
+  private ChildJvm(Process process) {
+    this.process = process;
+    this.output =
+        new BufferedReader(new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
+  }
+
+  public static ChildJvm start(Class<?> main, List<String> jvmArgs, String... args) {
+    return start(main, jvmArgs, Map.of(), args);
+  }
+
+  public static ChildJvm start(
+      Class<?> main, List<String> jvmArgs, Map<String, String> environment, String... args) {
+    List<String> command = new ArrayList<>();
+    command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+    for (String arg : System.getProperty("fluxccl.jvm.args", "").split(" ")) {
+      if (!arg.isBlank()) {
+        command.add(arg);
+      }
+    }
+    command.add("-Xmx128m");
+    command.add("-XX:+UseSerialGC");
+    command.addAll(jvmArgs);
+    command.add("-cp");
+    command.add(System.getProperty("java.class.path"));
+    command.add(main.getName());
+    command.addAll(List.of(args));
+    ProcessBuilder builder =
+        new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT);
+    builder.environment().putAll(environment);
+    try {
+      return new ChildJvm(builder.start());
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+
+  public long pid() {
+    return process.pid();
+  }
+
+  /** The next line it prints, or null at its end. */
+  public String readLine() throws Exception {
+    return CompletableFuture.supplyAsync(
+            () -> {
+              try {
+                return output.readLine();
+              } catch (IOException e) {
+                throw new UncheckedIOException(e);
+              }
+            })
+        .get(SECONDS, TimeUnit.SECONDS);
+  }
+
+  /** As kill -9 does. */
+  public void kill() throws InterruptedException {
+    process.destroyForcibly();
+    if (!process.waitFor(SECONDS, TimeUnit.SECONDS)) {
+      throw new AssertionError("process " + process.pid() + " survives SIGKILL");
+    }
+  }
+
+  @Override
+  public void close() throws InterruptedException {
+    kill();
+  }
+}

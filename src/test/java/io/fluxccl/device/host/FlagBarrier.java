@@ -1,0 +1,71 @@
+package io.fluxccl.device.host;
+
+import java.util.Arrays;
+import java.util.HexFormat;
+
+/**
+ * Everybody tells everybody, and waits for all: the barrier under every collective. Run as a
+ * process of its own it measures one.
+ */
+final class FlagBarrier {
+  private static final int LINE = 128;
+  private final long base;
+  private final int rank;
+  private final int ranks;
+
+  FlagBarrier(long base, int rank, int ranks) {
+    this.base = base;
+    this.rank = rank;
+    this.ranks = ranks;
+  }
+
+  static long length(int ranks) {
+    return (long) ranks * ranks * LINE;
+  }
+
+  private long flag(int to, int from) {
+    return base + ((long) to * ranks + from) * LINE;
+  }
+
+  boolean cross(long round, long abortAddress) {
+    for (int i = 1; i < ranks; i++) {
+      HostMemory.putLongRelease(flag((rank + i) % ranks, rank), round);
+    }
+    for (int i = 1; i < ranks; i++) {
+      int peer = (rank + ranks - i) % ranks;
+      if (!SpinWait.awaitAtLeast(flag(rank, peer), round, abortAddress, peer)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /** Nanoseconds a round, the median of some batches. */
+  double measure(int batches, int rounds) {
+    double[] nanos = new double[batches];
+    long round = 0;
+    for (int batch = 0; batch < batches; batch++) {
+      long start = System.nanoTime();
+      for (int i = 0; i < rounds; i++) {
+        cross(++round, 0);
+      }
+      nanos[batch] = (System.nanoTime() - start) / (double) rounds;
+    }
+    Arrays.sort(nanos);
+    return nanos[batches / 2];
+  }
+
+  /** Arguments: segment's name in hex, rank, ranks, batches, rounds. Prints nanoseconds. */
+  public static void main(String[] args) {
+    SharedSegment segment =
+        SharedSegment.open(SegmentName.decode(HexFormat.of().parseHex(args[0])));
+    int ranks = Integer.parseInt(args[2]);
+    SpinPolicy.setProcessesOnHost(ranks);
+    SpinPolicy.enter();
+    FlagBarrier barrier = new FlagBarrier(segment.address(), Integer.parseInt(args[1]), ranks);
+    double nanos = barrier.measure(Integer.parseInt(args[3]), Integer.parseInt(args[4]));
+    SpinPolicy.exit();
+    segment.release();
+    System.out.println(nanos);
+  }
+}

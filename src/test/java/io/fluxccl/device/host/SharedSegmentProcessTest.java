@@ -1,0 +1,56 @@
+package io.fluxccl.device.host;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.DeviceFailure;
+import java.util.HexFormat;
+import java.util.List;
+import org.awaitility.Awaitility;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+@Tag("multiprocess")
+@Timeout(60)
+class SharedSegmentProcessTest {
+  private static final int SIZE = 1 << 20;
+
+  /** Owns a segment, counts up its first word for ever. */
+  static final class Owner {
+    public static void main(String[] args) {
+      SharedSegment segment = SharedSegment.create(SIZE);
+      HostMemory.putLong(segment.address() + SIZE - 8, 4711);
+      System.out.println(HexFormat.of().formatHex(segment.name().encode()));
+      long deadline = System.nanoTime() + 60_000_000_000L;
+      for (long i = 1; System.nanoTime() < deadline; i++) {
+        HostMemory.putLongRelease(segment.address(), i);
+        Thread.yield();
+      }
+    }
+  }
+
+  @Test
+  void shouldOutliveAnOwnerThatIsKilledAndLeaveNoFile() throws Exception {
+    try (ChildJvm owner = ChildJvm.start(Owner.class, List.of())) {
+      SegmentName name = SegmentName.decode(HexFormat.of().parseHex(owner.readLine()));
+      assertThat(name.pid()).isEqualTo(owner.pid());
+      SharedSegment segment = SharedSegment.open(name);
+      Awaitility.await().until(() -> HostMemory.getLongAcquire(segment.address()) > 100);
+      assertThat(HostMemory.getLong(segment.address() + SIZE - 8)).isEqualTo(4711);
+
+      owner.kill();
+
+      long last = HostMemory.getLongAcquire(segment.address());
+      assertThat(HostMemory.getLong(segment.address() + SIZE - 8)).isEqualTo(4711);
+      HostMemory.putLong(segment.address() + 4096, 5);
+      assertThat(HostMemory.getLong(segment.address() + 4096)).isEqualTo(5);
+      assertThat(HostMemory.getLongAcquire(segment.address())).isEqualTo(last);
+      assertThat(SegmentLeaks.fileNames(owner.pid())).isEmpty();
+      assertThatThrownBy(() -> SharedSegment.open(name))
+          .isInstanceOf(DeviceFailure.class)
+          .hasMessageContaining("process " + owner.pid());
+      segment.release();
+    }
+  }
+}

@@ -1,0 +1,188 @@
+package io.fluxccl.device.host;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.mockito.ArgumentMatchers.any;
+import static org.mockito.ArgumentMatchers.anyLong;
+import static org.mockito.Mockito.mock;
+import static org.mockito.Mockito.when;
+
+import com.code_intelligence.jazzer.junit.FuzzTest;
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.InvalidUsage;
+import java.io.IOException;
+import java.nio.channels.FileChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import net.jqwik.api.ForAll;
+import net.jqwik.api.Property;
+import net.jqwik.api.constraints.IntRange;
+import net.jqwik.api.constraints.LongRange;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+class SharedSegmentTest {
+  @Test
+  void shouldBeZeroedSharedAndGoneWithItsLastUser() throws Exception {
+    SharedSegment segment = SharedSegment.create(10_000);
+    String mapping = Long.toHexString(segment.address()) + "-";
+    assertThat(segment.address() % 4096).isZero();
+    for (int i = 0; i < 1250; i++) {
+      assertThat(HostMemory.getLong(segment.address() + 8L * i)).isZero();
+    }
+    assertThat(SegmentLeaks.fileNames()).isEmpty();
+    SharedSegment second = SharedSegment.open(segment.name());
+    HostMemory.putLong(segment.address() + 800, 42);
+    assertThat(HostMemory.getLong(second.address() + 800)).isEqualTo(42);
+
+    second.release();
+    segment.retain();
+    segment.release();
+    assertThat(SegmentLeaks.maps()).contains(mapping);
+    segment.release();
+
+    assertThat(SegmentLeaks.maps()).doesNotContain(mapping);
+    assertThat(segment.users()).isZero();
+    assertThat(segment.tryRetain()).isFalse();
+    assertThatThrownBy(segment::retain).isInstanceOf(InvalidUsage.class);
+    assertThatThrownBy(segment::release).isInstanceOf(InvalidUsage.class);
+    assertThatThrownBy(() -> SharedSegment.open(segment.name())).isInstanceOf(DeviceFailure.class);
+    assertThat(SharedSegment.retainOwned(segment.name())).isEmpty();
+  }
+
+  @Test
+  void shouldBeFoundByNameInItsOwnProcess() {
+    SharedSegment segment = SharedSegment.create(1);
+    assertThat(SharedSegment.retainOwned(segment.name())).containsSame(segment);
+    assertThat(segment.users()).isEqualTo(2);
+    segment.release();
+    segment.release();
+  }
+
+  @Test
+  void shouldRefuseSizesThatCannotBeMapped() {
+    for (long size : new long[] {-1, 0, SharedSegment.MAX_SIZE + 1, Long.MAX_VALUE}) {
+      assertThatThrownBy(() -> SharedSegment.create(size))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("size=" + size);
+    }
+  }
+
+  @Test
+  void shouldRefuseANameThatIsNotWhatTheOwnerHasOpen() {
+    SharedSegment segment = SharedSegment.create(4096);
+    SegmentName n = segment.name();
+    SegmentName[] wrong = {
+      new SegmentName(n.pid(), n.descriptor(), n.inode() + 1, n.device(), n.size()),
+      new SegmentName(n.pid(), n.descriptor(), n.inode(), n.device() + 1, n.size()),
+      new SegmentName(n.pid(), n.descriptor(), n.inode(), n.device(), n.size() + 1),
+      new SegmentName(n.pid(), n.descriptor(), n.inode(), n.device(), n.size() - 1),
+      new SegmentName(n.pid(), 0, n.inode(), n.device(), n.size()),
+      new SegmentName(n.pid(), 999_999, n.inode(), n.device(), n.size()),
+      new SegmentName(Integer.MAX_VALUE, n.descriptor(), n.inode(), n.device(), n.size()),
+    };
+    for (SegmentName name : wrong) {
+      assertThatThrownBy(() -> SharedSegment.open(name)).isInstanceOf(DeviceFailure.class);
+    }
+    segment.release();
+  }
+
+  @Test
+  void shouldSayWhatIsFreeWhenTheFileSystemIsFull() throws IOException {
+    FileChannel full = mock(FileChannel.class);
+    when(full.write(any(java.nio.ByteBuffer.class), anyLong()))
+        .thenThrow(new IOException("No space left on device"));
+    assertThatThrownBy(() -> SegmentFile.fill(full, 1 << 20, Path.of("/dev/shm")))
+        .isInstanceOf(DeviceFailure.class)
+        .hasMessageContaining("No space left")
+        .hasMessageContaining("bytes are free")
+        .hasMessageContaining("--shm-size");
+  }
+
+  @Test
+  void shouldKeepAnInterruptAndStillCreate() {
+    Thread.currentThread().interrupt();
+    SharedSegment segment = SharedSegment.create(4096);
+    SharedSegment opened = SharedSegment.open(segment.name());
+    assertThat(Thread.interrupted()).isTrue();
+    opened.release();
+    segment.release();
+  }
+
+  @Test
+  void shouldSweepFilesOfDeadProcessesOnly(@TempDir Path directory) throws IOException {
+    Path own = Files.createFile(directory.resolve(SegmentDirectory.fileName("7")));
+    Path dead = Files.createFile(directory.resolve("fluxccl-999999999-5-1"));
+    long pid = ProcessHandle.current().pid();
+    Path reused = Files.createFile(directory.resolve("fluxccl-" + pid + "-1-1"));
+    Path foreign = Files.createFile(directory.resolve("fluxccl-notes"));
+
+    SegmentDirectory.sweep(directory);
+
+    assertThat(own).exists();
+    assertThat(foreign).exists();
+    assertThat(dead).doesNotExist();
+    assertThat(reused).doesNotExist();
+  }
+
+  @Test
+  void shouldChooseTheDirectoryNamedElseSharedMemoryElseTemporaryFiles(@TempDir Path directory) {
+    assertThat(SegmentDirectory.choose("/some/where", directory)).hasToString("/some/where");
+    assertThat(SegmentDirectory.choose(null, directory)).isEqualTo(directory);
+    assertThat(SegmentDirectory.choose(" ", directory.resolve("absent")))
+        .isEqualTo(Path.of(System.getProperty("java.io.tmpdir")));
+  }
+
+  @Test
+  void shouldLeaveNothingBehindAfterManyRounds() {
+    SharedSegment.create(1).release();
+    SegmentLeaks before = SegmentLeaks.now();
+    for (int i = 0; i < 100; i++) {
+      SharedSegment segment = SharedSegment.create(8192);
+      SharedSegment.open(segment.name()).release();
+      segment.release();
+      assertThatThrownBy(() -> SharedSegment.open(segment.name()))
+          .isInstanceOf(DeviceFailure.class);
+    }
+    before.assertNoneSince();
+  }
+
+  @Property
+  void shouldReadBackEveryName(
+      @ForAll @LongRange(min = 1) long pid,
+      @ForAll @IntRange int descriptor,
+      @ForAll long inode,
+      @ForAll long device,
+      @ForAll @LongRange(min = 1, max = SharedSegment.MAX_SIZE) long size) {
+    SegmentName name = new SegmentName(pid, descriptor, inode, device, size);
+    assertThat(SegmentName.decode(name.encode())).isEqualTo(name);
+  }
+
+  @Property
+  void shouldRefuseBytesThatAreNoName(@ForAll byte[] bytes) {
+    assertThatThrownBy(() -> SegmentName.decode(bytes)).isInstanceOf(InvalidUsage.class);
+  }
+
+  @Property
+  void shouldRefuseOrReadBackANameWithOneByteChanged(
+      @ForAll @IntRange(max = SegmentName.ENCODED_LENGTH - 1) int index, @ForAll byte value) {
+    byte[] bytes = new SegmentName(1, 2, 3, 4, 5).encode();
+    bytes[index] = value;
+    decodeOrRefuse(bytes);
+  }
+
+  @FuzzTest(maxDuration = "75s")
+  void shouldDecodeOrRefuseAnyBytes(byte[] bytes) {
+    decodeOrRefuse(bytes);
+  }
+
+  private static void decodeOrRefuse(byte[] bytes) {
+    SegmentName name;
+    try {
+      name = SegmentName.decode(bytes);
+    } catch (InvalidUsage e) {
+      return;
+    }
+    assertThat(name.encode()).isEqualTo(bytes);
+  }
+}
