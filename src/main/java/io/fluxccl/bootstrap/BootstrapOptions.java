@@ -1,0 +1,174 @@
+package io.fluxccl.bootstrap;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.InvalidUsage;
+import java.time.Duration;
+import java.util.Map;
+import java.util.Optional;
+
+/** How a {@link TcpBootstrap} behaves. Immutable; {@link #builder()} begins with the defaults. */
+public final class BootstrapOptions {
+  /** The environment variable that, set to 1, stands for {@link Builder#insecure}. */
+  public static final String INSECURE_VARIABLE = "FLUXCCL_INSECURE";
+
+  static final int DEFAULT_MESSAGE_LIMIT = 64 << 20;
+  private static final int MAX_MESSAGE_LIMIT = 1 << 30;
+
+  private final Duration timeout;
+  private final JobSecret secret;
+  private final String networkInterface;
+  private final boolean insecure;
+  private final Duration heartbeatInterval;
+  private final int messageLimit;
+  private final HostIdentity hostIdentity;
+
+  private BootstrapOptions(Builder builder) {
+    timeout = builder.timeout;
+    secret = builder.secret;
+    networkInterface = builder.networkInterface;
+    insecure = builder.insecure;
+    heartbeatInterval = builder.heartbeatInterval;
+    messageLimit = builder.messageLimit;
+    hostIdentity = builder.hostIdentity;
+  }
+
+  /** The defaults, with the secret and the interface that the environment gives. */
+  public static BootstrapOptions defaults() {
+    return builder().build();
+  }
+
+  /** A builder that holds the defaults and what the environment gives. */
+  public static Builder builder() {
+    return new Builder(System.getenv());
+  }
+
+  static Builder builder(Map<String, String> environment) {
+    return new Builder(environment);
+  }
+
+  /** How long set-up may take: 30 s unless set. */
+  public Duration timeout() {
+    return timeout;
+  }
+
+  /** The job's secret, if there is one. */
+  public Optional<JobSecret> secret() {
+    return Optional.ofNullable(secret);
+  }
+
+  /** The network interface to use, if one is named. */
+  public Optional<String> networkInterface() {
+    return Optional.ofNullable(networkInterface);
+  }
+
+  /** Whether to do without a secret on addresses that other hosts can reach. */
+  public boolean insecure() {
+    return insecure;
+  }
+
+  /** How often the root asks each rank whether it lives: 200 ms unless set. */
+  public Duration heartbeatInterval() {
+    return heartbeatInterval;
+  }
+
+  /** The longest message in bytes: 64 MiB unless set. */
+  public int messageLimit() {
+    return messageLimit;
+  }
+
+  HostIdentity hostIdentity() {
+    return hostIdentity;
+  }
+
+  @Override
+  public String toString() {
+    return "BootstrapOptions(timeout="
+        + timeout
+        + ", secret="
+        + (secret == null ? "none" : "given")
+        + ", interface="
+        + networkInterface
+        + ", insecure="
+        + insecure
+        + ", heartbeatInterval="
+        + heartbeatInterval
+        + ", messageLimit="
+        + messageLimit
+        + ")";
+  }
+
+  /** Collects options; what it makes is immutable. Not thread-safe. */
+  public static final class Builder {
+    private Duration timeout = Deadline.DEFAULT_TIMEOUT;
+    private JobSecret secret;
+    private String networkInterface;
+    private boolean insecure;
+    private Duration heartbeatInterval = Duration.ofMillis(200);
+    private int messageLimit = DEFAULT_MESSAGE_LIMIT;
+    private HostIdentity hostIdentity = HostIdentity.current();
+
+    private Builder(Map<String, String> environment) {
+      secret = JobSecret.from(environment).orElse(null);
+      insecure = "1".equals(environment.get(INSECURE_VARIABLE));
+    }
+
+    /** How long set-up may take; over zero. */
+    public Builder timeout(Duration value) {
+      if (value.isNegative() || value.isZero()) {
+        throw new InvalidUsage("timeout=" + value + "; give more than zero");
+      }
+      timeout = value;
+      return this;
+    }
+
+    /** The job's secret; null for none. */
+    public Builder secret(JobSecret value) {
+      secret = value;
+      return this;
+    }
+
+    /** The network interface whose address to use, for example eth0; null for any. */
+    public Builder networkInterface(String value) {
+      networkInterface = value;
+      return this;
+    }
+
+    /**
+     * Do without a secret where others can connect. Whoever reaches the port can then join the job
+     * or end it: for closed networks only.
+     */
+    public Builder insecure(boolean value) {
+      insecure = value;
+      return this;
+    }
+
+    /** How often the root asks each rank whether it lives; 10 ms to 10 s. */
+    public Builder heartbeatInterval(Duration value) {
+      if (value.compareTo(Duration.ofMillis(10)) < 0
+          || value.compareTo(Duration.ofSeconds(10)) > 0) {
+        throw new InvalidUsage("heartbeatInterval=" + value + "; give 10 ms to 10 s");
+      }
+      heartbeatInterval = value;
+      return this;
+    }
+
+    /** The longest message in bytes, 1 to 1 GiB; the same on every rank. */
+    public Builder messageLimit(int value) {
+      if (value < 1 || value > MAX_MESSAGE_LIMIT) {
+        throw new InvalidUsage("messageLimit=" + value + "; give 1 to " + MAX_MESSAGE_LIMIT);
+      }
+      messageLimit = value;
+      return this;
+    }
+
+    Builder hostIdentity(HostIdentity value) {
+      hostIdentity = value;
+      return this;
+    }
+
+    /** The options. */
+    public BootstrapOptions build() {
+      return new BootstrapOptions(this);
+    }
+  }
+}

@@ -1,0 +1,128 @@
+package io.fluxccl.bootstrap;
+
+import io.fluxccl.InvalidUsage;
+import java.time.Instant;
+import java.util.List;
+import java.util.OptionalInt;
+import java.util.function.Supplier;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+/**
+ * Where the root listens when nobody said: every rank of a job comes to the same answer by itself,
+ * and two jobs on one host most probably to different ones.
+ *
+ * @param text the address, or null when it can't be known
+ * @param jobIdentity what no other job has, or empty
+ */
+record DerivedAddress(String text, String jobIdentity) {
+  static final String ONE_RANK = "127.0.0.1:0";
+
+  private static final int FIRST_PORT = 20_000;
+  private static final int PORTS = 10_000;
+
+  // Each of them is one job's alone, and the same for all its ranks.
+  private static final List<String> IDENTITIES =
+      List.of(
+          "OMPI_MCA_orte_precondition_transports",
+          "PMIX_NAMESPACE",
+          "OMPI_MCA_ess_base_jobid",
+          "PMIX_SERVER_URI2",
+          "PMI_PORT");
+
+  private static final Pattern FIRST_HOST =
+      Pattern.compile("([A-Za-z0-9_.-]+?)(?:\\[([0-9]+)[^\\]]*\\]([A-Za-z0-9_.-]*))?(?:,.*)?");
+
+  /** An address that somebody gave, or null. */
+  static DerivedAddress given(String text) {
+    return new DerivedAddress(text, "");
+  }
+
+  /** The address that follows from what a launcher says. */
+  static DerivedAddress of(
+      String launcher,
+      RankEnvironment.Variables from,
+      int nRanks,
+      OptionalInt localSize,
+      Supplier<String> lastResort) {
+    if (nRanks == 1) {
+      return given(ONE_RANK);
+    }
+    switch (launcher) {
+      case "torchrun":
+        return given(ofTorchrun(from));
+      case "Slurm":
+        return ofSlurm(from);
+      default:
+        // No ports of hosts we know nothing about.
+        boolean oneHost = localSize.isEmpty() || localSize.getAsInt() == nRanks;
+        String identity = from.firstSet(IDENTITIES);
+        String text = identity == null ? lastResort.get() : from.text(identity);
+        return oneHost && text != null
+            ? new DerivedAddress("127.0.0.1:" + portOf(text), text)
+            : given(null);
+    }
+  }
+
+  private static String ofTorchrun(RankEnvironment.Variables from) {
+    String host = from.text("MASTER_ADDR");
+    if (host == null || from.text("MASTER_PORT") == null) {
+      return null;
+    }
+    int port = from.number("MASTER_PORT", 1, 65534);
+    // Under torchrun its agent listens at that port itself.
+    boolean taken = "True".equalsIgnoreCase(from.text("TORCHELASTIC_USE_AGENT_STORE"));
+    String address =
+        (host.indexOf(':') >= 0 ? "[" + host + "]" : host) + ":" + (port + (taken ? 1 : 0));
+    try {
+      return RootAddress.parse(address).toString();
+    } catch (InvalidUsage e) {
+      throw new InvalidUsage("MASTER_ADDR=" + host + " is no host", e);
+    }
+  }
+
+  private static DerivedAddress ofSlurm(RankEnvironment.Variables from) {
+    String job = from.text(from.text("SLURM_JOB_ID") != null ? "SLURM_JOB_ID" : "SLURM_JOBID");
+    if (job == null) {
+      return given(null);
+    }
+    String identity = job + "." + from.text("SLURM_STEP_ID");
+    int port = portOf(identity);
+    String nodes = from.text("SLURM_STEP_NUM_NODES");
+    nodes = nodes != null ? nodes : from.text("SLURM_NNODES");
+    if ("1".equals(nodes)) {
+      return new DerivedAddress("127.0.0.1:" + port, identity);
+    }
+    String name = from.firstSet(List.of("SLURM_STEP_NODELIST", "SLURM_NODELIST"));
+    return name == null
+        ? given(null)
+        : new DerivedAddress(firstHost(name, from.text(name)) + ":" + port, identity);
+  }
+
+  /** The first host of a list such as {@code gpu[003-010,012],login1}. */
+  private static String firstHost(String variable, String list) {
+    Matcher matcher = FIRST_HOST.matcher(list);
+    if (list.length() > 4096 || !matcher.matches()) {
+      throw new InvalidUsage(variable + "=" + list + " is no list of hosts");
+    }
+    return matcher.group(2) == null
+        ? matcher.group(1)
+        : matcher.group(1) + matcher.group(2) + matcher.group(3);
+  }
+
+  static int portOf(String identity) {
+    return FIRST_PORT + (int) Math.floorMod(HostIdentity.hash(identity), (long) PORTS);
+  }
+
+  /** What processes that one launcher started on one host have in common. */
+  static String ofParentProcess() {
+    return ProcessHandle.current()
+        .parent()
+        .map(
+            parent ->
+                parent.pid()
+                    + "|"
+                    + parent.info().startInstant().map(Instant::toString).orElse("unknown"))
+        .orElse(null);
+  }
+}

@@ -1,0 +1,125 @@
+package io.fluxccl.bootstrap;
+
+import io.fluxccl.InvalidUsage;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.MessageDigest;
+import java.security.SecureRandom;
+import java.util.Base64;
+import java.util.Map;
+import java.util.Optional;
+
+/**
+ * What the processes of one job know and nobody else does. A process that cannot prove that it
+ * knows the secret is admitted to nothing. Immutable; never printed.
+ */
+public final class JobSecret {
+  /** The environment variable that holds the secret: any text of at least 16 characters. */
+  public static final String VARIABLE = "FLUXCCL_SECRET";
+
+  /** The environment variable that names a file that holds the secret. */
+  public static final String FILE_VARIABLE = "FLUXCCL_SECRET_FILE";
+
+  private static final int MIN_CHARACTERS = 16;
+  private static final int MAX_FILE_BYTES = 4096;
+
+  private final String text;
+
+  private JobSecret(String text) {
+    this.text = text;
+  }
+
+  /** A new secret of 256 random bits. */
+  public static JobSecret random() {
+    byte[] bytes = new byte[32];
+    new SecureRandom().nextBytes(bytes);
+    return new JobSecret(Base64.getEncoder().encodeToString(bytes));
+  }
+
+  /**
+   * A secret that is known already, in whatever notation; every process gives the same characters.
+   *
+   * @param text at least 16 characters
+   * @return the secret
+   * @throws InvalidUsage if it is shorter
+   */
+  public static JobSecret of(String text) {
+    return of(text, "the job secret");
+  }
+
+  /**
+   * The secret that this process was started with: {@value #VARIABLE}, or else the content of the
+   * file that {@value #FILE_VARIABLE} names.
+   *
+   * @return the secret, or empty when neither is set
+   * @throws InvalidUsage if it is too short or the file can't be read
+   */
+  public static Optional<JobSecret> fromEnvironment() {
+    return from(System.getenv());
+  }
+
+  static Optional<JobSecret> from(Map<String, String> environment) {
+    String text = environment.get(VARIABLE);
+    if (text != null && !text.isEmpty()) {
+      return Optional.of(of(text, VARIABLE));
+    }
+    String file = environment.get(FILE_VARIABLE);
+    if (file == null || file.isEmpty()) {
+      return Optional.empty();
+    }
+    try {
+      if (Files.size(Path.of(file)) > MAX_FILE_BYTES) {
+        throw new InvalidUsage(
+            FILE_VARIABLE
+                + "="
+                + file
+                + " is over "
+                + MAX_FILE_BYTES
+                + " bytes; is it the secret?");
+      }
+      return Optional.of(of(Files.readString(Path.of(file)).strip(), FILE_VARIABLE + "=" + file));
+    } catch (IOException | java.nio.file.InvalidPathException e) {
+      throw new InvalidUsage(FILE_VARIABLE + "=" + file + " can't be read: " + e, e);
+    }
+  }
+
+  private static JobSecret of(String text, String source) {
+    if (text.length() < MIN_CHARACTERS) {
+      throw new InvalidUsage(
+          source
+              + " has "
+              + text.length()
+              + " characters; at least "
+              + MIN_CHARACTERS
+              + " are needed, for example from `openssl rand -hex 32`");
+    }
+    return new JobSecret(text);
+  }
+
+  /** The characters, for handing them to a child process; keep them out of logs. */
+  public String text() {
+    return text;
+  }
+
+  byte[] bytes() {
+    return text.getBytes(StandardCharsets.UTF_8);
+  }
+
+  @Override
+  public boolean equals(Object other) {
+    return other instanceof JobSecret
+        && MessageDigest.isEqual(bytes(), ((JobSecret) other).bytes());
+  }
+
+  @Override
+  public int hashCode() {
+    return text.hashCode();
+  }
+
+  @Override
+  public String toString() {
+    return "JobSecret(hidden)";
+  }
+}

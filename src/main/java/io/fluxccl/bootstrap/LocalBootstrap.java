@@ -1,0 +1,147 @@
+package io.fluxccl.bootstrap;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.RemoteFailure;
+import io.fluxccl.bootstrap.BootstrapFrame.Failed;
+import io.fluxccl.bootstrap.BootstrapFrame.Member;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.OptionalInt;
+import java.util.concurrent.CompletableFuture;
+
+/**
+ * Ranks of one JVM that talk through memory: for tests, and for several devices driven by one
+ * process. It behaves as {@link TcpBootstrap} does, without sockets; all ranks share that one's
+ * thread. Every rank has to be closed.
+ */
+public final class LocalBootstrap extends AbstractBootstrap {
+  private static final int MESSAGE_LIMIT = BootstrapOptions.DEFAULT_MESSAGE_LIMIT;
+
+  // By rank; filled before anybody sees a member, and never changed.
+  private final List<LocalBootstrap> group;
+  private boolean gone;
+
+  private LocalBootstrap(int rank, int nRanks, List<LocalBootstrap> group, int messageLimit) {
+    super(rank, nRanks, messageLimit);
+    this.group = group;
+  }
+
+  /**
+   * All ranks of a job, set up and ready.
+   *
+   * @param nRanks how many
+   * @return them, by rank
+   */
+  public static List<LocalBootstrap> group(int nRanks) {
+    return group(nRanks, MESSAGE_LIMIT);
+  }
+
+  /**
+   * Ranks that pretend to be on several hosts: what depends on sharing a host is refused between
+   * them.
+   *
+   * @param hostHashes the host of each rank, by rank
+   * @return the ranks
+   */
+  public static List<LocalBootstrap> group(List<Long> hostHashes) {
+    if (hostHashes.isEmpty()) {
+      throw new InvalidUsage("no hosts given; name one for each rank");
+    }
+    return group(hostHashes, MESSAGE_LIMIT);
+  }
+
+  static List<LocalBootstrap> group(int nRanks, int messageLimit) {
+    if (nRanks < 1) {
+      throw new InvalidUsage("nRanks=" + nRanks + "; 1 at least");
+    }
+    return group(Collections.nCopies(nRanks, HostIdentity.current().hostHash()), messageLimit);
+  }
+
+  private static List<LocalBootstrap> group(List<Long> hostHashes, int messageLimit) {
+    long processHash = HostIdentity.current().processHash();
+    int nRanks = hostHashes.size();
+    List<Member> members = new ArrayList<>();
+    for (long hostHash : hostHashes) {
+      InetSocketAddress nowhere = new InetSocketAddress(InetAddress.getLoopbackAddress(), 0);
+      members.add(new Member(nowhere, hostHash, processHash));
+    }
+    List<LocalBootstrap> group = new ArrayList<>();
+    for (int rank = 0; rank < nRanks; rank++) {
+      LocalBootstrap each = new LocalBootstrap(rank, nRanks, group, messageLimit);
+      each.initialized(members);
+      group.add(each);
+    }
+    return Collections.unmodifiableList(group);
+  }
+
+  @Override
+  void transmit(int peer, StreamKey key, Message message, CompletableFuture<Void> done) {
+    LocalBootstrap to = group.get(peer);
+    Message copy = new Message(message.bytes().clone(), message.broken(), message.culprit());
+    // A task of its own, as a network would: rings of ranks must not become deep recursions.
+    loop.execute(
+        () -> {
+          if (!to.gone) {
+            to.arrived(key, copy);
+          }
+        });
+    done.complete(null);
+  }
+
+  @Override
+  boolean mayStillDeliver(int peer) {
+    return false;
+  }
+
+  @Override
+  void relay(FluxCclException reason) {
+    Failed news = Failed.of(reason);
+    for (LocalBootstrap each : group) {
+      if (each != this && !each.gone) {
+        loop.execute(() -> each.fail(news.toException()));
+      }
+    }
+  }
+
+  @Override
+  void onDeparture(int peer) {
+    // Nothing is kept for single peers.
+  }
+
+  @Override
+  CompletableFuture<Void> leave() {
+    if (!gone) {
+      gone = true;
+      for (LocalBootstrap each : group) {
+        // Behind what was transmitted before.
+        loop.execute(() -> each.departed(rank()));
+      }
+    }
+    return CompletableFuture.completedFuture(null);
+  }
+
+  @Override
+  public OptionalInt unresponsiveRank() {
+    return OptionalInt.empty();
+  }
+
+  /** Dies without leaving in good order; for tests. */
+  CompletableFuture<Void> kill() {
+    CompletableFuture<Void> killed = new CompletableFuture<>();
+    loop.execute(
+        () -> {
+          gone = true;
+          for (LocalBootstrap each : group) {
+            if (each != this && !each.gone) {
+              each.fail(new RemoteFailure(rank(), each.describe() + ": rank " + rank() + " died"));
+            }
+          }
+          killed.complete(null);
+        });
+    return killed;
+  }
+}

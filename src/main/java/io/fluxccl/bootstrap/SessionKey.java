@@ -1,0 +1,124 @@
+package io.fluxccl.bootstrap;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.bootstrap.BootstrapFrame.Admission;
+import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.security.GeneralSecurityException;
+import java.security.MessageDigest;
+import java.security.SecureRandom;
+import javax.crypto.Mac;
+import javax.crypto.spec.SecretKeySpec;
+
+/**
+ * The key of the handshake: each side gives a fresh nonce, the connector proves itself first, the
+ * acceptor after that, both by HMAC-SHA-256 over both nonces and all that was said. Different words
+ * go in front for either side, so neither proof can be played back as the other. Immutable.
+ */
+final class SessionKey {
+  private static final String ALGORITHM = "HmacSHA256";
+  private static final SecureRandom RANDOM = new SecureRandom();
+
+  private static final String NO_SECRET = "FluxCCL without a secret|";
+
+  private final byte[] key;
+  private final boolean guarded;
+
+  private SessionKey(byte[] key, boolean guarded) {
+    this.key = key;
+    this.guarded = guarded;
+  }
+
+  static SessionKey of(byte[] secret) {
+    return new SessionKey(secret, true);
+  }
+
+  static SessionKey of(JobSecret secret) {
+    return of(secret.bytes());
+  }
+
+  /**
+   * A key that anybody can make. It keeps out strangers that speak another protocol, and jobs that
+   * came to the same port by accident.
+   *
+   * @param jobIdentity what the job's ranks have in common; may be empty
+   */
+  static SessionKey withoutSecret(String jobIdentity) {
+    return new SessionKey((NO_SECRET + jobIdentity).getBytes(StandardCharsets.UTF_8), false);
+  }
+
+  /** The key for links between ranks of one incarnation of the job. */
+  SessionKey forJob(byte[] jobId) {
+    return new SessionKey(mac("links", ByteBuffer.wrap(jobId)), guarded);
+  }
+
+  /** Whether it was made of a secret. */
+  boolean guarded() {
+    return guarded;
+  }
+
+  static byte[] nonce(int length) {
+    byte[] bytes = new byte[length];
+    RANDOM.nextBytes(bytes);
+    return bytes;
+  }
+
+  byte[] connectorProof(
+      LinkKind kind, int rank, int nRanks, int target, byte[] acceptorNonce, byte[] nonce) {
+    return mac("connector", transcript(kind, rank, nRanks, target, acceptorNonce, nonce, 0, 0));
+  }
+
+  byte[] acceptorProof(
+      BootstrapFrame.Proof proof, byte[] acceptorNonce, Admission admission, int detail) {
+    return mac(
+        "acceptor",
+        transcript(
+            proof.kind(),
+            proof.rank(),
+            proof.nRanks(),
+            proof.target(),
+            acceptorNonce,
+            proof.nonce(),
+            admission.ordinal(),
+            detail));
+  }
+
+  static boolean equal(byte[] one, byte[] other) {
+    return MessageDigest.isEqual(one, other);
+  }
+
+  private static ByteBuffer transcript(
+      LinkKind kind,
+      int rank,
+      int nRanks,
+      int target,
+      byte[] acceptorNonce,
+      byte[] connectorNonce,
+      int admission,
+      int detail) {
+    return ByteBuffer.allocate(32 + acceptorNonce.length + connectorNonce.length)
+        .putInt(kind.ordinal())
+        .putInt(rank)
+        .putInt(nRanks)
+        .putInt(target)
+        .putInt(admission)
+        .putInt(detail)
+        .put(acceptorNonce)
+        .put(connectorNonce)
+        .flip();
+  }
+
+  private byte[] mac(String label, ByteBuffer content) {
+    try {
+      Mac mac = Mac.getInstance(ALGORITHM);
+      mac.init(new SecretKeySpec(key, ALGORITHM));
+      mac.update(label.getBytes(StandardCharsets.US_ASCII));
+      mac.update((byte) 0);
+      mac.update(content);
+      return mac.doFinal();
+    } catch (GeneralSecurityException e) {
+      throw FluxCclException.from(e);
+    }
+  }
+}

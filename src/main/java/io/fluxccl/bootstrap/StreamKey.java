@@ -1,0 +1,22 @@
+package io.fluxccl.bootstrap;
+
+/**
+ * Messages of one key arrive in order; keys are independent of each other.
+ *
+ * @param peer the rank that sends
+ * @param space what the message belongs to
+ * @param channel the tag, the members' hash or the broadcast's root, by {@code space}
+ * @param sequence which of the collective operations; 0 for {@link Space#TAGGED}
+ */
+record StreamKey(int peer, Space space, long channel, int sequence) {
+  StreamKey from(int otherPeer) {
+    return new StreamKey(otherPeer, space, channel, sequence);
+  }
+
+  enum Space {
+    TAGGED,
+    GATHER,
+    GROUP,
+    BROADCAST
+  }
+}

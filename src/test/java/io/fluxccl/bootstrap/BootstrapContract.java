@@ -1,0 +1,450 @@
+package io.fluxccl.bootstrap;
+
+import static java.nio.charset.StandardCharsets.UTF_8;
+import static java.util.concurrent.TimeUnit.SECONDS;
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.Deadline;
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.ErrorCode;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.RemoteFailure;
+import io.fluxccl.Timeout;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.function.Function;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout.ThreadMode;
+
+/** What every bootstrap does, whatever carries its messages. */
+@org.junit.jupiter.api.Timeout(value = 60, threadMode = ThreadMode.SEPARATE_THREAD)
+abstract class BootstrapContract {
+  static final int LIMIT = 1 << 16;
+
+  private final List<Bootstrap> open = Collections.synchronizedList(new ArrayList<>());
+
+  /** Ranks that are set up, with a message limit of {@link #LIMIT}. */
+  abstract List<? extends Bootstrap> makeGroup(int nRanks);
+
+  /** Ends a rank as if its process had died. */
+  abstract CompletableFuture<Void> kill(Bootstrap bootstrap);
+
+  final List<? extends Bootstrap> group(int nRanks) {
+    List<? extends Bootstrap> group = makeGroup(nRanks);
+    open.addAll(group);
+    return group;
+  }
+
+  @AfterEach
+  void closeAll() {
+    await(onAll(open, Bootstrap::closeAsync));
+  }
+
+  static Deadline soon() {
+    return Deadline.after(Duration.ofSeconds(20));
+  }
+
+  static Deadline in(long millis) {
+    return Deadline.after(Duration.ofMillis(millis));
+  }
+
+  static <B extends Bootstrap, T> List<CompletableFuture<T>> onAll(
+      List<B> group, Function<B, CompletableFuture<T>> operation) {
+    return List.copyOf(group).stream().map(operation).collect(Collectors.toList());
+  }
+
+  static <T> List<T> await(List<CompletableFuture<T>> futures) {
+    return futures.stream().map(BootstrapContract::await).collect(Collectors.toList());
+  }
+
+  static <T> T await(CompletableFuture<T> future) {
+    return future.orTimeout(30, SECONDS).join();
+  }
+
+  static FluxCclException failureOf(CompletableFuture<?> future) {
+    try {
+      Object value = future.copy().orTimeout(30, SECONDS).join();
+      throw new AssertionError("succeeded with " + value);
+    } catch (CompletionException e) {
+      assertThat(e.getCause()).isInstanceOf(FluxCclException.class);
+      return (FluxCclException) e.getCause();
+    }
+  }
+
+  private static byte[] bytes(String text) {
+    return text.getBytes(UTF_8);
+  }
+
+  @Test
+  void shouldGatherMessagesOfDifferentLengthsByRank() {
+    List<? extends Bootstrap> ranks = group(5);
+    for (int round = 0; round < 3; round++) {
+      String mark = "x" + round;
+      List<List<byte[]>> all =
+          await(onAll(ranks, each -> each.allGather(bytes(mark.repeat(each.rank())), soon())));
+      for (List<byte[]> one : all) {
+        assertThat(one).hasSize(5);
+        for (int rank = 0; rank < 5; rank++) {
+          assertThat(one.get(rank)).isEqualTo(bytes(mark.repeat(rank)));
+        }
+      }
+    }
+  }
+
+  @Test
+  void shouldKeepGathersApartWhenSeveralAreUnderWay() {
+    List<? extends Bootstrap> ranks = group(3);
+    List<CompletableFuture<List<byte[]>>> first =
+        onAll(ranks, each -> each.allGather(bytes("a" + each.rank()), soon()));
+    List<CompletableFuture<List<byte[]>>> second =
+        onAll(ranks, each -> each.allGather(bytes("b" + each.rank()), soon()));
+    await(second).forEach(all -> assertThat(all.get(2)).isEqualTo(bytes("b2")));
+    await(first).forEach(all -> assertThat(all.get(1)).isEqualTo(bytes("a1")));
+  }
+
+  @Test
+  void shouldMatchTagsWhenMessagesAreReceivedOutOfOrder() {
+    List<? extends Bootstrap> ranks = group(2);
+    for (int tag : new int[] {7, -1, Integer.MAX_VALUE}) {
+      await(ranks.get(0).send(1, tag, bytes("first " + tag), soon()));
+      await(ranks.get(0).send(1, tag, bytes("second " + tag), soon()));
+    }
+    for (int tag : new int[] {Integer.MAX_VALUE, 7, -1}) {
+      assertThat(await(ranks.get(1).recv(0, tag, soon()))).isEqualTo(bytes("first " + tag));
+    }
+    for (int tag : new int[] {-1, Integer.MAX_VALUE, 7}) {
+      assertThat(await(ranks.get(1).recv(0, tag, soon()))).isEqualTo(bytes("second " + tag));
+    }
+  }
+
+  @Test
+  void shouldDeliverToReceiversInTheirOrderWhenTheyCameFirst() {
+    List<? extends Bootstrap> ranks = group(2);
+    CompletableFuture<byte[]> one = ranks.get(1).recv(0, 3, soon());
+    CompletableFuture<byte[]> two = ranks.get(1).recv(0, 3, soon());
+    ranks.get(0).send(1, 3, bytes("1"), soon());
+    ranks.get(0).send(1, 3, bytes("2"), soon());
+    assertThat(await(one)).isEqualTo(bytes("1"));
+    assertThat(await(two)).isEqualTo(bytes("2"));
+  }
+
+  @Test
+  void shouldSendToItselfAndSendEmptyMessages() {
+    List<? extends Bootstrap> ranks = group(2);
+    CompletableFuture<byte[]> received = ranks.get(0).recv(0, 1, soon());
+    await(ranks.get(0).send(0, 1, bytes("me"), soon()));
+    assertThat(await(received)).isEqualTo(bytes("me"));
+    await(ranks.get(0).send(1, 1, new byte[0], soon()));
+    assertThat(await(ranks.get(1).recv(0, 1, soon()))).isEmpty();
+  }
+
+  @Test
+  void shouldCarryMessagesUpToTheLimitAndRefuseLongerOnes() {
+    List<? extends Bootstrap> ranks = group(2);
+    byte[] longest = new byte[LIMIT];
+    longest[LIMIT - 1] = 42;
+    ranks.get(0).send(1, 1, longest, soon());
+    assertThat(await(ranks.get(1).recv(0, 1, soon()))).isEqualTo(longest);
+    byte[] longer = new byte[LIMIT + 1];
+    assertThat(failureOf(ranks.get(0).send(1, 1, longer, soon())))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("limit");
+    assertThat(failureOf(ranks.get(0).allGather(longer, soon()))).isInstanceOf(InvalidUsage.class);
+    assertThat(failureOf(ranks.get(0).send(2, 1, longest, soon())))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("rank=2");
+    assertThatThrownBy(() -> ranks.get(0).hostHash(2)).isInstanceOf(InvalidUsage.class);
+  }
+
+  @Test
+  void shouldHoldTheBarrierUntilTheLastHasCome() {
+    List<? extends Bootstrap> ranks = group(4);
+    List<CompletableFuture<Void>> early = onAll(ranks.subList(0, 3), each -> each.barrier(soon()));
+    // What rank 3 sends before it comes arrives before any of the others passes.
+    for (int rank = 0; rank < 3; rank++) {
+      await(ranks.get(3).send(rank, 9, new byte[1], soon()));
+      await(ranks.get(rank).recv(3, 9, soon()));
+    }
+    assertThat(early).noneMatch(CompletableFuture::isDone);
+    await(ranks.get(3).barrier(soon()));
+    await(early);
+  }
+
+  @Test
+  void shouldHoldTheGroupBarrierForItsRanksOnly() {
+    List<? extends Bootstrap> ranks = group(4);
+    List<Integer> some = List.of(3, 1);
+    for (int round = 0; round < 3; round++) {
+      CompletableFuture<Void> first = ranks.get(1).groupBarrier(some, soon());
+      assertThat(first).isNotDone();
+      await(ranks.get(3).groupBarrier(some, soon()));
+      await(first);
+    }
+    await(ranks.get(2).groupBarrier(List.of(2), soon()));
+    assertThat(failureOf(ranks.get(0).groupBarrier(some, soon()))).isInstanceOf(InvalidUsage.class);
+    assertThat(failureOf(ranks.get(0).groupBarrier(List.of(0, 0), soon())))
+        .isInstanceOf(InvalidUsage.class);
+  }
+
+  @Test
+  void shouldBroadcastFromAnyRankEvenBeforeTheOthersAsk() {
+    List<? extends Bootstrap> ranks = group(4);
+    for (int root = 0; root < 4; root++) {
+      byte[] message = bytes("from " + root);
+      assertThat(await(ranks.get(root).broadcast(root, message, soon()))).isEqualTo(message);
+      for (Bootstrap each : ranks) {
+        if (each.rank() != root) {
+          assertThat(await(each.broadcast(root, null, soon()))).isEqualTo(message);
+        }
+      }
+    }
+  }
+
+  @Test
+  void shouldKnowWhoSharesTheHostAndTheProcess() {
+    List<? extends Bootstrap> ranks = group(3);
+    for (Bootstrap each : ranks) {
+      assertThat(each.nRanksPerNode()).isEqualTo(3);
+      assertThat(each.localRank()).isEqualTo(each.rank());
+      assertThat(each.hostHash(0)).isEqualTo(each.hostHash(2));
+      assertThat(each.processHash(0)).isEqualTo(HostIdentity.current().processHash());
+      assertThat(each.hostAddress()).isNotNull();
+    }
+  }
+
+  @Test
+  void shouldWorkAlone() {
+    Bootstrap alone = group(1).get(0);
+    assertThat(await(alone.allGather(bytes("a"), soon()))).containsExactly(bytes("a"));
+    await(alone.barrier(soon()));
+    assertThat(await(alone.broadcast(0, bytes("b"), soon()))).isEqualTo(bytes("b"));
+  }
+
+  @Test
+  void shouldTimeOutNearTheDeadlineNamingTheRankThatIsLate() {
+    List<? extends Bootstrap> ranks = group(3);
+    long start = System.nanoTime();
+    List<CompletableFuture<?>> waiting =
+        List.of(
+            ranks.get(0).recv(2, 5, in(500)),
+            ranks.get(0).barrier(in(500)),
+            ranks.get(1).barrier(in(500)));
+    for (CompletableFuture<?> each : waiting) {
+      FluxCclException late = failureOf(each);
+      assertThat(late).isInstanceOf(Timeout.class);
+      assertThat(late.rank()).isEqualTo(2);
+      assertThat(late).hasMessageContaining("rank 2").hasMessageContaining("500 ms");
+    }
+    assertThat(Duration.ofNanos(System.nanoTime() - start))
+        .isBetween(Duration.ofMillis(490), Duration.ofMillis(1200));
+    // Nobody else is harmed, and the receive that gave up took nothing.
+    ranks.get(2).send(0, 5, bytes("late"), soon());
+    assertThat(await(ranks.get(0).recv(2, 5, soon()))).isEqualTo(bytes("late"));
+    await(ranks.get(2).barrier(in(100)).exceptionally(late -> null));
+    await(onAll(ranks, each -> each.barrier(soon())));
+  }
+
+  @Test
+  void shouldLoseNoMessageWhenAReceiveIsCancelled() {
+    List<? extends Bootstrap> ranks = group(2);
+    CompletableFuture<byte[]> cancelled = ranks.get(1).recv(0, 1, soon());
+    CompletableFuture<byte[]> kept = ranks.get(1).recv(0, 1, soon());
+    cancelled.cancel(true);
+    ranks.get(0).send(1, 1, bytes("hello"), soon());
+    assertThat(await(kept)).isEqualTo(bytes("hello"));
+  }
+
+  @Test
+  void shouldLetOthersGatherWhenOneCancelsItsOwn() {
+    List<? extends Bootstrap> ranks = group(4);
+    List<CompletableFuture<List<byte[]>>> all =
+        onAll(ranks.subList(0, 3), each -> each.allGather(bytes("" + each.rank()), soon()));
+    all.get(1).cancel(true);
+    assertThat(await(ranks.get(3).allGather(bytes("3"), soon()))).hasSize(4);
+    assertThat(await(all.get(0))).hasSize(4);
+    await(onAll(ranks, each -> each.barrier(soon())));
+  }
+
+  @Test
+  void shouldNameTheDeadRankEverywhereWithinASecond() {
+    List<? extends Bootstrap> ranks = group(4);
+    List<CompletableFuture<?>> waiting = new ArrayList<>();
+    for (int rank : new int[] {0, 1, 3}) {
+      waiting.add(ranks.get(rank).recv(2, 1, soon()));
+      waiting.add(ranks.get(rank).barrier(soon()));
+    }
+    await(ranks.get(0).send(1, 8, bytes("still here"), soon()));
+    long start = System.nanoTime();
+    await(kill(ranks.get(2)));
+    for (CompletableFuture<?> each : waiting) {
+      assertThat(failureOf(each)).isInstanceOf(RemoteFailure.class);
+      assertThat(failureOf(each).rank()).isEqualTo(2);
+    }
+    for (int rank : new int[] {0, 1, 3}) {
+      FluxCclException reason = await(ranks.get(rank).failure().copy());
+      assertThat(reason).isInstanceOf(RemoteFailure.class);
+      assertThat(reason.rank()).isEqualTo(2);
+      // New operations fail at once, whomever they concern.
+      assertThat(failureOf(ranks.get(rank).send(rank, 0, new byte[0], soon())).rank()).isEqualTo(2);
+      assertThat(failureOf(ranks.get(rank).allGather(new byte[0], soon())).rank()).isEqualTo(2);
+    }
+    assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(Duration.ofSeconds(1));
+  }
+
+  @Test
+  void shouldNameTheRootWhenItDies() {
+    List<? extends Bootstrap> ranks = group(3);
+    long start = System.nanoTime();
+    await(kill(ranks.get(0)));
+    for (int rank : new int[] {1, 2}) {
+      FluxCclException reason = await(ranks.get(rank).failure().copy());
+      assertThat(reason).isInstanceOf(RemoteFailure.class);
+      assertThat(reason.rank()).isEqualTo(0);
+    }
+    assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(Duration.ofSeconds(1));
+  }
+
+  @Test
+  void shouldNoticeADeathAfterTheRootAndOthersHaveLeft() {
+    List<? extends Bootstrap> ranks = group(6);
+    await(onAll(ranks, each -> each.barrier(soon())));
+    // With 0, 2 and 4 gone no two of the rest are neighbours in the ring of all.
+    for (int rank : new int[] {0, 2, 4}) {
+      await(ranks.get(rank).closeAsync());
+    }
+    List<Integer> rest = List.of(1, 3, 5);
+    await(onAll(rest.stream().map(ranks::get).toList(), each -> each.groupBarrier(rest, soon())));
+    await(kill(ranks.get(3)));
+    for (int rank : new int[] {1, 5}) {
+      assertThat(await(ranks.get(rank).failure().copy()).rank()).isEqualTo(3);
+    }
+  }
+
+  @Test
+  void shouldCarryTheReasonOfAnAbortToAll() {
+    List<? extends Bootstrap> ranks = group(3);
+    CompletableFuture<byte[]> waiting = ranks.get(2).recv(0, 1, soon());
+    ranks.get(1).abort(new Timeout(2, "allReduce waited for rank 2"));
+    ranks.get(1).abort(new Aborted(1, "too late"));
+    for (Bootstrap each : ranks) {
+      FluxCclException reason = await(each.failure().copy());
+      assertThat(reason.code()).isEqualTo(ErrorCode.TIMEOUT);
+      assertThat(reason.rank()).isEqualTo(2);
+      assertThat(reason).hasMessage("allReduce waited for rank 2");
+    }
+    assertThat(failureOf(waiting)).isInstanceOf(Timeout.class);
+  }
+
+  @Test
+  void shouldShortenTheReasonOfAnAbortWhenItIsVeryLong() {
+    List<? extends Bootstrap> ranks = group(2);
+    ranks.get(0).abort(new DeviceFailure(700, "X", "ü".repeat(1 << 20)));
+    FluxCclException reason = await(ranks.get(1).failure().copy());
+    assertThat(reason.code()).isEqualTo(ErrorCode.DEVICE_FAILURE);
+    assertThat(reason.getMessage().length()).isBetween(1000, 5000);
+  }
+
+  @Test
+  void shouldNotLetAnybodyCompleteTheFailure() {
+    List<? extends Bootstrap> ranks = group(2);
+    CompletableFuture<FluxCclException> failure = ranks.get(0).failure();
+    failure.cancel(true);
+    failure.complete(new Aborted(0, "not so"));
+    assertThat(ranks.get(0).failure()).isNotDone();
+    await(ranks.get(0).barrier(in(10)).exceptionally(late -> null));
+  }
+
+  @Test
+  void shouldStillReceiveWhatALeavingRankHasSent() {
+    List<? extends Bootstrap> ranks = group(3);
+    await(onAll(ranks, each -> each.barrier(soon())));
+    CompletableFuture<byte[]> first = ranks.get(0).recv(2, 1, soon());
+    CompletableFuture<byte[]> never = ranks.get(0).recv(2, 4, soon());
+    CompletableFuture<Void> sent = ranks.get(2).send(0, 1, bytes("1"), soon());
+    ranks.get(2).send(0, 2, bytes("2"), soon());
+    ranks.get(2).send(1, 2, new byte[LIMIT], soon());
+    await(ranks.get(2).closeAsync());
+    await(sent);
+    assertThat(await(first)).isEqualTo(bytes("1"));
+    assertThat(await(ranks.get(0).recv(2, 2, soon()))).isEqualTo(bytes("2"));
+    assertThat(await(ranks.get(1).recv(2, 2, soon()))).hasSize(LIMIT);
+    assertThat(failureOf(never)).isInstanceOf(RemoteFailure.class);
+    assertThat(failureOf(ranks.get(0).recv(2, 3, soon())).rank()).isEqualTo(2);
+    assertThat(failureOf(ranks.get(1).send(2, 3, new byte[0], soon())).rank()).isEqualTo(2);
+    assertThat(ranks.get(0).failure()).isNotDone();
+    assertThat(ranks.get(1).failure()).isNotDone();
+  }
+
+  @Test
+  void shouldFailTheGatherOfAllWhenOneHasLeftInsteadOfJoining() {
+    List<? extends Bootstrap> ranks = group(5);
+    List<CompletableFuture<Void>> waiting =
+        onAll(ranks.subList(0, 4), each -> each.barrier(soon()));
+    await(ranks.get(4).closeAsync());
+    long start = System.nanoTime();
+    for (CompletableFuture<Void> each : waiting) {
+      FluxCclException reason = failureOf(each);
+      assertThat(reason).isInstanceOf(RemoteFailure.class);
+      assertThat(reason.rank()).isEqualTo(4);
+    }
+    assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(Duration.ofSeconds(1));
+    assertThat(ranks.get(0).failure()).isNotDone();
+  }
+
+  @Test
+  void shouldEndEverythingWithAbortedWhenItIsClosed() {
+    List<? extends Bootstrap> ranks = group(2);
+    CompletableFuture<byte[]> waiting = ranks.get(0).recv(1, 1, soon());
+    CompletableFuture<Void> barrier = ranks.get(0).barrier(soon());
+    ranks.get(0).close();
+    ranks.get(0).close();
+    assertThat(failureOf(waiting)).isInstanceOf(Aborted.class);
+    assertThat(failureOf(barrier)).isInstanceOf(Aborted.class);
+    assertThat(failureOf(ranks.get(0).barrier(soon()))).isInstanceOf(Aborted.class);
+    assertThat(await(ranks.get(0).failure().copy())).isInstanceOf(Aborted.class);
+    assertThat(ranks.get(1).failure()).isNotDone();
+  }
+
+  @Test
+  void shouldCloseFromItsOwnThreadWithoutWaitingForItself() {
+    List<? extends Bootstrap> ranks = group(2);
+    CompletableFuture<Void> closed =
+        ranks.get(0).recv(1, 1, soon()).thenAccept(message -> ranks.get(0).close());
+    ranks.get(1).send(0, 1, new byte[0], soon());
+    await(closed);
+    await(ranks.get(0).closeAsync());
+  }
+
+  @Test
+  void shouldNeverTakeLeavingForFailure() {
+    for (int round = 0; round < 50; round++) {
+      List<? extends Bootstrap> ranks = makeGroup(4);
+      List<CompletableFuture<FluxCclException>> failures =
+          ranks.stream().map(Bootstrap::failure).collect(Collectors.toList());
+      // Each leaves as soon as it has passed, while others may be about to; odd rounds: all at
+      // once.
+      List<CompletableFuture<Void>> passed = onAll(ranks, each -> each.barrier(soon()));
+      if (round % 2 == 1) {
+        await(passed);
+      }
+      await(
+          IntStream.range(0, 4)
+              .mapToObj(i -> passed.get(i).thenCompose(done -> ranks.get(i).closeAsync()))
+              .collect(Collectors.toList()));
+      for (CompletableFuture<FluxCclException> each : failures) {
+        assertThat(each).isDone();
+        assertThat(each.getNow(null)).isInstanceOf(Aborted.class);
+      }
+    }
+  }
+}

@@ -1,0 +1,181 @@
+package io.fluxccl.bootstrap;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.ErrorCode;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.bootstrap.BootstrapFrame.Admission;
+import io.fluxccl.bootstrap.BootstrapFrame.Attach;
+import io.fluxccl.bootstrap.BootstrapFrame.Data;
+import io.fluxccl.bootstrap.BootstrapFrame.Departed;
+import io.fluxccl.bootstrap.BootstrapFrame.Failed;
+import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
+import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
+import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
+import io.fluxccl.bootstrap.BootstrapFrame.Member;
+import io.fluxccl.bootstrap.BootstrapFrame.Peers;
+import io.fluxccl.bootstrap.BootstrapFrame.Ping;
+import io.fluxccl.bootstrap.BootstrapFrame.Pong;
+import io.fluxccl.bootstrap.BootstrapFrame.Proof;
+import io.fluxccl.bootstrap.BootstrapFrame.Register;
+import io.fluxccl.bootstrap.BootstrapFrame.Silent;
+import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
+import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
+import io.netty.buffer.ByteBuf;
+import io.netty.buffer.Unpooled;
+import io.netty.buffer.UnpooledByteBufAllocator;
+import io.netty.channel.embedded.EmbeddedChannel;
+import java.net.InetSocketAddress;
+import java.util.List;
+import net.jqwik.api.Arbitraries;
+import net.jqwik.api.Arbitrary;
+import net.jqwik.api.Combinators;
+import net.jqwik.api.Example;
+import net.jqwik.api.ForAll;
+import net.jqwik.api.Property;
+import net.jqwik.api.Provide;
+import net.jqwik.api.constraints.IntRange;
+import net.jqwik.api.constraints.Size;
+
+class BootstrapFrameCodecTest {
+
+  @Provide
+  Arbitrary<BootstrapFrame> frames() {
+    Arbitrary<Integer> anyInt = Arbitraries.integers();
+    Arbitrary<Integer> rank = Arbitraries.integers().between(0, BootstrapFrameCodec.MAX_RANKS - 1);
+    Arbitrary<List<Integer>> ranks = rank.list().ofMaxSize(40);
+    return Arbitraries.oneOf(
+        bytes(32).map(Greeting::new),
+        Combinators.combine(
+                Arbitraries.of(LinkKind.class), anyInt, anyInt, anyInt, bytes(32), bytes(32))
+            .as(Proof::new),
+        Combinators.combine(Arbitraries.of(Admission.class), anyInt, bytes(32)).as(Verdict::new),
+        Combinators.combine(members(), Arbitraries.of(true, false)).as(Register::new),
+        ranks.map(Waiting::new),
+        ranks.map(Silent::new),
+        ranks.map(Departed::new),
+        Combinators.combine(
+                bytes(16), Arbitraries.just(-1), members().list().ofMinSize(1).ofMaxSize(20))
+            .as(Peers::new),
+        Combinators.combine(
+                Arbitraries.of(ErrorCode.class), rank, Arbitraries.strings().ofMaxLength(200))
+            .as(
+                (code, blame, text) ->
+                    new Failed(code, blame, BootstrapFrameCodec.shortened(text))),
+        Combinators.combine(
+                Arbitraries.of(StreamKey.Space.class),
+                Arbitraries.longs(),
+                anyInt,
+                Arbitraries.bytes().array(byte[].class).ofMaxSize(10_000),
+                Arbitraries.of(true, false))
+            .as(
+                (space, channel, sequence, payload, broken) ->
+                    new Data(space, channel, sequence, new Message(payload, broken, sequence))),
+        Arbitraries.of(new Ping(), new Pong(), new Goodbye(), new Attach()));
+  }
+
+  private static Arbitrary<byte[]> bytes(int length) {
+    return Arbitraries.bytes().array(byte[].class).ofSize(length);
+  }
+
+  private static Arbitrary<Member> members() {
+    Arbitrary<byte[]> ip = Arbitraries.oneOf(bytes(4), bytes(16));
+    return Combinators.combine(
+            ip, Arbitraries.integers().between(1, 65535), Arbitraries.longs(), Arbitraries.longs())
+        .as(
+            (address, port, host, process) ->
+                new Member(
+                    new InetSocketAddress(UniqueId.addressOf(address, 0), port), host, process));
+  }
+
+  private static byte[] encode(BootstrapFrame frame) {
+    ByteBuf buffer = BootstrapFrameCodec.encode(frame, UnpooledByteBufAllocator.DEFAULT);
+    byte[] bytes = new byte[buffer.readableBytes()];
+    buffer.readBytes(bytes);
+    buffer.release();
+    return bytes;
+  }
+
+  @Property(tries = 500)
+  void shouldReadWhatItWrote(@ForAll("frames") BootstrapFrame frame) {
+    byte[] bytes = encode(frame);
+    BootstrapFrame read =
+        BootstrapFrameCodec.decode(Unpooled.wrappedBuffer(bytes, 4, bytes.length - 4));
+    assertThat(read).usingRecursiveComparison().isEqualTo(frame);
+  }
+
+  @Property(tries = 300)
+  void shouldReadFramesHoweverTheNetworkCutsThem(
+      @ForAll("frames") BootstrapFrame first,
+      @ForAll("frames") BootstrapFrame second,
+      @ForAll @IntRange(min = 1, max = 50) int piece) {
+    FrameDecoder decoder = new FrameDecoder();
+    decoder.raiseLimit(1 << 20);
+    EmbeddedChannel channel = new EmbeddedChannel(decoder);
+    byte[] bytes = new byte[0];
+    for (BootstrapFrame each : List.of(first, second)) {
+      byte[] encoded = encode(each);
+      int old = bytes.length;
+      bytes = java.util.Arrays.copyOf(bytes, old + encoded.length);
+      System.arraycopy(encoded, 0, bytes, old, encoded.length);
+    }
+    for (int at = 0; at < bytes.length; at += piece) {
+      channel.writeInbound(Unpooled.copiedBuffer(bytes, at, Math.min(piece, bytes.length - at)));
+    }
+    assertThat(channel.<BootstrapFrame>readInbound()).usingRecursiveComparison().isEqualTo(first);
+    assertThat(channel.<BootstrapFrame>readInbound()).usingRecursiveComparison().isEqualTo(second);
+    channel.finishAndReleaseAll();
+  }
+
+  @Property(tries = 500)
+  void shouldRefuseAFrameThatEndsEarlyOrLate(
+      @ForAll("frames") BootstrapFrame frame, @ForAll @IntRange(min = 1, max = 4) int off) {
+    byte[] bytes = encode(frame);
+    boolean open = frame instanceof Data || frame instanceof Failed;
+    if (bytes.length - 4 > off && !open) {
+      assertThatThrownBy(
+              () ->
+                  BootstrapFrameCodec.decode(
+                      Unpooled.wrappedBuffer(bytes, 4, bytes.length - 4 - off)))
+          .isInstanceOf(TransportFailure.class);
+    }
+    if (!open) {
+      byte[] longer = java.util.Arrays.copyOf(bytes, bytes.length + off);
+      assertThatThrownBy(
+              () ->
+                  BootstrapFrameCodec.decode(Unpooled.wrappedBuffer(longer, 4, longer.length - 4)))
+          .isInstanceOf(TransportFailure.class);
+    }
+  }
+
+  @Property(tries = 1000)
+  void shouldGiveAFrameOrTheTypedExceptionForAnyBytes(
+      @ForAll @Size(max = 300) byte[] bytes, @ForAll @IntRange(min = 0, max = 15) int type) {
+    if (bytes.length > 0) {
+      bytes[0] = (byte) type;
+    }
+    try {
+      assertThat(BootstrapFrameCodec.decode(Unpooled.wrappedBuffer(bytes))).isNotNull();
+    } catch (TransportFailure expected) {
+      assertThat(expected).hasMessageContaining("malformed");
+    }
+  }
+
+  @Example
+  void shouldRefuseLengthsOverTheLimitBeforeTheBytesCome() {
+    for (int length : new int[] {Integer.MAX_VALUE, -1, 0, 257, Integer.MIN_VALUE}) {
+      EmbeddedChannel channel = new EmbeddedChannel(new FrameDecoder());
+      assertThatThrownBy(() -> channel.writeInbound(Unpooled.buffer().writeInt(length)))
+          .hasRootCauseInstanceOf(TransportFailure.class);
+      channel.finishAndReleaseAll();
+    }
+  }
+
+  @Example
+  void shouldCutLongReasonsBetweenCharacters() {
+    String reason = BootstrapFrameCodec.shortened("x" + "€".repeat(5000));
+    assertThat(reason).startsWith("x€").endsWith("€").doesNotContain("\uFFFD");
+    assertThat(reason.length()).isLessThan(2000);
+  }
+}

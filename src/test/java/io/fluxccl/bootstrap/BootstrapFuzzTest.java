@@ -1,0 +1,70 @@
+package io.fluxccl.bootstrap;
+
+import com.code_intelligence.jazzer.junit.FuzzTest;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.TransportFailure;
+import io.netty.buffer.ByteBuf;
+import io.netty.buffer.Unpooled;
+import io.netty.buffer.UnpooledByteBufAllocator;
+import io.netty.channel.embedded.EmbeddedChannel;
+import io.netty.handler.codec.DecoderException;
+import java.nio.charset.StandardCharsets;
+
+/** Whatever a peer sends, reading it gives a value or the typed exception, and nothing else. */
+class BootstrapFuzzTest {
+
+  @FuzzTest(maxDuration = "75s")
+  void frame(byte[] bytes) {
+    try {
+      BootstrapFrame frame = BootstrapFrameCodec.decode(Unpooled.wrappedBuffer(bytes));
+      ByteBuf again = BootstrapFrameCodec.encode(frame, UnpooledByteBufAllocator.DEFAULT);
+      BootstrapFrameCodec.decode(again.skipBytes(BootstrapFrameCodec.LENGTH_BYTES));
+      again.release();
+    } catch (TransportFailure expected) {
+      return;
+    }
+  }
+
+  @FuzzTest(maxDuration = "75s")
+  void stream(byte[] bytes) {
+    EmbeddedChannel channel = new EmbeddedChannel(new FrameDecoder());
+    try {
+      channel.writeInbound(Unpooled.wrappedBuffer(bytes));
+    } catch (DecoderException e) {
+      if (!(e.getCause() instanceof TransportFailure)) {
+        throw e;
+      }
+    } finally {
+      try {
+        channel.finishAndReleaseAll();
+      } catch (DecoderException e) {
+        if (!(e.getCause() instanceof TransportFailure)) {
+          throw e;
+        }
+      }
+    }
+  }
+
+  @FuzzTest(maxDuration = "75s")
+  void uniqueId(byte[] bytes) {
+    try {
+      UniqueId.fromBytes(bytes).toString();
+    } catch (InvalidUsage expected) {
+      try {
+        UniqueId.fromBase64(new String(bytes, StandardCharsets.ISO_8859_1));
+      } catch (InvalidUsage alsoExpected) {
+        return;
+      }
+    }
+  }
+
+  @FuzzTest(maxDuration = "75s")
+  void rootAddress(byte[] bytes) {
+    try {
+      String text = new String(bytes, StandardCharsets.UTF_8);
+      RootAddress.parse(RootAddress.parse(text).toString());
+    } catch (InvalidUsage expected) {
+      return;
+    }
+  }
+}

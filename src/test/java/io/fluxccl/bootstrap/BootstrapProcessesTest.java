@@ -1,0 +1,163 @@
+package io.fluxccl.bootstrap;
+
+import static io.fluxccl.bootstrap.BootstrapContract.await;
+import static io.fluxccl.bootstrap.BootstrapContract.failureOf;
+import static io.fluxccl.bootstrap.BootstrapContract.in;
+import static io.fluxccl.bootstrap.BootstrapContract.soon;
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assumptions.assumeThat;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.RemoteFailure;
+import io.fluxccl.Timeout;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.OptionalInt;
+import java.util.concurrent.TimeUnit;
+import org.awaitility.Awaitility;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** Ranks in processes of their own. */
+@Tag("multiprocess")
+@org.junit.jupiter.api.Timeout(120)
+class BootstrapProcessesTest {
+  private final List<Process> processes = new ArrayList<>();
+  @TempDir Path folder;
+
+  @AfterEach
+  void endAll() {
+    processes.forEach(Process::destroyForcibly);
+  }
+
+  private Process start(Map<String, String> environment, List<String> prefix, String what)
+      throws IOException {
+    List<String> command = new ArrayList<>(prefix);
+    command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+    for (String each : System.getProperty("fluxccl.jvm.args", "").trim().split("\\s+")) {
+      if (!each.isEmpty()) {
+        command.add(each);
+      }
+    }
+    command.addAll(List.of("-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp"));
+    command.addAll(
+        List.of(System.getProperty("java.class.path"), BootstrapProcess.class.getName(), what));
+    ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
+    builder.environment().putAll(environment);
+    builder.redirectOutput(output().toFile());
+    Process process = builder.start();
+    processes.add(process);
+    return process;
+  }
+
+  private Path output() {
+    return folder.resolve("output" + processes.size());
+  }
+
+  private static void signal(Process process, String signal) throws Exception {
+    Process kill = new ProcessBuilder("kill", "-" + signal, Long.toString(process.pid())).start();
+    assertThat(kill.waitFor()).isZero();
+  }
+
+  private Process startRank(int rank, int nRanks, String address) throws IOException {
+    return start(
+        Map.of("FLUXCCL_RANK", "" + rank, "FLUXCCL_NRANKS", "" + nRanks, "FLUXCCL_ADDR", address),
+        List.of(),
+        "stay");
+  }
+
+  @Test
+  void shouldMeetUnderMpirunWithNothingButItsEnvironment() throws Exception {
+    assumeThat(Files.isExecutable(Path.of("/usr/bin/mpirun")))
+        .as("no /usr/bin/mpirun here; install Open MPI to run this test")
+        .isTrue();
+    List<String> mpirun =
+        List.of("/usr/bin/mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "4");
+    Path output = output();
+    Process job = start(Map.of(), mpirun, "gather");
+    boolean ended = job.waitFor(60, TimeUnit.SECONDS);
+    String said = Files.readString(output);
+    assertThat(ended).as(said).isTrue();
+    assertThat(job.exitValue()).as(said).isZero();
+    for (int rank = 0; rank < 4; rank++) {
+      assertThat(said).contains("rank " + rank + " local " + rank + "/4 got r0,r1,r2,r3");
+    }
+  }
+
+  @Test
+  void shouldNameAStoppedRankAndForgiveItWhenItGoesOn() throws Exception {
+    String address = "127.0.0.1:" + TcpRanks.freePort();
+    Process stopped = startRank(1, 3, address);
+    startRank(2, 3, address);
+    try (TcpBootstrap rank0 = TcpBootstrap.create(0, 3, BootstrapOptions.defaults())) {
+      await(rank0.initialize(address));
+      await(rank0.allGather(new byte[0], soon()));
+      signal(stopped, "STOP");
+      // Waiting for rank 2, which is well: the one that is not is to blame.
+      FluxCclException late = failureOf(rank0.recv(2, 1, in(2000)));
+      assertThat(late).isInstanceOf(Timeout.class).hasMessageContaining("heartbeat");
+      assertThat(late.rank()).isEqualTo(1);
+      assertThat(rank0.unresponsiveRank()).hasValue(1);
+      assertThat(failureOf(rank0.barrier(in(50))).rank()).isEqualTo(1);
+      signal(stopped, "CONT");
+      Awaitility.await().until(rank0::unresponsiveRank, OptionalInt::isEmpty);
+      assertThat(rank0.failure()).isNotDone();
+      signal(stopped, "KILL");
+      long start = System.nanoTime();
+      FluxCclException reason = await(rank0.failure().copy());
+      assertThat(reason).isInstanceOf(RemoteFailure.class);
+      assertThat(reason.rank()).isEqualTo(1);
+      assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(Duration.ofSeconds(1));
+    }
+  }
+
+  @Test
+  void shouldNameAStoppedRootAndThenItsDeath() throws Exception {
+    String address = "127.0.0.1:" + TcpRanks.freePort();
+    Process root = startRank(0, 2, address);
+    try (TcpBootstrap rank1 = TcpBootstrap.create(1, 2, BootstrapOptions.defaults())) {
+      await(rank1.initialize(address));
+      await(rank1.allGather(new byte[0], soon()));
+      assertThat(rank1.unresponsiveRank()).isEmpty();
+      signal(root, "STOP");
+      Awaitility.await()
+          .atMost(Duration.ofSeconds(3))
+          .until(() -> rank1.unresponsiveRank().equals(OptionalInt.of(0)));
+      signal(root, "KILL");
+      FluxCclException reason = await(rank1.failure().copy());
+      assertThat(reason).isInstanceOf(RemoteFailure.class);
+      assertThat(reason.rank()).isEqualTo(0);
+    }
+  }
+
+  @Test
+  void shouldHostTheRootForOtherProcessesUntilTheLastHasLeft() throws Exception {
+    UniqueId id = UniqueId.create();
+    Process one =
+        start(
+            Map.of("FLUXCCL_RANK", "0", "FLUXCCL_NRANKS", "1", "FLUXCCL_UNIQUE_ID", id.toBase64()),
+            List.of(),
+            "gather");
+    assertThat(one.waitFor(30, TimeUnit.SECONDS)).isTrue();
+    assertThat(one.exitValue()).isZero();
+    // With its last rank gone the root has ended too.
+    Awaitility.await()
+        .ignoreExceptions()
+        .until(
+            () -> {
+              try (java.net.Socket socket = new java.net.Socket()) {
+                socket.connect(id.address(), 500);
+                return false;
+              } catch (java.net.ConnectException gone) {
+                return true;
+              }
+            });
+  }
+}

@@ -1,0 +1,270 @@
+package io.fluxccl.bootstrap;
+
+import static io.fluxccl.bootstrap.BootstrapContract.await;
+import static io.fluxccl.bootstrap.BootstrapContract.failureOf;
+import static io.fluxccl.bootstrap.BootstrapContract.onAll;
+import static io.fluxccl.bootstrap.BootstrapContract.soon;
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assumptions.assumeThat;
+
+import io.fluxccl.ErrorCode;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.Timeout;
+import io.fluxccl.bootstrap.BootstrapFrame.Admission;
+import io.fluxccl.bootstrap.BootstrapFrame.Failed;
+import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
+import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
+import io.fluxccl.bootstrap.BootstrapFrame.Proof;
+import io.netty.buffer.ByteBuf;
+import io.netty.buffer.ByteBufUtil;
+import io.netty.buffer.UnpooledByteBufAllocator;
+import io.netty.channel.Channel;
+import io.netty.channel.group.DefaultChannelGroup;
+import java.io.IOException;
+import java.io.InputStream;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.Socket;
+import java.net.SocketException;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import org.awaitility.Awaitility;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+/** A job of four goes on and succeeds while strangers knock at its doors. */
+@org.junit.jupiter.api.Timeout(60)
+class BootstrapTrustTest {
+  private static final int N = 4;
+
+  private final BootstrapOptions options =
+      BootstrapOptions.builder().secret(JobSecret.random()).timeout(Duration.ofSeconds(20)).build();
+  private final List<Socket> sockets = new ArrayList<>();
+  private InetSocketAddress root;
+  private String address;
+  private List<TcpBootstrap> ranks;
+  private List<CompletableFuture<Void>> early;
+
+  @BeforeEach
+  void startAllButOne() {
+    root = new InetSocketAddress(InetAddress.getLoopbackAddress(), TcpRanks.freePort());
+    address = "127.0.0.1:" + root.getPort();
+    ranks = TcpRanks.create(N, options);
+    early = onAll(ranks.subList(0, N - 1), each -> each.initialize(address));
+  }
+
+  @AfterEach
+  void closeAll() throws IOException {
+    for (Socket socket : sockets) {
+      socket.close();
+    }
+    await(onAll(ranks, TcpBootstrap::closeAsync));
+  }
+
+  private void letTheLastComeAndSucceed() {
+    await(ranks.get(N - 1).initialize(address));
+    await(early);
+    await(onAll(ranks, each -> each.allGather(new byte[8], soon())));
+    assertThat(ranks).noneMatch(each -> each.failure().isDone());
+  }
+
+  private Socket knock(InetSocketAddress door) {
+    return Awaitility.await()
+        .pollDelay(Duration.ZERO)
+        .pollInterval(Duration.ofMillis(10))
+        .ignoreExceptions()
+        .until(
+            () -> {
+              Socket socket = new Socket();
+              sockets.add(socket);
+              socket.connect(door, 1000);
+              socket.setSoTimeout(5000);
+              return socket;
+            },
+            Socket::isConnected);
+  }
+
+  private static void assertCloses(Socket socket) throws IOException {
+    InputStream in = socket.getInputStream();
+    try {
+      while (in.read() >= 0) {
+        // The greeting.
+      }
+    } catch (SocketException e) {
+      assertThat(e).hasMessageContaining("reset");
+    }
+  }
+
+  private static byte[] encode(BootstrapFrame frame) {
+    ByteBuf buffer = BootstrapFrameCodec.encode(frame, UnpooledByteBufAllocator.DEFAULT);
+    byte[] bytes = ByteBufUtil.getBytes(buffer);
+    buffer.release();
+    return bytes;
+  }
+
+  private void say(InetSocketAddress door, byte[] bytes) throws IOException {
+    Socket socket = knock(door);
+    socket.getOutputStream().write(bytes);
+    assertCloses(socket);
+  }
+
+  private void attack(InetSocketAddress door) throws IOException {
+    for (int i = 0; i < 50; i++) {
+      knock(door).close();
+    }
+    say(door, "GET / HTTP/1.1\r\nHost: x\r\n\r\n".getBytes(StandardCharsets.US_ASCII));
+    say(door, ByteBuffer.allocate(8).putInt(Integer.MAX_VALUE).putInt(1).array());
+    say(door, ByteBuffer.allocate(8).putInt(-1).putInt(1).array());
+    say(door, ByteBuffer.allocate(8).putInt(0).putInt(1).array());
+    // Nobody is believed before the handshake: not that the job failed, not that a rank leaves.
+    say(door, encode(new Failed(ErrorCode.REMOTE_FAILURE, 1, "so they say")));
+    say(door, encode(new Goodbye()));
+    byte[] guess = new byte[32];
+    say(door, encode(new Proof(LinkKind.ROOT, 3, N, -1, guess, guess)));
+    say(door, encode(new Proof(LinkKind.PEER, 3, N, 0, guess, guess)));
+    // A greeting of another protocol, as long as a real one.
+    byte[] greeting = encode(new BootstrapFrame.Greeting(guess));
+    greeting[6] ^= 1;
+    say(door, greeting);
+  }
+
+  @Test
+  void shouldCloseStrangersAtTheRootAndGoOn() throws IOException {
+    attack(root);
+    letTheLastComeAndSucceed();
+    attack(root);
+    await(onAll(ranks, each -> each.barrier(soon())));
+  }
+
+  @Test
+  void shouldCloseStrangersAtTheRanksAndGoOn() throws IOException {
+    letTheLastComeAndSucceed();
+    attack(ranks.get(1).member(2).address());
+    await(onAll(ranks, each -> each.barrier(soon())));
+    assertThat(ranks).noneMatch(each -> each.failure().isDone());
+  }
+
+  @Test
+  void shouldCloseWhoDawdlesInTheHandshake() throws IOException {
+    List<Socket> dawdlers = new ArrayList<>();
+    long start = System.nanoTime();
+    for (int i = 0; i < 20; i++) {
+      Socket dawdler = knock(root);
+      dawdler.getOutputStream().write(0);
+      dawdlers.add(dawdler);
+    }
+    letTheLastComeAndSucceed();
+    for (Socket dawdler : dawdlers) {
+      assertCloses(dawdler);
+    }
+    assertThat(Duration.ofNanos(System.nanoTime() - start))
+        .isBetween(Duration.ofMillis(4500), Duration.ofMillis(8000));
+  }
+
+  @Test
+  void shouldRefuseAWrongSecretAndNoSecret() {
+    BootstrapOptions.Builder other = BootstrapOptions.builder().timeout(Duration.ofMillis(1500));
+    for (JobSecret secret : new JobSecret[] {JobSecret.random(), null}) {
+      try (TcpBootstrap stranger = TcpBootstrap.create(3, N, other.secret(secret).build())) {
+        assertThat(failureOf(stranger.initialize(address)))
+            .isInstanceOf(Timeout.class)
+            .hasMessageContaining("secret");
+      }
+    }
+    letTheLastComeAndSucceed();
+  }
+
+  @Test
+  void shouldRefuseAnotherNumberOfRanks() {
+    try (TcpBootstrap stranger = TcpBootstrap.create(4, N + 1, options)) {
+      FluxCclException refused = failureOf(stranger.initialize(address));
+      assertThat(refused).isInstanceOf(InvalidUsage.class).hasMessageContaining("gathers 4 ranks");
+    }
+    letTheLastComeAndSucceed();
+  }
+
+  @Test
+  void shouldRefuseARankThatIsThereAlready() {
+    await(
+        CompletableFuture.supplyAsync(
+            () -> Awaitility.await().until(() -> refusal(1), each -> each != null)));
+    assertThat(refusal(1)).isEqualTo(Admission.DUPLICATE_RANK);
+    letTheLastComeAndSucceed();
+    assertThat(refusal(1)).isEqualTo(Admission.JOB_COMPLETE);
+  }
+
+  @Test
+  void shouldRefuseRanksOutOfRange() {
+    for (int rank : new int[] {-1, N, Integer.MAX_VALUE, Integer.MIN_VALUE}) {
+      Awaitility.await().until(() -> refusal(rank) == Admission.RANK_OUT_OF_RANGE);
+    }
+    letTheLastComeAndSucceed();
+  }
+
+  /** What the root says to one that knows the secret; null when it can't be reached. */
+  private Admission refusal(int rank) {
+    CompletableFuture<Admission> said = new CompletableFuture<>();
+    SharedEventLoop.Lease lease = SharedEventLoop.acquire();
+    new HandshakeConnector(
+            SessionKey.of(options.secret().get()),
+            LinkKind.ROOT,
+            rank,
+            N,
+            -1,
+            new HandshakeConnector.Outcome() {
+              @Override
+              public void welcomed(Channel channel, HandshakeConnector connector) {
+                channel.close();
+                said.complete(Admission.WELCOME);
+              }
+
+              @Override
+              public void refused(Admission admission, int detail) {
+                said.complete(admission);
+              }
+
+              @Override
+              public void lost(String why) {
+                said.complete(null);
+              }
+            })
+        .connect(lease.loop(), null, root, new DefaultChannelGroup(lease.loop()));
+    Admission admission = await(said);
+    lease.release();
+    return admission == Admission.WELCOME ? null : admission;
+  }
+
+  @Test
+  void shouldAskForASecretWhereOthersCanConnect() {
+    letTheLastComeAndSucceed();
+    InetAddress reachable = NetworkAddresses.reachable();
+    assumeThat(reachable.isLoopbackAddress()).as("only loopback here").isFalse();
+    String open = new RootAddressText(reachable, TcpRanks.freePort()).toString();
+    for (int rank : new int[] {0, 1}) {
+      try (TcpBootstrap trusting =
+          TcpBootstrap.create(rank, 2, BootstrapOptions.builder().secret(null).build())) {
+        assertThat(failureOf(trusting.initialize(open)))
+            .isInstanceOf(InvalidUsage.class)
+            .hasMessageContaining("FLUXCCL_SECRET");
+      }
+    }
+    BootstrapOptions insecure = BootstrapOptions.builder().secret(null).insecure(true).build();
+    List<TcpBootstrap> trusting = TcpRanks.byAddress(2, insecure, open);
+    await(onAll(trusting, each -> each.barrier(soon())));
+    await(onAll(trusting, TcpBootstrap::closeAsync));
+  }
+
+  private record RootAddressText(InetAddress ip, int port) {
+    @Override
+    public String toString() {
+      String host = ip.getHostAddress();
+      return (host.indexOf(':') >= 0 ? "[" + host + "]" : host) + ":" + port;
+    }
+  }
+}

@@ -1,0 +1,191 @@
+package io.fluxccl.bootstrap;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.Timeout;
+import io.fluxccl.TransportFailure;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import org.awaitility.Awaitility;
+import org.junit.jupiter.api.Test;
+
+class TcpBootstrapTest extends BootstrapContract {
+  private static final BootstrapOptions OPTIONS =
+      BootstrapOptions.builder().messageLimit(LIMIT).timeout(Duration.ofSeconds(20)).build();
+  private static final byte[] NOTHING = {};
+
+  @Override
+  List<? extends Bootstrap> makeGroup(int nRanks) {
+    return TcpRanks.byAddress(nRanks, OPTIONS);
+  }
+
+  @Override
+  CompletableFuture<Void> kill(Bootstrap bootstrap) {
+    return ((TcpBootstrap) bootstrap).kill();
+  }
+
+  private static BootstrapOptions within(long millis) {
+    return BootstrapOptions.builder().timeout(Duration.ofMillis(millis)).build();
+  }
+
+  private static void gatherAndClose(List<TcpBootstrap> ranks) {
+    try {
+      await(onAll(ranks, each -> each.allGather(new byte[each.rank()], soon())))
+          .forEach(all -> assertThat(all.get(ranks.size() - 1)).hasSize(ranks.size() - 1));
+    } finally {
+      await(onAll(ranks, TcpBootstrap::closeAsync));
+    }
+  }
+
+  @Test
+  void shouldMeetByUniqueId() {
+    gatherAndClose(TcpRanks.byId(4, OPTIONS));
+  }
+
+  @Test
+  void shouldMeetByUniqueIdOnANamedInterface() {
+    gatherAndClose(TcpRanks.byId(3, BootstrapOptions.builder().networkInterface("lo").build()));
+  }
+
+  @Test
+  void shouldMeetByInterfaceAndAddress() {
+    gatherAndClose(TcpRanks.byAddress(3, OPTIONS, "lo:127.0.0.1:" + TcpRanks.freePort()));
+  }
+
+  @Test
+  void shouldMeetByHostName() {
+    gatherAndClose(TcpRanks.byAddress(2, OPTIONS, "localhost:" + TcpRanks.freePort()));
+  }
+
+  @Test
+  void shouldMeetBySecret() {
+    BootstrapOptions secret = BootstrapOptions.builder().secret(JobSecret.random()).build();
+    gatherAndClose(TcpRanks.byAddress(3, secret));
+  }
+
+  @Test
+  void shouldMeetAgainAtTheSameAddressTenTimes() {
+    String address = "127.0.0.1:" + TcpRanks.freePort();
+    for (int round = 0; round < 10; round++) {
+      gatherAndClose(TcpRanks.byAddress(3, OPTIONS, address));
+    }
+  }
+
+  @Test
+  void shouldMeetAgainWhileTheRunBeforeIsStillClosing() {
+    String address = "127.0.0.1:" + TcpRanks.freePort();
+    List<CompletableFuture<Void>> closing = new ArrayList<>();
+    for (int round = 0; round < 10; round++) {
+      List<TcpBootstrap> ranks = TcpRanks.byAddress(3, OPTIONS, address);
+      await(onAll(ranks, each -> each.barrier(soon())));
+      closing.addAll(onAll(ranks, TcpBootstrap::closeAsync));
+    }
+    await(closing);
+  }
+
+  @Test
+  void shouldMeetWhenTheRootComesLast() {
+    String address = "127.0.0.1:" + TcpRanks.freePort();
+    List<TcpBootstrap> ranks = TcpRanks.create(3, OPTIONS);
+    CompletableFuture<Void> one = ranks.get(1).initialize(address);
+    CompletableFuture<Void> two = ranks.get(2).initialize(address);
+    Awaitility.await().during(Duration.ofMillis(300)).until(() -> !one.isDone() && !two.isDone());
+    await(ranks.get(0).initialize(address));
+    await(one);
+    await(two);
+    gatherAndClose(ranks);
+  }
+
+  @Test
+  void shouldNameTheMissingRanksNearTheDeadline() {
+    String address = "127.0.0.1:" + TcpRanks.freePort();
+    List<TcpBootstrap> ranks = TcpRanks.create(4, within(1000));
+    long start = System.nanoTime();
+    List<CompletableFuture<Void>> waiting =
+        onAll(List.of(ranks.get(0), ranks.get(2)), each -> each.initialize(address));
+    for (CompletableFuture<Void> each : waiting) {
+      FluxCclException late = failureOf(each);
+      assertThat(late).isInstanceOf(Timeout.class).hasMessageContaining("[1, 3]");
+      assertThat(late.rank()).isEqualTo(1);
+    }
+    assertThat(Duration.ofNanos(System.nanoTime() - start))
+        .isBetween(Duration.ofMillis(500), Duration.ofMillis(1500));
+    await(onAll(ranks, TcpBootstrap::closeAsync));
+  }
+
+  @Test
+  void shouldNameTheRootWhenItIsMissing() {
+    try (TcpBootstrap lonely = TcpBootstrap.create(1, 2, within(300))) {
+      FluxCclException late = failureOf(lonely.initialize("127.0.0.1:" + TcpRanks.freePort()));
+      assertThat(late).isInstanceOf(Timeout.class).hasMessageContaining("root");
+      assertThat(late.rank()).isEqualTo(0);
+    }
+  }
+
+  @Test
+  void shouldSayWhatWentWrongWhenTheRootCannotListen() throws Exception {
+    try (ServerSocket taken = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
+        TcpBootstrap root = TcpBootstrap.create(0, 2, OPTIONS)) {
+      FluxCclException reason = failureOf(root.initialize("127.0.0.1:" + taken.getLocalPort()));
+      assertThat(reason).isInstanceOf(TransportFailure.class).hasMessageContaining("in use");
+    }
+  }
+
+  @Test
+  void shouldRefuseUseBeforeAndTwiceInitialize() {
+    try (TcpBootstrap alone = TcpBootstrap.create(0, 1, OPTIONS)) {
+      assertThat(failureOf(alone.barrier(soon()))).isInstanceOf(InvalidUsage.class);
+      await(alone.initialize("127.0.0.1:0"));
+      assertThat(failureOf(alone.initialize("127.0.0.1:0"))).isInstanceOf(InvalidUsage.class);
+    }
+  }
+
+  @Test
+  void shouldEndInitializeWhenItIsClosed() {
+    TcpBootstrap lonely = TcpBootstrap.create(0, 2, OPTIONS);
+    CompletableFuture<Void> waiting = lonely.initialize("127.0.0.1:" + TcpRanks.freePort());
+    lonely.close();
+    assertThat(failureOf(waiting)).isInstanceOf(io.fluxccl.Aborted.class);
+    assertThat(failureOf(lonely.send(0, 0, NOTHING, soon()))).isInstanceOf(FluxCclException.class);
+  }
+
+  @Test
+  void shouldCountRanksByHost() {
+    String address = "127.0.0.1:" + TcpRanks.freePort();
+    List<TcpBootstrap> ranks = new ArrayList<>();
+    for (int rank = 0; rank < 4; rank++) {
+      HostIdentity identity = HostIdentity.of("host " + rank / 3);
+      ranks.add(
+          TcpBootstrap.create(rank, 4, BootstrapOptions.builder().hostIdentity(identity).build()));
+    }
+    await(onAll(ranks, each -> each.initialize(address)));
+    assertThat(ranks).extracting(Bootstrap::nRanksPerNode).containsExactly(3, 3, 3, 1);
+    assertThat(ranks).extracting(Bootstrap::localRank).containsExactly(0, 1, 2, 0);
+    assertThat(ranks.get(0).hostHash(3)).isNotEqualTo(ranks.get(0).hostHash(0));
+    gatherAndClose(ranks);
+  }
+
+  @Test
+  void shouldSetUp128RanksInOneJvmWithinFiveSeconds() {
+    long start = System.nanoTime();
+    List<TcpBootstrap> ranks = TcpRanks.byAddress(128, OPTIONS);
+    try {
+      await(onAll(ranks, each -> each.allGather(new byte[64], soon())))
+          .forEach(all -> assertThat(all).hasSize(128));
+      await(onAll(ranks, each -> each.barrier(soon())));
+      Duration took = Duration.ofNanos(System.nanoTime() - start);
+      System.out.println("128 ranks: " + took.toMillis() + " ms");
+      assertThat(took).isLessThan(Duration.ofSeconds(5));
+    } finally {
+      await(onAll(ranks, TcpBootstrap::closeAsync));
+      System.out.println(
+          "128 ranks, closed: " + Duration.ofNanos(System.nanoTime() - start).toMillis() + " ms");
+    }
+  }
+}

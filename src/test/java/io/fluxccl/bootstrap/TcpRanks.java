@@ -1,0 +1,44 @@
+package io.fluxccl.bootstrap;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.util.List;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
+
+/** Ranks over TCP in one JVM, for tests. */
+final class TcpRanks {
+  private TcpRanks() {}
+
+  static List<TcpBootstrap> create(int nRanks, BootstrapOptions options) {
+    return IntStream.range(0, nRanks)
+        .mapToObj(rank -> TcpBootstrap.create(rank, nRanks, options))
+        .collect(Collectors.toList());
+  }
+
+  static List<TcpBootstrap> byId(int nRanks, BootstrapOptions options) {
+    UniqueId id = TcpBootstrap.createUniqueId(options);
+    List<TcpBootstrap> ranks = create(nRanks, options);
+    BootstrapContract.await(BootstrapContract.onAll(ranks, each -> each.initialize(id)));
+    return ranks;
+  }
+
+  static List<TcpBootstrap> byAddress(int nRanks, BootstrapOptions options) {
+    return byAddress(nRanks, options, "127.0.0.1:" + freePort());
+  }
+
+  static List<TcpBootstrap> byAddress(int nRanks, BootstrapOptions options, String address) {
+    List<TcpBootstrap> ranks = create(nRanks, options);
+    BootstrapContract.await(BootstrapContract.onAll(ranks, each -> each.initialize(address)));
+    return ranks;
+  }
+
+  static int freePort() {
+    try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+      return socket.getLocalPort();
+    } catch (IOException e) {
+      throw new java.io.UncheckedIOException(e);
+    }
+  }
+}
