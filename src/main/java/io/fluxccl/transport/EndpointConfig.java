@@ -1,0 +1,34 @@
+package io.fluxccl.transport;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.InvalidUsage;
+import java.time.Duration;
+
+/**
+ * What one end of a connection should be like. Immutable; {@code with…} methods give a changed
+ * copy.
+ *
+ * @param transport how its bytes move
+ * @param connectTimeout how long setting it up may take
+ */
+public record EndpointConfig(Transport transport, Duration connectTimeout) {
+  /** Refuses a missing transport and a time-out that is not positive. */
+  public EndpointConfig {
+    if (transport == null) {
+      throw new InvalidUsage("transport=null; name one of Transport's values");
+    }
+    if (connectTimeout.isNegative() || connectTimeout.isZero()) {
+      throw new InvalidUsage("connectTimeout=" + connectTimeout + "; give more than zero");
+    }
+  }
+
+  /** The defaults for a transport. */
+  public static EndpointConfig of(Transport transport) {
+    return new EndpointConfig(transport, Deadline.DEFAULT_TIMEOUT);
+  }
+
+  /** This configuration with another time limit for setting up. */
+  public EndpointConfig withConnectTimeout(Duration timeout) {
+    return new EndpointConfig(transport, timeout);
+  }
+}

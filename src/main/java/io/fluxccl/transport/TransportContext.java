@@ -1,0 +1,46 @@
+package io.fluxccl.transport;
+
+import io.fluxccl.device.DeviceBuffer;
+
+/**
+ * One transport as one communicator uses it: its sockets, its registrations, its mappings.
+ * Thread-safe.
+ */
+public interface TransportContext extends AutoCloseable {
+  /** The transport. */
+  Transport transport();
+
+  /**
+   * Makes memory of this rank reachable.
+   *
+   * @param buffer memory of this rank's device; kept alive until the handle is closed
+   * @return the owner's handle
+   * @throws io.fluxccl.InvalidUsage if this transport can't reach such memory
+   */
+  MemoryHandle register(DeviceBuffer buffer);
+
+  /**
+   * Makes memory of another rank (or of this one) usable here.
+   *
+   * @param wire the owner's {@link MemoryHandle#wire()}, not yet checked
+   * @param origin whose it is
+   * @return a handle of the peer's memory
+   * @throws io.fluxccl.TransportFailure if the memory can't be reached, or {@code wire} is
+   *     malformed
+   */
+  MemoryHandle open(byte[] wire, MemoryOrigin origin);
+
+  /**
+   * One end of a new connection.
+   *
+   * @param remoteRank the peer; may be this rank
+   * @param tag to tell several connections to one peer apart
+   * @param config for this transport
+   * @return the end
+   */
+  Endpoint createEndpoint(int remoteRank, int tag, EndpointConfig config);
+
+  /** Closes connections, sockets, registrations and mappings. Idempotent; waits for nothing. */
+  @Override
+  void close();
+}

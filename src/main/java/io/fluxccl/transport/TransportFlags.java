@@ -1,0 +1,91 @@
+package io.fluxccl.transport;
+
+import io.fluxccl.InvalidUsage;
+import java.util.Collections;
+import java.util.EnumSet;
+import java.util.Set;
+
+/** A set of transports. Immutable. */
+public final class TransportFlags {
+  /** No transport. */
+  public static final TransportFlags NONE = new TransportFlags(EnumSet.noneOf(Transport.class));
+
+  private static final Transport[] ALL = Transport.values();
+
+  private final Set<Transport> transports;
+
+  private TransportFlags(EnumSet<Transport> transports) {
+    this.transports = Collections.unmodifiableSet(transports);
+  }
+
+  /** The set of the given transports. */
+  public static TransportFlags of(Transport... transports) {
+    EnumSet<Transport> set = EnumSet.noneOf(Transport.class);
+    Collections.addAll(set, transports);
+    return new TransportFlags(set);
+  }
+
+  /**
+   * The set that {@link #bits()} stands for.
+   *
+   * @param bits bit n for the transport of ordinal n
+   * @return the set
+   * @throws InvalidUsage if a bit stands for no transport
+   */
+  public static TransportFlags ofBits(int bits) {
+    if (bits >>> ALL.length != 0) {
+      throw new InvalidUsage(
+          "transport bits=0x" + Integer.toHexString(bits) + " name an unknown transport");
+    }
+    EnumSet<Transport> set = EnumSet.noneOf(Transport.class);
+    for (Transport transport : ALL) {
+      if ((bits & (1 << transport.ordinal())) != 0) {
+        set.add(transport);
+      }
+    }
+    return new TransportFlags(set);
+  }
+
+  /** This set and one more. */
+  public TransportFlags with(Transport transport) {
+    EnumSet<Transport> set = EnumSet.noneOf(Transport.class);
+    set.addAll(transports);
+    set.add(transport);
+    return new TransportFlags(set);
+  }
+
+  /** Whether the transport is in this set. */
+  public boolean contains(Transport transport) {
+    return transports.contains(transport);
+  }
+
+  /** The transports, in order; unmodifiable. */
+  public Set<Transport> asSet() {
+    return transports;
+  }
+
+  /** The set as bits: bit n for the transport of ordinal n. */
+  public int bits() {
+    int bits = 0;
+    for (Transport transport : transports) {
+      bits |= 1 << transport.ordinal();
+    }
+    return bits;
+  }
+
+  @Override
+  public boolean equals(Object other) {
+    return other instanceof TransportFlags
+        && ((TransportFlags) other).transports.equals(transports);
+  }
+
+  @Override
+  public int hashCode() {
+    return transports.hashCode();
+  }
+
+  @Override
+  public String toString() {
+    return transports.toString();
+  }
+}

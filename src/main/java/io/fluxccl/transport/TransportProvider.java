@@ -1,0 +1,31 @@
+package io.fluxccl.transport;
+
+import java.util.Optional;
+import java.util.Set;
+
+/**
+ * How a transport is plugged in: found by {@link java.util.ServiceLoader}. Implementations have no
+ * state.
+ */
+public interface TransportProvider {
+  /** The transports that it provides. */
+  Set<Transport> transports();
+
+  /**
+   * Why a transport can't be used on this machine.
+   *
+   * @param transport one of {@link #transports()}
+   * @return what is missing and how to get it, or empty when it is available
+   */
+  Optional<String> unavailableBecause(Transport transport);
+
+  /**
+   * Opens a transport for one communicator.
+   *
+   * @param transport one of {@link #transports()}
+   * @param environment who asks
+   * @return the context; the communicator closes it
+   * @throws io.fluxccl.TransportFailure if it can't be opened
+   */
+  TransportContext open(Transport transport, TransportEnvironment environment);
+}

@@ -1,0 +1,55 @@
+package io.fluxccl.transport.shm;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportContext;
+import io.fluxccl.transport.TransportEnvironment;
+import io.fluxccl.transport.TransportProvider;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Optional;
+import java.util.Set;
+
+/** Provides {@link Transport#SHM}, for memory of the host device, where there is a /proc. */
+public final class ShmTransport implements TransportProvider {
+  private static final Path DESCRIPTORS = Path.of("/proc/self/fd");
+
+  /** For the service loader. */
+  public ShmTransport() {}
+
+  @Override
+  public Set<Transport> transports() {
+    return Set.of(Transport.SHM);
+  }
+
+  @Override
+  public Optional<String> unavailableBecause(Transport transport) {
+    return Files.isDirectory(DESCRIPTORS)
+        ? Optional.empty()
+        : Optional.of("there is no " + DESCRIPTORS + "; run on Linux with /proc mounted");
+  }
+
+  @Override
+  public TransportContext open(Transport transport, TransportEnvironment environment) {
+    if (transport != Transport.SHM) {
+      throw new InvalidUsage("transport=" + transport + "; this provides SHM");
+    }
+    unavailableBecause(transport)
+        .ifPresent(
+            why -> {
+              throw new TransportFailure(FluxCclException.NO_RANK, "SHM is unavailable: " + why);
+            });
+    if (!(environment.device() instanceof HostDevice)) {
+      throw new InvalidUsage(
+          "SHM moves memory of the host device; rank "
+              + environment.rank()
+              + " has "
+              + environment.device()
+              + ": use CUDA_IPC for GPUs");
+    }
+    return new ShmContext(environment, (HostDevice) environment.device());
+  }
+}

@@ -1,0 +1,33 @@
+package io.fluxccl.transport;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.InvalidUsage;
+import java.time.Duration;
+import org.junit.jupiter.api.Test;
+
+class TransportFlagsTest {
+  @Test
+  void shouldRoundTripThroughBits() {
+    TransportFlags flags = TransportFlags.of(Transport.SHM, Transport.IB7).with(Transport.NET);
+    assertThat(TransportFlags.ofBits(flags.bits())).isEqualTo(flags).hasSameHashCodeAs(flags);
+    assertThat(flags.contains(Transport.IB7)).isTrue();
+    assertThat(flags.contains(Transport.IB6)).isFalse();
+    assertThat(flags.asSet()).containsExactly(Transport.SHM, Transport.IB7, Transport.NET);
+  }
+
+  @Test
+  void shouldRefuseBitsThatNameNoTransport() {
+    assertThatThrownBy(() -> TransportFlags.ofBits(1 << Transport.values().length))
+        .isInstanceOf(InvalidUsage.class);
+    assertThatThrownBy(() -> TransportFlags.ofBits(-1)).isInstanceOf(InvalidUsage.class);
+  }
+
+  @Test
+  void shouldRefuseEndpointsWithoutATransportOrTime() {
+    assertThatThrownBy(() -> EndpointConfig.of(null)).isInstanceOf(InvalidUsage.class);
+    assertThatThrownBy(() -> EndpointConfig.of(Transport.SHM).withConnectTimeout(Duration.ZERO))
+        .isInstanceOf(InvalidUsage.class);
+  }
+}
