@@ -1,0 +1,99 @@
+package io.fluxccl.benchmarks;
+
+import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.ethernet.Ranks;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * ETHERNET between two ranks of this JVM over the loopback, one connection: GB/s of writes of 64
+ * KiB to 64 MiB, and the round trip of a write of 8 bytes and its flush.
+ *
+ * <p>Arguments: {@code nio} to force NIO.
+ */
+public final class EthernetLoopback {
+  private static final Duration LIMIT = Duration.ofSeconds(30);
+  private static final long BYTES_EACH_SIZE = 4L << 30;
+  private static final int ROUND_TRIPS = 50_000;
+
+  private EthernetLoopback() {}
+
+  /** Runs it. */
+  public static void main(String[] arguments) throws Exception {
+    boolean nio = arguments.length > 0 && arguments[0].equals("nio");
+    try (Ranks ranks = Ranks.of(nio)) {
+      Connection link = ranks.connect(0).get(0);
+      RegisteredMemory source = ranks.memory(0, 64 << 20);
+      RegisteredMemory target = ranks.seenByPeer(ranks.memory(1, 64 << 20));
+      System.out.printf("ETHERNET loopback, %s%n", nio ? "NIO" : "epoll");
+      for (int round = 0; round < 2; round++) {
+        for (long size = 64 << 10; size <= 64 << 20; size *= 4) {
+          bandwidth(link, target, source, size, round > 0);
+        }
+      }
+      bandwidth(link, target, source, 64 << 20, true);
+      for (int round = 0; round < 3; round++) {
+        ticketRoundTrips(link, target, source, round > 0);
+        futureRoundTrips(link, target, source, round > 0);
+      }
+    }
+  }
+
+  /** Posts 4 GiB, with a flush every 256 writes to bound what is posted ahead. */
+  private static void bandwidth(
+      Connection link, RegisteredMemory target, RegisteredMemory source, long size, boolean print)
+      throws Exception {
+    int count = (int) (BYTES_EACH_SIZE / size);
+    long start = System.nanoTime();
+    for (int i = 0; i < count; i++) {
+      link.write(target, 0, source, 0, size);
+      if ((i & 255) == 255) {
+        link.flush(LIMIT).get(LIMIT.toSeconds(), TimeUnit.SECONDS);
+      }
+    }
+    link.flush(LIMIT).get(LIMIT.toSeconds(), TimeUnit.SECONDS);
+    double seconds = (System.nanoTime() - start) / 1e9;
+    if (print) {
+      System.out.printf("write %8d KiB  %6.2f GB/s%n", size >> 10, count * size / seconds / 1e9);
+    }
+  }
+
+  private static void ticketRoundTrips(
+      Connection link, RegisteredMemory target, RegisteredMemory source, boolean print) {
+    long[] nanos = new long[ROUND_TRIPS];
+    for (int i = 0; i < ROUND_TRIPS; i++) {
+      long start = System.nanoTime();
+      link.write(target, 0, source, 0, 8);
+      long ticket = link.beginFlush();
+      while (link.flushedTicket() < ticket && link.failure() == null) {
+        Thread.onSpinWait();
+      }
+      nanos[i] = System.nanoTime() - start;
+    }
+    report("write 8 B + flush, ticket polled ", nanos, print);
+  }
+
+  private static void futureRoundTrips(
+      Connection link, RegisteredMemory target, RegisteredMemory source, boolean print)
+      throws Exception {
+    long[] nanos = new long[ROUND_TRIPS];
+    for (int i = 0; i < ROUND_TRIPS; i++) {
+      long start = System.nanoTime();
+      link.write(target, 0, source, 0, 8);
+      link.flush(LIMIT).get(LIMIT.toSeconds(), TimeUnit.SECONDS);
+      nanos[i] = System.nanoTime() - start;
+    }
+    report("write 8 B + flush, future awaited", nanos, print);
+  }
+
+  private static void report(String what, long[] nanos, boolean print) {
+    if (print) {
+      Arrays.sort(nanos);
+      System.out.printf(
+          "%s  p50 %5.1f us  p99 %5.1f us%n",
+          what, nanos[nanos.length / 2] / 1e3, nanos[nanos.length * 99 / 100] / 1e3);
+    }
+  }
+}

@@ -1,0 +1,465 @@
+package io.fluxccl.transport.ethernet;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.Timeout;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.Transport;
+import io.netty.bootstrap.Bootstrap;
+import io.netty.channel.Channel;
+import io.netty.channel.ChannelFuture;
+import io.netty.channel.ChannelInitializer;
+import io.netty.channel.ChannelOption;
+import io.netty.channel.WriteBufferWaterMark;
+import io.netty.util.concurrent.ScheduledFuture;
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
+
+/**
+ * A connection over two sockets: this side writes on the one that it connected (acknowledgements
+ * come back on it), the peer on the one accepted here. Posting hands over to the event loop through
+ * a queue and never waits; all else happens on the event loop.
+ */
+final class EthernetConnection implements Connection {
+  /** How much may wait for the socket; only descriptions of users' memory wait, not copies. */
+  static final WriteBufferWaterMark WATER_MARKS = new WriteBufferWaterMark(1 << 20, 4 << 20);
+
+  private final EthernetContext context;
+  private final int remoteRank;
+  private final int tag;
+  private final byte[] token;
+
+  private final PostQueue queue = new PostQueue();
+  private final AtomicBoolean pumping = new AtomicBoolean();
+  private final Runnable pump = this::pump;
+  private final AtomicLong tickets = new AtomicLong();
+  private final AtomicLong flushed = new AtomicLong();
+  private final FlushWaiters waiters;
+
+  private final AtomicBoolean connecting = new AtomicBoolean();
+  private final CompletableFuture<Connection> connected = new CompletableFuture<>();
+  private final AtomicReference<FluxCclException> failure = new AtomicReference<>();
+  private final CompletableFuture<FluxCclException> failed = new CompletableFuture<>();
+  private volatile boolean established;
+  private volatile boolean peerLeft;
+
+  // Confined to the event loop.
+  private InboundReader incoming;
+  private Channel outgoing;
+  private boolean outgoingUp;
+  private FrameWriter writer;
+  private ScheduledFuture<?> connectTimer;
+
+  EthernetConnection(EthernetContext context, int remoteRank, int tag, byte[] token) {
+    this.context = context;
+    this.remoteRank = remoteRank;
+    this.tag = tag;
+    this.token = token;
+    this.waiters = new FlushWaiters(context.loop(), this::flushTimeout);
+  }
+
+  @Override
+  public Transport transport() {
+    return Transport.ETHERNET;
+  }
+
+  @Override
+  public int remoteRank() {
+    return remoteRank;
+  }
+
+  @Override
+  public int tag() {
+    return tag;
+  }
+
+  @Override
+  public Connection write(
+      RegisteredMemory target,
+      long targetOffset,
+      RegisteredMemory source,
+      long sourceOffset,
+      long size) {
+    EthernetMemory to = checkedTarget(target, targetOffset, size);
+    source.checkRange("source", sourceOffset, size);
+    if (!source.isLocal()) {
+      throw new InvalidUsage(
+          "source memory belongs to rank " + source.rank() + "; write from this rank's own");
+    }
+    EthernetMemory from = open("source", source);
+    checkWorking();
+    if (size > 0) {
+      queue.write(to.id(), targetOffset, from.address() + sourceOffset, size);
+      wake();
+    }
+    return this;
+  }
+
+  @Override
+  public Connection updateAndSync(
+      RegisteredMemory target, long targetOffset, AtomicLong counter, long newValue) {
+    EthernetMemory to = checkedTarget(target, targetOffset, Long.BYTES);
+    if ((targetOffset & (Long.BYTES - 1)) != 0) {
+      throw new InvalidUsage("targetOffset=" + targetOffset + "; give a multiple of 8");
+    }
+    checkWorking();
+    counter.set(newValue);
+    queue.update(to.id(), targetOffset, newValue);
+    wake();
+    return this;
+  }
+
+  @Override
+  public long beginFlush() {
+    checkWorking();
+    long ticket = tickets.incrementAndGet();
+    queue.flush(ticket);
+    wake();
+    return ticket;
+  }
+
+  /** Acquire: pairs with the event loop's release in {@link #acknowledged}. */
+  @Override
+  public long flushedTicket() {
+    return flushed.getAcquire();
+  }
+
+  @Override
+  public CompletableFuture<Void> flush(Duration timeout) {
+    Deadline deadline = Deadline.after(timeout);
+    try {
+      checkWorking();
+    } catch (FluxCclException e) {
+      return CompletableFuture.failedFuture(e);
+    }
+    long ticket = tickets.incrementAndGet();
+    CompletableFuture<Void> waiter = waiters.add(ticket, deadline);
+    queue.flush(ticket);
+    wake();
+    // A failure in between may not have seen the waiter; one of the two sides sees the other.
+    FluxCclException reason = failure.get();
+    if (reason != null) {
+      waiter.completeExceptionally(reason);
+    }
+    return waiter;
+  }
+
+  @Override
+  public FluxCclException failure() {
+    return failure.get();
+  }
+
+  @Override
+  public CompletableFuture<FluxCclException> failed() {
+    return failed.copy();
+  }
+
+  @Override
+  public void close() {
+    end(
+        new Aborted(context.rank(), describe() + " was closed by rank " + context.rank()),
+        true,
+        true);
+  }
+
+  /** What proves that a socket is for this end. */
+  byte[] token() {
+    return token;
+  }
+
+  /** How many flushes are waited for. Called from the event loop. */
+  int waiting() {
+    return waiters.size();
+  }
+
+  CompletableFuture<Connection> connect(byte[] remoteWire, Deadline deadline) {
+    if (!connecting.compareAndSet(false, true)) {
+      return CompletableFuture.failedFuture(
+          new InvalidUsage(describe() + ": connect was called before; make a new endpoint"));
+    }
+    // A caller that cancels gives up this end.
+    connected.whenComplete((connection, error) -> giveUp());
+    EndpointWire peer;
+    try {
+      peer = EndpointWire.decode(remoteWire, remoteRank);
+    } catch (TransportFailure e) {
+      end(e, false, true);
+      return connected;
+    }
+    context.onLoop(() -> connect(peer, deadline));
+    return connected;
+  }
+
+  /** Ends an end that was not connected. */
+  void giveUp() {
+    if (!established) {
+      end(
+          new Aborted(context.rank(), describe() + " was given up before it was connected"),
+          false,
+          true);
+    }
+  }
+
+  private void connect(EndpointWire peer, Deadline deadline) {
+    if (failure.get() != null) {
+      return;
+    }
+    connectTimer =
+        context
+            .loop()
+            .schedule(
+                () -> connectTimedOut(peer, deadline),
+                deadline.remainingNanos(),
+                TimeUnit.NANOSECONDS);
+    OutboundReader reader = new OutboundReader(context, this, peer.token());
+    ChannelFuture opening =
+        new Bootstrap()
+            .group(context.loop())
+            .channel(context.stack().channel())
+            .option(ChannelOption.CONNECT_TIMEOUT_MILLIS, 0)
+            .handler(
+                new ChannelInitializer<Channel>() {
+                  @Override
+                  protected void initChannel(Channel channel) {
+                    context.initialize(channel, reader);
+                  }
+                })
+            .connect(peer.address());
+    outgoing = opening.channel();
+    opening.addListener(
+        opened -> {
+          if (!opened.isSuccess()) {
+            fail(
+                "rank "
+                    + remoteRank
+                    + " can't be reached at "
+                    + peer.address()
+                    + "; is it alive, and no firewall between?",
+                opened.cause());
+          }
+        });
+  }
+
+  private void connectTimedOut(EndpointWire peer, Deadline deadline) {
+    String missing =
+        outgoingUp
+            ? "it has not connected to this rank"
+            : "it has not answered at " + peer.address();
+    end(
+        new Timeout(
+            remoteRank,
+            describe()
+                + " was not connected within "
+                + deadline.timeout().toMillis()
+                + " ms: "
+                + missing
+                + "; does rank "
+                + remoteRank
+                + " connect to rank "
+                + context.rank()
+                + " with the same tag?"),
+        false,
+        true);
+  }
+
+  /** The peer's socket was admitted. */
+  void incomingUp(InboundReader reader) {
+    incoming = reader;
+    if (failure.get() != null) {
+      reader.close(false);
+      return;
+    }
+    establish();
+  }
+
+  /** The peer admitted this side's socket. */
+  void outgoingUp() {
+    outgoingUp = true;
+    establish();
+  }
+
+  private void establish() {
+    if (incoming == null || !outgoingUp || established || failure.get() != null) {
+      return;
+    }
+    connectTimer.cancel(false);
+    writer = new FrameWriter(queue, context.pool(), outgoing);
+    established = true;
+    connected.complete(this);
+  }
+
+  /** Moves what was posted to the socket. */
+  void pump() {
+    // A full fence that reads what wake() wrote: pairs with its getAndSet, so that a post made
+    // before a wake() that found this set is seen below.
+    pumping.getAndSet(false);
+    FluxCclException reason = failure.get();
+    if (reason != null) {
+      waiters.fail(reason);
+      return;
+    }
+    waiters.advance(flushed.get());
+    if (writer != null) {
+      writer.pump();
+    }
+  }
+
+  /** The peer has all that was posted before that ticket. */
+  void acknowledged(long ticket) {
+    if (ticket > tickets.get()) {
+      throw new ProtocolViolation("an ACK of ticket=" + ticket + ", which was never asked for");
+    }
+    if (ticket > flushed.get()) {
+      // Release: pairs with the acquire in flushedTicket().
+      flushed.setRelease(ticket);
+      waiters.advance(ticket);
+    }
+  }
+
+  /** The peer says that it writes no more. */
+  void peerLeaves() {
+    peerLeft = true;
+    if (!established) {
+      fail("rank " + remoteRank + " closed its end before this one was connected", null);
+    }
+  }
+
+  /** The peer says that it reads no more; its acknowledgements are all here. */
+  void peerLeft() {
+    peerLeaves();
+    if (!established) {
+      return;
+    }
+    if (tickets.get() != flushed.get() || !queue.isEmpty() || !writer.isBetweenFrames()) {
+      fail(left(), null);
+    }
+  }
+
+  /** A socket ended without a goodbye. */
+  void socketEnded(Throwable cause) {
+    if (failure.get() != null && outgoing != null) {
+      // The peer has hung up after it was told of its mistake.
+      outgoing.close();
+      return;
+    }
+    fail(
+        "rank "
+            + remoteRank
+            + " ended a socket without a goodbye; its process may have died, or the network"
+            + " between",
+        cause);
+  }
+
+  /**
+   * The peer sent what it must not, and is being told on the socket it used; the sockets stay until
+   * it has hung up, lest an end without a word comes before the reason.
+   */
+  void peerMisbehaved(String message) {
+    end(new TransportFailure(remoteRank, describe() + ": " + message), false, false);
+  }
+
+  /** Ends this connection. */
+  void fail(String message, Throwable cause) {
+    if (failure.get() == null) {
+      end(new TransportFailure(remoteRank, describe() + ": " + message, cause), false, true);
+    }
+  }
+
+  private void end(FluxCclException reason, boolean inOrder, boolean closeSockets) {
+    if (failure.compareAndSet(null, reason)) {
+      context.onLoop(() -> afterEnd(reason, inOrder, closeSockets));
+    }
+  }
+
+  private void afterEnd(FluxCclException reason, boolean inOrder, boolean closeSockets) {
+    context.forget(this);
+    if (connectTimer != null) {
+      connectTimer.cancel(false);
+    }
+    boolean polite = inOrder && established && writer.isBetweenFrames();
+    if (closeSockets && outgoing != null) {
+      if (polite) {
+        writer.goodbye();
+      }
+      outgoing.close();
+    }
+    if (closeSockets && incoming != null) {
+      incoming.close(inOrder);
+    }
+    connected.completeExceptionally(reason);
+    waiters.fail(reason);
+    failed.complete(reason);
+  }
+
+  private void wake() {
+    // Pairs with the getAndSet in pump().
+    if (!pumping.getAndSet(true)) {
+      context.onLoop(pump);
+    }
+  }
+
+  private EthernetMemory checkedTarget(RegisteredMemory target, long offset, long size) {
+    if (target.rank() != remoteRank) {
+      throw new InvalidUsage(
+          "target memory belongs to rank "
+              + target.rank()
+              + "; "
+              + describe()
+              + " reaches rank "
+              + remoteRank);
+    }
+    target.checkRange("target", offset, size);
+    return open("target", target);
+  }
+
+  private EthernetMemory open(String what, RegisteredMemory memory) {
+    EthernetMemory handle = (EthernetMemory) memory.handle(Transport.ETHERNET);
+    if (handle.isClosed()) {
+      throw new InvalidUsage(what + " memory " + memory + " is closed");
+    }
+    return handle;
+  }
+
+  private void checkWorking() {
+    if (peerLeft) {
+      fail(left(), null);
+    }
+    FluxCclException reason = failure.get();
+    if (reason != null) {
+      throw reason;
+    }
+  }
+
+  private String left() {
+    return "rank " + remoteRank + " has closed its end";
+  }
+
+  private FluxCclException flushTimeout(Deadline deadline) {
+    return new Timeout(
+        remoteRank,
+        "flush of "
+            + describe()
+            + " was not acknowledged by rank "
+            + remoteRank
+            + " within "
+            + deadline.timeout().toMillis()
+            + " ms; allow more time, or see what holds that rank up");
+  }
+
+  private String describe() {
+    return "the ETHERNET connection to rank " + remoteRank + " (tag " + tag + ")";
+  }
+
+  @Override
+  public String toString() {
+    return describe();
+  }
+}

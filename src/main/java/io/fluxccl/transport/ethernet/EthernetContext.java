@@ -1,0 +1,272 @@
+package io.fluxccl.transport.ethernet;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.host.SpinPolicy;
+import io.fluxccl.transport.Endpoint;
+import io.fluxccl.transport.EndpointConfig;
+import io.fluxccl.transport.MemoryHandle;
+import io.fluxccl.transport.MemoryOrigin;
+import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportContext;
+import io.fluxccl.transport.TransportEnvironment;
+import io.netty.bootstrap.ServerBootstrap;
+import io.netty.channel.Channel;
+import io.netty.channel.ChannelFuture;
+import io.netty.channel.ChannelInitializer;
+import io.netty.channel.EventLoop;
+import io.netty.channel.EventLoopGroup;
+import io.netty.channel.MultiThreadIoEventLoopGroup;
+import io.netty.util.concurrent.FastThreadLocalThread;
+import java.net.InetSocketAddress;
+import java.security.MessageDigest;
+import java.security.SecureRandom;
+import java.time.Duration;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+
+/**
+ * TCP as one communicator uses it: one listening socket, and one event loop on a daemon thread of
+ * its own that serves all its connections.
+ */
+final class EthernetContext implements TransportContext {
+  private static final Duration BIND_TIMEOUT = Duration.ofSeconds(10);
+
+  private final TransportEnvironment environment;
+  private final NetworkStack stack;
+  private final EventLoopGroup group;
+  private final EventLoop loop;
+  private final SecureRandom random = new SecureRandom();
+  private final MemoryTable memories = new MemoryTable(random);
+  private final WindowPool pool = new WindowPool();
+
+  /** Ends whose peer has not come yet. */
+  private final List<EthernetConnection> expected = new CopyOnWriteArrayList<>();
+
+  private final Set<EthernetConnection> connections = ConcurrentHashMap.newKeySet();
+  private final Set<Channel> sockets = ConcurrentHashMap.newKeySet();
+  private final AtomicBoolean closed = new AtomicBoolean();
+  private Channel listener;
+
+  private EthernetContext(TransportEnvironment environment, NetworkStack stack) {
+    this.environment = environment;
+    this.stack = stack;
+    String name = "fluxccl-ethernet-rank" + environment.rank();
+    this.group =
+        new MultiThreadIoEventLoopGroup(
+            1,
+            task -> {
+              Thread thread = new FastThreadLocalThread(task, name);
+              thread.setDaemon(true);
+              return thread;
+            },
+            stack.ioHandlerFactory());
+    this.loop = group.next();
+    // Kernels that wait must leave the event loop a core, or yield.
+    SpinPolicy.enter();
+  }
+
+  /**
+   * Opens a context and its listener.
+   *
+   * @throws TransportFailure if there is no port to listen on
+   */
+  static EthernetContext open(
+      TransportEnvironment environment, NetworkStack stack, PortRange ports) {
+    EthernetContext context = new EthernetContext(environment, stack);
+    try {
+      context.listen(ports);
+      return context;
+    } catch (RuntimeException e) {
+      context.close();
+      throw e;
+    }
+  }
+
+  private void listen(PortRange ports) {
+    ServerBootstrap bootstrap =
+        new ServerBootstrap()
+            .group(loop)
+            .channel(stack.serverChannel())
+            .childHandler(
+                new ChannelInitializer<Channel>() {
+                  @Override
+                  protected void initChannel(Channel channel) {
+                    initialize(channel, new InboundReader(EthernetContext.this));
+                  }
+                });
+    Throwable refusal = null;
+    for (int port = ports.low(); port <= ports.high() && listener == null; port++) {
+      ChannelFuture bound = bootstrap.bind(new InetSocketAddress(environment.hostAddress(), port));
+      if (!bound.awaitUninterruptibly(BIND_TIMEOUT.toMillis(), TimeUnit.MILLISECONDS)) {
+        bound.channel().close();
+        break;
+      }
+      if (bound.isSuccess()) {
+        listener = bound.channel();
+        sockets.add(listener);
+      }
+      refusal = bound.cause();
+    }
+    if (listener == null) {
+      throw new TransportFailure(
+          rank(),
+          "rank "
+              + rank()
+              + " can't listen at "
+              + environment.hostAddress().getHostAddress()
+              + " on a port of "
+              + ports.low()
+              + "-"
+              + ports.high()
+              + "; check that the address is this host's, and widen "
+              + EthernetTransport.PORT_RANGE_VARIABLE,
+          refusal);
+    }
+  }
+
+  @Override
+  public Transport transport() {
+    return Transport.ETHERNET;
+  }
+
+  @Override
+  public MemoryHandle register(DeviceBuffer buffer) {
+    requireOpen();
+    return memories.add(buffer);
+  }
+
+  @Override
+  public MemoryHandle open(byte[] wire, MemoryOrigin origin) {
+    requireOpen();
+    return EthernetMemory.decode(wire, origin.rank(), origin.size());
+  }
+
+  @Override
+  public Endpoint createEndpoint(int remoteRank, int tag, EndpointConfig config) {
+    requireOpen();
+    if (remoteRank < 0 || remoteRank >= environment.nRanks()) {
+      throw new InvalidUsage(
+          "remoteRank=" + remoteRank + "; give 0 to " + (environment.nRanks() - 1));
+    }
+    byte[] token = new byte[EndpointWire.TOKEN_LENGTH];
+    random.nextBytes(token);
+    EthernetConnection connection = new EthernetConnection(this, remoteRank, tag, token);
+    connections.add(connection);
+    expected.add(connection);
+    if (closed.get()) {
+      connection.close();
+    }
+    return new EthernetEndpoint(
+        connection, new EndpointWire((InetSocketAddress) listener.localAddress(), token));
+  }
+
+  @Override
+  public void close() {
+    if (!closed.compareAndSet(false, true)) {
+      return;
+    }
+    SpinPolicy.exit();
+    connections.forEach(EthernetConnection::close);
+    memories.all().forEach(OwnedMemory::close);
+    if (listener != null) {
+      listener.close();
+    }
+    // Also sockets whose hello is still to come, and those that wait for their peer to hang up.
+    onLoop(() -> sockets.forEach(Channel::close));
+    // The closes above are queued before this, and what is queued still runs.
+    group.shutdownGracefully(0, 1, TimeUnit.SECONDS);
+  }
+
+  int rank() {
+    return environment.rank();
+  }
+
+  NetworkStack stack() {
+    return stack;
+  }
+
+  EventLoop loop() {
+    return loop;
+  }
+
+  MemoryTable memories() {
+    return memories;
+  }
+
+  WindowPool pool() {
+    return pool;
+  }
+
+  InetSocketAddress listenAddress() {
+    return (InetSocketAddress) listener.localAddress();
+  }
+
+  /** How many sockets are open, the listener included. For tests. */
+  int openSockets() {
+    return sockets.size();
+  }
+
+  /** Closes all sockets without a word, as the death of this process would. For tests. */
+  void sever() {
+    sockets.forEach(Channel::close);
+  }
+
+  /** Gives a new channel its handler, and lets the handler say where bytes are read to. */
+  void initialize(Channel channel, FrameReader reader) {
+    sockets.add(channel);
+    channel.closeFuture().addListener(closed -> sockets.remove(channel));
+    stack.configure(channel);
+    channel.config().setRecvByteBufAllocator(reader.reads());
+    channel.config().setWriteBufferWaterMark(EthernetConnection.WATER_MARKS);
+    channel.pipeline().addLast(reader);
+  }
+
+  /**
+   * The end whose token that is, when it expects that peer; it is expected no longer then. Takes
+   * the same time whichever token it is, and however much of it is right.
+   */
+  EthernetConnection claim(byte[] token, int rank, int tag) {
+    EthernetConnection found = null;
+    for (EthernetConnection connection : expected) {
+      if (MessageDigest.isEqual(connection.token(), token)) {
+        found = connection;
+      }
+    }
+    boolean matches = found != null && found.remoteRank() == rank && found.tag() == tag;
+    return matches && expected.remove(found) ? found : null;
+  }
+
+  void forget(EthernetConnection connection) {
+    expected.remove(connection);
+    connections.remove(connection);
+  }
+
+  /** Runs a task on the event loop; right here when there is no loop any more. */
+  void onLoop(Runnable task) {
+    if (loop.inEventLoop()) {
+      task.run();
+      return;
+    }
+    try {
+      loop.execute(task);
+    } catch (RejectedExecutionException e) {
+      // The loop has ended; those who come late take turns.
+      synchronized (sockets) {
+        task.run();
+      }
+    }
+  }
+
+  private void requireOpen() {
+    if (closed.get()) {
+      throw new InvalidUsage("the ETHERNET context of rank " + rank() + " is closed");
+    }
+  }
+}

@@ -1,0 +1,144 @@
+package io.fluxccl.transport.ethernet;
+
+import io.netty.buffer.ByteBuf;
+import io.netty.channel.ChannelHandlerContext;
+import io.netty.channel.ChannelInboundHandlerAdapter;
+import java.nio.ByteBuffer;
+import org.agrona.BufferUtil;
+import org.agrona.DirectBuffer;
+import org.agrona.concurrent.UnsafeBuffer;
+
+/**
+ * Reads one socket: first the handshake, then frames. Bytes go to a small staging buffer, except
+ * that a subclass may have a payload read straight to where it belongs. Called from the event loop.
+ */
+abstract class FrameReader extends ChannelInboundHandlerAdapter implements FrameSink {
+  /** Shorter rests of a payload are staged: one read then takes the frames that follow too. */
+  private static final int MIN_DIRECT_READ = 4096;
+
+  private final FrameDecoder decoder = new FrameDecoder();
+  private final MemoryWindow window = new MemoryWindow(released -> endDirectRead());
+  private final int handshakeLength;
+  private final int stagingLength;
+  private UnsafeBuffer staging;
+  private int staged;
+  private boolean direct;
+  private boolean greeted;
+  private boolean discarding;
+
+  /**
+   * @param handshakeLength bytes that come before the first frame
+   * @param stagingLength bytes of the staging buffer after the handshake
+   */
+  FrameReader(int handshakeLength, int stagingLength) {
+    this.handshakeLength = handshakeLength;
+    this.stagingLength = stagingLength;
+    // One byte more than the handshake, to see that a peer sent too much.
+    this.staging = allocate(handshakeLength + 1);
+  }
+
+  /** Makes the channel read where this reader says. */
+  final DirectReads reads() {
+    return new DirectReads(this::nextRead);
+  }
+
+  /**
+   * The handshake is there.
+   *
+   * @param excess whether more bytes came with it
+   * @return false to drop all that follows
+   */
+  abstract boolean onHandshake(DirectBuffer handshake, boolean excess);
+
+  /** The stream is broken; everything that follows is dropped. */
+  abstract void onViolation(ProtocolViolation violation);
+
+  /**
+   * Where the next bytes of the payload may be read to, or 0 to stage them. A subclass that gives
+   * an address is told by {@link #endDirectRead()} when the read is over.
+   */
+  long beginDirectRead() {
+    return 0;
+  }
+
+  /** That read is over. Also called after reads to the staging buffer. */
+  void endDirectRead() {}
+
+  /** So many bytes were read to where {@link #beginDirectRead()} said. */
+  void onDirectRead(int length) {}
+
+  /** Bytes of the current payload still to come. */
+  final long payloadRemaining() {
+    return decoder.payloadRemaining();
+  }
+
+  private ByteBuf nextRead() {
+    if (greeted && !discarding && staged == 0 && decoder.payloadRemaining() >= MIN_DIRECT_READ) {
+      long address = beginDirectRead();
+      if (address != 0) {
+        direct = true;
+        return window.point(
+            address, (int) Math.min(decoder.payloadRemaining(), MemoryWindow.MAX_LENGTH));
+      }
+    }
+    direct = false;
+    return window.point(staging.addressOffset() + staged, staging.capacity() - staged);
+  }
+
+  @Override
+  public final void channelRead(ChannelHandlerContext context, Object message) {
+    ByteBuf bytes = (ByteBuf) message;
+    int length = bytes.readableBytes();
+    boolean wasDirect = direct;
+    bytes.release();
+    if (discarding) {
+      return;
+    }
+    try {
+      if (wasDirect) {
+        decoder.payloadTaken(length);
+        onDirectRead(length);
+      } else {
+        staged += length;
+        onStaged();
+      }
+    } catch (ProtocolViolation violation) {
+      discard();
+      onViolation(violation);
+    }
+  }
+
+  private void onStaged() {
+    int offset = 0;
+    if (!greeted) {
+      if (staged < handshakeLength) {
+        return;
+      }
+      boolean accepted = onHandshake(staging, staged > handshakeLength);
+      if (!accepted) {
+        discard();
+        return;
+      }
+      greeted = true;
+      offset = handshakeLength;
+    }
+    int used = decoder.decode(staging, offset, staged, this);
+    int rest = staged - offset - used;
+    UnsafeBuffer next = staging.capacity() < stagingLength ? allocate(stagingLength) : staging;
+    if (rest > 0 && (next != staging || offset + used > 0)) {
+      next.putBytes(0, staging, offset + used, rest);
+    }
+    staging = next;
+    staged = rest;
+  }
+
+  private void discard() {
+    discarding = true;
+    staged = 0;
+  }
+
+  private static UnsafeBuffer allocate(int length) {
+    ByteBuffer memory = BufferUtil.allocateDirectAligned(length, 64);
+    return new UnsafeBuffer(memory);
+  }
+}

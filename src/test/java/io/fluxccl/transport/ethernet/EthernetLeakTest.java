@@ -1,0 +1,53 @@
+package io.fluxccl.transport.ethernet;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.RegisteredMemory;
+import io.netty.util.ResourceLeakDetector;
+import java.io.File;
+import java.util.List;
+import org.awaitility.Awaitility;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+@Timeout(60)
+class EthernetLeakTest {
+  @ParameterizedTest
+  @EnumSource(NetworkStack.class)
+  void shouldLeaveNoThreadAndNoFileWhenClosedAHundredTimes(NetworkStack stack) throws Exception {
+    ResourceLeakDetector.setLevel(ResourceLeakDetector.Level.PARANOID);
+    rounds(stack, 3);
+    int files = openFiles();
+    rounds(stack, 100);
+    Awaitility.await()
+        .untilAsserted(
+            () -> {
+              assertThat(Thread.getAllStackTraces().keySet())
+                  .extracting(Thread::getName)
+                  .noneMatch(name -> name.startsWith("fluxccl-ethernet"));
+              assertThat(openFiles()).isLessThanOrEqualTo(files + 5);
+            });
+  }
+
+  private static void rounds(NetworkStack stack, int count) throws Exception {
+    for (int round = 0; round < count; round++) {
+      try (Ranks ranks = new Ranks(stack)) {
+        List<Connection> ends = ranks.connect(0);
+        RegisteredMemory source = ranks.memory(0, 64 << 10);
+        ends.get(0).write(ranks.seenByPeer(ranks.memory(1, 64 << 10)), 0, source, 0, 64 << 10);
+        Ranks.get(ends.get(0).flush(Ranks.LIMIT));
+        ranks.endpoint(0, 1, 1);
+        if (round % 3 == 0) {
+          ends.get(0).close();
+        }
+      }
+    }
+  }
+
+  private static int openFiles() {
+    String[] files = new File("/proc/self/fd").list();
+    return files == null ? 0 : files.length;
+  }
+}
