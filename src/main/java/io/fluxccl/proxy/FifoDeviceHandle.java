@@ -1,0 +1,144 @@
+package io.fluxccl.proxy;
+
+import static io.fluxccl.device.host.HostMemory.getAndAddLong;
+import static io.fluxccl.device.host.HostMemory.getInt;
+import static io.fluxccl.device.host.HostMemory.getLong;
+import static io.fluxccl.device.host.HostMemory.getLongAcquire;
+import static io.fluxccl.device.host.HostMemory.putLong;
+import static io.fluxccl.device.host.HostMemory.putLongRelease;
+import static io.fluxccl.proxy.FifoDescriptor.FIRST_OFFSET;
+import static io.fluxccl.proxy.FifoDescriptor.HANDLE_ABORT_OFFSET;
+import static io.fluxccl.proxy.FifoDescriptor.HANDLE_HEAD_OFFSET;
+import static io.fluxccl.proxy.FifoDescriptor.HANDLE_LENGTH;
+import static io.fluxccl.proxy.FifoDescriptor.HANDLE_SIZE_OFFSET;
+import static io.fluxccl.proxy.FifoDescriptor.HANDLE_TAIL_CACHE_OFFSET;
+import static io.fluxccl.proxy.FifoDescriptor.HANDLE_TAIL_OFFSET;
+import static io.fluxccl.proxy.FifoDescriptor.HANDLE_TRIGGERS_OFFSET;
+import static io.fluxccl.proxy.FifoDescriptor.SECOND_OFFSET;
+
+import java.nio.ByteOrder;
+import org.agrona.MutableDirectBuffer;
+
+/**
+ * A producer's end of the ring, for kernels of the host device; for others the bytes that they see
+ * it as. Immutable, without state of its own: any number of threads push through it, or through
+ * copies of it. Knows raw addresses only, so it is not to be used once the {@link Fifo} or the
+ * abort flag is closed.
+ */
+public final class FifoDeviceHandle {
+  /** What {@link #push} gives when it gave up. */
+  public static final long ABORTED = -1;
+
+  private final long triggers;
+  private final long head;
+  private final long tail;
+  private final long tailCache;
+  private final long abort;
+  private final int size;
+  private final int sizeShift;
+
+  FifoDeviceHandle(long triggers, long head, long tail, long tailCache, long abort, int size) {
+    this.triggers = triggers;
+    this.head = head;
+    this.tail = tail;
+    this.tailCache = tailCache;
+    this.abort = abort;
+    this.size = FifoDescriptor.checkSize(size);
+    this.sizeShift = Integer.numberOfTrailingZeros(size);
+  }
+
+  /**
+   * The handle whose bytes lie at an address, as {@link #encode} wrote them.
+   *
+   * @param address of {@link FifoDescriptor#HANDLE_LENGTH} bytes
+   * @return the handle
+   * @throws io.fluxccl.InvalidUsage if they hold no size that a ring can have
+   */
+  public static FifoDeviceHandle at(long address) {
+    return new FifoDeviceHandle(
+        getLong(address + HANDLE_TRIGGERS_OFFSET),
+        getLong(address + HANDLE_HEAD_OFFSET),
+        getLong(address + HANDLE_TAIL_OFFSET),
+        getLong(address + HANDLE_TAIL_CACHE_OFFSET),
+        getLong(address + HANDLE_ABORT_OFFSET),
+        getInt(address + HANDLE_SIZE_OFFSET));
+  }
+
+  /**
+   * Writes the handle as kernels see it.
+   *
+   * @param target where to
+   * @param offset the first of {@link FifoDescriptor#HANDLE_LENGTH} bytes
+   */
+  public void encode(MutableDirectBuffer target, int offset) {
+    target.boundsCheck(offset, HANDLE_LENGTH);
+    target.putLong(offset + HANDLE_TRIGGERS_OFFSET, triggers, ByteOrder.LITTLE_ENDIAN);
+    target.putLong(offset + HANDLE_HEAD_OFFSET, head, ByteOrder.LITTLE_ENDIAN);
+    target.putLong(offset + HANDLE_TAIL_OFFSET, tail, ByteOrder.LITTLE_ENDIAN);
+    target.putLong(offset + HANDLE_TAIL_CACHE_OFFSET, tailCache, ByteOrder.LITTLE_ENDIAN);
+    target.putLong(offset + HANDLE_ABORT_OFFSET, abort, ByteOrder.LITTLE_ENDIAN);
+    target.putInt(offset + HANDLE_SIZE_OFFSET, size, ByteOrder.LITTLE_ENDIAN);
+    target.putInt(offset + HANDLE_SIZE_OFFSET + Integer.BYTES, 0, ByteOrder.LITTLE_ENDIAN);
+  }
+
+  /**
+   * Pushes a trigger; waits while the ring is full. Any thread.
+   *
+   * <p>A push that gave up leaves a gap: what others push behind it is not handled. The abort flag
+   * is set for good, and the ring ends with it.
+   *
+   * @param first word
+   * @param second word; its bit 63 is ignored
+   * @return its position, for {@link #sync}; {@link #ABORTED} if the abort flag was set while the
+   *     ring was full
+   */
+  public long push(long first, long second) {
+    long position = getAndAddLong(head, 1);
+    // Pairs with the release in awaitTail, by which another producer passes on what it
+    // acquired from the consumer.
+    if (position - getLongAcquire(tailCache) >= size && !awaitTail(position - size)) {
+      return ABORTED;
+    }
+    long slot = triggers + FifoDescriptor.slotOffset(position, size);
+    putLong(slot + FIRST_OFFSET, first);
+    // Pairs with the acquire of the second word in Fifo.poll.
+    putLongRelease(slot + SECOND_OFFSET, ProxyTrigger.commit(second, position >>> sizeShift));
+    return position;
+  }
+
+  /**
+   * Waits until the trigger at a position has been handled; what its handler did is visible then.
+   * Any thread.
+   *
+   * @param position as {@link #push} gave it
+   * @return true when it has been handled; false if the abort flag was set first, or {@code
+   *     position} is {@link #ABORTED}
+   */
+  public boolean sync(long position) {
+    if (position < 0) {
+      return false;
+    }
+    // Pairs with the release in awaitTail.
+    return getLongAcquire(tailCache) > position || awaitTail(position);
+  }
+
+  /** Waits until the tail is past a position; false if the abort flag was set first. */
+  private boolean awaitTail(long position) {
+    int waits = 0;
+    while (true) {
+      // Pairs with the release in Fifo.publishTail.
+      long seen = getLongAcquire(tail);
+      if (seen > position) {
+        // Pairs with the acquires in push and sync. A slower producer may store an older tail over
+        // a newer one: that only costs the next one a look at the real tail.
+        putLongRelease(tailCache, seen);
+        return true;
+      }
+      // Pairs with the release in AbortFlag.set.
+      if (getLongAcquire(abort) != 0) {
+        return false;
+      }
+      waits = ProducerWait.pause(waits);
+    }
+  }
+}

@@ -1,0 +1,55 @@
+package io.fluxccl.proxy;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.InvalidUsage;
+import java.time.Duration;
+import java.util.function.UnaryOperator;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.Arguments;
+import org.junit.jupiter.params.provider.MethodSource;
+
+class ProxyOptionsTest {
+  @Test
+  void shouldHaveDefaultsThatWorkWhenNothingIsSet() {
+    ProxyOptions options = ProxyOptions.defaults();
+
+    assertThat(options.batch()).isEqualTo(64);
+    assertThat(options.name()).isEqualTo("fluxccl-proxy");
+    assertThat(options.stopTimeout()).isEqualTo(Duration.ofSeconds(5));
+    assertThat(options.duty().doWork()).isZero();
+    assertThat(options.idleStrategy().get()).isNotSameAs(options.idleStrategy().get());
+  }
+
+  @ParameterizedTest
+  @MethodSource("wrongValues")
+  void shouldRefuseAtBuildWhenAValueIsWrong(
+      String option, UnaryOperator<ProxyOptions.Builder> change) {
+    ProxyOptions.Builder builder = change.apply(ProxyOptions.builder());
+
+    assertThatThrownBy(builder::build)
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("proxy option " + option + "=");
+  }
+
+  static Stream<Arguments> wrongValues() {
+    return Stream.of(
+        wrong("name", b -> b.name(null)),
+        wrong("name", b -> b.name("")),
+        wrong("batch", b -> b.batch(0)),
+        wrong("batch", b -> b.batch(-1)),
+        wrong("stopTimeout", b -> b.stopTimeout(null)),
+        wrong("stopTimeout", b -> b.stopTimeout(Duration.ofNanos(-1))),
+        wrong("threadInit", b -> b.threadInit(null)),
+        wrong("idleStrategy", b -> b.idleStrategy(null)),
+        wrong("errorHandler", b -> b.errorHandler(null)),
+        wrong("duty", b -> b.duty(null)));
+  }
+
+  private static Arguments wrong(String option, UnaryOperator<ProxyOptions.Builder> change) {
+    return Arguments.of(option, change);
+  }
+}

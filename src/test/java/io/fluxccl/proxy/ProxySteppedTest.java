@@ -1,0 +1,338 @@
+package io.fluxccl.proxy;
+
+import static io.fluxccl.proxy.ProxyHandlerResult.CONTINUE;
+import static io.fluxccl.proxy.ProxyHandlerResult.FLUSH_FIFO_TAIL_AND_CONTINUE;
+import static io.fluxccl.proxy.ProxyHandlerResult.STOP;
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.AbortFlag;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import org.agrona.concurrent.AgentInvoker;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** The proxy stepped by hand, cycle by cycle, on the thread of the test. */
+@Timeout(60)
+class ProxySteppedTest {
+  private static final int SIZE = 16;
+
+  private final DirectMemoryDevice device = new DirectMemoryDevice();
+  private final AbortFlag abort = new AbortFlag(device);
+  private final Fifo fifo = new Fifo(device, SIZE);
+  private final FifoDeviceHandle producer = fifo.deviceHandle(abort);
+  private final List<String> seen = new ArrayList<>();
+  private final List<String> errors = new ArrayList<>();
+  private final List<Throwable> thrown = new ArrayList<>();
+
+  private Proxy proxy;
+  private AgentInvoker stepper;
+
+  private final ProxyErrorHandler errorHandler =
+      new ProxyErrorHandler() {
+        @Override
+        public void onTriggerError(long position, long first, long second, Throwable error) {
+          errors.add(position + ":" + first + "," + second);
+          thrown.add(error);
+        }
+
+        @Override
+        public void onLoopError(Throwable error) {
+          errors.add("loop");
+          thrown.add(error);
+        }
+      };
+
+  @AfterEach
+  void shouldHaveFreedEverything() {
+    stepper.close();
+    proxy.close();
+    proxy.close();
+    abort.close();
+    assertThat(device.openBuffers()).isZero();
+  }
+
+  private ProxyOptions.Builder options() {
+    return ProxyOptions.builder().errorHandler(errorHandler).batch(4);
+  }
+
+  private void step(ProxyHandler handler, ProxyOptions.Builder options) {
+    proxy = new Proxy(fifo, handler, options.build());
+    stepper =
+        new AgentInvoker(
+            error -> {
+              throw new AssertionError(error);
+            },
+            null,
+            proxy);
+    stepper.start();
+  }
+
+  private void push(int count) {
+    for (int i = 0; i < count; i++) {
+      producer.push(i, 10 + i);
+    }
+  }
+
+  /** Notes the trigger and the tail that producers see while it is handled. */
+  private void note(long first, long second, long position) {
+    seen.add(position + ":" + first + "," + second + " tail=" + fifo.tail());
+  }
+
+  @Test
+  void shouldHandInTriggersInOrderWhenStepped() {
+    step(
+        (first, second, position) -> {
+          note(first, second, position);
+          return CONTINUE;
+        },
+        options());
+    push(3);
+
+    assertThat(stepper.invoke()).isEqualTo(3);
+    assertThat(stepper.invoke()).isZero();
+    assertThat(seen).containsExactly("0:0,10 tail=0", "1:1,11 tail=0", "2:2,12 tail=0");
+    assertThat(fifo.tail()).isEqualTo(3);
+    assertThat(producer.sync(2)).isTrue();
+  }
+
+  @Test
+  void shouldPublishTheTailAtTheEndOfEachBatchWhenHandlerContinues() {
+    step(
+        (first, second, position) -> {
+          note(first, second, position);
+          return CONTINUE;
+        },
+        options());
+    push(6);
+
+    assertThat(stepper.invoke()).isEqualTo(4);
+    assertThat(fifo.tail()).isEqualTo(4);
+    assertThat(stepper.invoke()).isEqualTo(2);
+    assertThat(fifo.tail()).isEqualTo(6);
+    assertThat(seen.get(3)).endsWith("tail=0");
+    assertThat(seen.get(4)).endsWith("tail=4");
+    assertThat(seen.get(5)).endsWith("tail=4");
+  }
+
+  @Test
+  void shouldPublishTheTailAtOnceWhenHandlerAsksForIt() {
+    step(
+        (first, second, position) -> {
+          note(first, second, position);
+          return position == 1 ? FLUSH_FIFO_TAIL_AND_CONTINUE : CONTINUE;
+        },
+        options());
+    push(4);
+
+    stepper.invoke();
+
+    assertThat(seen)
+        .containsExactly("0:0,10 tail=0", "1:1,11 tail=0", "2:2,12 tail=2", "3:3,13 tail=2");
+    assertThat(fifo.tail()).isEqualTo(4);
+  }
+
+  @Test
+  void shouldEndTheLoopAndKeepWhatIsQueuedWhenHandlerStops() {
+    step((first, second, position) -> position == 1 ? STOP : CONTINUE, options());
+    push(4);
+
+    assertThat(stepper.invoke()).isEqualTo(2);
+    assertThat(fifo.tail()).isEqualTo(2);
+    assertThat(stepper.isRunning()).isTrue();
+    assertThat(stepper.invoke()).isZero();
+    assertThat(stepper.isClosed()).isTrue();
+    assertThat(fifo.tail()).isEqualTo(2);
+    assertThat(errors).isEmpty();
+
+    try (AgentInvoker next = new AgentInvoker(thrown::add, null, proxy)) {
+      next.start();
+      assertThat(next.invoke()).isEqualTo(2);
+    }
+    assertThat(thrown).isEmpty();
+    assertThat(fifo.tail()).isEqualTo(4);
+  }
+
+  @Test
+  void shouldTellTheErrorHandlerAndGoOnWhenHandlerThrows() {
+    Error failure = new AssertionError("on purpose");
+    step(
+        (first, second, position) -> {
+          note(first, second, position);
+          if (position == 1) {
+            throw failure;
+          }
+          return CONTINUE;
+        },
+        options());
+    push(3);
+
+    assertThat(stepper.invoke()).isEqualTo(3);
+    assertThat(seen).hasSize(3);
+    assertThat(errors).containsExactly("1:1,11");
+    assertThat(thrown).containsExactly(failure);
+    assertThat(fifo.tail()).isEqualTo(3);
+    assertThat(producer.sync(1)).isTrue();
+  }
+
+  @Test
+  void shouldGoOnWhenHandlerReturnsNull() {
+    step((first, second, position) -> null, options());
+    push(2);
+
+    assertThat(stepper.invoke()).isEqualTo(2);
+    assertThat(errors).containsExactly("0:0,10", "1:1,11");
+    assertThat(thrown).allMatch(InvalidUsage.class::isInstance);
+    assertThat(fifo.tail()).isEqualTo(2);
+  }
+
+  @Test
+  void shouldGoOnWhenHandlerAndErrorHandlerThrow() {
+    step(
+        (first, second, position) -> {
+          throw new IllegalStateException("on purpose");
+        },
+        options()
+            .errorHandler(
+                (position, first, second, error) -> {
+                  throw new IllegalStateException("on purpose, too");
+                }));
+    push(2);
+
+    assertThat(stepper.invoke()).isEqualTo(2);
+    assertThat(fifo.tail()).isEqualTo(2);
+  }
+
+  @Test
+  void shouldDoTheDutyEachCycleWhenThereIsNoTrigger() {
+    int[] calls = {0};
+    step((first, second, position) -> CONTINUE, options().duty(() -> ++calls[0]));
+
+    assertThat(stepper.invoke()).isEqualTo(1);
+    push(2);
+    assertThat(stepper.invoke()).isEqualTo(4);
+    assertThat(calls[0]).isEqualTo(2);
+  }
+
+  @Test
+  void shouldGoOnWhenTheDutyThrows() {
+    step(
+        (first, second, position) -> CONTINUE,
+        options()
+            .duty(
+                () -> {
+                  throw new IllegalStateException("on purpose");
+                }));
+    push(1);
+
+    assertThat(stepper.invoke()).isEqualTo(1);
+    assertThat(stepper.invoke()).isZero();
+    assertThat(errors).containsExactly("loop", "loop");
+    errors.clear();
+  }
+
+  @Test
+  void shouldHandleWhatIsQueuedWhenStepperIsClosed() {
+    step(
+        (first, second, position) -> {
+          note(first, second, position);
+          return CONTINUE;
+        },
+        options());
+    push(SIZE);
+
+    stepper.close();
+
+    assertThat(seen).hasSize(SIZE);
+    assertThat(fifo.tail()).isEqualTo(SIZE);
+    assertThat(errors).isEmpty();
+  }
+
+  @Test
+  void shouldReportWhatIsQueuedWhenThereIsNoTimeToHandleIt() {
+    step((first, second, position) -> CONTINUE, options().stopTimeout(Duration.ZERO));
+    push(3);
+
+    stepper.close();
+
+    assertThat(errors).containsExactly("0:0,10");
+    assertThat(thrown.get(0))
+        .isInstanceOf(io.fluxccl.Timeout.class)
+        .hasMessageContaining("triggers=3");
+    assertThat(fifo.tail()).isZero();
+
+    proxy.close();
+    assertThat(errors).containsExactly("0:0,10", "0:0,10");
+    assertThat(thrown.get(1)).isInstanceOf(Aborted.class).hasMessageContaining("3 triggers");
+  }
+
+  @Test
+  void shouldEndAndReportWhenProducersGoOnPushingWhileClosing() {
+    step(
+        (first, second, position) -> {
+          // A handler sees the ring refilled behind it, for ever; the tail it published lets it be.
+          producer.push(7, 7);
+          return FLUSH_FIFO_TAIL_AND_CONTINUE;
+        },
+        options());
+    producer.push(7, 7);
+
+    stepper.close();
+
+    assertThat(fifo.tail()).isEqualTo(SIZE);
+    assertThat(errors).containsExactly(SIZE + ":7,7");
+    assertThat(thrown.get(0)).isInstanceOf(Aborted.class);
+  }
+
+  @Test
+  void shouldRefuseToStartOrCloseWhenSteppedByHand() {
+    step((first, second, position) -> CONTINUE, options());
+
+    assertThatThrownBy(proxy::start)
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("stepped by hand");
+    assertThatThrownBy(proxy::close)
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("AgentInvoker");
+    assertThatThrownBy(proxy::onStart).isInstanceOf(InvalidUsage.class);
+    proxy.stop();
+    push(1);
+    assertThat(stepper.invoke()).isEqualTo(1);
+  }
+
+  @Test
+  void shouldReleaseTheTailAfterTheHandlerHasReadEverything() {
+    // Recorded by hand: a Mockito spy would rewrite UnsafeBuffer for every other test of this JVM.
+    List<String> calls = new ArrayList<>();
+    ProxyHandler handler =
+        (first, second, position) -> {
+          calls.add("handle " + first + "," + second);
+          return CONTINUE;
+        };
+    step((first, second, position) -> CONTINUE, options());
+
+    Fifo recorded = new Fifo(new RecordingDevice(device, calls), 2);
+    try (Proxy observed = new Proxy(recorded, handler, options().build())) {
+      recorded.deviceHandle(abort).push(5, 6);
+      recorded.deviceHandle(abort).push(7, 8);
+      assertThat(observed.doWork()).isEqualTo(2);
+      calls.add("end of batch");
+    }
+
+    assertThat(calls.subList(0, calls.indexOf("end of batch")))
+        .containsExactly(
+            "getLongAcquire 136",
+            "getLong 128",
+            "handle 5,6",
+            "getLongAcquire 152",
+            "getLong 144",
+            "handle 7,8",
+            "getLongAcquire 136",
+            "putLongRelease 0");
+  }
+}
