@@ -1,0 +1,500 @@
+package io.fluxccl.communicator;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.NonblockingFuture;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.device.AbortFlag;
+import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.EndpointConfig;
+import io.fluxccl.transport.MemoryHandle;
+import io.fluxccl.transport.MemoryOrigin;
+import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.RegisteredMemoryCodec;
+import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportEnvironment;
+import io.fluxccl.transport.TransportFlags;
+import java.util.ArrayList;
+import java.util.EnumMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Supplier;
+import java.util.stream.IntStream;
+import reactor.core.scheduler.Schedulers;
+
+/**
+ * Connections and memory between the ranks of a job. {@code …OnSetup} methods queue an operation
+ * and return a future; {@link #setup()} runs all that is queued and may be called again for more.
+ * Operations of one peer and tag meet in the order in which both sides queued them.
+ *
+ * <p>When a rank dies, or any rank aborts, the communicator has failed, once and for all: {@link
+ * #failed()} completes with the reason, waiting kernels give up, pending and new operations end
+ * with it.
+ *
+ * <p>Thread-safe, but queue in one order per peer and tag. Owns neither the bootstrap nor the
+ * device.
+ */
+public final class Communicator implements AutoCloseable {
+  private static final long DEATH_NOTICE_MILLIS = 300;
+
+  private final Bootstrap bootstrap;
+  private final Device device;
+  private final CommunicatorOptions options;
+  private final SetupMessages messages;
+  private final TransportContexts transports;
+  private final AbortFlag abortFlag;
+  private final AtomicReference<FluxCclException> failure = new AtomicReference<>();
+  private final CompletableFuture<FluxCclException> failed = new CompletableFuture<>();
+  private final PendingSetups pending = new PendingSetups(failure::get);
+  private final SetupTurns turns = new SetupTurns();
+  private final HostLoad.Share hostLoad;
+  private final Map<Connection, Boolean> connections = new ConcurrentHashMap<>();
+  private final Map<CompletableFuture<?>, Boolean> inFlight = new ConcurrentHashMap<>();
+  // Guarded by itself.
+  private final List<Setupable> queue = new ArrayList<>();
+
+  private Communicator(Bootstrap bootstrap, Device device, CommunicatorOptions options) {
+    this.bootstrap = bootstrap;
+    this.device = device;
+    this.options = options;
+    this.messages = new SetupMessages(bootstrap);
+    int rank = bootstrap.rank();
+    this.transports =
+        new TransportContexts(
+            new TransportEnvironment(
+                rank,
+                bootstrap.nRanks(),
+                bootstrap.hostHash(rank),
+                bootstrap.processHash(rank),
+                device,
+                bootstrap.hostAddress()));
+    this.abortFlag = new AbortFlag(device);
+    this.hostLoad = HostLoad.add(processesOnHost(bootstrap));
+    bootstrap.failure().thenAccept(this::failElsewhere);
+  }
+
+  private static int processesOnHost(Bootstrap bootstrap) {
+    long host = bootstrap.hostHash(bootstrap.rank());
+    return (int)
+        IntStream.range(0, bootstrap.nRanks())
+            .filter(rank -> bootstrap.hostHash(rank) == host)
+            .mapToLong(bootstrap::processHash)
+            .distinct()
+            .count();
+  }
+
+  /** A communicator of the bootstrap's ranks with the default options. */
+  public static Communicator create(Bootstrap bootstrap, Device device) {
+    return create(bootstrap, device, CommunicatorOptions.DEFAULT);
+  }
+
+  /**
+   * A communicator of the bootstrap's ranks.
+   *
+   * @param bootstrap initialised; stays the caller's
+   * @param device where this rank's memory is; stays the caller's
+   * @param options how it behaves
+   * @return the communicator
+   */
+  public static Communicator create(
+      Bootstrap bootstrap, Device device, CommunicatorOptions options) {
+    return new Communicator(bootstrap, device, options);
+  }
+
+  /** The bootstrap that it was made of. */
+  public Bootstrap bootstrap() {
+    return bootstrap;
+  }
+
+  /** The device that it was made for. */
+  public Device device() {
+    return device;
+  }
+
+  /** The word that kernels watch while they wait. */
+  public AbortFlag abortFlag() {
+    return abortFlag;
+  }
+
+  /**
+   * Queues a connection to a peer, which must queue one to this rank with the same tag.
+   *
+   * @param peer the rank; may be this one
+   * @param tag 0 to 2^24 - 1, to tell several connections apart
+   * @param config the transport and its parameters
+   * @return the connection, once {@link #setup()} has been called and the peer has answered
+   * @throws InvalidUsage if the rank or the tag is out of range
+   */
+  public NonblockingFuture<Connection> connectOnSetup(int peer, int tag, EndpointConfig config) {
+    messages.checkPeer(peer, tag);
+    Connector connector =
+        new Connector(
+            messages,
+            () -> transports.of(config.transport()).createEndpoint(peer, tag, config),
+            this::keep,
+            peer,
+            tag,
+            config);
+    onSetup(connector);
+    return connector.result();
+  }
+
+  private void keep(Connection connection) {
+    connections.put(connection, true);
+    // One that has failed stays for the dump; one that was closed is of no interest to anybody.
+    connection
+        .failed()
+        .thenAccept(
+            reason -> {
+              if (reason instanceof Aborted) {
+                connections.remove(connection);
+              }
+            });
+  }
+
+  /**
+   * Makes memory of this rank reachable by the given transports. Name all that will be used at
+   * once.
+   *
+   * @param buffer of this communicator's device
+   * @param flags the transports, at least one
+   * @return the registered memory; the caller closes it before or with the communicator
+   * @throws InvalidUsage if a transport is not available or can't reach such memory
+   */
+  public RegisteredMemory registerMemory(DeviceBuffer buffer, TransportFlags flags) {
+    if (flags.asSet().isEmpty()) {
+      throw new InvalidUsage("registerMemory needs at least one transport");
+    }
+    int rank = bootstrap.rank();
+    MemoryOrigin origin =
+        new MemoryOrigin(
+            rank,
+            bootstrap.hostHash(rank),
+            bootstrap.processHash(rank),
+            buffer.address(),
+            buffer.size());
+    Map<Transport, MemoryHandle> handles = new EnumMap<>(Transport.class);
+    try {
+      for (Transport transport : flags.asSet()) {
+        handles.put(transport, transports.of(transport).register(buffer));
+      }
+    } catch (RuntimeException e) {
+      handles.values().forEach(MemoryHandle::close);
+      throw e;
+    }
+    return RegisteredMemory.local(origin, buffer, handles);
+  }
+
+  /**
+   * Queues telling a peer how to reach a memory of this rank; the peer queues {@link
+   * #recvMemoryOnSetup} with the same tag.
+   *
+   * @throws InvalidUsage if the rank or the tag is out of range, or the memory is not of this rank
+   */
+  public void sendMemoryOnSetup(RegisteredMemory memory, int peer, int tag) {
+    messages.checkPeer(peer, tag);
+    if (!memory.isLocal()) {
+      throw new InvalidUsage(
+          "sendMemoryOnSetup(rank="
+              + peer
+              + ", tag="
+              + tag
+              + "): the memory belongs to rank "
+              + memory.rank());
+    }
+    onSetup(new MemorySender(messages, memory, peer, tag));
+  }
+
+  /**
+   * Queues learning how to reach a memory of a peer, which queues {@link #sendMemoryOnSetup} with
+   * the same tag.
+   *
+   * @return the memory, once {@link #setup()} has been called and the peer has sent; the caller
+   *     closes it
+   * @throws InvalidUsage if the rank or the tag is out of range
+   */
+  public NonblockingFuture<RegisteredMemory> recvMemoryOnSetup(int peer, int tag) {
+    messages.checkPeer(peer, tag);
+    MemoryReceiver receiver = new MemoryReceiver(messages, this::openMemory, peer, tag);
+    onSetup(receiver);
+    return receiver.result();
+  }
+
+  private RegisteredMemory openMemory(RegisteredMemoryCodec.Decoded memory) {
+    MemoryOrigin origin = memory.origin();
+    Map<Transport, MemoryHandle> handles = new EnumMap<>(Transport.class);
+    try {
+      memory
+          .wires()
+          .forEach(
+              (transport, wire) -> {
+                if (reaches(transport, origin)) {
+                  transports
+                      .ifAvailable(transport)
+                      .ifPresent(context -> handles.put(transport, context.open(wire, origin)));
+                }
+              });
+    } catch (RuntimeException e) {
+      handles.values().forEach(MemoryHandle::close);
+      throw e;
+    }
+    TransportFlags offered = TransportFlags.of(memory.wires().keySet().toArray(new Transport[0]));
+    return RegisteredMemory.remote(origin, offered, handles);
+  }
+
+  /** Memory that is mapped, not sent to, can only be used on its own host. */
+  private boolean reaches(Transport transport, MemoryOrigin origin) {
+    boolean mapped = transport == Transport.SHM || transport == Transport.CUDA_IPC;
+    return !mapped || origin.hostHash() == bootstrap.hostHash(bootstrap.rank());
+  }
+
+  /** Queues an operation of another layer; it ends at once when this communicator has failed. */
+  public void onSetup(Setupable operation) {
+    synchronized (queue) {
+      queue.add(operation);
+    }
+    FluxCclException reason = failure();
+    if (reason != null) {
+      failQueued(reason);
+    }
+  }
+
+  private void failQueued(FluxCclException reason) {
+    takeQueued(0).forEach(operation -> operation.fail(reason));
+  }
+
+  private List<Setupable> takeQueued(int from) {
+    synchronized (queue) {
+      // Fewer than before, if this communicator failed meanwhile.
+      List<Setupable> tail = queue.subList(Math.min(from, queue.size()), queue.size());
+      List<Setupable> taken = new ArrayList<>(tail);
+      tail.clear();
+      return taken;
+    }
+  }
+
+  /** {@link #setup(java.time.Duration)} with the time limit of the options. */
+  public CompletableFuture<Void> setup() {
+    return setup(options.setupTimeout());
+  }
+
+  /**
+   * Runs everything queued so far. Blocks no thread; each operation's own future completes as soon
+   * as its peer has answered.
+   *
+   * @param timeout how long that may take
+   * @return completes when all are done, or with the first error in queue order once all have ended
+   */
+  public CompletableFuture<Void> setup(java.time.Duration timeout) {
+    Deadline deadline = Deadline.after(timeout);
+    return run(takeQueued(0), deadline);
+  }
+
+  /**
+   * Queues operations and runs them, and no others: what other threads queue and set up meanwhile
+   * stays apart.
+   *
+   * @param deadline by when
+   * @param queueing calls {@code …OnSetup} methods, and nothing that waits
+   * @param <T> what it gives
+   * @return what {@code queueing} gave, once all that it queued is done; or the first error
+   */
+  public <T> CompletableFuture<T> setup(Deadline deadline, Supplier<T> queueing) {
+    List<Setupable> batch;
+    T queued;
+    synchronized (queue) {
+      int before = queue.size();
+      try {
+        queued = queueing.get();
+      } catch (RuntimeException e) {
+        takeQueued(before).forEach(operation -> operation.fail(FluxCclException.from(e)));
+        throw e;
+      }
+      batch = takeQueued(before);
+    }
+    return run(batch, deadline).thenApply(done -> queued);
+  }
+
+  private CompletableFuture<Void> run(List<Setupable> batch, Deadline deadline) {
+    FluxCclException reason = failure();
+    if (reason != null) {
+      batch.forEach(operation -> operation.fail(reason));
+      return CompletableFuture.failedFuture(reason);
+    }
+    return pending.run(batch, deadline);
+  }
+
+  /**
+   * Begins a set-up of several steps once those begun before it for the same tag have ended, so
+   * that their steps meet in the same order on all ranks.
+   *
+   * @param tag of the set-up
+   * @param steps begins it; what it throws fails the result
+   * @param <T> what it gives
+   * @return what the steps give
+   */
+  public <T> CompletableFuture<T> inTurn(int tag, Supplier<CompletableFuture<T>> steps) {
+    return turns.run(tag, steps);
+  }
+
+  /**
+   * Meets a peer, which calls this with the same tag: so both know that neither needs any more what
+   * they set up with it.
+   *
+   * @param peer the rank
+   * @param tag as in {@link #connectOnSetup}
+   * @param deadline by when
+   * @return completes when the peer has called it too; with the communicator's failure, or when the
+   *     deadline has passed
+   */
+  public CompletableFuture<Void> meet(int peer, int tag, Deadline deadline) {
+    messages.checkPeer(peer, tag);
+    return inFlight(messages.meet(peer, tag, deadline));
+  }
+
+  /**
+   * The rank at the other end of a connection.
+   *
+   * @throws InvalidUsage if the connection is not of this communicator, or was closed
+   */
+  public int remoteRankOf(Connection connection) {
+    return own(connection).remoteRank();
+  }
+
+  /**
+   * The tag that a connection was made with.
+   *
+   * @throws InvalidUsage if the connection is not of this communicator, or was closed
+   */
+  public int tagOf(Connection connection) {
+    return own(connection).tag();
+  }
+
+  private Connection own(Connection connection) {
+    if (!connections.containsKey(connection)) {
+      throw new InvalidUsage("the connection is not one of this communicator, or was closed");
+    }
+    return connection;
+  }
+
+  /**
+   * Fails this communicator on every rank. Only the first reason counts.
+   *
+   * <p>A transport may notice a dead peer a moment before the bootstrap does. So a {@link
+   * TransportFailure} that names a rank waits that moment: if the rank is dead, every rank ends
+   * with the {@link io.fluxccl.RemoteFailure} that says so.
+   *
+   * @param reason why; travels with its kind and rank
+   */
+  public void abort(FluxCclException reason) {
+    if (reason instanceof TransportFailure && reason.rank() != FluxCclException.NO_RANK) {
+      CompletableFuture.delayedExecutor(DEATH_NOTICE_MILLIS, TimeUnit.MILLISECONDS)
+          .execute(() -> abortNow(reason));
+    } else {
+      abortNow(reason);
+    }
+  }
+
+  private void abortNow(FluxCclException reason) {
+    if (failure() == null) {
+      failElsewhere(reason);
+      bootstrap.abort(reason);
+    }
+  }
+
+  /** Makes everybody give up; true for the first reason only. */
+  private boolean giveUp(FluxCclException reason) {
+    if (!failure.compareAndSet(null, reason)) {
+      return false;
+    }
+    abortFlag.set();
+    return true;
+  }
+
+  private void failElsewhere(FluxCclException reason) {
+    if (giveUp(reason)) {
+      // What users chained to these futures must hold up neither the bootstrap's thread, which
+      // answers heartbeats, nor a proxy's.
+      try {
+        Schedulers.boundedElastic().schedule(() -> tell(reason));
+      } catch (RejectedExecutionException e) {
+        tell(reason);
+      }
+    }
+  }
+
+  private void tell(FluxCclException reason) {
+    failed.complete(reason);
+    failQueued(reason);
+    pending.fail(reason);
+    inFlight.keySet().forEach(operation -> operation.completeExceptionally(reason));
+  }
+
+  /**
+   * Ties an operation to this communicator: when that fails, the operation ends with the same
+   * reason.
+   *
+   * @param operation in flight
+   * @param <T> what it gives
+   * @return the same future
+   */
+  public <T> CompletableFuture<T> inFlight(CompletableFuture<T> operation) {
+    inFlight.put(operation, true);
+    operation.whenComplete((done, reason) -> inFlight.remove(operation));
+    FluxCclException reason = failure();
+    if (reason != null) {
+      operation.completeExceptionally(reason);
+    }
+    return operation;
+  }
+
+  /** Why this communicator failed, or null while it works. Allocates nothing. */
+  public FluxCclException failure() {
+    return failure.get();
+  }
+
+  /**
+   * Completes, normally and not on a thread that the library needs, with the reason when this
+   * communicator fails, or with an {@link Aborted} when it is closed.
+   */
+  public CompletableFuture<FluxCclException> failed() {
+    return failed.copy();
+  }
+
+  /** Who waits for whom, since when; for a person, several lines. */
+  public String dump() {
+    return CommunicatorDump.of(this, pending, connections.keySet());
+  }
+
+  /**
+   * Ends what is queued or pending with {@link Aborted}, closes connections and transports. Waits
+   * for nothing. Idempotent.
+   */
+  @Override
+  public void close() {
+    Aborted reason =
+        new Aborted(
+            bootstrap.rank(), "the communicator of rank " + bootstrap.rank() + " was closed");
+    if (giveUp(reason)) {
+      tell(reason);
+    }
+    hostLoad.remove();
+    // Kernels in flight give up now; the memory that they look at goes when they are done.
+    device.whenEnqueuedWorkIsDone(
+        () -> {
+          connections.keySet().forEach(Connection::close);
+          transports.close();
+          abortFlag.close();
+        });
+  }
+}

@@ -1,0 +1,141 @@
+package io.fluxccl.communicator;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.NonblockingFuture;
+import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.Endpoint;
+import io.fluxccl.transport.EndpointConfig;
+import io.fluxccl.transport.Transport;
+import java.util.Arrays;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.Consumer;
+import java.util.function.Supplier;
+
+/**
+ * Connects to a peer: each end sends its endpoint's bytes behind the ordinal of its transport, then
+ * connects to what the other sent.
+ */
+final class Connector implements Setupable {
+  private static final Transport[] TRANSPORTS = Transport.values();
+
+  private final SetupMessages messages;
+  private final Supplier<Endpoint> makeEndpoint;
+  private final Consumer<Connection> connected;
+  private final int peer;
+  private final int tag;
+  private final EndpointConfig config;
+  private final NonblockingFuture<Connection> result;
+  private Endpoint endpoint;
+  private FluxCclException refused;
+  private volatile CompletableFuture<byte[]> answer;
+
+  Connector(
+      SetupMessages messages,
+      Supplier<Endpoint> makeEndpoint,
+      Consumer<Connection> connected,
+      int peer,
+      int tag,
+      EndpointConfig config) {
+    this.messages = messages;
+    this.makeEndpoint = makeEndpoint;
+    this.connected = connected;
+    this.peer = peer;
+    this.tag = tag;
+    this.config = config;
+    this.result = NonblockingFuture.queued(describe());
+  }
+
+  NonblockingFuture<Connection> result() {
+    return result;
+  }
+
+  @Override
+  public void beginSetup(Deadline deadline) {
+    result.start();
+    try {
+      endpoint = makeEndpoint.get();
+    } catch (RuntimeException e) {
+      refused = FluxCclException.from(e);
+      messages.sendError(peer, SetupMessages.Kind.CONNECTION, tag, e, deadline);
+      return;
+    }
+    byte[] wire = endpoint.wire();
+    byte[] payload = new byte[wire.length + 1];
+    payload[0] = (byte) config.transport().ordinal();
+    System.arraycopy(wire, 0, payload, 1, wire.length);
+    messages.send(peer, SetupMessages.Kind.CONNECTION, tag, payload, deadline);
+  }
+
+  @Override
+  public CompletableFuture<Void> endSetup(Deadline deadline) {
+    if (refused != null) {
+      // What the peer sends is for this operation; the next one with this tag must not get it.
+      messages.recv(peer, SetupMessages.Kind.CONNECTION, tag, describe(), deadline);
+      return CompletableFuture.failedFuture(refused);
+    }
+    Deadline own = Deadline.after(config.connectTimeout());
+    Deadline earlier = own.remainingNanos() < deadline.remainingNanos() ? own : deadline;
+    answer = messages.recv(peer, SetupMessages.Kind.CONNECTION, tag, describe(), earlier);
+    return answer
+        .thenCompose(payload -> endpoint.connect(checkTransport(payload), earlier))
+        .thenAccept(this::deliver)
+        .exceptionally(
+            failure -> {
+              throw explained(FluxCclException.from(failure), earlier);
+            })
+        .whenComplete((done, failure) -> closeEndpointIf(failure != null));
+  }
+
+  /** Transports know nothing of the operation that they are part of. */
+  private FluxCclException explained(FluxCclException failure, Deadline deadline) {
+    return String.valueOf(failure.getMessage()).startsWith(describe())
+        ? failure
+        : SetupMessages.explain(failure, peer, describe(), deadline);
+  }
+
+  private byte[] checkTransport(byte[] payload) {
+    if (payload.length < 1 || payload[0] != config.transport().ordinal()) {
+      String theirs =
+          payload.length > 0 && payload[0] >= 0 && payload[0] < TRANSPORTS.length
+              ? TRANSPORTS[payload[0]].name()
+              : "an unknown transport";
+      throw new InvalidUsage(
+          describe()
+              + ": rank "
+              + peer
+              + " uses "
+              + theirs
+              + "; both ends must name the same transport");
+    }
+    return Arrays.copyOfRange(payload, 1, payload.length);
+  }
+
+  private void deliver(Connection connection) {
+    connected.accept(connection);
+    if (!result.complete(connection)) {
+      connection.close();
+    }
+  }
+
+  private void closeEndpointIf(boolean failed) {
+    if (failed) {
+      endpoint.close();
+    }
+  }
+
+  @Override
+  public String describe() {
+    return "connectOnSetup(rank=" + peer + ", tag=" + tag + ", " + config.transport() + ")";
+  }
+
+  @Override
+  public void fail(Throwable reason) {
+    result.start();
+    result.completeExceptionally(reason);
+    if (answer != null) {
+      answer.completeExceptionally(reason);
+    }
+  }
+}

@@ -1,0 +1,131 @@
+package io.fluxccl.communicator;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.RemoteFailure;
+import io.fluxccl.Timeout;
+import io.fluxccl.bootstrap.Bootstrap;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.concurrent.CompletableFuture;
+
+/**
+ * The messages of a set-up, over the bootstrap. Each kind has tags of its own, so that a connection
+ * and a memory of one (rank, tag) never meet. A rank that can't do its part says so instead of
+ * leaving its peer to wait.
+ *
+ * <pre>
+ *   bootstrap tag = 0x40000000 | kind &lt;&lt; 24 | tag         message = byte 0 (0 fine, 1 error), then payload or UTF-8 text
+ * </pre>
+ */
+final class SetupMessages {
+  /** The largest tag that users may name. */
+  static final int MAX_TAG = (1 << 24) - 1;
+
+  private static final int RESERVED = 0x40000000;
+  private static final int MAX_ERROR_LENGTH = 1024;
+  private static final byte FINE = 0;
+  private static final byte ERROR = 1;
+
+  /** What a message is about. */
+  enum Kind {
+    CONNECTION,
+    MEMORY,
+    MEETING
+  }
+
+  private final Bootstrap bootstrap;
+
+  SetupMessages(Bootstrap bootstrap) {
+    this.bootstrap = bootstrap;
+  }
+
+  void checkPeer(int peer, int tag) {
+    if (peer < 0 || peer >= bootstrap.nRanks()) {
+      throw new InvalidUsage("rank=" + peer + " is outside 0.." + (bootstrap.nRanks() - 1));
+    }
+    if (tag < 0 || tag > MAX_TAG) {
+      throw new InvalidUsage("tag=" + tag + " is outside 0.." + MAX_TAG);
+    }
+  }
+
+  CompletableFuture<Void> send(int peer, Kind kind, int tag, byte[] payload, Deadline deadline) {
+    return bootstrap.send(peer, wireTag(kind, tag), framed(FINE, payload), deadline);
+  }
+
+  void sendError(int peer, Kind kind, int tag, Throwable reason, Deadline deadline) {
+    byte[] text = String.valueOf(reason.getMessage()).getBytes(StandardCharsets.UTF_8);
+    byte[] bounded = Arrays.copyOf(text, Math.min(text.length, MAX_ERROR_LENGTH));
+    bootstrap.send(peer, wireTag(kind, tag), framed(ERROR, bounded), deadline);
+  }
+
+  /**
+   * Receives; every error is of FluxCCL's tree and begins with {@code operation}. Completing the
+   * result ends the wait, so that it takes no message that is for another.
+   */
+  CompletableFuture<byte[]> recv(
+      int peer, Kind kind, int tag, String operation, Deadline deadline) {
+    CompletableFuture<byte[]> arrival = bootstrap.recv(peer, wireTag(kind, tag), deadline);
+    CompletableFuture<byte[]> result =
+        arrival.handle(
+            (message, failure) -> {
+              if (failure != null) {
+                throw explain(FluxCclException.from(failure), peer, operation, deadline);
+              }
+              if (message.length < 1 || message[0] != FINE) {
+                String text =
+                    message.length < 1
+                        ? "an empty message"
+                        : new String(message, 1, message.length - 1, StandardCharsets.UTF_8);
+                throw new RemoteFailure(
+                    peer, operation + ": rank " + peer + " could not do its part: " + text);
+              }
+              return Arrays.copyOfRange(message, 1, message.length);
+            });
+    result.whenComplete((payload, failure) -> arrival.cancel(false));
+    return result;
+  }
+
+  /** Sends a word to a peer and waits for its own. */
+  CompletableFuture<Void> meet(int peer, int tag, Deadline deadline) {
+    CompletableFuture<Void> sent = send(peer, Kind.MEETING, tag, new byte[0], deadline);
+    CompletableFuture<byte[]> word =
+        recv(peer, Kind.MEETING, tag, "meet(rank=" + peer + ", tag=" + tag + ")", deadline);
+    CompletableFuture<Void> met = sent.thenCombine(word, (done, bytes) -> null);
+    met.whenComplete((done, failure) -> word.cancel(false));
+    return met;
+  }
+
+  static FluxCclException explain(
+      FluxCclException failure, int peer, String operation, Deadline deadline) {
+    String text = operation + ": " + failure.getMessage();
+    if (failure instanceof Timeout) {
+      int blamed = failure.rank() == FluxCclException.NO_RANK ? peer : failure.rank();
+      return new Timeout(
+          blamed,
+          operation
+              + ": rank "
+              + peer
+              + " did not answer within "
+              + deadline.timeout().toMillis()
+              + " ms; does it queue the other half, with the same tag, and call setup()? ("
+              + failure.getMessage()
+              + ")");
+    }
+    FluxCclException explained = FluxCclException.of(failure.code(), failure.rank(), text);
+    explained.addSuppressed(failure);
+    return explained;
+  }
+
+  private static int wireTag(Kind kind, int tag) {
+    return RESERVED | (kind.ordinal() << 24) | tag;
+  }
+
+  private static byte[] framed(byte status, byte[] payload) {
+    byte[] message = new byte[payload.length + 1];
+    message[0] = status;
+    System.arraycopy(payload, 0, message, 1, payload.length);
+    return message;
+  }
+}

@@ -1,0 +1,73 @@
+package io.fluxccl.communicator;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportContext;
+import io.fluxccl.transport.TransportEnvironment;
+import io.fluxccl.transport.TransportProvider;
+import java.util.EnumMap;
+import java.util.Map;
+import java.util.Optional;
+import java.util.ServiceLoader;
+
+/** The transports of one communicator, each opened when first needed. Thread-safe. */
+final class TransportContexts implements AutoCloseable {
+  private final TransportEnvironment environment;
+  // Guarded by this.
+  private final Map<Transport, TransportContext> open = new EnumMap<>(Transport.class);
+  private boolean closed;
+
+  TransportContexts(TransportEnvironment environment) {
+    this.environment = environment;
+  }
+
+  synchronized TransportContext of(Transport transport) {
+    if (closed) {
+      throw new InvalidUsage("the communicator is closed");
+    }
+    TransportContext context = open.get(transport);
+    if (context == null) {
+      context = providerOf(transport).open(transport, environment);
+      open.put(transport, context);
+    }
+    return context;
+  }
+
+  /**
+   * The context if the transport can be used here; otherwise empty: a peer may offer more than this
+   * side has.
+   */
+  synchronized Optional<TransportContext> ifAvailable(Transport transport) {
+    if (open.containsKey(transport)) {
+      return Optional.of(open.get(transport));
+    }
+    return ServiceLoader.load(TransportProvider.class, TransportProvider.class.getClassLoader())
+        .stream()
+        .map(ServiceLoader.Provider::get)
+        .filter(
+            p -> p.transports().contains(transport) && p.unavailableBecause(transport).isEmpty())
+        .findFirst()
+        .map(p -> of(transport));
+  }
+
+  private static TransportProvider providerOf(Transport transport) {
+    for (TransportProvider provider :
+        ServiceLoader.load(TransportProvider.class, TransportProvider.class.getClassLoader())) {
+      if (provider.transports().contains(transport)) {
+        Optional<String> missing = provider.unavailableBecause(transport);
+        if (missing.isPresent()) {
+          throw new InvalidUsage("transport " + transport + " is not available: " + missing.get());
+        }
+        return provider;
+      }
+    }
+    throw new InvalidUsage("transport " + transport + " is not in this build");
+  }
+
+  @Override
+  public synchronized void close() {
+    closed = true;
+    open.values().forEach(TransportContext::close);
+    open.clear();
+  }
+}

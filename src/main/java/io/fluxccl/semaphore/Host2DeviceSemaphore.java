@@ -1,0 +1,67 @@
+package io.fluxccl.semaphore;
+
+import io.fluxccl.communicator.Communicator;
+import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.RegisteredMemory;
+import java.util.concurrent.atomic.AtomicLong;
+import org.agrona.MutableDirectBuffer;
+
+/**
+ * From host to kernel: the host signals through the connection, behind everything it posted there
+ * before; the peer's device waits. Over every transport. Build one at both ends of the connection,
+ * then call {@code setup()}.
+ */
+public final class Host2DeviceSemaphore implements AutoCloseable {
+  private final Communicator communicator;
+  private final SemaphoreState state;
+  private final AtomicLong outbound = new AtomicLong();
+  private RegisteredMemory remoteInbound;
+
+  /**
+   * Queues the exchange of the inbound values.
+   *
+   * @param communicator whose {@code setup()} completes it
+   * @param connection one of its connections
+   */
+  public Host2DeviceSemaphore(Communicator communicator, Connection connection) {
+    this.communicator = communicator;
+    this.state = new SemaphoreState(communicator, connection, communicator.device());
+  }
+
+  /** The connection it belongs to. */
+  public Connection connection() {
+    return state.connection();
+  }
+
+  /**
+   * Signals the peer's device: its wait returns when everything posted on the connection before is
+   * there. Called by one thread at a time: the proxy's, where a proxy channel uses this semaphore.
+   * Allocates nothing of its own.
+   *
+   * @throws IllegalStateException before {@code setup()} was called
+   * @throws io.fluxccl.FluxCclException if the connection has failed
+   */
+  public void signal() {
+    if (remoteInbound == null) {
+      remoteInbound = state.remoteInbound();
+    }
+    state.connection().updateAndSync(remoteInbound, 0, outbound, outbound.get() + 1);
+  }
+
+  /**
+   * Writes the device handle, {@link SemaphoreDescriptor#HANDLE_LENGTH} bytes: one for waiting
+   * only.
+   *
+   * @param target where
+   * @param offset from its start
+   */
+  public void writeHandle(MutableDirectBuffer target, int offset) {
+    SemaphoreHandles.write(target, offset, communicator, state, 0);
+  }
+
+  /** Frees the values. No kernel may use the handle any more. Idempotent. */
+  @Override
+  public void close() {
+    state.close();
+  }
+}

@@ -1,0 +1,181 @@
+package io.fluxccl.semaphore;
+
+import static io.fluxccl.semaphore.SemaphoreDescriptor.INBOUND_OFFSET;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.Timeout;
+import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.transport.Connection;
+import java.time.Duration;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
+import org.agrona.concurrent.BackoffIdleStrategy;
+import org.agrona.concurrent.IdleStrategy;
+import reactor.core.publisher.Mono;
+
+/**
+ * From host to host: the host signals through the connection, behind everything it posted there
+ * before; the peer's host waits. Over every transport that reaches host memory. Build one at both
+ * ends of the connection, then call {@code setup()}. Signals by one thread at a time, waits by one
+ * thread at a time.
+ */
+public final class Host2HostSemaphore implements AutoCloseable {
+  private static final Duration POLL_INTERVAL = Duration.ofMillis(1);
+  private static final int CLOSED = Integer.MIN_VALUE;
+  private static final int MAX_SPINS = 100;
+  private static final int MAX_YIELDS = 1000;
+  private static final long MIN_PARK_NANOS = 1_000;
+  private static final long MAX_PARK_NANOS = 100_000;
+
+  private final Communicator communicator;
+  private final SemaphoreState state;
+  private final AtomicLong outbound = new AtomicLong();
+  private long expected;
+
+  // How many threads look at the values, which the last of them frees; negative once closed.
+  private final AtomicInteger users = new AtomicInteger();
+
+  /**
+   * Queues the exchange of the inbound values.
+   *
+   * @param communicator whose {@code setup()} completes it; its device is the host
+   * @param connection one of its connections
+   * @throws InvalidUsage if the communicator's device is no host device
+   */
+  public Host2HostSemaphore(Communicator communicator, Connection connection) {
+    if (communicator.device().kind() != DeviceKind.HOST) {
+      throw new InvalidUsage(
+          "Host2HostSemaphore needs a communicator on the host device; this one is on "
+              + communicator.device().description());
+    }
+    this.communicator = communicator;
+    this.state = new SemaphoreState(communicator, connection, communicator.device());
+  }
+
+  /** The connection it belongs to. */
+  public Connection connection() {
+    return state.connection();
+  }
+
+  /**
+   * Signals the peer: its wait returns when everything posted on the connection before is there.
+   *
+   * @throws IllegalStateException before {@code setup()} was called
+   * @throws FluxCclException if the connection has failed
+   */
+  public void signal() {
+    state.connection().updateAndSync(state.remoteInbound(), 0, outbound, outbound.get() + 1);
+  }
+
+  /**
+   * Takes the peer's next signal if it is there; otherwise returns false and takes nothing.
+   *
+   * @throws InvalidUsage if this semaphore is closed
+   */
+  public boolean poll() {
+    if (users.getAndIncrement() < 0) {
+      users.decrementAndGet();
+      throw new InvalidUsage("the semaphore to rank " + state.peer() + " is closed");
+    }
+    try {
+      // Pairs with the release with which the transport stores the peer's signal.
+      if (HostMemory.getLongAcquire(state.address(INBOUND_OFFSET)) <= expected) {
+        return false;
+      }
+      expected++;
+      return true;
+    } finally {
+      if (users.decrementAndGet() == CLOSED) {
+        state.close();
+      }
+    }
+  }
+
+  /**
+   * Waits for the peer's next signal, blocking the calling thread: first spinning, then parking.
+   *
+   * @param timeout how long
+   * @throws Timeout naming the peer, when time is up; the signal can still be waited for
+   * @throws FluxCclException the communicator's failure
+   */
+  public void await(Duration timeout) {
+    Deadline deadline = Deadline.after(timeout);
+    IdleStrategy idle =
+        new BackoffIdleStrategy(MAX_SPINS, MAX_YIELDS, MIN_PARK_NANOS, MAX_PARK_NANOS);
+    while (!poll()) {
+      FluxCclException failure = reasonToGiveUp();
+      if (failure != null) {
+        throw failure;
+      }
+      if (deadline.expired()) {
+        throw timedOut(timeout);
+      }
+      idle.idle();
+    }
+  }
+
+  /**
+   * Waits for the peer's next signal without blocking a thread, looking every millisecond.
+   *
+   * @param timeout how long
+   * @return completes when the signal was taken; with {@link Timeout} naming the peer, or the
+   *     communicator's failure
+   */
+  public Mono<Void> arrival(Duration timeout) {
+    return Mono.defer(
+        () -> {
+          Deadline deadline = Deadline.after(timeout);
+          return Mono.fromCallable(() -> arrived(deadline, timeout))
+              .filter(Boolean::booleanValue)
+              .repeatWhenEmpty(Integer.MAX_VALUE, empties -> empties.delayElements(POLL_INTERVAL))
+              .then();
+        });
+  }
+
+  /** The time limit is looked at here, where the signal is taken, so that none is taken in vain. */
+  private boolean arrived(Deadline deadline, Duration timeout) {
+    if (poll()) {
+      return true;
+    }
+    FluxCclException failure = reasonToGiveUp();
+    if (failure != null) {
+      throw failure;
+    }
+    if (deadline.expired()) {
+      throw timedOut(timeout);
+    }
+    return false;
+  }
+
+  private FluxCclException reasonToGiveUp() {
+    FluxCclException ofConnection = state.connection().failure();
+    return ofConnection != null ? ofConnection : communicator.failure();
+  }
+
+  private Timeout timedOut(Duration timeout) {
+    return new Timeout(
+        state.peer(),
+        "wait for a signal of rank "
+            + state.peer()
+            + " (tag "
+            + state.connection().tag()
+            + ", "
+            + state.connection().transport()
+            + "): none within "
+            + timeout.toMillis()
+            + " ms");
+  }
+
+  /** Frees the values; who still waits gets InvalidUsage. Idempotent. */
+  @Override
+  public void close() {
+    int before = users.getAndUpdate(n -> n < 0 ? n : n + CLOSED);
+    if (before == 0) {
+      state.close();
+    }
+  }
+}

@@ -1,0 +1,60 @@
+package io.fluxccl.semaphore;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.communicator.Communicator;
+import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.Transport;
+import org.agrona.MutableDirectBuffer;
+
+/**
+ * From kernel to kernel: the device signals by storing to the peer's mapped memory, the device
+ * waits. Only over transports that map memory. Build one at both ends of the connection, then call
+ * {@code setup()}.
+ */
+public final class SmDevice2DeviceSemaphore implements AutoCloseable {
+  private final Communicator communicator;
+  private final SemaphoreState state;
+
+  /**
+   * Queues the exchange of the inbound values.
+   *
+   * @param communicator whose {@code setup()} completes it
+   * @param connection one of its connections, over SHM or CUDA_IPC
+   * @throws InvalidUsage if the connection's transport does not map memory
+   */
+  public SmDevice2DeviceSemaphore(Communicator communicator, Connection connection) {
+    Transport transport = connection.transport();
+    if (transport != Transport.SHM && transport != Transport.CUDA_IPC) {
+      throw new InvalidUsage(
+          "SmDevice2DeviceSemaphore to rank "
+              + connection.remoteRank()
+              + " over "
+              + transport
+              + ": kernels can signal each other only through mapped memory (SHM, CUDA_IPC); use Host2DeviceSemaphore");
+    }
+    this.communicator = communicator;
+    this.state = new SemaphoreState(communicator, connection, communicator.device());
+  }
+
+  /** The connection it belongs to. */
+  public Connection connection() {
+    return state.connection();
+  }
+
+  /**
+   * Writes the device handle, {@link SemaphoreDescriptor#HANDLE_LENGTH} bytes.
+   *
+   * @param target where
+   * @param offset from its start
+   * @throws IllegalStateException before {@code setup()} was called
+   */
+  public void writeHandle(MutableDirectBuffer target, int offset) {
+    SemaphoreHandles.write(target, offset, communicator, state, state.remoteInbound().address());
+  }
+
+  /** Frees the values. No kernel may use the handle any more. Idempotent. */
+  @Override
+  public void close() {
+    state.close();
+  }
+}
