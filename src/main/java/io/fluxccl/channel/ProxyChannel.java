@@ -1,0 +1,70 @@
+package io.fluxccl.channel;
+
+import static io.fluxccl.channel.ProxyChannelDescriptor.FIFO_OFFSET;
+import static io.fluxccl.channel.ProxyChannelDescriptor.FLUSH_WORD_OFFSET;
+import static io.fluxccl.channel.ProxyChannelDescriptor.SEMAPHORE_ID_OFFSET;
+import static io.fluxccl.channel.ProxyChannelDescriptor.SEMAPHORE_OFFSET;
+import static io.fluxccl.channel.ProxyChannelDescriptor.SOURCE_ID_OFFSET;
+import static io.fluxccl.channel.ProxyChannelDescriptor.TARGET_ID_OFFSET;
+
+import io.fluxccl.proxy.FifoDeviceHandle;
+import io.fluxccl.semaphore.Host2DeviceSemaphore;
+import java.nio.ByteOrder;
+import org.agrona.MutableDirectBuffer;
+
+/**
+ * A channel on which a kernel asks the host's proxy to move bytes. Binds a semaphore, the peer's
+ * memory and local memory of one {@link ProxyService}, which makes it. Immutable; owns none of
+ * them.
+ */
+public final class ProxyChannel {
+  private final FifoDeviceHandle fifo;
+  private final Host2DeviceSemaphore semaphore;
+  private final long flushWord;
+  private final int semaphoreId;
+  private final int targetId;
+  private final int sourceId;
+
+  ProxyChannel(
+      FifoDeviceHandle fifo,
+      Host2DeviceSemaphore semaphore,
+      long flushWord,
+      int semaphoreId,
+      int targetId,
+      int sourceId) {
+    this.fifo = fifo;
+    this.semaphore = semaphore;
+    this.flushWord = flushWord;
+    this.semaphoreId = semaphoreId;
+    this.targetId = targetId;
+    this.sourceId = sourceId;
+  }
+
+  /** The id of its semaphore in the service. */
+  public int semaphoreId() {
+    return semaphoreId;
+  }
+
+  /**
+   * Writes the device handle, {@link ProxyChannelDescriptor#LENGTH} bytes.
+   *
+   * @param out where
+   * @param offset from its start
+   */
+  public void writeHandle(MutableDirectBuffer out, int offset) {
+    fifo.encode(out, offset + FIFO_OFFSET);
+    semaphore.writeHandle(out, offset + SEMAPHORE_OFFSET);
+    out.putLong(offset + FLUSH_WORD_OFFSET, flushWord, ByteOrder.LITTLE_ENDIAN);
+    out.putInt(offset + SEMAPHORE_ID_OFFSET, semaphoreId, ByteOrder.LITTLE_ENDIAN);
+    out.putInt(offset + TARGET_ID_OFFSET, targetId, ByteOrder.LITTLE_ENDIAN);
+    out.putInt(offset + SOURCE_ID_OFFSET, sourceId, ByteOrder.LITTLE_ENDIAN);
+    out.putInt(offset + SOURCE_ID_OFFSET + Integer.BYTES, 0, ByteOrder.LITTLE_ENDIAN);
+  }
+
+  /** The handle for kernels of the host device, over memory of its own. */
+  public ProxyChannelDeviceHandle deviceHandle() {
+    HandleMemory memory = new HandleMemory(ProxyChannelDescriptor.LENGTH);
+    writeHandle(memory.buffer(), 0);
+    return new ProxyChannelDeviceHandle(memory);
+  }
+}

@@ -1,0 +1,129 @@
+package io.fluxccl.channel;
+
+import static io.fluxccl.channel.ProxyChannelDescriptor.FIFO_OFFSET;
+import static io.fluxccl.channel.ProxyChannelDescriptor.FLUSH_WORD_OFFSET;
+import static io.fluxccl.channel.ProxyChannelDescriptor.SEMAPHORE_ID_OFFSET;
+import static io.fluxccl.channel.ProxyChannelDescriptor.SEMAPHORE_OFFSET;
+import static io.fluxccl.channel.ProxyChannelDescriptor.SOURCE_ID_OFFSET;
+import static io.fluxccl.channel.ProxyChannelDescriptor.TARGET_ID_OFFSET;
+import static io.fluxccl.proxy.ChannelTrigger.DATA;
+import static io.fluxccl.proxy.ChannelTrigger.FLUSH;
+import static io.fluxccl.proxy.ChannelTrigger.SIGNAL;
+
+import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.proxy.ChannelTrigger;
+import io.fluxccl.proxy.FifoDeviceHandle;
+import io.fluxccl.semaphore.SemaphoreDeviceHandle;
+
+/**
+ * A ProxyChannel as kernels of the host device see it: a flyweight over the bytes of {@link
+ * ProxyChannelDescriptor}. Each call is made by one thread; several threads may call at once,
+ * except {@code await} and {@code poll}. Nothing here allocates but {@link #wrap}. Offsets and
+ * sizes are bytes, below 4 GiB; the host checks them against the memories.
+ *
+ * <p>What returns a boolean returns false when the communicator was aborted or, for flushes, when
+ * the channel has failed.
+ */
+public final class ProxyChannelDeviceHandle {
+  // Keeps the bytes alive where the host made them; otherwise unused.
+  private final HandleMemory memory;
+  private final SemaphoreDeviceHandle semaphore = new SemaphoreDeviceHandle();
+  private FifoDeviceHandle fifo;
+  private long flushWord;
+  private int semaphoreId;
+  private int targetId;
+  private int sourceId;
+
+  /** A flyweight that looks at nothing yet. */
+  public ProxyChannelDeviceHandle() {
+    this.memory = null;
+  }
+
+  ProxyChannelDeviceHandle(HandleMemory memory) {
+    this.memory = memory;
+    wrap(memory.address());
+  }
+
+  /**
+   * Looks at a handle.
+   *
+   * @param address of its first byte
+   * @return this
+   */
+  public ProxyChannelDeviceHandle wrap(long address) {
+    fifo = FifoDeviceHandle.at(address + FIFO_OFFSET);
+    semaphore.wrap(address + SEMAPHORE_OFFSET);
+    flushWord = HostMemory.getLong(address + FLUSH_WORD_OFFSET);
+    semaphoreId = HostMemory.getInt(address + SEMAPHORE_ID_OFFSET);
+    targetId = HostMemory.getInt(address + TARGET_ID_OFFSET);
+    sourceId = HostMemory.getInt(address + SOURCE_ID_OFFSET);
+    return this;
+  }
+
+  /** The rank at the other end. */
+  public int peer() {
+    return semaphore.peer();
+  }
+
+  /** Asks the proxy to copy from local memory to the peer's. The source must stay until a flush. */
+  public boolean put(long targetOffset, long sourceOffset, long size) {
+    return push(DATA, targetOffset, sourceOffset, size) >= 0;
+  }
+
+  /** Asks the proxy to raise the peer's semaphore behind everything asked before. */
+  public boolean signal() {
+    return push(SIGNAL, 0, 0, 0) >= 0;
+  }
+
+  /** {@link #put} and {@link #signal} in one trigger. */
+  public boolean putWithSignal(long targetOffset, long sourceOffset, long size) {
+    return push(DATA | SIGNAL, targetOffset, sourceOffset, size) >= 0;
+  }
+
+  /** Waits until everything asked before on this channel is in the peer's memory. */
+  public boolean flush() {
+    return awaitFlush(push(FLUSH, 0, 0, 0));
+  }
+
+  /** {@link #put}, {@link #signal} and {@link #flush} in one trigger. */
+  public boolean putWithSignalAndFlush(long targetOffset, long sourceOffset, long size) {
+    return awaitFlush(push(DATA | SIGNAL | FLUSH, targetOffset, sourceOffset, size));
+  }
+
+  /**
+   * {@link #putWithSignalAndFlush} without the waiting: go on, and wait with {@link #awaitFlush}.
+   *
+   * @return what to wait for; negative when the communicator was aborted
+   */
+  public long putWithSignalAndRequestFlush(long targetOffset, long sourceOffset, long size) {
+    return push(DATA | SIGNAL | FLUSH, targetOffset, sourceOffset, size);
+  }
+
+  /** Waits for the peer's next signal. */
+  public boolean await() {
+    return semaphore.await();
+  }
+
+  /** Takes the peer's next signal if it is there. */
+  public boolean poll() {
+    return semaphore.poll();
+  }
+
+  private long push(int type, long targetOffset, long sourceOffset, long size) {
+    return fifo.push(
+        ChannelTrigger.first(size, sourceOffset),
+        ChannelTrigger.second(targetOffset, sourceId, targetId, type, semaphoreId));
+  }
+
+  /**
+   * Waits for a flush that was asked for.
+   *
+   * @param position as {@link #putWithSignalAndRequestFlush} gave it
+   */
+  public boolean awaitFlush(long position) {
+    if (position < 0) {
+      return false;
+    }
+    return FlushWait.await(flushWord, position, semaphore.abortAddress(), semaphore.peer());
+  }
+}

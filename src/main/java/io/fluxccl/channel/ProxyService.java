@@ -1,0 +1,298 @@
+package io.fluxccl.channel;
+
+import static io.fluxccl.channel.ProxyChannelDescriptor.FLUSH_WORD_STRIDE;
+import static io.fluxccl.proxy.ChannelTrigger.DATA;
+import static io.fluxccl.proxy.ChannelTrigger.FLUSH;
+import static io.fluxccl.proxy.ChannelTrigger.MAX_IDS;
+import static io.fluxccl.proxy.ChannelTrigger.MAX_MEMORIES;
+import static io.fluxccl.proxy.ChannelTrigger.SIGNAL;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.PinnedBuffer;
+import io.fluxccl.proxy.ChannelTrigger;
+import io.fluxccl.proxy.Fifo;
+import io.fluxccl.proxy.FifoDescriptor;
+import io.fluxccl.proxy.FifoDeviceHandle;
+import io.fluxccl.proxy.Proxy;
+import io.fluxccl.proxy.ProxyHandlerResult;
+import io.fluxccl.proxy.ProxyOptions;
+import io.fluxccl.semaphore.Host2DeviceSemaphore;
+import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.RegisteredMemory;
+
+/**
+ * Builds proxy channels and does what kernels ask on them: one ring, one proxy thread, any number
+ * of peers. Usually one a communicator.
+ *
+ * <p>A channel whose trigger can't be done fails alone: the listener learns of it, its flushes
+ * return false, the loop goes on. Until the first semaphore is added there is no thread, so an
+ * unused service costs nothing.
+ *
+ * <p>Adding is thread-safe; add before a kernel uses the ids.
+ */
+public final class ProxyService implements AutoCloseable {
+  private final Communicator communicator;
+  private final Proxy proxy;
+  private final FifoDeviceHandle fifoHandle;
+  private final PinnedBuffer flushWords;
+  private final ChannelFailureListener failureListener;
+  // Elements are written before a trigger that names them can be pushed; the ring's release and
+  // acquire publish them.
+  private final FlushTracker[] channels = new FlushTracker[MAX_IDS];
+  private final RegisteredMemory[] memories = new RegisteredMemory[MAX_MEMORIES];
+  private volatile int channelCount;
+  private int memoryCount;
+  private boolean startRequested;
+  private boolean closed;
+
+  /**
+   * A service with a ring of the default size and the default options, which logs failed channels.
+   */
+  public ProxyService(Communicator communicator) {
+    this(
+        communicator,
+        FifoDescriptor.DEFAULT_SIZE,
+        ProxyOptions.builder().name("fluxccl-proxy-" + communicator.bootstrap().rank()).build(),
+        ChannelFailureListener.LOGGING);
+  }
+
+  /**
+   * A service.
+   *
+   * @param communicator whose memories and connections it works with
+   * @param fifoSize triggers in the ring, a power of two
+   * @param options of the proxy; its duty is the service's own
+   * @param failureListener learns of failed channels
+   * @throws InvalidUsage if {@code fifoSize} is no power of two
+   */
+  public ProxyService(
+      Communicator communicator,
+      int fifoSize,
+      ProxyOptions options,
+      ChannelFailureListener failureListener) {
+    this.communicator = communicator;
+    this.failureListener = failureListener;
+    Fifo fifo = new Fifo(communicator.device(), fifoSize);
+    this.fifoHandle = fifo.deviceHandle(communicator.abortFlag());
+    this.flushWords = communicator.device().allocatePinned(MAX_IDS * FLUSH_WORD_STRIDE);
+    this.proxy = new Proxy(fifo, this::handle, options.toBuilder().duty(this::pollFlushes).build());
+  }
+
+  /**
+   * Builds a semaphore over a connection, which must be done at both ends, and adds it. Usable
+   * after the communicator's {@code setup()}.
+   *
+   * @return its id
+   * @throws InvalidUsage if there are 1024 already
+   */
+  public int buildAndAddSemaphore(Communicator owner, Connection connection) {
+    return addSemaphore(new Host2DeviceSemaphore(owner, connection));
+  }
+
+  /**
+   * Adds a semaphore; this service closes it.
+   *
+   * @return its id
+   * @throws InvalidUsage if there are 1024 already
+   */
+  public synchronized int addSemaphore(Host2DeviceSemaphore semaphore) {
+    refuseIfClosed();
+    int id = channelCount;
+    if (id == MAX_IDS) {
+      semaphore.close();
+      throw new InvalidUsage(
+          "a ProxyService holds " + MAX_IDS + " semaphores; make a second service");
+    }
+    channels[id] = new FlushTracker(semaphore, flushWords.buffer(), id * FLUSH_WORD_STRIDE);
+    channelCount = id + 1;
+    startIfNeeded();
+    return id;
+  }
+
+  /**
+   * Adds a memory, of this rank or of a peer; it stays the caller's.
+   *
+   * @return its id
+   * @throws InvalidUsage if there are 512 already
+   */
+  public synchronized int addMemory(RegisteredMemory memory) {
+    refuseIfClosed();
+    if (memoryCount == MAX_MEMORIES) {
+      throw new InvalidUsage(
+          "a ProxyService holds " + MAX_MEMORIES + " memories; make a second service");
+    }
+    memories[memoryCount] = memory;
+    return memoryCount++;
+  }
+
+  /**
+   * A channel.
+   *
+   * @param semaphoreId as {@link #buildAndAddSemaphore} gave it
+   * @param targetId the peer's memory, as {@link #addMemory} gave it
+   * @param sourceId local memory, as {@link #addMemory} gave it
+   * @return the channel
+   * @throws InvalidUsage if there is no such id, or the memories are on the wrong sides
+   */
+  public synchronized ProxyChannel proxyChannel(int semaphoreId, int targetId, int sourceId) {
+    refuseIfClosed();
+    if (semaphoreId < 0 || semaphoreId >= channelCount) {
+      throw new InvalidUsage("semaphore=" + semaphoreId + "; there are " + channelCount);
+    }
+    RegisteredMemory target = memory("target", targetId);
+    RegisteredMemory source = memory("source", sourceId);
+    FlushTracker channel = channels[semaphoreId];
+    int peer = channel.connection().remoteRank();
+    if (target.rank() != peer || !source.isLocal()) {
+      throw new InvalidUsage(
+          "a channel to rank "
+              + peer
+              + " needs a target of that rank and a source of this one; target is of rank "
+              + target.rank()
+              + ", source of rank "
+              + source.rank());
+    }
+    return new ProxyChannel(
+        fifoHandle,
+        channel.semaphore(),
+        flushWords.deviceAddress() + (long) semaphoreId * FLUSH_WORD_STRIDE,
+        semaphoreId,
+        targetId,
+        sourceId);
+  }
+
+  private RegisteredMemory memory(String role, int id) {
+    if (id < 0 || id >= memoryCount) {
+      throw new InvalidUsage(role + " memory=" + id + "; there are " + memoryCount);
+    }
+    return memories[id];
+  }
+
+  /** Starts the proxy thread, now or with the first semaphore. Idempotent. */
+  public synchronized void startProxy() {
+    refuseIfClosed();
+    startRequested = true;
+    startIfNeeded();
+  }
+
+  private void startIfNeeded() {
+    if (startRequested && channelCount > 0 && !proxy.isRunning()) {
+      proxy.start();
+    }
+  }
+
+  /** Handles what was pushed by now and ends the proxy thread. May be started again. Idempotent. */
+  public synchronized void stopProxy() {
+    startRequested = false;
+    if (proxy.isRunning()) {
+      proxy.stop();
+    }
+  }
+
+  /** The proxy, for stepping it by hand instead of {@link #startProxy()}. */
+  public Proxy proxy() {
+    return proxy;
+  }
+
+  /**
+   * Why a channel failed.
+   *
+   * @param semaphoreId of the channel
+   * @return the reason, or null while it works
+   */
+  public FluxCclException failure(int semaphoreId) {
+    return channels[semaphoreId].failure();
+  }
+
+  private ProxyHandlerResult handle(long first, long second, long position) {
+    int id = ChannelTrigger.id(second);
+    FlushTracker channel = channels[id];
+    if (channel == null) {
+      throw new InvalidUsage("no such semaphore: " + ChannelTrigger.toString(first, second));
+    }
+    int type = ChannelTrigger.type(second);
+    if (channel.failure() == null) {
+      try {
+        execute(channel, type, first, second, position);
+      } catch (RuntimeException e) {
+        fail(id, channel, e);
+      }
+    }
+    return (type & FLUSH) != 0
+        ? ProxyHandlerResult.FLUSH_FIFO_TAIL_AND_CONTINUE
+        : ProxyHandlerResult.CONTINUE;
+  }
+
+  private void execute(FlushTracker channel, int type, long first, long second, long position) {
+    if ((type & DATA) != 0) {
+      RegisteredMemory target = memories[ChannelTrigger.destinationMemory(second)];
+      RegisteredMemory source = memories[ChannelTrigger.sourceMemory(second)];
+      if (target == null || source == null) {
+        throw new InvalidUsage("no such memory: " + ChannelTrigger.toString(first, second));
+      }
+      channel
+          .connection()
+          .write(
+              target,
+              ChannelTrigger.destinationOffset(second),
+              source,
+              ChannelTrigger.sourceOffset(first),
+              ChannelTrigger.size(first));
+    }
+    if ((type & SIGNAL) != 0) {
+      channel.semaphore().signal();
+    }
+    if ((type & FLUSH) != 0) {
+      channel.flush(position);
+    }
+  }
+
+  private int pollFlushes() {
+    int steps = 0;
+    for (int id = 0, n = channelCount; id < n; id++) {
+      FlushTracker channel = channels[id];
+      if (channel.isFlushing()) {
+        try {
+          steps += channel.poll();
+        } catch (RuntimeException e) {
+          fail(id, channel, e);
+        }
+      }
+    }
+    return steps;
+  }
+
+  private void fail(int id, FlushTracker channel, RuntimeException cause) {
+    FluxCclException reason = FluxCclException.from(cause);
+    if (channel.fail(reason)) {
+      failureListener.onChannelFailure(id, channel.connection().remoteRank(), reason);
+    }
+  }
+
+  private void refuseIfClosed() {
+    if (closed) {
+      throw new InvalidUsage(
+          "the proxy service of rank " + communicator.bootstrap().rank() + " is closed");
+    }
+  }
+
+  /**
+   * Stops the proxy and frees the ring and the semaphores. No kernel may use a channel any more.
+   * Idempotent.
+   */
+  @Override
+  public synchronized void close() {
+    if (closed) {
+      return;
+    }
+    stopProxy();
+    closed = true;
+    proxy.close();
+    for (int id = 0; id < channelCount; id++) {
+      channels[id].semaphore().close();
+    }
+    flushWords.close();
+  }
+}

@@ -1,0 +1,72 @@
+package io.fluxccl.channel;
+
+import static io.fluxccl.channel.SmChannelDescriptor.PACKETS_OFFSET;
+import static io.fluxccl.channel.SmChannelDescriptor.PACKETS_SIZE_OFFSET;
+import static io.fluxccl.channel.SmChannelDescriptor.SEMAPHORE_OFFSET;
+import static io.fluxccl.channel.SmChannelDescriptor.SOURCE_OFFSET;
+import static io.fluxccl.channel.SmChannelDescriptor.SOURCE_SIZE_OFFSET;
+import static io.fluxccl.channel.SmChannelDescriptor.TARGET_OFFSET;
+import static io.fluxccl.channel.SmChannelDescriptor.TARGET_SIZE_OFFSET;
+
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.semaphore.SmDevice2DeviceSemaphore;
+import io.fluxccl.transport.RegisteredMemory;
+import java.nio.ByteOrder;
+import org.agrona.MutableDirectBuffer;
+
+/**
+ * A channel on which the kernel's own threads read and write the peer's mapped memory. Binds a
+ * semaphore, the peer's memory and local memory; with a packet buffer also the low-latency packets.
+ * Immutable; owns none of them.
+ *
+ * @param semaphore to the peer
+ * @param target the peer's memory, mapped here: what {@code put} writes and {@code get} reads;
+ *     packets go there too
+ * @param source local memory
+ * @param packets local memory in which the peer's packets arrive, or null for none
+ */
+public record SmChannel(
+    SmDevice2DeviceSemaphore semaphore,
+    RegisteredMemory target,
+    DeviceBuffer source,
+    DeviceBuffer packets) {
+
+  /** Refuses a target that is not mapped. */
+  public SmChannel {
+    target.address();
+  }
+
+  /** A channel without packets. */
+  public SmChannel(
+      SmDevice2DeviceSemaphore semaphore, RegisteredMemory target, DeviceBuffer source) {
+    this(semaphore, target, source, null);
+  }
+
+  /**
+   * Writes the device handle, {@link SmChannelDescriptor#LENGTH} bytes.
+   *
+   * @param out where
+   * @param offset from its start
+   * @throws IllegalStateException before the semaphore's {@code setup()} was called
+   */
+  public void writeHandle(MutableDirectBuffer out, int offset) {
+    semaphore.writeHandle(out, offset + SEMAPHORE_OFFSET);
+    out.putLong(offset + TARGET_OFFSET, target.address(), ByteOrder.LITTLE_ENDIAN);
+    out.putLong(offset + TARGET_SIZE_OFFSET, target.size(), ByteOrder.LITTLE_ENDIAN);
+    out.putLong(offset + SOURCE_OFFSET, source.address(), ByteOrder.LITTLE_ENDIAN);
+    out.putLong(offset + SOURCE_SIZE_OFFSET, source.size(), ByteOrder.LITTLE_ENDIAN);
+    out.putLong(
+        offset + PACKETS_OFFSET, packets == null ? 0 : packets.address(), ByteOrder.LITTLE_ENDIAN);
+    out.putLong(
+        offset + PACKETS_SIZE_OFFSET,
+        packets == null ? 0 : packets.size(),
+        ByteOrder.LITTLE_ENDIAN);
+  }
+
+  /** The handle for kernels of the host device, over memory of its own. */
+  public SmChannelDeviceHandle deviceHandle() {
+    HandleMemory memory = new HandleMemory(SmChannelDescriptor.LENGTH);
+    writeHandle(memory.buffer(), 0);
+    return new SmChannelDeviceHandle(memory);
+  }
+}
