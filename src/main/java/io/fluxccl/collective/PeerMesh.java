@@ -1,0 +1,259 @@
+package io.fluxccl.collective;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.NonblockingFuture;
+import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.EndpointConfig;
+import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportFlags;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Objects;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.BiConsumer;
+import java.util.stream.IntStream;
+
+/**
+ * A connection to every other rank, and everybody's memories exchanged over them. By rank; null at
+ * this rank.
+ */
+final class PeerMesh implements AutoCloseable {
+  private static final Duration FAREWELL = Duration.ofSeconds(5);
+
+  private final Communicator communicator;
+  private final int tag;
+  private final Deadline deadline;
+  private final Connection[] connections;
+  private final List<RegisteredMemory> registered = new ArrayList<>();
+  private final List<NonblockingFuture<RegisteredMemory>> received = new ArrayList<>();
+  private TransportFlags transports = TransportFlags.NONE;
+
+  private PeerMesh(Communicator communicator, int tag, Deadline deadline) {
+    this.communicator = communicator;
+    this.tag = tag;
+    this.deadline = deadline;
+    this.connections = new Connection[communicator.bootstrap().nRanks()];
+  }
+
+  static CompletableFuture<PeerMesh> connect(
+      Communicator communicator, Optional<Transport> only, int tag, Deadline deadline) {
+    PeerMesh mesh = new PeerMesh(communicator, tag, deadline);
+    List<NonblockingFuture<Connection>> links = new ArrayList<>();
+    return communicator
+        .setup(deadline, () -> mesh.connectOnSetup(only, links))
+        .thenApply(ready -> mesh.connected(links))
+        .whenComplete(
+            (done, failure) -> {
+              if (failure != null) {
+                links.stream()
+                    .filter(Objects::nonNull)
+                    .forEach(link -> link.thenAccept(Connection::close));
+              }
+            });
+  }
+
+  private PeerMesh connectOnSetup(
+      Optional<Transport> only, List<NonblockingFuture<Connection>> links) {
+    Bootstrap bootstrap = communicator.bootstrap();
+    // The set-up's own deadline is what counts.
+    Duration enough = deadline.timeout().plusSeconds(1);
+    for (int peer = 0; peer < nRanks(); peer++) {
+      if (peer == rank()) {
+        links.add(null);
+        continue;
+      }
+      boolean sameHost = bootstrap.hostHash(peer) == bootstrap.hostHash(rank());
+      Transport transport = only.orElse(sameHost ? Transport.SHM : Transport.ETHERNET);
+      transports = transports.with(transport);
+      links.add(
+          communicator.connectOnSetup(
+              peer, tag, EndpointConfig.of(transport).withConnectTimeout(enough)));
+    }
+    return this;
+  }
+
+  private PeerMesh connected(List<NonblockingFuture<Connection>> links) {
+    for (int peer = 0; peer < nRanks(); peer++) {
+      connections[peer] = peer == rank() ? null : links.get(peer).join();
+    }
+    return this;
+  }
+
+  int rank() {
+    return communicator.bootstrap().rank();
+  }
+
+  int nRanks() {
+    return communicator.bootstrap().nRanks();
+  }
+
+  Communicator communicator() {
+    return communicator;
+  }
+
+  Connection connection(int peer) {
+    return connections[peer];
+  }
+
+  /** Whether every peer's memory can be mapped. */
+  boolean allMapped() {
+    for (Connection connection : connections) {
+      if (connection != null && !isMapped(connection)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  boolean isMapped(int peer) {
+    return isMapped(connections[peer]);
+  }
+
+  private static boolean isMapped(Connection connection) {
+    return connection.transport() == Transport.SHM || connection.transport() == Transport.CUDA_IPC;
+  }
+
+  /**
+   * Makes an algorithm ready: its buffer and its own memory are registered and exchanged with every
+   * peer, its semaphores set up, and then it is bound to all of them.
+   *
+   * @param algorithm closed if that fails
+   * @param buffer to be reduced
+   * @param own what the algorithm needs beside it, of the same size on every rank
+   * @param addSemaphores queues the set-up of its semaphores
+   * @param bind takes everybody's buffers and everybody's own memories, by rank
+   */
+  CompletableFuture<AllReduceAlgorithm> prepare(
+      AllReduceAlgorithm algorithm,
+      DeviceBuffer buffer,
+      DeviceBuffer own,
+      Runnable addSemaphores,
+      BiConsumer<RegisteredMemory[], RegisteredMemory[]> bind) {
+    try {
+      RegisteredMemory mine = register(buffer);
+      RegisteredMemory myOwn = register(own);
+      List<NonblockingFuture<RegisteredMemory>> theirs = new ArrayList<>();
+      List<NonblockingFuture<RegisteredMemory>> theirOwn = new ArrayList<>();
+      return communicator
+          .setup(
+              deadline,
+              () -> {
+                theirs.addAll(exchangeOnSetup(mine));
+                theirOwn.addAll(exchangeOnSetup(myOwn));
+                addSemaphores.run();
+                return algorithm;
+              })
+          .thenApply(
+              ready -> {
+                bind.accept(collect(theirs, mine), collect(theirOwn, myOwn));
+                return algorithm;
+              })
+          .whenComplete(
+              (done, failure) -> {
+                if (failure != null) {
+                  algorithm.close();
+                }
+              });
+    } catch (RuntimeException e) {
+      algorithm.close();
+      throw e;
+    }
+  }
+
+  /** Registers a buffer for all transports in use; closed with this. */
+  private RegisteredMemory register(DeviceBuffer buffer) {
+    TransportFlags flags =
+        transports.equals(TransportFlags.NONE) ? TransportFlags.of(Transport.SHM) : transports;
+    RegisteredMemory memory = communicator.registerMemory(buffer, flags);
+    registered.add(memory);
+    return memory;
+  }
+
+  /**
+   * Queues telling every peer of a memory of this rank; the result, by rank, is there after the
+   * next setup.
+   */
+  private List<NonblockingFuture<RegisteredMemory>> exchangeOnSetup(RegisteredMemory mine) {
+    List<NonblockingFuture<RegisteredMemory>> theirs = new ArrayList<>();
+    for (int peer = 0; peer < nRanks(); peer++) {
+      if (peer == rank()) {
+        theirs.add(null);
+      } else {
+        communicator.sendMemoryOnSetup(mine, peer, tag);
+        theirs.add(communicator.recvMemoryOnSetup(peer, tag));
+        received.add(theirs.get(peer));
+      }
+    }
+    return theirs;
+  }
+
+  /**
+   * The memories that an exchange brought, by rank, with this rank's own among them; closed with
+   * this.
+   *
+   * @throws InvalidUsage if one is not as large as this rank's: kernels would write beyond its end
+   */
+  private RegisteredMemory[] collect(
+      List<NonblockingFuture<RegisteredMemory>> exchanged, RegisteredMemory mine) {
+    RegisteredMemory[] all = new RegisteredMemory[nRanks()];
+    for (int peer = 0; peer < nRanks(); peer++) {
+      all[peer] = peer == rank() ? mine : exchanged.get(peer).join();
+      if (all[peer].size() != mine.size()) {
+        throw new InvalidUsage(
+            "allReduce tag="
+                + tag
+                + ": the buffer of rank "
+                + rank()
+                + " has "
+                + mine.size()
+                + " bytes, that of rank "
+                + peer
+                + " has "
+                + all[peer].size()
+                + "; give buffers of the same size on every rank");
+      }
+    }
+    return all;
+  }
+
+  /**
+   * Closes memories now and connections once the peers have come here too, a few seconds later at
+   * most: until then they may be waiting for acknowledgements, which end with the connection.
+   */
+  void leave() {
+    closeMemories();
+    Deadline soon = Deadline.after(FAREWELL);
+    CompletableFuture<?>[] farewells =
+        IntStream.range(0, nRanks())
+            .filter(peer -> peer != rank() && !isMapped(peer))
+            .mapToObj(peer -> communicator.meet(peer, tag, soon))
+            .toArray(CompletableFuture<?>[]::new);
+    CompletableFuture.allOf(farewells).whenComplete((done, failure) -> closeConnections());
+  }
+
+  @Override
+  public void close() {
+    closeMemories();
+    closeConnections();
+  }
+
+  private void closeMemories() {
+    registered.forEach(RegisteredMemory::close);
+    received.forEach(memory -> memory.thenAccept(RegisteredMemory::close));
+  }
+
+  private void closeConnections() {
+    for (Connection connection : connections) {
+      if (connection != null) {
+        connection.close();
+      }
+    }
+  }
+}
