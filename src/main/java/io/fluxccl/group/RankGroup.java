@@ -1,0 +1,217 @@
+package io.fluxccl.group;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.bootstrap.BootstrapOptions;
+import io.fluxccl.bootstrap.LocalBootstrap;
+import io.fluxccl.bootstrap.RankEnvironment;
+import io.fluxccl.bootstrap.TcpBootstrap;
+import io.fluxccl.collective.AllReduce;
+import io.fluxccl.collective.AllReduceOptions;
+import io.fluxccl.communicator.Communicator;
+import io.fluxccl.communicator.CommunicatorOptions;
+import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.device.host.HostDeviceOptions;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import reactor.core.scheduler.Schedulers;
+
+/**
+ * This process's place in a job: who it is, a device, a communicator with all ranks, and a stream.
+ * Thread-safe.
+ *
+ * <pre>{@code
+ * try (RankGroup group = RankGroup.fromEnvironment().join();
+ *     DeviceBuffer x = group.device().allocate(4 << 20);
+ *     AllReduce allReduce = group.allReduce(x).join()) {
+ *   allReduce.run(1 << 20, DataType.FLOAT32, ReduceOp.SUM).block();
+ * }
+ * }</pre>
+ */
+public final class RankGroup implements AutoCloseable {
+  private static final Duration FAREWELL = Duration.ofSeconds(5);
+
+  private final Bootstrap bootstrap;
+  private final Device device;
+  private final Communicator communicator;
+  private final DeviceStream stream;
+  private final Duration timeout;
+
+  // Guarded by this.
+  private CompletableFuture<Void> closed;
+
+  private RankGroup(Bootstrap bootstrap, int index, Duration timeout) {
+    int rank = bootstrap.rank();
+    this.bootstrap = bootstrap;
+    this.timeout = timeout;
+    this.device =
+        HostDevice.create(HostDeviceOptions.DEFAULT.withIndex(index).withName("fluxccl-" + rank));
+    try {
+      this.communicator =
+          Communicator.create(
+              bootstrap, device, CommunicatorOptions.DEFAULT.withSetupTimeout(timeout));
+      this.stream = device.createStream("stream");
+    } catch (RuntimeException e) {
+      device.close();
+      bootstrap.closeAsync();
+      throw e;
+    }
+  }
+
+  /** {@link #fromEnvironment(Duration)} with 30 s. */
+  public static CompletableFuture<RankGroup> fromEnvironment() {
+    return fromEnvironment(Deadline.DEFAULT_TIMEOUT);
+  }
+
+  /**
+   * Joins the job that this process was started for: by {@code fluxccl launch}, mpirun, srun,
+   * torchrun, or by FLUXCCL_* variables. Without any of them, a job of one rank.
+   *
+   * @param timeout of finding the others, and later of each set-up
+   * @return the group, once every rank is there; or why not, naming who is missing. What is chained
+   *     to it may block
+   */
+  public static CompletableFuture<RankGroup> fromEnvironment(Duration timeout) {
+    RankEnvironment environment = RankEnvironment.fromEnvironment();
+    BootstrapOptions.Builder options = BootstrapOptions.builder().timeout(timeout);
+    environment.secret().ifPresent(options::secret);
+    TcpBootstrap bootstrap =
+        TcpBootstrap.create(environment.rank(), environment.nRanks(), options.build());
+    return bootstrap
+        .initialize(environment)
+        .handle(
+            (ready, failure) -> {
+              if (failure == null) {
+                return CompletableFuture.completedFuture(new RankGroup(bootstrap, 0, timeout));
+              }
+              return bootstrap
+                  .closeAsync()
+                  .handle((done, ignored) -> null)
+                  .thenCompose(done -> CompletableFuture.<RankGroup>failedFuture(failure));
+            })
+        .thenCompose(group -> group)
+        // Whoever blocks in what follows must not block the bootstrap's thread.
+        .whenCompleteAsync((group, failure) -> {}, Schedulers.boundedElastic()::schedule);
+  }
+
+  /**
+   * The ranks of a job inside this JVM, by number, each with a device of its own.
+   *
+   * @param nRanks 1 or more
+   * @return the groups; the caller closes each
+   */
+  public static List<RankGroup> local(int nRanks) {
+    return local(nRanks, Deadline.DEFAULT_TIMEOUT);
+  }
+
+  /**
+   * {@link #local(int)} with a time limit.
+   *
+   * @param nRanks 1 or more
+   * @param timeout of each set-up
+   * @return the groups; the caller closes each
+   */
+  public static List<RankGroup> local(int nRanks, Duration timeout) {
+    List<RankGroup> groups = new ArrayList<>();
+    List<LocalBootstrap> bootstraps = LocalBootstrap.group(nRanks);
+    try {
+      for (LocalBootstrap bootstrap : bootstraps) {
+        groups.add(new RankGroup(bootstrap, bootstrap.rank(), timeout));
+      }
+      return groups;
+    } catch (RuntimeException e) {
+      groups.forEach(RankGroup::closeNow);
+      bootstraps.forEach(LocalBootstrap::closeAsync);
+      throw e;
+    }
+  }
+
+  /** This rank, from 0. */
+  public int rank() {
+    return bootstrap.rank();
+  }
+
+  /** How many ranks the job has. */
+  public int nRanks() {
+    return bootstrap.nRanks();
+  }
+
+  /** Messages, gathers and barriers between hosts. */
+  public Bootstrap bootstrap() {
+    return bootstrap;
+  }
+
+  /** Where this rank's memory is and its kernels run. */
+  public Device device() {
+    return device;
+  }
+
+  /** Connections and memory between the ranks. */
+  public Communicator communicator() {
+    return communicator;
+  }
+
+  /** The stream on which {@link #allReduce} enqueues. */
+  public DeviceStream stream() {
+    return stream;
+  }
+
+  /** {@link #allReduce(DeviceBuffer, AllReduceOptions)} with the group's time limit. */
+  public CompletableFuture<AllReduce> allReduce(DeviceBuffer buffer) {
+    return allReduce(buffer, AllReduceOptions.DEFAULT.withTimeout(timeout));
+  }
+
+  /**
+   * Prepares all-reduces of a buffer. Every rank calls it, in the same order.
+   *
+   * @param buffer of this group's device, of the same size on every rank
+   * @param options transport, tag, time limit
+   * @return the prepared operation; the caller closes it
+   */
+  public CompletableFuture<AllReduce> allReduce(DeviceBuffer buffer, AllReduceOptions options) {
+    return AllReduce.prepare(communicator, stream, buffer, options);
+  }
+
+  /**
+   * Leaves the job: waits, a few seconds at most, until the other ranks close too, so that nobody
+   * is cut off in the middle; then closes everything. A job that has failed is left at once.
+   *
+   * @return completes when nothing is left
+   */
+  public synchronized CompletableFuture<Void> closeAsync() {
+    if (closed == null) {
+      CompletableFuture<Void> farewell =
+          communicator.failure() == null
+              ? communicator.inFlight(bootstrap.barrier(Deadline.after(FAREWELL)))
+              : CompletableFuture.completedFuture(null);
+      closed = farewell.handle((done, failure) -> null).thenCompose(done -> closeNow());
+    }
+    return closed.copy();
+  }
+
+  private CompletableFuture<Void> closeNow() {
+    try {
+      communicator.close();
+      stream.close();
+      device.close();
+    } finally {
+      bootstrap.closeAsync();
+    }
+    return bootstrap.closeAsync();
+  }
+
+  /** {@link #closeAsync()}, waiting for it. Idempotent. */
+  @Override
+  public void close() {
+    closeAsync()
+        .orTimeout(FAREWELL.multipliedBy(2).toMillis(), TimeUnit.MILLISECONDS)
+        .handle((done, failure) -> null)
+        .join();
+  }
+}

@@ -1,0 +1,7 @@
+/**
+ * Everything that a newcomer needs, in one object: bootstrap, device, communicator and stream from
+ * the environment, closed together.
+ *
+ * <p>Imports everything below.
+ */
+package io.fluxccl.group;

@@ -1,0 +1,36 @@
+package io.fluxccl.testkit;
+
+import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.host.HostDevice;
+
+/**
+ * One rank of {@link LocalRanks}, which closes it.
+ *
+ * @param bootstrap its control messages
+ * @param device its host device
+ * @param communicator of all the ranks
+ * @param stream of the device
+ */
+public record LocalRank(
+    Bootstrap bootstrap, HostDevice device, Communicator communicator, DeviceStream stream) {
+  /** Its number. */
+  public int rank() {
+    return bootstrap.rank();
+  }
+
+  /** How many ranks there are. */
+  public int nRanks() {
+    return bootstrap.nRanks();
+  }
+
+  void close() {
+    try {
+      communicator.close();
+      device.close();
+    } finally {
+      bootstrap.close();
+    }
+  }
+}

@@ -1,0 +1,199 @@
+package io.fluxccl.testkit;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.Timeout;
+import io.fluxccl.bootstrap.LocalBootstrap;
+import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.device.host.HostDeviceOptions;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+
+/**
+ * Ranks that share this JVM, each with a bootstrap, a host device, a communicator and a stream of
+ * its own.
+ *
+ * <pre>{@code
+ * try (LocalRanks ranks = LocalRanks.of(2)) {
+ *   ranks.run(rank -> {
+ *     // on a thread of its own for each rank
+ *     rank.communicator().connectOnSetup(1 - rank.rank(), 0, EndpointConfig.of(Transport.SHM));
+ *     rank.communicator().setup().join();
+ *   });
+ * }
+ * }</pre>
+ */
+public final class LocalRanks implements AutoCloseable {
+  /** How long {@link #run} waits for all ranks. */
+  public static final Duration DEFAULT_TIMEOUT = Duration.ofSeconds(60);
+
+  private static final Duration GRACE = Duration.ofSeconds(2);
+
+  private final List<LocalRank> ranks = new ArrayList<>();
+
+  private LocalRanks(List<LocalBootstrap> bootstraps) {
+    try {
+      bootstraps.forEach(bootstrap -> ranks.add(rankOf(bootstrap)));
+    } catch (RuntimeException e) {
+      close();
+      bootstraps.forEach(LocalBootstrap::close);
+      throw e;
+    }
+  }
+
+  private static LocalRank rankOf(LocalBootstrap bootstrap) {
+    int rank = bootstrap.rank();
+    HostDevice device =
+        HostDevice.create(HostDeviceOptions.DEFAULT.withIndex(rank).withName("rank-" + rank));
+    Communicator communicator = Communicator.create(bootstrap, device);
+    return new LocalRank(bootstrap, device, communicator, device.createStream("stream"));
+  }
+
+  /** Ranks of one host. */
+  public static LocalRanks of(int nRanks) {
+    return new LocalRanks(LocalBootstrap.group(nRanks));
+  }
+
+  /**
+   * Ranks of several pretended hosts: memory of another host can't be mapped.
+   *
+   * @param hosts how many hosts
+   * @param ranksPerHost how many ranks on each, in rank order
+   */
+  public static LocalRanks ofHosts(int hosts, int ranksPerHost) {
+    List<Long> hostHashes = new ArrayList<>();
+    for (int rank = 0; rank < hosts * ranksPerHost; rank++) {
+      hostHashes.add((long) rank / ranksPerHost);
+    }
+    return new LocalRanks(LocalBootstrap.group(hostHashes));
+  }
+
+  /** The ranks, by number. */
+  public List<LocalRank> ranks() {
+    return List.copyOf(ranks);
+  }
+
+  /** One rank's part of a test; may throw anything. */
+  @FunctionalInterface
+  public interface Body {
+    /** Called on a thread of its own for each rank. */
+    void run(LocalRank rank) throws Exception;
+  }
+
+  /** {@link #run(Duration, Body)} within 60 s. */
+  public void run(Body body) {
+    run(DEFAULT_TIMEOUT, body);
+  }
+
+  /**
+   * Runs a body on every rank at once. When one fails, the others' communicators are aborted, so
+   * none is left waiting.
+   *
+   * @param timeout for all of them
+   * @param body what each rank does
+   * @throws Timeout if they are not done in time; names the first that is not, and holds the ranks'
+   *     dumps, and as suppressed what another rank had thrown before. The ranks then get a moment
+   *     to end, so that what the caller closes next is not in use
+   * @throws FluxCclException what the first rank that failed threw; other exceptions as the cause
+   */
+  public void run(Duration timeout, Body body) {
+    Deadline deadline = Deadline.after(timeout);
+    CompletableFuture<Throwable> firstFailure = new CompletableFuture<>();
+    List<CompletableFuture<Void>> done = new ArrayList<>();
+    for (LocalRank rank : ranks) {
+      CompletableFuture<Void> one = new CompletableFuture<>();
+      done.add(one);
+      Thread thread =
+          new Thread(
+              () -> {
+                try {
+                  body.run(rank);
+                } catch (Throwable e) {
+                  if (firstFailure.complete(e)) {
+                    rank.communicator().abort(FluxCclException.from(e));
+                  }
+                } finally {
+                  one.complete(null);
+                }
+              },
+              "local-rank-" + rank.rank());
+      thread.setDaemon(true);
+      thread.start();
+    }
+    await(done, firstFailure, deadline);
+    Throwable failure = firstFailure.getNow(null);
+    if (failure instanceof Error) {
+      throw (Error) failure;
+    } else if (failure instanceof RuntimeException) {
+      throw (RuntimeException) failure;
+    } else if (failure != null) {
+      throw FluxCclException.from(failure);
+    }
+  }
+
+  private void await(
+      List<CompletableFuture<Void>> done,
+      CompletableFuture<Throwable> firstFailure,
+      Deadline deadline) {
+    for (int rank = 0; rank < done.size(); rank++) {
+      try {
+        done.get(rank).get(deadline.remainingNanos(), TimeUnit.NANOSECONDS);
+      } catch (TimeoutException e) {
+        StringBuilder dumps = new StringBuilder();
+        ranks.forEach(r -> dumps.append(r.communicator().dump()));
+        Timeout timeout =
+            new Timeout(
+                rank,
+                "rank "
+                    + rank
+                    + " not done within "
+                    + deadline.timeout().toMillis()
+                    + " ms\n"
+                    + dumps);
+        Throwable before = firstFailure.getNow(null);
+        if (before != null) {
+          timeout.addSuppressed(before);
+        }
+        firstFailure.complete(timeout);
+        ranks.get(rank).communicator().abort(timeout);
+        CompletableFuture.allOf(done.toArray(new CompletableFuture<?>[0]))
+            .completeOnTimeout(null, GRACE.toMillis(), TimeUnit.MILLISECONDS)
+            .join();
+        throw timeout;
+      } catch (InterruptedException e) {
+        Thread.currentThread().interrupt();
+        FluxCclException interrupted = FluxCclException.from(e);
+        ranks.get(rank).communicator().abort(interrupted);
+        throw interrupted;
+      } catch (java.util.concurrent.ExecutionException e) {
+        throw FluxCclException.from(e);
+      }
+    }
+  }
+
+  /** Closes communicators, devices and bootstraps. */
+  @Override
+  public void close() {
+    RuntimeException first = null;
+    for (LocalRank rank : ranks) {
+      try {
+        rank.close();
+      } catch (RuntimeException e) {
+        // The other ranks must be closed all the same.
+        if (first == null) {
+          first = e;
+        } else {
+          first.addSuppressed(e);
+        }
+      }
+    }
+    if (first != null) {
+      throw first;
+    }
+  }
+}

@@ -1,0 +1,437 @@
+package io.fluxccl.channel;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.host.HostKernel;
+import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.proxy.ProxyOptions;
+import io.fluxccl.testkit.Links;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportFlags;
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
+import org.agrona.concurrent.AgentInvoker;
+import org.awaitility.Awaitility;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.EnumSource;
+
+class ProxyChannelTest {
+  private static final Duration LONG = Duration.ofSeconds(120);
+
+  /** One rank's end: a service with one channel over the whole buffer. */
+  private static final class End implements AutoCloseable {
+    final Links link;
+    final ProxyService service;
+    final ProxyChannelDeviceHandle channel;
+
+    End(LocalRank rank, Transport transport, long bytes) {
+      link = Links.to(rank, 1 - rank.rank(), 0, transport, bytes);
+      service = new ProxyService(rank.communicator());
+      int semaphore = service.buildAndAddSemaphore(rank.communicator(), link.connection);
+      rank.communicator().setup().join();
+      int target = service.addMemory(link.remote);
+      int source = service.addMemory(link.local);
+      channel = service.proxyChannel(semaphore, target, source).deviceHandle();
+    }
+
+    End start() {
+      service.startProxy();
+      return this;
+    }
+
+    void run(HostKernel kernel, int threads) throws Exception {
+      link.rank.stream()
+          .launch(kernel, 1, threads, KernelArgs.NONE)
+          .completion()
+          .get(LONG.toSeconds(), TimeUnit.SECONDS);
+    }
+
+    @Override
+    public void close() {
+      service.close();
+    }
+  }
+
+  @ParameterizedTest
+  @CsvSource({
+    "SHM,1",
+    "SHM,1024",
+    "SHM,1048576",
+    "ETHERNET,1",
+    "ETHERNET,1024",
+    "ETHERNET,1048576"
+  })
+  void shouldPlayPingPong(Transport transport, int elements) {
+    int rounds = elements > 100_000 ? 100 : 1000;
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (End end = new End(rank, transport, elements * 4L).start()) {
+              AtomicLong wrong = new AtomicLong();
+              end.run(
+                  HostKernel.of(
+                      "ping-pong",
+                      (thread, args) -> {
+                        for (int round = 0; round < rounds; round++) {
+                          if ((round & 1) == rank.rank()) {
+                            for (int i = 0; i < elements; i++) {
+                              end.link.putInt(i, i ^ round);
+                            }
+                            assertThat(end.channel.putWithSignalAndFlush(0, 0, elements * 4L))
+                                .isTrue();
+                          } else {
+                            assertThat(end.channel.await()).isTrue();
+                            for (int i = 0; i < elements; i++) {
+                              wrong.addAndGet(end.link.getInt(i) == (i ^ round) ? 0 : 1);
+                            }
+                          }
+                        }
+                      }),
+                  1);
+              assertThat(wrong).hasValue(0);
+              end.link.rank.bootstrap().barrier(io.fluxccl.Deadline.after(LONG)).join();
+            }
+          });
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource(names = {"SHM", "ETHERNET"})
+  void shouldNeverShowASignalBeforeItsData(Transport transport) {
+    int rounds = 10_000;
+    int words = 64;
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            // First half: what this rank sends; second half: what it receives.
+            try (End end = new End(rank, transport, words * 8L).start()) {
+              AtomicInteger early = new AtomicInteger();
+              end.run(
+                  HostKernel.of(
+                      "order",
+                      (thread, args) -> {
+                        for (int round = 1; round <= rounds; round++) {
+                          for (int i = 0; i < words; i++) {
+                            end.link.putInt(i, round);
+                          }
+                          assertThat(end.channel.put(words * 4L, 0, words * 4L)).isTrue();
+                          assertThat(end.channel.signal()).isTrue();
+                          assertThat(end.channel.await()).isTrue();
+                          for (int i = 0; i < words; i++) {
+                            if (end.link.getInt(words + i) != round) {
+                              early.incrementAndGet();
+                            }
+                          }
+                          // Both have read before either writes again.
+                          assertThat(end.channel.signal()).isTrue();
+                          assertThat(end.channel.await()).isTrue();
+                          assertThat(end.channel.flush()).isTrue();
+                        }
+                      }),
+                  1);
+              assertThat(early).hasValue(0);
+              end.link.rank.bootstrap().barrier(io.fluxccl.Deadline.after(LONG)).join();
+            }
+          });
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource(names = {"SHM", "ETHERNET"})
+  void shouldLetFourThreadsFlushOneChannelAtOnce(Transport transport) {
+    int threads = 4;
+    int rounds = 500;
+    int bytes = 4096;
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (End end = new End(rank, transport, 2L * threads * bytes).start()) {
+              end.run(
+                  HostKernel.of(
+                      "flush",
+                      (thread, args) -> {
+                        long offset = (long) thread.threadIdx() * bytes;
+                        for (int round = 1; round <= rounds; round++) {
+                          HostMemory.fill(end.link.buffer.address() + offset, bytes, (byte) round);
+                          assertThat(end.channel.put(threads * bytes + offset, offset, bytes))
+                              .isTrue();
+                          assertThat(end.channel.flush()).isTrue();
+                        }
+                      }),
+                  threads);
+              end.link.rank.bootstrap().barrier(io.fluxccl.Deadline.after(LONG)).join();
+              int last = (rounds & 0xff) * 0x01010101;
+              for (int i = 0; i < threads * bytes / 4; i++) {
+                assertThat(end.link.getInt(threads * bytes / 4 + i)).isEqualTo(last);
+              }
+              end.link.rank.bootstrap().barrier(io.fluxccl.Deadline.after(LONG)).join();
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldWorkWhenSteppedByHand() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            try (End end = new End(rank, Transport.SHM, 128);
+                AgentInvoker proxy =
+                    new AgentInvoker(
+                        error -> {
+                          throw new AssertionError(error);
+                        },
+                        null,
+                        end.service.proxy())) {
+              proxy.start();
+              assertThat(proxy.invoke()).isZero();
+              end.link.putInt(0, 11 + rank.rank());
+              end.channel.putWithSignal(64, 0, 4);
+              assertThat(proxy.invoke()).isEqualTo(1);
+              assertThat(end.channel.await()).isTrue();
+              assertThat(end.link.getInt(16)).isEqualTo(11 + end.link.peer);
+              end.link.rank.bootstrap().barrier(io.fluxccl.Deadline.after(LONG)).join();
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldFailOnlyTheChannelWhoseTriggerIsImpossible() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 1 - rank.rank(), 0, Transport.SHM, 64);
+            AtomicReference<Object> told = new AtomicReference<>();
+            try (ProxyService service =
+                new ProxyService(
+                    rank.communicator(),
+                    64,
+                    ProxyOptions.defaults(),
+                    (id, peer, reason) -> told.set(id + " " + peer + " " + reason.code()))) {
+              int bad = service.buildAndAddSemaphore(rank.communicator(), link.connection);
+              int good = service.buildAndAddSemaphore(rank.communicator(), link.connection);
+              rank.communicator().setup().join();
+              int target = service.addMemory(link.remote);
+              int source = service.addMemory(link.local);
+              service.startProxy();
+              ProxyChannelDeviceHandle badChannel =
+                  service.proxyChannel(bad, target, source).deviceHandle();
+              ProxyChannelDeviceHandle goodChannel =
+                  service.proxyChannel(good, target, source).deviceHandle();
+              badChannel.put(60, 0, 8);
+              assertThat(badChannel.flush()).isFalse();
+              assertThat(badChannel.putWithSignalAndFlush(0, 0, 8)).isFalse();
+              assertThat(service.failure(bad))
+                  .isInstanceOf(InvalidUsage.class)
+                  .hasMessageContaining("64");
+              assertThat(told).hasValue(bad + " " + link.peer + " INVALID_USAGE");
+              assertThat(goodChannel.putWithSignalAndFlush(0, 32, 8)).isTrue();
+              assertThat(goodChannel.await()).isTrue();
+              assertThat(service.failure(good)).isNull();
+              rank.bootstrap().barrier(io.fluxccl.Deadline.after(LONG)).join();
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldEndAFlushWhenTheConnectionFails() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            try (End end = new End(rank, Transport.ETHERNET, 64).start()) {
+              assertThat(end.channel.putWithSignalAndFlush(0, 32, 8)).isTrue();
+              assertThat(end.channel.await()).isTrue();
+              rank.bootstrap().barrier(io.fluxccl.Deadline.after(LONG)).join();
+              if (rank.rank() == 1) {
+                end.link.connection.close();
+              } else {
+                Awaitility.await().until(() -> !end.channel.putWithSignalAndFlush(0, 32, 8));
+                assertThat(end.service.failure(0)).isInstanceOf(TransportFailure.class);
+                assertThat(end.service.failure(0).rank()).isEqualTo(1);
+              }
+              rank.bootstrap().barrier(io.fluxccl.Deadline.after(LONG)).join();
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldGiveUpWhenTheProxyIsNotThereAndTheJobIsAborted() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            try (End end = new End(rank, Transport.SHM, 64)) {
+              CompletableFuture<Boolean> flushed =
+                  CompletableFuture.supplyAsync(() -> end.channel.flush());
+              rank.bootstrap().barrier(io.fluxccl.Deadline.after(LONG)).join();
+              rank.communicator().abort(new Aborted(rank.rank(), "test"));
+              assertThat(flushed.get(5, TimeUnit.SECONDS)).isFalse();
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldStopAndStartAgain() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            try (End end = new End(rank, Transport.SHM, 64)) {
+              for (int i = 0; i < 20; i++) {
+                end.service.startProxy();
+                assertThat(end.channel.putWithSignalAndFlush(0, 32, 8)).isTrue();
+                assertThat(end.channel.await()).isTrue();
+                end.service.stopProxy();
+              }
+              rank.bootstrap().barrier(io.fluxccl.Deadline.after(LONG)).join();
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldHaveNoThreadUntilThereIsAChannel() {
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      ranks.run(
+          rank -> {
+            try (ProxyService service = new ProxyService(rank.communicator())) {
+              service.startProxy();
+              assertThat(service.proxy().isRunning()).isFalse();
+              Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+              service.buildAndAddSemaphore(rank.communicator(), link.connection);
+              rank.communicator().setup().join();
+              assertThat(service.proxy().isRunning()).isTrue();
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldRefuseMoreIdsThanATriggerCanName() {
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            try (ProxyService service = new ProxyService(rank.communicator())) {
+              for (int i = 0; i < 512; i++) {
+                assertThat(service.addMemory(link.local)).isEqualTo(i);
+              }
+              assertThatThrownBy(() -> service.addMemory(link.local))
+                  .isInstanceOf(InvalidUsage.class)
+                  .hasMessageContaining("512");
+              for (int i = 0; i < 1024; i++) {
+                assertThat(service.buildAndAddSemaphore(rank.communicator(), link.connection))
+                    .isEqualTo(i);
+              }
+              assertThatThrownBy(
+                      () -> service.buildAndAddSemaphore(rank.communicator(), link.connection))
+                  .isInstanceOf(InvalidUsage.class)
+                  .hasMessageContaining("1024");
+              rank.communicator().setup().handle((done, failure) -> null).join();
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldRefuseChannelsWithUnknownIdsOrMemoriesOnTheWrongSides() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            try (End end = new End(rank, Transport.SHM, 64)) {
+              assertThatThrownBy(() -> end.service.proxyChannel(1, 0, 1))
+                  .isInstanceOf(InvalidUsage.class);
+              assertThatThrownBy(() -> end.service.proxyChannel(0, 2, 1))
+                  .isInstanceOf(InvalidUsage.class);
+              assertThatThrownBy(() -> end.service.proxyChannel(0, 1, 0))
+                  .isInstanceOf(InvalidUsage.class)
+                  .hasMessageContaining("rank " + end.link.peer);
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldAllocateNothingForPutSignalAndFlushOverSharedMemory() {
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 0, 0, Transport.SHM, 128);
+            try (ProxyService service = new ProxyService(rank.communicator());
+                AgentInvoker proxy = new AgentInvoker(error -> {}, null, service.proxy())) {
+              int semaphore = service.buildAndAddSemaphore(rank.communicator(), link.connection);
+              rank.communicator().setup().join();
+              proxy.start();
+              ProxyChannelDeviceHandle channel =
+                  service
+                      .proxyChannel(
+                          semaphore, service.addMemory(link.remote), service.addMemory(link.local))
+                      .deviceHandle();
+              for (int i = 0; i < 20_000; i++) {
+                channel.putWithSignal(64, 0, 8);
+                proxy.invoke();
+              }
+              com.sun.management.ThreadMXBean threads =
+                  (com.sun.management.ThreadMXBean)
+                      java.lang.management.ManagementFactory.getThreadMXBean();
+              long id = Thread.currentThread().getId();
+              long before = threads.getThreadAllocatedBytes(id);
+              for (int i = 0; i < 100_000; i++) {
+                channel.putWithSignal(64, 0, 8);
+                proxy.invoke();
+                channel.poll();
+              }
+              // The measurement itself may allocate a little; one object a round would be
+              // megabytes.
+              assertThat(threads.getThreadAllocatedBytes(id) - before).isLessThan(4096);
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldCheckTheLimitsOfATriggerBeforeItIsPushed() {
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            DeviceBuffer other = rank.device().allocate(64);
+            RegisteredMemory memory =
+                rank.communicator().registerMemory(other, TransportFlags.of(Transport.SHM));
+            try (ProxyService service = new ProxyService(rank.communicator())) {
+              int semaphore = service.buildAndAddSemaphore(rank.communicator(), link.connection);
+              rank.communicator().setup().join();
+              ProxyChannelDeviceHandle channel =
+                  service
+                      .proxyChannel(
+                          semaphore, service.addMemory(link.remote), service.addMemory(memory))
+                      .deviceHandle();
+              assertThatThrownBy(() -> channel.put(0, 0, 1L << 32))
+                  .isInstanceOf(InvalidUsage.class);
+              assertThatThrownBy(() -> channel.put(1L << 32, 0, 8))
+                  .isInstanceOf(InvalidUsage.class);
+            }
+          });
+    }
+  }
+}

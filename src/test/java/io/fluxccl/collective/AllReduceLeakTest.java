@@ -1,0 +1,105 @@
+package io.fluxccl.collective;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.DataType;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.transport.Transport;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Set;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import org.awaitility.Awaitility;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+/** Setting up and tearing down, again and again, leaves nothing. */
+class AllReduceLeakTest {
+  private static final Duration LONG = Duration.ofSeconds(30);
+
+  /** What this process holds that only closing gives back. */
+  private record Held(Set<Thread> threads, long descriptors, long mappings, long files) {
+    static Held now() throws IOException {
+      // Reactor, Netty, Awaitility and the JDK keep threads of their own for a while.
+      Set<Thread> threads =
+          Thread.getAllStackTraces().keySet().stream()
+              .filter(
+                  t ->
+                      !t.getName()
+                          .matches(
+                              "(awaitility|globalEvent|boundedElastic|parallel|CompletableFuture|Fork).*"))
+              .collect(Collectors.toSet());
+      String mine = "fluxccl-" + ProcessHandle.current().pid() + "-";
+      return new Held(
+          threads,
+          count(Path.of("/proc/self/fd"), ""),
+          Files.readString(Path.of("/proc/self/maps"))
+              .lines()
+              .filter(line -> line.contains("fluxccl-"))
+              .count(),
+          count(Path.of("/dev/shm"), mine));
+    }
+
+    private static long count(Path folder, String prefix) throws IOException {
+      try (Stream<Path> entries = Files.list(folder)) {
+        return entries.filter(e -> e.getFileName().toString().startsWith(prefix)).count();
+      }
+    }
+  }
+
+  @ParameterizedTest
+  @CsvSource({"SHM,true", "ETHERNET,true", "SHM,false", "ETHERNET,false"})
+  void shouldLeaveNothingAfterAHundredRounds(Transport transport, boolean closed) throws Exception {
+    round(transport, closed); // loads classes and native libraries
+    Held before = settled();
+    for (int i = 0; i < 100; i++) {
+      round(transport, closed);
+    }
+    Awaitility.await()
+        .untilAsserted(
+            () -> {
+              Held after = Held.now();
+              assertThat(before.threads()).containsAll(after.threads());
+              assertThat(after.descriptors()).isLessThanOrEqualTo(before.descriptors());
+              assertThat(after.mappings()).isLessThanOrEqualTo(before.mappings());
+              assertThat(after.files()).isLessThanOrEqualTo(before.files());
+            });
+  }
+
+  /** What earlier rounds are still closing must not count as held before. */
+  private static Held settled() throws IOException {
+    Awaitility.await()
+        .untilAsserted(
+            () ->
+                assertThat(Held.now().threads())
+                    .noneMatch(t -> t.getName().matches("(fluxccl|rank)-.*")));
+    return Held.now();
+  }
+
+  private static void round(Transport transport, boolean closed) {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            DeviceBuffer buffer = rank.device().allocate(100_000);
+            AllReduce allReduce =
+                AllReduce.prepare(
+                        rank.communicator(),
+                        rank.stream(),
+                        buffer,
+                        AllReduceOptions.DEFAULT.withTransport(transport))
+                    .join();
+            allReduce.run(25_000, DataType.INT32, ReduceOp.SUM).block(LONG);
+            if (closed) {
+              allReduce.close();
+            }
+            buffer.close();
+          });
+    }
+  }
+}

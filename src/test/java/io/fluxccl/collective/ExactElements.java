@@ -1,0 +1,87 @@
+package io.fluxccl.collective;
+
+import io.fluxccl.DataType;
+import io.fluxccl.ReduceOp;
+import java.math.BigInteger;
+import java.nio.ByteBuffer;
+
+/**
+ * Elements whose reductions are exact in every type, so that the reference needs no rounding: small
+ * integers, for floating-point types too, and AVG of sums that divide evenly.
+ */
+final class ExactElements {
+  private ExactElements() {}
+
+  /** A rank's element: 0 to 5, a multiple of nRanks for AVG; negative where the type allows. */
+  static long input(DataType type, ReduceOp op, int rank, int nRanks, int index) {
+    long value = (index * 7L + rank * 5L) % 6;
+    long scaled = op == ReduceOp.AVG ? value * nRanks : value;
+    return isUnsigned(type) || (index + rank) % 3 != 0 ? scaled : -scaled;
+  }
+
+  static BigInteger expected(DataType type, ReduceOp op, int nRanks, int index) {
+    BigInteger result = BigInteger.valueOf(input(type, op, 0, nRanks, index));
+    for (int rank = 1; rank < nRanks; rank++) {
+      BigInteger next = BigInteger.valueOf(input(type, op, rank, nRanks, index));
+      switch (op) {
+        case PROD -> result = result.multiply(next);
+        case MIN -> result = result.min(next);
+        case MAX -> result = result.max(next);
+        default -> result = result.add(next);
+      }
+    }
+    return op == ReduceOp.AVG ? result.divide(BigInteger.valueOf(nRanks)) : result;
+  }
+
+  private static boolean isUnsigned(DataType type) {
+    return type == DataType.UINT8 || type == DataType.UINT32 || type == DataType.UINT64;
+  }
+
+  static void put(ByteBuffer buffer, DataType type, int index, long value) {
+    int at = index * type.size();
+    switch (type) {
+      case INT8, UINT8 -> buffer.put(at, (byte) value);
+      case INT32, UINT32 -> buffer.putInt(at, (int) value);
+      case INT64, UINT64 -> buffer.putLong(at, value);
+      case FLOAT16 -> buffer.putShort(at, (short) half(value));
+      case BFLOAT16 -> buffer.putShort(at, (short) (Float.floatToIntBits(value) >>> 16));
+      case FLOAT32 -> buffer.putFloat(at, value);
+      case FLOAT64 -> buffer.putDouble(at, value);
+      default -> throw new AssertionError(type);
+    }
+  }
+
+  static long get(ByteBuffer buffer, DataType type, int index) {
+    int at = index * type.size();
+    return switch (type) {
+      case INT8 -> buffer.get(at);
+      case UINT8 -> buffer.get(at) & 0xff;
+      case INT32 -> buffer.getInt(at);
+      case UINT32 -> buffer.getInt(at) & 0xffff_ffffL;
+      case INT64, UINT64 -> buffer.getLong(at);
+      case FLOAT16 -> ofHalf(buffer.getShort(at) & 0xffff);
+      case BFLOAT16 -> (long) Float.intBitsToFloat(buffer.getShort(at) << 16);
+      case FLOAT32 -> (long) buffer.getFloat(at);
+      case FLOAT64 -> (long) buffer.getDouble(at);
+    };
+  }
+
+  /** binary16 of an integer below 2048. */
+  private static int half(long value) {
+    if (value == 0) {
+      return 0;
+    }
+    long magnitude = Math.abs(value);
+    int exponent = 63 - Long.numberOfLeadingZeros(magnitude);
+    int fraction = (int) (magnitude << 10 - exponent) & 0x3ff;
+    return (value < 0 ? 0x8000 : 0) | exponent + 15 << 10 | fraction;
+  }
+
+  private static long ofHalf(int bits) {
+    if ((bits & 0x7fff) == 0) {
+      return 0;
+    }
+    long magnitude = (long) Math.scalb((double) (bits & 0x3ff | 0x400), (bits >> 10 & 31) - 25);
+    return (bits & 0x8000) == 0 ? magnitude : -magnitude;
+  }
+}

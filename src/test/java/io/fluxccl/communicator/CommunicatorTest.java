@@ -1,0 +1,479 @@
+package io.fluxccl.communicator;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.awaitility.Awaitility.await;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.NonblockingFuture;
+import io.fluxccl.Timeout;
+import io.fluxccl.bootstrap.LocalBootstrap;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.device.host.SpinPolicy;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.EndpointConfig;
+import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportFlags;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+import reactor.test.StepVerifier;
+
+class CommunicatorTest {
+  private static final Duration SHORT = Duration.ofMillis(400);
+  private static final Duration TIMEOUT = Duration.ofSeconds(10);
+
+  @ParameterizedTest
+  @EnumSource(names = {"SHM", "ETHERNET"})
+  void shouldWriteToEveryPeer(Transport transport) {
+    int n = 4;
+    int chunk = 1024;
+    try (LocalRanks ranks = LocalRanks.of(n)) {
+      ranks.run(
+          rank -> {
+            Communicator communicator = rank.communicator();
+            DeviceBuffer buffer = rank.device().allocate((long) n * chunk);
+            RegisteredMemory mine =
+                communicator.registerMemory(
+                    buffer, TransportFlags.of(Transport.SHM, Transport.ETHERNET));
+            Map<Integer, NonblockingFuture<Connection>> links = new HashMap<>();
+            Map<Integer, NonblockingFuture<RegisteredMemory>> memories = new HashMap<>();
+            for (int peer = 0; peer < n; peer++) {
+              if (peer != rank.rank()) {
+                links.put(peer, communicator.connectOnSetup(peer, 7, EndpointConfig.of(transport)));
+                communicator.sendMemoryOnSetup(mine, peer, 7);
+                memories.put(peer, communicator.recvMemoryOnSetup(peer, 7));
+              }
+            }
+            communicator.setup().join();
+            long own = buffer.address() + (long) rank.rank() * chunk;
+            HostMemory.fill(own, chunk, (byte) (rank.rank() + 1));
+            links.forEach(
+                (peer, link) -> {
+                  assertThat(communicator.remoteRankOf(link.join())).isEqualTo(peer);
+                  assertThat(communicator.tagOf(link.join())).isEqualTo(7);
+                  long offset = (long) rank.rank() * chunk;
+                  link.join()
+                      .write(memories.get(peer).join(), offset, mine, offset, chunk)
+                      .flush(TIMEOUT)
+                      .join();
+                });
+            rank.bootstrap().barrier(Deadline.after(TIMEOUT)).join();
+            for (int i = 0; i < n * chunk; i += Integer.BYTES) {
+              int expected = (i / chunk + 1) * 0x01010101;
+              assertThat(HostMemory.getInt(buffer.address() + i)).isEqualTo(expected);
+            }
+            rank.bootstrap().barrier(Deadline.after(TIMEOUT)).join();
+          });
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource(names = {"SHM", "ETHERNET"})
+  void shouldConnectToItself(Transport transport) {
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      ranks.run(
+          rank -> {
+            Communicator communicator = rank.communicator();
+            DeviceBuffer buffer = rank.device().allocate(64);
+            RegisteredMemory mine =
+                communicator.registerMemory(buffer, TransportFlags.of(transport));
+            NonblockingFuture<Connection> link =
+                communicator.connectOnSetup(0, 0, EndpointConfig.of(transport));
+            communicator.sendMemoryOnSetup(mine, 0, 0);
+            NonblockingFuture<RegisteredMemory> same = communicator.recvMemoryOnSetup(0, 0);
+            communicator.setup().join();
+            HostMemory.putLong(buffer.address(), 42);
+            link.join().write(same.join(), 32, mine, 0, 8).flush(TIMEOUT).join();
+            assertThat(HostMemory.getLong(buffer.address() + 32)).isEqualTo(42);
+          });
+    }
+  }
+
+  @Test
+  void shouldRefuseToWaitForWhatWasNeverStarted() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      NonblockingFuture<Connection> link =
+          ranks
+              .ranks()
+              .get(0)
+              .communicator()
+              .connectOnSetup(1, 0, EndpointConfig.of(Transport.SHM));
+      assertThatThrownBy(link::join)
+          .isInstanceOf(IllegalStateException.class)
+          .hasMessageContaining("connectOnSetup(rank=1, tag=0, SHM)")
+          .hasMessageContaining("setup()");
+      assertThatThrownBy(() -> link.thenApply(c -> c).join())
+          .isInstanceOf(IllegalStateException.class);
+    }
+  }
+
+  @Test
+  void shouldSetUpAgainForMore() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            for (int tag = 0; tag < 5; tag++) {
+              NonblockingFuture<Connection> link =
+                  rank.communicator()
+                      .connectOnSetup(1 - rank.rank(), tag, EndpointConfig.of(Transport.SHM));
+              rank.communicator().setup().join();
+              assertThat(link.join().tag()).isEqualTo(tag);
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldRunAThousandOperationsInOneSetup() {
+    int n = 1000;
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            Communicator communicator = rank.communicator();
+            DeviceBuffer buffer = rank.device().allocate(n * 8L);
+            List<NonblockingFuture<RegisteredMemory>> memories = new ArrayList<>();
+            for (int i = 0; i < n; i++) {
+              RegisteredMemory part =
+                  communicator.registerMemory(
+                      buffer.slice(i * 8L, 8), TransportFlags.of(Transport.SHM));
+              communicator.sendMemoryOnSetup(part, 1 - rank.rank(), 3);
+              memories.add(communicator.recvMemoryOnSetup(1 - rank.rank(), 3));
+            }
+            HostMemory.putLong(buffer.address() + (n - 1) * 8L, 1000 + rank.rank());
+            communicator.setup().join();
+            // In order: the last one received is the last one sent.
+            long last = HostMemory.getLong(memories.get(n - 1).join().address());
+            assertThat(last).isEqualTo(1000 + 1 - rank.rank());
+            rank.bootstrap().barrier(Deadline.after(TIMEOUT)).join();
+          });
+    }
+  }
+
+  @Test
+  void shouldNameTheRankThatDoesNotConnectBack() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      Communicator lonely = ranks.ranks().get(0).communicator();
+      NonblockingFuture<Connection> link =
+          lonely.connectOnSetup(1, 5, EndpointConfig.of(Transport.SHM));
+      long start = System.nanoTime();
+      assertThatThrownBy(() -> lonely.setup(SHORT).join())
+          .isInstanceOf(CompletionException.class)
+          .cause()
+          .isInstanceOf(Timeout.class)
+          .hasMessageContaining("connectOnSetup(rank=1, tag=5, SHM)")
+          .satisfies(e -> assertThat(((Timeout) e).rank()).isEqualTo(1));
+      assertThat(Duration.ofNanos(System.nanoTime() - start))
+          .isBetween(SHORT, Duration.ofSeconds(2));
+      StepVerifier.create(link.mono()).expectError(Timeout.class).verify(TIMEOUT);
+    }
+  }
+
+  @Test
+  void shouldRefuseDifferentTransportsAtTheTwoEnds() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            Transport mine = rank.rank() == 0 ? Transport.SHM : Transport.ETHERNET;
+            rank.communicator().connectOnSetup(1 - rank.rank(), 0, EndpointConfig.of(mine));
+            assertThatThrownBy(() -> rank.communicator().setup().join())
+                .hasCauseInstanceOf(InvalidUsage.class)
+                .hasMessageContaining("both ends must name the same transport");
+          });
+    }
+  }
+
+  @Test
+  void shouldTellThePeerWhenItsOwnHalfIsImpossible() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            rank.communicator()
+                .connectOnSetup(1 - rank.rank(), 0, EndpointConfig.of(Transport.CUDA_IPC));
+            assertThatThrownBy(() -> rank.communicator().setup().join())
+                .cause()
+                .isInstanceOf(FluxCclException.class)
+                .hasMessageContaining("CUDA_IPC is not in this build");
+          });
+    }
+  }
+
+  @Test
+  void shouldRefuseToMapMemoryOfAnotherHost() {
+    try (LocalRanks ranks = LocalRanks.ofHosts(2, 1)) {
+      ranks.run(
+          rank -> {
+            rank.communicator()
+                .connectOnSetup(1 - rank.rank(), 0, EndpointConfig.of(Transport.SHM));
+            assertThatThrownBy(() -> rank.communicator().setup().join())
+                .cause()
+                .isInstanceOf(FluxCclException.class)
+                .hasMessageContaining("ETHERNET");
+          });
+    }
+  }
+
+  @Test
+  void shouldRefuseRanksAndTagsOutOfRange() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      Communicator communicator = ranks.ranks().get(0).communicator();
+      EndpointConfig shm = EndpointConfig.of(Transport.SHM);
+      assertThatThrownBy(() -> communicator.connectOnSetup(2, 0, shm))
+          .isInstanceOf(InvalidUsage.class);
+      assertThatThrownBy(() -> communicator.connectOnSetup(-1, 0, shm))
+          .isInstanceOf(InvalidUsage.class);
+      assertThatThrownBy(() -> communicator.recvMemoryOnSetup(1, -1))
+          .isInstanceOf(InvalidUsage.class);
+      assertThatThrownBy(() -> communicator.recvMemoryOnSetup(1, 1 << 24))
+          .isInstanceOf(InvalidUsage.class);
+    }
+  }
+
+  @Test
+  void shouldRefuseRangesOutsideAMemory() {
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      ranks.run(
+          rank -> {
+            Communicator communicator = rank.communicator();
+            RegisteredMemory mine =
+                communicator.registerMemory(
+                    rank.device().allocate(64), TransportFlags.of(Transport.SHM));
+            NonblockingFuture<Connection> link =
+                communicator.connectOnSetup(0, 0, EndpointConfig.of(Transport.SHM));
+            communicator.sendMemoryOnSetup(mine, 0, 0);
+            RegisteredMemory same = receive(communicator);
+            for (long[] wrong :
+                new long[][] {{60, 0, 8}, {0, 60, 8}, {-1, 0, 8}, {0, 0, -1}, {0, 0, 65}}) {
+              assertThatThrownBy(() -> link.join().write(same, wrong[0], mine, wrong[1], wrong[2]))
+                  .isInstanceOf(InvalidUsage.class)
+                  .hasMessageContaining("64 bytes");
+            }
+          });
+    }
+  }
+
+  private static RegisteredMemory receive(Communicator communicator) {
+    NonblockingFuture<RegisteredMemory> same = communicator.recvMemoryOnSetup(0, 0);
+    communicator.setup().join();
+    return same.join();
+  }
+
+  @Test
+  void shouldEndPendingOperationsOfEveryRankWhenOneAborts() {
+    try (LocalRanks ranks = LocalRanks.of(3)) {
+      NonblockingFuture<Connection> link =
+          ranks
+              .ranks()
+              .get(1)
+              .communicator()
+              .connectOnSetup(2, 0, EndpointConfig.of(Transport.SHM));
+      ranks.ranks().get(1).communicator().setup();
+      ranks.ranks().get(0).communicator().abort(new Aborted(0, "enough"));
+      StepVerifier.create(link.mono())
+          .expectErrorSatisfies(
+              e ->
+                  assertThat(e)
+                      .isInstanceOf(Aborted.class)
+                      .hasMessageContaining("enough")
+                      .satisfies(a -> assertThat(((Aborted) a).rank()).isZero()))
+          .verify(TIMEOUT);
+      for (LocalRank rank : ranks.ranks()) {
+        assertThat(
+                rank.communicator()
+                    .failed()
+                    .orTimeout(5, java.util.concurrent.TimeUnit.SECONDS)
+                    .join())
+            .hasMessageContaining("enough");
+        assertThat(rank.communicator().abortFlag().isSet()).isTrue();
+        assertThatThrownBy(
+                () -> {
+                  rank.communicator().connectOnSetup(0, 1, EndpointConfig.of(Transport.SHM));
+                  rank.communicator().setup().join();
+                })
+            .hasCauseInstanceOf(Aborted.class);
+      }
+    }
+  }
+
+  @Test
+  void shouldSayWhoWaitsForWhom() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      Communicator communicator = ranks.ranks().get(0).communicator();
+      communicator.connectOnSetup(1, 9, EndpointConfig.of(Transport.SHM));
+      communicator.setup();
+      assertThat(communicator.dump())
+          .contains("rank=0 of 2")
+          .contains("connectOnSetup(rank=1, tag=9, SHM) waits since");
+    }
+  }
+
+  @Test
+  void shouldKeepTheQueueWhenTheTimeLimitIsRefused() {
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      Communicator communicator = ranks.ranks().get(0).communicator();
+      NonblockingFuture<Connection> link =
+          communicator.connectOnSetup(0, 0, EndpointConfig.of(Transport.SHM));
+      assertThatThrownBy(() -> communicator.setup(Duration.ofMillis(-1)))
+          .isInstanceOf(InvalidUsage.class);
+      communicator.setup().join();
+      assertThat(link).isCompleted();
+    }
+  }
+
+  @Test
+  void shouldEndWhatIsQueuedWhenClosed() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      Communicator communicator = ranks.ranks().get(0).communicator();
+      EndpointConfig shm = EndpointConfig.of(Transport.SHM);
+      NonblockingFuture<Connection> before = communicator.connectOnSetup(1, 0, shm);
+      communicator.close();
+      communicator.close();
+      NonblockingFuture<RegisteredMemory> after = communicator.recvMemoryOnSetup(1, 0);
+      for (NonblockingFuture<?> each : List.of(before, after)) {
+        assertThat(each)
+            .failsWithin(TIMEOUT)
+            .withThrowableThat()
+            .withCauseInstanceOf(Aborted.class)
+            .withMessageContaining("rank 0 was closed");
+      }
+      assertThat(communicator.dump()).contains("rank 0 was closed").contains("rank none");
+      assertThat(communicator.abortFlag().isSet()).isTrue();
+    }
+  }
+
+  @Test
+  void shouldUseATagAgainAfterItsTransportWasRefused() {
+    try (LocalRanks ranks = LocalRanks.ofHosts(1, 2)) {
+      ranks.run(
+          rank -> {
+            Communicator communicator = rank.communicator();
+            int peer = 1 - rank.rank();
+            communicator.connectOnSetup(peer, 4, EndpointConfig.of(first(rank)));
+            assertThatThrownBy(() -> communicator.setup().get(10, TimeUnit.SECONDS))
+                .hasCauseInstanceOf(FluxCclException.class);
+            NonblockingFuture<Connection> link =
+                communicator.connectOnSetup(peer, 4, EndpointConfig.of(Transport.SHM));
+            communicator.setup().get(10, TimeUnit.SECONDS);
+            assertThat(link.join().transport()).isEqualTo(Transport.SHM);
+          });
+    }
+  }
+
+  /** Rank 0 can't even begin; rank 1 can. */
+  private static Transport first(LocalRank rank) {
+    return rank.rank() == 0 ? Transport.CUDA_IPC : Transport.ETHERNET;
+  }
+
+  @ParameterizedTest
+  @EnumSource(names = {"SHM", "ETHERNET"})
+  void shouldForgetClosedConnections(Transport transport) {
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      Communicator communicator = ranks.ranks().get(0).communicator();
+      NonblockingFuture<Connection> link =
+          communicator.connectOnSetup(0, 0, EndpointConfig.of(transport));
+      communicator.setup().join();
+      assertThat(communicator.dump()).contains("connection to rank 0");
+      link.join().close();
+      await()
+          .untilAsserted(
+              () -> assertThat(communicator.dump()).doesNotContain("connection to rank 0"));
+    }
+  }
+
+  @Test
+  void shouldTellOfAFailureOnAThreadThatMayBlock() throws Exception {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      Communicator communicator = ranks.ranks().get(1).communicator();
+      CompletableFuture<Void> running = communicator.inFlight(new CompletableFuture<>());
+      CompletableFuture<String> threads =
+          communicator
+              .failed()
+              .thenCombine(
+                  running.handle((done, failure) -> Thread.currentThread().getName()),
+                  (reason, name) -> name + " " + Thread.currentThread().getName());
+      ranks.ranks().get(0).communicator().abort(new Aborted(0, "enough"));
+      assertThat(threads.get(10, TimeUnit.SECONDS))
+          .contains("boundedElastic")
+          .doesNotContain("fluxccl");
+    }
+  }
+
+  @Test
+  void shouldTakeNothingThatIsForTheNextCommunicatorOnceClosed() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      LocalRank first = ranks.ranks().get(0);
+      LocalRank second = ranks.ranks().get(1);
+      first.communicator().connectOnSetup(1, 0, EndpointConfig.of(Transport.SHM));
+      CompletableFuture<Void> setup = first.communicator().setup();
+      first.communicator().close();
+      assertThat(setup).failsWithin(TIMEOUT);
+      // The one message that was sent is read, and so is the one that answers it.
+      first.bootstrap().barrier(Deadline.after(TIMEOUT));
+      second.bootstrap().barrier(Deadline.after(TIMEOUT)).join();
+      second.bootstrap().recv(0, 0x40000000, Deadline.after(TIMEOUT)).join();
+      try (Communicator again = Communicator.create(first.bootstrap(), first.device())) {
+        NonblockingFuture<Connection> link =
+            again.connectOnSetup(1, 0, EndpointConfig.of(Transport.SHM));
+        CompletableFuture<Void> ours = again.setup(TIMEOUT);
+        second.communicator().connectOnSetup(0, 0, EndpointConfig.of(Transport.SHM));
+        second.communicator().setup(TIMEOUT).join();
+        ours.join();
+        assertThat(link.join().remoteRank()).isEqualTo(1);
+      }
+    }
+  }
+
+  @Test
+  void shouldCompleteASetupOnlyWithWhatItQueued() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            Communicator communicator = rank.communicator();
+            EndpointConfig shm = EndpointConfig.of(Transport.SHM);
+            int peer = 1 - rank.rank();
+            communicator.connectOnSetup(peer, 1, shm);
+            CompletableFuture<NonblockingFuture<Connection>> own =
+                communicator.setup(
+                    Deadline.after(TIMEOUT), () -> communicator.connectOnSetup(peer, 2, shm));
+            assertThat(own.get(10, TimeUnit.SECONDS)).isCompleted();
+            assertThat(communicator.dump()).doesNotContain("tag 1");
+            communicator.setup().get(10, TimeUnit.SECONDS);
+            assertThat(communicator.dump()).contains("tag 1");
+          });
+    }
+  }
+
+  @Test
+  void shouldWaitAsTheFullestOfItsJobsDemands() {
+    try (HostDevice device = HostDevice.create()) {
+      boolean before = SpinPolicy.isCrowded();
+      List<LocalBootstrap> group = LocalBootstrap.group(1);
+      try (LocalBootstrap bootstrap = group.get(0)) {
+        HostLoad.Share many = HostLoad.add(1_000);
+        Communicator small = Communicator.create(bootstrap, device);
+        assertThat(SpinPolicy.isCrowded()).isTrue();
+        small.close();
+        assertThat(SpinPolicy.isCrowded()).isTrue();
+        many.remove();
+        many.remove();
+        assertThat(SpinPolicy.isCrowded()).isEqualTo(before);
+      }
+    }
+  }
+}

@@ -1,0 +1,202 @@
+package io.fluxccl.group;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.bootstrap.JobSecret;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.net.ServerSocket;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** Real processes, really killed. {@code -Dfluxccl.kill.rounds=50} for the long version. */
+@Tag("multiprocess")
+class RankDeathTest {
+  private static final int RANKS = 3;
+  private static final int ROUNDS = Integer.getInteger("fluxccl.kill.rounds", 6);
+  private static final Pattern FAILED = Pattern.compile("failed (\\w+) rank=(-?\\d+) at=(-?\\d+)");
+  private static final Duration PATIENCE = Duration.ofSeconds(60);
+
+  /** A rank's process and what it printed. */
+  private static final class Rank {
+    final Process process;
+    final List<String> lines = new ArrayList<>();
+    final CompletableFuture<Void> running = new CompletableFuture<>();
+    final CompletableFuture<Matcher> failed = new CompletableFuture<>();
+    final CompletableFuture<Void> closed = new CompletableFuture<>();
+
+    Rank(Process process) {
+      this.process = process;
+      Thread reader = new Thread(this::read, "rank-output");
+      reader.setDaemon(true);
+      reader.start();
+    }
+
+    private void read() {
+      try (BufferedReader in =
+          new BufferedReader(
+              new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8))) {
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+          synchronized (lines) {
+            lines.add(line);
+          }
+          Matcher matcher = FAILED.matcher(line);
+          if (line.equals("running")) {
+            running.complete(null);
+          } else if (line.equals("closed")) {
+            closed.complete(null);
+          } else if (matcher.find()) {
+            failed.complete(matcher);
+          }
+        }
+      } catch (IOException e) {
+        running.completeExceptionally(e);
+      }
+      IllegalStateException ended = new IllegalStateException("ended; it printed " + output());
+      running.completeExceptionally(ended);
+      failed.completeExceptionally(ended);
+      closed.completeExceptionally(ended);
+    }
+
+    String output() {
+      synchronized (lines) {
+        return String.join("\n", lines);
+      }
+    }
+  }
+
+  private static List<Rank> start(long timeoutMillis, String transport) throws IOException {
+    int port;
+    try (ServerSocket probe = new ServerSocket(0)) {
+      port = probe.getLocalPort();
+    }
+    String secret = JobSecret.random().text();
+    List<Rank> ranks = new ArrayList<>();
+    for (int rank = 0; rank < RANKS; rank++) {
+      List<String> command = new ArrayList<>();
+      command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+      command.addAll(
+          Arrays.stream(System.getProperty("fluxccl.jvm.args", "").trim().split("\\s+"))
+              .filter(arg -> !arg.isEmpty())
+              .collect(Collectors.toList()));
+      command.addAll(List.of("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
+      command.addAll(
+          List.of("-cp", System.getProperty("java.class.path"), LongRun.class.getName()));
+      command.addAll(List.of(Long.toString(timeoutMillis), transport));
+      ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
+      builder.environment().put("FLUXCCL_RANK", Integer.toString(rank));
+      builder.environment().put("FLUXCCL_NRANKS", Integer.toString(RANKS));
+      builder.environment().put("FLUXCCL_ADDR", "127.0.0.1:" + port);
+      builder.environment().put("FLUXCCL_SECRET", secret);
+      ranks.add(new Rank(builder.start()));
+    }
+    return ranks;
+  }
+
+  private static <T> T await(CompletableFuture<T> future) throws Exception {
+    return future.get(PATIENCE.toSeconds(), TimeUnit.SECONDS);
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"auto", "ETHERNET"})
+  void shouldEndEveryOtherRankWithinASecondWhenOneIsKilled(String transport) throws Exception {
+    for (int round = 0; round < ROUNDS; round++) {
+      int victim = round % RANKS;
+      List<Rank> ranks = start(30_000, transport);
+      try {
+        for (Rank rank : ranks) {
+          await(rank.running);
+        }
+        long killed = System.nanoTime();
+        ranks.get(victim).process.destroyForcibly();
+        for (int rank = 0; rank < RANKS; rank++) {
+          if (rank != victim) {
+            Matcher failed = await(ranks.get(rank).failed);
+            String about = "round " + round + " rank " + rank + ":\n" + ranks.get(rank).output();
+            assertThat(failed.group(1)).as(about).isEqualTo("REMOTE_FAILURE");
+            assertThat(failed.group(2)).as(about).isEqualTo(Integer.toString(victim));
+            long millis = TimeUnit.NANOSECONDS.toMillis(Long.parseLong(failed.group(3)) - killed);
+            assertThat(millis).as(about).isLessThan(1000);
+            await(ranks.get(rank).closed);
+            assertThat(ranks.get(rank).process.waitFor(10, TimeUnit.SECONDS)).as(about).isTrue();
+            assertThat(ranks.get(rank).process.exitValue()).as(about).isZero();
+          }
+        }
+      } finally {
+        destroy(ranks);
+      }
+    }
+    assertThat(segmentsLeft()).isEmpty();
+  }
+
+  @Test
+  void shouldTimeOutNamingARankThatStopsAnswering() throws Exception {
+    for (int victim = 0; victim < RANKS; victim++) {
+      List<Rank> ranks = start(3_000, "auto");
+      try {
+        for (Rank rank : ranks) {
+          await(rank.running);
+        }
+        long stopped = System.nanoTime();
+        signal("STOP", ranks.get(victim).process);
+        for (int rank = 0; rank < RANKS; rank++) {
+          if (rank != victim) {
+            Matcher failed = await(ranks.get(rank).failed);
+            String about = "victim " + victim + " rank " + rank + ":\n" + ranks.get(rank).output();
+            assertThat(failed.group(1)).as(about).isEqualTo("TIMEOUT");
+            assertThat(failed.group(2)).as(about).isEqualTo(Integer.toString(victim));
+            long millis = TimeUnit.NANOSECONDS.toMillis(Long.parseLong(failed.group(3)) - stopped);
+            assertThat(millis).as(about).isBetween(2_000L, 6_000L);
+            await(ranks.get(rank).closed);
+          }
+        }
+      } finally {
+        destroy(ranks);
+      }
+    }
+    assertThat(segmentsLeft()).isEmpty();
+  }
+
+  private static void signal(String name, Process process) throws Exception {
+    new ProcessBuilder("kill", "-" + name, Long.toString(process.pid())).start().waitFor();
+  }
+
+  private static void destroy(List<Rank> ranks) throws InterruptedException, TimeoutException {
+    for (Rank rank : ranks) {
+      rank.process.destroyForcibly();
+      if (!rank.process.waitFor(10, TimeUnit.SECONDS)) {
+        throw new TimeoutException("a rank survived SIGKILL");
+      }
+    }
+  }
+
+  private static List<String> segmentsLeft() throws IOException {
+    Path directory = Path.of("/dev/shm");
+    if (!Files.isDirectory(directory)) {
+      return List.of();
+    }
+    try (Stream<Path> files = Files.list(directory)) {
+      return files
+          .map(Path::toString)
+          .filter(f -> f.contains("fluxccl"))
+          .collect(Collectors.toList());
+    }
+  }
+}

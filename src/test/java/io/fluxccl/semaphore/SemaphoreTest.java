@@ -1,0 +1,246 @@
+package io.fluxccl.semaphore;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.Timeout;
+import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.host.HostKernel;
+import io.fluxccl.testkit.Links;
+import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.transport.Transport;
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.agrona.concurrent.UnsafeBuffer;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+import reactor.test.StepVerifier;
+
+class SemaphoreTest {
+  private static final Duration TIMEOUT = Duration.ofSeconds(10);
+  private static final int COUNT = 1000;
+
+  @ParameterizedTest
+  @EnumSource(names = {"SHM", "ETHERNET"})
+  void shouldOrderWritesWithHostSemaphoresForTwoRounds(Transport transport) {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 1 - rank.rank(), 0, transport, 2L * COUNT * Integer.BYTES);
+            Host2HostSemaphore semaphore =
+                new Host2HostSemaphore(rank.communicator(), link.connection);
+            rank.communicator().setup().join();
+            for (int round = 0; round < 2; round++) {
+              for (int i = 0; i < COUNT; i++) {
+                link.putInt(i, value(rank.rank(), round, i));
+              }
+              link.connection.write(link.remote, COUNT * 4L, link.local, 0, COUNT * 4L);
+              semaphore.signal();
+              semaphore.await(TIMEOUT);
+              for (int i = 0; i < COUNT; i++) {
+                assertThat(link.getInt(COUNT + i)).isEqualTo(value(link.peer, round, i));
+              }
+              // The peer must have read before the next round overwrites.
+              semaphore.signal();
+              semaphore.await(TIMEOUT);
+            }
+            semaphore.close();
+          });
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource(names = {"SHM", "ETHERNET"})
+  void shouldOrderWritesWithDeviceSemaphoresForTwoRounds(Transport transport) {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 1 - rank.rank(), 0, transport, 2L * COUNT * Integer.BYTES);
+            Host2DeviceSemaphore semaphore =
+                new Host2DeviceSemaphore(rank.communicator(), link.connection);
+            rank.communicator().setup().join();
+            SemaphoreDeviceHandle handle = handleOf(semaphore::writeHandle);
+            for (int round = 0; round < 2; round++) {
+              for (int i = 0; i < COUNT; i++) {
+                link.putInt(i, value(rank.rank(), round, i));
+              }
+              link.connection.write(link.remote, COUNT * 4L, link.local, 0, COUNT * 4L);
+              semaphore.signal();
+              awaitInKernel(rank.stream(), handle);
+              for (int i = 0; i < COUNT; i++) {
+                assertThat(link.getInt(COUNT + i)).isEqualTo(value(link.peer, round, i));
+              }
+              semaphore.signal();
+              awaitInKernel(rank.stream(), handle);
+            }
+            semaphore.close();
+          });
+    }
+  }
+
+  @Test
+  void shouldSignalFromKernelToKernel() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 1 - rank.rank(), 0, Transport.SHM, 64);
+            SmDevice2DeviceSemaphore semaphore =
+                new SmDevice2DeviceSemaphore(rank.communicator(), link.connection);
+            rank.communicator().setup().join();
+            SemaphoreDeviceHandle handle = handleOf(semaphore::writeHandle);
+            HostKernel pingPong =
+                HostKernel.of(
+                    "ping-pong",
+                    (thread, args) -> {
+                      for (int i = 0; i < 10_000; i++) {
+                        if (rank.rank() == 0) {
+                          handle.signal();
+                          assertThat(handle.await()).isTrue();
+                        } else {
+                          assertThat(handle.await()).isTrue();
+                          handle.relaxedSignal();
+                        }
+                      }
+                      assertThat(handle.poll()).isFalse();
+                    });
+            rank.stream()
+                .launch(pingPong, 1, 1, KernelArgs.NONE)
+                .completion()
+                .get(30, TimeUnit.SECONDS);
+            semaphore.close();
+          });
+    }
+  }
+
+  @Test
+  void shouldRefuseKernelSignalsOverATransportThatDoesNotMap() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 1 - rank.rank(), 0, Transport.ETHERNET, 64);
+            assertThatThrownBy(
+                    () -> new SmDevice2DeviceSemaphore(rank.communicator(), link.connection))
+                .isInstanceOf(InvalidUsage.class)
+                .hasMessageContaining("Host2DeviceSemaphore");
+          });
+    }
+  }
+
+  @Test
+  void shouldNameThePeerWhoseSignalDoesNotCome() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 1 - rank.rank(), 0, Transport.SHM, 64);
+            Host2HostSemaphore semaphore =
+                new Host2HostSemaphore(rank.communicator(), link.connection);
+            rank.communicator().setup().join();
+            assertThatThrownBy(() -> semaphore.await(Duration.ofMillis(100)))
+                .isInstanceOf(Timeout.class)
+                .hasMessageContaining("rank " + link.peer)
+                .satisfies(e -> assertThat(((Timeout) e).rank()).isEqualTo(link.peer));
+            StepVerifier.create(semaphore.arrival(Duration.ofMillis(100)))
+                .expectError(Timeout.class)
+                .verify(TIMEOUT);
+          });
+    }
+  }
+
+  @Test
+  void shouldArriveWithoutBlockingAThread() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 1 - rank.rank(), 0, Transport.SHM, 64);
+            Host2HostSemaphore semaphore =
+                new Host2HostSemaphore(rank.communicator(), link.connection);
+            rank.communicator().setup().join();
+            StepVerifier.create(semaphore.arrival(TIMEOUT))
+                .then(semaphore::signal)
+                .expectComplete()
+                .verify(TIMEOUT);
+          });
+    }
+  }
+
+  @Test
+  void shouldEndAKernelsWaitWhenTheCommunicatorIsAborted() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 1 - rank.rank(), 0, Transport.SHM, 64);
+            SmDevice2DeviceSemaphore semaphore =
+                new SmDevice2DeviceSemaphore(rank.communicator(), link.connection);
+            rank.communicator().setup().join();
+            SemaphoreDeviceHandle handle = handleOf(semaphore::writeHandle);
+            AtomicBoolean arrived = new AtomicBoolean(true);
+            CompletableFuture<Void> waiting = new CompletableFuture<>();
+            HostKernel kernel =
+                HostKernel.of(
+                    "wait",
+                    (thread, args) -> {
+                      waiting.complete(null);
+                      arrived.set(handle.await());
+                    });
+            CompletableFuture<Void> done =
+                rank.stream().launch(kernel, 1, 1, KernelArgs.NONE).completion();
+            waiting.get(10, TimeUnit.SECONDS);
+            long start = System.nanoTime();
+            rank.communicator().abort(new Aborted(rank.rank(), "test"));
+            done.get(10, TimeUnit.SECONDS);
+            assertThat(Duration.ofNanos(System.nanoTime() - start))
+                .isLessThan(Duration.ofSeconds(1));
+            assertThat(arrived).isFalse();
+          });
+    }
+  }
+
+  private interface HandleWriter {
+    void write(org.agrona.MutableDirectBuffer target, int offset);
+  }
+
+  private static SemaphoreDeviceHandle handleOf(HandleWriter writer) {
+    UnsafeBuffer bytes =
+        new UnsafeBuffer(ByteBuffer.allocateDirect(SemaphoreDescriptor.HANDLE_LENGTH));
+    writer.write(bytes, 0);
+    return new SemaphoreDeviceHandle().wrap(bytes.addressOffset());
+  }
+
+  private static void awaitInKernel(
+      io.fluxccl.device.DeviceStream stream, SemaphoreDeviceHandle handle) throws Exception {
+    HostKernel kernel =
+        HostKernel.of("wait", (thread, args) -> assertThat(handle.await()).isTrue());
+    stream.launch(kernel, 1, 1, KernelArgs.NONE).completion().get(10, TimeUnit.SECONDS);
+  }
+
+  private static int value(int rank, int round, int index) {
+    return rank * 1_000_000 + round * 10_000 + index;
+  }
+
+  @Test
+  void shouldRefuseToLookAtWhatWasClosed() {
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            Host2HostSemaphore semaphore =
+                new Host2HostSemaphore(rank.communicator(), link.connection);
+            rank.communicator().setup().join();
+            StepVerifier.create(semaphore.arrival(TIMEOUT))
+                .then(semaphore::close)
+                .expectError(InvalidUsage.class)
+                .verify(TIMEOUT);
+            semaphore.close();
+            assertThatThrownBy(semaphore::poll).isInstanceOf(InvalidUsage.class);
+            assertThatThrownBy(() -> semaphore.await(TIMEOUT)).isInstanceOf(InvalidUsage.class);
+            assertThatThrownBy(semaphore::signal).isInstanceOf(InvalidUsage.class);
+          });
+    }
+  }
+}
