@@ -1,0 +1,51 @@
+package io.fluxccl.cli;
+
+import io.fluxccl.InvalidUsage;
+import java.util.List;
+import java.util.concurrent.Callable;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.Parameters;
+
+/** {@code fluxccl launch}. */
+@Command(
+    name = "launch",
+    description = {
+      "Start ranks on this machine, each told by FLUXCCL_RANK, FLUXCCL_NRANKS, FLUXCCL_LOCAL_RANK,"
+          + " FLUXCCL_ADDR and FLUXCCL_SECRET who it is.",
+      "Ends with the exit code of the rank that fails first; the others then have 5 s to end by"
+          + " themselves before they are killed. FLUXCCL_PARENT_PID names the launcher: ranks that"
+          + " are fluxccl commands end when it is gone, even when it was killed."
+    },
+    sortOptions = false)
+final class LaunchCommand implements Callable<Integer> {
+  private static final int MAX_RANKS = 4096;
+
+  private final CliContext context;
+
+  @Option(
+      names = {"-n", "--ranks"},
+      paramLabel = "N",
+      required = true,
+      description = "How many ranks.")
+  private int ranks;
+
+  @Option(names = "--tag-output", description = "Put [rank] before every line.")
+  private boolean tagOutput;
+
+  @Parameters(arity = "1..*", paramLabel = "COMMAND", description = "What each rank runs.")
+  private List<String> command;
+
+  LaunchCommand(CliContext context) {
+    this.context = context;
+  }
+
+  @Override
+  public Integer call() throws InterruptedException {
+    if (ranks < 1 || ranks > MAX_RANKS) {
+      throw new InvalidUsage("ranks=" + ranks + " is out of range; give 1 to " + MAX_RANKS);
+    }
+    return RankProcesses.runAndAwait(
+        command, ranks, new TaggedOutput(context.out(), context.err(), tagOutput));
+  }
+}

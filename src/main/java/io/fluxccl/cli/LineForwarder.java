@@ -1,0 +1,72 @@
+package io.fluxccl.cli;
+
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/** Reads one stream of one rank to its end and passes its lines on, on a thread of its own. */
+final class LineForwarder {
+  private static final Logger LOGGER = LoggerFactory.getLogger(LineForwarder.class);
+
+  /** A longer line is passed on in pieces, so that a rank can't make the launcher hold it all. */
+  static final int MAX_LINE = 64 * 1024;
+
+  private final int rank;
+  private final boolean error;
+  private final InputStream in;
+  private final OutputSink sink;
+  private final Thread thread;
+
+  private LineForwarder(int rank, boolean error, InputStream in, OutputSink sink) {
+    this.rank = rank;
+    this.error = error;
+    this.in = in;
+    this.sink = sink;
+    this.thread =
+        new Thread(this::forward, "fluxccl-launch-" + rank + (error ? "-stderr" : "-stdout"));
+    thread.setDaemon(true);
+  }
+
+  static LineForwarder start(int rank, boolean error, InputStream in, OutputSink sink) {
+    LineForwarder forwarder = new LineForwarder(rank, error, in, sink);
+    forwarder.thread.start();
+    return forwarder;
+  }
+
+  /** Waits for the stream's end; gives up after that time, as a left-over process may hold it. */
+  void await(long millis) throws InterruptedException {
+    thread.join(Math.max(1, millis));
+  }
+
+  private void forward() {
+    ByteArrayOutputStream line = new ByteArrayOutputStream();
+    byte[] chunk = new byte[8192];
+    try {
+      for (int length; (length = in.read(chunk)) >= 0; ) {
+        for (int i = 0; i < length; i++) {
+          if (chunk[i] == '\n') {
+            emit(line);
+          } else {
+            line.write(chunk[i]);
+            if (line.size() == MAX_LINE) {
+              emit(line);
+            }
+          }
+        }
+      }
+    } catch (IOException e) {
+      // The process is gone and its pipe closed: as good as the stream's end, but not unsaid.
+      LOGGER.debug("rank {}: output ended with {}", rank, e.toString());
+    }
+    if (line.size() > 0) {
+      emit(line);
+    }
+  }
+
+  private void emit(ByteArrayOutputStream line) {
+    sink.line(rank, error, line.toByteArray());
+    line.reset();
+  }
+}

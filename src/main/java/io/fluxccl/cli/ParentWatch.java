@@ -1,0 +1,67 @@
+package io.fluxccl.cli;
+
+import io.fluxccl.InvalidUsage;
+import java.time.Duration;
+import java.util.Map;
+import java.util.concurrent.locks.LockSupport;
+
+/**
+ * Ends this process when the launcher that FLUXCCL_PARENT_PID names is gone: a launcher that was
+ * killed outright could not end its ranks itself.
+ */
+final class ParentWatch {
+  private static final Duration PERIOD = Duration.ofMillis(500);
+  private static final Duration SHUTDOWN_GRACE = Duration.ofSeconds(5);
+
+  private final long parent;
+  private final boolean direct;
+
+  private ParentWatch(long parent) {
+    this.parent = parent;
+    this.direct = isOurParent();
+  }
+
+  /** Starts to watch, if the environment names a launcher. */
+  static void start(Map<String, String> environment) {
+    String pid = environment.get(RankVariables.PARENT);
+    if (pid == null) {
+      return;
+    }
+    try {
+      ParentWatch watch = new ParentWatch(Long.parseLong(pid));
+      // One that can't be seen, from another pid namespace, can't be watched either.
+      if (watch.parentRuns()) {
+        daemon(watch::watch, "fluxccl-parent-watch");
+      }
+    } catch (NumberFormatException e) {
+      throw new InvalidUsage(RankVariables.PARENT + "=" + pid + " is no process id", e);
+    }
+  }
+
+  private void watch() {
+    while (parentRuns()) {
+      LockSupport.parkNanos(PERIOD.toNanos());
+    }
+    // Shutdown hooks get a chance to tidy up, but no more than that.
+    daemon(() -> System.exit(ExitCode.ORPHANED), "fluxccl-orphan-exit");
+    LockSupport.parkNanos(SHUTDOWN_GRACE.toNanos());
+    Runtime.getRuntime().halt(ExitCode.ORPHANED);
+  }
+
+  /** A killed launcher that nobody has reaped looks alive, but its children have a new parent. */
+  private boolean parentRuns() {
+    return direct
+        ? isOurParent()
+        : ProcessHandle.of(parent).map(ProcessHandle::isAlive).orElse(false);
+  }
+
+  private boolean isOurParent() {
+    return ProcessHandle.current().parent().map(handle -> handle.pid() == parent).orElse(false);
+  }
+
+  private static void daemon(Runnable task, String name) {
+    Thread thread = new Thread(task, name);
+    thread.setDaemon(true);
+    thread.start();
+  }
+}

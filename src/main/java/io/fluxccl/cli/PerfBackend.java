@@ -1,0 +1,71 @@
+package io.fluxccl.cli;
+
+import io.fluxccl.transport.Transport;
+import java.time.Duration;
+import java.util.List;
+import java.util.Locale;
+import java.util.Optional;
+
+/** What the command line needs of the library below it. */
+interface PerfBackend {
+  /** Which device the ranks use. */
+  enum DeviceChoice {
+    /** A GPU when there is one, the host otherwise. */
+    AUTO,
+    /** The host. */
+    HOST,
+    /** A GPU, or an error. */
+    CUDA;
+
+    /** The name as an option's value. */
+    String label() {
+      return name().toLowerCase(Locale.ROOT);
+    }
+  }
+
+  /**
+   * How ranks are made.
+   *
+   * @param device which device
+   * @param transport the one transport to use, or empty to choose by what can reach whom
+   * @param timeout of set-up and of one collective
+   */
+  record RankOptions(DeviceChoice device, Optional<Transport> transport, Duration timeout) {}
+
+  /** Makes the ranks of one JVM: called once by each rank's own thread, all at the same time. */
+  @FunctionalInterface
+  interface InProcessRanks {
+    /**
+     * Opens a rank and returns when it has found the others.
+     *
+     * @param rank from 0
+     * @return the rank; the caller closes it
+     */
+    PerfRank open(int rank);
+  }
+
+  /**
+   * Opens the rank that the environment (FLUXCCL_RANK and so on) says this process is, and returns
+   * when it has found the others.
+   *
+   * @param options how
+   * @return the rank; the caller closes it
+   * @throws io.fluxccl.InvalidUsage if the environment names no rank
+   */
+  PerfRank fromEnvironment(RankOptions options);
+
+  /**
+   * Ranks that share this JVM.
+   *
+   * @param nRanks how many
+   * @param options how
+   * @return opens each
+   */
+  InProcessRanks inProcess(int nRanks, RankOptions options);
+
+  /** One line for each device, beside the host, that {@code info} lists. */
+  List<String> devices();
+
+  /** One line for each collective algorithm that {@code info} lists. */
+  List<String> algorithms();
+}

@@ -1,0 +1,162 @@
+package io.fluxccl.cli;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import java.io.File;
+import java.io.IOException;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * The ranks of a job as child processes. None outlives this: not when a rank fails, nor when this
+ * process is told to end. (When it is killed outright, ranks that are {@code fluxccl} themselves
+ * notice by {@link ParentWatch}; other commands must see to it themselves.)
+ */
+final class RankProcesses implements AutoCloseable {
+  /** How long the others have, once a rank has failed, to end by themselves. */
+  static final Duration GRACE = Duration.ofSeconds(5);
+
+  /** How long a process has to end after it was asked to, before it is killed. */
+  static final Duration TERMINATION_GRACE = Duration.ofSeconds(2);
+
+  private static final Duration OUTPUT_GRACE = Duration.ofSeconds(2);
+
+  private final List<Process> processes = new ArrayList<>();
+  private final List<LineForwarder> forwarders = new ArrayList<>();
+  private final BlockingQueue<Integer> ended = new LinkedBlockingQueue<>();
+  private final Thread onShutdown = new Thread(this::terminate, "fluxccl-launch-shutdown");
+
+  private RankProcesses() {}
+
+  /**
+   * Starts the ranks and waits for them.
+   *
+   * @param command the same for each
+   * @param nRanks how many
+   * @param sink takes what they print
+   * @return 0, or the exit code of the rank that failed first
+   */
+  static int runAndAwait(List<String> command, int nRanks, OutputSink sink)
+      throws InterruptedException {
+    try (RankProcesses ranks = start(command, nRanks, sink)) {
+      return ranks.await(GRACE);
+    }
+  }
+
+  /**
+   * Starts the ranks.
+   *
+   * @param command the same for each
+   * @param nRanks how many
+   * @param sink takes what they print
+   * @return the running ranks
+   * @throws Aborted if the command can't be started; then none runs
+   */
+  static RankProcesses start(List<String> command, int nRanks, OutputSink sink) {
+    RankProcesses ranks = new RankProcesses();
+    Runtime.getRuntime().addShutdownHook(ranks.onShutdown);
+    try {
+      RankVariables variables = RankVariables.forThisHost(nRanks);
+      for (int rank = 0; rank < nRanks; rank++) {
+        ranks.startRank(command, variables, rank, sink);
+      }
+      return ranks;
+    } catch (IOException e) {
+      ranks.close();
+      throw new Aborted(
+          FluxCclException.NO_RANK, "can't start '" + command.get(0) + "': " + e.getMessage(), e);
+    }
+  }
+
+  /**
+   * Waits until no rank runs any more. Once one has failed the others have a while to end by
+   * themselves and are then killed.
+   *
+   * @param grace that while
+   * @return 0, or the exit code of the rank that failed first
+   */
+  int await(Duration grace) throws InterruptedException {
+    int code = ExitCode.OK;
+    Deadline end = null;
+    for (int left = processes.size(); left > 0; left--) {
+      Integer rank =
+          end == null ? ended.take() : ended.poll(end.remainingNanos(), TimeUnit.NANOSECONDS);
+      if (rank == null) {
+        break;
+      }
+      int its = processes.get(rank).exitValue();
+      if (its != ExitCode.OK && end == null) {
+        code = its;
+        end = Deadline.after(grace);
+      }
+    }
+    terminate();
+    Deadline outputEnd = Deadline.after(OUTPUT_GRACE);
+    for (LineForwarder forwarder : forwarders) {
+      forwarder.await(outputEnd.remainingMillis());
+    }
+    return code;
+  }
+
+  /** Ends what still runs. */
+  @Override
+  public void close() {
+    terminate();
+    try {
+      Runtime.getRuntime().removeShutdownHook(onShutdown);
+    } catch (IllegalStateException e) {
+      // The JVM is ending already, and the hook does the same.
+      return;
+    }
+  }
+
+  private void startRank(List<String> command, RankVariables variables, int rank, OutputSink sink)
+      throws IOException {
+    ProcessBuilder builder = new ProcessBuilder(command);
+    variables.addTo(builder.environment(), rank);
+    builder.redirectInput(new File("/dev/null"));
+    Process process = builder.start();
+    processes.add(process);
+    forwarders.add(LineForwarder.start(rank, false, process.getInputStream(), sink));
+    forwarders.add(LineForwarder.start(rank, true, process.getErrorStream(), sink));
+    process.onExit().thenRun(() -> ended.add(rank));
+  }
+
+  /** Asks processes and their descendants to end, and kills those that have not after a while. */
+  private synchronized void terminate() {
+    List<ProcessHandle> alive = new ArrayList<>();
+    for (Process process : processes) {
+      process.descendants().forEach(alive::add);
+      alive.add(process.toHandle());
+    }
+    alive.removeIf(handle -> !handle.isAlive());
+    alive.forEach(ProcessHandle::destroy);
+    Deadline end = Deadline.after(TERMINATION_GRACE);
+    for (ProcessHandle handle : alive) {
+      await(handle, end);
+    }
+    alive.removeIf(handle -> !handle.isAlive());
+    alive.forEach(ProcessHandle::destroyForcibly);
+    Deadline killed = Deadline.after(TERMINATION_GRACE);
+    for (ProcessHandle handle : alive) {
+      await(handle, killed);
+    }
+  }
+
+  private static void await(ProcessHandle handle, Deadline end) {
+    try {
+      handle.onExit().get(end.remainingNanos(), TimeUnit.NANOSECONDS);
+    } catch (java.util.concurrent.TimeoutException e) {
+      return;
+    } catch (java.util.concurrent.ExecutionException e) {
+      throw FluxCclException.from(e);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    }
+  }
+}

@@ -1,0 +1,169 @@
+package io.fluxccl.cli;
+
+import io.fluxccl.DataType;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.ReduceOp;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+
+/**
+ * The data of a run: what each rank puts in and what must come out, the same at every run.
+ *
+ * <p>Values repeat after a prime number of elements, so that one block is made once and copied at
+ * memory speed, while data that lands at a wrong place (by any chunk size an algorithm would use)
+ * is still wrong. Results do not depend on the order of the additions:
+ *
+ * <ul>
+ *   <li>integers use their whole range, because they wrap around; for avg, values so small that
+ *       their sum fits;
+ *   <li>floating-point values are multiples of 1/4 so small that every partial sum is exact in 8
+ *       bits of precision; for prod, powers of two of which at most {@value #PROD_RANKS} are not
+ *       one.
+ * </ul>
+ *
+ * An average is the exact one, rounded to nearest even (integers: towards zero).
+ */
+final class ReductionPattern {
+  /** The most ranks for which all of this holds: their sum of ones must fit 7 bits. */
+  static final int MAX_RANKS = 127;
+
+  /** Elements until values repeat. */
+  static final int PERIOD = 65_521;
+
+  private static final int PROD_RANKS = 8;
+  private static final int MAX_SMALL = 8;
+  private static final int MAX_SMALL_SUM = 127;
+  private static final double FRACTION = 0.25;
+
+  private final DataType type;
+  private final ReduceOp op;
+  private final int nRanks;
+
+  ReductionPattern(DataType type, ReduceOp op, int nRanks) {
+    if (nRanks < 1 || nRanks > MAX_RANKS) {
+      throw new InvalidUsage(
+          "nRanks=" + nRanks + " is out of range for perf's data; 1 to " + MAX_RANKS);
+    }
+    this.type = type;
+    this.op = op;
+    this.nRanks = nRanks;
+  }
+
+  /** One period of what a rank puts in; little-endian, direct. */
+  ByteBuffer input(int rank) {
+    ByteBuffer block = block();
+    for (int i = 0; i < PERIOD; i++) {
+      put(block, type.isFloatingPoint() ? bits(real(rank, i)) : integer(rank, i));
+    }
+    return block.flip();
+  }
+
+  /** One period of what every rank must get; little-endian, direct. */
+  ByteBuffer expected() {
+    ByteBuffer block = block();
+    for (int i = 0; i < PERIOD; i++) {
+      put(block, type.isFloatingPoint() ? bits(reduceReals(i)) : reduceIntegers(i));
+    }
+    return block.flip();
+  }
+
+  /** An integer type's input, sign- or zero-extended to 64 bits as the type says. */
+  long integer(int rank, int index) {
+    long random = mix(rank, index);
+    if (op == ReduceOp.AVG) {
+      return small(random, signed());
+    }
+    // Odd factors, or most products were zero.
+    return extend(op == ReduceOp.PROD ? random | 1 : random);
+  }
+
+  /** A floating-point type's input; exact in each of them. */
+  double real(int rank, int index) {
+    long random = mix(rank, index);
+    if (op != ReduceOp.PROD) {
+      return small(random, true) * FRACTION;
+    }
+    double sign = (random & 4) == 0 ? 1 : -1;
+    return (rank + index) % nRanks < PROD_RANKS
+        ? sign * Math.scalb(1.0, (int) (random & 3) % 3 - 1)
+        : sign;
+  }
+
+  private double reduceReals(int index) {
+    double result = real(0, index);
+    for (int rank = 1; rank < nRanks; rank++) {
+      double value = real(rank, index);
+      switch (op) {
+        case PROD -> result *= value;
+        case MIN -> result = Math.min(result, value);
+        case MAX -> result = Math.max(result, value);
+        default -> result += value;
+      }
+    }
+    // Rounding twice, to 53 bits and then to the type's, gives the same as once: the operands have
+    // at most 8 bits.
+    return op == ReduceOp.AVG ? result / nRanks : result;
+  }
+
+  private long reduceIntegers(int index) {
+    long result = integer(0, index);
+    for (int rank = 1; rank < nRanks; rank++) {
+      long value = integer(rank, index);
+      switch (op) {
+        case PROD -> result *= value;
+        case MIN -> result = less(value, result) ? value : result;
+        case MAX -> result = less(result, value) ? value : result;
+        default -> result += value;
+      }
+    }
+    return op == ReduceOp.AVG ? result / nRanks : result;
+  }
+
+  private boolean less(long left, long right) {
+    return (signed() ? Long.compare(left, right) : Long.compareUnsigned(left, right)) < 0;
+  }
+
+  private boolean signed() {
+    return type == DataType.INT8 || type == DataType.INT32 || type == DataType.INT64;
+  }
+
+  private long extend(long value) {
+    int unused = Long.SIZE - 8 * type.size();
+    return signed() ? value << unused >> unused : value << unused >>> unused;
+  }
+
+  private long small(long random, boolean signed) {
+    int most = Math.min(MAX_SMALL, MAX_SMALL_SUM / nRanks);
+    return signed ? Math.floorMod(random, 2 * most + 1) - most : Math.floorMod(random, most + 1);
+  }
+
+  private long bits(double value) {
+    return switch (type) {
+      case FLOAT64 -> Double.doubleToRawLongBits(value);
+      case FLOAT32 -> Float.floatToRawIntBits((float) value);
+      case FLOAT16 -> SmallFloat.HALF.bits(value);
+      default -> SmallFloat.BFLOAT16.bits(value);
+    };
+  }
+
+  private void put(ByteBuffer block, long bits) {
+    switch (type.size()) {
+      case 1 -> block.put((byte) bits);
+      case 2 -> block.putShort((short) bits);
+      case 4 -> block.putInt((int) bits);
+      default -> block.putLong(bits);
+    }
+  }
+
+  private ByteBuffer block() {
+    return ByteBuffer.allocateDirect(PERIOD * type.size()).order(ByteOrder.LITTLE_ENDIAN);
+  }
+
+  /** SplitMix64's finalizer: every bit of the result depends on every bit of rank and index. */
+  private static long mix(int rank, int index) {
+    long z = ((long) rank << 32 | index) * 0x9e3779b97f4a7c15L + 0x9e3779b97f4a7c15L;
+    z = (z ^ (z >>> 30)) * 0xbf58476d1ce4e5b9L;
+    z = (z ^ (z >>> 27)) * 0x94d049bb133111ebL;
+    return z ^ (z >>> 31);
+  }
+}

@@ -1,0 +1,152 @@
+package io.fluxccl.cli;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.awaitility.Awaitility.await;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+/** The command line as processes of its own, with ranks as processes of theirs. */
+@Tag("multiprocess")
+@Timeout(120)
+class MultiProcessTest {
+  private static final Pattern PID = Pattern.compile("pid (\\d+)");
+
+  @TempDir private Path folder;
+
+  private Process process;
+
+  @AfterEach
+  void end() {
+    if (process != null) {
+      process.descendants().forEach(ProcessHandle::destroyForcibly);
+      process.destroyForcibly();
+    }
+  }
+
+  private void start(String pretend, String... args) throws IOException {
+    List<String> command = new JavaCommand(PretendMain.class.getName()).with(List.of(args));
+    ProcessBuilder builder = new ProcessBuilder(command);
+    builder.environment().put(PretendMain.VARIABLE, pretend);
+    builder.redirectOutput(folder.resolve("out").toFile());
+    builder.redirectError(folder.resolve("err").toFile());
+    process = builder.start();
+  }
+
+  private void startPerf(String pretend, String... more) throws IOException {
+    List<String> args = new ArrayList<>(List.of("perf", "all-reduce", "--ranks", "2"));
+    args.addAll(List.of("--counts", "8", "-n", "1", "--jit-warmup", "0"));
+    args.addAll(List.of(more));
+    start(pretend, args.toArray(String[]::new));
+  }
+
+  private int code() throws InterruptedException {
+    assertThat(process.waitFor(60, TimeUnit.SECONDS)).isTrue();
+    return process.exitValue();
+  }
+
+  private String out() throws IOException {
+    return Files.readString(folder.resolve("out"));
+  }
+
+  private String err() throws IOException {
+    return Files.readString(folder.resolve("err"));
+  }
+
+  private List<Long> rankPids() throws IOException {
+    List<Long> pids = new ArrayList<>();
+    Matcher matcher = PID.matcher(err());
+    while (matcher.find()) {
+      pids.add(Long.parseLong(matcher.group(1)));
+    }
+    return pids;
+  }
+
+  private List<Long> awaitRanks() {
+    await().atMost(Duration.ofSeconds(30)).until(() -> rankPids().size() == 2);
+    return awaitUnchecked();
+  }
+
+  private List<Long> awaitUnchecked() {
+    try {
+      return rankPids();
+    } catch (IOException e) {
+      throw new java.io.UncheckedIOException(e);
+    }
+  }
+
+  @Test
+  void shouldPrintOneTableAndWriteOneFileWhenEachRankIsAProcess() throws Exception {
+    Path json = folder.resolve("rows.json");
+
+    startPerf("-1:", "--json", json.toString());
+
+    assertThat(code()).as(err()).isZero();
+    assertThat(out().split("Out of bounds values : 0 OK", -1)).hasSize(2);
+    assertThat(err()).contains("[0] pid ").contains("[1] pid ");
+    assertThat(AllReduceCommandTest.parse(json)).hasSize(1);
+  }
+
+  @Test
+  void shouldFailWhenARankOfAnotherProcessHasWrongElements() throws Exception {
+    startPerf("0:wrong");
+
+    assertThat(code()).isEqualTo(ExitCode.FAILURE);
+    assertThat(out()).contains("FAILED");
+  }
+
+  @Test
+  void shouldEndWithARanksCodeAndLeaveNoneBehindWhenItDies() throws Exception {
+    startPerf("1:exit");
+
+    assertThat(code()).isEqualTo(7);
+    assertNoneRuns(rankPids());
+  }
+
+  @Test
+  void shouldEndItsRanksWhenTheLauncherIsTerminated() throws Exception {
+    startPerf("0:hang");
+    List<Long> pids = awaitRanks();
+
+    process.destroy();
+
+    assertThat(code()).isEqualTo(143);
+    assertNoneRuns(pids);
+  }
+
+  @Test
+  void shouldEndItsRanksWhenTheLauncherIsKilled() throws Exception {
+    startPerf("0:hang", "--timeout", "600");
+    List<Long> pids = awaitRanks();
+
+    process.destroyForcibly();
+
+    assertNoneRuns(pids);
+  }
+
+  @Test
+  void shouldLaunchAnyCommandAndTagItsOutput() throws Exception {
+    start("-1:", "launch", "-n", "2", "--tag-output", "--", "sh", "-c", "echo -n @$FLUXCCL_RANK");
+
+    assertThat(code()).isZero();
+    assertThat(out().lines()).containsExactlyInAnyOrder("[0] @0", "[1] @1");
+  }
+
+  private static void assertNoneRuns(List<Long> pids) {
+    await()
+        .atMost(Duration.ofSeconds(20))
+        .untilAsserted(() -> assertThat(pids).noneMatch(RankProcessesTest::runs));
+  }
+}

@@ -1,0 +1,45 @@
+package io.fluxccl.cli;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import java.util.List;
+import java.util.Map;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+@Timeout(60)
+class PerfOnTheLibraryTest {
+  private static final String[] SHORT = {
+    "perf", "all-reduce", "--counts", "5", "-n", "1", "-w", "0", "--jit-warmup", "0"
+  };
+
+  @ParameterizedTest
+  @CsvSource({
+    "OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE",
+    "PMI_RANK, PMI_SIZE",
+    "RANK, WORLD_SIZE",
+    "SLURM_PROCID, SLURM_NTASKS"
+  })
+  void shouldBeARankWhenAnyLauncherSaysSo(String rank, String size) {
+    Cli run = Cli.run(new GroupBackend(), Map.of(rank, "0", size, "1"), SHORT);
+
+    assertThat(run.err()).isEmpty();
+    assertThat(run.code()).isZero();
+    assertThat(run.rows()).hasSize(1);
+  }
+
+  @Test
+  void shouldSayWhatAFutureFailedWithWhenSetUpIsRefused() {
+    List<String> args = new java.util.ArrayList<>(List.of(SHORT));
+    args.addAll(List.of("--in-process", "--ranks", "2", "--transport", "CUDA_IPC"));
+
+    Cli run = Cli.run(new GroupBackend(), args.toArray(String[]::new));
+
+    assertThat(run.err())
+        .isEqualToIgnoringNewLines(
+            "fluxccl perf all-reduce: invalid usage: transport CUDA_IPC is not in this build");
+    assertThat(run.code()).isEqualTo(ExitCode.USAGE);
+  }
+}

@@ -1,0 +1,152 @@
+package io.fluxccl.cli;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.DataType;
+import io.fluxccl.transport.Transport;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import picocli.CommandLine;
+
+class PerfOptionsTest {
+  private static PerfOptions parse(String line) {
+    PerfOptions options = new PerfOptions();
+    CommandLine.Model.CommandSpec spec =
+        CommandLine.Model.CommandSpec.create().addMixin("perf", mixin(options));
+    new CommandLine(spec).parseArgs(line.isEmpty() ? new String[0] : line.split(" "));
+    return options;
+  }
+
+  private static CommandLine.Model.CommandSpec mixin(PerfOptions options) {
+    return CommandLine.Model.CommandSpec.forAnnotatedObject(options);
+  }
+
+  private static List<Long> counts(String line) {
+    return parse(line).plan().cases().stream().map(PerfPlan.Case::count).toList();
+  }
+
+  @Test
+  void shouldMeasureFloatSumsFrom1KTo16MWhenNothingIsSaid() {
+    PerfOptions options = parse("--ranks 2");
+    PerfPlan plan = options.plan();
+
+    assertThat(plan.cases()).hasSize(15);
+    assertThat(plan.cases().get(0).bytes()).isEqualTo(1024);
+    assertThat(plan.maxBytes()).isEqualTo(16L << 20);
+    assertThat(plan.cases()).allSatisfy(c -> assertThat(c.type()).isEqualTo(DataType.FLOAT32));
+    assertThat(plan.iterations()).isEmpty();
+    assertThat(plan.warmUpIterations()).isEqualTo(5);
+    assertThat(plan.checks()).isEqualTo(1);
+    assertThat(plan.jitWarmUp()).isEqualTo(Duration.ofSeconds(1));
+    assertThat(options.rankOptions())
+        .isEqualTo(
+            new PerfBackend.RankOptions(
+                PerfBackend.DeviceChoice.AUTO, java.util.Optional.empty(), Duration.ofSeconds(30)));
+  }
+
+  @Test
+  void shouldMultiplyByTheFactor() {
+    assertThat(counts("-b 1K -e 70K -f 4")).containsExactly(256L, 1024L, 4096L, 16384L);
+  }
+
+  @Test
+  void shouldAddTheStep() {
+    assertThat(counts("-b 1000 -e 1030 -i 10 -d int8")).containsExactly(1000L, 1010L, 1020L, 1030L);
+  }
+
+  @Test
+  void shouldRoundDownToWholeElementsAndRepeatNone() {
+    assertThat(counts("-b 9 -e 17 -i 1 -d float")).containsExactly(2L, 3L, 4L);
+    assertThat(counts("-b 1001 -e 1001 -d double")).containsExactly(125L);
+  }
+
+  @Test
+  void shouldEndAtTheLargestSizeWhenTheNextWouldOverflow() {
+    assertThat(counts("-b 4194304T -e 8388607T -d uint8")).hasSize(1);
+    assertThat(counts("-b 999999999999999990 -e 999999999999999999 -i 900000000000000000 -d uint8"))
+        .hasSize(1);
+  }
+
+  @Test
+  void shouldTakeCountsInsteadOfSizes() {
+    assertThat(counts("--counts 1,3,1023,65537 -d half")).containsExactly(1L, 3L, 1023L, 65537L);
+  }
+
+  @Test
+  void shouldCrossAllTypesWithAllOperations() {
+    PerfPlan plan = parse("-b 8 -e 8 -d all -o all").plan();
+
+    assertThat(plan.cases()).hasSize(50);
+    assertThat(plan.cases()).allSatisfy(c -> assertThat(c.bytes()).isEqualTo(8));
+  }
+
+  @Test
+  void shouldTakeTransportsByNameInAnyCase() {
+    assertThat(parse("--transport ethernet").rankOptions().transport())
+        .contains(Transport.ETHERNET);
+    assertThat(parse("--device host --timeout 0.5").rankOptions())
+        .isEqualTo(
+            new PerfBackend.RankOptions(
+                PerfBackend.DeviceChoice.HOST, java.util.Optional.empty(), Duration.ofMillis(500)));
+  }
+
+  @ParameterizedTest
+  @CsvSource(
+      delimiter = '|',
+      value = {
+        "-b 1X               | '1X' is no size",
+        "-b -1               | '-1' is no size",
+        "-b 0                | '0' is no size",
+        "-b 99999999999G     | too large",
+        "-b 2 -d int32       | minbytes=2 is less than one element of int32 (4 bytes)",
+        "-b 2M -e 1M         | minbytes=2097152 is more than maxbytes=1048576",
+        "-f 1                | stepfactor=1 is out of range",
+        "-f 2 -i 8           | -f and -i exclude each other",
+        "-b 1 -e 1G -i 1 -d int8 | more than 100000 sizes",
+        "--counts 0          | count=0 is out of range",
+        "--counts 1 -b 8     | --counts excludes",
+        "--counts 9000000000000000000 | is too large",
+        "-n 0                | iters=0 is out of range",
+        "-w -1               | warmup_iters=-1 is negative",
+        "--check -1          | check=-1 is negative",
+        "-n many             | 'many' is not an int",
+        "-d float8           | type=float8 is none of int8",
+        "-o xor              | op=xor is none of sum, prod, min, max, avg",
+        "--device tpu        | device=tpu is none of auto, host, cuda",
+        "--transport pigeon  | transport=pigeon is none of auto, SHM",
+        "--timeout 0         | timeout=0.0 is out of range",
+        "--jit-warmup -1     | jit-warmup=-1.0 is out of range",
+        "--ranks 0           | ranks=0 is out of range; allowed are 1 to 127",
+        "--ranks 128         | ranks=128 is out of range",
+        "--in-process        | --in-process needs --ranks N",
+        "--rank 2            | did you mean '--ranks'",
+        "--nonsense          | --nonsense",
+        "surplus             | surplus",
+        "-d int8             | give --ranks N, or start the ranks with 'fluxccl launch",
+      })
+  void shouldRefuseInOneLineAndWithCode2WhenTheUsageIsWrong(String line, String message) {
+    String[] args = ("perf all-reduce " + line).split(" ");
+
+    Cli run = Cli.run(new FakeBackend(), Map.of(), args);
+
+    assertThat(run.code()).as(Arrays.toString(args)).isEqualTo(ExitCode.USAGE);
+    assertThat(run.err().lines()).hasSize(1);
+    assertThat(run.err()).startsWith("fluxccl perf all-reduce: ").contains(message);
+    assertThat(run.out()).isEmpty();
+  }
+
+  @Test
+  void shouldRefuseAnotherNumberOfRanksWhenAlreadyARank() {
+    Map<String, String> environment = Map.of(RankVariables.RANK, "0", RankVariables.RANKS, "2");
+
+    Cli run = Cli.run(new FakeBackend(), environment, "perf", "all-reduce", "--ranks", "4");
+
+    assertThat(run.code()).isEqualTo(ExitCode.USAGE);
+    assertThat(run.err()).contains("already a rank of 2");
+  }
+}

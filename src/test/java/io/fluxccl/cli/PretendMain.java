@@ -1,0 +1,126 @@
+package io.fluxccl.cli;
+
+import io.fluxccl.DataType;
+import io.fluxccl.Deadline;
+import io.fluxccl.ReduceOp;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.time.Duration;
+import java.util.Collections;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+
+/**
+ * The command line with ranks that have a process each but never talk: they pretend that the others
+ * answered. PRETEND={@code rank:what} makes one of them misbehave: {@code wrong}, {@code hang}, or
+ * {@code exit} with code 7.
+ */
+final class PretendMain {
+  static final String VARIABLE = "PRETEND";
+
+  private PretendMain() {}
+
+  public static void main(String[] args) {
+    Main.start(new Backend(), PretendMain.class, args);
+  }
+
+  private static final class Backend implements PerfBackend {
+    @Override
+    public PerfRank fromEnvironment(RankOptions options) {
+      return new Rank(
+          Integer.parseInt(System.getenv(RankVariables.RANK)),
+          Integer.parseInt(System.getenv(RankVariables.RANKS)));
+    }
+
+    @Override
+    public InProcessRanks inProcess(int nRanks, RankOptions options) {
+      throw new UnsupportedOperationException("these ranks have a process each");
+    }
+
+    @Override
+    public List<String> devices() {
+      return List.of();
+    }
+
+    @Override
+    public List<String> algorithms() {
+      return List.of();
+    }
+  }
+
+  private static final class Rank implements PerfRank {
+    private final int rank;
+    private final int nRanks;
+    private final String behaviour;
+    private ByteBuffer buffer;
+
+    Rank(int rank, int nRanks) {
+      this.rank = rank;
+      this.nRanks = nRanks;
+      String[] pretend = System.getenv().getOrDefault(VARIABLE, "-1:").split(":", 2);
+      this.behaviour = Integer.parseInt(pretend[0]) == rank ? pretend[1] : "";
+      System.err.println("pid " + ProcessHandle.current().pid());
+    }
+
+    @Override
+    public int rank() {
+      return rank;
+    }
+
+    @Override
+    public int nRanks() {
+      return nRanks;
+    }
+
+    @Override
+    public String device() {
+      return "nothing";
+    }
+
+    @Override
+    public void prepare(long maxBytes) {
+      buffer = ByteBuffer.allocate((int) maxBytes).order(ByteOrder.LITTLE_ENDIAN);
+    }
+
+    @Override
+    public void upload(long offset, ByteBuffer source) {
+      buffer.put((int) offset, source, source.position(), source.remaining());
+      source.position(source.limit());
+    }
+
+    @Override
+    public void download(long offset, ByteBuffer target) {
+      target.put(buffer.slice((int) offset, target.remaining()));
+    }
+
+    @Override
+    public void enqueueAllReduce(long count, DataType type, ReduceOp op) {
+      ByteBuffer expected = new ReductionPattern(type, op, nRanks).expected();
+      buffer.put(0, expected, 0, (int) (count * type.size()));
+      if (behaviour.equals("wrong")) {
+        buffer.put(0, (byte) ~buffer.get(0));
+      }
+    }
+
+    @Override
+    public CompletableFuture<Void> completion(Duration limit) {
+      if (behaviour.equals("exit")) {
+        Runtime.getRuntime().halt(7);
+      }
+      return behaviour.equals("hang")
+          ? new CompletableFuture<>()
+          : CompletableFuture.completedFuture(null);
+    }
+
+    @Override
+    public void barrier(Deadline deadline) {}
+
+    @Override
+    public List<byte[]> allGather(byte[] mine, Deadline deadline) {
+      return Collections.nCopies(nRanks, mine);
+    }
+
+    @Override
+    public void close() {}
+  }
+}

@@ -1,0 +1,164 @@
+package io.fluxccl.cli;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.awaitility.Awaitility.await;
+
+import io.fluxccl.Aborted;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.stream.IntStream;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+@Timeout(60)
+class RankProcessesTest {
+  private static final Duration GRACE = Duration.ofMillis(300);
+
+  @TempDir private Path folder;
+
+  private final Queue<String> lines = new ConcurrentLinkedQueue<>();
+  private final OutputSink sink =
+      (rank, error, line) ->
+          lines.add(rank + (error ? "!" : ":") + new String(line, StandardCharsets.UTF_8));
+
+  private RankProcesses start(int nRanks, String script) {
+    return RankProcesses.start(List.of("sh", "-c", script), nRanks, sink);
+  }
+
+  @Test
+  void shouldTellEachRankWhoItIsAndAllTheSameOfTheJob() throws InterruptedException {
+    String script =
+        "echo $FLUXCCL_RANK/$FLUXCCL_NRANKS/$FLUXCCL_LOCAL_RANK;"
+            + " echo $FLUXCCL_ADDR $FLUXCCL_SECRET $FLUXCCL_PARENT_PID >&2";
+
+    try (RankProcesses ranks = start(3, script)) {
+      assertThat(ranks.await(GRACE)).isZero();
+    }
+
+    assertThat(lines).contains("0:0/3/0", "1:1/3/1", "2:2/3/2");
+    List<String> job =
+        lines.stream().filter(l -> l.charAt(1) == '!').map(l -> l.substring(2)).toList();
+    assertThat(job).hasSize(3);
+    assertThat(job.stream().distinct()).hasSize(1);
+    assertThat(job.get(0))
+        .matches("127\\.0\\.0\\.1:\\d+ [0-9a-f]{64} " + ProcessHandle.current().pid());
+  }
+
+  @Test
+  void shouldKeepEveryLineInOrder() throws InterruptedException {
+    try (RankProcesses ranks =
+        start(2, "i=0; while [ $i -lt 500 ]; do echo $i; i=$((i+1)); done; printf last")) {
+      assertThat(ranks.await(GRACE)).isZero();
+    }
+
+    for (int rank = 0; rank < 2; rank++) {
+      String prefix = rank + ":";
+      assertThat(lines.stream().filter(line -> line.startsWith(prefix)))
+          .containsExactlyElementsOf(
+              IntStream.rangeClosed(0, 500)
+                  .mapToObj(i -> prefix + (i == 500 ? "last" : i))
+                  .toList());
+    }
+  }
+
+  @Test
+  void shouldPassALongLineOnInPieces() throws InterruptedException {
+    try (RankProcesses ranks = start(1, "head -c 200000 /dev/zero | tr '\\0' x")) {
+      assertThat(ranks.await(GRACE)).isZero();
+    }
+
+    assertThat(lines).hasSize(4);
+    assertThat(lines.stream().mapToInt(line -> line.length() - 2).sum()).isEqualTo(200_000);
+  }
+
+  @Test
+  void shouldEndWithTheCodeOfTheRankThatFailsFirst() throws InterruptedException {
+    String script =
+        "[ $FLUXCCL_RANK = 1 ] && exit 7; while [ ! -e "
+            + folder
+            + "/go ]; do sleep 0.05; done;"
+            + " exit 9";
+
+    try (RankProcesses ranks = start(2, script)) {
+      // Rank 0 could only fail first if nobody waited for rank 1.
+      assertThat(ranks.await(GRACE)).isEqualTo(7);
+    }
+  }
+
+  @Test
+  void shouldLetTheOthersEndByThemselvesWithinTheGracePeriod() throws InterruptedException {
+    String script = "[ $FLUXCCL_RANK = 1 ] && exit 7; sleep 0.3; echo tidied up";
+
+    try (RankProcesses ranks = start(2, script)) {
+      assertThat(ranks.await(Duration.ofSeconds(20))).isEqualTo(7);
+    }
+
+    assertThat(lines).containsExactly("0:tidied up");
+  }
+
+  @Test
+  void shouldKillTheOthersAndTheirChildrenAfterTheGracePeriod() throws InterruptedException {
+    String script =
+        "[ $FLUXCCL_RANK = 1 ] && sleep 0.2 && exit 7;"
+            + " trap '' TERM; sleep 300 & echo $!; echo $$; wait; sleep 300";
+
+    try (RankProcesses ranks = start(2, script)) {
+      assertThat(ranks.await(GRACE)).isEqualTo(7);
+    }
+
+    assertThat(lines).hasSize(2);
+    assertNoneRuns(lines.stream().map(line -> Long.parseLong(line.substring(2))).toList());
+  }
+
+  @Test
+  void shouldEndEverythingWhenClosed() {
+    RankProcesses ranks = start(2, "sleep 300 & echo $!; wait");
+    await().atMost(Duration.ofSeconds(10)).until(() -> lines.size() == 2);
+
+    ranks.close();
+
+    assertNoneRuns(lines.stream().map(line -> Long.parseLong(line.substring(2))).toList());
+  }
+
+  @Test
+  void shouldNotWaitForOutputThatALeftOverProcessHolds() throws InterruptedException {
+    try (RankProcesses ranks = start(1, "sleep 30 >&1 & echo $!; exit 0")) {
+      assertThat(ranks.await(GRACE)).isZero();
+    }
+
+    String line = lines.remove();
+    ProcessHandle.of(Long.parseLong(line.substring(2))).ifPresent(ProcessHandle::destroyForcibly);
+  }
+
+  @Test
+  void shouldReportTheCommandWhenItCannotBeStarted() {
+    assertThatThrownBy(() -> RankProcesses.start(List.of("/no/such/command"), 2, sink))
+        .isInstanceOf(Aborted.class)
+        .hasMessageContaining("/no/such/command");
+  }
+
+  private static void assertNoneRuns(List<Long> pids) {
+    assertThat(pids).isNotEmpty();
+    await()
+        .atMost(Duration.ofSeconds(10))
+        .untilAsserted(() -> assertThat(pids).noneMatch(RankProcessesTest::runs));
+  }
+
+  /** A zombie, which only waits for its parent to look, runs no more. */
+  static boolean runs(long pid) {
+    try {
+      String stat = Files.readString(Path.of("/proc/" + pid + "/stat"));
+      return stat.charAt(stat.lastIndexOf(')') + 2) != 'Z';
+    } catch (IOException e) {
+      return false;
+    }
+  }
+}

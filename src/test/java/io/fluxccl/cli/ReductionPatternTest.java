@@ -1,0 +1,136 @@
+package io.fluxccl.cli;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.DataType;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.ReduceOp;
+import java.math.BigDecimal;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Random;
+import java.util.stream.IntStream;
+import net.jqwik.api.ForAll;
+import net.jqwik.api.Property;
+import net.jqwik.api.constraints.DoubleRange;
+import net.jqwik.api.constraints.Scale;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+class ReductionPatternTest {
+  private static final int STRIDE = 3001;
+
+  @ParameterizedTest
+  @EnumSource
+  void shouldExpectWhatExactArithmeticGives(DataType type) {
+    for (int nRanks : new int[] {1, 2, 3, 8, 64}) {
+      for (ReduceOp op : ReduceOp.values()) {
+        ReductionPattern pattern = new ReductionPattern(type, op, nRanks);
+        List<ByteBuffer> inputs = IntStream.range(0, nRanks).mapToObj(pattern::input).toList();
+        ByteBuffer expected = pattern.expected();
+        for (int i = 0; i < ReductionPattern.PERIOD; i += STRIDE) {
+          int index = i;
+          List<Long> values =
+              inputs.stream().map(input -> ExactReduction.read(input, index, type)).toList();
+          assertThat(ExactReduction.read(expected, i, type))
+              .as("%s %s of %d ranks, element %d", op, type, nRanks, i)
+              .isEqualTo(ExactReduction.reduce(values, type, op));
+        }
+      }
+    }
+  }
+
+  /** Otherwise a right collective could be called wrong, just for adding in another order. */
+  @ParameterizedTest
+  @EnumSource(names = {"FLOAT16", "BFLOAT16"})
+  void shouldBeExactInEveryOrderOfTheRanks(DataType type) {
+    int nRanks = 64;
+    Random random = new Random(1);
+    for (ReduceOp op : List.of(ReduceOp.SUM, ReduceOp.PROD)) {
+      ReductionPattern pattern = new ReductionPattern(type, op, nRanks);
+      List<Integer> order = new ArrayList<>(IntStream.range(0, nRanks).boxed().toList());
+      for (int i = 0; i < ReductionPattern.PERIOD; i += STRIDE) {
+        Collections.shuffle(order, random);
+        double partial = pattern.real(order.get(0), i);
+        for (int rank : order.subList(1, nRanks)) {
+          double value = pattern.real(rank, i);
+          partial = op == ReduceOp.SUM ? partial + value : partial * value;
+          int bits = ExactReduction.nearest(type, new BigDecimal(partial));
+          assertThat(decode(type, bits)).isEqualTo(partial);
+        }
+      }
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void shouldGiveRanksDifferentData(DataType type) {
+    ReductionPattern pattern = new ReductionPattern(type, ReduceOp.SUM, 2);
+
+    assertThat(pattern.input(0)).isNotEqualTo(pattern.input(1));
+    assertThat(pattern.input(0)).isEqualTo(pattern.input(0)).isNotEqualTo(pattern.expected());
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void shouldRefuseMoreRanksThanItsDataIsExactFor(ReduceOp op) {
+    assertThatThrownBy(() -> new ReductionPattern(DataType.INT8, op, 128))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("nRanks=128");
+  }
+
+  @Property(tries = 2000)
+  void shouldRoundHalvesToNearestEven(
+      @ForAll @DoubleRange(min = -65503, max = 65503) @Scale(9) double x) {
+    assertThat(unsignZero(SmallFloat.HALF.bits(x)))
+        .isEqualTo(ExactReduction.nearest(DataType.FLOAT16, new BigDecimal(x)));
+  }
+
+  @Property(tries = 2000)
+  void shouldRoundTinyHalvesToNearestEven(
+      @ForAll @DoubleRange(min = 0, max = 1e-4) @Scale(12) double x) {
+    assertThat(SmallFloat.HALF.bits(x))
+        .isEqualTo(ExactReduction.nearest(DataType.FLOAT16, new BigDecimal(x)));
+  }
+
+  @Property(tries = 2000)
+  void shouldRoundBrainFloatsToNearestEven(@ForAll @DoubleRange(min = -3e38, max = 3e38) double x) {
+    assertThat(unsignZero(SmallFloat.BFLOAT16.bits(x)))
+        .isEqualTo(ExactReduction.nearest(DataType.BFLOAT16, new BigDecimal(x)));
+  }
+
+  @Test
+  void shouldKeepSignsTiesAndInfinitiesOfSmallFloats() {
+    assertThat(SmallFloat.HALF.bits(-0.0)).isEqualTo(0x8000);
+    assertThat(SmallFloat.HALF.bits(1.0)).isEqualTo(0x3c00);
+    assertThat(SmallFloat.HALF.bits(1 + 0x1p-11)).isEqualTo(0x3c00);
+    assertThat(SmallFloat.HALF.bits(1 + 3 * 0x1p-11)).isEqualTo(0x3c02);
+    assertThat(SmallFloat.HALF.bits(65504)).isEqualTo(0x7bff);
+    assertThat(SmallFloat.HALF.bits(65520)).isEqualTo(0x7c00);
+    assertThat(SmallFloat.HALF.bits(Double.NEGATIVE_INFINITY)).isEqualTo(0xfc00);
+    assertThat(SmallFloat.HALF.bits(1e300)).isEqualTo(0x7c00);
+    assertThat(SmallFloat.HALF.bits(Double.MIN_VALUE)).isZero();
+    assertThat(SmallFloat.BFLOAT16.bits(1.0)).isEqualTo(0x3f80);
+  }
+
+  private static int unsignZero(int bits) {
+    return bits == 0x8000 ? 0 : bits;
+  }
+
+  private static double decode(DataType type, int bits) {
+    int shifted = type == DataType.BFLOAT16 ? bits << 16 : 0;
+    if (type == DataType.BFLOAT16) {
+      return Float.intBitsToFloat(shifted);
+    }
+    int exponent = bits >> 10 & 31;
+    double magnitude =
+        exponent == 0
+            ? Math.scalb((double) (bits & 1023), -24)
+            : Math.scalb((double) (1024 + (bits & 1023)), exponent - 25);
+    return (bits & 0x8000) == 0 ? magnitude : -magnitude;
+  }
+}
