@@ -1,0 +1,115 @@
+package io.fluxccl.samples.allpairs;
+
+import io.fluxccl.bootstrap.BootstrapOptions;
+import io.fluxccl.bootstrap.RankEnvironment;
+import io.fluxccl.bootstrap.TcpBootstrap;
+import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.host.HostDevice;
+import java.time.Duration;
+import java.util.concurrent.Callable;
+import picocli.CommandLine;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.Spec;
+
+/** The program: parses, sets up, all-reduces twice, checks every element. */
+@Command(
+    name = "all-pairs-all-reduce",
+    mixinStandardHelpOptions = true,
+    description =
+        "All-reduces integer buffers, by the host and by kernels, and checks every element.")
+public final class AllPairsAllReduce implements Callable<Integer> {
+  private static final Duration TIMEOUT = Duration.ofSeconds(60);
+  private static final long ALIGNMENT = 16;
+  private static final long MAX_BYTES = 512L << 20;
+  private static final int MAX_BUFFERS = 64;
+
+  @Spec private CommandSpec spec;
+
+  @Option(
+      names = "-n",
+      paramLabel = "BUFFERS",
+      defaultValue = "5",
+      description = "how many buffers (${DEFAULT-VALUE})")
+  private int numBuffers;
+
+  @Option(
+      names = "-b",
+      paramLabel = "BYTES",
+      defaultValue = "1048576",
+      description = "bytes of a buffer (${DEFAULT-VALUE}), rounded up to a multiple of ranks x 16")
+  private long bytes;
+
+  @Option(
+      names = "-a",
+      paramLabel = "IP:PORT",
+      description = "where rank 0 listens; by default what the launcher says")
+  private String address;
+
+  private AllPairsAllReduce() {}
+
+  /** Runs one rank; the exit code is 0 when every element was right. */
+  public static void main(String[] args) {
+    System.exit(new CommandLine(new AllPairsAllReduce()).execute(args));
+  }
+
+  @Override
+  public Integer call() {
+    RankEnvironment environment = RankEnvironment.fromEnvironment();
+    checkArguments();
+    BootstrapOptions.Builder options = BootstrapOptions.builder().timeout(TIMEOUT);
+    environment.secret().ifPresent(options::secret);
+    try (TcpBootstrap bootstrap =
+            TcpBootstrap.create(environment.rank(), environment.nRanks(), options.build());
+        HostDevice device = HostDevice.create()) {
+      if (address == null) {
+        bootstrap.initialize(environment).join();
+      } else {
+        bootstrap.initialize(address).join();
+      }
+      try (Communicator communicator = Communicator.create(bootstrap, device)) {
+        run(communicator, device.createStream("sample"), roundUp(bytes, bootstrap.nRanks()));
+      }
+      System.out.println(
+          "Rank " + bootstrap.rank() + ": all " + numBuffers + " buffers are right, twice.");
+      return 0;
+    }
+  }
+
+  private void checkArguments() {
+    if (numBuffers < 1 || numBuffers > MAX_BUFFERS) {
+      throw new ParameterException(
+          spec.commandLine(), "-n " + numBuffers + ": give 1 to " + MAX_BUFFERS + " buffers");
+    }
+    if (bytes < 1 || bytes > MAX_BYTES) {
+      throw new ParameterException(
+          spec.commandLine(), "-b " + bytes + ": give 1 to " + MAX_BYTES + " bytes");
+    }
+    if (address != null && !address.matches("(\\S+:)?\\S+:\\d{1,5}")) {
+      throw new ParameterException(
+          spec.commandLine(), "-a " + address + ": give ip:port or interface:ip:port");
+    }
+  }
+
+  private static long roundUp(long bytes, int nRanks) {
+    long unit = nRanks * ALIGNMENT;
+    return (bytes + unit - 1) / unit * unit;
+  }
+
+  private void run(Communicator communicator, DeviceStream stream, long size) {
+    try (Mesh mesh = Mesh.build(communicator, numBuffers, size).join();
+        DeviceSide deviceSide = DeviceSide.build(mesh, stream).join()) {
+      Values.fill(mesh);
+      new HostSide(mesh, stream).allReduce().block(TIMEOUT);
+      Values.check(mesh, "host side");
+      Values.fill(mesh);
+      // Nobody may put into a buffer that its owner is still filling.
+      mesh.barrier().then(deviceSide.allReduce()).block(TIMEOUT);
+      Values.check(mesh, "device side");
+      mesh.barrier().block(TIMEOUT);
+    }
+  }
+}

@@ -1,0 +1,96 @@
+package io.fluxccl.samples.allpairs;
+
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.host.HostKernel;
+import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.RegisteredMemory;
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import reactor.core.publisher.Flux;
+import reactor.core.publisher.Mono;
+
+/**
+ * The host moves the bytes: write, flush, barrier. A flush tells the sender that its bytes are
+ * there; only the barrier tells a rank that everybody else's are.
+ */
+final class HostSide {
+  private static final Duration TIMEOUT = Duration.ofSeconds(30);
+
+  private final Mesh mesh;
+  private final DeviceStream stream;
+
+  HostSide(Mesh mesh, DeviceStream stream) {
+    this.mesh = mesh;
+    this.stream = stream;
+  }
+
+  /** Everything, one buffer after the other, without blocking a thread. */
+  Mono<Void> allReduce() {
+    return Flux.range(0, mesh.buffers.size()).concatMap(this::allReduce).then();
+  }
+
+  private Mono<Void> allReduce(int buffer) {
+    return mesh.barrier()
+        .then(
+            write(
+                buffer, peer -> mesh.bytes + mesh.rank * mesh.chunk(), peer -> peer * mesh.chunk()))
+        .then(mesh.barrier())
+        .then(Mono.defer(() -> reduce(buffer)))
+        .then(write(buffer, peer -> mesh.rank * mesh.chunk(), peer -> mesh.rank * mesh.chunk()))
+        .then(mesh.barrier());
+  }
+
+  private interface Offset {
+    long of(int peer);
+  }
+
+  private Mono<Void> write(int buffer, Offset target, Offset source) {
+    return Mono.defer(
+        () -> {
+          RegisteredMemory mine = mesh.local.get(buffer);
+          CompletableFuture<?>[] flushes =
+              mesh.connections.entrySet().stream()
+                  .map(
+                      link -> {
+                        int peer = link.getKey();
+                        Connection connection = link.getValue();
+                        return connection
+                            .write(
+                                mesh.remote.get(buffer).get(peer),
+                                target.of(peer),
+                                mine,
+                                source.of(peer),
+                                mesh.chunk())
+                            .flush(TIMEOUT);
+                      })
+                  .toArray(CompletableFuture<?>[]::new);
+          return Mono.fromFuture(CompletableFuture.allOf(flushes));
+        });
+  }
+
+  /** Adds the peers' chunks in scratch to this rank's own. */
+  private Mono<Void> reduce(int buffer) {
+    long data = mesh.buffers.get(buffer).address();
+    HostKernel kernel =
+        HostKernel.of(
+            "add-chunks",
+            (thread, args) ->
+                addChunks(mesh, args.getLong(0), thread.threadIdx(), thread.blockDim()));
+    stream.launch(kernel, 1, DeviceSide.THREADS, KernelArgs.of(data));
+    return Mono.fromFuture(stream.completion());
+  }
+
+  static void addChunks(Mesh mesh, long data, int threadIdx, int blockDim) {
+    long own = data + mesh.rank * mesh.chunk();
+    for (int peer = 0; peer < mesh.nRanks; peer++) {
+      if (peer != mesh.rank) {
+        long theirs = data + mesh.bytes + peer * mesh.chunk();
+        for (long at = 4L * threadIdx; at < mesh.chunk(); at += 4L * blockDim) {
+          HostMemory.putInt(own + at, HostMemory.getInt(own + at) + HostMemory.getInt(theirs + at));
+        }
+      }
+    }
+  }
+}
