@@ -1,0 +1,52 @@
+package io.fluxccl.docs;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.Test;
+
+/** The guide's pages show code of these tests, or of none. */
+class PagesTest {
+  private static final Pattern BLOCK = Pattern.compile("(?s)```java\n(.*?)```");
+
+  @Test
+  void shouldShowOnlyCodeThatIsTested() throws IOException {
+    String tested =
+        squeezed(
+            String.join("\n", contents(Path.of("src/test/java/io/fluxccl/docs"), ".+\\.java")));
+    for (String page : contents(Path.of("docs"), "\\d-.+\\.md")) {
+      Matcher block = BLOCK.matcher(page);
+      while (block.find()) {
+        String shown = block.group(1);
+        assertThat(tested.contains(squeezed(shown))).as("no test has\n%s", shown).isTrue();
+      }
+    }
+  }
+
+  private static List<String> contents(Path folder, String name) throws IOException {
+    try (Stream<Path> files = Files.list(folder)) {
+      return files
+          .filter(file -> file.getFileName().toString().matches(name))
+          .map(PagesTest::read)
+          .toList();
+    }
+  }
+
+  private static String read(Path file) {
+    try {
+      return Files.readString(file);
+    } catch (IOException e) {
+      throw new java.io.UncheckedIOException(e);
+    }
+  }
+
+  private static String squeezed(String code) {
+    return code.replaceAll("\\s+", " ").strip();
+  }
+}

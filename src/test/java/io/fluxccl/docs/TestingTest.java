@@ -1,0 +1,204 @@
+package io.fluxccl.docs;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.assertj.core.api.Assertions.fail;
+
+import io.fluxccl.DataType;
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.RemoteFailure;
+import io.fluxccl.Timeout;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.channel.ProxyChannelDeviceHandle;
+import io.fluxccl.channel.ProxyService;
+import io.fluxccl.collective.AllReduce;
+import io.fluxccl.collective.AllReduceOptions;
+import io.fluxccl.device.AbortFlag;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.proxy.Fifo;
+import io.fluxccl.proxy.FifoDeviceHandle;
+import io.fluxccl.proxy.Proxy;
+import io.fluxccl.proxy.ProxyHandlerResult;
+import io.fluxccl.proxy.ProxyOptions;
+import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.transport.EndpointConfig;
+import io.fluxccl.transport.Transport;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import org.agrona.concurrent.AgentInvoker;
+import org.junit.jupiter.api.Test;
+import reactor.test.StepVerifier;
+
+/** The code of docs/4-testing.md. */
+@org.junit.jupiter.api.Timeout(60)
+class TestingTest {
+  @Test
+  void shouldSumOnEveryRank() {
+    try (LocalRanks ranks = LocalRanks.of(3)) {
+      ranks.run(
+          rank -> {
+            DeviceBuffer x = rank.device().allocate(4);
+            x.upload(0, ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN).putInt(0, 14));
+            try (AllReduce sum = AllReduce.prepare(rank.communicator(), rank.stream(), x).join()) {
+              StepVerifier.create(sum.run(1, DataType.INT32, ReduceOp.SUM))
+                  .expectComplete()
+                  .verify(Duration.ofSeconds(10));
+            }
+            ByteBuffer got = ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN);
+            x.download(0, got);
+            assertThat(got.getInt(0)).isEqualTo(42);
+          });
+    }
+  }
+
+  @Test
+  void shouldUseTheNetworkWhenRanksAreOnTwoHosts() {
+    try (LocalRanks ranks = LocalRanks.ofHosts(2, 2)) {
+      ranks.run(
+          rank -> {
+            DeviceBuffer x = rank.device().allocate(1024);
+            try (AllReduce sum = AllReduce.prepare(rank.communicator(), rank.stream(), x).join()) {
+              assertThat(sum.algorithm()).isEqualTo("all-pairs");
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldRefuseSharedMemoryBetweenHosts() {
+    try (LocalRanks ranks = LocalRanks.ofHosts(2, 1)) {
+      ranks.run(
+          rank -> {
+            EndpointConfig shm = EndpointConfig.of(Transport.SHM);
+            rank.communicator().connectOnSetup(1 - rank.rank(), 0, shm);
+            assertThatThrownBy(rank.communicator().setup()::join)
+                .hasCauseInstanceOf(TransportFailure.class)
+                .hasMessageContaining("use ETHERNET");
+          });
+    }
+  }
+
+  @Test
+  void shouldHandleEachTriggerOnce() {
+    List<Long> handled = new ArrayList<>();
+    try (HostDevice device = HostDevice.create();
+        AbortFlag abort = new AbortFlag(device);
+        Proxy proxy =
+            new Proxy(
+                new Fifo(device, 16),
+                (first, second, position) -> {
+                  handled.add(first);
+                  return ProxyHandlerResult.CONTINUE;
+                },
+                ProxyOptions.defaults());
+        AgentInvoker stepper = new AgentInvoker(error -> fail(error), null, proxy)) {
+      FifoDeviceHandle fifo = proxy.fifo().deviceHandle(abort);
+      stepper.start();
+      fifo.push(1, 0);
+      fifo.push(2, 0);
+      assertThat(handled).isEmpty();
+      assertThat(stepper.invoke()).isEqualTo(2);
+      assertThat(handled).containsExactly(1L, 2L);
+    }
+  }
+
+  @Test
+  void shouldSignalThePeerOnlyWhenTheProxyIsStepped() {
+    try (LocalRanks ranks = LocalRanks.ofHosts(2, 1)) {
+      ranks.run(
+          rank -> {
+            KernelsAndChannelsTest.Ends ends =
+                KernelsAndChannelsTest.Ends.of(
+                    rank.communicator(), 1 - rank.rank(), Transport.ETHERNET);
+            ProxyService service = new ProxyService(rank.communicator());
+            int semaphore = service.buildAndAddSemaphore(rank.communicator(), ends.connection());
+            rank.communicator().setup().join();
+            ProxyChannelDeviceHandle channel =
+                service
+                    .proxyChannel(
+                        semaphore, service.addMemory(ends.theirs()), service.addMemory(ends.mine()))
+                    .deviceHandle();
+            try (AgentInvoker stepper =
+                new AgentInvoker(error -> fail(error), null, service.proxy())) {
+              stepper.start();
+              channel.putWithSignal(0, 0, 64);
+              assertThat(channel.poll()).isFalse();
+              rank.bootstrap().barrier(Deadline.after(Duration.ofSeconds(5))).join();
+              assertThat(stepper.invoke()).isPositive();
+              assertThat(channel.await()).isTrue();
+            }
+            rank.bootstrap().barrier(Deadline.after(Duration.ofSeconds(5))).join();
+            service.close();
+          });
+    }
+  }
+
+  @Test
+  void shouldNameTheRankThatDoesNotTakePart() {
+    AllReduceOptions impatient = AllReduceOptions.DEFAULT.withTimeout(Duration.ofSeconds(1));
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            DeviceBuffer x = rank.device().allocate(1024);
+            AllReduce sum =
+                AllReduce.prepare(rank.communicator(), rank.stream(), x, impatient).join();
+            if (rank.rank() == 0) {
+              StepVerifier.create(sum.run(256, DataType.FLOAT32, ReduceOp.SUM))
+                  .expectErrorSatisfies(
+                      e -> {
+                        assertThat(e).isInstanceOf(Timeout.class);
+                        assertThat(((Timeout) e).rank()).isEqualTo(1);
+                      })
+                  .verify(Duration.ofSeconds(10));
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldEndOnEveryRankWhenOneCancels() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            DeviceBuffer x = rank.device().allocate(1024);
+            AllReduce sum = AllReduce.prepare(rank.communicator(), rank.stream(), x).join();
+            rank.bootstrap().barrier(Deadline.after(Duration.ofSeconds(5))).join();
+            if (rank.rank() == 0) {
+              StepVerifier.create(sum.run(256, DataType.FLOAT32, ReduceOp.SUM))
+                  .thenAwait(Duration.ofMillis(50))
+                  .thenCancel()
+                  .verify(Duration.ofSeconds(10));
+            } else {
+              FluxCclException why =
+                  rank.communicator().failed().get(10, java.util.concurrent.TimeUnit.SECONDS);
+              assertThat(why).hasMessageContaining("cancelled by rank 0");
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldEndAPendingRunWhenARankDies() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            DeviceBuffer x = rank.device().allocate(1024);
+            AllReduce sum = AllReduce.prepare(rank.communicator(), rank.stream(), x).join();
+            rank.bootstrap().barrier(Deadline.after(Duration.ofSeconds(5))).join();
+            if (rank.rank() == 0) {
+              StepVerifier.create(sum.run(256, DataType.FLOAT32, ReduceOp.SUM))
+                  .expectErrorMatches(e -> ((FluxCclException) e).rank() == 1)
+                  .verify(Duration.ofSeconds(10));
+            } else {
+              rank.bootstrap().abort(new RemoteFailure(1, "rank 1 plays dead"));
+            }
+          });
+    }
+  }
+}
