@@ -293,11 +293,14 @@ public final class Communicator implements AutoCloseable {
    * as its peer has answered.
    *
    * @param timeout how long that may take
-   * @return completes when all are done, or with the first error in queue order once all have ended
+   * @return completes when all are done, or with the first error in queue order once all have
+   *     ended; on a thread where what follows may block
    */
   public CompletableFuture<Void> setup(java.time.Duration timeout) {
     Deadline deadline = Deadline.after(timeout);
-    return run(takeQueued(0), deadline);
+    // Not on the bootstrap's thread: a continuation that blocks there would wait for itself.
+    return run(takeQueued(0), deadline)
+        .whenCompleteAsync((done, reason) -> {}, Schedulers.boundedElastic()::schedule);
   }
 
   /**

@@ -141,6 +141,21 @@ class CommunicatorTest {
   }
 
   @Test
+  void shouldLetWhatFollowsASetupBlock() throws Exception {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            rank.communicator()
+                .connectOnSetup(1 - rank.rank(), 0, EndpointConfig.of(Transport.SHM));
+            rank.communicator()
+                .setup()
+                .thenRun(() -> rank.bootstrap().barrier(Deadline.after(TIMEOUT)).join())
+                .get(20, java.util.concurrent.TimeUnit.SECONDS);
+          });
+    }
+  }
+
+  @Test
   void shouldRunAThousandOperationsInOneSetup() {
     int n = 1000;
     try (LocalRanks ranks = LocalRanks.of(2)) {
