@@ -22,10 +22,14 @@ class LayeringTest {
       List.of(
           List.of("io.fluxccl"),
           List.of("io.fluxccl.device"),
-          List.of("io.fluxccl.device.host"),
+          List.of("io.fluxccl.completion"),
+          List.of("io.fluxccl.device.host", "io.fluxccl.device.cuda"),
           List.of("io.fluxccl.bootstrap"),
           List.of("io.fluxccl.transport"),
-          List.of("io.fluxccl.transport.shm", "io.fluxccl.transport.ethernet"),
+          List.of(
+              "io.fluxccl.transport.shm",
+              "io.fluxccl.transport.cudaipc",
+              "io.fluxccl.transport.ethernet"),
           List.of("io.fluxccl.communicator"),
           List.of("io.fluxccl.semaphore"),
           List.of("io.fluxccl.proxy"),
@@ -34,7 +38,11 @@ class LayeringTest {
           List.of("io.fluxccl.testkit"),
           List.of("io.fluxccl.group"),
           List.of("io.fluxccl.cli"),
-          List.of("io.fluxccl.samples.allpairs"));
+          List.of("io.fluxccl.samples.allpairs", "io.fluxccl.samples.common"),
+          List.of(
+              "io.fluxccl.samples.alltoall",
+              "io.fluxccl.samples.fusion",
+              "io.fluxccl.samples.overlap"));
 
   private final JavaClasses library =
       new ClassFileImporter()

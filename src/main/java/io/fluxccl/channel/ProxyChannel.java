@@ -7,6 +7,7 @@ import static io.fluxccl.channel.ProxyChannelDescriptor.SEMAPHORE_OFFSET;
 import static io.fluxccl.channel.ProxyChannelDescriptor.SOURCE_ID_OFFSET;
 import static io.fluxccl.channel.ProxyChannelDescriptor.TARGET_ID_OFFSET;
 
+import io.fluxccl.device.DeviceHandle;
 import io.fluxccl.proxy.FifoDeviceHandle;
 import io.fluxccl.semaphore.Host2DeviceSemaphore;
 import java.nio.ByteOrder;
@@ -17,7 +18,7 @@ import org.agrona.MutableDirectBuffer;
  * memory and local memory of one {@link ProxyService}, which makes it. Immutable; owns none of
  * them.
  */
-public final class ProxyChannel {
+public final class ProxyChannel implements DeviceHandle {
   private final FifoDeviceHandle fifo;
   private final Host2DeviceSemaphore semaphore;
   private final long flushWord;
@@ -45,14 +46,20 @@ public final class ProxyChannel {
     return semaphoreId;
   }
 
+  @Override
+  public int handleLength() {
+    return ProxyChannelDescriptor.LENGTH;
+  }
+
   /**
    * Writes the device handle, {@link ProxyChannelDescriptor#LENGTH} bytes.
    *
    * @param out where
    * @param offset from its start
    */
+  @Override
   public void writeHandle(MutableDirectBuffer out, int offset) {
-    fifo.encode(out, offset + FIFO_OFFSET);
+    fifo.writeHandle(out, offset + FIFO_OFFSET);
     semaphore.writeHandle(out, offset + SEMAPHORE_OFFSET);
     out.putLong(offset + FLUSH_WORD_OFFSET, flushWord, ByteOrder.LITTLE_ENDIAN);
     out.putInt(offset + SEMAPHORE_ID_OFFSET, semaphoreId, ByteOrder.LITTLE_ENDIAN);

@@ -54,7 +54,9 @@ public final class ProxyService implements AutoCloseable {
     this(
         communicator,
         FifoDescriptor.DEFAULT_SIZE,
-        ProxyOptions.builder().name("fluxccl-proxy-" + communicator.bootstrap().rank()).build(),
+        ProxyOptions.builderFor(communicator.device())
+            .name("fluxccl-proxy-" + communicator.bootstrap().rank())
+            .build(),
         ChannelFailureListener.LOGGING);
   }
 
@@ -63,7 +65,8 @@ public final class ProxyService implements AutoCloseable {
    *
    * @param communicator whose memories and connections it works with
    * @param fifoSize triggers in the ring, a power of two
-   * @param options of the proxy; its duty is the service's own
+   * @param options of the proxy; its duty is the service's own, and its thread is bound to the
+   *     device before its own {@code threadInit}
    * @param failureListener learns of failed channels
    * @throws InvalidUsage if {@code fifoSize} is no power of two
    */
@@ -77,7 +80,16 @@ public final class ProxyService implements AutoCloseable {
     Fifo fifo = new Fifo(communicator.device(), fifoSize);
     this.fifoHandle = fifo.deviceHandle(communicator.abortFlag());
     this.flushWords = communicator.device().allocatePinned(MAX_IDS * FLUSH_WORD_STRIDE);
-    this.proxy = new Proxy(fifo, this::handle, options.toBuilder().duty(this::pollFlushes).build());
+    Runnable threadInit =
+        () -> {
+          communicator.device().bindThread();
+          options.threadInit().run();
+        };
+    this.proxy =
+        new Proxy(
+            fifo,
+            this::handle,
+            options.toBuilder().threadInit(threadInit).duty(this::pollFlushes).build());
   }
 
   /**

@@ -9,6 +9,7 @@ import static io.fluxccl.channel.SmChannelDescriptor.TARGET_OFFSET;
 import static io.fluxccl.channel.SmChannelDescriptor.TARGET_SIZE_OFFSET;
 
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceHandle;
 import io.fluxccl.semaphore.SmDevice2DeviceSemaphore;
 import io.fluxccl.transport.RegisteredMemory;
 import java.nio.ByteOrder;
@@ -29,7 +30,8 @@ public record SmChannel(
     SmDevice2DeviceSemaphore semaphore,
     RegisteredMemory target,
     DeviceBuffer source,
-    DeviceBuffer packets) {
+    DeviceBuffer packets)
+    implements DeviceHandle {
 
   /** Refuses a target that is not mapped. */
   public SmChannel {
@@ -42,6 +44,11 @@ public record SmChannel(
     this(semaphore, target, source, null);
   }
 
+  @Override
+  public int handleLength() {
+    return SmChannelDescriptor.LENGTH;
+  }
+
   /**
    * Writes the device handle, {@link SmChannelDescriptor#LENGTH} bytes.
    *
@@ -49,6 +56,7 @@ public record SmChannel(
    * @param offset from its start
    * @throws IllegalStateException before the semaphore's {@code setup()} was called
    */
+  @Override
   public void writeHandle(MutableDirectBuffer out, int offset) {
     semaphore.writeHandle(out, offset + SEMAPHORE_OFFSET);
     out.putLong(offset + TARGET_OFFSET, target.address(), ByteOrder.LITTLE_ENDIAN);

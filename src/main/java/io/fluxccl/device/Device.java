@@ -52,6 +52,12 @@ public interface Device extends AutoCloseable {
    */
   void whenEnqueuedWorkIsDone(Runnable action);
 
+  /**
+   * Readies the calling thread for working with this device often: a GPU's context becomes current
+   * in it and it moves to the cores near the GPU. Does nothing where there is nothing to do.
+   */
+  default void bindThread() {}
+
   /** Closes the streams and refuses new work. Idempotent. */
   @Override
   void close();

@@ -36,6 +36,36 @@ public interface DeviceStream extends AutoCloseable {
       DeviceBuffer target, long targetOffset, DeviceBuffer source, long sourceOffset, long size);
 
   /**
+   * Enqueues a copy from this device's memory to pinned memory of the host.
+   *
+   * @return this stream
+   * @throws io.fluxccl.InvalidUsage if either range lies outside its buffer
+   */
+  DeviceStream copy(
+      PinnedBuffer target, int targetOffset, DeviceBuffer source, long sourceOffset, int size);
+
+  /**
+   * Enqueues a copy from pinned memory of the host to this device's memory.
+   *
+   * @return this stream
+   * @throws io.fluxccl.InvalidUsage if either range lies outside its buffer
+   */
+  DeviceStream copy(
+      DeviceBuffer target, long targetOffset, PinnedBuffer source, int sourceOffset, int size);
+
+  /**
+   * Enqueues a store of a 64-bit value to this device's memory, visible to kernels not before the
+   * work enqueued before it.
+   *
+   * @param target where
+   * @param offset bytes from its start, a multiple of 8
+   * @param value what
+   * @return this stream
+   * @throws io.fluxccl.InvalidUsage if there is no such word
+   */
+  DeviceStream writeValue(DeviceBuffer target, long offset, long value);
+
+  /**
    * Enqueues a store of a 64-bit value, released after all work enqueued before it.
    *
    * @param target where

@@ -4,8 +4,8 @@ import io.fluxccl.InvalidUsage;
 import java.util.Arrays;
 
 /**
- * The arguments of one kernel launch, by position: numbers, buffers, and on the host device any
- * object. Immutable.
+ * The arguments of one kernel launch, by position: numbers, buffers (their address), abort flags
+ * (their address), {@link DeviceHandle}s (by value), and on the host device any object. Immutable.
  */
 public final class KernelArgs {
   /** No arguments. */

@@ -13,13 +13,24 @@ import org.agrona.concurrent.IdleStrategy;
  * <p>Confined to one thread. Allocates nothing.
  */
 final class FadingIdleStrategy implements IdleStrategy {
-  private static final int POLLS = 20;
-  private static final int YIELDS = POLLS + 200;
-  private static final int SHORT_SLEEPS = YIELDS + 500;
+  /** How often it polls where cores are few. */
+  static final int FEW_POLLS = 20;
+
+  /** About a millisecond of polling, where a core is to spare. */
+  static final int MANY_POLLS = 20_000;
+
+  private static final int YIELDS = 200;
+  private static final int SHORT_SLEEPS = 500;
   private static final long SHORT_SLEEP_NANOS = TimeUnit.MICROSECONDS.toNanos(20);
   private static final long LONG_SLEEP_NANOS = TimeUnit.MILLISECONDS.toNanos(2);
 
+  private final int polls;
   private int idled;
+
+  /** One that polls so often before it yields. */
+  FadingIdleStrategy(int polls) {
+    this.polls = polls;
+  }
 
   @Override
   public void idle(int workCount) {
@@ -32,11 +43,11 @@ final class FadingIdleStrategy implements IdleStrategy {
 
   @Override
   public void idle() {
-    if (idled < POLLS) {
+    if (idled < polls) {
       Thread.onSpinWait();
-    } else if (idled < YIELDS) {
+    } else if (idled < polls + YIELDS) {
       Thread.yield();
-    } else if (idled < SHORT_SLEEPS) {
+    } else if (idled < polls + YIELDS + SHORT_SLEEPS) {
       LockSupport.parkNanos(SHORT_SLEEP_NANOS);
     } else {
       LockSupport.parkNanos(LONG_SLEEP_NANOS);

@@ -16,6 +16,7 @@ import static io.fluxccl.proxy.FifoDescriptor.HANDLE_TAIL_OFFSET;
 import static io.fluxccl.proxy.FifoDescriptor.HANDLE_TRIGGERS_OFFSET;
 import static io.fluxccl.proxy.FifoDescriptor.SECOND_OFFSET;
 
+import io.fluxccl.device.DeviceHandle;
 import java.nio.ByteOrder;
 import org.agrona.MutableDirectBuffer;
 
@@ -25,7 +26,7 @@ import org.agrona.MutableDirectBuffer;
  * copies of it. Knows raw addresses only, so it is not to be used once the {@link Fifo} or the
  * abort flag is closed.
  */
-public final class FifoDeviceHandle {
+public final class FifoDeviceHandle implements DeviceHandle {
   /** What {@link #push} gives when it gave up. */
   public static final long ABORTED = -1;
 
@@ -48,7 +49,7 @@ public final class FifoDeviceHandle {
   }
 
   /**
-   * The handle whose bytes lie at an address, as {@link #encode} wrote them.
+   * The handle whose bytes lie at an address, as {@link #writeHandle} wrote them.
    *
    * @param address of {@link FifoDescriptor#HANDLE_LENGTH} bytes
    * @return the handle
@@ -64,13 +65,19 @@ public final class FifoDeviceHandle {
         getInt(address + HANDLE_SIZE_OFFSET));
   }
 
+  @Override
+  public int handleLength() {
+    return HANDLE_LENGTH;
+  }
+
   /**
    * Writes the handle as kernels see it.
    *
    * @param target where to
    * @param offset the first of {@link FifoDescriptor#HANDLE_LENGTH} bytes
    */
-  public void encode(MutableDirectBuffer target, int offset) {
+  @Override
+  public void writeHandle(MutableDirectBuffer target, int offset) {
     target.boundsCheck(offset, HANDLE_LENGTH);
     target.putLong(offset + HANDLE_TRIGGERS_OFFSET, triggers, ByteOrder.LITTLE_ENDIAN);
     target.putLong(offset + HANDLE_HEAD_OFFSET, head, ByteOrder.LITTLE_ENDIAN);

@@ -1,6 +1,8 @@
 package io.fluxccl.proxy;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceKind;
 import java.time.Duration;
 import java.util.Objects;
 import java.util.function.Supplier;
@@ -18,6 +20,7 @@ import org.agrona.concurrent.IdleStrategy;
  * others. Where 2 ms is too long and a core is to spare, give {@code BusySpinIdleStrategy::new}.
  */
 public final class ProxyOptions {
+  private static final int ROOMY_CORES = 4;
 
   private final String name;
   private final int batch;
@@ -61,7 +64,30 @@ public final class ProxyOptions {
 
   /** A new instance of the default idle strategy. */
   public static IdleStrategy fading() {
-    return new FadingIdleStrategy();
+    return new FadingIdleStrategy(FadingIdleStrategy.FEW_POLLS);
+  }
+
+  /**
+   * A new instance of an idle strategy that polls for about a millisecond after the last trigger
+   * and goes on like {@link #fading()} then. For proxies of GPUs: their kernels compute for some
+   * hundred microseconds between one trigger and the next, and a core is to spare.
+   */
+  public static IdleStrategy attentive() {
+    return new FadingIdleStrategy(FadingIdleStrategy.MANY_POLLS);
+  }
+
+  /**
+   * Options with defaults for a device's proxy: {@link #attentive()} for a GPU's where this process
+   * has four cores or more, otherwise {@link #fading()}.
+   *
+   * @param device whose kernels push
+   * @return the options so far
+   */
+  public static Builder builderFor(Device device) {
+    boolean coreToSpare = Runtime.getRuntime().availableProcessors() >= ROOMY_CORES;
+    return device.kind() == DeviceKind.CUDA && coreToSpare
+        ? builder().idleStrategy(ProxyOptions::attentive)
+        : builder();
   }
 
   /** The name of the thread and of the agent. */

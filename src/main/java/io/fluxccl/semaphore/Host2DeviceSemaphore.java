@@ -1,6 +1,7 @@
 package io.fluxccl.semaphore;
 
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.DeviceHandle;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
 import java.util.concurrent.atomic.AtomicLong;
@@ -11,7 +12,7 @@ import org.agrona.MutableDirectBuffer;
  * before; the peer's device waits. Over every transport. Build one at both ends of the connection,
  * then call {@code setup()}.
  */
-public final class Host2DeviceSemaphore implements AutoCloseable {
+public final class Host2DeviceSemaphore implements DeviceHandle, AutoCloseable {
   private final Communicator communicator;
   private final SemaphoreState state;
   private final AtomicLong outbound = new AtomicLong();
@@ -48,6 +49,11 @@ public final class Host2DeviceSemaphore implements AutoCloseable {
     state.connection().updateAndSync(remoteInbound, 0, outbound, outbound.get() + 1);
   }
 
+  @Override
+  public int handleLength() {
+    return SemaphoreDescriptor.HANDLE_LENGTH;
+  }
+
   /**
    * Writes the device handle, {@link SemaphoreDescriptor#HANDLE_LENGTH} bytes: one for waiting
    * only.
@@ -55,6 +61,7 @@ public final class Host2DeviceSemaphore implements AutoCloseable {
    * @param target where
    * @param offset from its start
    */
+  @Override
   public void writeHandle(MutableDirectBuffer target, int offset) {
     SemaphoreHandles.write(target, offset, communicator, state, 0);
   }

@@ -2,6 +2,7 @@ package io.fluxccl.semaphore;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.DeviceHandle;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Transport;
 import org.agrona.MutableDirectBuffer;
@@ -11,7 +12,7 @@ import org.agrona.MutableDirectBuffer;
  * waits. Only over transports that map memory. Build one at both ends of the connection, then call
  * {@code setup()}.
  */
-public final class SmDevice2DeviceSemaphore implements AutoCloseable {
+public final class SmDevice2DeviceSemaphore implements DeviceHandle, AutoCloseable {
   private final Communicator communicator;
   private final SemaphoreState state;
 
@@ -41,6 +42,11 @@ public final class SmDevice2DeviceSemaphore implements AutoCloseable {
     return state.connection();
   }
 
+  @Override
+  public int handleLength() {
+    return SemaphoreDescriptor.HANDLE_LENGTH;
+  }
+
   /**
    * Writes the device handle, {@link SemaphoreDescriptor#HANDLE_LENGTH} bytes.
    *
@@ -48,6 +54,7 @@ public final class SmDevice2DeviceSemaphore implements AutoCloseable {
    * @param offset from its start
    * @throws IllegalStateException before {@code setup()} was called
    */
+  @Override
   public void writeHandle(MutableDirectBuffer target, int offset) {
     SemaphoreHandles.write(target, offset, communicator, state, state.remoteInbound().address());
   }

@@ -72,8 +72,8 @@ class FifoDescriptorTest {
     DirectMemoryDevice device = new DirectMemoryDevice();
     try (var memory = device.allocatePinned(2 * HANDLE_LENGTH)) {
       new FifoDeviceHandle(triggers, head, tail, tailCache, abort, 1 << sizeShift)
-          .encode(memory.buffer(), 0);
-      FifoDeviceHandle.at(memory.deviceAddress()).encode(memory.buffer(), HANDLE_LENGTH);
+          .writeHandle(memory.buffer(), 0);
+      FifoDeviceHandle.at(memory.deviceAddress()).writeHandle(memory.buffer(), HANDLE_LENGTH);
 
       UnsafeBuffer expected = new UnsafeBuffer(new byte[HANDLE_LENGTH]);
       expected.putLong(0, triggers);

@@ -110,6 +110,49 @@ public final class HostStream implements DeviceStream {
   }
 
   @Override
+  public HostStream copy(
+      PinnedBuffer target, int targetOffset, DeviceBuffer source, long sourceOffset, int size) {
+    long to = addressOf("target", target, targetOffset, size);
+    long from = addressOf("source", source, sourceOffset, size);
+    enqueue(new StreamTask.Copy(to, from, size));
+    return this;
+  }
+
+  @Override
+  public HostStream copy(
+      DeviceBuffer target, long targetOffset, PinnedBuffer source, int sourceOffset, int size) {
+    long to = addressOf("target", target, targetOffset, size);
+    long from = addressOf("source", source, sourceOffset, size);
+    enqueue(new StreamTask.Copy(to, from, size));
+    return this;
+  }
+
+  private static long addressOf(String what, PinnedBuffer buffer, int offset, int size) {
+    if (offset < 0 || size < 0 || offset > buffer.size() - size) {
+      throw new InvalidUsage(
+          what
+              + " range offset="
+              + offset
+              + " length="
+              + size
+              + " is outside a pinned buffer of "
+              + buffer.size()
+              + " bytes");
+    }
+    return buffer.deviceAddress() + offset;
+  }
+
+  @Override
+  public HostStream writeValue(DeviceBuffer target, long offset, long value) {
+    if (offset % Long.BYTES != 0) {
+      throw new InvalidUsage("offset=" + offset + " of a 64-bit value; give a multiple of 8");
+    }
+    long address = addressOf("target", target, offset, Long.BYTES);
+    enqueue(new StreamTask.WriteValue(address, value));
+    return this;
+  }
+
+  @Override
   public HostStream writeValue(PinnedBuffer target, int index, long value) {
     if (index < 0 || index > target.size() - Long.BYTES || index % Long.BYTES != 0) {
       throw new InvalidUsage(
