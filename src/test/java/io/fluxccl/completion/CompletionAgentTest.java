@@ -1,0 +1,140 @@
+package io.fluxccl.completion;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.DeviceFailure;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.LockSupport;
+import org.agrona.concurrent.UnsafeBuffer;
+import org.awaitility.Awaitility;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** The agent with its thread. */
+@Timeout(60)
+class CompletionAgentTest {
+  private final CompletionAgent agent = new CompletionAgent("agent-test");
+  private final UnsafeBuffer line = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
+  private final AtomicReference<DeviceFailure> health = new AtomicReference<>();
+  private final CompletionQueue queue = agent.createQueue("s", line, health::get);
+
+  private static List<Thread> threads() {
+    return Thread.getAllStackTraces().keySet().stream()
+        .filter(thread -> thread.getName().equals("fluxccl-completion-agent-test"))
+        .toList();
+  }
+
+  @AfterEach
+  void shouldEndItsThreadWhenItIsClosedAndItsQueuesAreGone() {
+    agent.close();
+    queue.remove();
+    agent.close();
+    Awaitility.await().until(() -> threads().isEmpty());
+  }
+
+  @Test
+  void shouldStartItsThreadWithTheFirstWaiter() {
+    assertThat(threads()).isEmpty();
+    CompletableFuture<Void> future = queue.register(queue.next());
+    assertThat(threads()).hasSize(1);
+    assertThat(threads().get(0).isDaemon()).isTrue();
+    line.putLongRelease(0, 1);
+    assertThat(future).succeedsWithin(20, TimeUnit.SECONDS);
+  }
+
+  @Test
+  void shouldParkWhileNobodyWaitsAndWakeAgain() {
+    for (int i = 1; i <= 20; i++) {
+      CompletableFuture<Void> future = queue.register(queue.next());
+      line.putLongRelease(0, i);
+      assertThat(future).succeedsWithin(20, TimeUnit.SECONDS);
+      Awaitility.await().until(() -> threads().get(0).getState() == Thread.State.WAITING);
+    }
+    threads().get(0).interrupt();
+    CompletableFuture<Void> future = queue.register(queue.next());
+    line.putLongRelease(0, 21);
+    assertThat(future).succeedsWithin(20, TimeUnit.SECONDS);
+    Awaitility.await().until(() -> threads().get(0).getState() == Thread.State.WAITING);
+  }
+
+  @Test
+  void shouldServeItsQueuesAfterCloseUntilTheyAreGone() {
+    CompletableFuture<Void> future = queue.register(queue.next());
+    agent.close();
+    line.putLongRelease(0, 1);
+    assertThat(future).succeedsWithin(20, TimeUnit.SECONDS);
+    CompletableFuture<Void> removed = new CompletableFuture<>();
+    queue.afterwards(
+        1,
+        () -> {
+          queue.remove();
+          removed.complete(null);
+        });
+    assertThat(removed).succeedsWithin(20, TimeUnit.SECONDS);
+    Awaitility.await().until(() -> threads().isEmpty());
+  }
+
+  @Test
+  void shouldNoticeADeviceThatFailed() {
+    CompletableFuture<Void> future = queue.register(queue.next());
+    DeviceFailure failure = new DeviceFailure(700, "LOST", "lost");
+    health.set(failure);
+    assertThat(future).failsWithin(20, TimeUnit.SECONDS).withThrowableThat().withCause(failure);
+  }
+
+  @Test
+  void shouldLoseNobodyWhenStreamsAndWaitersRace() throws Exception {
+    int count = 30_000;
+    List<CompletionQueue> queues = new ArrayList<>();
+    List<UnsafeBuffer> lines = new ArrayList<>();
+    List<Thread> streams = new ArrayList<>();
+    for (int q = 0; q < 3; q++) {
+      UnsafeBuffer ownLine = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
+      CompletionQueue own = agent.createQueue("race-" + q, ownLine, () -> null);
+      queues.add(own);
+      lines.add(ownLine);
+      streams.add(
+          new Thread(
+              () -> {
+                while (ownLine.getLongAcquire(0) < count) {
+                  ownLine.putLongRelease(0, own.issued());
+                  LockSupport.parkNanos(1);
+                }
+              }));
+    }
+    streams.forEach(Thread::start);
+    List<CompletableFuture<Void>> last = new ArrayList<>();
+    long[] completed = new long[3]; // by the agent's thread only
+    for (int i = 0; i < count; i++) {
+      last.clear();
+      for (int q = 0; q < 3; q++) {
+        int which = q;
+        long sequence = queues.get(q).next();
+        UnsafeBuffer ownLine = lines.get(q);
+        last.add(
+            queues
+                .get(q)
+                .register(sequence)
+                .thenRun(
+                    () -> {
+                      assertThat(ownLine.getLongAcquire(0)).isGreaterThanOrEqualTo(sequence);
+                      assertThat(++completed[which]).isEqualTo(sequence);
+                    }));
+      }
+      if (i % 1000 == 0) {
+        CompletableFuture.allOf(last.toArray(CompletableFuture[]::new)).get(20, TimeUnit.SECONDS);
+      }
+    }
+    CompletableFuture.allOf(last.toArray(CompletableFuture[]::new)).get(20, TimeUnit.SECONDS);
+    for (Thread stream : streams) {
+      stream.join();
+    }
+    queues.forEach(CompletionQueue::remove);
+    assertThat(completed).containsOnly(count);
+  }
+}

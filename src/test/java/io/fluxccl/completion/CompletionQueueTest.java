@@ -1,0 +1,191 @@
+package io.fluxccl.completion;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.DeviceFailure;
+import java.lang.management.ManagementFactory;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.agrona.concurrent.UnsafeBuffer;
+import org.junit.jupiter.api.Test;
+
+/** The agent without its thread: the test calls it. */
+class CompletionQueueTest {
+  private static final DeviceFailure LOST = new DeviceFailure(700, "LOST", "lost");
+  private static final Aborted CLOSED = new Aborted(-1, "closed");
+
+  private final UnsafeBuffer line = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
+  private final AtomicInteger looks = new AtomicInteger();
+  private long now;
+  private DeviceFailure health;
+  private final CompletionAgent agent = new CompletionAgent("test", () -> now, false);
+  private final CompletionQueue queue =
+      agent.createQueue(
+          "s",
+          line,
+          () -> {
+            looks.incrementAndGet();
+            return health;
+          });
+
+  private void store(long sequence) {
+    line.putLongRelease(0, sequence);
+  }
+
+  private void passMilliseconds(int count) {
+    for (int i = 0; i < count; i++) {
+      now += TimeUnit.MILLISECONDS.toNanos(1);
+      agent.doWork();
+    }
+  }
+
+  @Test
+  void shouldCompleteWhatTheStreamHasReachedAndNoMore() {
+    CompletableFuture<Void> first = queue.register(queue.next());
+    CompletableFuture<Void> second = queue.register(queue.next());
+    CompletableFuture<Void> third = queue.register(queue.next());
+    assertThat(agent.doWork()).isZero();
+    store(2);
+    assertThat(first).isNotDone();
+    assertThat(agent.doWork()).isEqualTo(2);
+    assertThat(first).isCompletedWithValue(null);
+    assertThat(second).isCompletedWithValue(null);
+    assertThat(third).isNotDone();
+    store(3);
+    agent.doWork();
+    assertThat(third).isCompletedWithValue(null);
+    assertThat(queue.issued()).isEqualTo(3);
+    assertThat(queue.reached()).isEqualTo(3);
+  }
+
+  @Test
+  void shouldCompleteWhatWasReachedBeforeItWasRegistered() {
+    long sequence = queue.next();
+    store(sequence);
+    agent.doWork();
+    CompletableFuture<Void> future = queue.register(sequence);
+    agent.doWork();
+    assertThat(future).isCompletedWithValue(null);
+  }
+
+  @Test
+  void shouldServeEveryStreamOfTheDevice() {
+    UnsafeBuffer otherLine = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
+    CompletionQueue other = agent.createQueue("t", otherLine, () -> null);
+    CompletableFuture<Void> here = queue.register(queue.next());
+    CompletableFuture<Void> there = other.register(other.next());
+    otherLine.putLongRelease(0, 1);
+    agent.doWork();
+    assertThat(here).isNotDone();
+    assertThat(there).isCompletedWithValue(null);
+    other.remove();
+    CompletableFuture<Void> never = other.register(other.next());
+    otherLine.putLongRelease(0, 2);
+    agent.doWork();
+    assertThat(never).isNotDone();
+  }
+
+  @Test
+  void shouldRunActionsInTheirPlaceAndSurviveWhatTheyThrow() {
+    List<String> order = new ArrayList<>();
+    queue.register(queue.next()).thenRun(() -> order.add("future"));
+    queue.afterwards(queue.issued(), () -> order.add("action"));
+    queue.afterwards(
+        queue.issued(),
+        () -> {
+          throw new IllegalStateException("thrown by the test");
+        });
+    queue
+        .register(queue.next())
+        .thenRun(
+            () -> {
+              order.add("last");
+              throw new IllegalStateException("thrown by the test");
+            });
+    store(2);
+    assertThat(agent.doWork()).isEqualTo(4);
+    assertThat(order).containsExactly("future", "action", "last");
+  }
+
+  @Test
+  void shouldFailFuturesAtOnceWhenClosedButKeepActionsWaiting() {
+    CompletableFuture<Void> future = queue.register(queue.next());
+    AtomicInteger runs = new AtomicInteger();
+    queue.afterwards(queue.issued(), runs::incrementAndGet);
+    queue.close(CLOSED);
+    assertThat(future).isCompletedExceptionally();
+    assertThat(queue.register(queue.issued()))
+        .failsWithin(0, TimeUnit.SECONDS)
+        .withThrowableThat()
+        .withCause(CLOSED);
+    agent.doWork();
+    assertThat(runs).hasValue(0);
+    store(1);
+    agent.doWork();
+    assertThat(runs).hasValue(1);
+  }
+
+  @Test
+  void shouldFailEverybodyWhenTheStreamCanNotGetThere() {
+    CompletableFuture<Void> reached = queue.register(queue.next());
+    CompletableFuture<Void> lost = queue.register(queue.next());
+    AtomicInteger runs = new AtomicInteger();
+    queue.afterwards(queue.issued(), runs::incrementAndGet);
+    health = LOST;
+    passMilliseconds(1);
+    assertThat(reached).isNotDone();
+    store(1);
+    passMilliseconds(2);
+    assertThat(reached).isCompletedWithValue(null);
+    assertThat(lost).failsWithin(0, TimeUnit.SECONDS).withThrowableThat().withCause(LOST);
+    assertThat(runs).hasValue(1);
+    CompletableFuture<Void> later = queue.register(queue.next());
+    queue.afterwards(queue.issued(), runs::incrementAndGet);
+    agent.doWork();
+    assertThat(later).failsWithin(0, TimeUnit.SECONDS).withThrowableThat().withCause(LOST);
+    assertThat(runs).hasValue(2);
+  }
+
+  @Test
+  void shouldLookAtTheHealthOnlyOfWhatHasWaitedForAMillisecond() {
+    passMilliseconds(5);
+    assertThat(looks).hasValue(0);
+    for (int i = 0; i < 10; i++) {
+      queue.register(queue.next());
+      passMilliseconds(1);
+      store(queue.issued());
+      agent.doWork();
+    }
+    assertThat(looks).hasValue(0);
+    queue.register(queue.next());
+    passMilliseconds(4);
+    assertThat(looks).hasValue(3);
+    for (int i = 0; i < 1000; i++) {
+      agent.doWork(); // the clock stands still
+    }
+    assertThat(looks).hasValue(3);
+  }
+
+  @Test
+  void shouldAllocateNothingInAPass() {
+    com.sun.management.ThreadMXBean threads =
+        (com.sun.management.ThreadMXBean) ManagementFactory.getThreadMXBean();
+    long own = Thread.currentThread().getId();
+    CompletableFuture<Void> waiting = queue.register(queue.next());
+    long before = 0;
+    for (int i = 0; i < 40_000; i++) {
+      if (i == 20_000) {
+        before = threads.getThreadAllocatedBytes(own);
+      }
+      now += 100_000;
+      agent.doWork();
+    }
+    assertThat(threads.getThreadAllocatedBytes(own) - before).isLessThan(1000);
+    assertThat(waiting).isNotDone();
+    assertThat(looks.get()).isGreaterThan(3000);
+  }
+}
