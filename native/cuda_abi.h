@@ -1,0 +1,60 @@
+/*
+ * The little of CUDA's driver ABI that this library calls, written down here so that it is built
+ * without CUDA's headers. The driver keeps these layouts and numbers for ever; the library itself
+ * is opened at run time.
+ */
+#ifndef FLUXCCL_CUDA_ABI_H
+#define FLUXCCL_CUDA_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+  CUDA_RESULT_SUCCESS = 0,
+  CUDA_RESULT_INVALID_VALUE = 1,
+  /* Our answer when the driver is too old to have a function, or is not there at all. */
+  CUDA_RESULT_NOT_SUPPORTED = 801,
+};
+
+enum {
+  ALLOCATION_PINNED = 1,
+  HANDLE_POSIX_DESCRIPTOR = 1,
+  LOCATION_DEVICE = 1,
+  ACCESS_READ_WRITE = 3,
+  GRANULARITY_MINIMUM = 0,
+  ATTRIBUTE_RDMA_WITH_VMM = 110,
+  JIT_ERROR_LOG = 5,
+  JIT_ERROR_LOG_SIZE = 6,
+};
+
+typedef struct {
+  int type;
+  int id;
+} MemLocation;
+
+typedef struct {
+  int type;
+  int requestedHandleTypes;
+  MemLocation location;
+  void *win32HandleMetaData;
+  struct {
+    unsigned char compressionType;
+    unsigned char gpuDirectRdmaCapable;
+    unsigned short usage;
+    unsigned char reserved[4];
+  } allocFlags;
+} MemAllocationProp;
+
+typedef struct {
+  MemLocation location;
+  int flags;
+} MemAccessDesc;
+
+_Static_assert(sizeof(MemAllocationProp) == 32, "CUmemAllocationProp");
+_Static_assert(offsetof(MemAllocationProp, allocFlags) == 24, "CUmemAllocationProp.allocFlags");
+_Static_assert(sizeof(MemAccessDesc) == 12, "CUmemAccessDesc");
+
+/* A function of libcuda.so.1 by its name, or NULL when there is no driver or it is too old. */
+void *fluxccl_cuda_function(const char *name);
+
+#endif

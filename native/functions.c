@@ -1,0 +1,93 @@
+/* What JCuda's version of the driver API cannot ask about modules and functions (CUDA 12.4 on). */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_abi.h"
+#include "jni_support.h"
+
+typedef int (*parameter_function)(void *function, size_t index, size_t *offset, size_t *size);
+typedef int (*load_function)(void *function);
+typedef int (*count_function)(unsigned int *count, void *module);
+typedef int (*enumerate_function)(void **functions, unsigned int count, void *module);
+typedef int (*load_data_function)(void **module, const void *image, unsigned int count,
+                                  int *options, void **values);
+typedef int (*unload_function)(void *module);
+
+/* Offset and size of one parameter into result[0] and [1]; INVALID_VALUE when there is none. */
+JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_FunctionCalls_parameter(JNIEnv *env,
+                                                                           jclass type,
+                                                                           jlong function,
+                                                                           jint index,
+                                                                           jlongArray result) {
+  (void)type;
+  parameter_function call = (parameter_function)fluxccl_cuda_function("cuFuncGetParamInfo");
+  if (call == NULL) {
+    return CUDA_RESULT_NOT_SUPPORTED;
+  }
+  size_t offset = 0;
+  size_t size = 0;
+  int status = call((void *)(intptr_t)function, (size_t)index, &offset, &size);
+  jlong values[2] = {(jlong)offset, (jlong)size};
+  (*env)->SetLongArrayRegion(env, result, 0, 2, values);
+  return status;
+}
+
+/* Puts every function of a module onto the device now, not at its first launch. */
+JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_FunctionCalls_loadAll(JNIEnv *env, jclass type,
+                                                                         jlong module) {
+  (void)type;
+  count_function get_count = (count_function)fluxccl_cuda_function("cuModuleGetFunctionCount");
+  enumerate_function enumerate =
+      (enumerate_function)fluxccl_cuda_function("cuModuleEnumerateFunctions");
+  load_function load = (load_function)fluxccl_cuda_function("cuFuncLoad");
+  if (get_count == NULL || enumerate == NULL || load == NULL) {
+    return CUDA_RESULT_NOT_SUPPORTED;
+  }
+  unsigned int count = 0;
+  int status = get_count(&count, (void *)(intptr_t)module);
+  if (status != CUDA_RESULT_SUCCESS || count == 0) {
+    return status;
+  }
+  void **functions = calloc(count, sizeof *functions);
+  if (functions == NULL) {
+    fluxccl_throw_out_of_memory(env);
+    return CUDA_RESULT_SUCCESS;
+  }
+  status = enumerate(functions, count, (void *)(intptr_t)module);
+  for (unsigned int i = 0; i < count && status == CUDA_RESULT_SUCCESS; i++) {
+    status = load(functions[i]);
+  }
+  free(functions);
+  return status;
+}
+
+/* What the driver's compiler says about a PTX image that it refused; loads and unloads it once more. */
+JNIEXPORT jbyteArray JNICALL Java_io_fluxccl_device_cuda_FunctionCalls_explain(JNIEnv *env,
+                                                                               jclass type,
+                                                                               jbyteArray image) {
+  (void)type;
+  load_data_function load = (load_data_function)fluxccl_cuda_function("cuModuleLoadDataEx");
+  unload_function unload = (unload_function)fluxccl_cuda_function("cuModuleUnload");
+  if (load == NULL || unload == NULL) {
+    return fluxccl_new_bytes(env, "", 0);
+  }
+  enum { LOG_LENGTH = 16384 };
+  char *text = fluxccl_copy_bytes(env, image);
+  char *log = calloc(1, LOG_LENGTH);
+  jbyteArray answer = NULL;
+  if (text != NULL && log != NULL) {
+    int options[] = {JIT_ERROR_LOG, JIT_ERROR_LOG_SIZE};
+    void *values[] = {log, (void *)(intptr_t)(LOG_LENGTH - 1)};
+    void *module = NULL;
+    if (load(&module, text, 2, options, values) == CUDA_RESULT_SUCCESS) {
+      unload(module);
+    }
+    answer = fluxccl_new_bytes(env, log, strnlen(log, LOG_LENGTH));
+  } else if (text != NULL) {
+    fluxccl_throw_out_of_memory(env);
+  }
+  free(text);
+  free(log);
+  return answer;
+}

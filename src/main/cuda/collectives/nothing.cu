@@ -1,0 +1,2 @@
+// The kernel that does nothing: whether a launch works, and what it costs.
+extern "C" __global__ void fluxccl_nothing() {}

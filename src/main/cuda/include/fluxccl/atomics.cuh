@@ -1,0 +1,108 @@
+// Loads, stores and read-modify-writes with their memory order and scope in the name. All addresses
+// are of global memory: this GPU's, a peer's or pinned host memory.
+//
+// Relaxed accesses are single and never stale, but order nothing. A release (store or reduction) is
+// seen by an acquire load of the same word together with everything that came before it. Gpu reaches
+// the threads of this GPU; Sys also those of other GPUs and of the host.
+#pragma once
+
+#include "config.cuh"
+
+#if defined(FLUXCCL_CUDA)
+
+// Plain PTX, because NVRTC has no <cuda/atomic> unless told where it lies.
+#define FLUXCCL_DEFINE_LOAD(name, instruction, Type, suffix, constraint) \
+  FLUXCCL_DEVICE Type name(const Type* address) {                        \
+    Type value;                                                          \
+    asm volatile(instruction ".global." suffix " %0, [%1];"              \
+                 : "=" constraint(value)                                 \
+                 : "l"(__cvta_generic_to_global(address))                \
+                 : "memory");                                            \
+    return value;                                                        \
+  }
+
+#define FLUXCCL_DEFINE_STORE(name, instruction, Type, suffix, constraint)     \
+  FLUXCCL_DEVICE void name(Type* address, Type value) {                       \
+    asm volatile(instruction "." suffix " [%0], %1;"                          \
+                 :                                                            \
+                 : "l"(__cvta_generic_to_global(address)), constraint(value) \
+                 : "memory");                                                 \
+  }
+
+#define FLUXCCL_DEFINE_FETCH(name, instruction, Type, suffix, constraint)     \
+  FLUXCCL_DEVICE Type name(Type* address, Type value) {                       \
+    Type before;                                                              \
+    asm volatile(instruction "." suffix " %0, [%1], %2;"                      \
+                 : "=" constraint(before)                                     \
+                 : "l"(__cvta_generic_to_global(address)), constraint(value) \
+                 : "memory");                                                 \
+    return before;                                                            \
+  }
+
+#define FLUXCCL_DEFINE_ATOMICS(Scope, scope, Type, bits, number, constraint)                        \
+  FLUXCCL_DEFINE_LOAD(loadRelaxed##Scope, "ld.relaxed." scope, Type, bits, constraint)              \
+  FLUXCCL_DEFINE_LOAD(loadAcquire##Scope, "ld.acquire." scope, Type, bits, constraint)              \
+  FLUXCCL_DEFINE_STORE(storeRelaxed##Scope, "st.relaxed." scope ".global", Type, bits, constraint)  \
+  FLUXCCL_DEFINE_STORE(storeRelease##Scope, "st.release." scope ".global", Type, bits, constraint)  \
+  FLUXCCL_DEFINE_STORE(addRelaxed##Scope, "red.relaxed." scope ".global.add", Type, number,         \
+                       constraint)                                                                  \
+  FLUXCCL_DEFINE_STORE(addRelease##Scope, "red.release." scope ".global.add", Type, number,         \
+                       constraint)                                                                  \
+  FLUXCCL_DEFINE_STORE(maxRelease##Scope, "red.release." scope ".global.max", Type, number,         \
+                       constraint)                                                                  \
+  FLUXCCL_DEFINE_FETCH(fetchAddRelaxed##Scope, "atom.relaxed." scope ".global.add", Type, number,   \
+                       constraint)                                                                  \
+  FLUXCCL_DEFINE_FETCH(fetchAddAcqRel##Scope, "atom.acq_rel." scope ".global.add", Type, number,    \
+                       constraint)
+
+namespace fluxccl {
+
+FLUXCCL_DEFINE_ATOMICS(Gpu, "gpu", uint32_t, "b32", "u32", "r")
+FLUXCCL_DEFINE_ATOMICS(Gpu, "gpu", uint64_t, "b64", "u64", "l")
+FLUXCCL_DEFINE_ATOMICS(Sys, "sys", uint32_t, "b32", "u32", "r")
+FLUXCCL_DEFINE_ATOMICS(Sys, "sys", uint64_t, "b64", "u64", "l")
+
+// Both words at once, aligned to 16 bytes. PTX before CUDA 12.3 has no word of 16 bytes and promises no
+// single access; the hardware does one.
+#if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 3)
+#define FLUXCCL_STORE_BOTH(order)                \
+  "{\n\t"                                        \
+  ".reg .b128 both;\n\t"                         \
+  "mov.b128 both, {%1, %2};\n\t"                 \
+  "st." order ".sys.global.b128 [%0], both;\n\t" \
+  "}"
+#else
+#define FLUXCCL_STORE_BOTH(order) "st." order ".sys.global.v2.b64 [%0], {%1, %2};"
+#endif
+
+FLUXCCL_DEVICE void storeRelaxedSys(void* address, uint64_t first, uint64_t second) {
+  asm volatile(FLUXCCL_STORE_BOTH("relaxed")
+               :
+               : "l"(__cvta_generic_to_global(address)), "l"(first), "l"(second)
+               : "memory");
+}
+
+FLUXCCL_DEVICE void storeReleaseSys(void* address, uint64_t first, uint64_t second) {
+  asm volatile(FLUXCCL_STORE_BOTH("release")
+               :
+               : "l"(__cvta_generic_to_global(address)), "l"(first), "l"(second)
+               : "memory");
+}
+
+#undef FLUXCCL_STORE_BOTH
+
+// Orders everything before it, stores and loads, ahead of everything after it, for all threads of
+// this GPU.
+FLUXCCL_DEVICE void fenceAcqRelGpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
+// The same for all threads of all GPUs and of the host. Waits for this thread's stores to peers.
+FLUXCCL_DEVICE void fenceAcqRelSys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
+}  // namespace fluxccl
+
+#undef FLUXCCL_DEFINE_LOAD
+#undef FLUXCCL_DEFINE_STORE
+#undef FLUXCCL_DEFINE_FETCH
+#undef FLUXCCL_DEFINE_ATOMICS
+
+#endif  // FLUXCCL_CUDA

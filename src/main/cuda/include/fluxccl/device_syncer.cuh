@@ -1,0 +1,61 @@
+// A barrier for all blocks of a grid, without a cooperative launch.
+#pragma once
+
+#include "atomics.cuh"
+#include "config.cuh"
+#include "poll.cuh"
+
+namespace fluxccl {
+
+// Lies in device memory, zeroed before its first use; a kernel takes its address. One grid at a
+// time uses it, with as many blocks as it likes, all of which must be resident at once: no more than
+// the GPU's multiprocessors hold.
+//
+// After a sync that gave up it is unusable until it is zeroed again.
+struct alignas(128) DeviceSyncer {
+  // Bit 31 changes with each barrier; below it the number of blocks that have arrived.
+  uint32_t state;
+  uint32_t padding[31];
+
+#if defined(FLUXCCL_CUDA)
+
+  // Waits for all blocks of a grid of one dimension. Called by all threads of all blocks. What any of
+  // them wrote before is visible to all of them after. False, for all threads of the block, when the
+  // communicator was aborted; abort may be null.
+  FLUXCCL_DEVICE bool sync(AbortFlag* abort) { return sync(blockIdx.x, gridDim.x, abort); }
+
+  // sync for the blocks 0 to numBlocks - 1, as the caller numbers them.
+  FLUXCCL_DEVICE bool sync(uint32_t blockId, uint32_t numBlocks, AbortFlag* abort) {
+    __syncthreads();
+    bool alive = true;
+    if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) {
+      alive = arriveAndWait(blockId, numBlocks, abort);
+    }
+    return __syncthreads_and(alive) != 0;
+  }
+
+ private:
+  static constexpr uint32_t kPhase = 0x80000000u;
+
+  FLUXCCL_DEVICE bool arriveAndWait(uint32_t blockId, uint32_t numBlocks, AbortFlag* abort) {
+    // All additions of a barrier sum up to kPhase, in whatever order the blocks come.
+    const uint32_t addition = blockId == 0 ? kPhase - (numBlocks - 1) : 1;
+    // Releases what this block wrote, pairs with the acquire of the others below; and the last one to
+    // arrive acquires by it what they released.
+    const uint32_t before = fetchAddAcqRelGpu(&state, addition);
+    SpinWait wait(abort, -1);
+    while (((loadAcquireGpu(&state) ^ before) & kPhase) == 0) {
+      if (!wait.goOn()) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+#endif  // FLUXCCL_CUDA
+};
+
+FLUXCCL_ASSERT_OFFSET(DeviceSyncer, state, 0);
+FLUXCCL_ASSERT_SIZE(DeviceSyncer, 128);
+
+}  // namespace fluxccl

@@ -1,0 +1,14 @@
+// All of FluxCCL's device API.
+#pragma once
+
+#include "atomics.cuh"
+#include "config.cuh"
+#include "copy.cuh"
+#include "device_syncer.cuh"
+#include "fifo.cuh"
+#include "packet.cuh"
+#include "poll.cuh"
+#include "proxy_channel.cuh"
+#include "semaphore.cuh"
+#include "sm_channel.cuh"
+#include "trigger.cuh"

@@ -1,0 +1,97 @@
+// Waiting that gives up soon after the communicator was aborted. Twin of AbortFlag and SpinWait.
+#pragma once
+
+#include "atomics.cuh"
+#include "config.cuh"
+
+namespace fluxccl {
+
+// The word that every waiting kernel of a communicator watches, in pinned memory of the host. A
+// kernel takes it by address.
+struct AbortFlag {
+  // 0: go on, otherwise give up.
+  uint64_t aborted;
+  uint64_t padding0[7];
+  // 0: nobody, otherwise rank + 1 of the peer that a kernel last began to wait long for.
+  uint64_t waitingFor;
+  uint64_t padding1[7];
+
+#if defined(FLUXCCL_CUDA)
+  FLUXCCL_DEVICE bool isSet() const {
+    // Pairs with the release in AbortFlag.set() of the host.
+    return loadAcquireSys(&aborted) != 0;
+  }
+#endif
+};
+
+FLUXCCL_ASSERT_OFFSET(AbortFlag, aborted, 0);
+FLUXCCL_ASSERT_OFFSET(AbortFlag, waitingFor, 64);
+FLUXCCL_ASSERT_SIZE(AbortFlag, 128);
+
+#if defined(FLUXCCL_CUDA)
+
+// One wait of one thread, for a condition of one's own:
+//
+//   fluxccl::SpinWait wait(abort, peer);
+//   while (!isThere()) {
+//     if (!wait.goOn()) {
+//       return false;
+//     }
+//   }
+//
+// The flag lies in the host's memory, a microsecond away, so it is looked at every thousand polls at
+// first and every eight thousand later: that is within 1 ms and 30 ms of being set.
+class SpinWait {
+ public:
+  // Watches abort, which may be null; peer is the rank that is waited for, negative for none.
+  FLUXCCL_DEVICE SpinWait(AbortFlag* abort, int64_t peer)
+      : abort_(abort), peer_(peer), polls_(0), interval_(kFirstInterval) {}
+
+  // To be called after each poll that found nothing. False once the flag is set.
+  FLUXCCL_DEVICE bool goOn() {
+    if (++polls_ < interval_) {
+      return true;
+    }
+    polls_ = 0;
+    return look();
+  }
+
+ private:
+  static constexpr uint32_t kFirstInterval = 1024;
+  static constexpr uint32_t kLastInterval = 8192;
+
+  FLUXCCL_DEVICE bool look() {
+    if (abort_ == nullptr) {
+      return true;
+    }
+    if (interval_ == 2 * kFirstInterval && peer_ >= 0) {
+      // Once a wait, after a millisecond or so. Pairs with the acquire in AbortFlag.waitingFor().
+      storeRelaxedSys(&abort_->waitingFor, static_cast<uint64_t>(peer_ + 1));
+    }
+    if (interval_ < kLastInterval) {
+      interval_ *= 2;
+    }
+    return !abort_->isSet();
+  }
+
+  AbortFlag* abort_;
+  int64_t peer_;
+  uint32_t polls_;
+  uint32_t interval_;
+};
+
+// Waits until isThere() is true; false if the abort flag was set first.
+template <class Condition>
+FLUXCCL_DEVICE bool waitUntil(AbortFlag* abort, int64_t peer, Condition isThere) {
+  SpinWait wait(abort, peer);
+  while (!isThere()) {
+    if (!wait.goOn()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+#endif  // FLUXCCL_CUDA
+
+}  // namespace fluxccl

@@ -1,0 +1,100 @@
+// Who has arrived: counters by which one rank tells a peer that what it sent is there. Twin of
+// SemaphoreDeviceHandle; the kinds are named after where signal and wait run.
+#pragma once
+
+#include "atomics.cuh"
+#include "config.cuh"
+#include "poll.cuh"
+
+namespace fluxccl {
+
+// What all kinds share: waiting on the device. One thread at a time calls wait and poll.
+struct SemaphoreDeviceHandle {
+  // Raised by the peer only.
+  const uint64_t* inbound;
+  // Raised by this side's waits.
+  uint64_t* expected;
+  // Raised by this side's signals; null where the host signals.
+  uint64_t* outbound;
+  // The peer's inbound value as mapped here; null where the host signals.
+  uint64_t* remoteInbound;
+  AbortFlag* abort;
+  // Rank at the other end.
+  int64_t peer;
+
+#if defined(FLUXCCL_CUDA)
+
+  // Waits for the peer's next signal. True when it is there, with everything that the peer wrote
+  // before it; false, and nothing is taken, when the communicator was aborted.
+  FLUXCCL_DEVICE bool wait() const {
+    // Not used before the first look at inbound, so that both are under way at once.
+    const uint64_t taken = loadRelaxedGpu(expected);
+    SpinWait wait(abort, peer);
+    // Pairs with the release in the peer's signal, or in its transport. Counters may wrap around.
+    while (static_cast<int64_t>(loadAcquireSys(inbound) - taken) <= 0) {
+      if (!wait.goOn()) {
+        return false;
+      }
+    }
+    storeRelaxedGpu(expected, taken + 1);
+    return true;
+  }
+
+  // Takes the peer's next signal if it is there; otherwise returns false and takes nothing.
+  FLUXCCL_DEVICE bool poll() const {
+    const uint64_t taken = loadRelaxedGpu(expected);
+    // Pairs with the release in the peer's signal, or in its transport.
+    if (static_cast<int64_t>(loadAcquireSys(inbound) - taken) <= 0) {
+      return false;
+    }
+    storeRelaxedGpu(expected, taken + 1);
+    return true;
+  }
+
+#endif  // FLUXCCL_CUDA
+};
+
+// From the peer's host to this kernel. A kernel takes it by value.
+struct Host2DeviceSemaphore : SemaphoreDeviceHandle {};
+
+// From kernel to kernel through mapped memory. A kernel takes it by value. One thread at a time
+// signals.
+struct SmDevice2DeviceSemaphore : SemaphoreDeviceHandle {
+#if defined(FLUXCCL_CUDA)
+
+  // Tells the peer that everything this thread wrote before, or synchronised with, is there.
+  FLUXCCL_DEVICE void signal() const {
+    const uint64_t sent = loadRelaxedGpu(outbound);
+    // With the store a release, which pairs with the acquire in the peer's wait and poll. A fence of
+    // its own does not wait for what was loaded.
+    fenceAcqRelSys();
+    store(sent + 1);
+  }
+
+  // signal without the promise about earlier writes: an event, not data.
+  FLUXCCL_DEVICE void relaxedSignal() const {
+    store(loadRelaxedGpu(outbound) + 1);
+  }
+
+ private:
+  // A store of what was counted here and no addition there: not every link between GPUs carries
+  // atomics.
+  FLUXCCL_DEVICE void store(uint64_t next) const {
+    storeRelaxedSys(remoteInbound, next);
+    storeRelaxedGpu(outbound, next);
+  }
+
+#endif  // FLUXCCL_CUDA
+};
+
+FLUXCCL_ASSERT_OFFSET(SemaphoreDeviceHandle, inbound, 0);
+FLUXCCL_ASSERT_OFFSET(SemaphoreDeviceHandle, expected, 8);
+FLUXCCL_ASSERT_OFFSET(SemaphoreDeviceHandle, outbound, 16);
+FLUXCCL_ASSERT_OFFSET(SemaphoreDeviceHandle, remoteInbound, 24);
+FLUXCCL_ASSERT_OFFSET(SemaphoreDeviceHandle, abort, 32);
+FLUXCCL_ASSERT_OFFSET(SemaphoreDeviceHandle, peer, 40);
+FLUXCCL_ASSERT_SIZE(SemaphoreDeviceHandle, 48);
+FLUXCCL_ASSERT_SIZE(Host2DeviceSemaphore, 48);
+FLUXCCL_ASSERT_SIZE(SmDevice2DeviceSemaphore, 48);
+
+}  // namespace fluxccl

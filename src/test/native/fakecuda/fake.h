@@ -1,0 +1,169 @@
+// A CUDA driver over host memory, for tests on machines without a GPU: the driver functions that this
+// library calls, with real asynchronous streams and strict checks of their arguments. See README.md.
+#ifndef FAKE_H
+#define FAKE_H
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef uint64_t CUdeviceptr;
+
+enum {
+  CUDA_SUCCESS = 0,
+  CUDA_ERROR_INVALID_VALUE = 1,
+  CUDA_ERROR_OUT_OF_MEMORY = 2,
+  CUDA_ERROR_NOT_INITIALIZED = 3,
+  CUDA_ERROR_NO_DEVICE = 100,
+  CUDA_ERROR_INVALID_DEVICE = 101,
+  CUDA_ERROR_INVALID_IMAGE = 200,
+  CUDA_ERROR_INVALID_CONTEXT = 201,
+  CUDA_ERROR_MAP_FAILED = 205,
+  CUDA_ERROR_ALREADY_MAPPED = 208,
+  CUDA_ERROR_NOT_MAPPED = 211,
+  CUDA_ERROR_PEER_ACCESS_UNSUPPORTED = 217,
+  CUDA_ERROR_INVALID_HANDLE = 400,
+  CUDA_ERROR_NOT_FOUND = 500,
+  CUDA_ERROR_NOT_READY = 600,
+  CUDA_ERROR_ILLEGAL_ADDRESS = 700,
+  CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704,
+  CUDA_ERROR_PEER_ACCESS_NOT_ENABLED = 705,
+  CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
+  CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
+  CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED = 713,
+  CUDA_ERROR_LAUNCH_FAILED = 719,
+  CUDA_ERROR_NOT_SUPPORTED = 801,
+};
+
+#define API __attribute__((visibility("default")))
+#define MAX_DEVICES 16
+#define PAGE 4096ull
+#define GRANULARITY (2ull << 20)
+
+// GPUs are numbered twice: as the machine has them ("physical"), and as this process sees them.
+struct context {
+  int physical;
+  int retained;
+  bool dead;
+  int sticky;                           // a CUresult that every later call answers; read without a lock
+  bool peers[MAX_DEVICES];              // physical numbers of the GPUs whose memory it may reach
+  struct stream *null_stream;
+};
+
+enum range_kind { RANGE_DEVICE, RANGE_PINNED, RANGE_REGISTERED, RANGE_IPC, RANGE_VMM };
+
+// Memory that the driver knows. A GPU's address is reserved but not readable by the host: whoever follows
+// it outside a kernel crashes, as with a real GPU. `shadow` is where the bytes are.
+struct range {
+  uint64_t start, size;
+  unsigned char *shadow;
+  enum range_kind kind;
+  int physical;                         // -1 for memory of the host
+  struct context *context;
+  int fd;
+  uint64_t id;                          // of an allocation, unique on the machine
+  int opened;                           // times that cuIpcOpenMemHandle gave it out
+  bool access[MAX_DEVICES];             // RANGE_VMM: what cuMemSetAccess allowed
+  struct vmm *vmm;
+  int users;                            // the table's own, and each operation that is touching it
+};
+
+struct event;
+struct function;
+
+enum op_kind { OP_COPY, OP_SET8, OP_SET32, OP_WRITE32, OP_WRITE64, OP_WAIT32, OP_WAIT64, OP_RECORD, OP_WAIT_EVENT,
+               OP_KERNEL, OP_HOST };
+
+struct op {
+  enum op_kind kind;
+  uint64_t target, source, size, value;
+  unsigned flags;
+  void *staged;                         // pageable source bytes, copied when the operation was enqueued
+  struct event *event;
+  uint64_t event_ticket;
+  const struct kernel *kernel;
+  uint64_t args[8];
+  void (*host)(void *);
+  void *host_data;
+  struct op *next;
+};
+
+struct stream {
+  struct context *context;
+  unsigned flags;
+  int priority;
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  struct op *first, *last;
+  uint64_t enqueued, done;
+  bool closed;
+  int users;                            // its handle, its thread, whoever waits
+};
+
+// What a launch of a known name runs, on the stream's thread.
+struct kernel {
+  const char *name;
+  int arg_count;
+  int arg_sizes[8];
+  CUresult (*run)(struct context *context, const uint64_t *args);
+};
+
+extern pthread_mutex_t fake_lock;       // guards everything but the queues of streams
+extern bool fake_initialized;
+
+CUresult fake_fail(CUresult code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+// device.c
+int fake_device_count(void);
+int fake_physical(CUdevice device);     // -1 if there is no such device
+int fake_ordinal(int physical);         // -1 if this process doesn't see it
+bool fake_peers_allowed(void);
+uint64_t fake_memory_size(void);
+CUresult fake_current(struct context **context);
+struct context *fake_context_of(int physical);
+
+// handles.c: nothing that isn't listed here is followed as a pointer.
+enum handle_kind { HANDLE_STREAM = 1, HANDLE_EVENT, HANDLE_MODULE, HANDLE_FUNCTION, HANDLE_VMM, HANDLE_CONTEXT };
+void fake_handle_add(void *handle, enum handle_kind kind);
+bool fake_handle_is(const void *handle, enum handle_kind kind);
+bool fake_handle_remove(void *handle, enum handle_kind kind);
+void fake_handles_each(enum handle_kind kind, void (*visit)(void *handle, void *argument), void *argument);
+
+// memory.c
+struct range *fake_range_add(const struct range *template);
+struct range *fake_range_at(uint64_t address);       // under fake_lock
+struct range *fake_range_opened(struct context *context, uint64_t id);
+void fake_range_remove(struct range *range);         // under fake_lock
+void fake_range_drop(struct range *range);           // under fake_lock: a user less
+bool fake_range_reachable(const struct range *range, const struct context *context);
+void fake_ranges_of_context_gone(struct context *context);
+CUresult fake_check_span(struct context *context, const char *what, uint64_t address, uint64_t size, bool host_too,
+                         bool *pageable);
+CUresult fake_move(struct context *context, uint64_t target, uint64_t source, uint64_t size);
+CUresult fake_touch(struct context *context, uint64_t address, uint64_t size,
+                    void (*visit)(unsigned char *bytes, uint64_t size, void *argument), void *argument);
+int fake_memfd(int physical, uint64_t id, uint64_t size);
+uint64_t fake_new_id(void);
+int64_t *fake_used(int physical);
+void *fake_reserve(uint64_t size, uint64_t alignment);
+
+// stream.c
+CUresult fake_stream_resolve(void *handle, struct stream **stream, struct context *context);
+CUresult fake_enqueue(struct stream *stream, const struct op *op, uint64_t *ticket);
+CUresult fake_stream_wait(struct stream *stream, uint64_t ticket);
+void fake_streams_drain(struct context *context);
+void fake_streams_wake(struct context *context);
+void fake_pause(void);
+
+// module.c
+CUresult fake_kernel_run(const struct op *op, struct context *context);
+#endif
