@@ -3,6 +3,7 @@ package io.fluxccl.device.host;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.OutputStream;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
@@ -70,6 +71,13 @@ public final class ChildJvm implements AutoCloseable {
               }
             })
         .get(SECONDS, TimeUnit.SECONDS);
+  }
+
+  /** Gives it a line on its standard input. */
+  public void writeLine(String line) throws IOException {
+    OutputStream input = process.getOutputStream();
+    input.write((line + "\n").getBytes(StandardCharsets.UTF_8));
+    input.flush();
   }
 
   /** As kill -9 does. */

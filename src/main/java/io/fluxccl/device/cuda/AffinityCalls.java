@@ -1,0 +1,21 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.NativeLibrary;
+
+/** On which CPUs the calling thread may run; CPU n is bit n % 64 of word n / 64. */
+final class AffinityCalls {
+  /** What the native side insists on. */
+  static final int MASK_WORDS = 128;
+
+  static {
+    NativeLibrary.isAvailable(); // loads it
+  }
+
+  private AffinityCalls() {}
+
+  /** 0, or the negated errno. */
+  static native int get(long[] mask);
+
+  /** 0, or the negated errno. */
+  static native int set(long[] mask);
+}

@@ -1,0 +1,134 @@
+package io.fluxccl.device.cuda;
+
+import java.security.SecureRandom;
+import java.util.Optional;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicLong;
+
+/**
+ * Memory of a GPU that was allocated as one, by this process. Buffers are parts of it.
+ *
+ * <p>Counts its users: made with one, freed with the last, on a thread of the library because the
+ * driver may wait for running kernels. Whoever releases while kernels may still use it does so in
+ * {@link CudaDevice#whenEnqueuedWorkIsDone}. Thread-safe.
+ */
+public abstract class CudaAllocation extends RefCounted {
+  private static final long PROCESS = new SecureRandom().nextLong();
+  private static final AtomicLong NUMBERS = new AtomicLong();
+  private static final ConcurrentHashMap<Id, CudaAllocation> OWNED = new ConcurrentHashMap<>();
+
+  private final Id id = new Id(PROCESS, NUMBERS.incrementAndGet());
+  private final CudaDevice device;
+  private final PrimaryContext context;
+  private final long address;
+  private final long size;
+
+  /**
+   * Which allocation: unlike an address, never used again, and of no use to who has it.
+   *
+   * @param process a number that each process draws by lot
+   * @param number counts the allocations of that process
+   */
+  public record Id(long process, long number) {
+    /** Whether it is an allocation of this process. */
+    boolean isOfThisProcess() {
+      return process == PROCESS;
+    }
+  }
+
+  /**
+   * Takes over memory, with one user.
+   *
+   * @param device that allocated it
+   * @param address of its first byte on the device
+   * @param size bytes
+   */
+  CudaAllocation(CudaDevice device, long address, long size) {
+    this.device = device;
+    this.context = device.context();
+    this.address = address;
+    this.size = size;
+    context.retain();
+    OWNED.put(id, this);
+  }
+
+  /**
+   * The allocation of this process that has the given name, with one more user.
+   *
+   * @param name what a peer sent
+   * @return the allocation, or empty if this process has none of that name any more
+   */
+  public static Optional<CudaAllocation> retainOwned(CudaMemoryName name) {
+    CudaAllocation allocation = OWNED.get(name.id());
+    return allocation != null && allocation.tryRetain()
+        ? Optional.of(allocation)
+        : Optional.empty();
+  }
+
+  /** Which one it is. */
+  public Id id() {
+    return id;
+  }
+
+  /** The address of its first byte, the same on every GPU of this process. */
+  public long address() {
+    return address;
+  }
+
+  /** Its length in bytes. */
+  public long size() {
+    return size;
+  }
+
+  /** The device that allocated it. */
+  public CudaDevice device() {
+    return device;
+  }
+
+  /**
+   * How other processes map it. The caller is a user.
+   *
+   * @throws io.fluxccl.DeviceFailure if the driver can't share it
+   */
+  public abstract CudaMemoryName name();
+
+  /**
+   * Lets kernels of another GPU of this process use it. The caller is a user.
+   *
+   * @throws io.fluxccl.InvalidUsage if that GPU can't reach this one
+   */
+  void makeReachableBy(CudaDevice other) {
+    other.enablePeerAccess(context.ordinal());
+  }
+
+  /** Gives the memory back; called once, on the reaper's thread, with the context current. */
+  abstract void free();
+
+  @Override
+  final void lastUserLeft() {
+    OWNED.remove(id);
+    context
+        .reaper()
+        .execute(
+            () -> {
+              try {
+                context.makeCurrent();
+                free();
+              } finally {
+                context.release();
+              }
+            });
+  }
+
+  @Override
+  public String toString() {
+    return getClass().getSimpleName()
+        + "("
+        + size
+        + " bytes at 0x"
+        + Long.toHexString(address)
+        + " of GPU "
+        + context.ordinal()
+        + ")";
+  }
+}

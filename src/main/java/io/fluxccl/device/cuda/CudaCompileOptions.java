@@ -1,0 +1,75 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.InvalidUsage;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Objects;
+
+/**
+ * How CUDA source is compiled: C++17, for the GPU at hand, with FluxCCL's headers on the include
+ * path. Immutable.
+ *
+ * @param compiler which one
+ * @param options more options for it, as on its command line, one a string; {@code -arch=sm_90a}
+ *     takes the place of the architecture that would be chosen
+ * @param includePaths folders of more headers; a change in them is noticed, unless the header is
+ *     included by way of a macro
+ * @param timeout how long nvcc may take
+ */
+public record CudaCompileOptions(
+    Compiler compiler, List<String> options, List<Path> includePaths, Duration timeout) {
+  /** NVRTC or else nvcc, no more options, two minutes. */
+  public static final CudaCompileOptions DEFAULT =
+      new CudaCompileOptions(Compiler.AUTO, List.of(), List.of(), Duration.ofMinutes(2));
+
+  /** The compilers. */
+  public enum Compiler {
+    /** NVRTC when it is there, otherwise nvcc. */
+    AUTO,
+    /** The compiler that is a library: fast, and needs no C++ compiler. */
+    NVRTC,
+    /** The compiler of the CUDA toolkit: knows the system's headers. */
+    NVCC
+  }
+
+  /** Checks and copies. */
+  public CudaCompileOptions {
+    Objects.requireNonNull(compiler, "compiler");
+    options = List.copyOf(options);
+    includePaths = List.copyOf(includePaths);
+    if (timeout.isNegative() || timeout.isZero()) {
+      throw new InvalidUsage("timeout=" + timeout + "; give more than zero");
+    }
+    for (String option : options) {
+      if (option.isEmpty() || option.indexOf(0) >= 0) {
+        throw new InvalidUsage("compiler option \"" + option + "\" is empty or has a NUL in it");
+      }
+    }
+  }
+
+  /** The same with this compiler. */
+  public CudaCompileOptions withCompiler(Compiler value) {
+    return new CudaCompileOptions(value, options, includePaths, timeout);
+  }
+
+  /** The same with this option behind the others. */
+  public CudaCompileOptions withOption(String option) {
+    List<String> more = new ArrayList<>(options);
+    more.add(option);
+    return new CudaCompileOptions(compiler, more, includePaths, timeout);
+  }
+
+  /** The same with this folder of headers behind the others. */
+  public CudaCompileOptions withIncludePath(Path folder) {
+    List<Path> more = new ArrayList<>(includePaths);
+    more.add(folder);
+    return new CudaCompileOptions(compiler, options, more, timeout);
+  }
+
+  /** The same with this time limit for nvcc. */
+  public CudaCompileOptions withTimeout(Duration value) {
+    return new CudaCompileOptions(compiler, options, includePaths, value);
+  }
+}

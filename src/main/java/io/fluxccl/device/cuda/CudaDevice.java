@@ -1,0 +1,374 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.completion.CompletionAgent;
+import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.Kernel;
+import java.util.List;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * A GPU. A process may have several objects for the same one, one for each rank on it: they share
+ * the GPU's primary context and what is mapped into it, and nothing else. Any thread may use it;
+ * each call makes the context current on its thread, and leaves it so.
+ *
+ * <p>After {@link #close()}, buffers stay usable until they are closed, and the context goes with
+ * the last of them.
+ */
+public final class CudaDevice implements Device {
+  private static final Logger LOG = LoggerFactory.getLogger(CudaDevice.class);
+
+  /** From this size on, a buffer has an allocation of its own. */
+  static final long LARGE = 1L << 20;
+
+  private static final long BLOCK_LENGTH = 2L << 20;
+  private static final int PINNED_LARGE = 64 * 1024;
+  private static final int PINNED_BLOCK_LENGTH = 2 << 20;
+
+  private final PrimaryContext context;
+  private final CudaDeviceOptions options;
+  private final GpuProperties properties;
+  private final CompletionAgent agent;
+  private final Arena<CudaAllocation> arena =
+      new Arena<>(BLOCK_LENGTH, () -> allocateZeroed(BLOCK_LENGTH));
+  private final Arena<PinnedBlock> pinnedArena =
+      new Arena<>(PINNED_BLOCK_LENGTH, () -> newPinnedBlock(PINNED_BLOCK_LENGTH));
+
+  /** Streams that have work or may get some; one that was closed stays until its work is done. */
+  private final List<CudaStream> streams = new CopyOnWriteArrayList<>();
+
+  private final PeerAccess peers;
+
+  private volatile boolean closed;
+
+  private CudaDevice(PrimaryContext context, CudaDeviceOptions options) {
+    this.context = context;
+    this.options = options;
+    this.properties = GpuProperties.of(context);
+    this.peers = new PeerAccess(context);
+    this.agent = new CompletionAgent("gpu" + context.ordinal());
+  }
+
+  /**
+   * Opens a GPU with the default options.
+   *
+   * @param index its number among those that this process sees, from 0
+   * @return the device; the caller closes it
+   * @throws InvalidUsage if there is no such GPU
+   * @throws io.fluxccl.DeviceFailure if there is no driver, or it refuses
+   */
+  public static CudaDevice open(int index) {
+    return open(index, CudaDeviceOptions.DEFAULT);
+  }
+
+  /**
+   * Opens a GPU, and loads the built-in kernels.
+   *
+   * @param index its number among those that this process sees, from 0
+   * @param options how it allocates
+   * @return the device; the caller closes it
+   * @throws InvalidUsage if there is no such GPU
+   * @throws io.fluxccl.DeviceFailure if there is no driver, or it refuses
+   */
+  public static CudaDevice open(int index, CudaDeviceOptions options) {
+    PrimaryContext context = PrimaryContext.retain(index);
+    CudaDevice device;
+    try {
+      device = new CudaDevice(context, options);
+    } catch (RuntimeException | Error e) {
+      context.release();
+      throw e;
+    }
+    try {
+      device.prepare();
+      return device;
+    } catch (RuntimeException | Error e) {
+      device.close();
+      throw e;
+    }
+  }
+
+  /** What is made later may wait for kernels that run, and they for who makes it. */
+  private void prepare() {
+    CudaModule.builtIn().prepareIfPossible(this);
+    context.copyLane().open();
+    arena.open();
+    pinnedArena.open();
+    CudaModule.builtIn().prepareIfPossible(this);
+  }
+
+  @Override
+  public DeviceKind kind() {
+    return DeviceKind.CUDA;
+  }
+
+  /** The driver's number of the GPU in this process. */
+  @Override
+  public int index() {
+    return context.ordinal();
+  }
+
+  @Override
+  public String description() {
+    return properties.description() + ", " + pciBusId();
+  }
+
+  /** Where the GPU is, as the operating system writes it: {@code 0000:3b:00.0}. */
+  public String pciBusId() {
+    return context.pciBusId();
+  }
+
+  /** The NUMA node of the GPU, or -1 if there is none or it is not known. */
+  public int numaNode() {
+    return NumaNode.of(context.pciBusId());
+  }
+
+  /** How many multiprocessors it has. */
+  public int multiprocessors() {
+    return properties.multiprocessors();
+  }
+
+  /** Ten times the major plus the minor number: 90 for an H200. */
+  public int computeCapability() {
+    return properties.computeCapability();
+  }
+
+  /** How its memory is allocated. */
+  public CudaMemoryKind memoryKind() {
+    return options.memory();
+  }
+
+  /** Makes the GPU's context current on the calling thread: for who calls the driver himself. */
+  public void makeCurrent() {
+    context.makeCurrent();
+  }
+
+  /**
+   * Makes the GPU's context current on the calling thread, and keeps the thread on the processors
+   * near the GPU where that is known and possible: for threads that serve this GPU only.
+   */
+  @Override
+  public void bindThread() {
+    context.makeCurrent();
+    ThreadPlacement.bindTo(NumaNode.processors(numaNode()))
+        .ifPresent(why -> LOG.debug("{} stays where it is: {}", Thread.currentThread(), why));
+  }
+
+  /**
+   * {@inheritDoc}
+   *
+   * <p>Aligned to 128 bytes. What is smaller than 1 MiB shares an allocation of 2 MiB; what is
+   * larger has one of its own, in whole multiples of 2 MiB. Waits for no stream.
+   */
+  @Override
+  public CudaBuffer allocate(long size) {
+    refuseWhenClosed();
+    if (size < 1) {
+      throw new InvalidUsage("size=" + size + "; give 1 or more");
+    }
+    if (size >= LARGE) {
+      return new CudaBuffer(this, allocateZeroed(size), 0, size);
+    }
+    Arena.Piece<CudaAllocation> piece = arena.allocate(size);
+    return new CudaBuffer(this, piece.block(), piece.offset(), size);
+  }
+
+  private CudaAllocation allocateZeroed(long size) {
+    CudaAllocation allocation = newAllocation(size);
+    try {
+      context.copyLane().zero(allocation.address(), allocation.size());
+    } catch (RuntimeException | Error e) {
+      allocation.release();
+      throw e;
+    }
+    return allocation;
+  }
+
+  private CudaAllocation newAllocation(long size) {
+    switch (options.memory()) {
+      case PLAIN:
+        return PlainAllocation.allocate(this, size);
+      case VMM:
+      default:
+        return VmmAllocation.allocate(this, size);
+    }
+  }
+
+  /**
+   * {@inheritDoc}
+   *
+   * <p>All GPUs of this process can reach it. Aligned to 128 bytes; pieces smaller than 64 KiB
+   * share a block.
+   */
+  @Override
+  public CudaPinnedBuffer allocatePinned(int size) {
+    refuseWhenClosed();
+    if (size < 1) {
+      throw new InvalidUsage("size=" + size + "; give 1 or more");
+    }
+    return size >= PINNED_LARGE
+        ? new CudaPinnedBuffer(this, newPinnedBlock(size), 0, size)
+        : pinnedPiece(size);
+  }
+
+  CudaPinnedBuffer pinnedPiece(int size) {
+    Arena.Piece<PinnedBlock> piece = pinnedArena.allocate(size);
+    return new CudaPinnedBuffer(this, piece.block(), piece.offset(), size);
+  }
+
+  private PinnedBlock newPinnedBlock(int size) {
+    return PinnedBlock.allocate(context, size);
+  }
+
+  @Override
+  public CudaStream createStream(String name) {
+    return createStream(name, false);
+  }
+
+  /**
+   * A stream for what running kernels wait for, such as a peer's data: of the highest priority, so
+   * that work queued behind such a kernel can't stand in its way. Otherwise like {@link
+   * #createStream(String)}.
+   *
+   * @param name for diagnostics
+   * @return the stream; closed by the caller, or with the device
+   */
+  public CudaStream createPreferredStream(String name) {
+    return createStream(name, true);
+  }
+
+  private CudaStream createStream(String name, boolean preferred) {
+    refuseWhenClosed();
+    CudaStream stream = CudaStream.create(this, "gpu" + index() + "-" + name, preferred, agent);
+    streams.add(stream);
+    if (closed) {
+      stream.close();
+      refuseWhenClosed();
+    }
+    return stream;
+  }
+
+  /** {@inheritDoc} */
+  @Override
+  public void whenEnqueuedWorkIsDone(Runnable action) {
+    Countdown countdown = new Countdown(action);
+    for (CudaStream stream : streams) {
+      countdown.left.incrementAndGet();
+      if (!stream.runAfterEnqueuedWork(countdown)) {
+        countdown.left.decrementAndGet();
+      }
+    }
+    countdown.run();
+  }
+
+  /**
+   * Maps memory that a process of this host sent the name of, for kernels of this device. Opened
+   * once however often it is asked for; memory of this process is looked up and not mapped.
+   *
+   * @param name what the owner sent
+   * @return the mapping, with one more user
+   * @throws InvalidUsage if it is on a GPU that this one can't reach
+   * @throws io.fluxccl.DeviceFailure if the owner is gone, or the driver refuses
+   */
+  public CudaMapping map(CudaMemoryName name) {
+    refuseWhenClosed();
+    return context.mappings().acquire(name, this);
+  }
+
+  /**
+   * Whether kernels of this GPU can reach another one's memory.
+   *
+   * @param otherIndex number of a GPU of this process
+   * @return whether the driver says so; true for itself
+   */
+  public boolean canAccessPeer(int otherIndex) {
+    return CudaDriver.canReach(index(), otherIndex);
+  }
+
+  /**
+   * Lets kernels of this GPU reach the memory that this process allocates on another one.
+   * Idempotent; holds until this device is closed.
+   *
+   * @param otherIndex number of a GPU of this process
+   * @throws InvalidUsage if this GPU can't reach that one
+   */
+  public void enablePeerAccess(int otherIndex) {
+    peers.enable(otherIndex);
+  }
+
+  /** Whether kernels of this GPU may be given addresses of another one's plain memory. */
+  boolean reaches(int otherIndex) {
+    return peers.isEnabled(otherIndex);
+  }
+
+  /**
+   * Refuses memory of a GPU that this one can't reach. One that this process does not see may be
+   * reachable all the same; then the driver decides.
+   *
+   * @param otherPciBusId which GPU, as {@link #pciBusId()} writes it; may be this one
+   * @throws InvalidUsage if there is no peer access between them
+   */
+  public void requireReachable(String otherPciBusId) {
+    peers.requireReachable(otherPciBusId);
+  }
+
+  /** Refuses a launch that can't be. */
+  void checkLaunch(Kernel kernel, int gridDim, int blockDim, int sharedBytes) {
+    properties.checkLaunch(kernel, gridDim, blockDim, sharedBytes);
+  }
+
+  PrimaryContext context() {
+    return context;
+  }
+
+  void remove(CudaStream stream) {
+    streams.remove(stream);
+  }
+
+  private void refuseWhenClosed() {
+    if (closed) {
+      throw new InvalidUsage("GPU " + index() + " is closed");
+    }
+  }
+
+  @Override
+  public void close() {
+    synchronized (this) {
+      if (closed) {
+        return;
+      }
+      closed = true;
+    }
+    streams.forEach(CudaStream::close);
+    agent.close();
+    arena.close();
+    pinnedArena.close();
+    peers.close();
+    context.release();
+  }
+
+  @Override
+  public String toString() {
+    return "CudaDevice(index=" + index() + ", " + pciBusId() + ")";
+  }
+
+  private static final class Countdown implements Runnable {
+    private final AtomicInteger left = new AtomicInteger(1);
+    private final Runnable action;
+
+    Countdown(Runnable action) {
+      this.action = action;
+    }
+
+    @Override
+    public void run() {
+      if (left.decrementAndGet() == 0) {
+        action.run();
+      }
+    }
+  }
+}

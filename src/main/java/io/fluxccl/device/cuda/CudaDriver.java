@@ -1,0 +1,90 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.NativeLibrary;
+import java.util.Locale;
+import java.util.Optional;
+import jcuda.driver.CUdevice;
+import jcuda.driver.CUresult;
+import jcuda.driver.JCudaDriver;
+import org.slf4j.LoggerFactory;
+
+/** Whether there is a CUDA driver, and how many GPUs this process sees. Looked at once. */
+public final class CudaDriver {
+  private static final String UNAVAILABLE;
+  private static final int COUNT;
+
+  static {
+    int count = 0;
+    String unavailable = null;
+    try {
+      // Loading a kernel at its first launch may wait for one that runs and waits for that launch.
+      NativeLibrary.setEnvironmentDefault("CUDA_MODULE_LOADING", "EAGER");
+      // Streams that share one of the GPU's queues wait for each other's work: with the usual 8, a
+      // copy could stand behind the kernel that waits for it.
+      NativeLibrary.setEnvironmentDefault("CUDA_DEVICE_MAX_CONNECTIONS", "32");
+      JCudaLibrary.load();
+      int result = JCudaDriver.cuInit(0);
+      int[] found = new int[1];
+      if (result == CUresult.CUDA_SUCCESS) {
+        result = JCudaDriver.cuDeviceGetCount(found);
+        count = found[0];
+      }
+      if (result != CUresult.CUDA_SUCCESS) {
+        unavailable = "the CUDA driver answers " + CUresult.stringFor(result);
+      } else if (count == 0) {
+        unavailable = "the CUDA driver sees no GPU; is CUDA_VISIBLE_DEVICES empty?";
+      }
+    } catch (LinkageError e) {
+      LoggerFactory.getLogger(CudaDriver.class).debug("no CUDA", e);
+      unavailable = "no CUDA driver: libcuda.so.1 or JCuda's native library can't be loaded";
+    }
+    UNAVAILABLE = unavailable;
+    COUNT = count;
+  }
+
+  private CudaDriver() {}
+
+  /** How many GPUs there are; 0 when there is no driver. */
+  public static int count() {
+    return COUNT;
+  }
+
+  /**
+   * Where a GPU is, as the operating system writes it: {@code 0000:3b:00.0}. Looked up without
+   * opening it.
+   *
+   * @param index from 0
+   * @return its PCI bus id
+   * @throws io.fluxccl.DeviceFailure if there is no such GPU
+   */
+  public static String pciBusId(int index) {
+    CUdevice device = new CUdevice();
+    CudaError.check(JCudaDriver.cuDeviceGet(device, index), index, "cuDeviceGet");
+    String[] id = new String[1];
+    CudaError.check(JCudaDriver.cuDeviceGetPCIBusId(id, 32, device), index, "cuDeviceGetPCIBusId");
+    return id[0].trim().toLowerCase(Locale.ROOT);
+  }
+
+  /**
+   * Whether kernels of one GPU can reach memory of another; true for the same. Looked up without
+   * opening them.
+   */
+  static boolean canReach(int from, int to) {
+    if (from == to) {
+      return true;
+    }
+    CUdevice source = new CUdevice();
+    CUdevice target = new CUdevice();
+    CudaError.check(JCudaDriver.cuDeviceGet(source, from), from, "cuDeviceGet");
+    CudaError.check(JCudaDriver.cuDeviceGet(target, to), to, "cuDeviceGet");
+    int[] can = new int[1];
+    CudaError.check(
+        JCudaDriver.cuDeviceCanAccessPeer(can, source, target), from, "cuDeviceCanAccessPeer");
+    return can[0] != 0;
+  }
+
+  /** Why there is none, or empty. */
+  public static Optional<String> unavailableBecause() {
+    return Optional.ofNullable(UNAVAILABLE);
+  }
+}

@@ -1,0 +1,89 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.DeviceFailure;
+import jcuda.driver.CUresult;
+import jcuda.driver.JCudaDriver;
+
+/** What the driver's result codes mean, as {@link DeviceFailure}. */
+final class CudaError {
+  private CudaError() {}
+
+  /**
+   * Throws unless a call succeeded. For calls that are rare enough for building the text each time;
+   * others compare the result themselves.
+   *
+   * @param result what the driver gave
+   * @param gpu on which
+   * @param call for the message, for example {@code cuMemAlloc(4096)}
+   */
+  static void check(int result, int gpu, String call) {
+    if (result != CUresult.CUDA_SUCCESS) {
+      throw of(result, gpu, call);
+    }
+  }
+
+  /** The failure of a call that did not succeed. */
+  static DeviceFailure of(int result, int gpu, String call) {
+    String name = CUresult.stringFor(result);
+    String[] description = new String[1];
+    boolean described =
+        JCudaDriver.cuGetErrorString(result, description) == CUresult.CUDA_SUCCESS
+            && description[0] != null;
+    return new DeviceFailure(
+        result,
+        name,
+        call
+            + " on GPU "
+            + gpu
+            + ": "
+            + name
+            + (described ? " (" + description[0] + ")" : "")
+            + advice(result));
+  }
+
+  /**
+   * Whether the GPU's context is beyond use: a kernel went wrong, and every later call of this
+   * process on that GPU answers the same.
+   */
+  static boolean isSticky(int result) {
+    switch (result) {
+      case CUresult.CUDA_ERROR_ECC_UNCORRECTABLE:
+      case CUresult.CUDA_ERROR_NVLINK_UNCORRECTABLE:
+      case CUresult.CUDA_ERROR_ILLEGAL_ADDRESS:
+      case CUresult.CUDA_ERROR_LAUNCH_TIMEOUT:
+      case CUresult.CUDA_ERROR_ASSERT:
+      case CUresult.CUDA_ERROR_HARDWARE_STACK_ERROR:
+      case CUresult.CUDA_ERROR_ILLEGAL_INSTRUCTION:
+      case CUresult.CUDA_ERROR_MISALIGNED_ADDRESS:
+      case CUresult.CUDA_ERROR_INVALID_ADDRESS_SPACE:
+      case CUresult.CUDA_ERROR_INVALID_PC:
+      case CUresult.CUDA_ERROR_LAUNCH_FAILED:
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  private static String advice(int result) {
+    if (isSticky(result)) {
+      return "; an earlier kernel of this process failed, and nothing more will run on this GPU"
+          + " until the process is started anew; compute-sanitizer finds the kernel";
+    }
+    switch (result) {
+      case CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+        return "; close buffers, or see with nvidia-smi who else has the memory";
+      case CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:
+        return "; launch fewer threads a block, or compile with __launch_bounds__";
+      case CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU:
+        return "; compile for this GPU, or give PTX or source";
+      case CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+        return "; the PTX is newer than the driver: compile with an older nvcc or update the driver";
+      case CUresult.CUDA_ERROR_DEVICE_UNAVAILABLE:
+        return "; another process has it for itself (compute mode), or it needs a reset";
+      case CUresult.CUDA_ERROR_PEER_ACCESS_UNSUPPORTED:
+        return "; see nvidia-smi topo -p2p r";
+      default:
+        return "";
+    }
+  }
+}

@@ -1,0 +1,95 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.InvalidUsage;
+import java.util.concurrent.atomic.AtomicReferenceArray;
+import jcuda.driver.CUfunction;
+
+/**
+ * A kernel of a {@link CudaModule}. Immutable; any GPU, any thread. The first launch on a GPU loads
+ * the module there, and compiles it if need be; {@link #prepare} does so beforehand, which is
+ * needed where another kernel may be running that waits for this one: loading can wait for it.
+ */
+public final class CudaKernel extends LaunchableKernel {
+  private final CudaModule module;
+  private final String name;
+  private final int sharedBytes;
+
+  /** By GPU: the launch after the first finds the function without a search. */
+  private final AtomicReferenceArray<LoadedFunction> loaded;
+
+  CudaKernel(CudaModule module, String name, int sharedBytes) {
+    this.module = module;
+    this.name = name;
+    this.sharedBytes = sharedBytes;
+    this.loaded = new AtomicReferenceArray<>(CudaDriver.count());
+  }
+
+  @Override
+  public String name() {
+    return name;
+  }
+
+  /** The module it is of. */
+  public CudaModule module() {
+    return module;
+  }
+
+  /**
+   * The same kernel with dynamic shared memory at every launch that doesn't name an amount itself.
+   *
+   * @param bytes for each block; more than 48 KiB, too, up to what the GPU has
+   * @return the kernel; launches fail on a GPU that has less
+   * @throws InvalidUsage if it is negative
+   */
+  public CudaKernel withSharedMemory(int bytes) {
+    if (bytes < 0) {
+      throw new InvalidUsage("sharedBytes=" + bytes + " for kernel " + name + "; give 0 or more");
+    }
+    return new CudaKernel(module, name, bytes);
+  }
+
+  /**
+   * Loads it on a GPU, with the whole module, so that a launch there waits for nothing.
+   *
+   * @param device where
+   * @return this kernel
+   * @throws InvalidUsage if the source is wrong (with the compiler's words), there is no such
+   *     kernel, or the image is not for this GPU
+   * @throws io.fluxccl.DeviceFailure if there is no compiler, or the driver refuses
+   */
+  public CudaKernel prepare(CudaDevice device) {
+    loadedOn(device);
+    return this;
+  }
+
+  @Override
+  CUfunction functionOn(CudaDevice device) {
+    return loadedOn(device).handle();
+  }
+
+  @Override
+  KernelSignature signatureOn(CudaDevice device) {
+    return loadedOn(device).signature();
+  }
+
+  @Override
+  int sharedBytes() {
+    return sharedBytes;
+  }
+
+  private LoadedFunction loadedOn(CudaDevice device) {
+    LoadedFunction function = loaded.getAcquire(device.index());
+    // A GPU that was closed and opened again has another context.
+    if (function == null || function.context() != device.context() || module.isClosed()) {
+      function = module.loadedOn(device).function(name);
+      function.allowShared(sharedBytes);
+      loaded.setRelease(device.index(), function); // pairs with getAcquire above
+    }
+    return function;
+  }
+
+  @Override
+  public String toString() {
+    return "CudaKernel(" + name + " of " + module.name() + ")";
+  }
+}

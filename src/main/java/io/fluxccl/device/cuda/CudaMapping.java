@@ -1,0 +1,68 @@
+package io.fluxccl.device.cuda;
+
+/**
+ * Memory of a GPU as kernels of one device of this process reach it: another process's, mapped, or
+ * this process's own. The whole allocation, however small the part that somebody wants.
+ *
+ * <p>Counts its users: made with one, unmapped with the last, on a thread of the library. Whoever
+ * releases while kernels may still use it does so in {@link CudaDevice#whenEnqueuedWorkIsDone}.
+ * Thread-safe.
+ */
+public final class CudaMapping extends RefCounted {
+  private final PrimaryContext context;
+  private final CudaMemoryName name;
+  private final long address;
+  private final Runnable unmap;
+
+  /**
+   * With one user.
+   *
+   * @param context whose kernels reach it
+   * @param name what is mapped
+   * @param address of its first byte
+   * @param unmap called once, on the reaper's thread, with the context current
+   */
+  CudaMapping(PrimaryContext context, CudaMemoryName name, long address, Runnable unmap) {
+    this.context = context;
+    this.name = name;
+    this.address = address;
+    this.unmap = unmap;
+    context.retain();
+  }
+
+  /** What is mapped. */
+  public CudaMemoryName name() {
+    return name;
+  }
+
+  /** The address of its first byte for kernels of this device. */
+  public long address() {
+    return address;
+  }
+
+  /** Its length in bytes. */
+  public long size() {
+    return name.size();
+  }
+
+  @Override
+  void lastUserLeft() {
+    context.mappings().remove(this);
+    context
+        .reaper()
+        .execute(
+            () -> {
+              try {
+                context.makeCurrent();
+                unmap.run();
+              } finally {
+                context.release();
+              }
+            });
+  }
+
+  @Override
+  public String toString() {
+    return "CudaMapping(" + name + " for GPU " + context.ordinal() + ")";
+  }
+}

@@ -1,0 +1,286 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import jcuda.driver.JCudaDriver;
+
+/**
+ * Kernels that are compiled and loaded together: FluxCCL's own, or a user's from source, PTX or a
+ * cubin. Nothing happens before it is used on a GPU; then all of it is loaded there, once for each
+ * GPU. Thread-safe; {@link #prepare} and the first launch block while they compile and load.
+ */
+public final class CudaModule implements AutoCloseable {
+  private final String name;
+  private final Images images;
+  private final boolean closeable;
+
+  /** By compute capability. Guarded by itself. */
+  private final Map<Integer, KernelImage> made = new HashMap<>();
+
+  private final ConcurrentHashMap<PrimaryContext, LoadedModule> loaded = new ConcurrentHashMap<>();
+  private volatile boolean closed;
+
+  /** Where an image for a GPU comes from. */
+  interface Images {
+    /** The image for GPUs of that compute capability; may take seconds. */
+    KernelImage make(int capability);
+
+    /** What to try when the driver refuses that image; throws the reason when there is nothing. */
+    default KernelImage makeInstead(int capability, InvalidUsage refusal) {
+      throw refusal;
+    }
+  }
+
+  CudaModule(String name, Images images, boolean closeable) {
+    this.name = name;
+    this.images = images;
+    this.closeable = closeable;
+  }
+
+  /** The kernels that FluxCCL brings along; the same object each time, never closed. */
+  public static CudaModule builtIn() {
+    return BuiltInKernels.MODULE;
+  }
+
+  /**
+   * What CUDA source can be compiled with here: a line for NVRTC and one for nvcc, or why not. For
+   * a person.
+   */
+  public static List<String> compilers() {
+    return KernelCompiler.ofProcess().describe();
+  }
+
+  /**
+   * Kernels from CUDA C++ source, compiled when first used on a GPU and kept on disk. {@code
+   * #include <fluxccl/fluxccl.cuh>} finds FluxCCL's device API.
+   *
+   * @param name what messages call it, as in {@code scale.cu}
+   * @param source the text; kernels are {@code extern "C" __global__}
+   * @return the module; the caller closes it
+   */
+  public static CudaModule fromSource(String name, String source) {
+    return fromSource(name, source, CudaCompileOptions.DEFAULT);
+  }
+
+  /**
+   * Kernels from CUDA C++ source.
+   *
+   * @param name what messages call it, as in {@code scale.cu}
+   * @param source the text; kernels are {@code extern "C" __global__}
+   * @param options how it is compiled
+   * @return the module; the caller closes it
+   */
+  public static CudaModule fromSource(String name, String source, CudaCompileOptions options) {
+    return new CudaModule(
+        name,
+        capability ->
+            KernelCompiler.ofProcess()
+                .compile(
+                    KernelSource.of(name, source, options.includePaths()), options, capability),
+        true);
+  }
+
+  /**
+   * Kernels from a file, which is read now; headers that lie beside a source are found.
+   *
+   * @param file named .cu, .ptx, .cubin or .fatbin
+   * @return the module; the caller closes it
+   * @throws InvalidUsage if it can't be read or is named otherwise
+   */
+  public static CudaModule fromFile(Path file) {
+    return fromFile(file, CudaCompileOptions.DEFAULT);
+  }
+
+  /**
+   * Kernels from a file, which is read now; headers that lie beside a source are found.
+   *
+   * @param file named .cu, .ptx, .cubin or .fatbin
+   * @param options how a source is compiled
+   * @return the module; the caller closes it
+   * @throws InvalidUsage if it can't be read or is named otherwise
+   */
+  public static CudaModule fromFile(Path file, CudaCompileOptions options) {
+    String fileName = file.getFileName() == null ? "" : file.getFileName().toString();
+    String ending = fileName.substring(fileName.lastIndexOf('.') + 1);
+    switch (ending) {
+      case "cu":
+        Path folder = file.toAbsolutePath().normalize().getParent();
+        return fromSource(
+            file.toString(), KernelSource.read(file), options.withIncludePath(folder));
+      case "ptx":
+        return ofImage(file.toString(), KernelImage.ptx(readBytes(file)));
+      case "cubin":
+      case "fatbin":
+        return ofImage(file.toString(), KernelImage.binary(readBytes(file)));
+      default:
+        throw new InvalidUsage(
+            "kernels from " + file + ": give a file named .cu, .ptx, .cubin or .fatbin");
+    }
+  }
+
+  /**
+   * Kernels from PTX, which the driver compiles for the GPU at hand.
+   *
+   * @param ptx the text, with or without a NUL at its end
+   * @return the module; the caller closes it
+   */
+  public static CudaModule fromPtx(byte[] ptx) {
+    return ofImage("PTX", KernelImage.ptx(ptx.clone()));
+  }
+
+  /**
+   * Kernels from native code.
+   *
+   * @param cubin a cubin or a fat binary
+   * @return the module; the caller closes it
+   * @throws InvalidUsage if it begins as neither
+   */
+  public static CudaModule fromCubin(byte[] cubin) {
+    return ofImage("cubin", KernelImage.binary(cubin.clone()));
+  }
+
+  private static CudaModule ofImage(String name, KernelImage image) {
+    // The driver reads a binary's length out of it, and behind its end when it is something else.
+    if (!image.isPtx() && !image.isElf() && !image.isFatBinary()) {
+      throw new InvalidUsage(
+          name + ": " + image.bytes().length + " bytes that are no PTX, cubin or fat binary");
+    }
+    return new CudaModule(name, capability -> image, true);
+  }
+
+  private static byte[] readBytes(Path file) {
+    try {
+      return Files.readAllBytes(file);
+    } catch (IOException e) {
+      throw new InvalidUsage("kernels in " + file + " can't be read: " + e, e);
+    }
+  }
+
+  /** What messages call it. */
+  public String name() {
+    return name;
+  }
+
+  /**
+   * One of its kernels. Whether there is one of that name shows when it is prepared or launched.
+   *
+   * @param kernel its name
+   * @return the kernel
+   */
+  public CudaKernel kernel(String kernel) {
+    return new CudaKernel(this, kernel, 0);
+  }
+
+  /**
+   * Compiles it if need be and loads it on a GPU, so that launches of its kernels there wait for
+   * nothing. A kernel that waits for another rank must not be running there meanwhile.
+   *
+   * @param device where
+   * @return this module
+   * @throws InvalidUsage if the source is wrong (with the compiler's words) or the image is not for
+   *     this GPU
+   * @throws io.fluxccl.DeviceFailure if there is no compiler, or the driver refuses
+   */
+  public CudaModule prepare(CudaDevice device) {
+    loadedOn(device);
+    return this;
+  }
+
+  LoadedModule loadedOn(CudaDevice device) {
+    if (closed) {
+      throw new InvalidUsage("module " + name + " is closed");
+    }
+    LoadedModule known = loaded.get(device.context());
+    if (known != null) {
+      return known;
+    }
+    loaded.keySet().removeIf(context -> context.users() == 0);
+    // The GPUs of a machine are mostly the same: what one waits for serves all.
+    synchronized (made) {
+      known = loaded.get(device.context());
+      if (known == null) {
+        known = load(device.context(), device.computeCapability());
+        loaded.put(device.context(), known);
+      }
+      return known;
+    }
+  }
+
+  private LoadedModule load(PrimaryContext context, int capability) {
+    KernelImage image = made.computeIfAbsent(capability, images::make);
+    LoadedModule module;
+    try {
+      module = LoadedModule.load(context, name, image);
+    } catch (InvalidUsage refusal) {
+      KernelImage other = images.makeInstead(capability, refusal);
+      module = LoadedModule.load(context, name, other);
+      made.put(capability, other);
+    }
+    context.modules().put(this, module.handle()); // unloads it, when the context goes first
+    return module;
+  }
+
+  boolean isClosed() {
+    return closed;
+  }
+
+  /**
+   * Unloads it from all GPUs, on a thread of the library. No kernel of it may be running or be
+   * launched afterwards: wait for the stream's completion before. Idempotent. The built-in module
+   * stays.
+   */
+  @Override
+  public void close() {
+    if (!closeable || closed) {
+      return;
+    }
+    synchronized (made) {
+      closed = true;
+      loaded.forEach((context, module) -> unload(context));
+      loaded.clear();
+      made.clear();
+    }
+  }
+
+  private void unload(PrimaryContext context) {
+    if (!context.tryRetain()) {
+      return; // it takes its modules with it
+    }
+    context
+        .reaper()
+        .execute(
+            () -> {
+              try {
+                var module = context.modules().remove(this);
+                if (module != null) {
+                  context.makeCurrent();
+                  context.check(JCudaDriver.cuModuleUnload(module), "cuModuleUnload(" + name + ")");
+                }
+              } finally {
+                context.release();
+              }
+            });
+  }
+
+  /** Prepares it where that is possible; otherwise the first use will say why it is not. */
+  void prepareIfPossible(CudaDevice device) {
+    try {
+      prepare(device);
+    } catch (FluxCclException e) {
+      BuiltInKernels.LOG.warn(
+          "{} can't be used on GPU {}: {}", name, device.index(), e.getMessage());
+    }
+  }
+
+  @Override
+  public String toString() {
+    return "CudaModule(" + name + ")";
+  }
+}

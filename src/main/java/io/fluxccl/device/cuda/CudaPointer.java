@@ -1,0 +1,42 @@
+package io.fluxccl.device.cuda;
+
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import jcuda.NativePointerObject;
+import jcuda.driver.CUdeviceptr;
+
+/**
+ * An address as JCuda takes it, and one that can be changed: JCuda's own pointers are immutable and
+ * have no public way from or to a number. Not thread-safe.
+ */
+final class CudaPointer extends CUdeviceptr {
+  private static final VarHandle NATIVE_POINTER;
+
+  static {
+    try {
+      NATIVE_POINTER =
+          MethodHandles.privateLookupIn(NativePointerObject.class, MethodHandles.lookup())
+              .findVarHandle(NativePointerObject.class, "nativePointer", long.class);
+    } catch (ReflectiveOperationException e) {
+      throw new ExceptionInInitializerError(e);
+    }
+  }
+
+  /** Null. */
+  CudaPointer() {}
+
+  CudaPointer(long address) {
+    set(address);
+  }
+
+  /** Makes it the given address, and gives itself. */
+  CudaPointer set(long address) {
+    NATIVE_POINTER.set((NativePointerObject) this, address);
+    return this;
+  }
+
+  /** What any of JCuda's handles and pointers holds. */
+  static long valueOf(NativePointerObject object) {
+    return (long) NATIVE_POINTER.get(object);
+  }
+}

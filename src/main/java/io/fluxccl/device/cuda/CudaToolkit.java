@@ -1,0 +1,117 @@
+package io.fluxccl.device.cuda;
+
+import java.io.IOException;
+import java.nio.file.DirectoryStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+
+/**
+ * Where things of CUDA may lie on this machine. Looks at the file system only.
+ *
+ * @param environment of the process, or a test's
+ */
+record CudaToolkit(Map<String, String> environment) {
+  /** Environment: the file of libnvrtc, or the folder that it lies in. */
+  static final String NVRTC_VARIABLE = "FLUXCCL_NVRTC";
+
+  private static final List<String> NVRTC_NAMES =
+      List.of("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so");
+
+  private static final List<String> LIBRARY_FOLDERS =
+      List.of("lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib");
+
+  /** The toolkits' folders, the likeliest first. */
+  List<Path> homes() {
+    Set<Path> homes = new LinkedHashSet<>();
+    for (String variable : List.of("CUDA_HOME", "CUDA_PATH")) {
+      String value = environment.getOrDefault(variable, "");
+      if (!value.isEmpty()) {
+        homes.add(Path.of(value));
+      }
+    }
+    homes.add(Path.of("/usr/local/cuda"));
+    List<Path> versions = new ArrayList<>();
+    try (DirectoryStream<Path> found = Files.newDirectoryStream(Path.of("/usr/local"), "cuda-*")) {
+      found.forEach(versions::add);
+    } catch (IOException e) {
+      // Nothing to look through is nothing found.
+    }
+    versions.sort(Comparator.reverseOrder());
+    homes.addAll(versions);
+    return List.copyOf(homes);
+  }
+
+  /**
+   * What to give to dlopen, in order: what the user named and nothing else, or else bare names, for
+   * which the system's loader looks, and then the files of the toolkits.
+   */
+  List<String> nvrtcCandidates() {
+    String given = environment.getOrDefault(NVRTC_VARIABLE, "");
+    if (!given.isEmpty()) {
+      Path path = Path.of(given).toAbsolutePath();
+      return Files.isDirectory(path) ? inFolder(path) : List.of(path.toString());
+    }
+    List<String> candidates = new ArrayList<>(NVRTC_NAMES);
+    for (Path home : homes()) {
+      for (String folder : LIBRARY_FOLDERS) {
+        Path libraries = home.resolve(folder);
+        if (Files.isDirectory(libraries)) {
+          candidates.addAll(inFolder(libraries));
+        }
+      }
+    }
+    return candidates;
+  }
+
+  private static List<String> inFolder(Path folder) {
+    return NVRTC_NAMES.stream().map(name -> folder.resolve(name).toString()).toList();
+  }
+
+  /** Where nvcc may be, in order. */
+  List<Path> nvccCandidates() {
+    List<Path> candidates = new ArrayList<>();
+    for (String variable : List.of("CUDA_HOME", "CUDA_PATH")) {
+      String value = environment.getOrDefault(variable, "");
+      if (!value.isEmpty()) {
+        candidates.add(Path.of(value, "bin", "nvcc"));
+      }
+    }
+    for (String folder : environment.getOrDefault("PATH", "").split(":")) {
+      if (!folder.isEmpty()) {
+        candidates.add(Path.of(folder, "nvcc"));
+      }
+    }
+    for (Path home : homes()) {
+      candidates.add(home.resolve("bin/nvcc"));
+    }
+    return candidates.stream().distinct().toList();
+  }
+
+  /**
+   * CUDA's own headers, such as {@code cuda_fp16.h}: NVRTC brings none along.
+   *
+   * @param library the file of the NVRTC that is used: headers of the same toolkit come first
+   */
+  List<Path> headerFolders(Path library) {
+    List<Path> folders = new ArrayList<>();
+    try {
+      Path real = library.toRealPath();
+      for (Path up = real.getParent(); up != null && folders.size() < 3; up = up.getParent()) {
+        folders.add(up.resolve("include"));
+      }
+    } catch (IOException e) {
+      // A library without a file has no folder.
+    }
+    homes().forEach(home -> folders.add(home.resolve("include")));
+    return folders.stream()
+        .filter(folder -> Files.isRegularFile(folder.resolve("cuda_fp16.h")))
+        .limit(1)
+        .toList();
+  }
+}

@@ -1,0 +1,86 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.Kernel;
+import java.nio.charset.StandardCharsets;
+import jcuda.driver.CUdevice_attribute;
+import jcuda.driver.JCudaDriver;
+
+/**
+ * What a GPU has.
+ *
+ * @param model what its maker calls it
+ * @param memory bytes
+ * @param multiprocessors how many
+ * @param computeCapability ten times the major plus the minor number
+ * @param maxBlockDim the most threads of a block
+ * @param maxSharedBytes the most shared memory of a block, for kernels that ask for it
+ */
+record GpuProperties(
+    String model,
+    long memory,
+    int multiprocessors,
+    int computeCapability,
+    int maxBlockDim,
+    int maxSharedBytes) {
+  private static final int MAX_NAME_LENGTH = 256;
+
+  static GpuProperties of(PrimaryContext context) {
+    byte[] name = new byte[MAX_NAME_LENGTH];
+    context.check(
+        JCudaDriver.cuDeviceGetName(name, MAX_NAME_LENGTH, context.device()), "cuDeviceGetName");
+    int nameLength = 0;
+    while (nameLength < name.length && name[nameLength] != 0) {
+      nameLength++;
+    }
+    long[] memory = new long[1];
+    context.check(JCudaDriver.cuDeviceTotalMem(memory, context.device()), "cuDeviceTotalMem");
+    int major = context.attribute(CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+    int minor = context.attribute(CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    return new GpuProperties(
+        new String(name, 0, nameLength, StandardCharsets.US_ASCII),
+        memory[0],
+        context.attribute(CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+        10 * major + minor,
+        context.attribute(CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+        context.attribute(
+            CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
+  }
+
+  /** For a person. */
+  String description() {
+    return model
+        + ", "
+        + (memory >> 20)
+        + " MiB, "
+        + multiprocessors
+        + " multiprocessors, compute capability "
+        + computeCapability / 10
+        + "."
+        + computeCapability % 10;
+  }
+
+  /** Refuses a launch that can't be. */
+  void checkLaunch(Kernel kernel, int gridDim, int blockDim, int sharedBytes) {
+    if (gridDim < 1
+        || blockDim < 1
+        || blockDim > maxBlockDim
+        || sharedBytes < 0
+        || sharedBytes > maxSharedBytes) {
+      throw new InvalidUsage(
+          "gridDim="
+              + gridDim
+              + " blockDim="
+              + blockDim
+              + " sharedBytes="
+              + sharedBytes
+              + " of kernel "
+              + kernel.name()
+              + "; a grid has 1 block or more, a block 1 to "
+              + maxBlockDim
+              + " threads and 0 to "
+              + maxSharedBytes
+              + " bytes of shared memory");
+    }
+  }
+}

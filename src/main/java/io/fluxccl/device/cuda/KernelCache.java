@@ -1,0 +1,194 @@
+package io.fluxccl.device.cuda;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.file.DirectoryStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.nio.file.attribute.FileTime;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.Arrays;
+import java.util.HexFormat;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Compiled kernels on disk, one file an entry, shared by all processes of a user. Nothing here ever
+ * fails an operation: what can't be read, is damaged or belongs to another user is not there, and
+ * what can't be written is compiled again the next time. Entries that nobody used for a month are
+ * removed.
+ */
+final class KernelCache {
+  /** Environment: the folder, instead of {@code $XDG_CACHE_HOME/fluxccl} or ~/.cache/fluxccl. */
+  static final String VARIABLE = "FLUXCCL_CACHE_DIR";
+
+  private static final Logger LOG = LoggerFactory.getLogger(KernelCache.class);
+  private static final byte[] MAGIC = {'F', 'L', 'U', 'X', 'K', 'C', '1', '\n'};
+  private static final int DIGEST_LENGTH = 32;
+  private static final int HEADER_LENGTH = MAGIC.length + DIGEST_LENGTH;
+  private static final long MOST_BYTES = 256L << 20;
+  private static final Duration UNUSED_AFTER = Duration.ofDays(30);
+  private static final String SUFFIX = ".kernel";
+
+  private final Path folder;
+  private final AtomicBoolean pruned = new AtomicBoolean();
+
+  KernelCache(Path folder) {
+    this.folder = folder;
+  }
+
+  /** The cache where the environment says. */
+  static KernelCache of(Map<String, String> environment) {
+    String given = environment.getOrDefault(VARIABLE, "");
+    if (!given.isEmpty()) {
+      return new KernelCache(Path.of(given));
+    }
+    String shared = environment.getOrDefault("XDG_CACHE_HOME", "");
+    // The specification has relative paths ignored.
+    Path base =
+        shared.startsWith("/")
+            ? Path.of(shared)
+            : Path.of(System.getProperty("user.home"), ".cache");
+    return new KernelCache(base.resolve("fluxccl"));
+  }
+
+  /**
+   * What was put under a key.
+   *
+   * @param key as {@link #put} got it
+   * @return the content, or empty
+   */
+  Optional<byte[]> get(String key) {
+    Path file = file(key);
+    try {
+      if (!Files.isRegularFile(file) || Files.size(file) > MOST_BYTES || !isOurs(file)) {
+        return Optional.empty();
+      }
+      byte[] all = Files.readAllBytes(file);
+      if (!isIntact(all)) {
+        LOG.warn("{} is damaged; compiling again", file);
+        return Optional.empty();
+      }
+      touch(file);
+      return Optional.of(Arrays.copyOfRange(all, HEADER_LENGTH, all.length));
+    } catch (IOException | RuntimeException e) {
+      LOG.debug("{} can't be read", file, e);
+      return Optional.empty();
+    }
+  }
+
+  /**
+   * Keeps content. Whoever reads at the same time sees all of it or none.
+   *
+   * @param key letters and digits that stand for everything the content depends on
+   * @param content what to keep
+   */
+  void put(String key, byte[] content) {
+    Path temporary = null;
+    try {
+      Files.createDirectories(
+          folder,
+          PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------")));
+      temporary = Files.createTempFile(folder, "new-", ".tmp");
+      Files.write(
+          temporary,
+          ByteBuffer.allocate(HEADER_LENGTH + content.length)
+              .put(MAGIC)
+              .put(digest(content))
+              .put(content)
+              .array());
+      Files.move(temporary, file(key), StandardCopyOption.ATOMIC_MOVE);
+    } catch (IOException | RuntimeException e) {
+      LOG.debug("compiled kernels are not kept: {} can't be written", folder, e);
+      deleteQuietly(temporary);
+    }
+    if (pruned.compareAndSet(false, true)) {
+      prune();
+    }
+  }
+
+  private Path file(String key) {
+    return folder.resolve(key + SUFFIX);
+  }
+
+  private static boolean isIntact(byte[] all) {
+    return all.length >= HEADER_LENGTH
+        && Arrays.equals(all, 0, MAGIC.length, MAGIC, 0, MAGIC.length)
+        && Arrays.equals(
+            all,
+            MAGIC.length,
+            HEADER_LENGTH,
+            digest(Arrays.copyOfRange(all, HEADER_LENGTH, all.length)),
+            0,
+            DIGEST_LENGTH);
+  }
+
+  /** In a folder that others can write to, their files are not code to be run. */
+  private static boolean isOurs(Path file) throws IOException {
+    return Files.getAttribute(file, "unix:uid").equals(Files.getAttribute(SELF, "unix:uid"));
+  }
+
+  private static final Path SELF = Path.of("/proc/self");
+
+  private static void touch(Path file) {
+    try {
+      Files.setLastModifiedTime(file, FileTime.from(Instant.now()));
+    } catch (IOException e) {
+      LOG.trace("{} can't be touched", file, e);
+    }
+  }
+
+  private void prune() {
+    Instant oldest = Instant.now().minus(UNUSED_AFTER);
+    try (DirectoryStream<Path> entries = Files.newDirectoryStream(folder, "*.{kernel,tmp}")) {
+      for (Path entry : entries) {
+        if (Files.getLastModifiedTime(entry).toInstant().isBefore(oldest)) {
+          deleteQuietly(entry);
+        }
+      }
+    } catch (IOException | RuntimeException e) {
+      LOG.debug("{} can't be tidied", folder, e);
+    }
+  }
+
+  private static void deleteQuietly(Path file) {
+    if (file != null) {
+      try {
+        Files.deleteIfExists(file);
+      } catch (IOException e) {
+        LOG.trace("{} can't be deleted", file, e);
+      }
+    }
+  }
+
+  /** A key out of parts, none of which can pass for another. */
+  static String key(Iterable<String> parts) {
+    MessageDigest digest = sha256();
+    for (String part : parts) {
+      byte[] bytes = part.getBytes(java.nio.charset.StandardCharsets.UTF_8);
+      digest.update(ByteBuffer.allocate(Integer.BYTES).putInt(bytes.length).array());
+      digest.update(bytes);
+    }
+    return HexFormat.of().formatHex(digest.digest());
+  }
+
+  private static byte[] digest(byte[] content) {
+    return sha256().digest(content);
+  }
+
+  private static MessageDigest sha256() {
+    try {
+      return MessageDigest.getInstance("SHA-256");
+    } catch (NoSuchAlgorithmException e) {
+      throw new IllegalStateException("every JVM has SHA-256", e);
+    }
+  }
+}

@@ -1,0 +1,118 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.NativeLibrary;
+import io.fluxccl.device.KernelArgs;
+import jcuda.driver.CUfunction;
+import jcuda.driver.CUresult;
+
+/**
+ * How many parameters a kernel has and of how many bytes each: the driver reads that much behind
+ * each address that it is given, whatever lies there. Known where the driver (CUDA 12.4 on) and the
+ * native library are there; otherwise every argument is believed.
+ */
+final class KernelSignature {
+  /** Of a kernel about which nothing is known. */
+  static final KernelSignature UNKNOWN = new KernelSignature(null);
+
+  private static final int MOST_PARAMETERS = 4096;
+
+  private final int[] sizes; // null when unknown
+
+  private KernelSignature(int[] sizes) {
+    this.sizes = sizes;
+  }
+
+  /** One of the given sizes. */
+  static KernelSignature of(int... sizes) {
+    return new KernelSignature(sizes.clone());
+  }
+
+  /** Asks the driver; the function's context is current. */
+  static KernelSignature of(CUfunction function) {
+    if (!NativeLibrary.isAvailable()) {
+      return UNKNOWN;
+    }
+    long handle = CudaPointer.valueOf(function);
+    long[] offsetAndSize = new long[2];
+    int[] sizes = new int[MOST_PARAMETERS];
+    for (int i = 0; i < MOST_PARAMETERS; i++) {
+      int result = FunctionCalls.parameter(handle, i, offsetAndSize);
+      if (result == CUresult.CUDA_ERROR_INVALID_VALUE) {
+        return new KernelSignature(java.util.Arrays.copyOf(sizes, i));
+      }
+      if (result != CUresult.CUDA_SUCCESS) {
+        return UNKNOWN;
+      }
+      sizes[i] = (int) offsetAndSize[1];
+    }
+    return UNKNOWN;
+  }
+
+  /** Whether anything is checked. */
+  boolean isKnown() {
+    return sizes != null;
+  }
+
+  /**
+   * Refuses another number of arguments than there are parameters.
+   *
+   * @throws InvalidUsage saying what is wanted
+   */
+  void checkCount(String kernel, KernelArgs args) {
+    if (sizes != null && args.count() != sizes.length) {
+      throw new InvalidUsage(
+          "kernel " + kernel + " takes " + this + ", was given " + args.count() + ": " + args);
+    }
+  }
+
+  /**
+   * Refuses an argument of another size than its parameter.
+   *
+   * @param index of an argument, within the count
+   * @param length its bytes
+   * @throws InvalidUsage saying what is wanted
+   */
+  void checkLength(String kernel, KernelArgs args, int index, int length) {
+    if (sizes != null && length != sizes[index]) {
+      throw new InvalidUsage(
+          "argument "
+              + index
+              + " of kernel "
+              + kernel
+              + " takes "
+              + sizes[index]
+              + " bytes, was given "
+              + length
+              + " ("
+              + args.get(index, Object.class).getClass().getSimpleName()
+              + "): "
+              + advice(sizes[index])
+              + "; the kernel takes "
+              + this);
+    }
+  }
+
+  private static String advice(int size) {
+    switch (size) {
+      case Integer.BYTES:
+        return "give an Integer or a Float";
+      case Long.BYTES:
+        return "give a Long, a Double or a buffer";
+      default:
+        return "give a byte[] or ByteBuffer with the structure";
+    }
+  }
+
+  @Override
+  public String toString() {
+    if (sizes == null) {
+      return "unknown arguments";
+    }
+    StringBuilder text = new StringBuilder().append(sizes.length).append(" arguments");
+    for (int i = 0; i < sizes.length; i++) {
+      text.append(i == 0 ? " of " : ", ").append(sizes[i]);
+    }
+    return sizes.length == 0 ? text.toString() : text.append(" bytes").toString();
+  }
+}

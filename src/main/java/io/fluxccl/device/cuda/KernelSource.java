@@ -1,0 +1,143 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.InvalidUsage;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+/**
+ * CUDA source and every header that it includes, directly or not, as far as they are ours or on the
+ * user's include path; what is left is the compiler's own.
+ *
+ * @param name what messages call it
+ * @param text the source
+ * @param packed our headers by their path; NVRTC gets them from memory, nvcc as files
+ * @param files the user's headers, for the cache's key; the compilers read them by themselves
+ */
+record KernelSource(String name, String text, Map<String, String> packed, Map<Path, String> files) {
+  /** Where our headers and sources lie in the jar. */
+  private static final String PACKED_ROOT = "/io/fluxccl/cuda/";
+
+  private static final List<String> PACKED_FOLDERS = List.of("include/", "");
+
+  private static final Pattern INCLUDE =
+      Pattern.compile("^([ \\t]*#[ \\t]*include[ \\t]*)[\"<]([^\">\\n]+)[\">]", Pattern.MULTILINE);
+
+  /**
+   * Collects what a source includes.
+   *
+   * @param name what messages call it
+   * @param text the source
+   * @param includePaths where its headers are looked for before ours
+   * @throws InvalidUsage if a header can't be read
+   */
+  static KernelSource of(String name, String text, List<Path> includePaths) {
+    Collector collector = new Collector(includePaths);
+    String rewritten = collector.visit(text, "", null);
+    return new KernelSource(
+        name,
+        rewritten,
+        Collections.unmodifiableMap(collector.packed),
+        Collections.unmodifiableMap(collector.files));
+  }
+
+  /**
+   * Follows includes, and makes those of our headers name them in the one way that always works.
+   */
+  private static final class Collector {
+    final Map<String, String> packed = new TreeMap<>();
+    final Map<Path, String> files = new TreeMap<>();
+    private final List<Path> includePaths;
+
+    Collector(List<Path> includePaths) {
+      this.includePaths = includePaths;
+    }
+
+    /** Looks at one file, which lies in a folder of ours or of the disk. */
+    String visit(String text, String packedFolder, Path folder) {
+      StringBuilder out = new StringBuilder();
+      Matcher include = INCLUDE.matcher(text);
+      while (include.find()) {
+        String ours = follow(include.group(2), packedFolder, folder);
+        // "a.cuh" beside it and <fluxccl/a.cuh> would be two headers to NVRTC, which goes by names.
+        include.appendReplacement(
+            out,
+            Matcher.quoteReplacement(
+                ours == null ? include.group() : include.group(1) + '"' + ours + '"'));
+      }
+      return include.appendTail(out).toString();
+    }
+
+    /** The path of a header of ours, or null. */
+    private String follow(String wanted, String packedFolder, Path folder) {
+      Path file = findFile(wanted, folder, includePaths);
+      if (file != null) {
+        if (!files.containsKey(file)) {
+          String content = read(file);
+          files.put(file, content);
+          visit(content, "", file.getParent()); // the compiler reads it by itself, as it is
+        }
+        return null;
+      }
+      for (String path : List.of(packedFolder + wanted, wanted)) {
+        if (packed.containsKey(path)) {
+          return path;
+        }
+        String content = readPacked(path);
+        if (content != null) {
+          packed.put(path, ""); // headers may include each other
+          packed.put(path, visit(content, path.substring(0, path.lastIndexOf('/') + 1), null));
+          return path;
+        }
+      }
+      return null;
+    }
+  }
+
+  /** A source in the jar, by its path under io/fluxccl/cuda; or null. */
+  static String readPacked(String path) {
+    if (path.startsWith("/") || path.contains("..")) {
+      return null;
+    }
+    for (String folder : PACKED_FOLDERS) {
+      try (InputStream in = KernelSource.class.getResourceAsStream(PACKED_ROOT + folder + path)) {
+        if (in != null) {
+          return new String(in.readAllBytes(), StandardCharsets.UTF_8);
+        }
+      } catch (IOException e) {
+        throw new UncheckedIOException("reading " + path + " from FluxCCL's jar", e);
+      }
+    }
+    return null;
+  }
+
+  private static Path findFile(String wanted, Path folder, List<Path> includePaths) {
+    if (folder != null && Files.isRegularFile(folder.resolve(wanted))) {
+      return folder.resolve(wanted).toAbsolutePath().normalize();
+    }
+    for (Path path : includePaths) {
+      if (Files.isRegularFile(path.resolve(wanted))) {
+        return path.resolve(wanted).toAbsolutePath().normalize();
+      }
+    }
+    return null;
+  }
+
+  /** A file of CUDA source as text. */
+  static String read(Path file) {
+    try {
+      return Files.readString(file);
+    } catch (IOException e) {
+      throw new InvalidUsage("CUDA source " + file + " can't be read: " + e, e);
+    }
+  }
+}

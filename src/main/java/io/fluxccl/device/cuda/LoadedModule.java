@@ -1,0 +1,105 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.NativeLibrary;
+import java.nio.charset.StandardCharsets;
+import java.util.concurrent.ConcurrentHashMap;
+import jcuda.driver.CUfunction;
+import jcuda.driver.CUmodule;
+import jcuda.driver.CUresult;
+import jcuda.driver.JCudaDriver;
+
+/** A module in one context, all of it on the GPU. Thread-safe. */
+final class LoadedModule {
+  private final PrimaryContext context;
+  private final String name;
+  private final CUmodule handle;
+  private final ConcurrentHashMap<String, LoadedFunction> functions = new ConcurrentHashMap<>();
+
+  private LoadedModule(PrimaryContext context, String name, CUmodule handle) {
+    this.context = context;
+    this.name = name;
+    this.handle = handle;
+  }
+
+  /**
+   * Loads an image.
+   *
+   * @throws InvalidUsage if it is none that this GPU and driver can run
+   * @throws io.fluxccl.DeviceFailure if the driver fails otherwise
+   */
+  static LoadedModule load(PrimaryContext context, String name, KernelImage image) {
+    context.makeCurrent();
+    CUmodule handle = new CUmodule();
+    int result = JCudaDriver.cuModuleLoadData(handle, image.bytes());
+    if (result != CUresult.CUDA_SUCCESS) {
+      throw refused(context, name, image, result);
+    }
+    if (NativeLibrary.isAvailable()) {
+      // Loaded at its first launch, a function may wait for a kernel that waits for that launch.
+      result = FunctionCalls.loadAll(CudaPointer.valueOf(handle));
+      if (result != CUresult.CUDA_SUCCESS && result != CUresult.CUDA_ERROR_NOT_SUPPORTED) {
+        JCudaDriver.cuModuleUnload(handle);
+        throw CudaError.of(result, context.ordinal(), "cuFuncLoad(all of " + name + ")");
+      }
+    }
+    return new LoadedModule(context, name, handle);
+  }
+
+  private static RuntimeException refused(
+      PrimaryContext context, String name, KernelImage image, int result) {
+    RuntimeException failure =
+        CudaError.of(result, context.ordinal(), "cuModuleLoadData(" + name + ")");
+    if (!isOfTheImage(result)) {
+      return failure;
+    }
+    String log = "";
+    if (image.isPtx() && NativeLibrary.isAvailable()) {
+      log = new String(FunctionCalls.explain(image.bytes()), StandardCharsets.UTF_8).strip();
+    }
+    return new InvalidUsage(failure.getMessage() + (log.isEmpty() ? "" : "\n" + log), failure);
+  }
+
+  /** Whether the image, not the device, is to blame. */
+  private static boolean isOfTheImage(int result) {
+    switch (result) {
+      case CUresult.CUDA_ERROR_INVALID_IMAGE:
+      case CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU:
+      case CUresult.CUDA_ERROR_INVALID_PTX:
+      case CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+      case CUresult.CUDA_ERROR_INVALID_SOURCE:
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  CUmodule handle() {
+    return handle;
+  }
+
+  /**
+   * One of its kernels.
+   *
+   * @throws InvalidUsage if it has none of that name
+   */
+  LoadedFunction function(String function) {
+    LoadedFunction known = functions.get(function);
+    return known != null ? known : functions.computeIfAbsent(function, this::find);
+  }
+
+  private LoadedFunction find(String function) {
+    context.makeCurrent();
+    CUfunction found = new CUfunction();
+    int result = JCudaDriver.cuModuleGetFunction(found, handle, function);
+    if (result == CUresult.CUDA_ERROR_NOT_FOUND) {
+      throw new InvalidUsage(
+          name
+              + " has no kernel "
+              + function
+              + "; is it extern \"C\" __global__, and spelt like that?");
+    }
+    context.check(result, "cuModuleGetFunction(" + name + ", " + function + ")");
+    return new LoadedFunction(context, function, found);
+  }
+}

@@ -1,0 +1,111 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.InvalidUsage;
+import java.util.concurrent.ConcurrentHashMap;
+import jcuda.driver.CUipcMem_flags;
+import jcuda.driver.CUresult;
+import jcuda.driver.JCudaDriver;
+
+/**
+ * What a GPU has mapped: each allocation once, for all that use a part of it. Thread-safe; only
+ * threads that map the same allocation wait for each other.
+ */
+final class Mappings {
+  private final PrimaryContext context;
+  private final ConcurrentHashMap<CudaAllocation.Id, CudaMapping> open = new ConcurrentHashMap<>();
+
+  Mappings(PrimaryContext context) {
+    this.context = context;
+  }
+
+  /** The mapping with one more user; {@link CudaDevice#map} says the rest. */
+  CudaMapping acquire(CudaMemoryName name, CudaDevice device) {
+    return open.compute(
+        name.id(),
+        (id, mapped) -> {
+          if (mapped != null && !mapped.name().equals(name)) {
+            throw new InvalidUsage(name + " differs from " + mapped.name() + ", mapped before");
+          }
+          return mapped != null && mapped.tryRetain() ? mapped : map(name, device);
+        });
+  }
+
+  void remove(CudaMapping mapping) {
+    open.remove(mapping.name().id(), mapping);
+  }
+
+  int count() {
+    return open.size();
+  }
+
+  private CudaMapping map(CudaMemoryName name, CudaDevice device) {
+    if (name.id().isOfThisProcess()) {
+      return mapOwned(name, device);
+    }
+    switch (name.kind()) {
+      case PLAIN:
+        return mapPlain(name, device);
+      case VMM:
+      default:
+        return mapVmm(name, device);
+    }
+  }
+
+  /** Looked up rather than believed: an address that a peer sends is not followed. */
+  private CudaMapping mapOwned(CudaMemoryName name, CudaDevice device) {
+    CudaAllocation allocation =
+        CudaAllocation.retainOwned(name)
+            .orElseThrow(
+                () ->
+                    new DeviceFailure(
+                        0,
+                        "CLOSED",
+                        name
+                            + " was closed by this process; keep it open until its peers have it"));
+    try {
+      if (allocation.size() != name.size()) {
+        throw new InvalidUsage(name + " names " + allocation);
+      }
+      allocation.makeReachableBy(device);
+      return new CudaMapping(context, name, allocation.address(), allocation::release);
+    } catch (RuntimeException | Error e) {
+      allocation.release();
+      throw e;
+    }
+  }
+
+  private CudaMapping mapPlain(CudaMemoryName name, CudaDevice device) {
+    device.requireReachable(name.pciBusId());
+    context.makeCurrent();
+    CudaPointer pointer = new CudaPointer();
+    int result =
+        JCudaDriver.cuIpcOpenMemHandle(
+            pointer,
+            PlainAllocation.handleOf(name.handle()),
+            CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    if (result != CUresult.CUDA_SUCCESS) {
+      throw CudaError.of(
+          result,
+          context.ordinal(),
+          "cuIpcOpenMemHandle("
+              + name
+              + "), whose owner must be alive, in the same IPC namespace (docker --ipc=host) and"
+              + " on a GPU that this one reaches (nvidia-smi topo -p2p r),");
+    }
+    long address = CudaPointer.valueOf(pointer);
+    return new CudaMapping(
+        context,
+        name,
+        address,
+        () ->
+            context.check(
+                JCudaDriver.cuIpcCloseMemHandle(new CudaPointer(address)), "cuIpcCloseMemHandle"));
+  }
+
+  private CudaMapping mapVmm(CudaMemoryName name, CudaDevice device) {
+    device.requireReachable(name.pciBusId());
+    VmmMapping mapped = VmmMapping.of(context, name);
+    return new CudaMapping(context, name, mapped.address(), mapped::unmap);
+  }
+}

@@ -1,0 +1,191 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.Timeout;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
+
+/** The CUDA toolkit's compiler, as a process of its own in a folder of its own. */
+final class Nvcc implements KernelToolchain {
+  private static final Duration QUESTION_TIMEOUT = Duration.ofSeconds(20);
+  private static final Pattern RELEASE = Pattern.compile("release [0-9.]+, V([0-9.]+)");
+  private static final Pattern ARCHITECTURE = Pattern.compile("^sm_([0-9]+)$", Pattern.MULTILINE);
+
+  private final Path program;
+  private final String version;
+  private final int[] architectures;
+
+  private Nvcc(Path program) {
+    this.program = program;
+    Matcher release = RELEASE.matcher(answer("--version"));
+    this.version = "nvcc " + (release.find() ? release.group(1) : "?") + " (" + program + ")";
+    this.architectures =
+        ARCHITECTURE
+            .matcher(answer("--list-gpu-code"))
+            .results()
+            .mapToInt(result -> Integer.parseInt(result.group(1)))
+            .sorted()
+            .toArray();
+  }
+
+  /**
+   * Looks for it.
+   *
+   * @throws DeviceFailure if there is none, with where it was looked for
+   */
+  static Nvcc find(CudaToolkit toolkit) {
+    List<Path> candidates = toolkit.nvccCandidates();
+    for (Path candidate : candidates) {
+      if (Files.isExecutable(candidate)) {
+        return new Nvcc(candidate);
+      }
+    }
+    throw new DeviceFailure(
+        0,
+        "NVCC_MISSING",
+        "no nvcc found; looked for "
+            + candidates
+            + "; install the CUDA toolkit or set CUDA_HOME to its folder");
+  }
+
+  @Override
+  public String version() {
+    return version;
+  }
+
+  @Override
+  public int[] architectures() {
+    return architectures.clone();
+  }
+
+  @Override
+  public KernelImage compile(KernelSource source, CudaCompileOptions options, Target target) {
+    Path folder = null;
+    try {
+      folder = Files.createTempDirectory("fluxccl-nvcc-"); // for this user only
+      return compileIn(folder, source, options, target);
+    } catch (IOException e) {
+      throw new DeviceFailure(0, "NVCC", "nvcc's temporary files: " + e, e);
+    } finally {
+      deleteTree(folder);
+    }
+  }
+
+  private KernelImage compileIn(
+      Path folder, KernelSource source, CudaCompileOptions options, Target target)
+      throws IOException {
+    Path headers = Files.createDirectory(folder.resolve("include"));
+    for (Map.Entry<String, String> header : source.packed().entrySet()) {
+      Path file = headers.resolve(header.getKey()).normalize();
+      if (!file.startsWith(headers)) {
+        throw new InvalidUsage(source.name() + " includes " + header.getKey());
+      }
+      Files.createDirectories(file.getParent());
+      Files.writeString(file, header.getValue());
+    }
+    Path input = folder.resolve("kernel.cu");
+    // Messages, and assertions in kernels, name what the user knows.
+    String name = source.name().replace("\\", "\\\\").replace("\"", "\\\"").replace("\n", " ");
+    Files.writeString(input, "#line 1 \"" + name + "\"\n" + source.text());
+    Path output = folder.resolve(target.cubin() ? "kernel.cubin" : "kernel.ptx");
+    List<String> command = new ArrayList<>();
+    command.add(program.toString());
+    command.add(target.cubin() ? "-cubin" : "-ptx");
+    command.add("-std=c++17");
+    if (target.chosen()) {
+      command.add(target.option());
+    }
+    options.includePaths().forEach(path -> command.add("-I" + path.toAbsolutePath()));
+    command.add("-I" + headers);
+    command.addAll(options.options());
+    command.addAll(List.of("-o", output.toString(), input.toString()));
+    Run run = run(command, folder, options.timeout());
+    if (run.exitCode() != 0 || !Files.isRegularFile(output)) {
+      throw new InvalidUsage(
+          version
+              + " did not compile "
+              + source.name()
+              + ": exit code "
+              + run.exitCode()
+              + ", command "
+              + String.join(" ", command)
+              + "\n"
+              + run.output().strip());
+    }
+    byte[] image = Files.readAllBytes(output);
+    return target.cubin() ? KernelImage.binary(image) : KernelImage.ptx(image);
+  }
+
+  private String answer(String question) {
+    Path folder = null;
+    try {
+      folder = Files.createTempDirectory("fluxccl-nvcc-");
+      Run run = run(List.of(program.toString(), question), folder, QUESTION_TIMEOUT);
+      if (run.exitCode() != 0) {
+        throw new DeviceFailure(
+            run.exitCode(),
+            "NVCC",
+            program + " " + question + " ends with code " + run.exitCode() + ": " + run.output());
+      }
+      return run.output();
+    } catch (IOException e) {
+      throw new DeviceFailure(0, "NVCC", program + " can't be run: " + e, e);
+    } finally {
+      deleteTree(folder);
+    }
+  }
+
+  private record Run(int exitCode, String output) {}
+
+  private static Run run(List<String> command, Path folder, Duration timeout) throws IOException {
+    Path output = folder.resolve("output.txt"); // a pipe that nobody reads in time would fill up
+    Process process =
+        new ProcessBuilder(command)
+            .directory(folder.toFile())
+            .redirectErrorStream(true)
+            .redirectOutput(output.toFile())
+            .redirectInput(ProcessBuilder.Redirect.from(Path.of("/dev/null").toFile()))
+            .start();
+    try {
+      if (!process.waitFor(timeout.toNanos(), TimeUnit.NANOSECONDS)) {
+        throw new Timeout(
+            Timeout.NO_RANK,
+            command.get(0) + " did not end within " + timeout.toMillis() + " ms: " + command);
+      }
+      return new Run(process.exitValue(), Files.readString(output));
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw new io.fluxccl.Aborted(
+          Timeout.NO_RANK, "the thread was interrupted while " + command.get(0) + " ran", e);
+    } finally {
+      // nvcc starts the compilers proper; they must not outlive it.
+      process.descendants().forEach(ProcessHandle::destroyForcibly);
+      process.destroyForcibly();
+    }
+  }
+
+  private static void deleteTree(Path folder) {
+    if (folder == null) {
+      return;
+    }
+    try (Stream<Path> tree = Files.walk(folder)) {
+      for (Path path : tree.sorted(Comparator.reverseOrder()).toList()) {
+        Files.deleteIfExists(path);
+      }
+    } catch (IOException | UncheckedIOException e) {
+      folder.toFile().deleteOnExit();
+    }
+  }
+}

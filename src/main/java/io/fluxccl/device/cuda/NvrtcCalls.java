@@ -1,0 +1,41 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.NativeLibrary;
+
+/** The functions of a libnvrtc that {@link #open} opened; strings are bytes without a NUL. */
+final class NvrtcCalls {
+  static {
+    NativeLibrary.isAvailable(); // loads it
+  }
+
+  private NvrtcCalls() {}
+
+  /** Opens it for good; throws UnsatisfiedLinkError with the loader's words. */
+  static native long open(byte[] path);
+
+  /** Loads a library that NVRTC will look for by its name; whether that worked. */
+  static native boolean preload(byte[] path);
+
+  /** Which file that was. */
+  static native byte[] path(long library);
+
+  /** Its version, major and minor; an nvrtcResult. */
+  static native int version(long library, int[] majorAndMinor);
+
+  /** The architectures it has code for, as in 90, ascending. */
+  static native int[] architectures(long library);
+
+  /** What it calls a result. */
+  static native byte[] describe(long library, int status);
+
+  /** Compiles; {@code result[0]} is the image, {@code result[1]} the log; an nvrtcResult. */
+  static native int compile(
+      long library,
+      byte[] source,
+      byte[] name,
+      byte[][] headers,
+      byte[][] headerNames,
+      byte[][] options,
+      boolean cubin,
+      byte[][] result);
+}

@@ -1,0 +1,84 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.InvalidUsage;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import jcuda.driver.CUresult;
+import jcuda.driver.JCudaDriver;
+
+/**
+ * The GPUs whose memory a device's kernels were let reach. Their contexts are kept until the device
+ * is closed: the access ends with either. Thread-safe.
+ */
+final class PeerAccess {
+  private final PrimaryContext context;
+  private final Map<Integer, PrimaryContext> peers = new ConcurrentHashMap<>();
+  private volatile boolean closed;
+
+  PeerAccess(PrimaryContext context) {
+    this.context = context;
+  }
+
+  /** Whether kernels may be given addresses of that GPU's plain memory. */
+  boolean isEnabled(int other) {
+    return other == context.ordinal() || peers.containsKey(other);
+  }
+
+  /** Enables it, once; {@link CudaDevice#enablePeerAccess} says the rest. */
+  void enable(int other) {
+    if (isEnabled(other)) {
+      return;
+    }
+    PrimaryContext peer = PrimaryContext.retain(other);
+    boolean kept = false;
+    try {
+      if (!CudaDriver.canReach(context.ordinal(), other)) {
+        throw unreachable(other, peer.pciBusId());
+      }
+      context.makeCurrent();
+      int result = JCudaDriver.cuCtxEnablePeerAccess(peer.handle(), 0);
+      if (result != CUresult.CUDA_SUCCESS
+          && result != CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) {
+        throw CudaError.of(result, context.ordinal(), "cuCtxEnablePeerAccess(GPU " + other + ")");
+      }
+      kept = peers.putIfAbsent(other, peer) == null;
+    } finally {
+      if (!kept) {
+        peer.release();
+      }
+    }
+    if (closed) {
+      close(); // it may have let go of all before this one was there
+    }
+  }
+
+  /** {@link CudaDevice#requireReachable} says it. */
+  void requireReachable(String otherPciBusId) {
+    for (int other = 0; other < CudaDriver.count(); other++) {
+      if (CudaDriver.pciBusId(other).equals(otherPciBusId)
+          && !CudaDriver.canReach(context.ordinal(), other)) {
+        throw unreachable(other, otherPciBusId);
+      }
+    }
+  }
+
+  private InvalidUsage unreachable(int other, String pciBusId) {
+    return new InvalidUsage(
+        context
+            + " can't reach memory of GPU "
+            + other
+            + " ("
+            + pciBusId
+            + "): no peer access between them (nvidia-smi topo -p2p r); use ETHERNET");
+  }
+
+  void close() {
+    closed = true;
+    for (Integer other : peers.keySet()) {
+      PrimaryContext peer = peers.remove(other);
+      if (peer != null) {
+        peer.release();
+      }
+    }
+  }
+}

@@ -1,0 +1,67 @@
+package io.fluxccl.device.cuda;
+
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import jcuda.driver.CUipcMemHandle;
+import jcuda.driver.JCudaDriver;
+
+/** Memory by {@code cuMemAlloc}, which other processes map by the driver's legacy IPC handles. */
+final class PlainAllocation extends CudaAllocation {
+  /** Whole pages of the GPU: a handle opens the pages that the memory lies in. */
+  static final long GRANULARITY = 2L << 20;
+
+  /** JCuda has no accessor for a handle's bytes. */
+  private static final VarHandle HANDLE_BYTES;
+
+  static {
+    try {
+      HANDLE_BYTES =
+          MethodHandles.privateLookupIn(CUipcMemHandle.class, MethodHandles.lookup())
+              .findVarHandle(CUipcMemHandle.class, "reserved", byte[].class);
+    } catch (ReflectiveOperationException e) {
+      throw new ExceptionInInitializerError(e);
+    }
+  }
+
+  private CudaMemoryName name; // guarded by this
+
+  private PlainAllocation(CudaDevice device, long address, long size) {
+    super(device, address, size);
+  }
+
+  /** Memory with one user; not zeroed. The size is rounded up to whole pages. */
+  static PlainAllocation allocate(CudaDevice device, long size) {
+    long rounded = size + GRANULARITY - 1 & -GRANULARITY;
+    PrimaryContext context = device.context();
+    context.makeCurrent();
+    CudaPointer pointer = new CudaPointer();
+    context.check(JCudaDriver.cuMemAlloc(pointer, rounded), "cuMemAlloc(" + rounded + ")");
+    return new PlainAllocation(device, CudaPointer.valueOf(pointer), rounded);
+  }
+
+  /** The handle that holds the given bytes. */
+  static CUipcMemHandle handleOf(byte[] bytes) {
+    CUipcMemHandle handle = new CUipcMemHandle();
+    HANDLE_BYTES.set(handle, bytes.clone());
+    return handle;
+  }
+
+  @Override
+  public synchronized CudaMemoryName name() {
+    if (name == null) {
+      PrimaryContext context = device().context();
+      context.makeCurrent();
+      CUipcMemHandle handle = new CUipcMemHandle();
+      context.check(
+          JCudaDriver.cuIpcGetMemHandle(handle, new CudaPointer(address())), "cuIpcGetMemHandle");
+      byte[] bytes = ((byte[]) HANDLE_BYTES.get(handle)).clone();
+      name = CudaMemoryName.plain(id(), size(), context.pciBusId(), bytes);
+    }
+    return name;
+  }
+
+  @Override
+  void free() {
+    device().context().check(JCudaDriver.cuMemFree(new CudaPointer(address())), "cuMemFree");
+  }
+}

@@ -1,0 +1,184 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.InvalidUsage;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import jcuda.driver.CUcontext;
+import jcuda.driver.CUdevice;
+import jcuda.driver.CUmodule;
+import jcuda.driver.CUresult;
+import jcuda.driver.CUstream;
+import jcuda.driver.CUstream_flags;
+import jcuda.driver.JCudaDriver;
+
+/**
+ * A GPU's primary context, and what all {@link CudaDevice}s of that GPU in this process share: one
+ * object for each GPU, from its first user to its last. Users are devices, streams, pieces of
+ * memory, mappings. Thread-safe.
+ *
+ * <p>The driver keeps a current context for each thread; whoever calls it calls {@link
+ * #makeCurrent()} before.
+ */
+final class PrimaryContext extends RefCounted {
+  /** Guarded by itself. */
+  private static final Map<Integer, PrimaryContext> OPEN = new HashMap<>();
+
+  private final int ordinal;
+  private final CUdevice device;
+  private final CUcontext context;
+  private final String pciBusId;
+  private final Reaper reaper;
+  private final CopyLane copyLane = new CopyLane(this);
+  private final Mappings mappings = new Mappings(this);
+  private final Map<Object, CUmodule> modules = new ConcurrentHashMap<>();
+
+  private PrimaryContext(int ordinal) {
+    this.ordinal = ordinal;
+    this.device = new CUdevice();
+    CudaError.check(JCudaDriver.cuDeviceGet(device, ordinal), ordinal, "cuDeviceGet");
+    this.pciBusId = CudaDriver.pciBusId(ordinal);
+    this.reaper = new Reaper(ordinal);
+    this.context = new CUcontext();
+    CudaError.check(
+        JCudaDriver.cuDevicePrimaryCtxRetain(context, device), ordinal, "cuDevicePrimaryCtxRetain");
+  }
+
+  /**
+   * The context of a GPU, with one more user.
+   *
+   * @throws DeviceFailure if there is no driver
+   * @throws InvalidUsage if there is no such GPU
+   */
+  static PrimaryContext retain(int ordinal) {
+    CudaDriver.unavailableBecause()
+        .ifPresent(
+            why -> {
+              throw new DeviceFailure(0, "NO_CUDA", "GPU " + ordinal + " can't be opened: " + why);
+            });
+    if (ordinal < 0 || ordinal >= CudaDriver.count()) {
+      throw new InvalidUsage(
+          "GPU " + ordinal + " is outside 0 to " + (CudaDriver.count() - 1) + " of this process");
+    }
+    synchronized (OPEN) {
+      PrimaryContext open = OPEN.get(ordinal);
+      if (open == null || !open.tryRetain()) {
+        open = new PrimaryContext(ordinal);
+        OPEN.put(ordinal, open);
+      }
+      return open;
+    }
+  }
+
+  @Override
+  void lastUserLeft() {
+    synchronized (OPEN) {
+      OPEN.remove(ordinal, this);
+    }
+    reaper.execute(this::destroy);
+  }
+
+  private void destroy() {
+    if (tryMakeCurrent() == CUresult.CUDA_SUCCESS) {
+      copyLane.close();
+      // Others of this process may keep the context, but these modules are ours.
+      modules.values().forEach(JCudaDriver::cuModuleUnload);
+    }
+    check(JCudaDriver.cuDevicePrimaryCtxRelease(device), "cuDevicePrimaryCtxRelease");
+  }
+
+  /**
+   * Makes it the calling thread's. Cheap, allocates nothing.
+   *
+   * @throws DeviceFailure if it is beyond use
+   */
+  void makeCurrent() {
+    int result = tryMakeCurrent();
+    if (result != CUresult.CUDA_SUCCESS) {
+      throw CudaError.of(result, ordinal, "cuCtxSetCurrent");
+    }
+  }
+
+  /** The same, giving what the driver says. */
+  int tryMakeCurrent() {
+    return JCudaDriver.cuCtxSetCurrent(context);
+  }
+
+  int ordinal() {
+    return ordinal;
+  }
+
+  CUdevice device() {
+    return device;
+  }
+
+  CUcontext handle() {
+    return context;
+  }
+
+  /** As the operating system writes it: {@code 0000:3b:00.0}. */
+  String pciBusId() {
+    return pciBusId;
+  }
+
+  Reaper reaper() {
+    return reaper;
+  }
+
+  CopyLane copyLane() {
+    return copyLane;
+  }
+
+  Mappings mappings() {
+    return mappings;
+  }
+
+  /** The modules loaded into it, by what they were loaded from; unloaded with it. */
+  Map<Object, CUmodule> modules() {
+    return modules;
+  }
+
+  /**
+   * A stream that waits for no other.
+   *
+   * <p>The driver maps the streams of one priority onto a few hardware queues ({@code
+   * CUDA_DEVICE_MAX_CONNECTIONS}). What is enqueued behind a kernel that waits for a peer can hold
+   * up such a queue, and with it other streams. So what a waiting kernel may wait for goes to
+   * streams of the highest priority, to keep it out of the queues of those that kernels run on.
+   *
+   * @param preferred whether of the highest priority
+   * @return the stream; the caller destroys it
+   */
+  CUstream createStream(boolean preferred) {
+    makeCurrent();
+    int[] highest = new int[1];
+    check(
+        JCudaDriver.cuCtxGetStreamPriorityRange(new int[1], highest),
+        "cuCtxGetStreamPriorityRange");
+    CUstream stream = new CUstream();
+    check(
+        JCudaDriver.cuStreamCreateWithPriority(
+            stream, CUstream_flags.CU_STREAM_NON_BLOCKING, preferred ? highest[0] : 0),
+        "cuStreamCreate");
+    return stream;
+  }
+
+  /** One of the {@code CU_DEVICE_ATTRIBUTE_} values. */
+  int attribute(int attribute) {
+    int[] value = new int[1];
+    check(
+        JCudaDriver.cuDeviceGetAttribute(value, attribute, device),
+        "cuDeviceGetAttribute(" + attribute + ")");
+    return value[0];
+  }
+
+  void check(int result, String call) {
+    CudaError.check(result, ordinal, call);
+  }
+
+  @Override
+  public String toString() {
+    return "GPU " + ordinal + " (" + pciBusId + ")";
+  }
+}

@@ -1,0 +1,76 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.NativeLibrary;
+import java.util.stream.IntStream;
+
+/**
+ * Memory by {@code cuMemCreate}, which other processes map by a file descriptor that the {@link
+ * DescriptorServer} hands them. All GPUs of this process that can reach it may read and write it.
+ */
+final class VmmAllocation extends CudaAllocation {
+  private final VmmMapping mapping;
+  private final long handle;
+
+  // Both guarded by this.
+  private DescriptorServer.Offer offer;
+  private CudaMemoryName name;
+
+  private VmmAllocation(CudaDevice device, VmmMapping mapping, long handle) {
+    super(device, mapping.address(), mapping.size());
+    this.mapping = mapping;
+    this.handle = handle;
+  }
+
+  /** Memory with one user; not zeroed. The size is rounded up to whole pages. */
+  static VmmAllocation allocate(CudaDevice device, long size) {
+    NativeLibrary.require("VMM memory");
+    PrimaryContext context = device.context();
+    context.makeCurrent();
+    long[] result = new long[1];
+    context.check(VmmCalls.granularity(context.ordinal(), result), "cuMemGetAllocationGranularity");
+    long granularity = Math.max(result[0], PlainAllocation.GRANULARITY);
+    long rounded = (size + granularity - 1) / granularity * granularity;
+    context.check(
+        VmmCalls.create(context.ordinal(), rounded, result), "cuMemCreate(" + rounded + ")");
+    long handle = result[0];
+    try {
+      VmmMapping mapping = VmmMapping.map(context, handle, rounded, devicesThatReach(device));
+      return new VmmAllocation(device, mapping, handle);
+    } catch (RuntimeException | Error e) {
+      VmmCalls.release(handle);
+      throw e;
+    }
+  }
+
+  private static int[] devicesThatReach(CudaDevice device) {
+    return IntStream.range(0, CudaDriver.count())
+        .filter(other -> CudaDriver.canReach(other, device.index()))
+        .toArray();
+  }
+
+  @Override
+  public synchronized CudaMemoryName name() {
+    if (name == null) {
+      PrimaryContext context = device().context();
+      context.makeCurrent();
+      int[] descriptor = new int[1];
+      context.check(VmmCalls.exportDescriptor(handle, descriptor), "cuMemExportToShareableHandle");
+      offer = DescriptorServer.PROCESS.offer(descriptor[0]);
+      name =
+          CudaMemoryName.vmm(id(), size(), context.pciBusId(), offer.socketName(), offer.token());
+    }
+    return name;
+  }
+
+  @Override
+  synchronized void free() {
+    if (offer != null) {
+      offer.close(); // its descriptor would keep the memory
+    }
+    try {
+      mapping.unmap();
+    } finally {
+      device().context().check(VmmCalls.release(handle), "cuMemRelease");
+    }
+  }
+}

@@ -1,0 +1,110 @@
+package io.fluxccl.device.cuda;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.InvalidUsage;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import net.jqwik.api.ForAll;
+import net.jqwik.api.Property;
+import net.jqwik.api.constraints.LongRange;
+import net.jqwik.api.constraints.Size;
+import org.junit.jupiter.api.Test;
+
+class ArenaTest {
+  private static final long LENGTH = 4096;
+
+  private final List<Block> blocks = new ArrayList<>();
+
+  private static final class Block extends RefCounted {
+    private boolean freed;
+
+    @Override
+    void lastUserLeft() {
+      freed = true;
+    }
+  }
+
+  private Arena<Block> arena() {
+    return new Arena<>(
+        LENGTH,
+        () -> {
+          blocks.add(new Block());
+          return blocks.get(blocks.size() - 1);
+        });
+  }
+
+  @Property
+  void shouldNeverGiveTheSameBytesTwice(
+      @ForAll @Size(min = 1, max = 100) List<@LongRange(min = 1, max = LENGTH) Long> sizes) {
+    blocks.clear();
+    Arena<Block> arena = arena();
+    Set<List<Object>> cells = new HashSet<>();
+    List<Arena.Piece<Block>> pieces = new ArrayList<>();
+    int released = 0;
+    for (long size : sizes) {
+      Arena.Piece<Block> piece = arena.allocate(size);
+      pieces.add(piece);
+      assertThat(piece.offset() % Arena.ALIGNMENT).isZero();
+      assertThat(piece.offset() + size).isLessThanOrEqualTo(LENGTH);
+      assertThat(piece.block().freed).isFalse();
+      for (long cell = 0; cell < size; cell += Arena.ALIGNMENT) {
+        assertThat(cells.add(List.of(blocks.indexOf(piece.block()), piece.offset() + cell)))
+            .isTrue();
+      }
+      if (size % 2 == 0) {
+        pieces.get(released++).block().release(); // to be handed out again by nobody
+      }
+    }
+    pieces.subList(released, pieces.size()).forEach(piece -> piece.block().release());
+    assertThat(blocks.subList(0, blocks.size() - 1)).allMatch(block -> block.freed);
+    assertThat(blocks.get(blocks.size() - 1).freed).isFalse();
+    arena.close();
+    assertThat(blocks).allMatch(block -> block.freed);
+  }
+
+  @Test
+  void shouldKeepABlockWhileAPieceOfItIsInUse() {
+    Arena<Block> arena = arena();
+    arena.open();
+    arena.open();
+    Arena.Piece<Block> piece = arena.allocate(1);
+    assertThat(blocks).hasSize(1);
+    arena.close();
+    arena.close();
+    assertThat(piece.block().freed).isFalse();
+    piece.block().release();
+    assertThat(piece.block().freed).isTrue();
+    assertThatThrownBy(() -> piece.block().release()).isInstanceOf(InvalidUsage.class);
+    assertThatThrownBy(() -> piece.block().retain()).isInstanceOf(InvalidUsage.class);
+  }
+
+  @Test
+  void shouldKeepNothingThatItBeginsAfterItWasClosed() {
+    Arena<Block> arena = arena();
+    arena.close();
+    Arena.Piece<Block> piece = arena.allocate(1);
+    piece.block().release();
+    assertThat(piece.block().freed).isTrue();
+  }
+
+  @Test
+  void shouldStayUsableWhenABlockCanNotBeHad() {
+    boolean[] fail = {true};
+    Arena<Block> arena =
+        new Arena<>(
+            LENGTH,
+            () -> {
+              if (fail[0]) {
+                throw new IllegalStateException("none");
+              }
+              return new Block();
+            });
+    assertThatThrownBy(() -> arena.allocate(1)).isInstanceOf(IllegalStateException.class);
+    fail[0] = false;
+    assertThat(arena.allocate(1).offset()).isZero();
+  }
+}

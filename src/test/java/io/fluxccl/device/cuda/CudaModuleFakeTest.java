@@ -1,0 +1,167 @@
+package io.fluxccl.device.cuda;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.KernelArgs;
+import io.fluxccl.testing.FakeCuda;
+import io.fluxccl.testing.RequiresNativeLibrary;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.awaitility.Awaitility;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+/**
+ * Which modules are loaded when; "kernels" are the fake driver's, found by their names in a text.
+ */
+@FakeCuda
+@Timeout(60)
+class CudaModuleFakeTest {
+  private static final byte[] KERNELS = "fake_store fake_fill".getBytes(StandardCharsets.US_ASCII);
+
+  private final CudaDevice device = CudaDevice.open(0);
+
+  @TempDir Path folder;
+
+  @AfterEach
+  void close() {
+    device.close();
+  }
+
+  private void run(CudaKernel kernel) {
+    try (CudaPinnedBuffer pinned = device.allocatePinned(8);
+        CudaStream stream = device.createStream("run")) {
+      stream.launch(kernel, 1, 1, KernelArgs.of(pinned, 5L));
+      assertThat(stream.completion()).succeedsWithin(20, TimeUnit.SECONDS);
+      assertThat(pinned.buffer().getLongAcquire(0)).isEqualTo(5); // the kernel's store
+    }
+  }
+
+  @Test
+  void shouldHaveTheBuiltInKernelsLoadedFromTheStart() {
+    assertThat(device.context().modules()).containsKey(CudaModule.builtIn());
+    CudaModule.builtIn().close();
+    CudaModule.builtIn().kernel("fluxccl_nothing").prepare(device);
+  }
+
+  @Test
+  void shouldLoadOnceForAllDevicesOfAGpuAndAgainForANewContext() {
+    CudaModule module = CudaModule.fromPtx(KERNELS);
+    LoadedModule first = module.loadedOn(device);
+    try (CudaDevice same = CudaDevice.open(0);
+        CudaDevice other = CudaDevice.open(1)) {
+      assertThat(module.loadedOn(same)).isSameAs(first);
+      assertThat(module.loadedOn(other)).isNotSameAs(first);
+    }
+    CudaKernel kernel = module.kernel("fake_store");
+    run(kernel);
+    device.close();
+    Awaitility.await().until(() -> device.context().users() == 0);
+    try (CudaDevice again = CudaDevice.open(0)) {
+      assertThat(module.loadedOn(again)).isNotSameAs(first);
+      kernel.prepare(again);
+      assertThat(again.context().modules()).containsKey(module);
+      module.close();
+      Awaitility.await().until(() -> !again.context().modules().containsKey(module));
+      assertThatThrownBy(() -> kernel.prepare(again))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("closed");
+    }
+  }
+
+  @Test
+  @RequiresNativeLibrary
+  void shouldRunKernelsFromSourceAndFromAFile() throws Exception {
+    String source = "extern \"C\" __global__ void fake_store(long long* p, long long v);";
+    CudaCompileOptions nvrtc =
+        CudaCompileOptions.DEFAULT.withCompiler(CudaCompileOptions.Compiler.NVRTC);
+    try (CudaModule module = CudaModule.fromSource("store.cu", source, nvrtc)) {
+      run(module.kernel("fake_store"));
+      assertThatThrownBy(() -> module.kernel("fake_none").prepare(device))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("store.cu has no kernel fake_none")
+          .hasMessageContaining("extern \"C\"");
+    }
+    Path file = Files.writeString(folder.resolve("store.cu"), source);
+    try (CudaModule module = CudaModule.fromFile(file, nvrtc)) {
+      run(module.kernel("fake_store"));
+    }
+    Path ptx = Files.write(folder.resolve("store.ptx"), KERNELS);
+    try (CudaModule module = CudaModule.fromFile(ptx)) {
+      run(module.kernel("fake_store"));
+    }
+    assertThatThrownBy(() -> CudaModule.fromFile(folder.resolve("store.txt")))
+        .isInstanceOf(InvalidUsage.class);
+    assertThatThrownBy(() -> CudaModule.fromFile(folder.resolve("none.ptx")))
+        .isInstanceOf(InvalidUsage.class);
+  }
+
+  @Test
+  void shouldRefuseWhatIsNoImage() {
+    assertThatThrownBy(() -> CudaModule.fromCubin(new byte[] {1, 2, 3}))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("3 bytes");
+    assertThatThrownBy(() -> CudaModule.fromPtx(new byte[] {'x'}).prepare(device))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("cuModuleLoadData");
+  }
+
+  @Test
+  void shouldTryWhatElseThereIsWhenTheDriverRefusesAnImage() {
+    AtomicInteger tried = new AtomicInteger();
+    CudaModule.Images images =
+        new CudaModule.Images() {
+          @Override
+          public KernelImage make(int capability) {
+            return KernelImage.ptx(new byte[] {'x'});
+          }
+
+          @Override
+          public KernelImage makeInstead(int capability, InvalidUsage refusal) {
+            tried.incrementAndGet();
+            return KernelImage.ptx(KERNELS);
+          }
+        };
+    try (CudaModule module = new CudaModule("two", images, true);
+        CudaDevice other = CudaDevice.open(1)) {
+      run(module.kernel("fake_store"));
+      module.prepare(other); // a GPU of the same kind, which does not try the first again
+      assertThat(tried).hasValue(1);
+    }
+  }
+
+  @Test
+  void shouldAllowMoreSharedMemoryThanADriverDoesByItself() {
+    try (CudaModule module = CudaModule.fromPtx(KERNELS)) {
+      run(module.kernel("fake_store").withSharedMemory(100 * 1024));
+      run(module.kernel("fake_store"));
+      assertThatThrownBy(() -> run(module.kernel("fake_store").withSharedMemory(1 << 20)))
+          .isInstanceOf(io.fluxccl.FluxCclException.class);
+      assertThatThrownBy(() -> module.kernel("fake_store").withSharedMemory(-1))
+          .isInstanceOf(InvalidUsage.class);
+    }
+  }
+
+  @Test
+  @RequiresNativeLibrary
+  void shouldRefuseArgumentsThatTheKernelDoesNotTake() {
+    try (CudaModule module = CudaModule.fromPtx(KERNELS);
+        CudaStream stream = device.createStream("args")) {
+      CudaKernel kernel = module.kernel("fake_store");
+      assertThatThrownBy(() -> stream.launch(kernel, 1, 1, KernelArgs.of(1L)))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("takes 2 arguments of 8, 8 bytes, was given 1");
+      assertThatThrownBy(() -> stream.launch(kernel, 1, 1, KernelArgs.of(1L, 1)))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("argument 1 of kernel fake_store takes 8 bytes, was given 4");
+      run(kernel);
+    }
+  }
+}

@@ -1,0 +1,63 @@
+package io.fluxccl.device.cuda;
+
+import java.io.File;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.stream.Stream;
+
+/** Where the CUDA sources lie, and compilers for them. */
+final class CudaSources {
+  /** The folder of the device API, as kernels include it. */
+  static final Path INCLUDE = Path.of("src/main/cuda/include").toAbsolutePath();
+
+  /** The kernels of tests. */
+  static final Path TESTS = Path.of("src/test/resources/cuda").toAbsolutePath();
+
+  private CudaSources() {}
+
+  /** The device API's headers, by file name. */
+  static List<String> headers() {
+    return filesIn(INCLUDE.resolve("fluxccl"), ".cuh").stream()
+        .map(file -> file.getFileName().toString())
+        .toList();
+  }
+
+  /** The kernels of tests and of samples. */
+  static List<Path> kernels() {
+    List<Path> files = new ArrayList<>(filesIn(TESTS, ".cu"));
+    files.addAll(filesIn(Path.of("samples").toAbsolutePath(), ".cu"));
+    return files;
+  }
+
+  private static List<Path> filesIn(Path folder, String ending) {
+    try (Stream<Path> files = Files.walk(folder)) {
+      return files.filter(file -> file.toString().endsWith(ending)).sorted().toList();
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+
+  /** Whether a program is on the path. */
+  static boolean isInstalled(String program) {
+    return Arrays.stream(System.getenv().getOrDefault("PATH", "").split(File.pathSeparator))
+        .anyMatch(folder -> Files.isExecutable(Path.of(folder, program)));
+  }
+
+  /**
+   * Runs a program.
+   *
+   * @return what it said; when it fails, also that it did
+   */
+  static String run(String... command) throws IOException, InterruptedException {
+    Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
+    String said = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+    int status = process.waitFor();
+    return status == 0 ? said : said + "\nexit status " + status + " of " + List.of(command);
+  }
+}

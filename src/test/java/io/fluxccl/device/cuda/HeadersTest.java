@@ -1,0 +1,77 @@
+package io.fluxccl.device.cuda;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.MethodSource;
+
+/** The device API compiles: every header by itself, without a warning. */
+class HeadersTest {
+  @TempDir private Path folder;
+
+  @ParameterizedTest
+  @MethodSource("headers")
+  void shouldCompileAloneForTheHost(String header) throws Exception {
+    assumeTrue(CudaSources.isInstalled("g++"), "there is no g++");
+    assertThat(
+            CudaSources.run(
+                "g++",
+                "-std=c++17",
+                "-Wall",
+                "-Wextra",
+                "-Wpedantic",
+                "-Werror",
+                "-fsyntax-only",
+                "-I" + CudaSources.INCLUDE,
+                including(header, ".cpp").toString()))
+        .isEmpty();
+  }
+
+  @ParameterizedTest
+  @MethodSource("headers")
+  void shouldCompileAloneForTheDevice(String header) throws Exception {
+    assertThat(nvcc("-ptx", including(header, ".cu"))).isEmpty();
+  }
+
+  @ParameterizedTest
+  @MethodSource("kernels")
+  void shouldCompileTheKernelsOfTestsAndSamples(Path kernel) throws Exception {
+    assertThat(nvcc("-cubin", kernel)).isEmpty();
+  }
+
+  static List<String> headers() {
+    return CudaSources.headers();
+  }
+
+  static List<Path> kernels() {
+    return CudaSources.kernels();
+  }
+
+  private Path including(String header, String ending) throws Exception {
+    return Files.writeString(
+        folder.resolve("alone" + ending), "#include <fluxccl/" + header + ">\n");
+  }
+
+  private String nvcc(String what, Path source) throws Exception {
+    assumeTrue(CudaSources.isInstalled("nvcc"), "there is no nvcc");
+    return CudaSources.run(
+        "nvcc",
+        "-std=c++17",
+        what,
+        "-arch=sm_75",
+        "-I" + CudaSources.INCLUDE,
+        "-DFLUXCCL_DEBUG_BOUNDS",
+        "-Xcompiler",
+        "-Wall,-Wextra",
+        "--Werror",
+        "all-warnings",
+        source.toString(),
+        "-o",
+        folder.resolve("out").toString());
+  }
+}

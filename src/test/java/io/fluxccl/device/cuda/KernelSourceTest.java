@@ -1,0 +1,79 @@
+package io.fluxccl.device.cuda;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+class KernelSourceTest {
+  private static final Path CUDA = Path.of("src/main/cuda");
+
+  @TempDir Path folder;
+
+  @Test
+  void shouldCollectOurHeadersUnderOneNameEach() throws Exception {
+    KernelSource source =
+        KernelSource.of("a.cu", "  #include <fluxccl/fluxccl.cuh>\nint x;\n", List.of());
+    assertThat(source.text()).isEqualTo("  #include \"fluxccl/fluxccl.cuh\"\nint x;\n");
+    try (Stream<Path> headers = Files.list(CUDA.resolve("include/fluxccl"))) {
+      List<String> names =
+          headers.map(header -> "fluxccl/" + header.getFileName()).sorted().toList();
+      assertThat(source.packed().keySet()).containsExactlyElementsOf(names);
+    }
+    assertThat(source.packed().values())
+        .allSatisfy(
+            text ->
+                assertThat(text.lines().filter(line -> line.startsWith("#include \"")))
+                    .allMatch(line -> line.startsWith("#include \"fluxccl/")));
+  }
+
+  @Test
+  void shouldLeaveTheCompilersHeadersToIt() {
+    String text = "#include <cuda_fp16.h>\n#include \"none.cuh\"\n#include MACRO\n";
+    KernelSource source = KernelSource.of("a.cu", text, List.of());
+    assertThat(source.text()).isEqualTo(text);
+    assertThat(source.packed()).isEmpty();
+    assertThat(source.files()).isEmpty();
+  }
+
+  @Test
+  void shouldFollowTheUsersHeadersAlsoInCirclesAndFindOursThroughThem() throws Exception {
+    Path inner = Files.createDirectories(folder.resolve("inner"));
+    Files.writeString(folder.resolve("a.cuh"), "#include \"inner/b.cuh\"\n");
+    Files.writeString(inner.resolve("b.cuh"), "#include \"c.cuh\"\n#include \"../a.cuh\"\n");
+    Files.writeString(inner.resolve("c.cuh"), "#include <fluxccl/config.cuh>\n");
+    KernelSource source = KernelSource.of("k.cu", "#include \"a.cuh\"\n", List.of(folder));
+    assertThat(source.files().keySet())
+        .containsExactlyInAnyOrder(
+            folder.resolve("a.cuh"), inner.resolve("b.cuh"), inner.resolve("c.cuh"));
+    assertThat(source.packed()).containsOnlyKeys("fluxccl/config.cuh");
+    assertThat(source.text()).isEqualTo("#include \"a.cuh\"\n");
+  }
+
+  @Test
+  void shouldNotLeaveOurFolderOfTheJar() {
+    assertThat(KernelSource.readPacked("../NativeLibrary.class")).isNull();
+    assertThat(KernelSource.readPacked("/io/fluxccl/NativeLibrary.class")).isNull();
+  }
+
+  @Test
+  void shouldPackEveryBuiltInKernel() throws Exception {
+    String unit = KernelSource.readPacked("builtin.cu");
+    try (Stream<Path> kernels = Files.list(CUDA.resolve("collectives"))) {
+      List<String> includes =
+          kernels
+              .map(file -> file.getFileName().toString())
+              .filter(file -> file.endsWith(".cu"))
+              .map(file -> "#include \"collectives/" + file + "\"")
+              .toList();
+      assertThat(unit.lines()).containsAll(includes);
+    }
+    KernelSource source = KernelSource.of("builtin.cu", unit, List.of());
+    assertThat(source.packed()).containsKeys("collectives/nothing.cu");
+    assertThat(source.packed().values()).allSatisfy(text -> assertThat(text).isNotBlank());
+  }
+}

@@ -1,0 +1,33 @@
+package io.fluxccl.device.cuda;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.UncheckedIOException;
+
+/** The kernels of {@code cuda/stream_kernels.ptx}; all but the last are in the fake driver too. */
+final class StreamKernels {
+  private static final CudaModule MODULE = CudaModule.fromPtx(read());
+
+  static final CudaKernel FILL = MODULE.kernel("fake_fill");
+  static final CudaKernel STORE = MODULE.kernel("fake_store");
+  static final CudaKernel SPIN = MODULE.kernel("fake_spin");
+  static final CudaKernel TRAP = MODULE.kernel("fake_trap");
+  static final CudaKernel STORE_ARGUMENTS = MODULE.kernel("store_arguments");
+
+  private StreamKernels() {}
+
+  private static byte[] read() {
+    try (InputStream in = StreamKernels.class.getResourceAsStream("/cuda/stream_kernels.ptx")) {
+      return in.readAllBytes();
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+
+  /** So that nothing is loaded while a kernel spins. */
+  static void load(CudaDevice device) {
+    for (CudaKernel kernel : new CudaKernel[] {FILL, STORE, SPIN, TRAP, STORE_ARGUMENTS}) {
+      kernel.prepare(device);
+    }
+  }
+}

@@ -1,0 +1,12 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.testing.FakeCuda;
+import io.fluxccl.testing.RequiresNativeLibrary;
+
+@FakeCuda
+@RequiresNativeLibrary
+class VmmMemoryFakeTest extends CudaMemoryContract {
+  VmmMemoryFakeTest() {
+    super(CudaMemoryKind.VMM);
+  }
+}

@@ -1,0 +1,140 @@
+package io.fluxccl.testing;
+
+import io.fluxccl.device.cuda.CudaDriver;
+import io.fluxccl.testing.TestOutcome.Kind;
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.concurrent.Callable;
+import picocli.CommandLine;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.Parameters;
+import picocli.CommandLine.Spec;
+
+/**
+ * Runs the tests that need GPUs without Maven, as {@code bin/gpu-tests} of the bundle does: each
+ * class in a process of its own with a time limit; prints what passed, failed and was skipped.
+ */
+@Command(
+    name = "gpu-tests",
+    sortOptions = false,
+    mixinStandardHelpOptions = true,
+    description = "Run the tests that need GPUs.")
+public final class GpuTests implements Callable<Integer> {
+  @Parameters(
+      paramLabel = "CLASS",
+      description = "Only these: part of a class's name, * for anything. All when none is given.")
+  private List<String> chosen = List.of();
+
+  @Option(names = "--list", description = "Print the classes and end.")
+  private boolean list;
+
+  @Option(names = "--limit", description = "Seconds for each class (default: ${DEFAULT-VALUE}).")
+  private int limit = 150;
+
+  @Option(names = "--test-limit", description = "For each test (default: ${DEFAULT-VALUE}).")
+  private int testLimit = 60;
+
+  @Option(names = "--budget", description = "Seconds for all; what is not run by then has failed.")
+  private int budget = Integer.MAX_VALUE;
+
+  @Option(names = "--reports", description = "Folder for logs and JUnit XML (default: a new one).")
+  private Path reports;
+
+  @Option(names = "--sanitizer", description = "Run under compute-sanitizer: memcheck, racecheck…")
+  private String sanitizer;
+
+  @Option(names = "-D", paramLabel = "NAME=VALUE", description = "System property of the tests.")
+  private List<String> properties = List.of();
+
+  @Option(names = "--tag", hidden = true)
+  private String tag = "gpu";
+
+  @Spec private CommandSpec spec;
+
+  /** Ends with 0 when nothing failed, 1 otherwise, 2 for wrong arguments. */
+  public static void main(String[] args) {
+    System.exit(new CommandLine(new GpuTests()).execute(args));
+  }
+
+  @Override
+  public Integer call() throws IOException, InterruptedException {
+    PrintWriter out = spec.commandLine().getOut();
+    List<String> classes = TaggedClasses.chosen(tag, chosen);
+    if (list) {
+      classes.forEach(out::println);
+      out.flush();
+      return 0;
+    }
+    if (classes.isEmpty() && !chosen.isEmpty()) {
+      throw new CommandLine.ParameterException(
+          spec.commandLine(), "no class matches " + String.join(" ", chosen) + "; see --list");
+    }
+    Path folder =
+        reports != null
+            ? Files.createDirectories(reports.toAbsolutePath())
+            : Files.createTempDirectory("fluxccl-gpu-tests-");
+    // The driver here only counts: a context would cost memory beside the tests'.
+    out.printf(
+        "%d test classes, %s; logs and reports in %s%n",
+        classes.size(),
+        CudaDriver.unavailableBecause().orElse(CudaDriver.count() + " GPUs"),
+        folder);
+    out.flush();
+    List<TestClassResult> results = run(classes, folder, out);
+    String summary =
+        String.format(
+            Locale.ROOT,
+            "%d passed, %d failed, %d skipped",
+            count(results, Kind.PASSED),
+            count(results, Kind.FAILED),
+            count(results, Kind.SKIPPED));
+    StringBuilder text = new StringBuilder();
+    results.forEach(result -> text.append(result.text()));
+    Files.writeString(folder.resolve("summary.txt"), text + summary + "\n");
+    out.println(summary);
+    out.flush();
+    return count(results, Kind.FAILED) == 0 ? 0 : 1;
+  }
+
+  private List<TestClassResult> run(List<String> classes, Path folder, PrintWriter out)
+      throws IOException, InterruptedException {
+    long end = System.nanoTime() + Duration.ofSeconds(budget).toNanos();
+    List<String> prefix = sanitizer == null ? List.of() : Sanitizer.command(sanitizer, folder);
+    int slower = sanitizer == null ? 1 : Sanitizer.SLOWER;
+    List<TestClassResult> results = new ArrayList<>();
+    for (String name : classes) {
+      Duration left = Duration.ofNanos(end - System.nanoTime());
+      TestClassResult result;
+      if (left.isNegative() || left.isZero()) {
+        result = TestClassResult.of(name, List.of(), "not started: the budget is spent", 0);
+      } else {
+        Duration atMost = Duration.ofSeconds((long) limit * slower);
+        result =
+            new TestClassProcess(
+                    tag,
+                    folder,
+                    atMost.compareTo(left) < 0 ? atMost : left,
+                    Duration.ofSeconds((long) testLimit * slower),
+                    prefix,
+                    properties)
+                .run(name);
+      }
+      results.add(result);
+      out.print(result.text());
+      out.flush();
+    }
+    return results;
+  }
+
+  private static long count(List<TestClassResult> results, Kind kind) {
+    return results.stream().mapToLong(result -> result.count(kind)).sum();
+  }
+}

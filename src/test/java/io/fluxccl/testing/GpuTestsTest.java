@@ -1,0 +1,171 @@
+package io.fluxccl.testing;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.locks.LockSupport;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Disabled;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+import picocli.CommandLine;
+
+@Tag("multiprocess")
+class GpuTestsTest {
+  @TempDir Path reports;
+
+  /** Each test ends in another way. */
+  @Tag("fixture")
+  static class Mixed {
+    @ParameterizedTest
+    @ValueSource(ints = {1, 2})
+    void passes(int number) {
+      assertThat(number).isPositive();
+    }
+
+    @Test
+    void fails() {
+      throw new IllegalStateException("first line\nsecond line");
+    }
+
+    @Test
+    @Disabled("no time")
+    void disabled() {}
+
+    @Test
+    void assumes() {
+      assumeTrue(false, "wrong machine");
+    }
+  }
+
+  @Tag("fixture")
+  static class Hanging {
+    @Test
+    void endsBefore() {}
+
+    @Test
+    @Timeout(value = 1, unit = java.util.concurrent.TimeUnit.HOURS)
+    void hangs() {
+      while (true) {
+        LockSupport.park();
+      }
+    }
+  }
+
+  @Tag("fixture")
+  static class Ending {
+    @Test
+    void ends() {
+      Runtime.getRuntime().halt(3);
+    }
+  }
+
+  @Tag("fixture")
+  @RequiresGpus(4096)
+  static class Impossible {
+    @Test
+    void one() {}
+
+    @Test
+    void two() {}
+  }
+
+  @Tag("fixture")
+  static class Broken {
+    @BeforeAll
+    static void fails() {
+      throw new IllegalStateException("before all");
+    }
+
+    @Test
+    void neverRuns() {}
+  }
+
+  private String run(int exitCode, Class<?> fixture, String... options) {
+    StringWriter out = new StringWriter();
+    List<String> args = new ArrayList<>(List.of(options));
+    args.addAll(List.of("--tag", "fixture", "--reports", reports.toString()));
+    args.add(fixture.getName());
+    int code =
+        new CommandLine(new GpuTests())
+            .setOut(new PrintWriter(out, true))
+            .execute(args.toArray(new String[0]));
+    assertThat(code).as(out.toString()).isEqualTo(exitCode);
+    return out.toString();
+  }
+
+  @Test
+  void shouldCountAndExplainEachOutcome() throws Exception {
+    String out = run(1, Mixed.class);
+    assertThat(out)
+        .contains("2 passed   1 failed   2 skipped")
+        .contains("FAILED  fails(): java.lang.IllegalStateException: first line")
+        .contains("            second line")
+        .contains("wrong machine")
+        .contains("skipped 1: ")
+        .contains("no time")
+        .endsWith("2 passed, 1 failed, 2 skipped\n");
+    assertThat(Files.readString(reports.resolve("summary.txt"))).contains("2 passed, 1 failed");
+    assertThat(reports.resolve("xml").resolve(Mixed.class.getName()))
+        .isDirectoryContaining("glob:**.xml");
+    assertThat(Files.readString(reports.resolve(Mixed.class.getName() + ".log")))
+        .contains("at io.fluxccl.testing.GpuTestsTest$Mixed.fails");
+  }
+
+  @Test
+  void shouldStopAClassAtItsLimitAndKeepWhatWasDone() throws Exception {
+    String out = run(1, Hanging.class, "--limit", "6");
+    assertThat(out)
+        .contains("FAILED  hangs(): not finished: stopped after 6 s")
+        .endsWith("1 passed, 1 failed, 0 skipped\n");
+    assertThat(Files.readString(reports.resolve(Hanging.class.getName() + ".log")))
+        .contains("GpuTestsTest$Hanging.hangs");
+  }
+
+  @Test
+  void shouldNameTheTestThatEndedTheProcess() {
+    assertThat(run(1, Ending.class))
+        .contains("FAILED  ends(): not finished: the process ended with exit code 3")
+        .endsWith("0 passed, 1 failed, 0 skipped\n");
+  }
+
+  @Test
+  void shouldPassWhenEverythingIsSkipped() {
+    assertThat(run(0, Impossible.class))
+        .contains("skipped 2: needs 4096 GPUs, there are ")
+        .endsWith("0 passed, 0 failed, 2 skipped\n");
+  }
+
+  @Test
+  void shouldFailWhenWhatComesBeforeTheTestsFails() {
+    assertThat(run(1, Broken.class)).contains("before all").contains("1 failed");
+  }
+
+  @Test
+  void shouldFailWhatTheBudgetLeavesNoTimeFor() {
+    assertThat(run(1, Mixed.class, "--budget", "0"))
+        .contains("not started: the budget is spent")
+        .endsWith("0 passed, 1 failed, 0 skipped\n");
+  }
+
+  @Test
+  void shouldRefuseANameThatMatchesNothing() {
+    StringWriter err = new StringWriter();
+    int code =
+        new CommandLine(new GpuTests())
+            .setErr(new PrintWriter(err, true))
+            .execute("--tag", "fixture", "no.such.Class");
+    assertThat(code).isEqualTo(2);
+    assertThat(err.toString()).contains("no class matches no.such.Class");
+  }
+}

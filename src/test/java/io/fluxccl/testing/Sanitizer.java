@@ -1,0 +1,74 @@
+package io.fluxccl.testing;
+
+import java.io.File;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.stream.Stream;
+
+/** NVIDIA's compute-sanitizer around the process of a test class. */
+final class Sanitizer {
+  /** How much longer a class may take under it. */
+  static final int SLOWER = 5;
+
+  private static final String NAME = "compute-sanitizer";
+
+  private Sanitizer() {}
+
+  /**
+   * What to put before the command; CLASS stands for the test class.
+   *
+   * @param tool memcheck, racecheck, initcheck or synccheck
+   * @param reports where its findings go, a file for each process
+   */
+  static List<String> command(String tool, Path reports) {
+    List<String> command =
+        new ArrayList<>(
+            List.of(
+                find(),
+                "--tool",
+                tool,
+                "--target-processes",
+                "all",
+                // Any finding ends the process with this code, which makes the class fail.
+                "--error-exitcode",
+                "86",
+                "--print-limit",
+                "20",
+                "--log-file",
+                reports.resolve("CLASS." + tool + ".%p.log").toString()));
+    if (tool.equals("memcheck")) {
+      // A driver call that says no is no finding: that is how one learns where a kernel's
+      // parameters
+      // end.
+      command.addAll(List.of("--report-api-errors", "no"));
+    }
+    return command;
+  }
+
+  private static String find() {
+    List<String> folders = new ArrayList<>();
+    String path = System.getenv("PATH");
+    folders.addAll(List.of((path == null ? "" : path).split(File.pathSeparator)));
+    String home = System.getenv("CUDA_HOME");
+    if (home != null) {
+      folders.add(home + "/bin");
+    }
+    folders.add("/usr/local/cuda/bin");
+    try (Stream<Path> installed = Files.list(Path.of("/usr/local"))) {
+      installed
+          .filter(folder -> folder.getFileName().toString().startsWith("cuda-"))
+          .forEach(folder -> folders.add(folder + "/bin"));
+    } catch (java.io.IOException e) {
+      // There is none, then.
+    }
+    return folders.stream()
+        .map(folder -> Path.of(folder, NAME))
+        .filter(Files::isExecutable)
+        .findFirst()
+        .orElseThrow(
+            () -> new IllegalStateException(NAME + " is not on the PATH nor under /usr/local/cuda"))
+        .toString();
+  }
+}

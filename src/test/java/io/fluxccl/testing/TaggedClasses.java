@@ -1,0 +1,79 @@
+package io.fluxccl.testing;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.net.URISyntaxException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Optional;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.regex.Pattern;
+import org.junit.platform.engine.discovery.DiscoverySelectors;
+import org.junit.platform.engine.support.descriptor.MethodSource;
+import org.junit.platform.launcher.LauncherDiscoveryRequest;
+import org.junit.platform.launcher.TagFilter;
+import org.junit.platform.launcher.TestIdentifier;
+import org.junit.platform.launcher.TestPlan;
+import org.junit.platform.launcher.core.LauncherDiscoveryRequestBuilder;
+import org.junit.platform.launcher.core.LauncherFactory;
+
+/**
+ * The test classes that have a tag. A bundle holds their names, because it leaves out the libraries
+ * of other tests, without which those can't even be looked at.
+ */
+final class TaggedClasses {
+  private static final String FIXTURE = "fixture";
+
+  private TaggedClasses() {}
+
+  /** Those with one of the words in their names, sorted; all when there is no word. */
+  static List<String> chosen(String tag, List<String> words) throws IOException {
+    List<Pattern> patterns =
+        words.stream()
+            .map(word -> Pattern.quote(word).replace("*", "\\E.*\\Q"))
+            .map(Pattern::compile)
+            .toList();
+    return all(tag).stream()
+        .filter(
+            name -> patterns.isEmpty() || patterns.stream().anyMatch(p -> p.matcher(name).find()))
+        .toList();
+  }
+
+  private static Set<String> all(String tag) throws IOException {
+    try (InputStream names = TaggedClasses.class.getResourceAsStream(tag + "-classes.txt")) {
+      if (names != null) {
+        return new TreeSet<>(
+            new String(names.readAllBytes(), StandardCharsets.UTF_8).lines().toList());
+      }
+    }
+    LauncherDiscoveryRequest request =
+        LauncherDiscoveryRequestBuilder.request()
+            .selectors(DiscoverySelectors.selectClasspathRoots(Set.of(root())))
+            // What tests of this very runner run is none of the tests.
+            .filters(TagFilter.includeTags(tag.equals(FIXTURE) ? tag : tag + " & !" + FIXTURE))
+            .build();
+    TestPlan plan = LauncherFactory.create().discover(request);
+    Set<String> names = new TreeSet<>();
+    for (TestIdentifier engine : plan.getRoots()) {
+      plan.getDescendants(engine).stream()
+          .filter(test -> test.getTags().stream().anyMatch(t -> t.getName().equals(tag)))
+          .map(TestIdentifier::getSource)
+          .flatMap(Optional::stream)
+          .filter(MethodSource.class::isInstance)
+          .map(source -> ((MethodSource) source).getClassName())
+          .forEach(names::add);
+    }
+    return names;
+  }
+
+  private static Path root() {
+    try {
+      return Path.of(
+          TaggedClasses.class.getProtectionDomain().getCodeSource().getLocation().toURI());
+    } catch (URISyntaxException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+}

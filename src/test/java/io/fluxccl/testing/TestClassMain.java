@@ -1,0 +1,123 @@
+package io.fluxccl.testing;
+
+import static org.junit.platform.engine.discovery.DiscoverySelectors.selectClass;
+
+import io.fluxccl.testing.TestOutcome.Kind;
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.io.UncheckedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.List;
+import java.util.Set;
+import org.junit.platform.engine.TestExecutionResult;
+import org.junit.platform.launcher.LauncherDiscoveryRequest;
+import org.junit.platform.launcher.TagFilter;
+import org.junit.platform.launcher.TestExecutionListener;
+import org.junit.platform.launcher.TestIdentifier;
+import org.junit.platform.launcher.TestPlan;
+import org.junit.platform.launcher.core.LauncherDiscoveryRequestBuilder;
+import org.junit.platform.launcher.core.LauncherFactory;
+import org.junit.platform.reporting.legacy.xml.LegacyXmlReportGeneratingListener;
+
+/**
+ * Runs one test class in this process, and notes each outcome as soon as it is known, so that a
+ * hang or a crash later takes nothing from it. Started by {@link TestClassProcess}.
+ */
+final class TestClassMain implements TestExecutionListener {
+  private final Path outcomes;
+  private TestPlan plan;
+
+  private TestClassMain(Path outcomes) {
+    this.outcomes = outcomes;
+  }
+
+  /** Arguments: class, tag, file for outcomes, folder for the XML report, seconds a test. */
+  public static void main(String[] args) {
+    LauncherDiscoveryRequest request =
+        LauncherDiscoveryRequestBuilder.request()
+            .selectors(selectClass(args[0]))
+            .filters(TagFilter.includeTags(args[1]))
+            .configurationParameter(
+                "junit.jupiter.execution.timeout.testable.method.default", args[4] + " s")
+            .build();
+    LauncherFactory.create()
+        .execute(
+            request,
+            new TestClassMain(Path.of(args[2])),
+            new LegacyXmlReportGeneratingListener(Path.of(args[3]), new PrintWriter(System.err)));
+    // A thread that a failed test left behind must not keep the process.
+    System.exit(0);
+  }
+
+  @Override
+  public void testPlanExecutionStarted(TestPlan started) {
+    plan = started;
+  }
+
+  @Override
+  public void executionStarted(TestIdentifier test) {
+    if (test.isTest()) {
+      System.out.println("== " + name(test));
+      note(Kind.STARTED, test, "");
+    }
+  }
+
+  @Override
+  public void executionSkipped(TestIdentifier skipped, String reason) {
+    Set<TestIdentifier> within = plan.getDescendants(skipped);
+    List<TestIdentifier> leaves =
+        within.stream().filter(t -> t.isTest() || plan.getChildren(t).isEmpty()).toList();
+    for (TestIdentifier test : leaves.isEmpty() ? List.of(skipped) : leaves) {
+      note(Kind.SKIPPED, test, reason);
+    }
+  }
+
+  @Override
+  public void executionFinished(TestIdentifier test, TestExecutionResult result) {
+    Throwable why = result.getThrowable().orElse(null);
+    switch (result.getStatus()) {
+      case SUCCESSFUL -> {
+        if (test.isTest()) {
+          note(Kind.PASSED, test, "");
+        }
+      }
+      case ABORTED -> note(Kind.SKIPPED, test, why == null ? "aborted" : why.getMessage());
+      case FAILED -> {
+        // A container's too: what fails before all tests would otherwise go unseen.
+        System.out.println("== FAILED " + name(test));
+        if (why != null) {
+          why.printStackTrace(System.out);
+        }
+        note(Kind.FAILED, test, String.valueOf(why));
+      }
+    }
+  }
+
+  private String name(TestIdentifier test) {
+    String parent =
+        plan.getParent(test)
+            .filter(p -> p.isContainer() && p.getParentIdObject().isPresent())
+            .filter(p -> p.getSource().filter(MethodSources::isMethod).isPresent())
+            .map(p -> p.getDisplayName() + " ")
+            .orElse("");
+    return parent + test.getDisplayName();
+  }
+
+  private void note(Kind kind, TestIdentifier test, String reason) {
+    String line = new TestOutcome(kind, name(test), reason == null ? "" : reason).line() + "\n";
+    try {
+      Files.writeString(outcomes, line, StandardOpenOption.CREATE, StandardOpenOption.APPEND);
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+
+  /** Whether a container is a method run several times, whose name says more than its runs'. */
+  private static final class MethodSources {
+    static boolean isMethod(org.junit.platform.engine.TestSource source) {
+      return source instanceof org.junit.platform.engine.support.descriptor.MethodSource;
+    }
+  }
+}

@@ -1,0 +1,87 @@
+package io.fluxccl.testing;
+
+import io.fluxccl.testing.TestOutcome.Kind;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+
+/**
+ * What became of one class's tests.
+ *
+ * @param name the class's
+ * @param outcomes in the order of the tests; none is only started
+ * @param seconds how long its process ran
+ */
+record TestClassResult(String name, List<TestOutcome> outcomes, double seconds) {
+  private static final int REASON_LINES = 6;
+
+  /**
+   * The result of what a process noted.
+   *
+   * @param noted its lines, in their order
+   * @param death why the process ended early, or null if it ended as it should
+   */
+  static TestClassResult of(String name, List<TestOutcome> noted, String death, double seconds) {
+    Map<String, TestOutcome> last = new LinkedHashMap<>();
+    for (TestOutcome outcome : noted) {
+      last.put(outcome.name(), outcome);
+    }
+    List<TestOutcome> outcomes = new ArrayList<>();
+    boolean blamed = false;
+    for (TestOutcome outcome : last.values()) {
+      if (outcome.kind() == Kind.STARTED) {
+        blamed = true;
+        outcomes.add(new TestOutcome(Kind.FAILED, outcome.name(), "not finished: " + death));
+      } else {
+        outcomes.add(outcome);
+      }
+    }
+    if (death != null && !blamed) {
+      outcomes.add(new TestOutcome(Kind.FAILED, "(the process)", death));
+    } else if (outcomes.isEmpty()) {
+      outcomes.add(new TestOutcome(Kind.FAILED, "(the class)", "has no test that was run"));
+    }
+    return new TestClassResult(name, List.copyOf(outcomes), seconds);
+  }
+
+  long count(Kind kind) {
+    return outcomes.stream().filter(outcome -> outcome.kind() == kind).count();
+  }
+
+  /** One line for the class and some for each test that failed or was skipped. */
+  String text() {
+    StringBuilder text =
+        new StringBuilder(
+            String.format(
+                Locale.ROOT,
+                "%-55s %3d passed %3d failed %3d skipped %7.1f s%n",
+                name.replace("io.fluxccl.", ""),
+                count(Kind.PASSED),
+                count(Kind.FAILED),
+                count(Kind.SKIPPED),
+                seconds));
+    for (TestOutcome outcome : outcomes) {
+      if (outcome.kind() == Kind.FAILED) {
+        text.append("    FAILED  ").append(outcome.name()).append(": ");
+        text.append(firstLines(outcome.reason())).append('\n');
+      }
+    }
+    Map<String, Integer> reasons = new LinkedHashMap<>();
+    for (TestOutcome outcome : outcomes) {
+      if (outcome.kind() == Kind.SKIPPED) {
+        reasons.merge(outcome.reason(), 1, Integer::sum);
+      }
+    }
+    reasons.forEach(
+        (reason, times) ->
+            text.append("    skipped ").append(times).append(": ").append(reason).append('\n'));
+    return text.toString();
+  }
+
+  private static String firstLines(String reason) {
+    List<String> lines = reason.lines().limit(REASON_LINES).toList();
+    return String.join("\n            ", lines);
+  }
+}

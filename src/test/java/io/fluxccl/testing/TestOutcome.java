@@ -1,0 +1,50 @@
+package io.fluxccl.testing;
+
+/**
+ * What became of one test, as one line of a file that the process running the test appends to.
+ *
+ * @param kind how far it got
+ * @param name the test's, unique in its class
+ * @param reason why it failed or was skipped; empty otherwise
+ */
+record TestOutcome(Kind kind, String name, String reason) {
+  enum Kind {
+    STARTED,
+    PASSED,
+    FAILED,
+    SKIPPED
+  }
+
+  /** One line without its end. */
+  String line() {
+    return kind + "\t" + escape(name) + "\t" + escape(reason);
+  }
+
+  /** The twin of {@link #line()}. */
+  static TestOutcome parse(String line) {
+    String[] fields = line.split("\t", -1);
+    if (fields.length != 3) {
+      throw new IllegalArgumentException("not an outcome: " + line);
+    }
+    return new TestOutcome(Kind.valueOf(fields[0]), unescape(fields[1]), unescape(fields[2]));
+  }
+
+  private static String escape(String text) {
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "");
+  }
+
+  private static String unescape(String text) {
+    StringBuilder plain = new StringBuilder(text.length());
+    for (int i = 0; i < text.length(); i++) {
+      char c = text.charAt(i);
+      if (c == '\\' && i + 1 < text.length()) {
+        i++;
+        char escaped = text.charAt(i);
+        plain.append(escaped == 'n' ? '\n' : escaped == 't' ? '\t' : escaped);
+      } else {
+        plain.append(c);
+      }
+    }
+    return plain.toString();
+  }
+}

@@ -1,0 +1,46 @@
+// The ring. One handle a kernel; the host drains.
+#include <fluxccl/fluxccl.cuh>
+
+#include "pattern.cuh"
+
+using namespace fluxccl;
+
+// Every thread pushes count triggers: first = thread number << 32 | i, second = i, i from 0. What one
+// thread pushes arrives in order. Adds to gaveUp[0] how many pushes gave up.
+extern "C" __global__ void fifoPush(FifoDeviceHandle fifo, int32_t count, uint32_t* gaveUp) {
+  const uint64_t thread = blockIdx.x * blockDim.x + threadIdx.x;
+  for (int32_t i = 0; i < count; ++i) {
+    const uint64_t number = static_cast<uint64_t>(i);
+    if (fifo.push(thread << 32 | number, number) < 0) {
+      atomicAdd(gaveUp, 1u);
+      return;
+    }
+  }
+}
+
+// The same without the promise about earlier writes.
+extern "C" __global__ void fifoRelaxedPush(FifoDeviceHandle fifo, int32_t count,
+                                           uint32_t* gaveUp) {
+  const uint64_t thread = blockIdx.x * blockDim.x + threadIdx.x;
+  for (int32_t i = 0; i < count; ++i) {
+    const uint64_t number = static_cast<uint64_t>(i);
+    if (fifo.relaxedPush(thread << 32 | number, number) < 0) {
+      atomicAdd(gaveUp, 1u);
+      return;
+    }
+  }
+}
+
+// Each thread writes i to its own word of data, pinned memory of the host, and pushes (its number, i),
+// i from 1 to count: the handler must find i there. Waits for that, so that none is overwritten early.
+extern "C" __global__ void fifoDataBeforeTrigger(FifoDeviceHandle fifo, uint64_t* data,
+                                                 int32_t count, uint32_t* gaveUp) {
+  const uint64_t thread = blockIdx.x * blockDim.x + threadIdx.x;
+  for (int32_t i = 1; i <= count; ++i) {
+    data[thread] = static_cast<uint64_t>(i);
+    if (!fifo.sync(fifo.push(thread, static_cast<uint64_t>(i)))) {
+      atomicAdd(gaveUp, 1u);
+      return;
+    }
+  }
+}

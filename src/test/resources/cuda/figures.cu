@@ -1,0 +1,32 @@
+// What bin/gpu-figures times. None of it checks results: the tests do.
+#include <fluxccl/fluxccl.cuh>
+
+#include "pattern.cuh"
+
+using namespace fluxccl;
+
+// To time a launch.
+extern "C" __global__ void nothing() {}
+
+// One thread pushes and waits until that is handled, count times; the clock cycles of each go to
+// cycles. In total: nanoseconds and cycles of all.
+extern "C" __global__ void pushSyncCycles(FifoDeviceHandle fifo, int32_t count, uint32_t* cycles,
+                                          uint64_t* total) {
+  const uint64_t startTime = pattern::nanos();
+  const int64_t startClock = clock64();
+  for (int32_t i = 0; i < count; ++i) {
+    const int64_t before = clock64();
+    fifo.sync(fifo.push(static_cast<uint64_t>(i), 0));
+    cycles[i] = static_cast<uint32_t>(clock64() - before);
+  }
+  total[0] = pattern::nanos() - startTime;
+  total[1] = static_cast<uint64_t>(clock64() - startClock);
+}
+
+// The whole memory so many times, then a flush; by one thread.
+extern "C" __global__ void proxyPuts(ProxyChannel channel, int64_t bytes, int32_t times) {
+  for (int32_t i = 0; i < times; ++i) {
+    channel.put(0, 0, bytes);
+  }
+  channel.flush();
+}

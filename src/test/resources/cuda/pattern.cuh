@@ -1,0 +1,41 @@
+// What the test kernels write and expect: words that tell the writer, the round and the place.
+#pragma once
+
+#include <fluxccl/config.cuh>
+
+namespace pattern {
+
+using fluxccl::uint32_t;
+using fluxccl::uint64_t;
+
+__device__ inline uint32_t word(uint32_t writer, uint32_t round, uint64_t index) {
+  return (static_cast<uint32_t>(index) * 2654435761u) ^ (round * 40503u + 1) ^ (writer << 28);
+}
+
+// Fills bytes, a multiple of 4, by all threads of a grid of one dimension.
+__device__ inline void fill(void* memory, uint64_t bytes, uint32_t writer, uint32_t round,
+                            uint32_t threadId, uint32_t numThreads) {
+  uint32_t* words = static_cast<uint32_t*>(memory);
+  for (uint64_t i = threadId; i < bytes / 4; i += numThreads) {
+    words[i] = word(writer, round, i);
+  }
+}
+
+// How many of this thread's share of the words are wrong.
+__device__ inline uint32_t wrong(const void* memory, uint64_t bytes, uint32_t writer,
+                                 uint32_t round, uint32_t threadId, uint32_t numThreads) {
+  const uint32_t* words = static_cast<const uint32_t*>(memory);
+  uint32_t count = 0;
+  for (uint64_t i = threadId; i < bytes / 4; i += numThreads) {
+    count += words[i] != word(writer, round, i);
+  }
+  return count;
+}
+
+__device__ inline uint64_t nanos() {
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
+  return now;
+}
+
+}  // namespace pattern
