@@ -1,0 +1,56 @@
+package io.fluxccl.transport.cudaipc;
+
+import java.util.concurrent.atomic.AtomicInteger;
+
+/**
+ * Counts the calls that are using a thing, so that closing never takes it away under one of them:
+ * the last to leave lets go of it. Never waits; thread-safe.
+ */
+final class UserCount {
+  private static final int CLOSED = Integer.MIN_VALUE;
+
+  /** How many use it; that and {@link #CLOSED} once it is closed. */
+  private final AtomicInteger users = new AtomicInteger();
+
+  private final Runnable letGo;
+
+  /**
+   * @param letGo run once, by whoever leaves last or closes when nobody is there
+   */
+  UserCount(Runnable letGo) {
+    this.letGo = letGo;
+  }
+
+  /** Keeps the thing until {@link #leave()}, unless it is closed: then false. */
+  boolean enter() {
+    int before;
+    do {
+      before = users.get();
+      if (before < 0) {
+        return false;
+      }
+    } while (!users.compareAndSet(before, before + 1));
+    return true;
+  }
+
+  /** Ends what {@link #enter()} began. */
+  void leave() {
+    if (users.decrementAndGet() == CLOSED) {
+      letGo.run();
+    }
+  }
+
+  /** Lets nobody in any more. Idempotent. */
+  void close() {
+    int before;
+    do {
+      before = users.get();
+      if (before < 0) {
+        return;
+      }
+    } while (!users.compareAndSet(before, before + CLOSED));
+    if (before == 0) {
+      letGo.run();
+    }
+  }
+}

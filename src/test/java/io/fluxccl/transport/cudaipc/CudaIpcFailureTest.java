@@ -1,0 +1,209 @@
+package io.fluxccl.transport.cudaipc;
+
+import static io.fluxccl.transport.cudaipc.IpcRank.HOST;
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.device.cuda.CudaBuffer;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.CudaMemoryKind;
+import io.fluxccl.device.cuda.CudaStream;
+import io.fluxccl.device.host.ChildJvm;
+import io.fluxccl.testing.FakeCuda;
+import io.fluxccl.transport.MemoryOrigin;
+import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.RegisteredMemoryCodec;
+import io.fluxccl.transport.Transport;
+import java.io.OutputStream;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import jcuda.driver.CUfunction;
+import jcuda.driver.CUmodule;
+import jcuda.driver.CUresult;
+import jcuda.driver.JCudaDriver;
+import org.awaitility.Awaitility;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+/** What a real GPU is not asked for: to fail, to lack peers, to have been somebody's who died. */
+@FakeCuda
+@Tag("multiprocess")
+@Timeout(120)
+class CudaIpcFailureTest {
+  /** Two ranks on two GPUs that don't reach each other; prints what each attempt ends with. */
+  static final class Strangers {
+    public static void main(String[] args) {
+      IpcRank zero = new IpcRank(0, CudaDevice.open(0));
+      IpcRank one = new IpcRank(1, CudaDevice.open(1));
+      RegisteredMemory memory = one.register(one.allocate(64));
+      print(() -> zero.receive(memory));
+      print(() -> zero.connect(one));
+      IpcRank alsoZero = new IpcRank(1, CudaDevice.open(0));
+      zero.receive(alsoZero.register(alsoZero.allocate(64)));
+      zero.connect(alsoZero).beginFlush();
+      System.out.println("the same GPU works");
+    }
+
+    private static void print(Runnable attempt) {
+      try {
+        attempt.run();
+        System.out.println("it succeeded");
+      } catch (RuntimeException e) {
+        FluxCclException failure = FluxCclException.from(e);
+        System.out.println(failure.code() + " rank=" + failure.rank() + " " + failure.getMessage());
+      }
+    }
+  }
+
+  @Test
+  void shouldNameBothGpusWhereTheyHaveNoPeerAccess() throws Exception {
+    try (ChildJvm child =
+        ChildJvm.start(Strangers.class, List.of(), Map.of("FAKE_CUDA_NO_PEER", "1"))) {
+      for (int i = 0; i < 2; i++) {
+        assertThat(child.readLine())
+            .startsWith("TRANSPORT_FAILURE rank=1 ")
+            .contains("0000:a0:00.0", "0000:a1:00.0", "ETHERNET");
+      }
+      assertThat(child.readLine()).isEqualTo("the same GPU works");
+    }
+  }
+
+  /** A rank whose GPU fails with a flush pending and another polled for. */
+  static final class Broken {
+    public static void main(String[] args) throws Exception {
+      IpcRank zero = new IpcRank(0, CudaDevice.open(0));
+      IpcRank one = new IpcRank(1, CudaDevice.open(1));
+      CudaIpcConnection waits = zero.connect(one);
+      CudaIpcConnection polls = zero.connect(one);
+      Stall forEver = Stall.of(zero.device, polls.stream());
+      long ticket = polls.beginFlush();
+      CompletableFuture<Void> flush;
+      try (Stall stall = Stall.of(zero.device, waits.stream())) {
+        trap(waits.stream());
+        flush = waits.flush(Duration.ofSeconds(20));
+      }
+      say(CudaIpcContract.failure(flush));
+      say(waits.failure());
+      while (polls.failure() == null && polls.flushedTicket() < ticket) {
+        Thread.onSpinWait();
+      }
+      say(polls.failure());
+      say(polls.failed().get(10, TimeUnit.SECONDS));
+      say(CudaIpcContract.failure(polls.flush(Duration.ofSeconds(20))));
+      forEver.close();
+      System.setErr(
+          new PrintStream(OutputStream.nullOutputStream())); // the log of what can't be freed
+      zero.close();
+      one.close();
+      System.out.println("closed");
+    }
+
+    /** On a thread where the GPU's context is current. */
+    private static void trap(CudaStream stream) {
+      CUmodule module = new CUmodule();
+      CUfunction function = new CUfunction();
+      check(
+          JCudaDriver.cuModuleLoadData(module, "fake_trap\0".getBytes(StandardCharsets.US_ASCII)));
+      check(JCudaDriver.cuModuleGetFunction(function, module, "fake_trap"));
+      check(JCudaDriver.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream.handle(), null, null));
+    }
+
+    private static void check(int result) {
+      if (result != CUresult.CUDA_SUCCESS) {
+        throw new AssertionError(CUresult.stringFor(result));
+      }
+    }
+
+    private static void say(FluxCclException failure) {
+      System.out.println(
+          failure.code()
+              + " rank="
+              + failure.rank()
+              + " "
+              + failure.getMessage()
+              + " "
+              + (failure.getCause() instanceof DeviceFailure));
+    }
+  }
+
+  @Test
+  void shouldFailWithTheGpuWhetherSomebodyWaitsOrPolls() throws Exception {
+    try (ChildJvm child = ChildJvm.start(Broken.class, List.of())) {
+      for (int i = 0; i < 5; i++) {
+        assertThat(child.readLine())
+            .startsWith("TRANSPORT_FAILURE rank=1 CUDA_IPC to rank 1 tag=5 failed")
+            .contains("CUDA_ERROR_ILLEGAL_ADDRESS")
+            .endsWith(" true");
+      }
+      assertThat(child.readLine()).isEqualTo("closed");
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void shouldRefuseMemoryOfAProcessThatDied(CudaMemoryKind memory) throws Exception {
+    try (IpcRank rank = new IpcRank(0, CudaDevice.open(0));
+        ChildJvm child =
+            ChildJvm.start(CudaIpcProcessContract.Receiver.class, List.of(), "1", memory.name())) {
+      RegisteredMemoryCodec.Decoded sent =
+          RegisteredMemoryCodec.decode(HexFormat.of().parseHex(child.readLine()), 1);
+      CudaIpcProcessContract.receive(rank, sent).close();
+      child.kill();
+      // The mapping is closed by another thread; until then the driver gives it out once more.
+      Awaitility.await()
+          .untilAsserted(
+              () ->
+                  assertThatThrownBy(() -> CudaIpcProcessContract.receive(rank, sent).close())
+                      .isInstanceOf(TransportFailure.class)
+                      .hasMessageContaining("rank 1"));
+    }
+  }
+
+  @Test
+  void shouldReachAGpuThatThisProcessDoesNotSee() throws Exception {
+    try (IpcRank rank = new IpcRank(0, CudaDevice.open(0));
+        CudaBuffer local = rank.allocate(CudaIpcProcessContract.SIZE);
+        ChildJvm child =
+            ChildJvm.start(
+                CudaIpcProcessContract.Receiver.class,
+                List.of(),
+                Map.of("CUDA_VISIBLE_DEVICES", "2", "FAKE_CUDA_DEVICES", "3"),
+                "0",
+                "PLAIN")) {
+      RegisteredMemoryCodec.Decoded sent =
+          RegisteredMemoryCodec.decode(HexFormat.of().parseHex(child.readLine()), 1);
+      RegisteredMemory there = CudaIpcProcessContract.receive(rank, sent);
+      child.readLine();
+      CudaIpcConnection connection = rank.connect(1, HexFormat.of().parseHex(child.readLine()));
+      connection.write(there, 0, rank.register(local), 0, 64);
+      CudaIpcContract.flush(connection);
+    }
+  }
+
+  @Test
+  void shouldRefuseAProcessThatSaysItIsThisOne() throws Exception {
+    try (IpcRank rank = new IpcRank(0, CudaDevice.open(0));
+        ChildJvm child =
+            ChildJvm.start(CudaIpcProcessContract.Receiver.class, List.of(), "1", "PLAIN")) {
+      RegisteredMemoryCodec.Decoded sent =
+          RegisteredMemoryCodec.decode(HexFormat.of().parseHex(child.readLine()), 1);
+      MemoryOrigin lie =
+          new MemoryOrigin(1, HOST, rank.environment.processHash(), sent.origin().address(), 64);
+      assertThatThrownBy(() -> rank.receive(sent.wires().get(Transport.CUDA_IPC), lie))
+          .isInstanceOf(TransportFailure.class)
+          .hasMessageContaining("rank 1");
+    }
+  }
+}

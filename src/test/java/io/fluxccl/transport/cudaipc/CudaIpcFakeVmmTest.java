@@ -1,0 +1,18 @@
+package io.fluxccl.transport.cudaipc;
+
+import io.fluxccl.device.cuda.CudaMemoryKind;
+import io.fluxccl.testing.FakeCuda;
+
+/** Each rank on a fake GPU of its own, with memory shared by file descriptors. */
+@FakeCuda
+class CudaIpcFakeVmmTest extends CudaIpcContract {
+  @Override
+  int gpuOf(int rank) {
+    return rank;
+  }
+
+  @Override
+  CudaMemoryKind memory() {
+    return CudaMemoryKind.VMM;
+  }
+}

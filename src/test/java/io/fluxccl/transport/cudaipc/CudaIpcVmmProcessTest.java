@@ -1,0 +1,18 @@
+package io.fluxccl.transport.cudaipc;
+
+import io.fluxccl.device.cuda.CudaMemoryKind;
+import io.fluxccl.testing.RequiresGpus;
+
+/** Each process on a GPU of its own, with memory shared by file descriptors. */
+@RequiresGpus(2)
+class CudaIpcVmmProcessTest extends CudaIpcProcessContract {
+  @Override
+  int gpuOf(int rank) {
+    return rank;
+  }
+
+  @Override
+  CudaMemoryKind memory() {
+    return CudaMemoryKind.VMM;
+  }
+}
