@@ -5,13 +5,15 @@ import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.ethernet.Ranks;
 import java.time.Duration;
 import java.util.Arrays;
+import java.util.List;
 import java.util.concurrent.TimeUnit;
 
 /**
  * ETHERNET between two ranks of this JVM over the loopback, one connection: GB/s of writes of 64
  * KiB to 64 MiB, and the round trip of a write of 8 bytes and its flush.
  *
- * <p>Arguments: {@code nio} to force NIO.
+ * <p>Arguments: {@code nio} to force NIO; {@code staged} to have the memory staged as a GPU's is;
+ * {@code gpus} to have it on GPUs 0 and 1, or all on the only one.
  */
 public final class EthernetLoopback {
   private static final Duration LIMIT = Duration.ofSeconds(30);
@@ -22,12 +24,16 @@ public final class EthernetLoopback {
 
   /** Runs it. */
   public static void main(String[] arguments) throws Exception {
-    boolean nio = arguments.length > 0 && arguments[0].equals("nio");
-    try (Ranks ranks = Ranks.of(nio)) {
+    boolean nio = List.of(arguments).contains("nio");
+    boolean staged = List.of(arguments).contains("staged");
+    boolean gpus = List.of(arguments).contains("gpus");
+    try (Ranks ranks = gpus ? Ranks.onGpus() : Ranks.of(nio, staged)) {
       Connection link = ranks.connect(0).get(0);
       RegisteredMemory source = ranks.memory(0, 64 << 20);
       RegisteredMemory target = ranks.seenByPeer(ranks.memory(1, 64 << 20));
-      System.out.printf("ETHERNET loopback, %s%n", nio ? "NIO" : "epoll");
+      System.out.printf(
+          "ETHERNET loopback, %s%s%n",
+          nio ? "NIO" : "epoll", gpus ? ", memory of GPUs" : staged ? ", staged" : "");
       for (int round = 0; round < 2; round++) {
         for (long size = 64 << 10; size <= 64 << 20; size *= 4) {
           bandwidth(link, target, source, size, round > 0);

@@ -5,6 +5,7 @@ import io.netty.buffer.ByteBufAllocator;
 import io.netty.channel.ChannelConfig;
 import io.netty.channel.RecvByteBufAllocator;
 import io.netty.util.UncheckedBooleanSupplier;
+import java.util.function.BooleanSupplier;
 import java.util.function.Supplier;
 
 /**
@@ -16,9 +17,15 @@ final class DirectReads implements RecvByteBufAllocator {
   private static final int MAX_READS_IN_A_ROW = 16;
 
   private final Supplier<ByteBuf> nextRead;
+  private final BooleanSupplier paused;
 
-  DirectReads(Supplier<ByteBuf> nextRead) {
+  /**
+   * @param nextRead gives the window for the next read
+   * @param paused whether there is to be none for now
+   */
+  DirectReads(Supplier<ByteBuf> nextRead, BooleanSupplier paused) {
     this.nextRead = nextRead;
+    this.paused = paused;
   }
 
   @Override
@@ -78,12 +85,16 @@ final class DirectReads implements RecvByteBufAllocator {
 
     @Override
     public boolean continueReading() {
-      return autoRead && reads < MAX_READS_IN_A_ROW && last > 0 && last == attempted;
+      return mayRead() && last == attempted;
     }
 
     @Override
     public boolean continueReading(UncheckedBooleanSupplier maybeMoreData) {
-      return autoRead && reads < MAX_READS_IN_A_ROW && last > 0 && maybeMoreData.get();
+      return mayRead() && maybeMoreData.get();
+    }
+
+    private boolean mayRead() {
+      return autoRead && reads < MAX_READS_IN_A_ROW && last > 0 && !paused.getAsBoolean();
     }
 
     @Override

@@ -43,6 +43,7 @@ final class EthernetConnection implements Connection {
   private final AtomicLong tickets = new AtomicLong();
   private final AtomicLong flushed = new AtomicLong();
   private final FlushWaiters waiters;
+  private final StagedOutput staged;
 
   private final AtomicBoolean connecting = new AtomicBoolean();
   private final CompletableFuture<Connection> connected = new CompletableFuture<>();
@@ -64,6 +65,7 @@ final class EthernetConnection implements Connection {
     this.tag = tag;
     this.token = token;
     this.waiters = new FlushWaiters(context.loop(), this::flushTimeout);
+    this.staged = context.staging() == null ? null : context.staging().output(this, context.pool());
   }
 
   @Override
@@ -94,10 +96,15 @@ final class EthernetConnection implements Connection {
       throw new InvalidUsage(
           "source memory belongs to rank " + source.rank() + "; write from this rank's own");
     }
-    EthernetMemory from = open("source", source);
+    OwnedMemory from = (OwnedMemory) open("source", source);
     checkWorking();
     if (size > 0) {
-      queue.write(to.id(), targetOffset, from.address() + sourceOffset, size);
+      if (from.isStaged()) {
+        from.requireIn(context.memories());
+        queue.staged(to.id(), targetOffset, from.id(), sourceOffset, size);
+      } else {
+        queue.write(to.id(), targetOffset, from.address() + sourceOffset, size);
+      }
       wake();
     }
     return this;
@@ -178,6 +185,11 @@ final class EthernetConnection implements Connection {
   /** How many flushes are waited for. Called from the event loop. */
   int waiting() {
     return waiters.size();
+  }
+
+  /** Whether the kernel has all that was posted. Called from the event loop. */
+  boolean isDrained() {
+    return queue.isEmpty() && writer.isBetweenFrames();
   }
 
   CompletableFuture<Connection> connect(byte[] remoteWire, Deadline deadline) {
@@ -291,7 +303,7 @@ final class EthernetConnection implements Connection {
       return;
     }
     connectTimer.cancel(false);
-    writer = new FrameWriter(queue, context.pool(), outgoing);
+    writer = new FrameWriter(queue, context, outgoing, staged);
     established = true;
     connected.complete(this);
   }
@@ -308,7 +320,35 @@ final class EthernetConnection implements Connection {
     }
     waiters.advance(flushed.get());
     if (writer != null) {
-      writer.pump();
+      try {
+        writer.pump();
+      } catch (FluxCclException e) {
+        stagingFailed(e);
+      }
+    }
+  }
+
+  /** Pumps as a task of its own, for who is called in the middle of something. */
+  void pumpLater() {
+    if (!pumping.getAndSet(true)) {
+      context.later(pump);
+    }
+  }
+
+  /** Memory that sockets can't reach could not be copied. */
+  void stagingFailed(FluxCclException cause) {
+    if (failure.get() == null) {
+      end(
+          new TransportFailure(
+              context.rank(),
+              describe()
+                  + ": copying between pinned memory and rank "
+                  + context.rank()
+                  + "'s device failed: "
+                  + cause.getMessage(),
+              cause),
+          false,
+          true);
     }
   }
 
@@ -338,7 +378,7 @@ final class EthernetConnection implements Connection {
     if (!established) {
       return;
     }
-    if (tickets.get() != flushed.get() || !queue.isEmpty() || !writer.isBetweenFrames()) {
+    if (tickets.get() != flushed.get() || !isDrained()) {
       fail(left(), null);
     }
   }
@@ -393,6 +433,9 @@ final class EthernetConnection implements Connection {
     }
     if (closeSockets && incoming != null) {
       incoming.close(inOrder);
+    }
+    if (staged != null) {
+      staged.close();
     }
     connected.completeExceptionally(reason);
     waiters.fail(reason);

@@ -3,6 +3,7 @@ package io.fluxccl.transport.ethernet;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.host.SpinPolicy;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
@@ -45,6 +46,10 @@ final class EthernetContext implements TransportContext {
   private final SecureRandom random = new SecureRandom();
   private final MemoryTable memories = new MemoryTable(random);
   private final WindowPool pool = new WindowPool();
+  private final StagingPolicy stagingPolicy;
+
+  /** Null where sockets reach all memory that there may be. */
+  private final Staging staging;
 
   /** Ends whose peer has not come yet. */
   private final List<EthernetConnection> expected = new CopyOnWriteArrayList<>();
@@ -54,9 +59,11 @@ final class EthernetContext implements TransportContext {
   private final AtomicBoolean closed = new AtomicBoolean();
   private Channel listener;
 
-  private EthernetContext(TransportEnvironment environment, NetworkStack stack) {
+  private EthernetContext(
+      TransportEnvironment environment, NetworkStack stack, StagingPolicy stagingPolicy) {
     this.environment = environment;
     this.stack = stack;
+    this.stagingPolicy = stagingPolicy;
     String name = "fluxccl-ethernet-rank" + environment.rank();
     this.group =
         new MultiThreadIoEventLoopGroup(
@@ -68,6 +75,7 @@ final class EthernetContext implements TransportContext {
             },
             stack.ioHandlerFactory());
     this.loop = group.next();
+    this.staging = openStaging();
     // Kernels that wait must leave the event loop a core, or yield.
     SpinPolicy.enter();
   }
@@ -78,13 +86,28 @@ final class EthernetContext implements TransportContext {
    * @throws TransportFailure if there is no port to listen on
    */
   static EthernetContext open(
-      TransportEnvironment environment, NetworkStack stack, PortRange ports) {
-    EthernetContext context = new EthernetContext(environment, stack);
+      TransportEnvironment environment,
+      NetworkStack stack,
+      PortRange ports,
+      StagingPolicy stagingPolicy) {
+    EthernetContext context = new EthernetContext(environment, stack, stagingPolicy);
     try {
       context.listen(ports);
       return context;
     } catch (RuntimeException e) {
       context.close();
+      throw e;
+    }
+  }
+
+  private Staging openStaging() {
+    boolean needed =
+        stagingPolicy != StagingPolicy.WHERE_NEEDED
+            || environment.device().kind() != DeviceKind.HOST;
+    try {
+      return needed ? new Staging(environment.device(), loop) : null;
+    } catch (RuntimeException e) {
+      group.shutdownGracefully(0, 1, TimeUnit.SECONDS);
       throw e;
     }
   }
@@ -139,7 +162,18 @@ final class EthernetContext implements TransportContext {
   @Override
   public MemoryHandle register(DeviceBuffer buffer) {
     requireOpen();
-    return memories.add(buffer);
+    if (!stagingPolicy.stages(buffer)) {
+      return memories.add(buffer, null);
+    }
+    if (staging == null) {
+      throw new InvalidUsage(
+          "ETHERNET of a communicator on the HOST device reaches memory of HOST devices only, and"
+              + " this buffer is on a "
+              + buffer.device().kind()
+              + " device; copy it to host memory, or make a communicator on that device");
+    }
+    staging.refuseOthers(buffer);
+    return memories.add(buffer, staging);
   }
 
   @Override
@@ -174,18 +208,26 @@ final class EthernetContext implements TransportContext {
     }
     SpinPolicy.exit();
     connections.forEach(EthernetConnection::close);
-    memories.all().forEach(OwnedMemory::close);
+    memories.all().forEach(OwnedMemory::closeWithContext);
     if (listener != null) {
       listener.close();
     }
     // Also sockets whose hello is still to come, and those that wait for their peer to hang up.
     onLoop(() -> sockets.forEach(Channel::close));
+    if (staging != null) {
+      later(staging::close);
+    }
     // The closes above are queued before this, and what is queued still runs.
     group.shutdownGracefully(0, 1, TimeUnit.SECONDS);
   }
 
   int rank() {
     return environment.rank();
+  }
+
+  /** What copies memory that sockets can't reach; null where there is no such memory. */
+  Staging staging() {
+    return staging;
   }
 
   NetworkStack stack() {
@@ -252,8 +294,13 @@ final class EthernetContext implements TransportContext {
   void onLoop(Runnable task) {
     if (loop.inEventLoop()) {
       task.run();
-      return;
+    } else {
+      later(task);
     }
+  }
+
+  /** As {@link #onLoop}, but behind what the loop is doing, which may be a read. */
+  void later(Runnable task) {
     try {
       loop.execute(task);
     } catch (RejectedExecutionException e) {

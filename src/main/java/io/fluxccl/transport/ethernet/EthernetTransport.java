@@ -13,9 +13,11 @@ import java.util.Set;
  *
  * <p>The system property {@value #FORCE_NIO_PROPERTY} set to {@code true} forces NIO. The
  * environment variable {@value #PORT_RANGE_VARIABLE}, for example {@code 40000-40100}, says which
- * ports listeners may use; the system property {@value #PORT_RANGE_PROPERTY} overrides it. Each
- * context has one daemon thread, on which its connections' futures complete: hand long work on, and
- * never block there.
+ * ports listeners may use; the system property {@value #PORT_RANGE_PROPERTY} overrides it. A GPU's
+ * memory is staged through pinned memory of the host; the system property {@value
+ * #STAGING_PROPERTY} set to {@code always} does so with host memory too. Each context has one
+ * daemon thread, on which its connections' futures complete: hand long work on, and never block
+ * there.
  */
 public final class EthernetTransport implements TransportProvider {
   /** Set to {@code true} to use NIO even where epoll is there. */
@@ -26,6 +28,12 @@ public final class EthernetTransport implements TransportProvider {
 
   /** The system property with the ports that listeners may use. */
   public static final String PORT_RANGE_PROPERTY = "fluxccl.port.range";
+
+  /**
+   * {@code auto}, or {@code always} to stage host memory as if it were a GPU's: for tests without
+   * one.
+   */
+  public static final String STAGING_PROPERTY = "fluxccl.ethernet.staging";
 
   /** For {@link java.util.ServiceLoader}. */
   public EthernetTransport() {}
@@ -44,7 +52,8 @@ public final class EthernetTransport implements TransportProvider {
   @Override
   public TransportContext open(Transport transport, TransportEnvironment environment) {
     requireEthernet(transport);
-    return EthernetContext.open(environment, NetworkStack.choose(), PortRange.fromEnvironment());
+    return EthernetContext.open(
+        environment, NetworkStack.choose(), PortRange.fromEnvironment(), StagingPolicy.choose());
   }
 
   private static void requireEthernet(Transport transport) {

@@ -26,7 +26,8 @@ import org.agrona.DirectBuffer;
 
 /**
  * Cuts a stream into the frames of {@link FrameDescriptor}, however it is fragmented. Keeps no
- * bytes: what is not a whole frame yet is left to be offered again. Not thread-safe.
+ * bytes: what is not a whole frame yet, or not taken yet, is left to be offered again. Not
+ * thread-safe.
  */
 final class FrameDecoder {
   private static final ErrorCode[] CODES = ErrorCode.values();
@@ -46,7 +47,8 @@ final class FrameDecoder {
   /**
    * Decodes as many frames, and as much payload, as there is.
    *
-   * @return how many bytes were used; the rest, less than a frame, comes again with what follows
+   * @return how many bytes were used; the rest, less than a frame or what the sink does not take
+   *     yet, comes again with what follows
    * @throws ProtocolViolation if the bytes are no frame, or the sink refuses one
    */
   int decode(DirectBuffer in, int offset, int limit, FrameSink sink) {
@@ -66,9 +68,9 @@ final class FrameDecoder {
 
   private int payload(DirectBuffer in, int at, int available, FrameSink sink) {
     int length = (int) Math.min(payloadRemaining, available);
-    sink.onPayload(in, at, length);
-    payloadRemaining -= length;
-    return length;
+    int taken = sink.onPayload(in, at, length);
+    payloadRemaining -= taken;
+    return taken;
   }
 
   private int frame(DirectBuffer in, int at, int available, FrameSink sink) {
@@ -83,14 +85,14 @@ final class FrameDecoder {
     }
     switch (type) {
       case WRITE:
-        write(in, at, sink);
-        break;
+        return write(in, at, sink) ? length : 0;
       case UPDATE:
-        sink.onUpdate(
-            longAt(in, at + MEMORY_OFFSET),
-            longAt(in, at + TARGET_OFFSET),
-            longAt(in, at + VALUE_OFFSET));
-        break;
+        boolean taken =
+            sink.onUpdate(
+                longAt(in, at + MEMORY_OFFSET),
+                longAt(in, at + TARGET_OFFSET),
+                longAt(in, at + VALUE_OFFSET));
+        return taken ? length : 0;
       case FLUSH:
         sink.onFlush(longAt(in, at + TICKET_OFFSET));
         break;
@@ -109,13 +111,17 @@ final class FrameDecoder {
     return length;
   }
 
-  private void write(DirectBuffer in, int at, FrameSink sink) {
+  private boolean write(DirectBuffer in, int at, FrameSink sink) {
     long length = longAt(in, at + LENGTH_OFFSET);
     if (length < 0) {
       throw new ProtocolViolation("a WRITE of length=" + length);
     }
-    sink.onWrite(longAt(in, at + MEMORY_OFFSET), longAt(in, at + TARGET_OFFSET), length);
-    payloadRemaining = length;
+    boolean taken =
+        sink.onWrite(longAt(in, at + MEMORY_OFFSET), longAt(in, at + TARGET_OFFSET), length);
+    if (taken) {
+      payloadRemaining = length;
+    }
+    return taken;
   }
 
   private static int checkedLength(DirectBuffer in, int at, int type, int messageLength) {

@@ -25,6 +25,7 @@ abstract class FrameReader extends ChannelInboundHandlerAdapter implements Frame
   private boolean direct;
   private boolean greeted;
   private boolean discarding;
+  private boolean paused;
 
   /**
    * @param handshakeLength bytes that come before the first frame
@@ -39,7 +40,7 @@ abstract class FrameReader extends ChannelInboundHandlerAdapter implements Frame
 
   /** Makes the channel read where this reader says. */
   final DirectReads reads() {
-    return new DirectReads(this::nextRead);
+    return new DirectReads(this::nextRead, this::isPaused);
   }
 
   /**
@@ -54,34 +55,60 @@ abstract class FrameReader extends ChannelInboundHandlerAdapter implements Frame
   abstract void onViolation(ProtocolViolation violation);
 
   /**
-   * Where the next bytes of the payload may be read to, or 0 to stage them. A subclass that gives
-   * an address is told by {@link #endDirectRead()} when the read is over.
+   * Points the window at where the next bytes of the payload may be read to, or returns false to
+   * stage them. A subclass that points it is told by {@link #endDirectRead()} when the read is
+   * over.
+   *
+   * @param wanted how many bytes are to come
    */
-  long beginDirectRead() {
-    return 0;
+  boolean beginDirectRead(MemoryWindow target, long wanted) {
+    return false;
   }
 
   /** That read is over. Also called after reads to the staging buffer. */
   void endDirectRead() {}
 
-  /** So many bytes were read to where {@link #beginDirectRead()} said. */
+  /** So many bytes were read to where {@link #beginDirectRead} said. */
   void onDirectRead(int length) {}
 
-  /** Bytes of the current payload still to come. */
-  final long payloadRemaining() {
-    return decoder.payloadRemaining();
+  /** Reads no more until {@link #resume}: a method of the sink is about to refuse what came. */
+  void pause() {
+    paused = true;
+  }
+
+  /** Offers again what was refused; afterwards it may be paused anew. */
+  void resume() {
+    paused = false;
+    if (!discarding) {
+      try {
+        decode(0);
+      } catch (ProtocolViolation violation) {
+        discard();
+        onViolation(violation);
+      }
+    }
+  }
+
+  final boolean isPaused() {
+    return paused;
   }
 
   private ByteBuf nextRead() {
-    if (greeted && !discarding && staged == 0 && decoder.payloadRemaining() >= MIN_DIRECT_READ) {
-      long address = beginDirectRead();
-      if (address != 0) {
-        direct = true;
-        return window.point(
-            address, (int) Math.min(decoder.payloadRemaining(), MemoryWindow.MAX_LENGTH));
-      }
+    direct =
+        greeted
+            && !discarding
+            && !paused
+            && staged == 0
+            && decoder.payloadRemaining() >= MIN_DIRECT_READ
+            && beginDirectRead(window, decoder.payloadRemaining());
+    if (direct) {
+      return window;
     }
-    direct = false;
+    if (staged == staging.capacity()) {
+      // Paused, and the peer has gone: what it left in the socket, and no more, is read all the
+      // same.
+      moveStaging(2 * staging.capacity(), 0);
+    }
     return window.point(staging.addressOffset() + staged, staging.capacity() - staged);
   }
 
@@ -105,6 +132,9 @@ abstract class FrameReader extends ChannelInboundHandlerAdapter implements Frame
     } catch (ProtocolViolation violation) {
       discard();
       onViolation(violation);
+    } catch (RuntimeException e) {
+      discard();
+      throw e;
     }
   }
 
@@ -122,14 +152,24 @@ abstract class FrameReader extends ChannelInboundHandlerAdapter implements Frame
       greeted = true;
       offset = handshakeLength;
     }
-    int used = decoder.decode(staging, offset, staged, this);
-    int rest = staged - offset - used;
-    UnsafeBuffer next = staging.capacity() < stagingLength ? allocate(stagingLength) : staging;
-    if (rest > 0 && (next != staging || offset + used > 0)) {
-      next.putBytes(0, staging, offset + used, rest);
+    decode(offset);
+  }
+
+  private void decode(int offset) {
+    int used = offset + decoder.decode(staging, offset, staged, this);
+    int rest = staged - used;
+    if (staging.capacity() < stagingLength) {
+      moveStaging(stagingLength, used);
+    } else if (rest > 0 && used > 0) {
+      staging.putBytes(0, staging, used, rest);
     }
-    staging = next;
     staged = rest;
+  }
+
+  private void moveStaging(int length, int from) {
+    UnsafeBuffer next = allocate(length);
+    next.putBytes(0, staging, from, staged - from);
+    staging = next;
   }
 
   private void discard() {

@@ -8,17 +8,26 @@ import org.agrona.DirectBuffer;
  * by default all do, so that a side names only the frames it takes. Called from the event loop.
  */
 interface FrameSink {
-  /** A payload of {@code length} bytes for that memory follows. */
-  default void onWrite(long memory, long offset, long length) {
+  /**
+   * A payload of {@code length} bytes for that memory follows.
+   *
+   * @return false to be offered the frame again later, with all that follows it
+   */
+  default boolean onWrite(long memory, long offset, long length) {
     throw new ProtocolViolation("an unexpected WRITE frame");
   }
 
-  /** The next bytes of the payload. */
-  default void onPayload(DirectBuffer buffer, int index, int length) {
+  /**
+   * The next bytes of the payload.
+   *
+   * @return how many were taken; the rest is offered again later
+   */
+  default int onPayload(DirectBuffer buffer, int index, int length) {
     throw new ProtocolViolation("an unexpected payload");
   }
 
-  default void onUpdate(long memory, long offset, long value) {
+  /** Returns false to be offered the frame again later, with all that follows it. */
+  default boolean onUpdate(long memory, long offset, long value) {
     throw new ProtocolViolation("an unexpected UPDATE frame");
   }
 

@@ -1,34 +1,57 @@
 package io.fluxccl.transport.ethernet;
 
+import io.fluxccl.TransportFailure;
 import io.netty.channel.Channel;
+import org.agrona.BufferUtil;
 import org.agrona.DirectBuffer;
+import org.agrona.concurrent.UnsafeBuffer;
 
 /**
  * Moves what was posted to the socket: small frames gathered in a batch, long payloads from the
- * users' memory in pieces, no more than the channel's water marks allow. Called from the event
- * loop.
+ * users' memory in pieces, no more than the channel's water marks allow. From a write of memory
+ * that sockets can't reach until the socket has it, all goes through the connection's {@link
+ * StagedOutput}, except payloads that the socket can take in place: they wait until that is empty.
+ * Called from the event loop.
  */
 final class FrameWriter implements PostQueue.Sink {
   private static final int POSTS_AT_ONCE = 64;
 
   private final PostQueue queue;
-  private final WindowPool pool;
+  private final EthernetContext context;
   private final Channel channel;
+  private final StagedOutput staged;
+  private final UnsafeBuffer frame =
+      new UnsafeBuffer(BufferUtil.allocateDirectAligned(FrameDescriptor.MEMORY_FRAME_LENGTH, 64));
   private MemoryWindow batch;
   private long payloadAddress;
   private long payloadRemaining;
+
+  // The staged write under way.
+  private boolean headerDue;
+  private long memory;
+  private long offset;
+  private long source;
+  private long sourceOffset;
+  private long sourceRemaining;
+
   private boolean pumping;
   private boolean pumpAgain;
 
-  FrameWriter(PostQueue queue, WindowPool pool, Channel channel) {
+  /**
+   * @param staged the way of memory that sockets can't reach, or null where there is no such memory
+   */
+  FrameWriter(PostQueue queue, EthernetContext context, Channel channel, StagedOutput staged) {
     this.queue = queue;
-    this.pool = pool;
+    this.context = context;
     this.channel = channel;
+    this.staged = staged;
   }
 
   /** Whether all frames that were begun are in the kernel's hands. */
   boolean isBetweenFrames() {
     return payloadRemaining == 0
+        && sourceRemaining == 0
+        && isDirect()
         && channel.unsafe().outboundBuffer() != null
         && channel.unsafe().outboundBuffer().isEmpty();
   }
@@ -53,47 +76,87 @@ final class FrameWriter implements PostQueue.Sink {
   }
 
   private void fill() {
-    while (channel.isWritable()) {
-      if (payloadRemaining > 0) {
-        sendPiece();
-      } else if (queue.drain(this, POSTS_AT_ONCE) == 0) {
-        break;
+    boolean more = channel.isWritable();
+    while (more) {
+      more = fillOnce();
+      if (!more && staged != null) {
+        staged.mark();
+        // What was just handed over may have been what the rest waited for.
+        more = staged.handOver(channel);
       }
+      more &= channel.isWritable();
     }
     sendBatch();
   }
 
+  private boolean fillOnce() {
+    if (staged != null) {
+      staged.handOver(channel);
+    }
+    if (payloadRemaining > 0) {
+      return sendPiece();
+    }
+    if (sourceRemaining > 0) {
+      return stagePiece();
+    }
+    return canTake() && queue.drain(this, POSTS_AT_ONCE) > 0;
+  }
+
+  /** Whether what comes next may take the direct way. */
+  private boolean isDirect() {
+    return staged == null || staged.isEmpty();
+  }
+
+  /** Whether there is room for a small frame. */
+  private boolean canTake() {
+    return isDirect() || staged.hasRoom();
+  }
+
   @Override
   public boolean write(long memory, long offset, long address, long length) {
-    MemoryWindow out = room(FrameDescriptor.MEMORY_FRAME_LENGTH);
-    int at = out.writerIndex();
-    out.writerIndex(at + FrameDescriptor.putWrite(out.view(), at, memory, offset, length));
+    int at = begin(FrameDescriptor.MEMORY_FRAME_LENGTH);
+    end(at, FrameDescriptor.putWrite(out(), at, memory, offset, length));
     payloadAddress = address;
     payloadRemaining = length;
     return false;
   }
 
   @Override
-  public void inline(long memory, long offset, DirectBuffer buffer, int index, int length) {
-    MemoryWindow out = room(FrameDescriptor.MEMORY_FRAME_LENGTH + length);
-    int at = out.writerIndex();
-    at += FrameDescriptor.putWrite(out.view(), at, memory, offset, length);
-    out.view().putBytes(at, buffer, index, length);
-    out.writerIndex(at + length);
+  public boolean staged(long memory, long offset, long source, long sourceOffset, long length) {
+    headerDue = true;
+    this.memory = memory;
+    this.offset = offset;
+    this.source = source;
+    this.sourceOffset = sourceOffset;
+    this.sourceRemaining = length;
+    return false;
   }
 
   @Override
-  public void update(long memory, long offset, long value) {
-    MemoryWindow out = room(FrameDescriptor.MEMORY_FRAME_LENGTH);
-    int at = out.writerIndex();
-    out.writerIndex(at + FrameDescriptor.putUpdate(out.view(), at, memory, offset, value));
+  public boolean inline(long memory, long offset, DirectBuffer buffer, int index, int length) {
+    int at = begin(FrameDescriptor.MEMORY_FRAME_LENGTH + length);
+    end(at, FrameDescriptor.putWrite(out(), at, memory, offset, length));
+    if (isDirect()) {
+      batch.view().putBytes(batch.writerIndex(), buffer, index, length);
+      batch.writerIndex(batch.writerIndex() + length);
+    } else {
+      staged.put(buffer, index, length);
+    }
+    return canTake();
   }
 
   @Override
-  public void flush(long ticket) {
-    MemoryWindow out = room(FrameDescriptor.TICKET_FRAME_LENGTH);
-    int at = out.writerIndex();
-    out.writerIndex(at + FrameDescriptor.putFlush(out.view(), at, ticket));
+  public boolean update(long memory, long offset, long value) {
+    int at = begin(FrameDescriptor.MEMORY_FRAME_LENGTH);
+    end(at, FrameDescriptor.putUpdate(out(), at, memory, offset, value));
+    return canTake();
+  }
+
+  @Override
+  public boolean flush(long ticket) {
+    int at = begin(FrameDescriptor.TICKET_FRAME_LENGTH);
+    end(at, FrameDescriptor.putFlush(out(), at, ticket));
+    return canTake();
   }
 
   /** Sends the last frame. */
@@ -105,13 +168,62 @@ final class FrameWriter implements PostQueue.Sink {
     channel.flush();
   }
 
-  private void sendPiece() {
+  /** Where a frame is put: in the batch, or on its way to the staged bytes. */
+  private UnsafeBuffer out() {
+    return isDirect() ? batch.view() : frame;
+  }
+
+  private int begin(int length) {
+    return isDirect() ? room(length).writerIndex() : 0;
+  }
+
+  private void end(int at, int length) {
+    if (isDirect()) {
+      batch.writerIndex(at + length);
+    } else {
+      staged.put(frame, 0, length);
+    }
+  }
+
+  private boolean sendPiece() {
+    if (!isDirect()) {
+      return false;
+    }
     sendBatch();
     int length = (int) Math.min(payloadRemaining, MemoryWindow.MAX_LENGTH);
-    MemoryWindow piece = pool.window(payloadAddress, length);
+    MemoryWindow piece = context.pool().window(payloadAddress, length);
     payloadAddress += length;
     payloadRemaining -= length;
     channel.write(piece, channel.voidPromise());
+    return true;
+  }
+
+  /** Has the device copy the next piece; false when there is no room, or no more for now. */
+  private boolean stagePiece() {
+    // What is in the batch was posted before.
+    sendBatch();
+    if (headerDue) {
+      if (!staged.hasRoom() || !staged.beginCopies()) {
+        return false;
+      }
+      headerDue = false;
+      FrameDescriptor.putWrite(frame, 0, memory, offset, sourceRemaining);
+      staged.put(frame, 0, FrameDescriptor.MEMORY_FRAME_LENGTH);
+    }
+    OwnedMemory from = context.memories().get(source);
+    if (from == null || !from.beginUse()) {
+      throw new TransportFailure(
+          context.rank(), "source memory was closed before what was posted of it had been sent");
+    }
+    int length;
+    try {
+      length = staged.copy(from, sourceOffset, sourceRemaining);
+    } finally {
+      from.endUse();
+    }
+    sourceOffset += length;
+    sourceRemaining -= length;
+    return length > 0;
   }
 
   private MemoryWindow room(int length) {
@@ -119,7 +231,7 @@ final class FrameWriter implements PostQueue.Sink {
       sendBatch();
     }
     if (batch == null) {
-      batch = pool.batch();
+      batch = context.pool().batch();
     }
     return batch;
   }

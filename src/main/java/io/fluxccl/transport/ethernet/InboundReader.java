@@ -1,6 +1,7 @@
 package io.fluxccl.transport.ethernet;
 
 import io.fluxccl.ErrorCode;
+import io.fluxccl.FluxCclException;
 import io.fluxccl.device.host.HostMemory;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.util.concurrent.ScheduledFuture;
@@ -13,7 +14,9 @@ import org.slf4j.LoggerFactory;
 /**
  * The accepting side of a socket: admits whoever shows the token of an end that waits here, then
  * places what it writes. Trusts nothing: ids, offsets and lengths are checked against this rank's
- * own table before a byte is placed. Called from the event loop.
+ * own table before a byte is placed. What belongs in memory that sockets can't reach goes through
+ * the context's {@link StagedInput}; what belongs in other memory waits until that has done what
+ * came before. Called from the event loop.
  */
 final class InboundReader extends FrameReader {
   /** How long a hello may take, and how long a refused peer may take to hang up. */
@@ -32,9 +35,21 @@ final class InboundReader extends FrameReader {
   private long pendingAck;
   private boolean goodbye;
 
+  private final StagedInput input;
+  private final AwaitedFlushes flushes = new AwaitedFlushes();
+
+  /** Where in {@link #input} the last that came on this socket ends. */
+  private long stagedUpTo;
+
+  /** While this is paused: where the copies must have come for it to go on. */
+  private long pausedUntil;
+
+  private boolean endedWhilePaused;
+
   InboundReader(EthernetContext context) {
     super(HandshakeDescriptor.HELLO_LENGTH, STAGING_LENGTH);
     this.context = context;
+    this.input = context.staging() == null ? null : context.staging().input();
   }
 
   @Override
@@ -69,30 +84,49 @@ final class InboundReader extends FrameReader {
   }
 
   @Override
-  public void onWrite(long memory, long offset, long length) {
-    target = checked("write", memory, offset, length);
+  public boolean onWrite(long memory, long offset, long length) {
+    OwnedMemory written = checked("write", memory, offset, length);
+    if (!written.isStaged() && mustWait()) {
+      return false;
+    }
+    target = written;
     targetOffset = offset;
+    return true;
   }
 
   @Override
-  public void onPayload(DirectBuffer buffer, int index, int length) {
+  public int onPayload(DirectBuffer buffer, int index, int length) {
+    int placed = length;
     hold(target, "write");
     try {
-      HostMemory.copy(target.address() + targetOffset, buffer.addressOffset() + index, length);
+      if (target.isStaged()) {
+        placed = input.place(target, targetOffset, buffer, index, length);
+        stagedUpTo = input.position();
+      } else {
+        HostMemory.copy(target.address() + targetOffset, buffer.addressOffset() + index, length);
+      }
     } finally {
-      target.endPlacement();
+      target.endUse();
     }
-    targetOffset += length;
+    targetOffset += placed;
+    if (placed < length) {
+      pauseUntil(input.halfFree());
+    }
+    return placed;
   }
 
   @Override
-  long beginDirectRead() {
-    if (!target.beginPlacement()) {
+  boolean beginDirectRead(MemoryWindow window, long wanted) {
+    if (target.isStaged()) {
+      return input.point(window, wanted);
+    }
+    if (!target.beginUse()) {
       // Staged instead, and refused as soon as there is a byte to place.
-      return 0;
+      return false;
     }
     beingRead = target;
-    return target.address() + targetOffset;
+    window.point(target.address() + targetOffset, (int) Math.min(wanted, MemoryWindow.MAX_LENGTH));
+    return true;
   }
 
   @Override
@@ -100,34 +134,117 @@ final class InboundReader extends FrameReader {
     OwnedMemory memory = beingRead;
     if (memory != null) {
       beingRead = null;
-      memory.endPlacement();
+      memory.endUse();
     }
   }
 
   @Override
   void onDirectRead(int length) {
+    if (target.isStaged()) {
+      hold(target, "write");
+      try {
+        input.place(target, targetOffset, length);
+        stagedUpTo = input.position();
+      } finally {
+        target.endUse();
+      }
+    }
     targetOffset += length;
   }
 
   @Override
-  public void onUpdate(long memory, long offset, long value) {
+  public boolean onUpdate(long memory, long offset, long value) {
     OwnedMemory counter = checked("update", memory, offset, Long.BYTES);
+    if (!counter.isStaged() && mustWait()) {
+      return false;
+    }
     if (((counter.address() + offset) & (Long.BYTES - 1)) != 0) {
       throw new ProtocolViolation("an update at offset=" + offset + ", no multiple of 8");
     }
     hold(counter, "update");
     try {
+      if (counter.isStaged()) {
+        return updateStaged(counter, offset, value);
+      }
       // Release: all payload placed before on this thread is visible to whoever loads the counter
       // with HostMemory.getLongAcquire, as a semaphore's wait does.
       HostMemory.putLongRelease(counter.address() + offset, value);
     } finally {
-      counter.endPlacement();
+      counter.endUse();
+    }
+    return true;
+  }
+
+  private boolean updateStaged(OwnedMemory counter, long offset, long value) {
+    boolean placed = input.update(counter, offset, value);
+    if (placed) {
+      stagedUpTo = input.position();
+    } else {
+      pauseUntil(input.halfFree());
+    }
+    return placed;
+  }
+
+  /** Whether copies of what came before are under way; if so, pauses until they are done. */
+  private boolean mustWait() {
+    if (input == null || input.hasPassed(stagedUpTo)) {
+      return false;
+    }
+    pauseUntil(stagedUpTo);
+    return true;
+  }
+
+  private void pauseUntil(long position) {
+    pausedUntil = position;
+    pause();
+    channel.channel().config().setAutoRead(false);
+    input.add(this);
+  }
+
+  /**
+   * Goes on as far as the copies that are done allow. Called by {@link StagedInput}.
+   *
+   * @return whether this still waits
+   */
+  boolean advance() {
+    while (!flushes.isEmpty() && input.hasPassed(flushes.position())) {
+      pendingAck = flushes.take();
+    }
+    acknowledge();
+    if (isPaused() && input.hasPassed(pausedUntil)) {
+      try {
+        resume();
+        input.mark();
+        acknowledge();
+      } catch (FluxCclException e) {
+        stagingFailed(e);
+        return false;
+      }
+      if (!isPaused()) {
+        channel.channel().config().setAutoRead(true);
+        if (endedWhilePaused) {
+          ended(null);
+        }
+      }
+    }
+    return isPaused() || !flushes.isEmpty();
+  }
+
+  /** The device failed, or refused, the copies of what came on this socket. */
+  void stagingFailed(FluxCclException cause) {
+    if (connection != null) {
+      connection.stagingFailed(cause);
     }
   }
 
   @Override
   public void onFlush(long ticket) {
-    pendingAck = Math.max(pendingAck, ticket);
+    if (input == null || input.hasPassed(stagedUpTo)) {
+      pendingAck = Math.max(pendingAck, ticket);
+    } else {
+      flushes.add(ticket, stagedUpTo);
+      input.add(this);
+    }
   }
 
   @Override
@@ -151,6 +268,9 @@ final class InboundReader extends FrameReader {
 
   @Override
   public void channelReadComplete(ChannelHandlerContext active) {
+    if (input != null) {
+      input.mark();
+    }
     acknowledge();
     active.fireChannelReadComplete();
   }
@@ -163,7 +283,11 @@ final class InboundReader extends FrameReader {
 
   @Override
   public void exceptionCaught(ChannelHandlerContext active, Throwable cause) {
-    ended(cause);
+    if (cause instanceof FluxCclException) {
+      stagingFailed((FluxCclException) cause);
+    } else {
+      ended(cause);
+    }
     active.close();
   }
 
@@ -172,7 +296,12 @@ final class InboundReader extends FrameReader {
     if (patience != null) {
       patience.cancel(false);
     }
-    ended(null);
+    if (isPaused()) {
+      // What came before the end is still to be placed.
+      endedWhilePaused = true;
+    } else {
+      ended(null);
+    }
     active.fireChannelInactive();
   }
 
@@ -227,7 +356,7 @@ final class InboundReader extends FrameReader {
   }
 
   private void hold(OwnedMemory memory, String what) {
-    if (!memory.beginPlacement()) {
+    if (!memory.beginUse()) {
       throw new ProtocolViolation(
           "a " + what + " to memory that rank " + context.rank() + " no longer has registered");
     }

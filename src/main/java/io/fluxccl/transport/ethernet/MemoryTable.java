@@ -24,9 +24,14 @@ final class MemoryTable {
     this.random = random;
   }
 
-  synchronized OwnedMemory add(DeviceBuffer buffer) {
+  /**
+   * Registers memory.
+   *
+   * @param staging copies to and from it, or null where sockets reach it themselves
+   */
+  synchronized OwnedMemory add(DeviceBuffer buffer, Staging staging) {
     long id = ((long) random.nextInt() << 32) | (sequence++ & 0xffff_ffffL);
-    OwnedMemory memory = new OwnedMemory(this, id, buffer);
+    OwnedMemory memory = new OwnedMemory(this, id, buffer, staging);
     Long2ObjectHashMap<OwnedMemory> changed = new Long2ObjectHashMap<>(entries);
     changed.put(id, memory);
     entries = changed;

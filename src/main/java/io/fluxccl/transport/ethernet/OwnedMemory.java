@@ -1,37 +1,50 @@
 package io.fluxccl.transport.ethernet;
 
 import io.fluxccl.Deadline;
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.DeviceBuffer;
 import java.time.Duration;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * Memory of this rank that peers may write. The event loop brackets every placement with {@link
- * #beginPlacement} and {@link #endPlacement}; {@link #close} lets no new one begin and outlasts the
- * one that runs, so that nothing is written after it.
+ * Memory of this rank that peers may write. The event loop brackets every placement, and every copy
+ * that it has the device make, with {@link #beginUse} and {@link #endUse}; {@link #close} lets no
+ * new one begin and outlasts the one that runs, so that nothing is written after it. Where copies
+ * are still with the device then, the memory stays until they are done.
  */
 final class OwnedMemory extends EthernetMemory {
   private static final int CLOSED = Integer.MIN_VALUE;
   private static final Duration CLOSE_TIMEOUT = Duration.ofSeconds(10);
 
-  /** Placements under way, and the sign bit once closed. */
+  /** Uses under way, and the sign bit once closed. */
   private final AtomicInteger state = new AtomicInteger();
 
   private final MemoryTable table;
   private final DeviceBuffer buffer;
   private final long address;
+  private final Staging staging;
 
-  OwnedMemory(MemoryTable table, long id, DeviceBuffer buffer) {
+  /**
+   * Where in the context's {@link StagedInput} the last copy to this memory ends. Stored by the
+   * event loop within a use, and loaded by who closes when there is none.
+   */
+  private volatile long placedUpTo;
+
+  /**
+   * @param staging copies to and from this memory, or null where sockets reach it themselves
+   */
+  OwnedMemory(MemoryTable table, long id, DeviceBuffer buffer, Staging staging) {
     super(id, buffer.size());
     this.table = table;
     this.buffer = buffer;
-    this.address = HostView.address(buffer);
+    this.address = buffer.address();
+    this.staging = staging;
     buffer.retain();
   }
 
-  /** False once closed; otherwise the memory stays until the matching {@link #endPlacement}. */
-  boolean beginPlacement() {
+  /** False once closed; otherwise the memory stays until the matching {@link #endUse}. */
+  boolean beginUse() {
     for (; ; ) {
       int current = state.get();
       if (current < 0) {
@@ -43,12 +56,36 @@ final class OwnedMemory extends EthernetMemory {
     }
   }
 
-  void endPlacement() {
+  void endUse() {
     state.decrementAndGet();
   }
 
   boolean contains(long offset, long length) {
     return offset >= 0 && length >= 0 && offset <= size() - length;
+  }
+
+  /** Whether sockets can't reach it. */
+  boolean isStaged() {
+    return staging != null;
+  }
+
+  /**
+   * Refuses memory of another context.
+   *
+   * @throws InvalidUsage if it was not registered in that table
+   */
+  void requireIn(MemoryTable own) {
+    if (table != own) {
+      throw new InvalidUsage(
+          "source memory of "
+              + size()
+              + " bytes is registered with another communicator; register it with the"
+              + " connection's own");
+    }
+  }
+
+  void placedUpTo(long position) {
+    placedUpTo = position;
   }
 
   @Override
@@ -65,9 +102,21 @@ final class OwnedMemory extends EthernetMemory {
     return buffer;
   }
 
-  /** Ends the registration. Waits for at most the one non-blocking read that may be under way. */
+  /**
+   * Ends the registration. Waits for at most the one non-blocking read that may be under way, and a
+   * moment for the copies behind it.
+   */
   @Override
   public void close() {
+    close(true);
+  }
+
+  /** Ends the registration with its context. */
+  void closeWithContext() {
+    close(false);
+  }
+
+  private void close(boolean awaitCopies) {
     if (state.getAndUpdate(current -> current | CLOSED) < 0) {
       return;
     }
@@ -85,6 +134,13 @@ final class OwnedMemory extends EthernetMemory {
       }
       Thread.yield();
     }
-    buffer.release();
+    if (staging == null) {
+      buffer.release();
+      return;
+    }
+    if (awaitCopies) {
+      staging.input().await(placedUpTo);
+    }
+    staging.afterCopies(buffer::release);
   }
 }

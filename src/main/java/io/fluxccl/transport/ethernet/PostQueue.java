@@ -25,18 +25,21 @@ final class PostQueue {
   private static final int INLINE = 2;
   private static final int UPDATE = 3;
   private static final int FLUSH = 4;
+  private static final int STAGED = 5;
   private static final int FIELDS_LENGTH = 24;
 
-  /** Takes what was posted. */
+  /** Takes what was posted. Each method returns whether it can take more now. */
   interface Sink {
-    /** Returns whether it can take more now. */
     boolean write(long memory, long offset, long address, long length);
 
-    void inline(long memory, long offset, DirectBuffer buffer, int index, int length);
+    /** A write from memory that sockets can't reach, named by its id in this rank's table. */
+    boolean staged(long memory, long offset, long source, long sourceOffset, long length);
 
-    void update(long memory, long offset, long value);
+    boolean inline(long memory, long offset, DirectBuffer buffer, int index, int length);
 
-    void flush(long ticket);
+    boolean update(long memory, long offset, long value);
+
+    boolean flush(long ticket);
   }
 
   private final ManyToOneRingBuffer ring;
@@ -80,6 +83,24 @@ final class PostQueue {
     buffer.putLong(index, memory);
     buffer.putLong(index + 8, offset);
     HostMemory.copy(buffer.addressOffset() + index + FIELDS_LENGTH, address, size);
+    ring.commit(index);
+  }
+
+  /** Posts a write from memory that sockets can't reach. */
+  void staged(long memory, long offset, long source, long sourceOffset, long length) {
+    int index = claim(STAGED, FIELDS_LENGTH + 16);
+    if (index < 0) {
+      add(
+          new Spilled(
+              ring.producerPosition(), STAGED, memory, offset, source, sourceOffset, length));
+      return;
+    }
+    MutableDirectBuffer buffer = ring.buffer();
+    buffer.putLong(index, memory);
+    buffer.putLong(index + 8, offset);
+    buffer.putLong(index + 16, source);
+    buffer.putLong(index + 24, sourceOffset);
+    buffer.putLong(index + 32, length);
     ring.commit(index);
   }
 
@@ -140,11 +161,11 @@ final class PostQueue {
   }
 
   private void spill(int type, long a, long b, long c, long d) {
-    add(new Spilled(ring.producerPosition(), type, a, b, c, d, null));
+    add(new Spilled(ring.producerPosition(), type, a, b, c, d, 0));
   }
 
   private void spill(int type, long a, long b, long c, byte[] copy) {
-    add(new Spilled(ring.producerPosition(), type, a, b, c, 0, copy));
+    add(new Spilled(ring.producerPosition(), type, a, b, c, 0, 0, copy));
   }
 
   private void add(Spilled post) {
@@ -156,28 +177,45 @@ final class PostQueue {
       int type, MutableDirectBuffer buffer, int index, int length) {
     long a = buffer.getLong(index);
     long b = buffer.getLong(index + 8);
-    boolean more = true;
+    boolean more;
     switch (type) {
       case WRITE:
         more = sink.write(a, b, buffer.getLong(index + 16), buffer.getLong(index + 24));
         break;
+      case STAGED:
+        more =
+            sink.staged(
+                a,
+                b,
+                buffer.getLong(index + 16),
+                buffer.getLong(index + 24),
+                buffer.getLong(index + 32));
+        break;
       case INLINE:
-        sink.inline(a, b, buffer, index + FIELDS_LENGTH, length - FIELDS_LENGTH);
+        more = sink.inline(a, b, buffer, index + FIELDS_LENGTH, length - FIELDS_LENGTH);
         break;
       case UPDATE:
-        sink.update(a, b, buffer.getLong(index + 16));
+        more = sink.update(a, b, buffer.getLong(index + 16));
         break;
       default:
-        sink.flush(a);
+        more = sink.flush(a);
     }
     return more ? ControlledMessageHandler.Action.CONTINUE : ControlledMessageHandler.Action.BREAK;
   }
 
-  private record Spilled(long ringPosition, int type, long a, long b, long c, long d, byte[] copy) {
+  private record Spilled(
+      long ringPosition, int type, long a, long b, long c, long d, long e, byte[] copy) {
+    Spilled(long ringPosition, int type, long a, long b, long c, long d, long e) {
+      this(ringPosition, type, a, b, c, d, e, null);
+    }
+
     void to(Sink sink) {
       switch (type) {
         case WRITE:
           sink.write(a, b, c, d);
+          break;
+        case STAGED:
+          sink.staged(a, b, c, d, e);
           break;
         case INLINE:
           sink.inline(a, b, new UnsafeBuffer(copy), 0, copy.length);

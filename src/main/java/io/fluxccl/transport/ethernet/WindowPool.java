@@ -12,17 +12,28 @@ final class WindowPool {
   /** The length of a batch. */
   static final int BATCH_LENGTH = 32 * 1024;
 
-  private final ArrayDeque<MemoryWindow> bare = new ArrayDeque<>();
+  private final ArrayDeque<Bare> bare = new ArrayDeque<>();
   private final ArrayDeque<Batch> batches = new ArrayDeque<>();
   private int lent;
 
   /** A window over that memory, all of it readable; comes back by its release. */
   MemoryWindow window(long address, int length) {
-    MemoryWindow window = bare.poll();
-    if (window == null) {
-      window = new MemoryWindow(this::release);
+    return window(address, length, null);
+  }
+
+  /**
+   * As {@link #window(long, int)}.
+   *
+   * @param user told of the release, or null
+   */
+  MemoryWindow window(long address, int length, MemoryWindow.Owner user) {
+    Bare idle = bare.poll();
+    if (idle == null) {
+      idle = new Bare(this);
     }
     lent++;
+    idle.user = user;
+    MemoryWindow window = idle.window;
     window.point(address, length);
     window.writerIndex(length);
     return window;
@@ -43,9 +54,23 @@ final class WindowPool {
     return lent;
   }
 
-  private void release(MemoryWindow window) {
-    lent--;
-    bare.push(window);
+  private static final class Bare {
+    private final MemoryWindow window;
+    private MemoryWindow.Owner user;
+
+    Bare(WindowPool pool) {
+      window = new MemoryWindow(released -> back(pool));
+    }
+
+    private void back(WindowPool pool) {
+      pool.lent--;
+      MemoryWindow.Owner told = user;
+      user = null;
+      if (told != null) {
+        told.released(window);
+      }
+      pool.bare.push(this);
+    }
   }
 
   private static final class Batch {

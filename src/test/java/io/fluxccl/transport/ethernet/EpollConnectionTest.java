@@ -2,6 +2,6 @@ package io.fluxccl.transport.ethernet;
 
 class EpollConnectionTest extends EthernetConnectionContract {
   EpollConnectionTest() {
-    super(NetworkStack.EPOLL);
+    super(() -> new Ranks(NetworkStack.EPOLL));
   }
 }

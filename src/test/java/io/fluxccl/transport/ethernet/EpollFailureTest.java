@@ -2,6 +2,6 @@ package io.fluxccl.transport.ethernet;
 
 class EpollFailureTest extends EthernetFailureContract {
   EpollFailureTest() {
-    super(NetworkStack.EPOLL);
+    super(() -> new Ranks(NetworkStack.EPOLL));
   }
 }

@@ -19,6 +19,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Supplier;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
@@ -26,15 +27,15 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** Run by epoll and by NIO. */
+/** Run by epoll and by NIO, for memory that sockets reach and for memory that they can't. */
 @Timeout(60)
 abstract class EthernetFailureContract {
-  private final NetworkStack stack;
+  private final Supplier<Ranks> opener;
   private Ranks ranks;
   private RegisteredMemory source;
 
-  EthernetFailureContract(NetworkStack stack) {
-    this.stack = stack;
+  EthernetFailureContract(Supplier<Ranks> opener) {
+    this.opener = opener;
   }
 
   @BeforeAll
@@ -44,7 +45,7 @@ abstract class EthernetFailureContract {
 
   @BeforeEach
   void open() {
-    ranks = new Ranks(stack);
+    ranks = opener.get();
     source = ranks.memory(0, 1 << 20);
   }
 
@@ -111,7 +112,7 @@ abstract class EthernetFailureContract {
     RegisteredMemory big = ranks.memory(0, size);
     for (int round = 0; round < 5; round++) {
       Connection link = ranks.connect(round).get(0);
-      DeviceBuffer buffer = ranks.device.allocate(size);
+      DeviceBuffer buffer = ranks.devices.get(1).allocate(size);
       RegisteredMemory owned = ranks.register(1, buffer);
       link.write(ranks.seenByPeer(owned), 0, big, 0, size);
       owned.close();

@@ -204,12 +204,21 @@ abstract class EthernetHandshakeContract {
     try (ServerSocket taken = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {
       int port = taken.getLocalPort();
       assertThatThrownBy(
-              () -> EthernetContext.open(Ranks.environment(0), stack, new PortRange(port, port)))
+              () ->
+                  EthernetContext.open(
+                      Ranks.environment(0, HostDevice.create()),
+                      stack,
+                      new PortRange(port, port),
+                      StagingPolicy.WHERE_NEEDED))
           .isInstanceOf(TransportFailure.class)
           .hasMessageContaining("FLUXCCL_PORT_RANGE");
       if (port + 20 <= 65535) {
         EthernetContext context =
-            EthernetContext.open(Ranks.environment(0), stack, new PortRange(port, port + 20));
+            EthernetContext.open(
+                Ranks.environment(0, HostDevice.create()),
+                stack,
+                new PortRange(port, port + 20),
+                StagingPolicy.WHERE_NEEDED);
         assertThat(context.listenAddress().getPort()).isBetween(port + 1, port + 20);
         context.close();
       }
@@ -228,7 +237,7 @@ abstract class EthernetHandshakeContract {
         new TransportEnvironment(0, 1, 1, 0, HostDevice.create(), loopback);
     EthernetContext context;
     try {
-      context = EthernetContext.open(environment, stack, PortRange.ANY);
+      context = EthernetContext.open(environment, stack, PortRange.ANY, StagingPolicy.WHERE_NEEDED);
     } catch (TransportFailure e) {
       throw new TestAbortedException("this host has no IPv6", e);
     }

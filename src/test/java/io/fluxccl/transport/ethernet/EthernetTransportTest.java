@@ -4,6 +4,8 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
@@ -21,7 +23,8 @@ class EthernetTransportTest {
             .findFirst()
             .orElseThrow();
     assertThat(provider.unavailableBecause(Transport.ETHERNET)).isEmpty();
-    TransportContext context = provider.open(Transport.ETHERNET, Ranks.environment(0));
+    TransportContext context =
+        provider.open(Transport.ETHERNET, Ranks.environment(0, HostDevice.create()));
     assertThat(context.transport()).isEqualTo(Transport.ETHERNET);
     assertThatThrownBy(() -> context.createEndpoint(2, 0, EndpointConfig.of(Transport.ETHERNET)))
         .isInstanceOf(InvalidUsage.class);
@@ -30,7 +33,8 @@ class EthernetTransportTest {
     assertThatThrownBy(() -> context.createEndpoint(1, 0, EndpointConfig.of(Transport.ETHERNET)))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("closed");
-    assertThatThrownBy(() -> provider.open(Transport.SHM, Ranks.environment(0)))
+    assertThatThrownBy(
+            () -> provider.open(Transport.SHM, Ranks.environment(0, HostDevice.create())))
         .isInstanceOf(InvalidUsage.class);
   }
 
@@ -41,6 +45,22 @@ class EthernetTransportTest {
       assertThat(NetworkStack.choose()).isEqualTo(NetworkStack.NIO);
     } finally {
       System.clearProperty(EthernetTransport.FORCE_NIO_PROPERTY);
+    }
+  }
+
+  @Test
+  void shouldStageHostMemoryOnlyWhenThatIsAskedFor() {
+    try (HostDevice device = HostDevice.create();
+        DeviceBuffer buffer = device.allocate(8)) {
+      assertThat(StagingPolicy.choose().stages(buffer)).isFalse();
+      System.setProperty(EthernetTransport.STAGING_PROPERTY, "always");
+      assertThat(StagingPolicy.choose().stages(buffer)).isTrue();
+      System.setProperty(EthernetTransport.STAGING_PROPERTY, "never");
+      assertThatThrownBy(StagingPolicy::choose)
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("auto or always");
+    } finally {
+      System.clearProperty(EthernetTransport.STAGING_PROPERTY);
     }
   }
 }

@@ -4,17 +4,16 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
-import java.util.EnumMap;
+import java.util.HashMap;
 import java.util.Map;
 import java.util.Random;
 import net.jqwik.api.ForAll;
 import net.jqwik.api.Property;
 import net.jqwik.api.lifecycle.AfterContainer;
-import org.agrona.concurrent.UnsafeBuffer;
 
 class EthernetWriteTest {
   private static final int SIZE = 3 << 20;
-  private static final Map<NetworkStack, Ranks> RANKS = new EnumMap<>(NetworkStack.class);
+  private static final Map<String, Ranks> RANKS = new HashMap<>();
 
   @AfterContainer
   static void close() throws Exception {
@@ -26,8 +25,10 @@ class EthernetWriteTest {
 
   @Property(tries = 60)
   void shouldChangeExactlyTheBytesWrittenWhateverTheirSizesAndOffsets(
-      @ForAll NetworkStack stack, @ForAll long seed) throws Exception {
-    Ranks ranks = RANKS.computeIfAbsent(stack, Ranks::new);
+      @ForAll NetworkStack stack, @ForAll boolean staged, @ForAll long seed) throws Exception {
+    Ranks ranks =
+        RANKS.computeIfAbsent(
+            stack + " " + staged, path -> Ranks.of(stack == NetworkStack.NIO, staged));
     Random random = new Random(seed);
     Connection link = ranks.connect(random.nextInt()).get(0);
     RegisteredMemory source = ranks.memory(0, SIZE);
@@ -35,7 +36,7 @@ class EthernetWriteTest {
     RegisteredMemory remote = ranks.seenByPeer(target);
     byte[] pattern = new byte[SIZE];
     random.nextBytes(pattern);
-    new UnsafeBuffer(source.address(), SIZE).putBytes(0, pattern);
+    Contents.put(source, 0, pattern);
     byte[] expected = new byte[SIZE];
     for (int i = 0; i < 40; i++) {
       int size = random.nextInt(1 << (1 + random.nextInt(21)));
@@ -45,7 +46,7 @@ class EthernetWriteTest {
       System.arraycopy(pattern, from, expected, to, size);
     }
     Ranks.get(link.flush(Ranks.LIMIT));
-    assertThat(EthernetConnectionContract.bytes(target, 0, SIZE)).isEqualTo(expected);
+    assertThat(Contents.get(target, 0, SIZE)).isEqualTo(expected);
     link.close();
     source.close();
     target.close();

@@ -27,20 +27,23 @@ final class FrameStreams {
     }
 
     @Override
-    public void onWrite(long memory, long offset, long length) {
+    public boolean onWrite(long memory, long offset, long length) {
       note("write " + memory + " " + offset + " " + length);
+      return true;
     }
 
     @Override
-    public void onPayload(DirectBuffer buffer, int index, int length) {
+    public int onPayload(DirectBuffer buffer, int index, int length) {
       for (int i = 0; i < length; i++) {
         payload.append(buffer.getByte(index + i)).append(',');
       }
+      return length;
     }
 
     @Override
-    public void onUpdate(long memory, long offset, long value) {
+    public boolean onUpdate(long memory, long offset, long value) {
       note("update " + memory + " " + offset + " " + value);
+      return true;
     }
 
     @Override

@@ -2,6 +2,6 @@ package io.fluxccl.transport.ethernet;
 
 class NioConnectionTest extends EthernetConnectionContract {
   NioConnectionTest() {
-    super(NetworkStack.NIO);
+    super(() -> new Ranks(NetworkStack.NIO));
   }
 }

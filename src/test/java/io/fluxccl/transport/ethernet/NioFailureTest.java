@@ -2,6 +2,6 @@ package io.fluxccl.transport.ethernet;
 
 class NioFailureTest extends EthernetFailureContract {
   NioFailureTest() {
-    super(NetworkStack.NIO);
+    super(() -> new Ranks(NetworkStack.NIO));
   }
 }

@@ -35,21 +35,33 @@ class PostQueueTest {
     }
 
     @Override
-    public void inline(long memory, long offset, DirectBuffer buffer, int index, int length) {
+    public boolean staged(long memory, long offset, long source, long sourceOffset, long length) {
+      assertThat(source).isEqualTo(offset + 2);
+      assertThat(sourceOffset).isEqualTo(offset + 3);
+      assertThat(length).isEqualTo(offset + 4);
+      take(memory, offset);
+      return offset % 5 == 0;
+    }
+
+    @Override
+    public boolean inline(long memory, long offset, DirectBuffer buffer, int index, int length) {
       assertThat(buffer.getLong(index)).isEqualTo(offset);
       assertThat(buffer.getByte(index + length - 1)).isEqualTo((byte) 7);
       take(memory, offset);
+      return true;
     }
 
     @Override
-    public void update(long memory, long offset, long value) {
+    public boolean update(long memory, long offset, long value) {
       assertThat(value).isEqualTo(-offset);
       take(memory, offset);
+      return offset % 7 != 0;
     }
 
     @Override
-    public void flush(long ticket) {
+    public boolean flush(long ticket) {
       take(ticket % PRODUCERS, ticket / PRODUCERS);
+      return true;
     }
   }
 
@@ -78,7 +90,7 @@ class PostQueueTest {
     try (HostDevice device = HostDevice.create();
         DeviceBuffer buffer = device.allocate(PostQueue.INLINE_LIMIT)) {
       for (int i = 0; i < POSTS; i++) {
-        switch (i % 4) {
+        switch (i % 5) {
           case 0:
             queue.write(producer, i, i + 1L, PostQueue.INLINE_LIMIT + 1L);
             break;
@@ -89,6 +101,9 @@ class PostQueueTest {
             queue.write(producer, i, buffer.address(), size);
             break;
           case 2:
+            queue.staged(producer, i, i + 2L, i + 3L, i + 4L);
+            break;
+          case 3:
             queue.update(producer, i, -i);
             break;
           default:

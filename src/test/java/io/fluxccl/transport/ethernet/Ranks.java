@@ -3,6 +3,9 @@ package io.fluxccl.transport.ethernet;
 import io.fluxccl.Deadline;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.CudaDriver;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
@@ -19,31 +22,60 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 
 /** Two ranks of one JVM over real sockets of the loopback, and what a communicator would do. */
 public final class Ranks implements AutoCloseable {
   static final Duration LIMIT = Duration.ofSeconds(20);
 
-  final Device device = HostDevice.create();
+  final List<Device> devices;
+  private final Device host = HostDevice.create();
   final List<EthernetContext> contexts = new ArrayList<>();
-  private final List<DeviceBuffer> buffers = new ArrayList<>();
+  private final List<DeviceBuffer> buffers = new CopyOnWriteArrayList<>();
 
-  Ranks(NetworkStack wanted) {
+  Ranks(NetworkStack stack) {
+    this(stack, StagingPolicy.WHERE_NEEDED);
+  }
+
+  Ranks(NetworkStack stack, StagingPolicy policy) {
+    this(stack, policy, HostDevice.create(), HostDevice.create());
+  }
+
+  /** Closes the devices when it is closed. */
+  Ranks(NetworkStack wanted, StagingPolicy policy, Device device0, Device device1) {
     NetworkStack stack = wanted == NetworkStack.EPOLL ? NetworkStack.choose() : wanted;
+    devices = List.of(device0, device1);
     for (int rank = 0; rank < 2; rank++) {
-      contexts.add(EthernetContext.open(environment(rank), stack, PortRange.ANY));
+      contexts.add(
+          EthernetContext.open(environment(rank, devices.get(rank)), stack, PortRange.ANY, policy));
     }
   }
 
-  /** Two ranks, by epoll or NIO. */
-  public static Ranks of(boolean nio) {
-    return new Ranks(nio ? NetworkStack.NIO : NetworkStack.EPOLL);
+  /** Two ranks, by epoll or NIO, their memory staged or not. */
+  public static Ranks of(boolean nio, boolean staged) {
+    return new Ranks(
+        nio ? NetworkStack.NIO : NetworkStack.EPOLL,
+        staged ? StagingPolicy.ALWAYS : StagingPolicy.WHERE_NEEDED);
   }
 
-  static TransportEnvironment environment(int rank) {
-    return new TransportEnvironment(
-        rank, 2, 1, rank, HostDevice.create(), InetAddress.getLoopbackAddress());
+  /** Two ranks by epoll, on GPUs 0 and 1, or both on the only one. */
+  public static Ranks onGpus() {
+    return onGpus(StagingPolicy.WHERE_NEEDED, 0, Math.min(1, CudaDriver.count() - 1));
+  }
+
+  /** Two ranks by epoll, on GPUs of those numbers. */
+  static Ranks onGpus(StagingPolicy policy, int gpu0, int gpu1) {
+    return new Ranks(NetworkStack.EPOLL, policy, CudaDevice.open(gpu0), CudaDevice.open(gpu1));
+  }
+
+  static TransportEnvironment environment(int rank, Device device) {
+    return new TransportEnvironment(rank, 2, 1, rank, device, InetAddress.getLoopbackAddress());
+  }
+
+  /** Whether there is memory that is staged. */
+  boolean areStaged() {
+    return context(0).staging() != null;
   }
 
   EthernetContext context(int rank) {
@@ -71,15 +103,25 @@ public final class Ranks implements AutoCloseable {
     return future.get(LIMIT.toMillis(), TimeUnit.MILLISECONDS);
   }
 
-  DeviceBuffer allocate(long size) {
-    DeviceBuffer buffer = device.allocate(size);
+  DeviceBuffer allocate(int rank, long size) {
+    DeviceBuffer buffer = devices.get(rank).allocate(size);
+    buffers.add(buffer);
+    return buffer;
+  }
+
+  /** Memory that is on the host whatever the rank's device is. */
+  DeviceBuffer allocateOnHost(int rank, long size) {
+    if (devices.get(rank).kind() == DeviceKind.HOST) {
+      return allocate(rank, size);
+    }
+    DeviceBuffer buffer = host.allocate(size);
     buffers.add(buffer);
     return buffer;
   }
 
   /** New registered memory of a rank. */
   public RegisteredMemory memory(int rank, long size) {
-    return register(rank, allocate(size));
+    return register(rank, allocate(rank, size));
   }
 
   RegisteredMemory register(int rank, DeviceBuffer buffer) {
@@ -109,5 +151,7 @@ public final class Ranks implements AutoCloseable {
       context.loop().terminationFuture().await(LIMIT.toMillis());
     }
     buffers.forEach(DeviceBuffer::close);
+    devices.forEach(Device::close);
+    host.close();
   }
 }

@@ -1,0 +1,83 @@
+package io.fluxccl.transport.ethernet;
+
+import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.transport.RegisteredMemory;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.Random;
+
+/** Reads and writes a rank's registered memory, on whichever device it is. */
+final class Contents {
+  private Contents() {}
+
+  /** With acquire on the host; a download elsewhere. */
+  static long getLong(RegisteredMemory memory, long offset) {
+    if (memory.buffer().device().kind() == DeviceKind.HOST) {
+      return HostMemory.getLongAcquire(memory.address() + offset);
+    }
+    ByteBuffer word = words(1);
+    memory.buffer().download(offset, word);
+    return word.getLong(0);
+  }
+
+  static void putLong(RegisteredMemory memory, long offset, long value) {
+    if (memory.buffer().device().kind() == DeviceKind.HOST) {
+      HostMemory.putLong(memory.address() + offset, value);
+    } else {
+      memory.buffer().upload(offset, words(1).putLong(0, value));
+    }
+  }
+
+  static byte[] get(RegisteredMemory memory, long offset, int size) {
+    byte[] bytes = new byte[size];
+    memory.buffer().download(offset, ByteBuffer.wrap(bytes));
+    return bytes;
+  }
+
+  static void put(RegisteredMemory memory, long offset, byte[] bytes) {
+    memory.buffer().upload(offset, ByteBuffer.wrap(bytes));
+  }
+
+  /** Fills it with bytes that the seed decides. */
+  static byte[] fill(RegisteredMemory memory, long seed) {
+    byte[] bytes = new byte[(int) memory.size()];
+    new Random(seed).nextBytes(bytes);
+    put(memory, 0, bytes);
+    return bytes;
+  }
+
+  /** The largest part that is filled or compared at once. */
+  private static final int PART = 1 << 20;
+
+  /** Fills it with words that depend on their place. */
+  static void fillWords(RegisteredMemory memory, long factor) {
+    ByteBuffer part = words(PART / 8);
+    for (long at = 0; at < memory.size(); at += PART) {
+      part.clear();
+      for (int i = 0; i < PART && at + i + 8 <= memory.size(); i += 8) {
+        part.putLong((at + i) * factor);
+      }
+      memory.buffer().upload(at, part.flip());
+    }
+  }
+
+  /** The offset of the first word that {@link #fillWords} would have made another, or -1. */
+  static long firstDifference(RegisteredMemory memory, long size, long factor) {
+    ByteBuffer part = words(PART / 8);
+    for (long at = 0; at < size; at += PART) {
+      part.clear().limit((int) Math.min(PART, size - at & -8L));
+      memory.buffer().download(at, part);
+      for (int i = 0; i < part.limit(); i += 8) {
+        if (part.getLong(i) != (at + i) * factor) {
+          return at + i;
+        }
+      }
+    }
+    return -1;
+  }
+
+  private static ByteBuffer words(int count) {
+    return ByteBuffer.allocateDirect(count * 8).order(ByteOrder.LITTLE_ENDIAN);
+  }
+}

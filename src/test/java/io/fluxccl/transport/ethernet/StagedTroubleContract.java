@@ -1,0 +1,348 @@
+package io.fluxccl.transport.ethernet;
+
+import static io.fluxccl.transport.ethernet.EthernetFailureContract.block;
+import static io.fluxccl.transport.ethernet.EthernetFailureContract.onLoop;
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.RegisteredMemory;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Supplier;
+import org.awaitility.Awaitility;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** Devices that are slow, refuse or die, and ends that close meanwhile. */
+@Timeout(60)
+abstract class StagedTroubleContract {
+  private static final DeviceFailure BROKEN =
+      new DeviceFailure(
+          700, "CUDA_ERROR_ILLEGAL_ADDRESS", "cuMemcpyAsync on GPU 0: CUDA_ERROR_ILLEGAL_ADDRESS");
+
+  private final NetworkStack stack;
+  private final Supplier<Device> opener;
+  private final Set<DeviceBuffer> direct = ConcurrentHashMap.newKeySet();
+  private WatchedDevice[] devices;
+  private Ranks ranks;
+
+  StagedTroubleContract(NetworkStack stack, Supplier<Device> opener) {
+    this.stack = stack;
+    this.opener = opener;
+  }
+
+  @BeforeEach
+  void open() {
+    devices = new WatchedDevice[] {watched(), watched()};
+    ranks = new Ranks(stack, buffer -> !direct.contains(buffer), devices[0], devices[1]);
+  }
+
+  private WatchedDevice watched() {
+    return new WatchedDevice(opener.get());
+  }
+
+  @AfterEach
+  void close() throws Exception {
+    for (WatchedDevice device : devices) {
+      device.letGo();
+    }
+    ranks.close();
+    for (WatchedDevice device : devices) {
+      Awaitility.await().until(() -> device.openPinned() == 0);
+      assertThat(device.openStreams()).isZero();
+      assertThat(device.misuses()).isZero();
+    }
+  }
+
+  private RegisteredMemory direct(int rank, long size) {
+    DeviceBuffer buffer = ranks.allocateOnHost(rank, size);
+    direct.add(buffer);
+    return ranks.register(rank, buffer);
+  }
+
+  @Test
+  void shouldServeOtherConnectionsWhileCopiesAreHeldUp() throws Exception {
+    Connection slow = ranks.connect(0).get(0);
+    Connection other = ranks.connect(1).get(0);
+    RegisteredMemory source = ranks.memory(0, 100_000);
+    RegisteredMemory hostSource = direct(0, 100_000);
+    Contents.fill(hostSource, 1);
+    RegisteredMemory target = ranks.memory(1, 100_000);
+    RegisteredMemory hostTarget = direct(1, 100_000);
+    devices[0].hold();
+    devices[1].hold();
+
+    slow.write(ranks.seenByPeer(target), 0, source, 0, 100_000);
+    CompletableFuture<Void> flush = slow.flush(Ranks.LIMIT);
+    for (int i = 0; i < 100; i++) {
+      other.write(ranks.seenByPeer(hostTarget), 0, hostSource, 0, 100_000);
+      Ranks.get(other.flush(Ranks.LIMIT));
+    }
+
+    assertThat(flush).isNotDone();
+    EthernetConnectionContract.assertSame(hostTarget, 0, hostSource, 0, 100_000);
+    devices[0].letGo();
+    devices[1].letGo();
+    Ranks.get(flush);
+  }
+
+  @Test
+  void shouldReadNoMoreWhileTheRingIsFull() throws Exception {
+    int size = 32 << 20;
+    Connection link = ranks.connect(0).get(0);
+    RegisteredMemory source = ranks.memory(0, size);
+    byte[] bytes = Contents.fill(source, 1);
+    RegisteredMemory target = ranks.memory(1, size);
+    devices[1].hold();
+
+    link.write(ranks.seenByPeer(target), 0, source, 0, size);
+    CompletableFuture<Void> flush = link.flush(Ranks.LIMIT);
+    StagedInput input = ranks.context(1).staging().input();
+    Awaitility.await()
+        .until(() -> onLoop(ranks.context(1), input::position) == StagedInput.RING_LENGTH);
+    int held = devices[1].heldWork();
+    Ranks.get(ranks.connect(1).get(0).flush(Ranks.LIMIT));
+
+    assertThat(devices[1].heldWork()).isEqualTo(held);
+    assertThat(flush).isNotDone();
+    devices[1].letGo();
+    Ranks.get(flush);
+    assertThat(Arrays.equals(Contents.get(target, 0, size), bytes)).isTrue();
+  }
+
+  @Test
+  void shouldTimeOutFlushesAndGoOnWhenCopiesTakeTooLong() throws Exception {
+    for (int slow = 0; slow < 2; slow++) {
+      Connection link = ranks.connect(slow).get(0);
+      RegisteredMemory source = ranks.memory(0, 64);
+      Contents.fill(source, slow);
+      RegisteredMemory target = ranks.memory(1, 64);
+      devices[slow].hold();
+      link.write(ranks.seenByPeer(target), 0, source, 0, 64);
+      CompletableFuture<Void> flush = link.flush(Duration.ofMillis(100));
+      assertThatThrownBy(() -> Ranks.get(flush))
+          .hasCauseInstanceOf(io.fluxccl.Timeout.class)
+          .hasMessageContaining("rank 1");
+      assertThat(link.failure()).isNull();
+      devices[slow].letGo();
+      Ranks.get(link.flush(Ranks.LIMIT));
+      EthernetConnectionContract.assertSame(target, 0, source, 0, 64);
+    }
+  }
+
+  @Test
+  void shouldKeepPinnedMemoryUntilTheDeviceIsDoneWhenClosedInFlight() throws Exception {
+    for (int slow = 0; slow < 2; slow++) {
+      int before = devices[slow].openPinned();
+      List<Connection> ends = ranks.connect(slow);
+      RegisteredMemory source = ranks.memory(0, 8 << 20);
+      RegisteredMemory target = ranks.memory(1, 8 << 20);
+      WatchedDevice device = devices[slow];
+      device.hold();
+      ends.get(0).write(ranks.seenByPeer(target), 0, source, 0, 8 << 20);
+      CompletableFuture<Void> flush = ends.get(0).flush(Ranks.LIMIT);
+      Awaitility.await().until(() -> device.heldWork() > 0);
+
+      ends.get(0).close();
+      ends.get(1).close();
+      source.close();
+      target.close();
+
+      assertThatThrownBy(() -> Ranks.get(flush)).hasCauseInstanceOf(FluxCclException.class);
+      assertThat(Ranks.get(ends.get(0).failed())).isNotNull();
+      assertThat(Ranks.get(ends.get(1).failed())).isNotNull();
+      onLoop(ranks.context(slow), () -> true);
+      assertThat(device.openPinned()).isEqualTo(before + 1);
+      device.letGo();
+      Awaitility.await().until(() -> device.openPinned() == before);
+      Awaitility.await().until(() -> onLoop(ranks.context(0), ranks.context(0).pool()::lent) == 0);
+    }
+  }
+
+  @Test
+  void shouldKeepMemoryUntilCopiesAreDoneWhenItIsDeregistered() throws Exception {
+    int size = 1 << 20;
+    for (int slow = 0; slow < 2; slow++) {
+      Connection link = ranks.connect(slow).get(0);
+      DeviceBuffer[] buffers = {devices[0].allocate(size), devices[1].allocate(size)};
+      RegisteredMemory source = ranks.register(0, buffers[0]);
+      RegisteredMemory target = ranks.register(1, buffers[1]);
+      devices[slow].hold();
+      link.write(ranks.seenByPeer(target), 0, source, 0, size);
+      CompletableFuture<Void> flush = link.flush(Ranks.LIMIT);
+      WatchedDevice device = devices[slow];
+      // All pieces of the payload, each with its mark.
+      Awaitility.await().until(() -> device.heldWork() >= 8);
+
+      // Unmapped when the last user has gone: a copy after that would end the process.
+      RegisteredMemory memory = slow == 0 ? source : target;
+      memory.close();
+      device.letGo();
+
+      Ranks.get(flush);
+      source.close();
+      target.close();
+      buffers[0].close();
+      buffers[1].close();
+    }
+  }
+
+  @Test
+  void shouldFailNamingThisRankWhenSourceIsClosedBeforeItWasCopied() throws Exception {
+    Connection link = ranks.connect(0).get(0);
+    RegisteredMemory source = ranks.memory(0, 64);
+    RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 64));
+    CountDownLatch release = block(ranks.context(0).loop());
+    link.write(remote, 0, source, 0, 64);
+    source.close();
+    release.countDown();
+    FluxCclException failure = Ranks.get(link.failed());
+    assertThat(failure)
+        .isInstanceOf(TransportFailure.class)
+        .hasMessageContaining("source memory was closed");
+    assertThat(failure.rank()).isZero();
+  }
+
+  @Test
+  void shouldFailBothEndsWhenADeviceRefusesACopy() throws Exception {
+    for (int bad = 0; bad < 2; bad++) {
+      List<Connection> ends = ranks.connect(bad);
+      RegisteredMemory source = ranks.memory(0, 64);
+      RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 64));
+      devices[bad].refuse(BROKEN);
+      ends.get(0).write(remote, 0, source, 0, 64);
+      assertFailed(ends, bad);
+      devices[bad].refuse(null);
+    }
+  }
+
+  @Test
+  void shouldFailBothEndsWhenADeviceDiesWithCopiesInFlight() throws Exception {
+    for (int bad = 0; bad < 2; bad++) {
+      List<Connection> ends = ranks.connect(bad);
+      RegisteredMemory source = ranks.memory(0, 64);
+      RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 64));
+      devices[bad].die(BROKEN);
+      ends.get(0).write(remote, 0, source, 0, 64);
+      CompletableFuture<Void> flush = ends.get(0).flush(Ranks.LIMIT);
+      assertFailed(ends, bad);
+      assertThat(flush).isCompletedExceptionally();
+      devices[bad].die(null);
+    }
+  }
+
+  private void assertFailed(List<Connection> ends, int bad) throws Exception {
+    FluxCclException failure = Ranks.get(ends.get(bad).failed());
+    assertThat(failure)
+        .isInstanceOf(TransportFailure.class)
+        .hasMessageContaining("CUDA_ERROR_ILLEGAL_ADDRESS")
+        .hasCause(BROKEN);
+    assertThat(failure.rank()).isEqualTo(bad);
+    FluxCclException other = Ranks.get(ends.get(1 - bad).failed());
+    assertThat(other).isInstanceOf(TransportFailure.class);
+    assertThat(other.rank()).isEqualTo(bad);
+  }
+
+  @Test
+  void shouldNamePeerThatDiesWhileCopiesAreHeldUp() throws Exception {
+    for (int slow = 0; slow < 2; slow++) {
+      List<Connection> ends = ranks.connect(slow);
+      RegisteredMemory source = ranks.memory(0, 32 << 20);
+      RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 32 << 20));
+      WatchedDevice device = devices[slow];
+      device.hold();
+      ends.get(0).write(remote, 0, source, 0, 32 << 20);
+      CompletableFuture<Void> flush = ends.get(0).flush(Ranks.LIMIT);
+      Awaitility.await().until(() -> device.heldWork() > 0);
+      ranks.context(1).sever();
+      FluxCclException failure = Ranks.get(ends.get(0).failed());
+      assertThat(failure).isInstanceOf(TransportFailure.class);
+      assertThat(failure.rank()).isEqualTo(1);
+      assertThatThrownBy(() -> Ranks.get(flush)).hasCause(failure);
+      device.letGo();
+      assertThat(Ranks.get(ends.get(1).failed())).isInstanceOf(TransportFailure.class);
+      reopen();
+    }
+  }
+
+  private void reopen() throws Exception {
+    ranks.close();
+    open();
+  }
+
+  @Test
+  void shouldPlaceWhatCameBeforeAGoodbyeThatArrivesWhileTheRingIsFull() throws Exception {
+    int size = StagedInput.RING_LENGTH + (200 << 10);
+    List<Connection> ends = ranks.connect(0);
+    RegisteredMemory source = ranks.memory(0, size);
+    byte[] bytes = Contents.fill(source, 6);
+    RegisteredMemory target = ranks.memory(1, size + 8);
+    RegisteredMemory remote = ranks.seenByPeer(target);
+    devices[1].hold();
+    ends.get(0).write(remote, 0, source, 0, size);
+    ends.get(0).updateAndSync(remote, size, new AtomicLong(), 5);
+    EthernetConnection writer = (EthernetConnection) ends.get(0);
+    Awaitility.await().until(() -> onLoop(ranks.context(0), writer::isDrained));
+    ends.get(0).close();
+    assertThat(Ranks.get(ends.get(0).failed())).isInstanceOf(Aborted.class);
+
+    devices[1].letGo();
+
+    Awaitility.await().until(() -> Contents.getLong(target, size) == 5);
+    assertThat(Arrays.equals(Contents.get(target, 0, size), bytes)).isTrue();
+    assertThat(ends.get(1).failure()).isNull();
+    RegisteredMemory own = ranks.memory(1, 8);
+    RegisteredMemory other = ranks.seenByPeer(ranks.memory(0, 8));
+    Awaitility.await()
+        .untilAsserted(
+            () ->
+                assertThatThrownBy(() -> ends.get(1).write(other, 0, own, 0, 8))
+                    .isInstanceOf(TransportFailure.class)
+                    .hasMessageContaining("rank 0 has closed its end"));
+  }
+
+  @Test
+  void shouldTakeNothingOfADeviceWhoseMemorySocketsReach() throws Exception {
+    WatchedDevice[] hosts = {
+      new WatchedDevice(io.fluxccl.device.host.HostDevice.create()),
+      new WatchedDevice(io.fluxccl.device.host.HostDevice.create())
+    };
+    try (Ranks plain = new Ranks(stack, StagingPolicy.WHERE_NEEDED, hosts[0], hosts[1])) {
+      Connection link = plain.connect(0).get(0);
+      RegisteredMemory source = plain.memory(0, 1 << 20);
+      link.write(plain.seenByPeer(plain.memory(1, 1 << 20)), 0, source, 0, 1 << 20);
+      Ranks.get(link.flush(Ranks.LIMIT));
+      assertThat(hosts[0].openPinned() + hosts[1].openPinned()).isZero();
+      assertThat(hosts[0].openStreams() + hosts[1].openStreams()).isZero();
+    }
+  }
+
+  @Test
+  void shouldRefuseSourceOfAnotherCommunicator() throws Exception {
+    Connection link = ranks.connect(0).get(0);
+    RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 64));
+    try (Ranks others = new Ranks(stack, StagingPolicy.ALWAYS, watched(), watched())) {
+      RegisteredMemory foreign = others.memory(0, 64);
+      assertThatThrownBy(() -> link.write(remote, 0, foreign, 0, 64))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("another communicator");
+    }
+    assertThat(link.failure()).isNull();
+  }
+}

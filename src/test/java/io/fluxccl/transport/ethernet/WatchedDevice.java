@@ -1,0 +1,267 @@
+package io.fluxccl.transport.ethernet;
+
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.Kernel;
+import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.PinnedBuffer;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import org.agrona.concurrent.AtomicBuffer;
+
+/**
+ * A device whose streams can be held up, can refuse, and can die as a GPU's do; and that counts
+ * what is taken of it. Held work is done, all in the order enqueued, when it is let go.
+ */
+final class WatchedDevice implements Device {
+  private final Device inner;
+
+  // All guarded by this.
+  private final ArrayDeque<Runnable> held = new ArrayDeque<>();
+  private final List<WatchedStream> streams = new ArrayList<>();
+  private boolean holding;
+  private DeviceFailure refusal;
+  private DeviceFailure death;
+  private int openPinned;
+  private int misuses;
+
+  WatchedDevice(Device inner) {
+    this.inner = inner;
+  }
+
+  synchronized void hold() {
+    holding = true;
+  }
+
+  synchronized void letGo() {
+    while (!held.isEmpty()) {
+      held.poll().run();
+    }
+    holding = false;
+  }
+
+  /** From now on calls of streams throw. */
+  synchronized void refuse(DeviceFailure failure) {
+    refusal = failure;
+  }
+
+  /** From now on nothing that is enqueued is done, and who asks is told why. */
+  synchronized void die(DeviceFailure failure) {
+    death = failure;
+  }
+
+  /** Pinned buffers that are open, or closed with work in flight. */
+  synchronized int openPinned() {
+    return openPinned;
+  }
+
+  synchronized int openStreams() {
+    return streams.size();
+  }
+
+  synchronized int heldWork() {
+    return held.size();
+  }
+
+  /** Uses of pinned memory that was let go of. */
+  synchronized int misuses() {
+    return misuses;
+  }
+
+  @Override
+  public DeviceKind kind() {
+    return inner.kind();
+  }
+
+  @Override
+  public int index() {
+    return inner.index();
+  }
+
+  @Override
+  public String description() {
+    return inner.description();
+  }
+
+  @Override
+  public DeviceBuffer allocate(long size) {
+    return inner.allocate(size);
+  }
+
+  @Override
+  public synchronized PinnedBuffer allocatePinned(int size) {
+    openPinned++;
+    return new WatchedPinned(inner.allocatePinned(size));
+  }
+
+  @Override
+  public synchronized DeviceStream createStream(String name) {
+    WatchedStream stream = new WatchedStream(inner.createStream(name));
+    streams.add(stream);
+    return stream;
+  }
+
+  @Override
+  public synchronized void whenEnqueuedWorkIsDone(Runnable action) {
+    if (held.isEmpty()) {
+      inner.whenEnqueuedWorkIsDone(action);
+    } else {
+      held.add(() -> inner.whenEnqueuedWorkIsDone(action));
+    }
+  }
+
+  @Override
+  public void close() {
+    letGo();
+    inner.close();
+  }
+
+  private final class WatchedPinned implements PinnedBuffer {
+    private final PinnedBuffer memory;
+    private boolean closed;
+    private boolean gone;
+
+    WatchedPinned(PinnedBuffer memory) {
+      this.memory = memory;
+    }
+
+    PinnedBuffer use() {
+      if (gone) {
+        misuses++;
+      }
+      return memory;
+    }
+
+    @Override
+    public AtomicBuffer buffer() {
+      return memory.buffer();
+    }
+
+    @Override
+    public long deviceAddress() {
+      return memory.deviceAddress();
+    }
+
+    @Override
+    public int size() {
+      return memory.size();
+    }
+
+    @Override
+    public void close() {
+      synchronized (WatchedDevice.this) {
+        if (!closed) {
+          closed = true;
+          whenEnqueuedWorkIsDone(this::letGoOf);
+        }
+      }
+    }
+
+    private void letGoOf() {
+      synchronized (WatchedDevice.this) {
+        gone = true;
+        openPinned--;
+        memory.close();
+      }
+    }
+  }
+
+  private final class WatchedStream implements DeviceStream {
+    private final DeviceStream stream;
+
+    WatchedStream(DeviceStream stream) {
+      this.stream = stream;
+    }
+
+    private DeviceStream enqueue(Runnable work) {
+      synchronized (WatchedDevice.this) {
+        if (refusal != null) {
+          throw refusal;
+        }
+        if (death != null) {
+          return this;
+        }
+        if (holding) {
+          held.add(work);
+        } else {
+          work.run();
+        }
+        return this;
+      }
+    }
+
+    @Override
+    public Device device() {
+      return WatchedDevice.this;
+    }
+
+    @Override
+    public DeviceStream launch(Kernel kernel, int gridDim, int blockDim, KernelArgs args) {
+      return enqueue(() -> stream.launch(kernel, gridDim, blockDim, args));
+    }
+
+    @Override
+    public DeviceStream copy(
+        DeviceBuffer target, long targetOffset, DeviceBuffer source, long offset, long size) {
+      return enqueue(() -> stream.copy(target, targetOffset, source, offset, size));
+    }
+
+    @Override
+    public DeviceStream copy(
+        PinnedBuffer target, int targetOffset, DeviceBuffer source, long offset, int size) {
+      WatchedPinned pinned = (WatchedPinned) target;
+      return enqueue(() -> stream.copy(pinned.use(), targetOffset, source, offset, size));
+    }
+
+    @Override
+    public DeviceStream copy(
+        DeviceBuffer target, long targetOffset, PinnedBuffer source, int offset, int size) {
+      WatchedPinned pinned = (WatchedPinned) source;
+      return enqueue(() -> stream.copy(target, targetOffset, pinned.use(), offset, size));
+    }
+
+    @Override
+    public DeviceStream writeValue(DeviceBuffer target, long offset, long value) {
+      return enqueue(() -> stream.writeValue(target, offset, value));
+    }
+
+    @Override
+    public DeviceStream writeValue(PinnedBuffer target, int index, long value) {
+      WatchedPinned pinned = (WatchedPinned) target;
+      return enqueue(() -> stream.writeValue(pinned.use(), index, value));
+    }
+
+    @Override
+    public CompletableFuture<Void> completion() {
+      synchronized (WatchedDevice.this) {
+        if (death != null) {
+          return CompletableFuture.failedFuture(death);
+        }
+        if (!holding) {
+          return stream.completion();
+        }
+        CompletableFuture<Void> done = new CompletableFuture<>();
+        held.add(() -> stream.completion().thenAccept(v -> done.complete(null)));
+        return done;
+      }
+    }
+
+    /** As a GPU's stream: what was enqueued runs to its end. */
+    @Override
+    public void close() {
+      synchronized (WatchedDevice.this) {
+        streams.remove(this);
+        if (held.isEmpty()) {
+          stream.close();
+        } else {
+          held.add(stream::close);
+        }
+      }
+    }
+  }
+}
