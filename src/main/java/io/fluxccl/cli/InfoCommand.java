@@ -35,18 +35,20 @@ final class InfoCommand implements Callable<Integer> {
 
   private static String text(SystemReport report) {
     StringBuilder text = new StringBuilder();
-    section(text, "system", report.system());
+    section(text, "system", report.system(), "unknown");
+    section(text, "GPU support", report.gpuSupport(), "not in this build");
     list(text, "devices", report.devices(), "none");
-    section(text, "transports", report.transports());
+    section(text, "transports", report.transports(), "none");
     list(text, "algorithms", report.algorithms(), "none in this build");
-    section(text, "environment", report.environment());
+    section(text, "environment", report.environment(), "no FLUXCCL_ variable is set");
     return text.toString().stripTrailing();
   }
 
-  private static void section(StringBuilder text, String title, Map<String, String> entries) {
+  private static void section(
+      StringBuilder text, String title, Map<String, String> entries, String none) {
     text.append(title).append('\n');
     if (entries.isEmpty()) {
-      text.append("  no FLUXCCL_ variable is set\n");
+      text.append("  ").append(none).append('\n');
     }
     entries.forEach((name, value) -> text.append(String.format("  %-12s %s%n", name, value)));
   }
@@ -63,6 +65,7 @@ final class InfoCommand implements Callable<Integer> {
       json.setPrettyPrinter(new DefaultPrettyPrinter());
       json.writeStartObject();
       object(json, "system", report.system());
+      object(json, "gpu_support", report.gpuSupport());
       array(json, "devices", report.devices());
       object(json, "transports", report.transports());
       array(json, "algorithms", report.algorithms());

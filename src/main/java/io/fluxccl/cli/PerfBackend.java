@@ -1,28 +1,14 @@
 package io.fluxccl.cli;
 
+import io.fluxccl.group.DeviceChoice;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
 import java.util.List;
-import java.util.Locale;
+import java.util.Map;
 import java.util.Optional;
 
 /** What the command line needs of the library below it. */
 interface PerfBackend {
-  /** Which device the ranks use. */
-  enum DeviceChoice {
-    /** A GPU when there is one, the host otherwise. */
-    AUTO,
-    /** The host. */
-    HOST,
-    /** A GPU, or an error. */
-    CUDA;
-
-    /** The name as an option's value. */
-    String label() {
-      return name().toLowerCase(Locale.ROOT);
-    }
-  }
-
   /**
    * How ranks are made.
    *
@@ -62,6 +48,11 @@ interface PerfBackend {
    * @return opens each
    */
   InProcessRanks inProcess(int nRanks, RankOptions options);
+
+  /** What GPUs need and whether it is there, by name, for {@code info}. */
+  default Map<String, String> gpuSupport() {
+    return Map.of();
+  }
 
   /** One line for each device, beside the host, that {@code info} lists. */
   List<String> devices();

@@ -3,6 +3,7 @@ package io.fluxccl.cli;
 import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.group.DeviceChoice;
 import io.fluxccl.transport.Transport;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -102,8 +103,9 @@ final class PerfOptions {
   @Option(
       names = "--device",
       paramLabel = "DEVICE",
-      defaultValue = AUTO,
-      description = "auto, host or cuda. Default auto: a GPU when there is one.")
+      description =
+          "auto, host, cuda, or cuda:N for one GPU. Default: what FLUXCCL_DEVICE says, or else auto:"
+              + " each rank a GPU of its own when there is one.")
   private String device;
 
   @Option(
@@ -231,11 +233,8 @@ final class PerfOptions {
     return Duration.ofNanos((long) (value * 1e9));
   }
 
-  private PerfBackend.DeviceChoice deviceChoice() {
-    return Arrays.stream(PerfBackend.DeviceChoice.values())
-        .filter(choice -> choice.label().equals(device))
-        .findFirst()
-        .orElseThrow(() -> new InvalidUsage("device=" + device + " is none of auto, host, cuda"));
+  private DeviceChoice deviceChoice() {
+    return device == null ? DeviceChoice.fromEnvironment() : DeviceChoice.parse(device);
   }
 
   private Optional<Transport> transportChoice() {

@@ -21,6 +21,7 @@ import java.util.TreeMap;
  * What {@code info} shows.
  *
  * @param system version, Java, operating system
+ * @param gpuSupport what GPUs need: available, or why not
  * @param devices one line each, the host first
  * @param transports by name: available, or why not
  * @param algorithms one line each
@@ -28,6 +29,7 @@ import java.util.TreeMap;
  */
 record SystemReport(
     Map<String, String> system,
+    Map<String, String> gpuSupport,
     List<String> devices,
     Map<String, String> transports,
     List<String> algorithms,
@@ -50,6 +52,7 @@ record SystemReport(
     devices.addAll(context.backend().devices());
     return new SystemReport(
         machine(),
+        context.backend().gpuSupport(),
         devices,
         transports(ServiceLoader.load(TransportProvider.class).iterator()),
         context.backend().algorithms(),

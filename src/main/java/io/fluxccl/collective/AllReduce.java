@@ -3,6 +3,7 @@ package io.fluxccl.collective;
 import io.fluxccl.Aborted;
 import io.fluxccl.DataType;
 import io.fluxccl.Deadline;
+import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
@@ -10,12 +11,14 @@ import io.fluxccl.Timeout;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DeviceStream;
 import java.time.Duration;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import org.slf4j.LoggerFactory;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
 
@@ -28,12 +31,18 @@ import reactor.core.scheduler.Schedulers;
  * reason and every rank's pending runs end with it.
  */
 public final class AllReduce implements AutoCloseable {
+  private static final AtomicBoolean REMARKED = new AtomicBoolean();
+
   private final Communicator communicator;
   private final DeviceStream stream;
   private final DeviceBuffer buffer;
   private final Duration timeout;
   private final AllReduceAlgorithm algorithm;
   private final AtomicBoolean closed = new AtomicBoolean();
+
+  // No run may come behind the work that closing waits for.
+  private final Object launching = new Object();
+
   // Ends exceptionally with the communicator, and then closes this.
   private final CompletableFuture<Void> lifetime = new CompletableFuture<>();
 
@@ -91,7 +100,9 @@ public final class AllReduce implements AutoCloseable {
             options.tag(),
             () ->
                 PeerMesh.connect(communicator, options.transport(), options.tag(), deadline)
-                    .thenCompose(mesh -> algorithm(mesh, buffer, options)))
+                    .thenComposeAsync(
+                        mesh -> algorithm(mesh, buffer, options),
+                        Schedulers.boundedElastic()::schedule))
         .thenApply(
             algorithm ->
                 new AllReduce(communicator, stream, buffer, options.timeout(), algorithm)
@@ -103,12 +114,27 @@ public final class AllReduce implements AutoCloseable {
   private static CompletableFuture<AllReduceAlgorithm> algorithm(
       PeerMesh mesh, DeviceBuffer buffer, AllReduceOptions options) {
     try {
-      return mesh.allMapped()
+      boolean mapped = mesh.allMapped();
+      if (mesh.communicator().device().kind() == DeviceKind.CUDA) {
+        remarkOnce(mesh);
+        return mapped && mesh.nRanks() <= MappedState.MAX_RANKS
+            ? GpuDirectAllReduce.prepare(mesh, buffer)
+            : GpuChannelAllReduce.prepare(mesh, buffer);
+      }
+      return mapped
           ? DirectAllReduce.prepare(mesh, buffer, threadsFor(mesh.communicator(), options))
           : ChannelAllReduce.prepare(mesh, buffer);
     } catch (RuntimeException e) {
       mesh.close();
       throw e;
+    }
+  }
+
+  private static void remarkOnce(PeerMesh mesh) {
+    if (mesh.rank() == 0) {
+      GpuGrid.remark(mesh.cards(), mesh.communicator().bootstrap())
+          .filter(remark -> REMARKED.compareAndSet(false, true))
+          .ifPresent(LoggerFactory.getLogger(AllReduce.class)::warn);
     }
   }
 
@@ -132,14 +158,18 @@ public final class AllReduce implements AutoCloseable {
         : Math.max(1, cores / communicator.bootstrap().nRanksPerNode());
   }
 
-  /** How it is done: {@code direct} on mapped memory, or {@code all-pairs} over channels. */
+  /**
+   * How it is done: {@code direct} on mapped memory, or {@code all-pairs} over channels. The same
+   * on the host and on GPUs.
+   */
   public String algorithm() {
     return algorithm.name();
   }
 
   /**
    * Enqueues one run on the stream and returns at once. {@link #completion()} tells when it is
-   * done.
+   * done. (On a GPU that several ranks of this process share, a thread that enqueues hundreds waits
+   * for the first of them.)
    *
    * @param count elements, from the start of the buffer; the same on every rank; 0 does nothing
    * @param type of the elements; the same on every rank
@@ -160,13 +190,25 @@ public final class AllReduce implements AutoCloseable {
               + "; the buffer holds "
               + buffer.size() / type.size());
     }
-    refuseIfOver();
-    if (count > 0) {
-      algorithm.enqueue(stream, count, type, op);
-      // Closed meanwhile: the kernel may have found that out and done nothing.
+    synchronized (launching) {
       refuseIfOver();
+      if (count > 0) {
+        launch(count, type, op);
+        // Failed meanwhile: the kernel may have found that out and done nothing.
+        refuseIfOver();
+      }
     }
     return this;
+  }
+
+  private void launch(long count, DataType type, ReduceOp op) {
+    try {
+      algorithm.enqueue(stream, count, type, op);
+    } catch (DeviceFailure e) {
+      // The peers may have launched theirs, and would wait for this one.
+      communicator.abort(e);
+      throw e;
+    }
   }
 
   private void refuseIfOver() {
@@ -272,11 +314,14 @@ public final class AllReduce implements AutoCloseable {
    */
   @Override
   public void close() {
-    if (closed.compareAndSet(false, true)) {
-      lifetime.complete(null);
+    synchronized (launching) {
+      if (!closed.compareAndSet(false, true)) {
+        return;
+      }
       // Kernels in flight use the peers' memory; after an abort they end within a bounded number of
       // polls.
       communicator.device().whenEnqueuedWorkIsDone(algorithm::close);
     }
+    lifetime.complete(null);
   }
 }

@@ -11,12 +11,12 @@ import java.util.Optional;
  * How an all-reduce is prepared and run. Immutable; {@code with…} methods give a changed copy.
  * Every rank must use the same transport and tag.
  *
- * @param transport to use between all ranks; empty: shared memory inside a host and ETHERNET
- *     between hosts
+ * @param transport to use between all ranks; empty: mapped memory inside a host (SHM, CUDA_IPC on
+ *     GPUs) and ETHERNET between hosts
  * @param tag of its connections, to keep several all-reduces of one communicator apart
  * @param timeout how long preparing, and each run, may take
  * @param threads of the kernel on the host device; 0: one for each core that this rank has to
- *     itself, at least one
+ *     itself, at least one. GPUs choose for themselves
  */
 public record AllReduceOptions(
     Optional<Transport> transport, int tag, Duration timeout, int threads) {

@@ -2,24 +2,15 @@ package io.fluxccl.collective;
 
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
-import io.fluxccl.channel.ChannelFailureListener;
 import io.fluxccl.channel.ProxyChannelDeviceHandle;
-import io.fluxccl.channel.ProxyService;
-import io.fluxccl.channel.SmChannel;
 import io.fluxccl.channel.SmChannelDeviceHandle;
-import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.device.host.HostReduction;
 import io.fluxccl.device.host.KernelThread;
-import io.fluxccl.proxy.FifoDescriptor;
-import io.fluxccl.proxy.ProxyOptions;
-import io.fluxccl.semaphore.SmDevice2DeviceSemaphore;
 import io.fluxccl.transport.RegisteredMemory;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
 /**
@@ -43,10 +34,7 @@ final class ChannelAllReduce implements AllReduceAlgorithm {
   private final DeviceBuffer buffer;
   private final DeviceBuffer scratch;
   private final long slotLength;
-  private final ProxyService proxyService;
-  private final List<SmDevice2DeviceSemaphore> semaphores = new ArrayList<>();
-  private final SmDevice2DeviceSemaphore[] semaphoreOf;
-  private final int[] proxySemaphoreOf;
+  private final PeerChannels channels;
   private final ChannelPair[] peers;
   private final HostReduction reduction = new HostReduction();
   private final long[] sources;
@@ -69,22 +57,13 @@ final class ChannelAllReduce implements AllReduceAlgorithm {
   }
 
   private ChannelAllReduce(PeerMesh mesh, DeviceBuffer buffer) {
-    Communicator communicator = mesh.communicator();
     this.mesh = mesh;
     this.rank = mesh.rank();
     this.nRanks = mesh.nRanks();
     this.buffer = buffer;
     this.slotLength = Partition.maxChunkBytes(buffer.size(), nRanks);
-    this.scratch = communicator.device().allocate(slotLength * (nRanks - 1));
-    ChannelFailureListener abort = (id, peer, reason) -> communicator.abort(reason);
-    this.proxyService =
-        new ProxyService(
-            communicator,
-            FifoDescriptor.DEFAULT_SIZE,
-            ProxyOptions.builder().name("fluxccl-proxy-" + rank).build(),
-            abort);
-    this.semaphoreOf = new SmDevice2DeviceSemaphore[nRanks];
-    this.proxySemaphoreOf = new int[nRanks];
+    this.scratch = mesh.communicator().device().allocate(slotLength * (nRanks - 1));
+    this.channels = new PeerChannels(mesh, 1);
     this.peers = new ChannelPair[nRanks];
     this.sources = new long[nRanks];
     this.flushes = new long[nRanks];
@@ -92,47 +71,22 @@ final class ChannelAllReduce implements AllReduceAlgorithm {
 
   static CompletableFuture<AllReduceAlgorithm> prepare(PeerMesh mesh, DeviceBuffer buffer) {
     ChannelAllReduce all = new ChannelAllReduce(mesh, buffer);
-    return mesh.prepare(all, buffer, all.scratch, all::addSemaphores, all::bind);
-  }
-
-  private void addSemaphores() {
-    Communicator communicator = mesh.communicator();
-    for (int peer = 0; peer < nRanks; peer++) {
-      if (peer == rank) {
-        continue;
-      }
-      if (mesh.isMapped(peer)) {
-        semaphoreOf[peer] = new SmDevice2DeviceSemaphore(communicator, mesh.connection(peer));
-        semaphores.add(semaphoreOf[peer]);
-      } else {
-        proxySemaphoreOf[peer] =
-            proxyService.buildAndAddSemaphore(communicator, mesh.connection(peer));
-      }
-    }
+    return mesh.prepare(all, buffer, all.scratch, all.channels::addSemaphores, all::bind);
   }
 
   private void bind(RegisteredMemory[] memories, RegisteredMemory[] scratches) {
-    int source = proxyService.addMemory(memories[rank]);
+    channels.bind(buffer, memories, scratches);
     for (int peer = 0; peer < nRanks; peer++) {
       if (peer != rank) {
-        peers[peer] =
-            semaphoreOf[peer] != null
-                ? smPair(semaphoreOf[peer], memories[peer], scratches[peer])
-                : proxyPair(
-                    proxySemaphoreOf[peer],
-                    source,
-                    proxyService.addMemory(memories[peer]),
-                    proxyService.addMemory(scratches[peer]));
+        peers[peer] = channels.isMapped(peer) ? smPair(peer) : proxyPair(peer);
       }
     }
-    proxyService.startProxy();
     ready = true;
   }
 
-  private ChannelPair smPair(
-      SmDevice2DeviceSemaphore semaphore, RegisteredMemory memory, RegisteredMemory peerScratch) {
-    SmChannelDeviceHandle toBuffer = new SmChannel(semaphore, memory, buffer).deviceHandle();
-    SmChannelDeviceHandle toScratch = new SmChannel(semaphore, peerScratch, buffer).deviceHandle();
+  private ChannelPair smPair(int peer) {
+    SmChannelDeviceHandle toBuffer = channels.smToBuffer(0, peer).deviceHandle();
+    SmChannelDeviceHandle toScratch = channels.smToScratch(0, peer).deviceHandle();
     return new ChannelPair() {
       @Override
       public void putToScratch(long targetOffset, long sourceOffset, long size) {
@@ -159,11 +113,9 @@ final class ChannelAllReduce implements AllReduceAlgorithm {
     };
   }
 
-  private ChannelPair proxyPair(int semaphore, int source, int memory, int peerScratch) {
-    ProxyChannelDeviceHandle toBuffer =
-        proxyService.proxyChannel(semaphore, memory, source).deviceHandle();
-    ProxyChannelDeviceHandle toScratch =
-        proxyService.proxyChannel(semaphore, peerScratch, source).deviceHandle();
+  private ChannelPair proxyPair(int peer) {
+    ProxyChannelDeviceHandle toBuffer = channels.proxyToBuffer(0, peer).deviceHandle();
+    ProxyChannelDeviceHandle toScratch = channels.proxyToScratch(0, peer).deviceHandle();
     return new ChannelPair() {
       @Override
       public void putToScratch(long targetOffset, long sourceOffset, long size) {
@@ -256,8 +208,7 @@ final class ChannelAllReduce implements AllReduceAlgorithm {
   public void close() {
     released = true;
     try {
-      proxyService.close();
-      semaphores.forEach(SmDevice2DeviceSemaphore::close);
+      channels.close();
       scratch.close();
     } finally {
       if (ready && mesh.communicator().failure() == null) {

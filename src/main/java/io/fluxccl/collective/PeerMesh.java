@@ -6,6 +6,7 @@ import io.fluxccl.NonblockingFuture;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceKind;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.RegisteredMemory;
@@ -30,6 +31,7 @@ final class PeerMesh implements AutoCloseable {
   private final Communicator communicator;
   private final int tag;
   private final Deadline deadline;
+  private final DeviceCard[] cards;
   private final Connection[] connections;
   private final List<RegisteredMemory> registered = new ArrayList<>();
   private final List<NonblockingFuture<RegisteredMemory>> received = new ArrayList<>();
@@ -39,6 +41,7 @@ final class PeerMesh implements AutoCloseable {
     this.communicator = communicator;
     this.tag = tag;
     this.deadline = deadline;
+    this.cards = new DeviceCard[communicator.bootstrap().nRanks()];
     this.connections = new Connection[communicator.bootstrap().nRanks()];
   }
 
@@ -46,8 +49,9 @@ final class PeerMesh implements AutoCloseable {
       Communicator communicator, Optional<Transport> only, int tag, Deadline deadline) {
     PeerMesh mesh = new PeerMesh(communicator, tag, deadline);
     List<NonblockingFuture<Connection>> links = new ArrayList<>();
-    return communicator
-        .setup(deadline, () -> mesh.connectOnSetup(only, links))
+    return mesh.introduce()
+        .thenCompose(
+            introduced -> communicator.setup(deadline, () -> mesh.connectOnSetup(only, links)))
         .thenApply(ready -> mesh.connected(links))
         .whenComplete(
             (done, failure) -> {
@@ -59,9 +63,53 @@ final class PeerMesh implements AutoCloseable {
             });
   }
 
+  /** Every rank learns what device every other has. */
+  private CompletableFuture<Void> introduce() {
+    cards[rank()] = DeviceCard.of(communicator.device());
+    byte[] mine = cards[rank()].encode();
+    CompletableFuture<?>[] greetings =
+        IntStream.range(0, nRanks())
+            .filter(peer -> peer != rank())
+            .mapToObj(
+                peer ->
+                    communicator
+                        .greet(peer, tag, mine, deadline)
+                        .thenAccept(theirs -> cards[peer] = DeviceCard.decode(theirs, peer)))
+            .toArray(CompletableFuture<?>[]::new);
+    return CompletableFuture.allOf(greetings);
+  }
+
+  /** The transport to a peer, unless one was asked for. */
+  private Transport transportTo(int peer) {
+    Bootstrap bootstrap = communicator.bootstrap();
+    DeviceKind mine = cards[rank()].kind();
+    if (cards[peer].kind() != mine) {
+      throw new InvalidUsage(
+          "allReduce tag="
+              + tag
+              + ": rank "
+              + rank()
+              + " is on a device of kind "
+              + mine
+              + ", rank "
+              + peer
+              + " on one of kind "
+              + cards[peer].kind()
+              + "; give all ranks the same kind, for example by FLUXCCL_DEVICE");
+    }
+    if (bootstrap.hostHash(peer) != bootstrap.hostHash(rank())) {
+      return Transport.ETHERNET;
+    }
+    return localTransport();
+  }
+
+  /** The transport between ranks of one host. */
+  private Transport localTransport() {
+    return communicator.device().kind() == DeviceKind.CUDA ? Transport.CUDA_IPC : Transport.SHM;
+  }
+
   private PeerMesh connectOnSetup(
       Optional<Transport> only, List<NonblockingFuture<Connection>> links) {
-    Bootstrap bootstrap = communicator.bootstrap();
     // The set-up's own deadline is what counts.
     Duration enough = deadline.timeout().plusSeconds(1);
     for (int peer = 0; peer < nRanks(); peer++) {
@@ -69,8 +117,7 @@ final class PeerMesh implements AutoCloseable {
         links.add(null);
         continue;
       }
-      boolean sameHost = bootstrap.hostHash(peer) == bootstrap.hostHash(rank());
-      Transport transport = only.orElse(sameHost ? Transport.SHM : Transport.ETHERNET);
+      Transport transport = only.orElse(transportTo(peer));
       transports = transports.with(transport);
       links.add(
           communicator.connectOnSetup(
@@ -100,6 +147,11 @@ final class PeerMesh implements AutoCloseable {
 
   Connection connection(int peer) {
     return connections[peer];
+  }
+
+  /** What device each rank has, by rank. */
+  List<DeviceCard> cards() {
+    return List.of(cards);
   }
 
   /** Whether every peer's memory can be mapped. */
@@ -170,7 +222,7 @@ final class PeerMesh implements AutoCloseable {
   /** Registers a buffer for all transports in use; closed with this. */
   private RegisteredMemory register(DeviceBuffer buffer) {
     TransportFlags flags =
-        transports.equals(TransportFlags.NONE) ? TransportFlags.of(Transport.SHM) : transports;
+        transports.equals(TransportFlags.NONE) ? TransportFlags.of(localTransport()) : transports;
     RegisteredMemory memory = communicator.registerMemory(buffer, flags);
     registered.add(memory);
     return memory;

@@ -10,6 +10,7 @@ import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.device.AbortFlag;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceKind;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.MemoryHandle;
@@ -25,6 +26,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
@@ -67,7 +69,7 @@ public final class Communicator implements AutoCloseable {
     this.bootstrap = bootstrap;
     this.device = device;
     this.options = options;
-    this.messages = new SetupMessages(bootstrap);
+    this.messages = new SetupMessages(bootstrap, continueOn(device));
     int rank = bootstrap.rank();
     this.transports =
         new TransportContexts(
@@ -81,6 +83,14 @@ public final class Communicator implements AutoCloseable {
     this.abortFlag = new AbortFlag(device);
     this.hostLoad = HostLoad.add(processesOnHost(bootstrap));
     bootstrap.failure().thenAccept(this::failElsewhere);
+  }
+
+  /**
+   * A GPU's driver may make who maps memory wait for kernels, and they for a peer that this JVM's
+   * bootstrap thread serves: so not on that thread.
+   */
+  private static Executor continueOn(Device device) {
+    return device.kind() == DeviceKind.HOST ? Runnable::run : Schedulers.boundedElastic()::schedule;
   }
 
   private static int processesOnHost(Bootstrap bootstrap) {
@@ -363,6 +373,22 @@ public final class Communicator implements AutoCloseable {
   public CompletableFuture<Void> meet(int peer, int tag, Deadline deadline) {
     messages.checkPeer(peer, tag);
     return inFlight(messages.meet(peer, tag, deadline));
+  }
+
+  /**
+   * Tells a peer something short and learns what it tells this rank: what both must know before
+   * they can agree on how to work together. The peer calls it too, with the same tag; greetings of
+   * one (peer, tag) meet in the order of the calls.
+   *
+   * @param peer the other rank
+   * @param tag as in connections; greetings have tags of their own
+   * @param mine what to tell
+   * @param deadline by when
+   * @return what the peer told; not trusted, so check it
+   */
+  public CompletableFuture<byte[]> greet(int peer, int tag, byte[] mine, Deadline deadline) {
+    messages.checkPeer(peer, tag);
+    return inFlight(messages.greet(peer, tag, mine, deadline));
   }
 
   /**

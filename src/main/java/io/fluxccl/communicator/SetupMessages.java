@@ -9,6 +9,7 @@ import io.fluxccl.bootstrap.Bootstrap;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
 
 /**
  * The messages of a set-up, over the bootstrap. Each kind has tags of its own, so that a connection
@@ -32,13 +33,22 @@ final class SetupMessages {
   enum Kind {
     CONNECTION,
     MEMORY,
-    MEETING
+    MEETING,
+    GREETING
   }
 
   private final Bootstrap bootstrap;
+  private final Executor continueOn;
 
-  SetupMessages(Bootstrap bootstrap) {
+  /**
+   * Messages of one communicator.
+   *
+   * @param bootstrap that carries them
+   * @param continueOn runs what follows a message: connecting, opening memory
+   */
+  SetupMessages(Bootstrap bootstrap, Executor continueOn) {
     this.bootstrap = bootstrap;
+    this.continueOn = continueOn;
   }
 
   void checkPeer(int peer, int tag) {
@@ -68,7 +78,7 @@ final class SetupMessages {
       int peer, Kind kind, int tag, String operation, Deadline deadline) {
     CompletableFuture<byte[]> arrival = bootstrap.recv(peer, wireTag(kind, tag), deadline);
     CompletableFuture<byte[]> result =
-        arrival.handle(
+        arrival.handleAsync(
             (message, failure) -> {
               if (failure != null) {
                 throw explain(FluxCclException.from(failure), peer, operation, deadline);
@@ -82,7 +92,8 @@ final class SetupMessages {
                     peer, operation + ": rank " + peer + " could not do its part: " + text);
               }
               return Arrays.copyOfRange(message, 1, message.length);
-            });
+            },
+            continueOn);
     result.whenComplete((payload, failure) -> arrival.cancel(false));
     return result;
   }
@@ -95,6 +106,16 @@ final class SetupMessages {
     CompletableFuture<Void> met = sent.thenCombine(word, (done, bytes) -> null);
     met.whenComplete((done, failure) -> word.cancel(false));
     return met;
+  }
+
+  /** Sends bytes to a peer and waits for its own. */
+  CompletableFuture<byte[]> greet(int peer, int tag, byte[] mine, Deadline deadline) {
+    CompletableFuture<Void> sent = send(peer, Kind.GREETING, tag, mine, deadline);
+    CompletableFuture<byte[]> theirs =
+        recv(peer, Kind.GREETING, tag, "greet(rank=" + peer + ", tag=" + tag + ")", deadline);
+    CompletableFuture<byte[]> answer = sent.thenCombine(theirs, (done, bytes) -> bytes);
+    answer.whenComplete((done, failure) -> theirs.cancel(false));
+    return answer;
   }
 
   static FluxCclException explain(

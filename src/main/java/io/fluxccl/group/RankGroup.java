@@ -1,6 +1,7 @@
 package io.fluxccl.group;
 
 import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.bootstrap.BootstrapOptions;
 import io.fluxccl.bootstrap.LocalBootstrap;
@@ -13,8 +14,6 @@ import io.fluxccl.communicator.CommunicatorOptions;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
-import io.fluxccl.device.host.HostDevice;
-import io.fluxccl.device.host.HostDeviceOptions;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -46,19 +45,23 @@ public final class RankGroup implements AutoCloseable {
   // Guarded by this.
   private CompletableFuture<Void> closed;
 
-  private RankGroup(Bootstrap bootstrap, int index, Duration timeout) {
-    int rank = bootstrap.rank();
+  private RankGroup(Bootstrap bootstrap, int localRank, RankGroupOptions options) {
     this.bootstrap = bootstrap;
-    this.timeout = timeout;
-    this.device =
-        HostDevice.create(HostDeviceOptions.DEFAULT.withIndex(index).withName("fluxccl-" + rank));
+    this.timeout = options.timeout();
+    Device opened = null;
     try {
+      opened = options.device().open(localRank, "fluxccl-" + bootstrap.rank());
+      this.device = opened;
       this.communicator =
           Communicator.create(
               bootstrap, device, CommunicatorOptions.DEFAULT.withSetupTimeout(timeout));
       this.stream = device.createStream("stream");
     } catch (RuntimeException e) {
-      device.close();
+      if (opened != null) {
+        opened.close();
+      }
+      // The others need not wait for this rank.
+      bootstrap.abort(FluxCclException.from(e));
       bootstrap.closeAsync();
       throw e;
     }
@@ -78,6 +81,19 @@ public final class RankGroup implements AutoCloseable {
    *     to it may block
    */
   public static CompletableFuture<RankGroup> fromEnvironment(Duration timeout) {
+    return fromEnvironment(RankGroupOptions.fromEnvironment().withTimeout(timeout));
+  }
+
+  /**
+   * {@link #fromEnvironment(Duration)} with options. Without a choice of its own a rank gets the
+   * GPU of its number on this host, counting round where there are fewer GPUs than ranks; the
+   * host's memory and cores where there are none.
+   *
+   * @param groupOptions time limit and device
+   * @return as {@link #fromEnvironment(Duration)}
+   */
+  public static CompletableFuture<RankGroup> fromEnvironment(RankGroupOptions groupOptions) {
+    Duration timeout = groupOptions.timeout();
     RankEnvironment environment = RankEnvironment.fromEnvironment();
     BootstrapOptions.Builder options = BootstrapOptions.builder().timeout(timeout);
     environment.secret().ifPresent(options::secret);
@@ -85,16 +101,20 @@ public final class RankGroup implements AutoCloseable {
         TcpBootstrap.create(environment.rank(), environment.nRanks(), options.build());
     return bootstrap
         .initialize(environment)
-        .handle(
+        // Opening a GPU takes a while, in which the bootstrap's thread has other things to do.
+        .handleAsync(
             (ready, failure) -> {
               if (failure == null) {
-                return CompletableFuture.completedFuture(new RankGroup(bootstrap, 0, timeout));
+                int localRank = environment.localRank().orElse(bootstrap.localRank());
+                return CompletableFuture.completedFuture(
+                    new RankGroup(bootstrap, localRank, groupOptions));
               }
               return bootstrap
                   .closeAsync()
                   .handle((done, ignored) -> null)
                   .thenCompose(done -> CompletableFuture.<RankGroup>failedFuture(failure));
-            })
+            },
+            Schedulers.boundedElastic()::schedule)
         .thenCompose(group -> group)
         // Whoever blocks in what follows must not block the bootstrap's thread.
         .whenCompleteAsync((group, failure) -> {}, Schedulers.boundedElastic()::schedule);
@@ -118,11 +138,22 @@ public final class RankGroup implements AutoCloseable {
    * @return the groups; the caller closes each
    */
   public static List<RankGroup> local(int nRanks, Duration timeout) {
+    return local(nRanks, RankGroupOptions.fromEnvironment().withTimeout(timeout));
+  }
+
+  /**
+   * {@link #local(int)} with options. Ranks share GPUs where there are fewer GPUs than ranks.
+   *
+   * @param nRanks 1 or more
+   * @param options time limit and device
+   * @return the groups; the caller closes each
+   */
+  public static List<RankGroup> local(int nRanks, RankGroupOptions options) {
     List<RankGroup> groups = new ArrayList<>();
     List<LocalBootstrap> bootstraps = LocalBootstrap.group(nRanks);
     try {
       for (LocalBootstrap bootstrap : bootstraps) {
-        groups.add(new RankGroup(bootstrap, bootstrap.rank(), timeout));
+        groups.add(new RankGroup(bootstrap, bootstrap.rank(), options));
       }
       return groups;
     } catch (RuntimeException e) {

@@ -2,19 +2,19 @@ package io.fluxccl.testkit;
 
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceStream;
-import io.fluxccl.device.host.HostDevice;
 
 /**
  * One rank of {@link LocalRanks}, which closes it.
  *
  * @param bootstrap its control messages
- * @param device its host device
+ * @param device its device
  * @param communicator of all the ranks
  * @param stream of the device
  */
 public record LocalRank(
-    Bootstrap bootstrap, HostDevice device, Communicator communicator, DeviceStream stream) {
+    Bootstrap bootstrap, Device device, Communicator communicator, DeviceStream stream) {
   /** Its number. */
   public int rank() {
     return bootstrap.rank();

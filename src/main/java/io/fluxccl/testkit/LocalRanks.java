@@ -2,9 +2,13 @@ package io.fluxccl.testkit;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.LocalBootstrap;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.Device;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.CudaDriver;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.device.host.HostDeviceOptions;
 import java.time.Duration;
@@ -13,10 +17,11 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.IntFunction;
 
 /**
- * Ranks that share this JVM, each with a bootstrap, a host device, a communicator and a stream of
- * its own.
+ * Ranks that share this JVM, each with a bootstrap, a device, a communicator and a stream of its
+ * own.
  *
  * <pre>{@code
  * try (LocalRanks ranks = LocalRanks.of(2)) {
@@ -36,9 +41,10 @@ public final class LocalRanks implements AutoCloseable {
 
   private final List<LocalRank> ranks = new ArrayList<>();
 
-  private LocalRanks(List<LocalBootstrap> bootstraps) {
+  private LocalRanks(List<LocalBootstrap> bootstraps, IntFunction<Device> deviceOf) {
     try {
-      bootstraps.forEach(bootstrap -> ranks.add(rankOf(bootstrap)));
+      bootstraps.forEach(
+          bootstrap -> ranks.add(rankOf(bootstrap, deviceOf.apply(bootstrap.rank()))));
     } catch (RuntimeException e) {
       close();
       bootstraps.forEach(LocalBootstrap::close);
@@ -46,17 +52,52 @@ public final class LocalRanks implements AutoCloseable {
     }
   }
 
-  private static LocalRank rankOf(LocalBootstrap bootstrap) {
-    int rank = bootstrap.rank();
-    HostDevice device =
-        HostDevice.create(HostDeviceOptions.DEFAULT.withIndex(rank).withName("rank-" + rank));
-    Communicator communicator = Communicator.create(bootstrap, device);
-    return new LocalRank(bootstrap, device, communicator, device.createStream("stream"));
+  private static LocalRank rankOf(LocalBootstrap bootstrap, Device device) {
+    try {
+      Communicator communicator = Communicator.create(bootstrap, device);
+      return new LocalRank(bootstrap, device, communicator, device.createStream("stream"));
+    } catch (RuntimeException e) {
+      device.close();
+      throw e;
+    }
   }
 
-  /** Ranks of one host. */
+  private static Device hostDevice(int rank) {
+    return HostDevice.create(HostDeviceOptions.DEFAULT.withIndex(rank).withName("rank-" + rank));
+  }
+
+  private static Device gpu(int rank) {
+    int count = CudaDriver.count();
+    if (count == 0) {
+      throw new InvalidUsage(
+          "ranks on GPUs: " + CudaDriver.unavailableBecause().orElse("there is none"));
+    }
+    return CudaDevice.open(rank % count);
+  }
+
+  /** Ranks of one host, on the host device. */
   public static LocalRanks of(int nRanks) {
-    return new LocalRanks(LocalBootstrap.group(nRanks));
+    return of(nRanks, LocalRanks::hostDevice);
+  }
+
+  /**
+   * Ranks of one host, each on a GPU: rank i on GPU i, counting round where there are more ranks
+   * than GPUs.
+   *
+   * @throws InvalidUsage if there is no GPU; says why
+   */
+  public static LocalRanks onGpus(int nRanks) {
+    return of(nRanks, LocalRanks::gpu);
+  }
+
+  /**
+   * Ranks of one host, on devices of one's own choice.
+   *
+   * @param nRanks how many
+   * @param deviceOf opens a rank's device, which is closed with the rank
+   */
+  public static LocalRanks of(int nRanks, IntFunction<Device> deviceOf) {
+    return new LocalRanks(LocalBootstrap.group(nRanks), deviceOf);
   }
 
   /**
@@ -66,11 +107,31 @@ public final class LocalRanks implements AutoCloseable {
    * @param ranksPerHost how many ranks on each, in rank order
    */
   public static LocalRanks ofHosts(int hosts, int ranksPerHost) {
+    return ofHosts(hosts, ranksPerHost, LocalRanks::hostDevice);
+  }
+
+  /**
+   * {@link #ofHosts(int, int)}, each rank on a GPU as in {@link #onGpus}.
+   *
+   * @throws InvalidUsage if there is no GPU; says why
+   */
+  public static LocalRanks ofHostsOnGpus(int hosts, int ranksPerHost) {
+    return ofHosts(hosts, ranksPerHost, LocalRanks::gpu);
+  }
+
+  /**
+   * {@link #ofHosts(int, int)} on devices of one's own choice.
+   *
+   * @param hosts how many hosts
+   * @param ranksPerHost how many ranks on each, in rank order
+   * @param deviceOf opens a rank's device, which is closed with the rank
+   */
+  public static LocalRanks ofHosts(int hosts, int ranksPerHost, IntFunction<Device> deviceOf) {
     List<Long> hostHashes = new ArrayList<>();
     for (int rank = 0; rank < hosts * ranksPerHost; rank++) {
       hostHashes.add((long) rank / ranksPerHost);
     }
-    return new LocalRanks(LocalBootstrap.group(hostHashes));
+    return new LocalRanks(LocalBootstrap.group(hostHashes), deviceOf);
   }
 
   /** The ranks, by number. */

@@ -33,13 +33,13 @@ class PerfOnTheLibraryTest {
   @Test
   void shouldSayWhatAFutureFailedWithWhenSetUpIsRefused() {
     List<String> args = new java.util.ArrayList<>(List.of(SHORT));
-    args.addAll(List.of("--in-process", "--ranks", "2", "--transport", "CUDA_IPC"));
+    args.addAll(List.of("--in-process", "--ranks", "2", "--transport", "NET"));
 
     Cli run = Cli.run(new GroupBackend(), args.toArray(String[]::new));
 
     assertThat(run.err())
         .isEqualToIgnoringNewLines(
-            "fluxccl perf all-reduce: invalid usage: transport CUDA_IPC is not in this build");
+            "fluxccl perf all-reduce: invalid usage: transport NET is not in this build");
     assertThat(run.code()).isEqualTo(ExitCode.USAGE);
   }
 }

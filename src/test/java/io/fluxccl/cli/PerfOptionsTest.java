@@ -3,6 +3,7 @@ package io.fluxccl.cli;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DataType;
+import io.fluxccl.group.DeviceChoice;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
 import java.util.Arrays;
@@ -46,7 +47,9 @@ class PerfOptionsTest {
     assertThat(options.rankOptions())
         .isEqualTo(
             new PerfBackend.RankOptions(
-                PerfBackend.DeviceChoice.AUTO, java.util.Optional.empty(), Duration.ofSeconds(30)));
+                DeviceChoice.fromEnvironment(),
+                java.util.Optional.empty(),
+                Duration.ofSeconds(30)));
   }
 
   @Test
@@ -92,7 +95,7 @@ class PerfOptionsTest {
     assertThat(parse("--device host --timeout 0.5").rankOptions())
         .isEqualTo(
             new PerfBackend.RankOptions(
-                PerfBackend.DeviceChoice.HOST, java.util.Optional.empty(), Duration.ofMillis(500)));
+                DeviceChoice.HOST, java.util.Optional.empty(), Duration.ofMillis(500)));
   }
 
   @ParameterizedTest

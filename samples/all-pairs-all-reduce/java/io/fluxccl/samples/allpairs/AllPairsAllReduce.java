@@ -4,8 +4,10 @@ import io.fluxccl.bootstrap.BootstrapOptions;
 import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.bootstrap.TcpBootstrap;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DeviceStream;
-import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.group.DeviceChoice;
 import java.time.Duration;
 import java.util.concurrent.Callable;
 import picocli.CommandLine;
@@ -63,14 +65,16 @@ public final class AllPairsAllReduce implements Callable<Integer> {
     BootstrapOptions.Builder options = BootstrapOptions.builder().timeout(TIMEOUT);
     environment.secret().ifPresent(options::secret);
     try (TcpBootstrap bootstrap =
-            TcpBootstrap.create(environment.rank(), environment.nRanks(), options.build());
-        HostDevice device = HostDevice.create()) {
+        TcpBootstrap.create(environment.rank(), environment.nRanks(), options.build())) {
       if (address == null) {
         bootstrap.initialize(environment).join();
       } else {
         bootstrap.initialize(address).join();
       }
-      try (Communicator communicator = Communicator.create(bootstrap, device)) {
+      int localRank = environment.localRank().orElse(bootstrap.localRank());
+      try (Device device = DeviceChoice.fromEnvironment().open(localRank, "sample");
+          Communicator communicator = Communicator.create(bootstrap, device)) {
+        System.out.println("Rank " + bootstrap.rank() + " is on " + device.description());
         run(communicator, device.createStream("sample"), roundUp(bytes, bootstrap.nRanks()));
       }
       System.out.println(
@@ -94,6 +98,12 @@ public final class AllPairsAllReduce implements Callable<Integer> {
     }
   }
 
+  private static PairKernels kernels(DeviceSide channels, DeviceStream stream) {
+    return stream.device().kind() == DeviceKind.CUDA
+        ? new GpuKernels(channels, stream)
+        : new JavaKernels(channels, stream);
+  }
+
   private static long roundUp(long bytes, int nRanks) {
     long unit = nRanks * ALIGNMENT;
     return (bytes + unit - 1) / unit * unit;
@@ -101,13 +111,14 @@ public final class AllPairsAllReduce implements Callable<Integer> {
 
   private void run(Communicator communicator, DeviceStream stream, long size) {
     try (Mesh mesh = Mesh.build(communicator, numBuffers, size).join();
-        DeviceSide deviceSide = DeviceSide.build(mesh, stream).join()) {
+        DeviceSide deviceSide = DeviceSide.build(mesh).join();
+        PairKernels kernels = kernels(deviceSide, stream)) {
       Values.fill(mesh);
-      new HostSide(mesh, stream).allReduce().block(TIMEOUT);
+      new HostSide(mesh, kernels).allReduce().block(TIMEOUT);
       Values.check(mesh, "host side");
       Values.fill(mesh);
       // Nobody may put into a buffer that its owner is still filling.
-      mesh.barrier().then(deviceSide.allReduce()).block(TIMEOUT);
+      mesh.barrier().then(kernels.allPairsOfAll()).block(TIMEOUT);
       Values.check(mesh, "device side");
       mesh.barrier().block(TIMEOUT);
     }

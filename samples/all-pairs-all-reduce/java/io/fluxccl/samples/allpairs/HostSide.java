@@ -1,9 +1,5 @@
 package io.fluxccl.samples.allpairs;
 
-import io.fluxccl.device.DeviceStream;
-import io.fluxccl.device.KernelArgs;
-import io.fluxccl.device.host.HostKernel;
-import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
 import java.time.Duration;
@@ -19,11 +15,11 @@ final class HostSide {
   private static final Duration TIMEOUT = Duration.ofSeconds(30);
 
   private final Mesh mesh;
-  private final DeviceStream stream;
+  private final PairKernels kernels;
 
-  HostSide(Mesh mesh, DeviceStream stream) {
+  HostSide(Mesh mesh, PairKernels kernels) {
     this.mesh = mesh;
-    this.stream = stream;
+    this.kernels = kernels;
   }
 
   /** Everything, one buffer after the other, without blocking a thread. */
@@ -37,7 +33,7 @@ final class HostSide {
             write(
                 buffer, peer -> mesh.bytes + mesh.rank * mesh.chunk(), peer -> peer * mesh.chunk()))
         .then(mesh.barrier())
-        .then(Mono.defer(() -> reduce(buffer)))
+        .then(kernels.addChunks(buffer))
         .then(write(buffer, peer -> mesh.rank * mesh.chunk(), peer -> mesh.rank * mesh.chunk()))
         .then(mesh.barrier());
   }
@@ -68,29 +64,5 @@ final class HostSide {
                   .toArray(CompletableFuture<?>[]::new);
           return Mono.fromFuture(CompletableFuture.allOf(flushes));
         });
-  }
-
-  /** Adds the peers' chunks in scratch to this rank's own. */
-  private Mono<Void> reduce(int buffer) {
-    long data = mesh.buffers.get(buffer).address();
-    HostKernel kernel =
-        HostKernel.of(
-            "add-chunks",
-            (thread, args) ->
-                addChunks(mesh, args.getLong(0), thread.threadIdx(), thread.blockDim()));
-    stream.launch(kernel, 1, DeviceSide.THREADS, KernelArgs.of(data));
-    return Mono.fromFuture(stream.completion());
-  }
-
-  static void addChunks(Mesh mesh, long data, int threadIdx, int blockDim) {
-    long own = data + mesh.rank * mesh.chunk();
-    for (int peer = 0; peer < mesh.nRanks; peer++) {
-      if (peer != mesh.rank) {
-        long theirs = data + mesh.bytes + peer * mesh.chunk();
-        for (long at = 4L * threadIdx; at < mesh.chunk(); at += 4L * blockDim) {
-          HostMemory.putInt(own + at, HostMemory.getInt(own + at) + HostMemory.getInt(theirs + at));
-        }
-      }
-    }
   }
 }

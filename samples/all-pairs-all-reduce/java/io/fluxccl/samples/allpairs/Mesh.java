@@ -5,6 +5,7 @@ import io.fluxccl.NonblockingFuture;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceKind;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.RegisteredMemory;
@@ -58,7 +59,12 @@ final class Mesh implements AutoCloseable {
   }
 
   Transport transportTo(int peer) {
-    return isLocal(peer) ? Transport.SHM : Transport.ETHERNET;
+    return isLocal(peer) ? mapping() : Transport.ETHERNET;
+  }
+
+  /** The transport that maps memory of the same host. */
+  private Transport mapping() {
+    return communicator.device().kind() == DeviceKind.CUDA ? Transport.CUDA_IPC : Transport.SHM;
   }
 
   /** Bytes of one rank's part of a buffer. */
@@ -86,7 +92,7 @@ final class Mesh implements AutoCloseable {
   }
 
   private CompletableFuture<Void> exchange() {
-    TransportFlags transports = TransportFlags.of(Transport.SHM);
+    TransportFlags transports = TransportFlags.of(mapping());
     for (int peer = 0; peer < nRanks; peer++) {
       transports = transports.with(transportTo(peer));
     }

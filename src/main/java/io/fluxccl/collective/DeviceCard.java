@@ -1,0 +1,68 @@
+package io.fluxccl.collective;
+
+import io.fluxccl.TransportFailure;
+import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.cuda.CudaDevice;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+
+/**
+ * What ranks tell each other of their devices before they connect.
+ *
+ * <pre>
+ *   byte version, byte kind, int32 multiprocessors, then the PCI bus id in ASCII; little-endian
+ * </pre>
+ *
+ * @param kind of the device
+ * @param multiprocessors of a GPU; 0 of the host
+ * @param pciBusId of a GPU, the same in every process that sees it; empty of the host
+ */
+record DeviceCard(DeviceKind kind, int multiprocessors, String pciBusId) {
+  private static final byte VERSION = 1;
+  private static final int HEADER = 2 + Integer.BYTES;
+  private static final int MAX_BUS_ID = 64;
+
+  static DeviceCard of(Device device) {
+    return device instanceof CudaDevice gpu
+        ? new DeviceCard(DeviceKind.CUDA, gpu.multiprocessors(), gpu.pciBusId())
+        : new DeviceCard(device.kind(), 0, "");
+  }
+
+  byte[] encode() {
+    byte[] busId = pciBusId.getBytes(StandardCharsets.US_ASCII);
+    return ByteBuffer.allocate(HEADER + busId.length)
+        .order(ByteOrder.LITTLE_ENDIAN)
+        .put(VERSION)
+        .put((byte) kind.ordinal())
+        .putInt(multiprocessors)
+        .put(busId)
+        .array();
+  }
+
+  /**
+   * Reads a card.
+   *
+   * @param bytes as a peer sent them
+   * @param peer who, for the error
+   * @throws TransportFailure if they are none
+   */
+  static DeviceCard decode(byte[] bytes, int peer) {
+    DeviceKind[] kinds = DeviceKind.values();
+    ByteBuffer in = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN);
+    if (bytes.length < HEADER
+        || bytes.length > HEADER + MAX_BUS_ID
+        || bytes[0] != VERSION
+        || bytes[1] < 0
+        || bytes[1] >= kinds.length
+        || in.getInt(2) < 0) {
+      throw new TransportFailure(
+          peer, "rank " + peer + " sent a malformed device card of " + bytes.length + " bytes");
+    }
+    return new DeviceCard(
+        kinds[bytes[1]],
+        in.getInt(2),
+        new String(bytes, HEADER, bytes.length - HEADER, StandardCharsets.US_ASCII));
+  }
+}

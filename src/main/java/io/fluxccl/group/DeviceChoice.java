@@ -1,0 +1,152 @@
+package io.fluxccl.group;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.Device;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.CudaDriver;
+import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.device.host.HostDeviceOptions;
+import java.util.Map;
+
+/**
+ * Which device a rank works on. As text: {@code auto}, {@code host}, {@code cuda}, or {@code
+ * cuda:N} for one GPU. Immutable.
+ */
+public final class DeviceChoice {
+  /** A GPU when there is any, the host otherwise. */
+  public static final DeviceChoice AUTO = new DeviceChoice("auto", DeviceChoice.NO_INDEX);
+
+  /** The host. */
+  public static final DeviceChoice HOST = new DeviceChoice("host", DeviceChoice.NO_INDEX);
+
+  /** A GPU, or an error. */
+  public static final DeviceChoice CUDA = new DeviceChoice("cuda", DeviceChoice.NO_INDEX);
+
+  /** The environment variable in which the text is looked for. */
+  public static final String VARIABLE = "FLUXCCL_DEVICE";
+
+  /** The system property in which the text is looked for first. */
+  public static final String PROPERTY = "fluxccl.device";
+
+  private static final int NO_INDEX = -1;
+  private static final String INDEXED = "cuda:";
+
+  private final String text;
+  private final int index;
+
+  private DeviceChoice(String text, int index) {
+    this.text = text;
+    this.index = index;
+  }
+
+  /**
+   * A certain GPU.
+   *
+   * @param index its number among those that this process sees, from 0
+   * @return the choice
+   * @throws InvalidUsage if it is negative
+   */
+  public static DeviceChoice cuda(int index) {
+    if (index < 0) {
+      throw new InvalidUsage("device=" + INDEXED + index + "; GPUs are counted from 0");
+    }
+    return new DeviceChoice(INDEXED + index, index);
+  }
+
+  /**
+   * The choice that a text names.
+   *
+   * @param text {@code auto}, {@code host}, {@code cuda} or {@code cuda:N}
+   * @return the choice
+   * @throws InvalidUsage if it is none of those
+   */
+  public static DeviceChoice parse(String text) {
+    switch (text) {
+      case "auto":
+        return AUTO;
+      case "host":
+        return HOST;
+      case "cuda":
+        return CUDA;
+      default:
+        if (text.matches(INDEXED + "\\d{1,4}")) {
+          return cuda(Integer.parseInt(text.substring(INDEXED.length())));
+        }
+        throw new InvalidUsage("device=" + text + " is none of auto, host, cuda, cuda:N");
+    }
+  }
+
+  /**
+   * What the system property {@value #PROPERTY} says, or else the environment variable {@value
+   * #VARIABLE}, or else {@link #AUTO}.
+   *
+   * @throws InvalidUsage if that names no device
+   */
+  public static DeviceChoice fromEnvironment() {
+    return from(System.getProperty(PROPERTY), System.getenv());
+  }
+
+  static DeviceChoice from(String property, Map<String, String> environment) {
+    String text = property != null ? property : environment.get(VARIABLE);
+    return text == null || text.isBlank() ? AUTO : parse(text.strip());
+  }
+
+  /**
+   * Which GPU a rank of this host gets.
+   *
+   * @param localRank its number among the ranks of this host, from 0
+   * @param gpus how many GPUs this process sees
+   * @param unavailable why there are none, for the error
+   * @return the GPU's number, or negative for the host
+   * @throws InvalidUsage if a GPU was asked for and there is none
+   */
+  int gpuFor(int localRank, int gpus, String unavailable) {
+    if (this == HOST || (this == AUTO && gpus == 0)) {
+      return NO_INDEX;
+    }
+    if (gpus == 0) {
+      throw new InvalidUsage("device=" + this + ": " + unavailable + "; use device=host");
+    }
+    if (index >= gpus) {
+      throw new InvalidUsage(
+          "device=" + this + ": this process sees " + gpus + " GPUs, from cuda:0");
+    }
+    return index != NO_INDEX ? index : localRank % gpus;
+  }
+
+  /**
+   * Opens the device for a rank: a GPU that was named, or else the one of the rank's number on this
+   * host, counting round where there are fewer GPUs than ranks.
+   *
+   * @param localRank the rank's number among those of this host, from 0
+   * @param name for thread names of a host device
+   * @return the device; the caller closes it
+   * @throws InvalidUsage if a GPU was asked for and there is none
+   * @throws io.fluxccl.DeviceFailure if the driver refuses
+   */
+  public Device open(int localRank, String name) {
+    // A driver that was not asked for is not even looked at.
+    int gpus = this == HOST ? 0 : CudaDriver.count();
+    String unavailable = this == HOST ? "" : CudaDriver.unavailableBecause().orElse("no GPU");
+    int gpu = gpuFor(localRank, gpus, unavailable);
+    return gpu >= 0
+        ? CudaDevice.open(gpu)
+        : HostDevice.create(HostDeviceOptions.DEFAULT.withIndex(localRank).withName(name));
+  }
+
+  @Override
+  public boolean equals(Object other) {
+    return other instanceof DeviceChoice && ((DeviceChoice) other).text.equals(text);
+  }
+
+  @Override
+  public int hashCode() {
+    return text.hashCode();
+  }
+
+  /** As {@link #parse} takes it. */
+  @Override
+  public String toString() {
+    return text;
+  }
+}

@@ -1,0 +1,146 @@
+package io.fluxccl.collective;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.awaitility.Awaitility.await;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.DataType;
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.testing.FakeCuda;
+import io.fluxccl.testkit.LocalRanks;
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+/** All but the kernels, which do nothing on the fake driver. */
+@FakeCuda
+class AllReduceFakeCudaTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
+
+  @ParameterizedTest
+  @CsvSource({"1,2,direct", "1,3,direct", "1,17,all-pairs", "2,1,all-pairs", "2,2,all-pairs"})
+  void shouldSetUpRunAndTearDown(int hosts, int ranksPerHost, String algorithm) {
+    try (LocalRanks ranks = LocalRanks.ofHostsOnGpus(hosts, ranksPerHost)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (DeviceBuffer buffer = rank.device().allocate(3 << 20)) {
+              for (int round = 0; round < 3; round++) {
+                try (AllReduce allReduce =
+                    AllReduce.prepare(rank.communicator(), rank.stream(), buffer).join()) {
+                  assertThat(allReduce.algorithm()).isEqualTo(algorithm);
+                  // Kernels that do something would wait for the others, which is until they are
+                  // ready.
+                  rank.bootstrap().barrier(Deadline.after(LONG)).join();
+                  for (int count : new int[] {1, 4096, 200_000, 3 << 18}) {
+                    allReduce.enqueue(count, DataType.FLOAT32, ReduceOp.AVG);
+                  }
+                  allReduce.completion().get(30, TimeUnit.SECONDS);
+                }
+              }
+              rank.bootstrap().barrier(Deadline.after(LONG)).join();
+            }
+            assertThat(rank.communicator().failure()).isNull();
+          });
+    }
+  }
+
+  @Test
+  void shouldGiveBackAllMemory() {
+    long free = 0;
+    for (int round = 0; round < 12; round++) {
+      try (LocalRanks ranks = LocalRanks.ofHostsOnGpus(2, 1)) {
+        ranks.run(
+            LONG,
+            rank -> {
+              try (DeviceBuffer buffer = rank.device().allocate(5 << 20);
+                  AllReduce allReduce =
+                      AllReduce.prepare(rank.communicator(), rank.stream(), buffer).join()) {
+                rank.bootstrap().barrier(Deadline.after(LONG)).join();
+                allReduce.run(1 << 20, DataType.INT32, ReduceOp.MAX).block(LONG);
+              }
+            });
+      }
+      if (round == 0) {
+        free = FakeMemory.settled();
+      }
+    }
+    long before = free;
+    await()
+        .atMost(Duration.ofSeconds(10))
+        .untilAsserted(() -> assertThat(FakeMemory.free()).isGreaterThanOrEqualTo(before));
+  }
+
+  @Test
+  void shouldRefuseRanksOnDevicesOfDifferentKinds() {
+    try (LocalRanks ranks = LocalRanks.of(2, AllReduceFakeCudaTest::hostOrGpu)) {
+      ranks.run(
+          rank -> {
+            try (DeviceBuffer buffer = rank.device().allocate(64)) {
+              CompletableFuture<AllReduce> preparing =
+                  AllReduce.prepare(rank.communicator(), rank.stream(), buffer);
+              assertThatThrownBy(() -> preparing.get(20, TimeUnit.SECONDS))
+                  .cause()
+                  .isInstanceOf(InvalidUsage.class)
+                  .hasMessageContaining("FLUXCCL_DEVICE");
+            }
+          });
+    }
+  }
+
+  private static Device hostOrGpu(int rank) {
+    return rank == 0 ? HostDevice.create() : CudaDevice.open(0);
+  }
+
+  @Test
+  void shouldRefuseASliceThatIsNotAligned() {
+    try (LocalRanks ranks = LocalRanks.onGpus(2)) {
+      ranks.run(
+          rank -> {
+            try (DeviceBuffer buffer = rank.device().allocate(1024);
+                AllReduce allReduce =
+                    AllReduce.prepare(rank.communicator(), rank.stream(), buffer.slice(4, 512))
+                        .join()) {
+              allReduce.enqueue(10, DataType.FLOAT32, ReduceOp.SUM);
+              assertThatThrownBy(() -> allReduce.enqueue(10, DataType.FLOAT64, ReduceOp.SUM))
+                  .isInstanceOf(InvalidUsage.class)
+                  .hasMessageContaining("multiple");
+              allReduce.completion().get(20, TimeUnit.SECONDS);
+              rank.bootstrap().barrier(Deadline.after(LONG)).join();
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldEndEveryRanksRunsWhenOneCloses() {
+    try (LocalRanks ranks = LocalRanks.onGpus(3)) {
+      ranks.run(
+          rank -> {
+            try (DeviceBuffer buffer = rank.device().allocate(1 << 20)) {
+              AllReduce allReduce =
+                  AllReduce.prepare(rank.communicator(), rank.stream(), buffer).join();
+              rank.bootstrap().barrier(Deadline.after(LONG)).join();
+              if (rank.rank() == 2) {
+                rank.communicator().abort(new Aborted(2, "enough"));
+              }
+              rank.communicator().failed().get(10, TimeUnit.SECONDS);
+              assertThatThrownBy(() -> allReduce.enqueue(1, DataType.INT8, ReduceOp.SUM))
+                  .isInstanceOf(FluxCclException.class)
+                  .hasMessageContaining("enough");
+            }
+          });
+    }
+  }
+}

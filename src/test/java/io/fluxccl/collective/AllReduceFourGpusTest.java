@@ -1,0 +1,23 @@
+package io.fluxccl.collective;
+
+import io.fluxccl.testing.RequiresGpus;
+import io.fluxccl.testkit.LocalRanks;
+
+/** Four GPUs, one rank on each. */
+@RequiresGpus(4)
+class AllReduceFourGpusTest extends AllReduceGpuContract {
+  @Override
+  int nRanks() {
+    return 4;
+  }
+
+  @Override
+  LocalRanks ranks() {
+    return LocalRanks.onGpus(4);
+  }
+
+  @Override
+  LocalRanks twoHosts() {
+    return LocalRanks.ofHostsOnGpus(2, 2);
+  }
+}
