@@ -1,0 +1,91 @@
+// An all-to-all of one's own: chunk j of rank i's input becomes chunk i of rank j's output.
+//
+// memory of every rank, in this order, chunk a multiple of 16 bytes:
+//   input                        nRanks chunks
+//   outputs of even, odd rounds  nRanks chunks each
+//   packets of even, odd rounds  nRanks times two chunks each
+//
+// Two outputs in turn: a rank that is a round ahead does not touch what the others still read. It can
+// not be two ahead, since each round waits for all ranks.
+#include <fluxccl/fluxccl.cuh>
+
+using namespace fluxccl;
+
+namespace {
+
+struct Layout {
+  uint64_t chunk;
+  uint64_t nRanks;
+  uint32_t parity;
+
+  __device__ Layout(int64_t chunkBytes, int32_t ranks, int32_t round)
+      : chunk(chunkBytes), nRanks(ranks), parity(round & 1) {}
+
+  __device__ uint64_t input(uint32_t to) const { return to * chunk; }
+  __device__ uint64_t output(uint32_t from) const { return ((1 + parity) * nRanks + from) * chunk; }
+  __device__ uint64_t packets(uint32_t from) const {
+    return ((3 + 2 * parity) * nRanks + 2 * from) * chunk;
+  }
+};
+
+// Blocks are dealt out to the ranks; those of one rank share its chunks.
+struct Share {
+  uint32_t peer;
+  uint32_t blocks;
+  uint32_t threadId;
+  uint32_t numThreads;
+
+  __device__ Share(uint32_t rank, uint32_t nRanks)
+      : peer((rank + blockIdx.x) % nRanks),
+        blocks(gridDim.x / nRanks),
+        threadId(blockIdx.x / nRanks * blockDim.x + threadIdx.x),
+        numThreads(blocks * blockDim.x) {}
+};
+
+// Within this rank there is nobody to tell.
+__device__ void copyOwn(uint8_t* memory, const Layout& layout, const Share& share) {
+  copy(memory + layout.output(share.peer), memory + layout.input(share.peer), layout.chunk,
+       share.threadId, share.numThreads);
+}
+
+}  // namespace
+
+// For large chunks: put and signal. The grid is a multiple of nRanks blocks; arrived: a zeroed word a
+// rank.
+extern "C" __global__ void allToAll(const SmChannel* channels, int32_t rank, int32_t nRanks,
+                                    uint8_t* memory, uint32_t* arrived, int64_t chunkBytes,
+                                    int32_t round) {
+  const Layout layout(chunkBytes, nRanks, round);
+  const Share share(rank, nRanks);
+  if (share.peer == static_cast<uint32_t>(rank)) {
+    copyOwn(memory, layout, share);
+    return;
+  }
+  const SmChannel channel = channels[share.peer];
+  channel.put(layout.output(rank), layout.input(share.peer), layout.chunk, share.threadId,
+              share.numThreads);
+  __syncthreads();
+  // The last block for this peer signals for all of them: it acquires what they have released.
+  if (threadIdx.x == 0 && fetchAddAcqRelGpu(arrived + share.peer, 1) == share.blocks - 1) {
+    storeRelaxedGpu(arrived + share.peer, 0);
+    channel.signal();
+    // None comes after an abort, which the host hears of as well.
+    channel.wait();
+  }
+}
+
+// For small chunks: packets, which need no signal. round is not 0, for it is the packets' flag.
+extern "C" __global__ void allToAllPackets(const SmChannel* channels, int32_t rank, int32_t nRanks,
+                                           uint8_t* memory, int64_t chunkBytes, int32_t round) {
+  const Layout layout(chunkBytes, nRanks, round);
+  const Share share(rank, nRanks);
+  if (share.peer == static_cast<uint32_t>(rank)) {
+    copyOwn(memory, layout, share);
+    return;
+  }
+  const SmChannel channel = channels[share.peer];
+  channel.putPackets<PacketType::LL16>(layout.packets(rank), layout.input(share.peer),
+                                       layout.chunk, share.threadId, share.numThreads, round);
+  channel.getPackets<PacketType::LL16>(layout.packets(share.peer), layout.output(share.peer),
+                                       layout.chunk, share.threadId, share.numThreads, round);
+}

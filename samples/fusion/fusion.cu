@@ -1,0 +1,88 @@
+// An all-gather of what is computed: every rank computes one shard of a result that all ranks need.
+//
+// memory: the whole result, shard by shard. channels: by rank, to the others' memories.
+#include <fluxccl/fluxccl.cuh>
+
+#include "../common/work.cuh"
+
+using namespace fluxccl;
+
+namespace {
+
+// numThreads threads compute size bytes of the result, from offset on.
+__device__ void computeRange(uint4* memory, uint64_t offset, uint64_t size, const work::Work& work,
+                             uint32_t threadId, uint32_t numThreads) {
+  const uint64_t end = (offset + size) / sizeof(uint4);
+  for (uint64_t i = offset / sizeof(uint4) + threadId; i < end; i += numThreads) {
+    memory[i] = work::compute(work, static_cast<uint32_t>(i * work::kElements));
+  }
+}
+
+// True for all threads of the block that comes last. They may then speak for what the whole grid has
+// written. Called by all threads; arrived is 0 before and after.
+__device__ bool isLastBlock(uint32_t* arrived) {
+  __syncthreads();
+  bool last = false;
+  if (threadIdx.x == 0) {
+    // Releases what this block has written; the last one acquires what the others have released.
+    last = fetchAddAcqRelGpu(arrived, 1) == gridDim.x - 1;
+    if (last) {
+      storeRelaxedGpu(arrived, 0);
+    }
+  }
+  return __syncthreads_or(last) != 0;
+}
+
+// Tells every other rank that this rank's shard is there, and waits for theirs; one thread a rank.
+// None comes after an abort, which the host hears of as well.
+__device__ void exchangeSignals(const SmChannel* channels, uint32_t rank, uint32_t nRanks) {
+  if (threadIdx.x < nRanks && threadIdx.x != rank) {
+    channels[threadIdx.x].signal();
+    channels[threadIdx.x].wait();
+  }
+}
+
+}  // namespace
+
+// Each block computes a tile and puts it to all the others at once, while other blocks compute theirs.
+// arrived: one zeroed word.
+extern "C" __global__ void fused(const SmChannel* channels, int32_t rank, int32_t nRanks,
+                                 uint4* memory, uint32_t* arrived, int64_t shardBytes,
+                                 int64_t tileBytes, work::Work work) {
+  for (int64_t begin = blockIdx.x * tileBytes; begin < shardBytes;
+       begin += gridDim.x * tileBytes) {
+    const uint64_t offset = rank * shardBytes + begin;
+    const uint64_t size = min(tileBytes, shardBytes - begin);
+    computeRange(memory, offset, size, work, threadIdx.x, blockDim.x);
+    // A thread puts what another one has computed.
+    __syncthreads();
+    for (int32_t i = 1; i < nRanks; ++i) {
+      // Each rank begins with another one, so that none is everybody's target.
+      channels[(rank + i) % nRanks].put(offset, offset, size, threadIdx.x, blockDim.x);
+    }
+  }
+  if (isLastBlock(arrived)) {
+    exchangeSignals(channels, rank, nRanks);
+  }
+}
+
+// One after the other, first half.
+extern "C" __global__ void compute(int32_t rank, uint4* memory, int64_t shardBytes,
+                                   work::Work work) {
+  computeRange(memory, rank * shardBytes, shardBytes, work, blockIdx.x * blockDim.x + threadIdx.x,
+               gridDim.x * blockDim.x);
+}
+
+// Second half. arrived: one zeroed word.
+extern "C" __global__ void gather(const SmChannel* channels, int32_t rank, int32_t nRanks,
+                                  uint32_t* arrived, int64_t shardBytes) {
+  const uint64_t offset = rank * shardBytes;
+  for (int32_t i = 1; i < nRanks; ++i) {
+    channels[(rank + i) % nRanks].put(offset, offset, shardBytes,
+                                      blockIdx.x * blockDim.x + threadIdx.x,
+                                      gridDim.x * blockDim.x);
+  }
+  if (isLastBlock(arrived)) {
+    exchangeSignals(channels, rank, nRanks);
+  }
+}

@@ -1,0 +1,90 @@
+package io.fluxccl.samples;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import io.fluxccl.device.cuda.CudaDriver;
+import io.fluxccl.samples.alltoall.CustomAllToAll;
+import io.fluxccl.samples.fusion.Fusion;
+import io.fluxccl.samples.overlap.Overlap;
+import io.fluxccl.testing.RequiresGpus;
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
+import java.net.URISyntaxException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import org.junit.jupiter.api.Test;
+
+/** The samples whose kernels run on GPUs; each checks its results itself. */
+class GpuSamplesTest {
+  private static final String OVERLAP = "samples/overlap/overlap.cu";
+  private static final String FUSION = "samples/fusion/fusion.cu";
+  private static final String ALL_TO_ALL = "samples/custom-all-to-all/all_to_all.cu";
+
+  @Test
+  @RequiresGpus
+  void shouldOverlapComputingAndSending() {
+    // The last tile is smaller than the others.
+    assertThat(run(Overlap::run, OVERLAP, "-b", "1000000", "-t", "7", "-w", "5", "-i", "3"))
+        .isZero();
+  }
+
+  @Test
+  @RequiresGpus
+  void shouldComputeAndPutInOneKernel() {
+    assertThat(run(Fusion::run, FUSION, "-b", "1000000", "-t", "4000", "-w", "5", "-i", "3"))
+        .isZero();
+  }
+
+  @Test
+  @RequiresGpus
+  void shouldRunAnAllToAllOfOnesOwn() {
+    assertThat(run(CustomAllToAll::run, ALL_TO_ALL, "-b", "16,4112,1048576", "-i", "3")).isZero();
+  }
+
+  @Test
+  void shouldSayThatThereIsNoGpu() {
+    assumeTrue(CudaDriver.count() == 0, "there are GPUs");
+    PrintStream before = System.err;
+    ByteArrayOutputStream said = new ByteArrayOutputStream();
+    System.setErr(new PrintStream(said, true, StandardCharsets.UTF_8));
+    try {
+      assertThat(run(Overlap::run, OVERLAP)).isOne();
+    } finally {
+      System.setErr(before);
+    }
+    assertThat(said.toString(StandardCharsets.UTF_8))
+        .contains("there is none: ", "samples/all-pairs-all-reduce");
+  }
+
+  /** The folder that holds the samples: above the classes, here and in a bundle. */
+  private static Path home() {
+    Path folder = classes();
+    while (!Files.isRegularFile(folder.resolve(OVERLAP))) {
+      folder = folder.getParent();
+      assertThat(folder).as("a folder above %s with %s", classes(), OVERLAP).isNotNull();
+    }
+    return folder;
+  }
+
+  private static Path classes() {
+    try {
+      return Path.of(Overlap.class.getProtectionDomain().getCodeSource().getLocation().toURI());
+    } catch (URISyntaxException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  private interface Program {
+    int run(String... args);
+  }
+
+  private static int run(Program program, String kernels, String... options) {
+    String[] args = new String[options.length + 2];
+    args[0] = "--kernels";
+    args[1] = home().resolve(kernels).toString();
+    System.arraycopy(options, 0, args, 2, options.length);
+    return program.run(args);
+  }
+}
