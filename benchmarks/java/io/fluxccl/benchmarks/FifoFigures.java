@@ -1,0 +1,195 @@
+package io.fluxccl.benchmarks;
+
+import io.fluxccl.device.AbortFlag;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.PinnedBuffer;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.gpu.TestKernels;
+import io.fluxccl.proxy.Fifo;
+import io.fluxccl.proxy.FifoDescriptor;
+import io.fluxccl.proxy.Proxy;
+import io.fluxccl.proxy.ProxyHandlerResult;
+import io.fluxccl.proxy.ProxyOptions;
+import java.lang.management.ManagementFactory;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.concurrent.atomic.AtomicLong;
+
+/** The ring between a kernel and the proxy's thread: rate, latency, garbage. */
+final class FifoFigures implements FigureSection {
+  private static final String PUSH = "fifoPush";
+  private static final String RELAXED = "fifoRelaxedPush";
+  private static final int REPETITIONS = 5;
+
+  /** The measurement itself allocates a little. */
+  private static final double NO_BYTES = 0.01;
+
+  private static final int LATENCIES = 100_000;
+  private static final double MICROS = 1e3;
+  private static final double MILLION = 1e6;
+  private static final int BUSY_BYTES_PER_SECOND = 1_000_000_000;
+
+  private final AtomicLong proxyThread = new AtomicLong();
+  private DeviceStream stream;
+  private DeviceBuffer gaveUp;
+  private Fifo fifo;
+  private Object handle;
+
+  @Override
+  public String name() {
+    return "fifo";
+  }
+
+  @Override
+  public String description() {
+    return "triggers a second, push and sync, bytes allocated by the proxy's thread";
+  }
+
+  @Override
+  public int gpus() {
+    return 1;
+  }
+
+  @Override
+  public void measure(Figures figures) throws Exception {
+    try (CudaDevice device = CudaDevice.open(0);
+        DeviceStream producers = device.createStream("producers");
+        AbortFlag abort = new AbortFlag(device)) {
+      stream = producers;
+      TestKernels.prepare(device, "fifo", "figures");
+      gaveUp = device.allocate(Integer.BYTES);
+      fifo = new Fifo(device, FifoDescriptor.DEFAULT_SIZE);
+      handle = fifo.deviceHandle(abort);
+      ProxyOptions options =
+          ProxyOptions.builderFor(device)
+              .threadInit(
+                  () -> {
+                    device.bindThread();
+                    proxyThread.set(Thread.currentThread().getId());
+                  })
+              .build();
+      long[] handled = new long[1];
+      try (Proxy proxy =
+          new Proxy(
+              fifo,
+              (first, second, position) -> {
+                handled[0] += first;
+                return ProxyHandlerResult.CONTINUE;
+              },
+              options)) {
+        proxy.start();
+        rates(figures);
+        latencies(device, figures);
+      }
+    }
+  }
+
+  private void rates(Figures figures) {
+    double one = rate(PUSH, 1, 1, 100_000);
+    figures.addAtLeast("push from 1 thread", one, "M/s", 0.52);
+    double blocks = rate(PUSH, 32, 1, 50_000);
+    figures.addAtLeast("push from 32 threads in 32 blocks", blocks, "M/s", 9.9);
+    double warps = rate(PUSH, 4, 32, 50_000);
+    figures.addAtLeast("push from 128 threads in 4 warps, a block each", warps, "M/s", 28);
+    figures.add("push from 128 threads in one block", rate(PUSH, 1, 128, 50_000), "M/s");
+    figures.add("relaxed push from 1 thread", rate(RELAXED, 1, 1, 100_000), "M/s");
+    figures.add("relaxed push from 32 threads in 32 blocks", rate(RELAXED, 32, 1, 50_000), "M/s");
+    figures.add("relaxed push from 128 threads in 4 warps", rate(RELAXED, 4, 32, 50_000), "M/s");
+    com.sun.management.ThreadMXBean threads =
+        (com.sun.management.ThreadMXBean) ManagementFactory.getThreadMXBean();
+    long before = threads.getThreadAllocatedBytes(proxyThread.get());
+    int count = 50_000;
+    push(PUSH, 4, 32, count);
+    double bytes = threads.getThreadAllocatedBytes(proxyThread.get()) - before;
+    figures.addAtMost(
+        "allocated by the proxy's thread for each trigger",
+        bytes / (128.0 * count),
+        "bytes",
+        NO_BYTES);
+  }
+
+  /** Millions of triggers a second, the median. */
+  private double rate(String kernel, int blocks, int threads, int count) {
+    push(kernel, blocks, threads, count);
+    double[] rates = new double[REPETITIONS];
+    for (int i = 0; i < REPETITIONS; i++) {
+      double seconds = push(kernel, blocks, threads, count) / 1e9;
+      rates[i] = (double) blocks * threads * count / seconds / MILLION;
+    }
+    return Figures.percentile(rates, 0.5);
+  }
+
+  /** Nanoseconds from the launch until all triggers are handled. */
+  private long push(String kernel, int blocks, int threads, int count) {
+    long goal = fifo.tail() + (long) blocks * threads * count;
+    long start = System.nanoTime();
+    stream.launch(
+        TestKernels.of("fifo", kernel), blocks, threads, KernelArgs.of(handle, count, gaveUp));
+    // Not looked at while they push: a third reader of the tail would hold up who writes it.
+    stream.completion().join();
+    while (fifo.tail() < goal) {
+      Thread.onSpinWait();
+    }
+    return System.nanoTime() - start;
+  }
+
+  private void latencies(CudaDevice device, Figures figures) throws InterruptedException {
+    latency(device);
+    double[] quiet = latency(device);
+    figures.addAtMost("push and sync, median", Figures.percentile(quiet, 0.5), "us", 3.6);
+    figures.add("push and sync, p99.9", Figures.percentile(quiet, 0.999), "us");
+    figures.add("push and sync, worst", quiet[quiet.length - 1], "us");
+    Thread busy = new Thread(FifoFigures::allocate, "allocating");
+    busy.setDaemon(true);
+    busy.start();
+    latency(device);
+    double[] noisy = latency(device);
+    busy.interrupt();
+    busy.join();
+    String beside = " beside a thread that allocates 1 GB/s";
+    figures.add("push and sync, median" + beside, Figures.percentile(noisy, 0.5), "us");
+    figures.add("push and sync, p99.9" + beside, Figures.percentile(noisy, 0.999), "us");
+    figures.add("push and sync, worst" + beside, noisy[noisy.length - 1], "us");
+  }
+
+  /** Microseconds of each push and sync. */
+  private double[] latency(CudaDevice device) {
+    try (DeviceBuffer cycles = device.allocate((long) LATENCIES * Integer.BYTES);
+        PinnedBuffer total = device.allocatePinned(2 * Long.BYTES)) {
+      stream.launch(
+          TestKernels.of("figures", "pushSyncCycles"),
+          1,
+          1,
+          KernelArgs.of(handle, LATENCIES, cycles, total));
+      stream.completion().join();
+      double nanos = total.buffer().getLong(0);
+      double nanosPerCycle = nanos / total.buffer().getLong(Long.BYTES);
+      ByteBuffer each =
+          ByteBuffer.allocateDirect(LATENCIES * Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN);
+      cycles.download(0, each);
+      double[] micros = new double[LATENCIES];
+      for (int i = 0; i < LATENCIES; i++) {
+        micros[i] = Integer.toUnsignedLong(each.getInt(i * Integer.BYTES)) * nanosPerCycle / MICROS;
+      }
+      return micros;
+    }
+  }
+
+  private static volatile Object sink;
+
+  private static void allocate() {
+    int piece = 1 << 16;
+    long start = System.nanoTime();
+    long allocated = 0;
+    while (!Thread.currentThread().isInterrupted()) {
+      double due = (System.nanoTime() - start) * (BUSY_BYTES_PER_SECOND / 1e9);
+      while (allocated < due) {
+        sink = new byte[piece];
+        allocated += piece;
+      }
+      java.util.concurrent.locks.LockSupport.parkNanos(50_000);
+    }
+  }
+}

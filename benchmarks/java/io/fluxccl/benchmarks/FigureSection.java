@@ -1,0 +1,20 @@
+package io.fluxccl.benchmarks;
+
+/** Some figures that are measured together, in a process of their own. */
+interface FigureSection {
+  /** How the command line calls it. */
+  String name();
+
+  /** One line for a person. */
+  String description();
+
+  /** How many GPUs it needs. */
+  int gpus();
+
+  /**
+   * Measures and tells each figure as soon as it is known.
+   *
+   * @param figures where to
+   */
+  void measure(Figures figures) throws Exception;
+}

@@ -1,0 +1,195 @@
+package io.fluxccl.gpu;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.channel.ProxyChannel;
+import io.fluxccl.channel.SmChannel;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.PinnedBuffer;
+import io.fluxccl.proxy.Fifo;
+import io.fluxccl.semaphore.Host2DeviceSemaphore;
+import io.fluxccl.semaphore.SmDevice2DeviceSemaphore;
+import io.fluxccl.testing.RequiresGpus;
+import io.fluxccl.transport.Transport;
+import java.time.Duration;
+import java.util.concurrent.TimeUnit;
+import org.awaitility.Awaitility;
+import org.junit.jupiter.api.RepeatedTest;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+/**
+ * A kernel that waits for what never comes gives up soon after the abort; then its stream works,
+ * and so does the next communicator of the same JVM.
+ */
+class AbortGpuTest {
+  private static final Duration SOON = Duration.ofMillis(100);
+  private static final int GAVE_UP = 2;
+  private static final int MOST_THREADS = 4096;
+
+  /** A kernel that is ready to be launched, and how many threads of it will wait. */
+  private record Waiting(int threads, Runnable launch) {}
+
+  /** Each way in which a kernel waits. */
+  enum Wait {
+    SIGNAL_OF_A_KERNEL {
+      @Override
+      Waiting prepare(GpuRank rank, DeviceBuffer results) {
+        GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 64);
+        SmDevice2DeviceSemaphore semaphore = link.semaphore();
+        return new Waiting(1, () -> rank.launch(kernel("abortSignal"), 1, 1, semaphore, results));
+      }
+    },
+    SIGNAL_OF_A_HOST {
+      @Override
+      Waiting prepare(GpuRank rank, DeviceBuffer results) {
+        GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 64);
+        Host2DeviceSemaphore semaphore =
+            rank.own(new Host2DeviceSemaphore(rank.communicator(), link.connection));
+        rank.communicator().setup().join();
+        return new Waiting(
+            1, () -> rank.launch(kernel("abortHostSignal"), 1, 1, semaphore, results));
+      }
+    },
+    LL8_PACKETS {
+      @Override
+      Waiting prepare(GpuRank rank, DeviceBuffer results) {
+        GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 8192);
+        SmChannel channel = link.smChannel(rank.allocate(4096));
+        return new Waiting(
+            256, () -> rank.launch(kernel("abortPacketsLl8"), 1, 256, channel, 4096L, 9, results));
+      }
+    },
+    LL16_PACKETS {
+      @Override
+      Waiting prepare(GpuRank rank, DeviceBuffer results) {
+        GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 8192);
+        SmChannel channel = link.smChannel(rank.allocate(4096));
+        return new Waiting(
+            256, () -> rank.launch(kernel("abortPacketsLl16"), 1, 256, channel, 4096L, 9, results));
+      }
+    },
+    BARRIER_OF_A_GRID {
+      @Override
+      Waiting prepare(GpuRank rank, DeviceBuffer results) {
+        DeviceBuffer syncer = rank.allocate(128);
+        return new Waiting(
+            8 * 128,
+            () ->
+                rank.launch(
+                    kernel("abortGrid"), 8, 128, syncer, rank.communicator().abortFlag(), results));
+      }
+    },
+    FLUSH {
+      @Override
+      Waiting prepare(GpuRank rank, DeviceBuffer results) {
+        GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 64);
+        // Its service is not started: nobody does what the kernel asks for.
+        ProxyChannel channel = link.proxied().channel();
+        return new Waiting(1, () -> rank.launch(kernel("abortFlush"), 1, 1, channel, results));
+      }
+    },
+    PLACE_IN_THE_RING {
+      @Override
+      Waiting prepare(GpuRank rank, DeviceBuffer results) {
+        Fifo fifo = rank.own(new Fifo(rank.device(), 64));
+        return new Waiting(
+            1,
+            () ->
+                rank.launch(
+                    kernel("abortPush"),
+                    1,
+                    1,
+                    fifo.deviceHandle(rank.communicator().abortFlag()),
+                    results));
+      }
+    },
+    TRIGGER_TO_BE_HANDLED {
+      @Override
+      Waiting prepare(GpuRank rank, DeviceBuffer results) {
+        Fifo fifo = rank.own(new Fifo(rank.device(), 64));
+        return new Waiting(
+            32,
+            () ->
+                rank.launch(
+                    kernel("abortSync"),
+                    1,
+                    32,
+                    fifo.deviceHandle(rank.communicator().abortFlag()),
+                    results));
+      }
+    };
+
+    abstract Waiting prepare(GpuRank rank, DeviceBuffer results);
+
+    private static io.fluxccl.device.Kernel kernel(String name) {
+      return TestKernels.of("abort", name);
+    }
+  }
+
+  private static void abortWhileWaiting(GpuRank rank, Wait wait) throws Exception {
+    TestKernels.prepare(rank.device(), "abort", "figures");
+    DeviceBuffer results = rank.allocate((long) MOST_THREADS * Integer.BYTES);
+    PinnedBuffer reached = rank.own(rank.device().allocatePinned(64));
+    Waiting waiting = wait.prepare(rank, results);
+    rank.barrier();
+    // The stream gets here just before it starts the kernel.
+    rank.stream().writeValue(reached, 0, 1);
+    waiting.launch().run();
+    Awaitility.await()
+        .atMost(GpuRank.PATIENCE)
+        .pollInterval(Duration.ofMillis(1))
+        .until(() -> reached.buffer().getLongVolatile(0) == 1);
+    // Both wait; one aborts, which the other one learns of.
+    rank.barrier();
+    long aborted = System.nanoTime();
+    if (rank.rank() == 0) {
+      rank.communicator().abort(new Aborted(0, "the test's wish"));
+    }
+    rank.stream()
+        .completion()
+        .handle((done, failure) -> null)
+        .get(GpuRank.PATIENCE.toSeconds(), TimeUnit.SECONDS);
+    Duration took = Duration.ofNanos(System.nanoTime() - aborted);
+    assertThat(took).as("until rank %d's kernel was done", rank.rank()).isLessThan(SOON);
+    assertThat(rank.communicator().failed()).succeedsWithin(SOON);
+    for (int thread = 0; thread < waiting.threads(); thread++) {
+      assertThat(GpuRank.readInt(results, (long) thread * Integer.BYTES))
+          .as("how the wait of thread %d ended", thread)
+          .isEqualTo(GAVE_UP);
+    }
+    rank.run(TestKernels.of("figures", "nothing"), 1, 32);
+  }
+
+  private static void holdsOn(int gpus, Wait wait) throws Exception {
+    GpuRanks.run(2, gpus, rank -> abortWhileWaiting(rank, wait));
+    GpuRanks.run(2, gpus, Scenario.KERNELS_COUNT_SIGNALS_OF_KERNELS);
+  }
+
+  @RequiresGpus
+  @ParameterizedTest
+  @EnumSource(Wait.class)
+  void shouldReleaseKernelsOnOneGpu(Wait wait) throws Exception {
+    holdsOn(1, wait);
+  }
+
+  @RequiresGpus(2)
+  @ParameterizedTest
+  @EnumSource(Wait.class)
+  void shouldReleaseKernelsOnTwoGpus(Wait wait) throws Exception {
+    holdsOn(2, wait);
+  }
+
+  @RequiresGpus(2)
+  @RepeatedTest(10)
+  void shouldReleaseKernelsOverAndOver() throws Exception {
+    GpuRanks.run(2, 2, rank -> abortWhileWaiting(rank, Wait.SIGNAL_OF_A_KERNEL));
+  }
+
+  @RequiresGpus(4)
+  @RepeatedTest(3)
+  void shouldReleaseKernelsOnFourGpus() throws Exception {
+    GpuRanks.run(4, 4, rank -> abortWhileWaiting(rank, Wait.BARRIER_OF_A_GRID));
+  }
+}

@@ -1,0 +1,245 @@
+package io.fluxccl.gpu;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.device.AbortFlag;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.PinnedBuffer;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.proxy.Fifo;
+import io.fluxccl.proxy.Proxy;
+import io.fluxccl.proxy.ProxyHandler;
+import io.fluxccl.proxy.ProxyHandlerResult;
+import io.fluxccl.proxy.ProxyOptions;
+import io.fluxccl.testing.RequiresGpus;
+import java.lang.management.ManagementFactory;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+import org.agrona.concurrent.AtomicBuffer;
+import org.awaitility.Awaitility;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+/** The ring with real kernels as producers. */
+@RequiresGpus
+class FifoGpuTest {
+  private static final long SECONDS = 30;
+  private static final int LINE = 64;
+
+  private CudaDevice device;
+  private DeviceStream stream;
+  private AbortFlag abort;
+  private DeviceBuffer wrong;
+
+  @BeforeEach
+  void open() {
+    device = CudaDevice.open(0);
+    stream = device.createStream("producers");
+    TestKernels.prepare(device, "fifo", "ranges");
+    abort = new AbortFlag(device);
+    wrong = device.allocate(Integer.BYTES);
+  }
+
+  @AfterEach
+  void close() {
+    // A kernel of a test that failed may still wait.
+    abort.set();
+    wrong.close();
+    abort.close();
+    stream.close();
+    device.close();
+  }
+
+  /** Checks that each producer's triggers come whole, once and in their order. */
+  private final class Checker implements ProxyHandler {
+    private final long[] next;
+    private final AtomicBuffer handled;
+    private long surprises;
+    private long positions;
+
+    /** Stores how many of a producer's triggers are handled in its line, where there are lines. */
+    Checker(int producers, AtomicBuffer handled) {
+      this.next = new long[producers];
+      this.handled = handled;
+    }
+
+    @Override
+    public ProxyHandlerResult handle(long first, long second, long position) {
+      int producer = (int) (first >>> Integer.SIZE);
+      long index = first & 0xffff_ffffL;
+      if (position != positions
+          || producer >= next.length
+          || index != next[producer]
+          || index != second) {
+        surprises++;
+      } else {
+        next[producer]++;
+        if (handled != null) {
+          handled.putLong(producer * LINE, index + 1);
+        }
+      }
+      positions++;
+      return ProxyHandlerResult.CONTINUE;
+    }
+
+    /** Called when the proxy has stopped, which makes what its thread wrote visible. */
+    void assertEach(long count) {
+      assertThat(surprises).as("triggers that did not come as pushed").isZero();
+      assertThat(GpuRank.readInt(wrong, 0)).as("pushes that gave up, or saw too little").isZero();
+      assertThat(positions).isEqualTo(next.length * count);
+      assertThat(next).containsOnly(count);
+    }
+  }
+
+  @ParameterizedTest(name = "{0}: ring of {1}, {2} x {3} threads, {4} triggers each")
+  @CsvSource({
+    "fifoPush, 512, 1, 1, 100000",
+    "fifoRelaxedPush, 512, 1, 1, 100000",
+    // Around the ring with every push, and all lanes of a warp waiting for each other's slots.
+    "fifoPush, 1, 1, 1, 5000",
+    "fifoPush, 1, 1, 32, 200",
+    "fifoRelaxedPush, 1, 1, 32, 200",
+    "fifoPush, 4, 1, 64, 500",
+    "fifoPush, 512, 32, 1, 20000",
+    "fifoPush, 512, 4, 32, 20000",
+    "fifoRelaxedPush, 512, 4, 32, 20000",
+    "fifoPush, 512, 1, 1024, 500",
+    "fifoPush, 64, 16, 128, 100"
+  })
+  void shouldHandleEachTriggerOnceAndInItsProducersOrder(
+      String kernel, int size, int blocks, int threads, int count) throws Exception {
+    int producers = blocks * threads;
+    Checker checker = new Checker(producers, null);
+    Fifo fifo = new Fifo(device, size);
+    try (Proxy proxy = new Proxy(fifo, checker, ProxyOptions.defaults())) {
+      proxy.start();
+      launch("fifo", kernel, blocks, threads, fifo.deviceHandle(abort), count, wrong);
+      await();
+      proxy.stop();
+      checker.assertEach(count);
+    }
+  }
+
+  @ParameterizedTest(name = "ring of {0}, {1} x {2} threads, {3} triggers each")
+  @CsvSource({"512, 1, 1, 5000", "8, 1, 64, 200", "512, 8, 64, 200"})
+  void shouldShowWhatTheHandlerDidToWhoSyncs(int size, int blocks, int threads, int count)
+      throws Exception {
+    int producers = blocks * threads;
+    try (PinnedBuffer handled = device.allocatePinned(producers * LINE)) {
+      Checker checker = new Checker(producers, handled.buffer());
+      Fifo fifo = new Fifo(device, size);
+      try (Proxy proxy = new Proxy(fifo, checker, ProxyOptions.defaults())) {
+        proxy.start();
+        launch(
+            "ranges",
+            "fifoPushAndLook",
+            blocks,
+            threads,
+            fifo.deviceHandle(abort),
+            count,
+            handled,
+            wrong);
+        await();
+        proxy.stop();
+        checker.assertEach(count);
+      }
+    }
+  }
+
+  @Test
+  void shouldHoldBackProducersWhileTheRingIsFull() throws Exception {
+    int threads = 64;
+    Checker checker = new Checker(threads, null);
+    Fifo fifo = new Fifo(device, 16);
+    try (Proxy proxy = new Proxy(fifo, checker, ProxyOptions.defaults())) {
+      launch("fifo", "fifoPush", 1, threads, fifo.deviceHandle(abort), 100, wrong);
+      CompletableFuture<Void> done = stream.completion();
+      // They push from now on; what is pushed over a slot that is still in use would be missed.
+      Awaitility.await().until(fifo::poll);
+      assertThat(done).isNotDone();
+      proxy.start();
+      done.get(SECONDS, TimeUnit.SECONDS);
+      proxy.stop();
+      checker.assertEach(100);
+    }
+  }
+
+  @Test
+  void shouldShowWhatWasWrittenBeforeThePush() throws Exception {
+    int producers = 32;
+    int count = 5000;
+    AtomicLong early = new AtomicLong();
+    try (PinnedBuffer data = device.allocatePinned(producers * Long.BYTES)) {
+      AtomicBuffer words = data.buffer();
+      Fifo fifo = new Fifo(device, 512);
+      ProxyHandler handler =
+          (first, second, position) -> {
+            if (words.getLong((int) first * Long.BYTES) != second) {
+              early.incrementAndGet();
+            }
+            return ProxyHandlerResult.CONTINUE;
+          };
+      try (Proxy proxy = new Proxy(fifo, handler, ProxyOptions.defaults())) {
+        proxy.start();
+        launch(
+            "fifo",
+            "fifoDataBeforeTrigger",
+            producers,
+            1,
+            fifo.deviceHandle(abort),
+            data,
+            count,
+            wrong);
+        await();
+        assertThat(fifo.tail()).isEqualTo((long) producers * count);
+      }
+    }
+    assertThat(early).hasValue(0);
+    assertThat(GpuRank.readInt(wrong, 0)).isZero();
+  }
+
+  @Test
+  void shouldAllocateNothingOnTheProxyThread() throws Exception {
+    com.sun.management.ThreadMXBean threads =
+        (com.sun.management.ThreadMXBean) ManagementFactory.getThreadMXBean();
+    int count = 200_000;
+    long[] bytes = new long[2];
+    AtomicLong seen = new AtomicLong();
+    ProxyHandler handler =
+        (first, second, position) -> {
+          // The first half lets the compiler do its work.
+          if (position == count || position == 2L * count - 1) {
+            bytes[position == count ? 0 : 1] =
+                threads.getThreadAllocatedBytes(Thread.currentThread().getId());
+          }
+          seen.lazySet(position + 1);
+          return ProxyHandlerResult.CONTINUE;
+        };
+    Fifo fifo = new Fifo(device, 512);
+    try (Proxy proxy = new Proxy(fifo, handler, ProxyOptions.defaults())) {
+      proxy.start();
+      for (int half = 0; half < 2; half++) {
+        launch("fifo", "fifoPush", 1, 1, fifo.deviceHandle(abort), count, wrong);
+        await();
+      }
+      proxy.stop();
+    }
+    assertThat(seen).hasValue(2L * count);
+    // The measurement itself may allocate a little; one object a trigger would be megabytes.
+    assertThat(bytes[1] - bytes[0]).isLessThan(4096);
+  }
+
+  private void launch(String file, String kernel, int blocks, int threads, Object... args) {
+    stream.launch(TestKernels.of(file, kernel), blocks, threads, KernelArgs.of(args));
+  }
+
+  private void await() throws Exception {
+    stream.completion().get(SECONDS, TimeUnit.SECONDS);
+  }
+}

@@ -1,0 +1,262 @@
+package io.fluxccl.gpu;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.channel.PacketType;
+import io.fluxccl.channel.SmChannel;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.Kernel;
+import io.fluxccl.semaphore.SmDevice2DeviceSemaphore;
+import io.fluxccl.transport.Transport;
+import java.util.Arrays;
+import java.util.Random;
+
+/** What two ranks do over SmChannels. */
+final class SmChannelScenarios {
+  private static final int THREADS = 512;
+  private static final int WORD = Integer.BYTES;
+
+  private SmChannelScenarios() {}
+
+  /** What is received lies behind what is sent, at a multiple of 16. */
+  private static long receiveOffset(long bytes) {
+    return bytes + 15 & -16;
+  }
+
+  static void playPingPong(GpuRank rank) throws Exception {
+    for (long bytes : new long[] {4, 12, 1024, 4 << 20}) {
+      for (int unit : new int[] {4, 8, 16}) {
+        GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 2 * receiveOffset(bytes));
+        SmChannel channel = link.smChannel(link.buffer);
+        int rounds = rank.rounds(bytes > 100_000 ? 50 : 1000);
+        DeviceBuffer wrong = rank.allocate(WORD);
+        DeviceBuffer done = rank.allocate(WORD);
+        rank.barrier();
+        rank.run(
+            TestKernels.of("sm_channel", "smPutPingPong" + unit),
+            1,
+            THREADS,
+            channel,
+            rank.rank(),
+            rounds,
+            bytes,
+            receiveOffset(bytes),
+            1,
+            wrong,
+            done);
+        rank.assertNothingWrong(wrong);
+        assertThat(GpuRank.readInt(done, 0)).isEqualTo(rounds);
+        rank.barrier();
+      }
+    }
+  }
+
+  static void playPingPongByGrids(GpuRank rank) throws Exception {
+    long bytes = 1 << 20;
+    GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 2 * bytes);
+    SmChannel channel = link.smChannel(link.buffer);
+    int rounds = rank.rounds(500);
+    DeviceBuffer syncer = rank.allocate(128);
+    DeviceBuffer wrong = rank.allocate(WORD);
+    DeviceBuffer done = rank.allocate(WORD);
+    rank.barrier();
+    rank.run(
+        TestKernels.of("sm_channel", "smGridPutPingPong"),
+        // Both ranks' blocks fit at once, should they share a GPU.
+        Math.max(1, rank.device().multiprocessors() / 2),
+        THREADS,
+        channel,
+        syncer,
+        rank.communicator().abortFlag(),
+        rank.rank(),
+        rounds,
+        bytes,
+        bytes,
+        wrong,
+        done);
+    rank.assertNothingWrong(wrong);
+    assertThat(GpuRank.readInt(done, 0)).isEqualTo(rounds);
+  }
+
+  static void getWhatThePeerHas(GpuRank rank) throws Exception {
+    long bytes = 1 << 16;
+    GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 2 * bytes);
+    SmChannel channel = link.smChannel(link.buffer);
+    int rounds = rank.rounds(500);
+    DeviceBuffer wrong = rank.allocate(WORD);
+    DeviceBuffer done = rank.allocate(WORD);
+    rank.barrier();
+    rank.run(
+        TestKernels.of("sm_channel", "smGetPingPong"),
+        1,
+        THREADS,
+        channel,
+        rank.rank(),
+        rounds,
+        bytes,
+        bytes,
+        wrong,
+        done);
+    rank.assertNothingWrong(wrong);
+    assertThat(GpuRank.readInt(done, 0)).isEqualTo(rounds);
+  }
+
+  static void keepOrder(GpuRank rank) throws Exception {
+    long bytes = 1 << 14;
+    GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 2 * bytes);
+    SmChannel channel = link.smChannel(link.buffer);
+    DeviceBuffer wrong = rank.allocate(WORD);
+    rank.barrier();
+    rank.run(
+        TestKernels.of("ranges", "smBothWays"),
+        1,
+        THREADS,
+        channel,
+        rank.rank(),
+        rank.rounds(10_000),
+        bytes,
+        bytes,
+        wrong);
+    rank.assertNothingWrong(wrong);
+  }
+
+  /** Every byte of the range arrives, and none beside it changes. */
+  static void moveAnyRange(GpuRank rank, boolean get) throws Exception {
+    int size = 1 << 16;
+    GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, size);
+    DeviceBuffer data = rank.allocate(size);
+    SmChannel channel = link.smChannel(data);
+    Kernel move = TestKernels.of("ranges", "smMove");
+    // A put writes the peer's buffer, a get this side's data.
+    DeviceBuffer written = get ? data : link.buffer;
+    DeviceBuffer read = get ? link.buffer : data;
+    Random random = new Random(4711);
+    for (int round = 0; round < 60; round++) {
+      int alignment = new int[] {4, 8, 16}[round % 3];
+      int bytes = round < 20 ? round : 1 + random.nextInt(20_000);
+      // A third of them aligned as the unit wants it, a third to words, a third to nothing.
+      int step = new int[] {alignment, 4, 1}[round / 3 % 3];
+      int to = random.nextInt(size - bytes) / step * step;
+      int from = random.nextInt(size - bytes) / step * step;
+      // The same on both sides, so that each knows what the other has.
+      byte[] before = new byte[size];
+      Arrays.fill(before, (byte) round);
+      byte[] source = new byte[size];
+      new Random(round).nextBytes(source);
+      GpuRank.write(written, before);
+      GpuRank.write(read, source);
+      rank.barrier();
+      rank.run(
+          move,
+          1 + round % 4,
+          96,
+          channel,
+          get ? 1 : 0,
+          alignment,
+          1,
+          (long) (get ? from : to),
+          (long) (get ? to : from),
+          (long) bytes);
+      rank.barrier();
+      byte[] expected = before.clone();
+      System.arraycopy(source, from, expected, to, bytes);
+      assertThat(Arrays.mismatch(GpuRank.read(written), expected))
+          .as("first wrong byte of %d from %d to %d in units of %d", bytes, from, to, alignment)
+          .isEqualTo(-1);
+      rank.barrier();
+    }
+  }
+
+  static void leaveTheRemainder(GpuRank rank) throws Exception {
+    int size = 256;
+    GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, size);
+    DeviceBuffer data = rank.allocate(size);
+    SmChannel channel = link.smChannel(data);
+    Kernel move = TestKernels.of("ranges", "smMove");
+    byte[] ones = new byte[size];
+    Arrays.fill(ones, (byte) 1);
+    GpuRank.write(data, ones);
+    for (int alignment : new int[] {4, 8, 16}) {
+      GpuRank.write(link.buffer, new byte[size]);
+      rank.barrier();
+      long bytes = alignment * 2L + 3;
+      rank.run(move, 1, 32, channel, 0, alignment, 0, 0L, 0L, bytes);
+      rank.run(move, 1, 32, channel, 0, alignment, 1, 128L, 0L, bytes);
+      rank.barrier();
+      byte[] expected = new byte[size];
+      Arrays.fill(expected, 0, alignment * 2, (byte) 1);
+      Arrays.fill(expected, 128, 128 + (int) bytes, (byte) 1);
+      assertThat(GpuRank.read(link.buffer)).as("units of " + alignment).isEqualTo(expected);
+      rank.barrier();
+    }
+  }
+
+  static void exchangePackets(GpuRank rank, PacketType type) throws Exception {
+    String kernel = type == PacketType.LL8 ? "smPacketPingPongLl8" : "smPacketPingPongLl16";
+    for (long bytes : new long[] {8, 1000, 1 << 18}) {
+      GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 2 * bytes);
+      DeviceBuffer data = rank.allocate(2 * receiveOffset(bytes));
+      SmChannel channel = link.smChannel(data);
+      DeviceBuffer wrong = rank.allocate(WORD);
+      DeviceBuffer done = rank.allocate(WORD);
+      int rounds = rank.rounds(bytes > 100_000 ? 100 : 2000);
+      int flag = 1;
+      // Launched twice: flags go on from where they were.
+      for (int launch = 1; launch <= 2; launch++) {
+        rank.barrier();
+        rank.run(
+            TestKernels.of("sm_channel", kernel),
+            1,
+            THREADS,
+            channel,
+            rank.rank(),
+            rounds,
+            bytes,
+            receiveOffset(bytes),
+            flag,
+            1,
+            wrong,
+            done);
+        rank.assertNothingWrong(wrong);
+        assertThat(GpuRank.readInt(done, 0)).as("threads").isEqualTo(launch * THREADS);
+        flag += rounds;
+        rank.barrier();
+      }
+    }
+  }
+
+  static void countSignals(GpuRank rank) throws Exception {
+    GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 64);
+    SmDevice2DeviceSemaphore semaphore = link.semaphore();
+    DeviceBuffer done = rank.allocate(WORD);
+    rank.barrier();
+    int rounds = rank.rounds(10_000);
+    for (String kernel :
+        new String[] {"semaphorePingPong", "semaphoreRelaxedPingPong", "semaphorePingPong"}) {
+      // The counts go on from one launch to the next.
+      rank.run(TestKernels.of("semaphore", kernel), 1, 1, semaphore, rank.rank(), rounds, done);
+      assertThat(GpuRank.readInt(done, 0)).as(kernel).isEqualTo(rounds);
+      GpuRank.write(done, new byte[WORD]);
+    }
+  }
+
+  static void readAndWriteWords(GpuRank rank) throws Exception {
+    int words = 100;
+    GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, words * 8L);
+    SmChannel channel = link.smChannel(link.buffer);
+    DeviceBuffer wrong = rank.allocate(WORD);
+    DeviceBuffer done = rank.allocate(WORD);
+    rank.barrier();
+    rank.run(
+        TestKernels.of("sm_channel", "smReadWrite"),
+        1,
+        1,
+        channel,
+        rank.rank(),
+        words,
+        wrong,
+        done);
+    rank.assertNothingWrong(wrong);
+    assertThat(GpuRank.readInt(done, 0)).isEqualTo(words);
+  }
+}

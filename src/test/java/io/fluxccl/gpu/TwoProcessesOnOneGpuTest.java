@@ -1,0 +1,31 @@
+package io.fluxccl.gpu;
+
+import io.fluxccl.testing.RequiresGpus;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+/** Each rank in a process of its own, on one GPU, which their kernels take turns on. */
+@RequiresGpus
+@Tag("multiprocess")
+class TwoProcessesOnOneGpuTest {
+  private static RankProcesses processes;
+
+  @BeforeAll
+  static void start() {
+    processes = new RankProcesses(1);
+  }
+
+  @AfterAll
+  static void kill() throws InterruptedException {
+    processes.close();
+  }
+
+  @ParameterizedTest
+  @EnumSource(Scenario.class)
+  void shouldHoldBetweenProcessesOnOneGpu(Scenario scenario) throws Exception {
+    processes.await(scenario);
+  }
+}
