@@ -13,15 +13,21 @@ import org.junit.jupiter.api.Test;
 
 /** The guide's pages show code of these tests, or of none. */
 class PagesTest {
-  private static final Pattern BLOCK = Pattern.compile("(?s)```java\n(.*?)```");
-
   @Test
   void shouldShowOnlyCodeThatIsTested() throws IOException {
-    String tested =
-        squeezed(
-            String.join("\n", contents(Path.of("src/test/java/io/fluxccl/docs"), ".+\\.java")));
+    compare("java", Path.of("src/test/java/io/fluxccl/docs"), ".+\\.java");
+  }
+
+  @Test
+  void shouldShowOnlyKernelsThatAreTested() throws IOException {
+    compare("cuda", Path.of("src/test/resources/cuda"), ".+\\.cu");
+  }
+
+  private static void compare(String language, Path tests, String name) throws IOException {
+    Pattern blocks = Pattern.compile("(?s)```" + language + "\n(.*?)```");
+    String tested = squeezed(String.join("\n", contents(tests, name)));
     for (String page : contents(Path.of("docs"), "\\d-.+\\.md")) {
-      Matcher block = BLOCK.matcher(page);
+      Matcher block = blocks.matcher(page);
       while (block.find()) {
         String shown = block.group(1);
         assertThat(tested.contains(squeezed(shown))).as("no test has\n%s", shown).isTrue();
