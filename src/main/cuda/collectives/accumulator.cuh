@@ -25,6 +25,16 @@ class Accumulator {
     }
   }
 
+  // Takes the next source of a sum or an average.
+  FLUXCCL_DEVICE void add(const Word& word) {
+    T elements[kElements];
+    memcpy(elements, &word, sizeof(Word));
+#pragma unroll
+    for (int i = 0; i < kElements; ++i) {
+      values_[i] = Element<T>::add(values_[i], Element<T>::widen(elements[i]));
+    }
+  }
+
   // Takes the next source. An average adds up first.
   FLUXCCL_DEVICE void combine(const Word& word, ReduceOp op) {
     T elements[kElements];
@@ -49,10 +59,7 @@ class Accumulator {
         }
         break;
       default:
-#pragma unroll
-        for (int i = 0; i < kElements; ++i) {
-          values_[i] = Element<T>::add(values_[i], Element<T>::widen(elements[i]));
-        }
+        add(word);
     }
   }
 
@@ -74,6 +81,56 @@ class Accumulator {
 
 // So many loads of as many sources are on their way at once.
 constexpr int kBatch = 8;
+
+// Takes the words of the ranks first, first + 1, ..., as far as there are so many ranks. Unrolled for
+// what everybody does; for the rest, that code would be many times as long, and is not worth it.
+template <int kCount, typename T, typename Word>
+FLUXCCL_DEVICE void combineBatch(Accumulator<T, Word>& result, const Word (&batch)[kCount], int first, int nRanks,
+                                 ReduceOp op) {
+  if (op == ReduceOp::SUM || op == ReduceOp::AVG) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (i == 0 && first == 0) {
+        result.begin(batch[i]);
+      } else if (first + i < nRanks) {
+        result.add(batch[i]);
+      }
+    }
+  } else {
+    Word words[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      words[i] = batch[i];
+    }
+    if (first == 0) {
+      result.begin(words[0]);
+    }
+#pragma unroll 1
+    for (int i = first == 0 ? 1 : 0; i < kCount && first + i < nRanks; ++i) {
+      result.combine(words[i], op);
+    }
+  }
+}
+
+// Reduces the words of all ranks in rank order; wordOf(rank) loads one. So many of them at once as fit into
+// the registers of a thread of 512.
+template <typename T, typename Word, typename WordOf>
+FLUXCCL_DEVICE Word reduceLoaded(int nRanks, ReduceOp op, WordOf wordOf) {
+  constexpr int kAtOnce = sizeof(Word) == 16 ? 4 : 8;
+  Accumulator<T, Word> result;
+#pragma unroll 1
+  for (int first = 0; first < nRanks; first += kAtOnce) {
+    Word batch[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i < nRanks) {
+        batch[i] = wordOf(first + i);
+      }
+    }
+    combineBatch(result, batch, first, nRanks, op);
+  }
+  return result.finish(op, nRanks);
+}
 
 // Reduces the words of all ranks in rank order; wordOf(rank) is the address of one.
 template <typename T, typename Word, typename WordOf>

@@ -1,10 +1,11 @@
 // How elements of each type are combined: the twin of HostReduction, the same bits.
 //
-// 16-bit floating-point values are combined as floats and rounded once. Integers wrap around. Minimum and maximum of
+// 8-bit and 16-bit floating-point values are combined as floats and rounded once. Integers wrap around. Minimum and maximum of
 // floating-point values are NaN if one is.
 #pragma once
 
 #include <fluxccl/config.cuh>
+#include <fluxccl/ptx.cuh>
 
 namespace fluxccl {
 namespace collectives {
@@ -17,6 +18,16 @@ struct Half {
 // The upper half of a float.
 struct Bfloat16 {
   unsigned short bits;
+};
+
+// 4 bits of exponent, 3 of fraction, no infinity; NaN is 0x7f and 0xff.
+struct Float8E4m3 {
+  uint8_t bits;
+};
+
+// The upper half of a binary16.
+struct Float8E5m2 {
+  uint8_t bits;
 };
 
 // T as it lies in memory, Value as it is combined, Modular the unsigned type in which it wraps around, Divisor what an
@@ -81,14 +92,10 @@ struct Element<double> : FloatElement<double> {};
 template <>
 struct Element<Half> : FloatElement<float> {
   static FLUXCCL_DEVICE float widen(Half stored) {
-    float value;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(stored.bits));
-    return value;
+    return halfToFloat(stored.bits);
   }
   static FLUXCCL_DEVICE Half narrow(float value) {
-    Half stored;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(stored.bits) : "f"(value));
-    return stored;
+    return Half{floatToHalf(value)};
   }
 };
 
@@ -101,6 +108,46 @@ struct Element<Bfloat16> : FloatElement<float> {
     uint32_t rounded = value != value ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1u);
     return Bfloat16{static_cast<unsigned short>(rounded >> 16)};
   }
+};
+
+// To the nearest, ties to even; what is beyond the largest value, an infinity too, becomes that.
+template <int kFractionBits, int kBias, uint32_t kLargest>
+FLUXCCL_DEVICE uint8_t narrowToFloat8(float value) {
+  const uint32_t sign = __float_as_uint(value) >> 24 & 0x80u;
+  const uint32_t magnitude = __float_as_uint(value) & 0x7fffffffu;
+  if (value != value) {
+    return 0x7f;
+  }
+  constexpr int kLost = 23 - kFractionBits;
+  uint32_t bits;
+  if (magnitude < (128u - kBias) << 23) {
+    // Below the smallest normal value: adding this one leaves whole units of the last place in its fraction.
+    const uint32_t unit = (127u + 24u - kBias - kFractionBits) << 23;
+    bits = __float_as_uint(__uint_as_float(magnitude) + __uint_as_float(unit)) - unit;
+  } else {
+    const uint32_t rounded = magnitude + (1u << (kLost - 1)) - 1 + (magnitude >> kLost & 1u);
+    bits = (rounded >> kLost) - ((127u - kBias) << kFractionBits);
+  }
+  return static_cast<uint8_t>(sign | (bits < kLargest ? bits : kLargest));
+}
+
+template <>
+struct Element<Float8E4m3> : FloatElement<float> {
+  static FLUXCCL_DEVICE float widen(Float8E4m3 stored) {
+    // As a binary16 of an exponent that is too small by 8.
+    const uint32_t half = (stored.bits & 0x80u) << 8 | (stored.bits & 0x7fu) << 7;
+    const float value = halfToFloat(static_cast<unsigned short>(half)) * 256.0f;
+    return (stored.bits & 0x7fu) == 0x7fu ? __uint_as_float(0x7fc00000u) : value;
+  }
+  static FLUXCCL_DEVICE Float8E4m3 narrow(float value) { return Float8E4m3{narrowToFloat8<3, 7, 0x7e>(value)}; }
+};
+
+template <>
+struct Element<Float8E5m2> : FloatElement<float> {
+  static FLUXCCL_DEVICE float widen(Float8E5m2 stored) {
+    return halfToFloat(static_cast<unsigned short>(stored.bits << 8));
+  }
+  static FLUXCCL_DEVICE Float8E5m2 narrow(float value) { return Float8E5m2{narrowToFloat8<2, 15, 0x7b>(value)}; }
 };
 
 }  // namespace collectives

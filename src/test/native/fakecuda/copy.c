@@ -38,6 +38,8 @@ static CUresult copy(void *handle, uint64_t target, enum side target_side, uint6
   if (!result) result = check_side(context, source_side, "copy's source", source, size, &from_pageable);
   if (result) return result;
   if (to_pageable) {  // such a copy waits, on a real driver too
+    result = fake_capture_forbids(stream, "a copy to pageable memory");
+    if (result) return result;
     uint64_t ticket;
     pthread_mutex_lock(&stream->lock);
     ticket = stream->enqueued;

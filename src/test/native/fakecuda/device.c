@@ -142,11 +142,15 @@ API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
   CHECK_DEVICE(device);
   static const int known[][2] = {
       {1, 1024},   {2, 1024},    {3, 1024}, {4, 64},    {5, 2147483647}, {6, 65535}, {7, 65535}, {8, 49152},
-      {9, 65536},  {10, 32},     {15, 1},   {16, 4},    {19, 1},         {31, 1},    {34, 0},    {38, 50 << 20},
+      {9, 65536},  {10, 32},     {15, 1},   {19, 1},         {31, 1},    {34, 0},    {38, 50 << 20},
       {39, 2048},  {40, 3},      {41, 1},   {50, 0},    {75, 9},         {76, 0},    {81, 233472}, {91, 1},
       {95, 1},     {97, 232448}, {99, 1},   {102, 1},   {103, 1},        {122, 1},   {123, 1},   {131, -1},
       {134, -1},
   };
+  if (attribute == 16) {
+    *value = (int)env("FAKE_CUDA_MULTIPROCESSORS", 4);
+    return CUDA_SUCCESS;
+  }
   *value = attribute == 33 ? 0xa0 + fake_physical(device) : 0;
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     if (known[i][0] == attribute) *value = known[i][1];
@@ -349,6 +353,15 @@ static const struct {
     ERROR(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "memory is not registered"),
     ERROR(CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure"),
     ERROR(CUDA_ERROR_NOT_SUPPORTED, "operation not supported"),
+    ERROR(CUDA_ERROR_ILLEGAL_STATE, "the operation cannot be performed in the present state"),
+    ERROR(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing"),
+    ERROR(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "operation failed due to a previous error during capture"),
+    ERROR(CUDA_ERROR_STREAM_CAPTURE_MERGE, "operation would result in a merge of separate capture sequences"),
+    ERROR(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "capture was not ended in the same stream as it began"),
+    ERROR(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "capturing stream has unjoined work"),
+    ERROR(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "dependency created on uncaptured work in another stream"),
+    ERROR(CUDA_ERROR_CAPTURED_EVENT, "operation not permitted on an event last recorded in a capturing stream"),
+    ERROR(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "attempt to terminate a thread-local capture sequence from another thread"),
 };
 
 static CUresult describe(CUresult code, const char **text, bool name) {

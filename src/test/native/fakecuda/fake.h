@@ -32,6 +32,7 @@ enum {
   CUDA_ERROR_NOT_MAPPED = 211,
   CUDA_ERROR_PEER_ACCESS_UNSUPPORTED = 217,
   CUDA_ERROR_INVALID_HANDLE = 400,
+  CUDA_ERROR_ILLEGAL_STATE = 401,
   CUDA_ERROR_NOT_FOUND = 500,
   CUDA_ERROR_NOT_READY = 600,
   CUDA_ERROR_ILLEGAL_ADDRESS = 700,
@@ -42,10 +43,19 @@ enum {
   CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED = 713,
   CUDA_ERROR_LAUNCH_FAILED = 719,
   CUDA_ERROR_NOT_SUPPORTED = 801,
+  CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+  CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
+  CUDA_ERROR_STREAM_CAPTURE_MERGE = 902,
+  CUDA_ERROR_STREAM_CAPTURE_UNMATCHED = 903,
+  CUDA_ERROR_STREAM_CAPTURE_UNJOINED = 904,
+  CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905,
+  CUDA_ERROR_CAPTURED_EVENT = 907,
+  CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = 908,
 };
 
 #define API __attribute__((visibility("default")))
 #define MAX_DEVICES 16
+#define MAX_LANES 32                     // streams in one capture
 #define PAGE 4096ull
 #define GRANULARITY (2ull << 20)
 
@@ -62,7 +72,8 @@ struct context {
 enum range_kind { RANGE_DEVICE, RANGE_PINNED, RANGE_REGISTERED, RANGE_IPC, RANGE_VMM };
 
 // Memory that the driver knows. A GPU's address is reserved but not readable by the host: whoever follows
-// it outside a kernel crashes, as with a real GPU. `shadow` is where the bytes are.
+// it outside a kernel crashes, as with a real GPU. `shadow` is where the bytes are. Only where kernels are emulated
+// they are at the address, too.
 struct range {
   uint64_t start, size;
   unsigned char *shadow;
@@ -78,10 +89,11 @@ struct range {
 };
 
 struct event;
+struct graph_exec;
 struct function;
 
 enum op_kind { OP_COPY, OP_SET8, OP_SET32, OP_WRITE32, OP_WRITE64, OP_WAIT32, OP_WAIT64, OP_RECORD, OP_WAIT_EVENT,
-               OP_KERNEL, OP_HOST };
+               OP_KERNEL, OP_HOST, OP_GRAPH, OP_WAIT_LANE };
 
 struct op {
   enum op_kind kind;
@@ -90,8 +102,8 @@ struct op {
   void *staged;                         // pageable source bytes, copied when the operation was enqueued
   struct event *event;
   uint64_t event_ticket;
-  const struct kernel *kernel;
-  uint64_t args[8];
+  struct graph_exec *exec;
+  struct launch *launch;
   void (*host)(void *);
   void *host_data;
   struct op *next;
@@ -109,12 +121,29 @@ struct stream {
   int users;                            // its handle, its thread, whoever waits
 };
 
-// What a launch of a known name runs, on the stream's thread.
+// A point in a capture, where an event was recorded.
+struct captured {
+  uint64_t id;                          // which capture, 0 for none
+  int lane;
+  uint64_t seen[MAX_LANES];             // how far each of the capture's streams was before it
+};
+
+// What a launch of a known name runs, on the stream's thread: a C function that is given its parameters in words
+// of 8 bytes, or a kernel that was compiled for the CPU.
 struct kernel {
   const char *name;
-  int arg_count;
-  int arg_sizes[8];
-  CUresult (*run)(struct context *context, const uint64_t *args);
+  size_t parameter_count;
+  uint32_t parameter_sizes[8];
+  CUresult (*run)(struct context *context, const uint64_t *parameters);
+  const struct emulated_kernel *emulated;
+};
+
+// A kernel and all that it was launched with.
+struct launch {
+  struct kernel kernel;                 // without a name: does nothing
+  unsigned grid[3], block[3], shared;
+  unsigned char *parameters;
+  struct knowledge *before;             // where races are looked for: what had ended when it was made
 };
 
 extern pthread_mutex_t fake_lock;       // guards everything but the queues of streams
@@ -132,7 +161,8 @@ CUresult fake_current(struct context **context);
 struct context *fake_context_of(int physical);
 
 // handles.c: nothing that isn't listed here is followed as a pointer.
-enum handle_kind { HANDLE_STREAM = 1, HANDLE_EVENT, HANDLE_MODULE, HANDLE_FUNCTION, HANDLE_VMM, HANDLE_CONTEXT };
+enum handle_kind { HANDLE_STREAM = 1, HANDLE_EVENT, HANDLE_MODULE, HANDLE_FUNCTION, HANDLE_VMM, HANDLE_CONTEXT,
+                   HANDLE_GRAPH, HANDLE_GRAPH_EXEC };
 void fake_handle_add(void *handle, enum handle_kind kind);
 bool fake_handle_is(const void *handle, enum handle_kind kind);
 bool fake_handle_remove(void *handle, enum handle_kind kind);
@@ -155,6 +185,8 @@ int fake_memfd(int physical, uint64_t id, uint64_t size);
 uint64_t fake_new_id(void);
 int64_t *fake_used(int physical);
 void *fake_reserve(uint64_t size, uint64_t alignment);
+void fake_expose(uint64_t start, uint64_t size, int fd);  // where kernels are emulated they follow addresses
+void fake_hide(uint64_t start, uint64_t size);
 
 // stream.c
 CUresult fake_stream_resolve(void *handle, struct stream **stream, struct context *context);
@@ -163,7 +195,22 @@ CUresult fake_stream_wait(struct stream *stream, uint64_t ticket);
 void fake_streams_drain(struct context *context);
 void fake_streams_wake(struct context *context);
 void fake_pause(void);
+bool fake_broken(const struct context *context);  // released, or an error has stopped it
+void fake_run(struct context *context, struct op *op);  // as often as it is called
+void fake_op_free(struct op *op);
 
-// module.c
-CUresult fake_kernel_run(const struct op *op, struct context *context);
+// graph.c: each says whether a capture is concerned; then it is all done.
+bool fake_capture_op(struct stream *stream, const struct op *op, CUresult *result);
+bool fake_capture_record(struct stream *stream, struct captured *point);
+bool fake_capture_wait(struct stream *stream, const struct captured *point, CUresult *result);
+CUresult fake_capture_forbids(struct stream *stream, const char *call);  // and invalidates the capture
+void fake_capture_stream_gone(struct stream *stream);
+CUresult fake_graph_run(const struct op *op, struct context *context);
+void fake_graph_done(struct graph_exec *exec);
+
+// module.c: whoever makes a launch frees it. It may run many times, on any stream's thread of that context.
+CUresult fake_launch_make(struct launch **launch, struct function *function, const unsigned *grid, const unsigned *block,
+                          unsigned shared, void **params, void **extra);
+CUresult fake_launch_run(const struct launch *launch, struct context *context);
+void fake_launch_free(struct launch *launch);
 #endif

@@ -5,6 +5,9 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "emulation.h"
+#include "races.h"
+
 static struct range **ranges;
 static size_t count, capacity;
 static int64_t used[MAX_DEVICES];
@@ -37,6 +40,14 @@ void *fake_reserve(uint64_t size, uint64_t alignment) {
   return aligned;
 }
 
+void fake_expose(uint64_t start, uint64_t size, int fd) {
+  if (emulation_is_on()) mmap((void *)start, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+}
+
+void fake_hide(uint64_t start, uint64_t size) {
+  if (emulation_is_on()) mmap((void *)start, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
 struct range *fake_range_add(const struct range *template) {
   struct range *range = malloc(sizeof *range);
   *range = *template;
@@ -54,6 +65,14 @@ struct range *fake_range_at(uint64_t address) {
     if (address - ranges[i]->start < ranges[i]->size) return ranges[i];
   }
   return NULL;
+}
+
+bool fake_is_host(const void *address) {
+  pthread_mutex_lock(&fake_lock);
+  struct range *range = fake_range_at((uint64_t)address);
+  bool is = range && range->physical < 0;
+  pthread_mutex_unlock(&fake_lock);
+  return is;
 }
 
 struct range *fake_range_opened(struct context *context, uint64_t id) {
@@ -219,6 +238,7 @@ API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
     pthread_mutex_unlock(&fake_lock);
     return fake_fail(CUDA_ERROR_OUT_OF_MEMORY, "the host: %s", strerror(errno));
   }
+  fake_expose(made.start, rounded, made.fd);
   // What a real GPU leaves there is not zero.
   memset(made.shadow, 0xcd, rounded < 1 << 16 ? rounded : 1 << 16);
   used[context->physical] += (int64_t)rounded;

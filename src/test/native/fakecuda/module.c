@@ -1,6 +1,9 @@
 // Modules of any image, and "kernels": a few C functions by name; a launch of any other name does nothing.
 #include "fake.h"
 
+#include "emulation.h"
+#include "races.h"
+
 struct function;
 
 struct module {
@@ -12,7 +15,7 @@ struct module {
 struct function {
   struct module *module;
   char *name;
-  const struct kernel *kernel;
+  struct kernel kernel;
   int max_dynamic_shared;
   struct function *next;
 };
@@ -64,16 +67,26 @@ static CUresult trap(struct context *context, const uint64_t *args) {
 }
 
 static const struct kernel kernels[] = {
-    {"fake_fill", 3, {8, 8, 4}, fill},         // address, bytes, value
-    {"fake_copy", 3, {8, 8, 8}, copy},         // target, source, bytes
-    {"fake_add", 2, {8, 8}, add},              // address, what
-    {"fake_store", 2, {8, 8}, store},          // address, value
-    {"fake_spin", 2, {8, 8}, spin},            // address, least value
-    {"fake_trap", 0, {0}, trap},
+    {"fake_fill", 3, {8, 8, 4}, fill, NULL},   // address, bytes, value
+    {"fake_copy", 3, {8, 8, 8}, copy, NULL},   // target, source, bytes
+    {"fake_add", 2, {8, 8}, add, NULL},        // address, what
+    {"fake_store", 2, {8, 8}, store, NULL},    // address, value
+    {"fake_spin", 2, {8, 8}, spin, NULL},      // address, least value
+    {"fake_trap", 0, {0}, trap, NULL},
 };
 
-CUresult fake_kernel_run(const struct op *op, struct context *context) {
-  return op->kernel ? op->kernel->run(context, op->args) : CUDA_SUCCESS;
+static bool find(const char *name, struct kernel *found) {
+  for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
+    if (!strcmp(kernels[i].name, name)) {
+      *found = kernels[i];
+      return true;
+    }
+  }
+  const struct emulated_kernel *emulated = emulation_find(name);
+  if (emulated) {
+    *found = (struct kernel){.name = emulated->name, .parameter_count = emulated->parameter_count, .emulated = emulated};
+  }
+  return emulated != NULL;
 }
 
 #define CURRENT                             \
@@ -86,6 +99,8 @@ API CUresult cuModuleLoadData(struct module **module, const void *image) {
   if (!image) return CUDA_ERROR_INVALID_VALUE;
   const unsigned char *bytes = image;
   bool binary = !memcmp(bytes, "\177ELF", 4) || !memcmp(bytes, "\x50\xed\x55\xba", 4);
+  // Nothing but includes: the built-in kernels of a build without nvcc, as NVRTC is given them.
+  binary |= !binary && strstr(image, "#include") && !strstr(image, "__global__");
   char *text = binary ? NULL : strdup(image);
   if (text && !strstr(text, "fake_") && !strstr(text, ".version") && !strstr(text, "__global__")) {
     free(text);
@@ -123,12 +138,12 @@ API CUresult cuModuleGetFunction(struct function **function, struct module *modu
   CURRENT;
   if (!fake_handle_is(module, HANDLE_MODULE)) return fake_fail(CUDA_ERROR_INVALID_HANDLE, "%p is no module", (void *)module);
   if (module->context != context) return fake_fail(CUDA_ERROR_INVALID_HANDLE, "the module is of another context");
-  if (!*name || (module->text && !strstr(module->text, name))) return fake_fail(CUDA_ERROR_NOT_FOUND, "no kernel %s", name);
+  struct kernel kernel = {0};
+  find(name, &kernel);
+  bool named = module->text ? strstr(module->text, name) != NULL : !emulation_is_on();
+  if (!*name || (!named && !kernel.emulated)) return fake_fail(CUDA_ERROR_NOT_FOUND, "no kernel %s", name);
   struct function *made = calloc(1, sizeof *made);
-  *made = (struct function){.module = module, .name = strdup(name), .max_dynamic_shared = 49152};
-  for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
-    if (!strcmp(kernels[i].name, name)) made->kernel = &kernels[i];
-  }
+  *made = (struct function){.module = module, .name = strdup(name), .kernel = kernel, .max_dynamic_shared = 49152};
   pthread_mutex_lock(&fake_lock);
   made->next = module->functions;
   module->functions = made;
@@ -145,7 +160,12 @@ API CUresult cuModuleGetFunction(struct function **function, struct module *modu
 
 API CUresult cuFuncGetAttribute(int *value, int attribute, struct function *function) {
   FUNCTION;
-  static const int values[] = {1024, 0, 0, 0, 32, 90, 90, 0};
+  const struct emulated_kernel *emulated = function->kernel.emulated;
+  int values[] = {1024, 0, 0, 0, 32, 90, 90, 0};
+  if (emulated) {
+    values[0] = emulated->max_threads;
+    values[1] = emulated->static_shared;
+  }
   *value = attribute == 8 ? function->max_dynamic_shared : attribute >= 0 && attribute < 8 ? values[attribute] : 0;
   return CUDA_SUCCESS;
 }
@@ -161,13 +181,22 @@ API CUresult cuFuncSetAttribute(struct function *function, int attribute, int va
   return CUDA_SUCCESS;
 }
 
-// Known for the kernels above only; about others nobody can be asked, as of a driver that is older than this call.
+static size_t parameter_offset(const struct kernel *kernel, size_t index) {
+  return kernel->emulated ? kernel->emulated->parameter_offsets[index] : index * 8;
+}
+
+static size_t parameter_size(const struct kernel *kernel, size_t index) {
+  return kernel->emulated ? kernel->emulated->parameter_sizes[index] : kernel->parameter_sizes[index];
+}
+
+// Known for kernels that do something; about others nobody can be asked, as of a driver that is older than this call.
 API CUresult cuFuncGetParamInfo(struct function *function, size_t index, size_t *offset, size_t *size) {
   FUNCTION;
-  if (!function->kernel) return CUDA_ERROR_NOT_SUPPORTED;
-  if (index >= (size_t)function->kernel->arg_count) return CUDA_ERROR_INVALID_VALUE;
-  if (offset) *offset = index * 8;
-  if (size) *size = (size_t)function->kernel->arg_sizes[index];
+  const struct kernel *kernel = &function->kernel;
+  if (!kernel->name) return CUDA_ERROR_NOT_SUPPORTED;
+  if (index >= kernel->parameter_count) return CUDA_ERROR_INVALID_VALUE;
+  if (offset) *offset = parameter_offset(kernel, index);
+  if (size) *size = parameter_size(kernel, index);
   return CUDA_SUCCESS;
 }
 
@@ -185,27 +214,85 @@ API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, struct fun
   return CUDA_SUCCESS;
 }
 
-// kernelParams: a pointer to each argument. extra: one block, each argument at a multiple of its size.
-static CUresult read_args(const struct kernel *kernel, void **params, void **extra, uint64_t *args) {
+// kernelParams: a pointer to each parameter. extra: one block, each parameter at its offset.
+static CUresult read_parameters(const struct kernel *kernel, void **params, void **extra, unsigned char *parameters) {
   const unsigned char *block = NULL;
-  size_t length = 0, offset = 0;
+  size_t length = 0, packed = 0;
   for (void **at = extra; at && *at; at += 2) {
     if (*at == (void *)1) block = at[1];
     if (*at == (void *)2) length = *(size_t *)at[1];
   }
-  for (int i = 0; i < kernel->arg_count; i++) {
-    size_t size = (size_t)kernel->arg_sizes[i];
+  for (size_t i = 0; i < kernel->parameter_count; i++) {
+    size_t size = parameter_size(kernel, i), offset = parameter_offset(kernel, i);
     if (block) {
-      offset = (offset + size - 1) / size * size;
-      if (offset + size > length) return fake_fail(CUDA_ERROR_INVALID_VALUE, "%s: too few bytes of arguments", kernel->name);
-      memcpy(&args[i], block + offset, size);
-      offset += size;
+      // The C functions take words of 8 bytes; whoever packs the block knows only sizes.
+      size_t from = kernel->emulated ? offset : (packed + size - 1) / size * size;
+      packed = from + size;
+      if (packed > length) return fake_fail(CUDA_ERROR_INVALID_VALUE, "%s: too few bytes of parameters", kernel->name);
+      memcpy(parameters + offset, block + from, size);
     } else {
-      if (!params || !params[i]) return fake_fail(CUDA_ERROR_INVALID_VALUE, "%s: argument %d is missing", kernel->name, i);
-      memcpy(&args[i], params[i], size);
+      if (!params || !params[i]) return fake_fail(CUDA_ERROR_INVALID_VALUE, "%s: parameter %zu is missing", kernel->name, i);
+      memcpy(parameters + offset, params[i], size);
     }
   }
   return CUDA_SUCCESS;
+}
+
+CUresult fake_launch_make(struct launch **launch, struct function *function, const unsigned *grid, const unsigned *block,
+                          unsigned shared, void **params, void **extra) {
+  const struct kernel *kernel = &function->kernel;
+  uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
+  if (!grid[0] || !grid[1] || !grid[2] || !threads || grid[0] > 2147483647u || grid[1] > 65535 || grid[2] > 65535 ||
+      block[0] > 1024 || block[1] > 1024 || block[2] > 64 || threads > 1024) {
+    return fake_fail(CUDA_ERROR_INVALID_VALUE, "%s: %u blocks of %u threads", function->name, grid[0], block[0]);
+  }
+  if (kernel->emulated && threads > (uint64_t)kernel->emulated->max_threads) {
+    return fake_fail(CUDA_ERROR_INVALID_VALUE, "%s: %u threads, its __launch_bounds__ allow %d", function->name,
+                     (unsigned)threads, kernel->emulated->max_threads);
+  }
+  if ((int64_t)shared > function->max_dynamic_shared || (params && extra)) {
+    return fake_fail(CUDA_ERROR_INVALID_VALUE, "%s: %u bytes of shared memory, or parameters given twice", function->name,
+                     shared);
+  }
+  size_t last = kernel->parameter_count - 1;
+  size_t size = kernel->parameter_count ? parameter_offset(kernel, last) + parameter_size(kernel, last) : 0;
+  struct launch *made = calloc(1, sizeof *made);
+  *made = (struct launch){.kernel = *kernel, .shared = shared};
+  memcpy(made->grid, grid, sizeof made->grid);
+  memcpy(made->block, block, sizeof made->block);
+  made->parameters = aligned_alloc(64, (size + 64) / 64 * 64);
+  memset(made->parameters, 0, (size + 64) / 64 * 64);
+  if (kernel->emulated && races_wanted()) made->before = races_so_far();
+  CUresult result = read_parameters(kernel, params, extra, made->parameters);
+  if (result) fake_launch_free(made);
+  else *launch = made;
+  return result;
+}
+
+void fake_launch_free(struct launch *launch) {
+  if (!launch) return;
+  if (launch->before) {
+    races_lock();
+    races_forget(&launch->before);
+    races_unlock();
+  }
+  free(launch->parameters);
+  free(launch);
+}
+
+static bool stopped(void *context) { return fake_broken(context); }
+
+CUresult fake_launch_run(const struct launch *launch, struct context *context) {
+  if (launch->kernel.run) return launch->kernel.run(context, (const uint64_t *)launch->parameters);
+  if (!launch->kernel.emulated) return CUDA_SUCCESS;
+  char text[256];
+  switch (emulation_run(launch->kernel.emulated, launch->grid, launch->block, launch->shared, launch->parameters,
+                        context->physical, launch->before, stopped, context, text, sizeof text)) {
+    case EMULATION_DONE:
+    case EMULATION_STOPPED: return CUDA_SUCCESS;
+    case EMULATION_FAULT: return fake_fail(CUDA_ERROR_ILLEGAL_ADDRESS, "GPU %d: %s", context->physical, text);
+    default: return fake_fail(CUDA_ERROR_LAUNCH_FAILED, "GPU %d: %s", context->physical, text);
+  }
 }
 
 API CUresult cuLaunchKernel(struct function *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
@@ -217,15 +304,9 @@ API CUresult cuLaunchKernel(struct function *function, unsigned grid_x, unsigned
   if (function->module->context != stream->context || stream->context != context) {
     return fake_fail(CUDA_ERROR_INVALID_HANDLE, "%s: kernel, stream and current context are of different GPUs", function->name);
   }
-  if (!grid_x || !grid_y || !grid_z || !block_x || !block_y || !block_z || grid_x > 2147483647u || grid_y > 65535 ||
-      grid_z > 65535 || (uint64_t)block_x * block_y * block_z > 1024 || block_z > 64) {
-    return fake_fail(CUDA_ERROR_INVALID_VALUE, "%s: %u blocks of %u threads", function->name, grid_x, block_x);
-  }
-  if ((int64_t)shared > function->max_dynamic_shared || (params && extra)) {
-    return fake_fail(CUDA_ERROR_INVALID_VALUE, "%s: %u bytes of shared memory, or arguments given twice", function->name, shared);
-  }
-  struct op op = {.kind = OP_KERNEL, .kernel = function->kernel};
-  result = function->kernel ? read_args(function->kernel, params, extra, op.args) : CUDA_SUCCESS;
+  struct op op = {.kind = OP_KERNEL};
+  result = fake_launch_make(&op.launch, function, (unsigned[]){grid_x, grid_y, grid_z},
+                            (unsigned[]){block_x, block_y, block_z}, shared, params, extra);
   return result ? result : fake_enqueue(stream, &op, NULL);
 }
 

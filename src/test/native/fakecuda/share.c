@@ -55,6 +55,7 @@ static CUresult open_other(struct context *context, const struct ipc_handle *han
     close(fd);
     return fake_fail(CUDA_ERROR_MAP_FAILED, "%s", strerror(errno));
   }
+  fake_expose(range.start, range.size, fd);
   fake_range_add(&range);
   *address = range.start;
   return CUDA_SUCCESS;
@@ -287,6 +288,7 @@ API CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, uint64_t 
       result = CUDA_ERROR_MAP_FAILED;
     } else {
       vmm->users++;
+      fake_expose(address, size, vmm->fd);
       fake_range_add(&range);
     }
   }
@@ -300,6 +302,7 @@ API CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
   bool fits = range && range->kind == RANGE_VMM && range->start == address && range->size == size;
   if (fits) {
     vmm_drop(range->vmm);
+    fake_hide(address, size);
     fake_range_remove(range);
   }
   pthread_mutex_unlock(&fake_lock);

@@ -4,15 +4,20 @@
 #include <signal.h>
 #include <time.h>
 
+#include "emulation.h"
+
+#define EVENT_BYTES 64                   // of the GPU's memory, so that one that is never destroyed is seen
+
 struct event {
   struct context *context;
   uint64_t recorded, completed;         // under fake_lock
+  struct captured captured;             // where a capture has it, if the last recording was in one
   struct timespec when;
 };
 
 void fake_pause(void) { nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL); }
 
-static bool broken(const struct context *context) {
+bool fake_broken(const struct context *context) {
   return __atomic_load_n(&context->dead, __ATOMIC_ACQUIRE) || __atomic_load_n(&context->sticky, __ATOMIC_ACQUIRE);
 }
 
@@ -80,7 +85,7 @@ static CUresult perform(struct context *context, struct op *op) {
     case OP_WRITE64: return fake_touch(context, op->target, wide ? 8 : 4, store, &value);
     case OP_WAIT32:
     case OP_WAIT64:
-      while (!broken(context)) {
+      while (!fake_broken(context)) {
         CUresult result = fake_touch(context, op->target, wide ? 8 : 4, load, &value);
         if (result || satisfied(value, op->value, op->flags, wide)) return result;
         fake_pause();
@@ -93,7 +98,7 @@ static CUresult perform(struct context *context, struct op *op) {
       pthread_mutex_unlock(&fake_lock);
       return CUDA_SUCCESS;
     case OP_WAIT_EVENT:
-      while (!broken(context)) {
+      while (!fake_broken(context)) {
         pthread_mutex_lock(&fake_lock);
         bool reached = op->event->completed >= op->event_ticket;
         pthread_mutex_unlock(&fake_lock);
@@ -101,10 +106,28 @@ static CUresult perform(struct context *context, struct op *op) {
         fake_pause();
       }
       return CUDA_SUCCESS;
-    case OP_KERNEL: return fake_kernel_run(op, context);
+    case OP_KERNEL: return fake_launch_run(op->launch, context);
     case OP_HOST: op->host(op->host_data); return CUDA_SUCCESS;
+    case OP_GRAPH: return fake_graph_run(op, context);
+    case OP_WAIT_LANE: return CUDA_SUCCESS;  // inside graphs only
   }
   return CUDA_SUCCESS;
+}
+
+// After an error nothing runs any more, and the first error stays.
+void fake_run(struct context *context, struct op *op) {
+  if (fake_broken(context)) return;
+  CUresult result = perform(context, op);
+  if (op->kind >= OP_WAIT32 && op->kind != OP_RECORD && op->kind != OP_KERNEL) emulation_catch_up();
+  int none = 0;
+  if (result) __atomic_compare_exchange_n(&context->sticky, &none, result, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+void fake_op_free(struct op *op) {
+  if (op->exec) fake_graph_done(op->exec);
+  fake_launch_free(op->launch);
+  free(op->staged);
+  free(op);
 }
 
 static void *work(void *argument) {
@@ -117,16 +140,8 @@ static void *work(void *argument) {
     stream->first = op->next;
     if (!stream->first) stream->last = NULL;
     pthread_mutex_unlock(&stream->lock);
-    // After an error nothing runs any more, and the first error stays.
-    if (!broken(stream->context)) {
-      CUresult result = perform(stream->context, op);
-      int none = 0;
-      if (result) {
-        __atomic_compare_exchange_n(&stream->context->sticky, &none, result, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-      }
-    }
-    free(op->staged);
-    free(op);
+    fake_run(stream->context, op);
+    fake_op_free(op);
     pthread_mutex_lock(&stream->lock);
     stream->done++;
     pthread_cond_broadcast(&stream->changed);
@@ -178,6 +193,15 @@ CUresult fake_stream_resolve(void *handle, struct stream **stream, struct contex
 }
 
 CUresult fake_enqueue(struct stream *stream, const struct op *op, uint64_t *ticket) {
+  CUresult result;
+  if (ticket) *ticket = 0;
+  if (fake_capture_op(stream, op, &result)) {
+    if (result) {
+      fake_launch_free(op->launch);
+      free(op->staged);
+    }
+    return result;
+  }
   struct op *added = malloc(sizeof *added);
   *added = *op;
   added->next = NULL;
@@ -275,6 +299,7 @@ API CUresult cuStreamDestroy_v2(void *handle) {
     return fake_fail(CUDA_ERROR_INVALID_HANDLE, "cuStreamDestroy(%p): no stream, or destroyed already", handle);
   }
   struct stream *stream = handle;
+  fake_capture_stream_gone(stream);
   pthread_mutex_lock(&stream->lock);
   stream->closed = true;
   pthread_cond_broadcast(&stream->changed);
@@ -285,6 +310,8 @@ API CUresult cuStreamDestroy_v2(void *handle) {
 
 API CUresult cuStreamQuery(void *handle) {
   OWN_STREAM;
+  result = fake_capture_forbids(stream, __func__);
+  if (result) return result;
   pthread_mutex_lock(&stream->lock);
   bool busy = stream->done < stream->enqueued;
   pthread_mutex_unlock(&stream->lock);
@@ -293,6 +320,8 @@ API CUresult cuStreamQuery(void *handle) {
 
 API CUresult cuStreamSynchronize(void *handle) {
   OWN_STREAM;
+  result = fake_capture_forbids(stream, __func__);
+  if (result) return result;
   pthread_mutex_lock(&stream->lock);
   uint64_t ticket = stream->enqueued;
   pthread_mutex_unlock(&stream->lock);
@@ -314,13 +343,6 @@ API CUresult cuStreamGetFlags(void *handle, unsigned *flags) {
 API CUresult cuStreamGetCtx(void *handle, struct context **of) {
   STREAM;
   *of = stream->context;
-  return CUDA_SUCCESS;
-}
-
-// 0 none, 1 active: nothing is captured here.
-API CUresult cuStreamIsCapturing(void *handle, int *status) {
-  STREAM;
-  *status = 0;
   return CUDA_SUCCESS;
 }
 
@@ -363,13 +385,20 @@ API CUresult cuEventCreate(struct event **event, unsigned flags) {
   if (flags > 7) return CUDA_ERROR_INVALID_VALUE;
   *event = calloc(1, sizeof **event);
   (*event)->context = context;
+  pthread_mutex_lock(&fake_lock);
+  *fake_used(context->physical) += EVENT_BYTES;
+  pthread_mutex_unlock(&fake_lock);
   fake_handle_add(*event, HANDLE_EVENT);
   return CUDA_SUCCESS;
 }
 
 // Its memory stays: an operation that is still enqueued may look at it.
 API CUresult cuEventDestroy_v2(struct event *event) {
-  return fake_handle_remove(event, HANDLE_EVENT) ? CUDA_SUCCESS : fake_fail(CUDA_ERROR_INVALID_HANDLE, "%p is no event", (void *)event);
+  if (!fake_handle_remove(event, HANDLE_EVENT)) return fake_fail(CUDA_ERROR_INVALID_HANDLE, "%p is no event", (void *)event);
+  pthread_mutex_lock(&fake_lock);
+  *fake_used(event->context->physical) -= EVENT_BYTES;
+  pthread_mutex_unlock(&fake_lock);
+  return CUDA_SUCCESS;
 }
 
 #define EVENT \
@@ -379,6 +408,7 @@ API CUresult cuEventRecord(struct event *event, void *handle) {
   STREAM;
   EVENT;
   if (event->context != stream->context) return fake_fail(CUDA_ERROR_INVALID_HANDLE, "event and stream are of two contexts");
+  if (fake_capture_record(stream, &event->captured)) return CUDA_SUCCESS;
   pthread_mutex_lock(&fake_lock);
   uint64_t ticket = ++event->recorded;
   pthread_mutex_unlock(&fake_lock);
@@ -392,16 +422,21 @@ static bool event_done(struct event *event) {
   return done;
 }
 
+#define NOT_CAPTURED \
+  if (event->captured.id) return fake_fail(CUDA_ERROR_CAPTURED_EVENT, "%s: the event was recorded in a capture", __func__)
+
 API CUresult cuEventQuery(struct event *event) {
   CURRENT;
   EVENT;
+  NOT_CAPTURED;
   return event_done(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 API CUresult cuEventSynchronize(struct event *event) {
   CURRENT;
   EVENT;
-  while (!event_done(event) && !broken(event->context)) fake_pause();
+  NOT_CAPTURED;
+  while (!event_done(event) && !fake_broken(event->context)) fake_pause();
   return __atomic_load_n(&event->context->sticky, __ATOMIC_ACQUIRE);
 }
 
@@ -418,6 +453,7 @@ API CUresult cuStreamWaitEvent(void *handle, struct event *event, unsigned flags
   STREAM;
   EVENT;
   if (flags > 1) return CUDA_ERROR_INVALID_VALUE;
+  if (fake_capture_wait(stream, &event->captured, &result)) return result;
   pthread_mutex_lock(&fake_lock);
   uint64_t ticket = event->recorded;
   pthread_mutex_unlock(&fake_lock);

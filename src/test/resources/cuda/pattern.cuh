@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fluxccl/config.cuh>
+#include <fluxccl/ptx.cuh>
 
 namespace pattern {
 
@@ -33,9 +34,7 @@ __device__ inline uint32_t wrong(const void* memory, uint64_t bytes, uint32_t wr
 }
 
 __device__ inline uint64_t nanos() {
-  unsigned long long now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
-  return now;
+  return fluxccl::globalTimer();
 }
 
 }  // namespace pattern

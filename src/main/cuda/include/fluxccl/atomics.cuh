@@ -91,6 +91,46 @@ FLUXCCL_DEVICE void storeReleaseSys(void* address, uint64_t first, uint64_t seco
 
 #undef FLUXCCL_STORE_BOTH
 
+// 16 bytes as two or four words. Each is single; the hardware moves all 16 bytes at once where the
+// address is a multiple of 16, which PTX doesn't promise.
+FLUXCCL_DEVICE void storeWordsRelaxedSys(void* address, uint64_t first, uint64_t second) {
+  asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};"
+               :
+               : "l"(__cvta_generic_to_global(address)), "l"(first), "l"(second)
+               : "memory");
+}
+
+FLUXCCL_DEVICE void loadWordsRelaxedSys(const void* address, uint64_t& first, uint64_t& second) {
+  asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
+               : "=l"(first), "=l"(second)
+               : "l"(__cvta_generic_to_global(address))
+               : "memory");
+}
+
+FLUXCCL_DEVICE void storeRelaxedSys(uint4* address, uint4 value) {
+  asm volatile("st.relaxed.sys.global.v4.b32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(__cvta_generic_to_global(address)), "r"(value.x), "r"(value.y), "r"(value.z),
+                 "r"(value.w)
+               : "memory");
+}
+
+FLUXCCL_DEVICE uint4 loadRelaxedSys(const uint4* address) {
+  uint4 value;
+  asm volatile("ld.relaxed.sys.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(__cvta_generic_to_global(address))
+               : "memory");
+  return value;
+}
+
+// A line of 128 bytes at once, by eight neighbouring lanes of a warp, of which the first is a multiple
+// of 8: all of them call it together, each for its own 16 bytes, in the order of their addresses. So
+// a flag in one of them tells of the others. PTX doesn't promise that; NVLink keeps lines whole.
+FLUXCCL_DEVICE void storeLineRelaxedSys(uint4* mine, uint4 value) { storeRelaxedSys(mine, value); }
+
+FLUXCCL_DEVICE uint4 loadLineRelaxedSys(const uint4* mine) { return loadRelaxedSys(mine); }
+
 // Orders everything before it, stores and loads, ahead of everything after it, for all threads of
 // this GPU.
 FLUXCCL_DEVICE void fenceAcqRelGpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }

@@ -38,14 +38,12 @@ FLUXCCL_DEVICE T* globalPointer(uint64_t address) {
   return static_cast<T*>(__cvta_global_to_generic(address));
 }
 
-// Copies whole units between addresses that are multiples of them.
-template <int kBytes>
+// Copies whole units between addresses that are multiples of them. kUnroll: how many a thread loads before
+// it stores the first; a link is only full while the loads that feed it are many.
+template <int kBytes, int kUnroll>
 FLUXCCL_DEVICE void copyUnits(uint64_t to, uint64_t from, uint64_t units, uint32_t threadId,
                               uint32_t numThreads) {
   using Unit = typename UnitOf<kBytes>::Type;
-  // How many units a thread loads before it stores the first: a link is only full while the loads
-  // that feed it are many.
-  constexpr int kUnroll = kBytes == 16 ? 8 : 4;
   Unit* out = globalPointer<Unit>(to);
   const Unit* in = globalPointer<const Unit>(from);
   const uint64_t stride = numThreads;
@@ -89,13 +87,13 @@ FLUXCCL_DEVICE void copyBytes(uint64_t to, uint64_t from, uint64_t size, uint32_
 
 // Copies between addresses that lie alike within a unit: single bytes up to the first whole unit and
 // behind the last one.
-template <int kBytes>
+template <int kBytes, int kUnroll>
 FLUXCCL_DEVICE void copyAlike(uint64_t to, uint64_t from, uint64_t size, uint32_t threadId,
                               uint32_t numThreads) {
   const uint64_t misaligned = (0 - to) % kBytes;
   const uint64_t head = misaligned < size ? misaligned : size;
   const uint64_t units = (size - head) / kBytes;
-  copyUnits<kBytes>(to + head, from + head, units, threadId, numThreads);
+  copyUnits<kBytes, kUnroll>(to + head, from + head, units, threadId, numThreads);
   const uint64_t done = head + units * kBytes;
   if (head != 0) {
     copyBytes(to, from, head, threadId, numThreads);
@@ -113,7 +111,7 @@ FLUXCCL_DEVICE void copyAlike(uint64_t to, uint64_t from, uint64_t size, uint32_
 // kAlignment, 4, 8 or 16, is the unit that is moved at once. Where one address lies differently within
 // it from the other, 4 bytes or single bytes are, which is slow. Bytes beyond the last whole kAlignment
 // bytes of size are copied if kCopyRemainder says so.
-template <int kAlignment = 16, bool kCopyRemainder = true>
+template <int kAlignment = 16, bool kCopyRemainder = true, int kUnroll = 8>
 FLUXCCL_DEVICE void copy(void* to, const void* from, uint64_t size, uint32_t threadId,
                          uint32_t numThreads) {
   static_assert(kAlignment == 4 || kAlignment == 8 || kAlignment == 16,
@@ -122,9 +120,9 @@ FLUXCCL_DEVICE void copy(void* to, const void* from, uint64_t size, uint32_t thr
   const uint64_t in = __cvta_generic_to_global(from);
   const uint64_t end = kCopyRemainder ? size : size / kAlignment * kAlignment;
   if ((out - in) % kAlignment == 0) {
-    detail::copyAlike<kAlignment>(out, in, end, threadId, numThreads);
+    detail::copyAlike<kAlignment, kAlignment == 16 ? kUnroll : 4>(out, in, end, threadId, numThreads);
   } else if (kAlignment > 4 && (out - in) % 4 == 0) {
-    detail::copyAlike<4>(out, in, end, threadId, numThreads);
+    detail::copyAlike<4, 4>(out, in, end, threadId, numThreads);
   } else {
     detail::copyBytes(out, in, end, threadId, numThreads);
   }

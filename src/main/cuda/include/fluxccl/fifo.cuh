@@ -4,6 +4,7 @@
 #include "atomics.cuh"
 #include "config.cuh"
 #include "poll.cuh"
+#include "ptx.cuh"
 #include "trigger.cuh"
 
 namespace fluxccl {
@@ -83,8 +84,7 @@ struct FifoDeviceHandle {
     // They may be pushing to different rings.
     const uint32_t together =
         __match_any_sync(active, reinterpret_cast<unsigned long long>(head));
-    uint32_t lane;
-    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    const uint32_t lane = laneId();
     const uint32_t leader = static_cast<uint32_t>(__ffs(static_cast<int>(together))) - 1;
     unsigned long long base = 0;
     if (lane == leader) {

@@ -9,6 +9,7 @@
 #include "packet.cuh"
 #include "poll.cuh"
 #include "proxy_channel.cuh"
+#include "ptx.cuh"
 #include "semaphore.cuh"
 #include "sm_channel.cuh"
 #include "trigger.cuh"

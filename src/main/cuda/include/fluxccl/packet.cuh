@@ -56,21 +56,14 @@ struct alignas(16) Ll16Packet {
   // Two words, each with its own flag, so that nothing rests on 16 bytes being stored at once.
   FLUXCCL_DEVICE void write(Payload payload, uint32_t newFlag) {
     const uint64_t high = static_cast<uint64_t>(newFlag) << 32;
-    asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};"
-                 :
-                 : "l"(__cvta_generic_to_global(this)), "l"(high | (payload & 0xffffffffu)),
-                   "l"(high | payload >> 32)
-                 : "memory");
+    storeWordsRelaxedSys(this, high | (payload & 0xffffffffu), high | payload >> 32);
   }
 
   // Takes the payload if both words carry the flag.
   FLUXCCL_DEVICE bool tryRead(uint32_t awaited, Payload& payload) const {
     uint64_t low;
     uint64_t high;
-    asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
-                 : "=l"(low), "=l"(high)
-                 : "l"(__cvta_generic_to_global(this))
-                 : "memory");
+    loadWordsRelaxedSys(this, low, high);
     payload = (high << 32) | (low & 0xffffffffu);
     return static_cast<uint32_t>(low >> 32) == awaited &&
            static_cast<uint32_t>(high >> 32) == awaited;

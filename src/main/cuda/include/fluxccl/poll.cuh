@@ -3,6 +3,7 @@
 
 #include "atomics.cuh"
 #include "config.cuh"
+#include "ptx.cuh"
 
 namespace fluxccl {
 
@@ -30,6 +31,12 @@ FLUXCCL_ASSERT_SIZE(AbortFlag, 128);
 
 #if defined(FLUXCCL_CUDA)
 
+// How many polls of a wait there are before it first looks at the abort flag; a macro, for where polls
+// take much longer than a GPU's.
+#if !defined(FLUXCCL_POLLS_PER_LOOK)
+#define FLUXCCL_POLLS_PER_LOOK 1024
+#endif
+
 // One wait of one thread, for a condition of one's own:
 //
 //   fluxccl::SpinWait wait(abort, peer);
@@ -49,6 +56,7 @@ class SpinWait {
 
   // To be called after each poll that found nothing. False once the flag is set.
   FLUXCCL_DEVICE bool goOn() {
+    betweenPolls();
     if (++polls_ < interval_) {
       return true;
     }
@@ -57,8 +65,8 @@ class SpinWait {
   }
 
  private:
-  static constexpr uint32_t kFirstInterval = 1024;
-  static constexpr uint32_t kLastInterval = 8192;
+  static constexpr uint32_t kFirstInterval = FLUXCCL_POLLS_PER_LOOK;
+  static constexpr uint32_t kLastInterval = 8 * kFirstInterval;
 
   FLUXCCL_DEVICE bool look() {
     if (abort_ == nullptr) {

@@ -26,7 +26,18 @@ public enum DataType {
   /** IEEE 754 binary64. */
   FLOAT64(8, "double"),
   /** The upper half of a binary32. */
-  BFLOAT16(2, "bfloat16");
+  BFLOAT16(2, "bfloat16"),
+  /**
+   * 8 bits, of which 4 are the exponent and 3 the fraction: up to 448, NaN but no infinity.
+   * Combined as binary32 and rounded once; what is too large becomes the largest.
+   */
+  FLOAT8_E4M3(1, "f8e4m3"),
+  /**
+   * 8 bits, of which 5 are the exponent and 2 the fraction: up to 57344, NaN and infinities.
+   * Combined as binary32 and rounded once; what is too large, infinities included, becomes the
+   * largest.
+   */
+  FLOAT8_E5M2(1, "f8e5m2");
 
   private final int size;
   private final String label;
@@ -48,7 +59,10 @@ public enum DataType {
 
   /** Whether values have a fraction. */
   public boolean isFloatingPoint() {
-    return this == FLOAT16 || this == FLOAT32 || this == FLOAT64 || this == BFLOAT16;
+    return switch (this) {
+      case FLOAT16, FLOAT32, FLOAT64, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2 -> true;
+      default -> false;
+    };
   }
 
   /**

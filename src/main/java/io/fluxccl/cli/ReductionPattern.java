@@ -17,8 +17,10 @@ import java.nio.ByteOrder;
  *   <li>integers use their whole range, because they wrap around; for avg, values so small that
  *       their sum fits;
  *   <li>floating-point values are multiples of 1/4 so small that every partial sum is exact in 8
- *       bits of precision; for prod, powers of two of which at most {@value #PROD_RANKS} are not
- *       one.
+ *       bits of precision; for prod, powers of two of which at most {@value #FEW} are not one;
+ *   <li>of the types of 8 bits at most {@value #FEW} ranks' values are not zero, and those are one
+ *       such multiple, so that partial sums are exact in 3 bits of precision;
+ *   <li>what is only moved has any bits but those of infinities and NaNs.
  * </ul>
  *
  * An average is the exact one, rounded to nearest even (integers: towards zero).
@@ -30,7 +32,7 @@ final class ReductionPattern {
   /** Elements until values repeat. */
   static final int PERIOD = 65_521;
 
-  private static final int PROD_RANKS = 8;
+  private static final int FEW = 8;
   private static final int MAX_SMALL = 8;
   private static final int MAX_SMALL_SUM = 127;
   private static final double FRACTION = 0.25;
@@ -39,6 +41,13 @@ final class ReductionPattern {
   private final ReduceOp op;
   private final int nRanks;
 
+  /**
+   * A pattern.
+   *
+   * @param type of the elements
+   * @param op how they are reduced; null for data that is only moved
+   * @param nRanks how many ranks
+   */
   ReductionPattern(DataType type, ReduceOp op, int nRanks) {
     if (nRanks < 1 || nRanks > MAX_RANKS) {
       throw new InvalidUsage(
@@ -53,7 +62,7 @@ final class ReductionPattern {
   ByteBuffer input(int rank) {
     ByteBuffer block = block();
     for (int i = 0; i < PERIOD; i++) {
-      put(block, type.isFloatingPoint() ? bits(real(rank, i)) : integer(rank, i));
+      put(block, element(rank, i));
     }
     return block.flip();
   }
@@ -65,6 +74,14 @@ final class ReductionPattern {
       put(block, type.isFloatingPoint() ? bits(reduceReals(i)) : reduceIntegers(i));
     }
     return block.flip();
+  }
+
+  /** The bits of an input. */
+  long element(int rank, int index) {
+    if (!type.isFloatingPoint()) {
+      return integer(rank, index);
+    }
+    return op == null ? mix(rank, index) & ~highestExponentBit() : bits(real(rank, index));
   }
 
   /** An integer type's input, sign- or zero-extended to 64 bits as the type says. */
@@ -81,12 +98,17 @@ final class ReductionPattern {
   double real(int rank, int index) {
     long random = mix(rank, index);
     if (op != ReduceOp.PROD) {
-      return small(random, true) * FRACTION;
+      if (type.size() > 1) {
+        return small(random, true) * FRACTION;
+      }
+      return isOneOfFew(rank, index) ? (Math.floorMod(random, 3) - 1) * FRACTION : 0;
     }
     double sign = (random & 4) == 0 ? 1 : -1;
-    return (rank + index) % nRanks < PROD_RANKS
-        ? sign * Math.scalb(1.0, (int) (random & 3) % 3 - 1)
-        : sign;
+    return isOneOfFew(rank, index) ? sign * Math.scalb(1.0, (int) (random & 3) % 3 - 1) : sign;
+  }
+
+  private boolean isOneOfFew(int rank, int index) {
+    return (rank + index) % nRanks < FEW;
   }
 
   private double reduceReals(int index) {
@@ -142,6 +164,8 @@ final class ReductionPattern {
       case FLOAT64 -> Double.doubleToRawLongBits(value);
       case FLOAT32 -> Float.floatToRawIntBits((float) value);
       case FLOAT16 -> SmallFloat.HALF.bits(value);
+      case FLOAT8_E4M3 -> SmallFloat.E4M3.bits(value);
+      case FLOAT8_E5M2 -> SmallFloat.E5M2.bits(value);
       default -> SmallFloat.BFLOAT16.bits(value);
     };
   }
@@ -157,6 +181,11 @@ final class ReductionPattern {
 
   private ByteBuffer block() {
     return ByteBuffer.allocateDirect(PERIOD * type.size()).order(ByteOrder.LITTLE_ENDIAN);
+  }
+
+  /** Without it no floating-point value is infinite or none at all. */
+  private long highestExponentBit() {
+    return 1L << (8 * type.size() - 2);
   }
 
   /** SplitMix64's finalizer: every bit of the result depends on every bit of rank and index. */

@@ -1,45 +1,55 @@
 package io.fluxccl.cli;
 
 /**
- * Floating-point formats of 16 bits, rounding to nearest, ties to even. Kept apart from the
+ * Floating-point formats of 8 and 16 bits, rounding to nearest, ties to even. Kept apart from the
  * collectives' own conversions, which are what {@code perf} checks.
  */
 enum SmallFloat {
   /** IEEE 754 binary16. */
-  HALF(5, 10),
+  HALF(5, 10, 0x7c00),
   /** The upper half of a binary32. */
-  BFLOAT16(8, 7);
+  BFLOAT16(8, 7, 0x7f80),
+  /** 448 at most, also of what is larger. */
+  E4M3(4, 3, 0x7e),
+  /** 57344 at most, also of what is larger. */
+  E5M2(5, 2, 0x7b);
 
   private final int bias;
   private final int fractionBits;
-  private final int infinity;
+  private final int most;
 
-  SmallFloat(int exponentBits, int fractionBits) {
+  /**
+   * A format.
+   *
+   * @param most the bits for whatever is too large: of infinity, or of the largest value
+   */
+  SmallFloat(int exponentBits, int fractionBits, int most) {
     this.bias = (1 << (exponentBits - 1)) - 1;
     this.fractionBits = fractionBits;
-    this.infinity = ((1 << exponentBits) - 1) << fractionBits;
+    this.most = most;
   }
 
   /**
    * The bits of the nearest value.
    *
    * @param value any but NaN
-   * @return 16 bits, the sign in bit 15
+   * @return 8 or 16 bits, the sign in the highest
    */
   int bits(double value) {
-    int sign = (int) (Double.doubleToRawLongBits(value) >>> 63) << 15;
+    int signBit = most < 0x80 ? 7 : 15;
+    int sign = (int) (Double.doubleToRawLongBits(value) >>> 63) << signBit;
     double magnitude = Math.abs(value);
     if (magnitude == Double.POSITIVE_INFINITY) {
-      return sign | infinity;
+      return sign | most;
     }
     int exponent = Math.max(Math.getExponent(magnitude), 1 - bias);
-    if (exponent > bias) {
-      return sign | infinity;
+    if (exponent > bias + 1) {
+      return sign | most;
     }
     // A multiple of the unit in the last place; scaling by a power of two loses nothing, and a
     // carry out of the fraction lands in the exponent, where it belongs.
     long units = (long) Math.rint(Math.scalb(magnitude, fractionBits - exponent));
     long bits = ((long) (exponent + bias - 1) << fractionBits) + units;
-    return sign | (int) Math.min(bits, infinity);
+    return sign | (int) Math.min(bits, most);
   }
 }

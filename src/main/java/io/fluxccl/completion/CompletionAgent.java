@@ -1,6 +1,7 @@
 package io.fluxccl.completion;
 
 import io.fluxccl.DeviceFailure;
+import io.fluxccl.NonblockingThread;
 import java.util.Arrays;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
@@ -140,8 +141,7 @@ public final class CompletionAgent implements Agent, AutoCloseable {
     if (thread != null) {
       return;
     }
-    Thread next = new Thread(this::run, roleName());
-    next.setDaemon(true);
+    Thread next = new NonblockingThread(this::run, roleName());
     try {
       next.start();
     } catch (OutOfMemoryError e) {

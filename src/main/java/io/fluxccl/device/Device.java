@@ -1,8 +1,10 @@
 package io.fluxccl.device;
 
+import java.util.function.Consumer;
+
 /**
- * One place where memory lives and kernels run. Thread-safe. Closing it closes its streams; buffers
- * are the caller's to close and stay readable until then.
+ * One place where memory lives and kernels run. Thread-safe. Closing it closes its streams and
+ * graphs; buffers are the caller's to close and stay readable until then.
  */
 public interface Device extends AutoCloseable {
   /** The kind, which decides what kernels it takes. */
@@ -42,6 +44,23 @@ public interface Device extends AutoCloseable {
    * @return the stream; closed by the caller, or with the device
    */
   DeviceStream createStream(String name);
+
+  /**
+   * Records work, to be launched as one as often as wanted. For set-up: costs far more than the
+   * launches.
+   *
+   * <p>What is enqueued on the stream that {@code work} is given, and on its {@linkplain
+   * DeviceStream#branch branches}, is kept and not run. Arguments are taken as they are now. These
+   * streams are for the calling thread, until {@code work} returns; they have no completions, wait
+   * for no stream outside the recording, and launch no graph. Everything else that {@code work}
+   * calls happens at once.
+   *
+   * @param name for diagnostics
+   * @param work enqueues; what it throws ends the recording, and leaves nothing behind
+   * @return the graph; closed by the caller, or with the device
+   * @throws io.fluxccl.DeviceFailure if the device can't make a graph of it
+   */
+  DeviceGraph record(String name, Consumer<? super DeviceStream> work);
 
   /**
    * Runs an action once the work that is already enqueued on this device's streams is done: for

@@ -76,17 +76,59 @@ public interface DeviceStream extends AutoCloseable {
   DeviceStream writeValue(PinnedBuffer target, int index, long value);
 
   /**
+   * Lets what is enqueued here from now on wait, on the device, for everything that has been
+   * enqueued on another stream so far. Nobody else waits; waiting for oneself is nothing.
+   *
+   * <p>A failure of that work which no completion has reported yet is reported by this stream's
+   * next completion, too. If the other stream is closed before it gets there, work behind the wait
+   * runs all the same once the other stream has stopped; where closing has dropped work (on the
+   * host device), this stream's next completion then fails with {@link io.fluxccl.Aborted}.
+   *
+   * @param other of a device of the same kind in this process; not a recording one, unless of the
+   *     same recording as this
+   * @return this stream
+   * @throws io.fluxccl.InvalidUsage if it is another kind of stream, or one of the two is closed
+   */
+  DeviceStream waitFor(DeviceStream other);
+
+  /**
+   * A stream beside this one, for work that may run at the same time as this one's. Made by the
+   * first call with that name, the same at each later one, and closed with this one. The two don't
+   * wait for each other unless {@link #waitFor} makes them: fork with {@code branch.waitFor(this)},
+   * join with {@code waitFor(branch)}.
+   *
+   * <p>In a recording it is a branch of the graph, which begins behind what was recorded here
+   * before the branch was made; a launch is done when all its branches are.
+   *
+   * @param name for thread names and diagnostics
+   * @return the stream
+   * @throws io.fluxccl.InvalidUsage if this stream is closed
+   */
+  DeviceStream branch(String name);
+
+  /**
+   * Enqueues all the work of a graph, to run as often as it is launched. Launches of one graph run
+   * one after the other, on whatever streams.
+   *
+   * @param graph recorded on this stream's device
+   * @return this stream
+   * @throws io.fluxccl.InvalidUsage if it is of another device or closed, or this stream records
+   */
+  DeviceStream launch(DeviceGraph graph);
+
+  /**
    * A future of everything enqueued so far. It completes on a thread of the library: go on
    * elsewhere if what follows takes long.
    *
    * @return completes when that work is done, with {@link io.fluxccl.DeviceFailure} if a kernel of
    *     it failed, or with {@link io.fluxccl.Aborted} if the stream was closed first
+   * @throws io.fluxccl.InvalidUsage if the stream records
    */
   CompletableFuture<Void> completion();
 
   /**
    * Drops work that has not begun, waits for none that has, and fails the futures of both.
-   * Idempotent.
+   * Idempotent. A recording stream ends with its recording and can't be closed.
    */
   @Override
   void close();

@@ -19,13 +19,17 @@ final class ExactReduction {
   private static final MathContext DIGITS = new MathContext(80);
   private static final Map<DataType, TreeMap<BigDecimal, Integer>> SMALL_FLOATS =
       Map.of(
-          DataType.FLOAT16, values(5, 10),
-          DataType.BFLOAT16, values(8, 7));
+          DataType.FLOAT16, values(5, 10, 0x7c00, 0x8000),
+          DataType.BFLOAT16, values(8, 7, 0x7f80, 0x8000),
+          DataType.FLOAT8_E4M3, values(4, 3, 0x7f, 0x80),
+          DataType.FLOAT8_E5M2, values(5, 2, 0x7c, 0x80));
 
   private static final Map<DataType, Map<Integer, BigDecimal>> BY_BITS =
       Map.of(
           DataType.FLOAT16, byBits(DataType.FLOAT16),
-          DataType.BFLOAT16, byBits(DataType.BFLOAT16));
+          DataType.BFLOAT16, byBits(DataType.BFLOAT16),
+          DataType.FLOAT8_E4M3, byBits(DataType.FLOAT8_E4M3),
+          DataType.FLOAT8_E5M2, byBits(DataType.FLOAT8_E5M2));
 
   private ExactReduction() {}
 
@@ -110,18 +114,18 @@ final class ExactReduction {
   }
 
   /** All finite values of a format by their bits; zero with the bits of the positive one. */
-  private static TreeMap<BigDecimal, Integer> values(int exponentBits, int fractionBits) {
+  private static TreeMap<BigDecimal, Integer> values(
+      int exponentBits, int fractionBits, int end, int sign) {
     TreeMap<BigDecimal, Integer> values = new TreeMap<>();
     int bias = (1 << (exponentBits - 1)) - 1;
-    int infinity = ((1 << exponentBits) - 1) << fractionBits;
-    for (int bits = 0; bits < infinity; bits++) {
+    for (int bits = 0; bits < end; bits++) {
       int exponent = Math.max(1, bits >> fractionBits);
       int hidden = bits >> fractionBits == 0 ? 0 : 1 << fractionBits;
       int units = hidden + (bits & ((1 << fractionBits) - 1));
       double value = Math.scalb((double) units, exponent - bias - fractionBits);
       values.put(new BigDecimal(value), bits);
       if (bits != 0) {
-        values.put(new BigDecimal(-value), bits | 0x8000);
+        values.put(new BigDecimal(-value), bits | sign);
       }
     }
     return values;

@@ -2,6 +2,7 @@ package io.fluxccl.collective;
 
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.device.host.Float8;
 import java.math.BigInteger;
 import java.nio.ByteBuffer;
 
@@ -9,17 +10,20 @@ import java.nio.ByteBuffer;
  * Elements whose reductions are exact in every type, so that the reference needs no rounding: small
  * integers, for floating-point types too, and AVG of sums that divide evenly.
  */
-final class ExactElements {
+public final class ExactElements {
   private ExactElements() {}
 
   /** A rank's element: 0 to 5, a multiple of nRanks for AVG; negative where the type allows. */
-  static long input(DataType type, ReduceOp op, int rank, int nRanks, int index) {
+  public static long input(DataType type, ReduceOp op, int rank, int nRanks, int index) {
     long value = (index * 7L + rank * 5L) % 6;
+    if (type == DataType.FLOAT8_E4M3 || type == DataType.FLOAT8_E5M2) {
+      value %= op == ReduceOp.AVG ? 2 : 3; // sums of few ranks, at most 8, and products are exact
+    }
     long scaled = op == ReduceOp.AVG ? value * nRanks : value;
     return isUnsigned(type) || (index + rank) % 3 != 0 ? scaled : -scaled;
   }
 
-  static BigInteger expected(DataType type, ReduceOp op, int nRanks, int index) {
+  public static BigInteger expected(DataType type, ReduceOp op, int nRanks, int index) {
     BigInteger result = BigInteger.valueOf(input(type, op, 0, nRanks, index));
     for (int rank = 1; rank < nRanks; rank++) {
       BigInteger next = BigInteger.valueOf(input(type, op, rank, nRanks, index));
@@ -37,7 +41,7 @@ final class ExactElements {
     return type == DataType.UINT8 || type == DataType.UINT32 || type == DataType.UINT64;
   }
 
-  static void put(ByteBuffer buffer, DataType type, int index, long value) {
+  public static void put(ByteBuffer buffer, DataType type, int index, long value) {
     int at = index * type.size();
     switch (type) {
       case INT8, UINT8 -> buffer.put(at, (byte) value);
@@ -47,11 +51,13 @@ final class ExactElements {
       case BFLOAT16 -> buffer.putShort(at, (short) (Float.floatToIntBits(value) >>> 16));
       case FLOAT32 -> buffer.putFloat(at, value);
       case FLOAT64 -> buffer.putDouble(at, value);
+      case FLOAT8_E4M3 -> buffer.put(at, Float8.E4M3.fromFloat(value));
+      case FLOAT8_E5M2 -> buffer.put(at, Float8.E5M2.fromFloat(value));
       default -> throw new AssertionError(type);
     }
   }
 
-  static long get(ByteBuffer buffer, DataType type, int index) {
+  public static long get(ByteBuffer buffer, DataType type, int index) {
     int at = index * type.size();
     return switch (type) {
       case INT8 -> buffer.get(at);
@@ -63,6 +69,8 @@ final class ExactElements {
       case BFLOAT16 -> (long) Float.intBitsToFloat(buffer.getShort(at) << 16);
       case FLOAT32 -> (long) buffer.getFloat(at);
       case FLOAT64 -> (long) buffer.getDouble(at);
+      case FLOAT8_E4M3 -> (long) Float8.E4M3.toFloat(buffer.get(at));
+      case FLOAT8_E5M2 -> (long) Float8.E5M2.toFloat(buffer.get(at));
     };
   }
 

@@ -14,6 +14,7 @@ import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import reactor.core.scheduler.NonBlocking;
 
 /** The agent with its thread. */
 @Timeout(60)
@@ -43,6 +44,7 @@ class CompletionAgentTest {
     CompletableFuture<Void> future = queue.register(queue.next());
     assertThat(threads()).hasSize(1);
     assertThat(threads().get(0).isDaemon()).isTrue();
+    assertThat(threads().get(0)).as("where block() is refused").isInstanceOf(NonBlocking.class);
     line.putLongRelease(0, 1);
     assertThat(future).succeedsWithin(20, TimeUnit.SECONDS);
   }

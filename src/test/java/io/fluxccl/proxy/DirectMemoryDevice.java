@@ -3,11 +3,13 @@ package io.fluxccl.proxy;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.PinnedBuffer;
 import java.nio.ByteBuffer;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Consumer;
 import org.agrona.BufferUtil;
 import org.agrona.concurrent.AtomicBuffer;
 import org.agrona.concurrent.UnsafeBuffer;
@@ -69,6 +71,11 @@ public final class DirectMemoryDevice implements Device {
 
   @Override
   public DeviceStream createStream(String name) {
+    throw new InvalidUsage("this device has memory only");
+  }
+
+  @Override
+  public DeviceGraph record(String name, Consumer<? super DeviceStream> work) {
     throw new InvalidUsage("this device has memory only");
   }
 

@@ -2,12 +2,14 @@ package io.fluxccl.proxy;
 
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.PinnedBuffer;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Proxy;
 import java.util.List;
+import java.util.function.Consumer;
 import org.agrona.concurrent.AtomicBuffer;
 
 /** Writes down in which order the host touches pinned memory: "method offset", one line each. */
@@ -85,6 +87,11 @@ final class RecordingDevice implements Device {
   @Override
   public DeviceStream createStream(String name) {
     return device.createStream(name);
+  }
+
+  @Override
+  public DeviceGraph record(String name, Consumer<? super DeviceStream> work) {
+    return device.record(name, work);
   }
 
   @Override

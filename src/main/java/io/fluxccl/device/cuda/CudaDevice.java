@@ -3,11 +3,16 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.completion.CompletionAgent;
 import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.Kernel;
 import java.util.List;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Consumer;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -39,7 +44,9 @@ public final class CudaDevice implements Device {
       new Arena<>(PINNED_BLOCK_LENGTH, () -> newPinnedBlock(PINNED_BLOCK_LENGTH));
 
   /** Streams that have work or may get some; one that was closed stays until its work is done. */
-  private final List<CudaStream> streams = new CopyOnWriteArrayList<>();
+  private final List<LiveCudaStream> streams = new CopyOnWriteArrayList<>();
+
+  private final Set<CudaGraph> graphs = ConcurrentHashMap.newKeySet();
 
   private final PeerAccess peers;
 
@@ -226,7 +233,7 @@ public final class CudaDevice implements Device {
 
   @Override
   public CudaStream createStream(String name) {
-    return createStream(name, false);
+    return newStream("gpu" + index() + "-" + name, false);
   }
 
   /**
@@ -238,12 +245,16 @@ public final class CudaDevice implements Device {
    * @return the stream; closed by the caller, or with the device
    */
   public CudaStream createPreferredStream(String name) {
-    return createStream(name, true);
+    return newStream("gpu" + index() + "-" + name, true);
   }
 
-  private CudaStream createStream(String name, boolean preferred) {
+  LiveCudaStream newBranch(String fullName) {
+    return newStream(fullName, true);
+  }
+
+  private LiveCudaStream newStream(String fullName, boolean preferred) {
     refuseWhenClosed();
-    CudaStream stream = CudaStream.create(this, "gpu" + index() + "-" + name, preferred, agent);
+    LiveCudaStream stream = LiveCudaStream.create(this, fullName, preferred, agent);
     streams.add(stream);
     if (closed) {
       stream.close();
@@ -252,11 +263,29 @@ public final class CudaDevice implements Device {
     return stream;
   }
 
+  /**
+   * {@inheritDoc}
+   *
+   * <p>What {@code work} enqueues through the driver, on a recording stream's {@link
+   * CudaStream#handle()}, is recorded too, as far as the driver captures it. Waits for no work.
+   */
+  @Override
+  public DeviceGraph record(String name, Consumer<? super DeviceStream> work) {
+    refuseWhenClosed();
+    CudaGraph graph = CudaRecording.record(this, name, work);
+    graphs.add(graph);
+    if (closed) {
+      graph.close();
+      refuseWhenClosed();
+    }
+    return graph;
+  }
+
   /** {@inheritDoc} */
   @Override
   public void whenEnqueuedWorkIsDone(Runnable action) {
     Countdown countdown = new Countdown(action);
-    for (CudaStream stream : streams) {
+    for (LiveCudaStream stream : streams) {
       countdown.left.incrementAndGet();
       if (!stream.runAfterEnqueuedWork(countdown)) {
         countdown.left.decrementAndGet();
@@ -325,8 +354,12 @@ public final class CudaDevice implements Device {
     return context;
   }
 
-  void remove(CudaStream stream) {
+  void remove(LiveCudaStream stream) {
     streams.remove(stream);
+  }
+
+  void remove(CudaGraph graph) {
+    graphs.remove(graph);
   }
 
   private void refuseWhenClosed() {
@@ -343,7 +376,8 @@ public final class CudaDevice implements Device {
       }
       closed = true;
     }
-    streams.forEach(CudaStream::close);
+    streams.forEach(LiveCudaStream::close);
+    graphs.forEach(CudaGraph::close);
     agent.close();
     arena.close();
     pinnedArena.close();

@@ -3,6 +3,7 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.NativeLibrary;
 import java.util.Locale;
 import java.util.Optional;
+import jcuda.NativePointerObject;
 import jcuda.driver.CUdevice;
 import jcuda.driver.CUresult;
 import jcuda.driver.JCudaDriver;
@@ -43,6 +44,15 @@ public final class CudaDriver {
   }
 
   private CudaDriver() {}
+
+  /**
+   * The number behind a handle of JCuda's, as C calls take it.
+   *
+   * @param handle a stream, context, module and so on
+   */
+  public static long valueOf(NativePointerObject handle) {
+    return CudaPointer.valueOf(handle);
+  }
 
   /** How many GPUs there are; 0 when there is no driver. */
   public static int count() {

@@ -1,17 +1,13 @@
 package io.fluxccl.device.cuda;
 
-import io.fluxccl.Aborted;
 import io.fluxccl.DeviceFailure;
-import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.completion.CompletionAgent;
-import io.fluxccl.completion.CompletionQueue;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
-import java.util.concurrent.CompletableFuture;
 import jcuda.driver.CUfunction;
 import jcuda.driver.CUfunction_attribute;
 import jcuda.driver.CUresult;
@@ -19,93 +15,69 @@ import jcuda.driver.CUstream;
 import jcuda.driver.JCudaDriver;
 
 /**
- * A stream of a GPU; waits for no other stream, nor they for it. Any threads may enqueue, also at
- * the same time, but for {@link #copyAsync} and {@link #writeValue64}.
+ * A stream of a GPU: one that runs what it is given, or one that records it for a graph. Any
+ * threads may enqueue, also at the same time, but for {@link #copyAsync} and {@link #writeValue64};
+ * on a recording stream the recording thread.
  *
  * <p>A kernel that fails takes the GPU's context with it: the futures of all streams of the GPU in
  * this process end with {@link DeviceFailure}, and so does every later call. Work that is enqueued
  * can't be taken back: {@link #close()} fails the futures, and the work runs to its end.
  */
-public final class CudaStream implements DeviceStream {
-  private static final int WRITE_DEFAULT = 0; // behind a barrier for all that was enqueued before
+public abstract class CudaStream implements DeviceStream {
+  static final int WRITE_DEFAULT = 0; // behind a barrier for all that was enqueued before
+
   private static final int STATIC_SHARED_LIMIT = 48 * 1024;
 
-  private final CudaDevice device;
-  private final PrimaryContext context;
-  private final String name;
-  private final CUstream stream;
-  private final CudaPinnedBuffer line;
-  private final CompletionQueue queue;
+  final CudaDevice device;
+  final PrimaryContext context;
+  final String name;
+  final CUstream stream;
+  final Object lock = new Object();
+
+  /** Recorded on this stream for others to wait for. */
+  final StreamEvent event;
 
   // Of the thread that uses copyAsync and writeValue64.
   private final CudaPointer asyncTarget = new CudaPointer();
   private final CudaPointer asyncSource = new CudaPointer();
 
-  /**
-   * Whether something may have been enqueued behind the last stored number. Set after enqueuing and
-   * cleared before storing a number, so that no work is missed.
-   */
-  private volatile boolean dirty;
-
-  /** Whether the user has the handle: then nobody knows what is enqueued. */
-  private volatile boolean shared;
-
-  private final Object lock = new Object();
-
   // All guarded by lock.
   private final KernelParameters parameters;
   private final CudaPointer target = new CudaPointer();
   private final CudaPointer source = new CudaPointer();
-  private final CudaPointer linePointer;
-  private boolean registered;
-  private boolean destroyed;
 
-  /** Written under lock. */
-  private volatile boolean closed;
-
-  private CudaStream(
-      CudaDevice device,
-      String name,
-      CUstream stream,
-      CudaPinnedBuffer line,
-      CompletionAgent agent) {
+  CudaStream(CudaDevice device, String name, CUstream stream) {
     this.device = device;
     this.context = device.context();
     this.name = name;
     this.stream = stream;
-    this.line = line;
-    this.linePointer = new CudaPointer(line.deviceAddress());
+    this.event = new StreamEvent(context);
     this.parameters = new KernelParameters(device);
-    this.queue = agent.createQueue(name, line.buffer(), this::failure);
   }
 
-  static CudaStream create(
-      CudaDevice device, String name, boolean preferred, CompletionAgent agent) {
-    PrimaryContext context = device.context();
-    CudaPinnedBuffer line = device.pinnedPiece(CompletionQueue.LINE_LENGTH);
-    context.retain();
-    try {
-      CUstream stream = context.createStream(preferred);
-      return new CudaStream(device, name, stream, line, agent);
-    } catch (RuntimeException | Error e) {
-      line.closeNow();
-      context.release();
-      throw e;
-    }
-  }
+  /** Comes before each enqueuing: refuses when it is too late, makes the context current. */
+  abstract void begin();
+
+  /** Comes behind each enqueuing. */
+  void ended() {}
+
+  /** Told of each buffer that is about to be used. */
+  void keep(DeviceBuffer buffer) {}
+
+  /** Told of each launch's arguments. */
+  void keep(KernelArgs args) {}
 
   @Override
-  public CudaDevice device() {
+  public final CudaDevice device() {
     return device;
   }
 
   /**
    * The driver's handle, for work that FluxCCL has no method for. Calls need the device's context
    * ({@link CudaDevice#makeCurrent()}); what they enqueue counts for {@link #completion()} like
-   * everything else. Not to be destroyed.
+   * everything else, and is recorded when this stream records. Not to be destroyed.
    */
   public CUstream handle() {
-    shared = true;
     return stream;
   }
 
@@ -153,6 +125,7 @@ public final class CudaStream implements DeviceStream {
     device.checkLaunch(kernel, gridDim, blockDim, sharedBytes);
     synchronized (lock) {
       begin();
+      keep(args);
       CUfunction function = ((LaunchableKernel) kernel).functionOn(device);
       if (sharedBytes > STATIC_SHARED_LIMIT) {
         allowShared(kernel, function, sharedBytes);
@@ -266,7 +239,9 @@ public final class CudaStream implements DeviceStream {
   }
 
   private long addressOf(String what, DeviceBuffer buffer, long offset, long size) {
-    return CudaBuffer.addressFor(device, what, buffer, offset, size);
+    long address = CudaBuffer.addressFor(device, what, buffer, offset, size);
+    keep(buffer);
+    return address;
   }
 
   private static long addressOf(String what, PinnedBuffer buffer, int offset, int size) {
@@ -317,22 +292,53 @@ public final class CudaStream implements DeviceStream {
     }
   }
 
-  private void begin() {
-    if (closed) {
-      throw new InvalidUsage("stream " + name + " is closed");
+  /**
+   * {@inheritDoc}
+   *
+   * <p>The other stream may be one of another GPU.
+   */
+  @Override
+  public abstract CudaStream waitFor(DeviceStream other);
+
+  /** Enqueues the wait for a point that another stream's event was recorded at. */
+  void enqueueWait(StreamEvent reached) {
+    synchronized (lock) {
+      begin();
+      int result = reached.letWait(stream);
+      ended();
+      if (result != CUresult.CUDA_SUCCESS) {
+        throw failed(result, "cuStreamWaitEvent");
+      }
     }
-    context.makeCurrent();
   }
 
-  private void ended() {
-    if (!dirty) {
-      dirty = true;
+  /** Notes how far this stream is enqueued. */
+  StreamEvent recordEvent() {
+    synchronized (lock) {
+      begin();
+      int result = event.record(stream);
+      if (result != CUresult.CUDA_SUCCESS) {
+        throw failed(result, "cuEventRecord");
+      }
+      return event;
     }
   }
 
-  private DeviceFailure failed(int result, String call) {
-    return CudaError.of(result, device.index(), call + " on stream " + name);
+  InvalidUsage cannotWaitFor(DeviceStream other, String why) {
+    return new InvalidUsage("stream " + name + " can't wait for " + other + ": " + why);
   }
+
+  /**
+   * {@inheritDoc}
+   *
+   * <p>Of the highest priority, like {@link CudaDevice#createPreferredStream}: so that it doesn't
+   * stand behind this stream's kernels in one of the GPU's queues.
+   */
+  @Override
+  public abstract CudaStream branch(String branchName);
+
+  @Override
+  public abstract CudaStream launch(DeviceGraph graph);
 
   /**
    * Looks whether the stream can still get anywhere; for who polls words that it is to write.
@@ -340,126 +346,10 @@ public final class CudaStream implements DeviceStream {
    *
    * @throws DeviceFailure if a kernel failed or the GPU is lost
    */
-  public void requireHealthy() {
-    synchronized (lock) {
-      if (!destroyed) {
-        DeviceFailure failure = failure();
-        if (failure != null) {
-          throw failure;
-        }
-      }
-    }
-  }
+  public abstract void requireHealthy();
 
-  /** Asked by the completion thread; the stream is not destroyed while somebody waits for it. */
-  private DeviceFailure failure() {
-    int result = context.tryMakeCurrent();
-    if (result == CUresult.CUDA_SUCCESS) {
-      result = JCudaDriver.cuStreamQuery(stream);
-    }
-    return result == CUresult.CUDA_SUCCESS || result == CUresult.CUDA_ERROR_NOT_READY
-        ? null
-        : failed(result, "work");
-  }
-
-  @Override
-  public CompletableFuture<Void> completion() {
-    synchronized (lock) {
-      if (closed) {
-        return CompletableFuture.failedFuture(closedFailure());
-      }
-      try {
-        long sequence = mark();
-        registered = true;
-        return queue.register(sequence);
-      } catch (DeviceFailure e) {
-        return CompletableFuture.failedFuture(e);
-      }
-    }
-  }
-
-  /** Lets the stream store the next number behind everything enqueued so far. */
-  private long mark() {
-    context.makeCurrent();
-    dirty = false;
-    long sequence = queue.next();
-    int result = JCudaDriver.cuStreamWriteValue64(stream, linePointer, sequence, WRITE_DEFAULT);
-    if (result != CUresult.CUDA_SUCCESS) {
-      dirty = true;
-      throw failed(result, "cuStreamWriteValue64(completion " + sequence + ")");
-    }
-    return sequence;
-  }
-
-  /**
-   * Runs an action behind the work enqueued so far, also when the stream is closed.
-   *
-   * @return false if there is no such work and the action is not run
-   */
-  boolean runAfterEnqueuedWork(Runnable action) {
-    synchronized (lock) {
-      if (destroyed) {
-        return false;
-      }
-      try {
-        boolean unmarked = !closed && (dirty || shared);
-        long sequence = unmarked ? mark() : queue.issued();
-        if (queue.reached() >= sequence) {
-          return false;
-        }
-        registered = true;
-        queue.afterwards(sequence, action);
-        return true;
-      } catch (DeviceFailure e) {
-        return false; // nothing runs on this GPU any more
-      }
-    }
-  }
-
-  @Override
-  public void close() {
-    synchronized (lock) {
-      if (closed) {
-        return;
-      }
-      closed = true;
-      long last = queue.issued();
-      boolean usable = true;
-      try {
-        if (dirty || shared) {
-          last = mark();
-        }
-      } catch (DeviceFailure e) {
-        usable = false;
-      }
-      if (usable && (registered || queue.reached() < last)) {
-        queue.afterwards(last, this::destroy);
-      } else if (registered) {
-        queue.afterwards(0, this::destroy); // the agent may be looking at the line
-      } else {
-        destroy();
-      }
-    }
-    queue.close(closedFailure());
-  }
-
-  /** The driver lets go of what it needs when the work is done; on this side nobody waits. */
-  private void destroy() {
-    synchronized (lock) {
-      destroyed = true;
-      queue.remove();
-      device.remove(this);
-      // Both fail once a kernel failed; then the stream is gone with the context.
-      if (context.tryMakeCurrent() == CUresult.CUDA_SUCCESS) {
-        JCudaDriver.cuStreamDestroy(stream);
-      }
-      line.closeNow();
-      context.release();
-    }
-  }
-
-  private Aborted closedFailure() {
-    return new Aborted(FluxCclException.NO_RANK, "stream " + name + " was closed");
+  DeviceFailure failed(int result, String call) {
+    return CudaError.of(result, device.index(), call + " on stream " + name);
   }
 
   @Override

@@ -3,11 +3,16 @@ package io.fluxccl.device.host;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.PinnedBuffer;
 import java.util.List;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Consumer;
 
 /**
  * The host as a device: its memory can be shared with other processes of the host, its streams are
@@ -20,7 +25,9 @@ public final class HostDevice implements Device {
   private final BlockWorkers blockWorkers;
 
   /** Streams that have work or may get some; one that was closed stays until its thread is done. */
-  private final List<HostStream> streams = new CopyOnWriteArrayList<>();
+  private final List<LiveHostStream> streams = new CopyOnWriteArrayList<>();
+
+  private final Set<HostGraph> graphs = ConcurrentHashMap.newKeySet();
 
   private volatile boolean closed;
 
@@ -98,8 +105,12 @@ public final class HostDevice implements Device {
    */
   @Override
   public HostStream createStream(String name) {
+    return newStream(options.name() + "-" + options.index() + "-" + name);
+  }
+
+  LiveHostStream newStream(String fullName) {
     refuseWhenClosed();
-    HostStream stream = new HostStream(this, options.name() + "-" + options.index() + "-" + name);
+    LiveHostStream stream = new LiveHostStream(this, fullName);
     streams.add(stream);
     if (closed) {
       stream.close();
@@ -108,10 +119,28 @@ public final class HostDevice implements Device {
     return stream;
   }
 
+  /**
+   * {@inheritDoc}
+   *
+   * <p>Objects among a launch's arguments are the same at every launch. A stream that launches a
+   * graph with branches has a thread for each of them.
+   */
+  @Override
+  public DeviceGraph record(String name, Consumer<? super DeviceStream> work) {
+    refuseWhenClosed();
+    HostGraph graph = HostRecording.record(this, name, work);
+    graphs.add(graph);
+    if (closed) {
+      graph.close();
+      refuseWhenClosed();
+    }
+    return graph;
+  }
+
   @Override
   public void whenEnqueuedWorkIsDone(Runnable action) {
     Countdown countdown = null;
-    for (HostStream stream : streams) {
+    for (LiveHostStream stream : streams) {
       if (!stream.isIdle()) {
         if (countdown == null) {
           countdown = new Countdown(action);
@@ -130,7 +159,8 @@ public final class HostDevice implements Device {
   @Override
   public void close() {
     closed = true;
-    streams.forEach(HostStream::close);
+    streams.forEach(LiveHostStream::close);
+    graphs.forEach(HostGraph::close);
     blockWorkers.close();
     arena.close();
   }
@@ -139,8 +169,12 @@ public final class HostDevice implements Device {
     return blockWorkers;
   }
 
-  void remove(HostStream stream) {
+  void remove(LiveHostStream stream) {
     streams.remove(stream);
+  }
+
+  void remove(HostGraph graph) {
+    graphs.remove(graph);
   }
 
   private void refuseWhenClosed() {

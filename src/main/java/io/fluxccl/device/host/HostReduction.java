@@ -8,9 +8,9 @@ import io.fluxccl.ReduceOp;
  * thread. Allocates only at the first use of a type.
  *
  * <p>Values are combined in the order of the sources, so that everybody who reduces the same
- * sources in the same order gets the same bits. Integers wrap around. binary16 and bfloat16 are
- * combined as floats and rounded once. Minimum and maximum of floating-point values are NaN if one
- * is.
+ * sources in the same order gets the same bits. Integers wrap around. Floating-point types of 8 and
+ * 16 bits are combined as floats and rounded once; those of 8 bits saturate ({@link Float8}).
+ * Minimum and maximum of floating-point values are NaN if one is.
  *
  * <p>Addresses need no alignment and are not checked. A target may be the same memory as a source,
  * but not overlap one otherwise.

@@ -1,42 +1,38 @@
 package io.fluxccl.device.host;
 
-import io.fluxccl.Aborted;
-import io.fluxccl.DeviceFailure;
-import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.AbortFlag;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
-import java.util.Set;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * A stream of the host device: a queue, and a thread that starts with the first work and sleeps
- * when there is none. Any threads may enqueue, also at the same time; closing completes the futures
- * on the thread that closes.
+ * A stream of the host device: one that runs what it is given on a thread of its own, or one that
+ * records it for a graph.
  */
-public final class HostStream implements DeviceStream {
-  private static final int MAX_SUPPRESSED = 8;
-
+public abstract class HostStream implements DeviceStream {
   private final HostDevice device;
   private final String name;
-  private final StreamWorker worker;
-  private final KernelThread singleThread = new KernelThread(0);
-  private final Set<CompletableFuture<Void>> unfinished = ConcurrentHashMap.newKeySet();
-  private volatile boolean closed;
-
-  // Both used by the stream's thread only.
-  private BlockTeam team;
-  private DeviceFailure failure;
 
   HostStream(HostDevice device, String name) {
     this.device = device;
     this.name = name;
-    this.worker = new StreamWorker(this, name);
+  }
+
+  /** Takes one thing more; refuses when it is too late for that. */
+  abstract void enqueue(StreamTask task);
+
+  /** Told of each buffer that is about to be used. */
+  void keep(DeviceBuffer buffer) {}
+
+  /** Told of each launch's arguments. */
+  void keep(KernelArgs args) {}
+
+  String name() {
+    return name;
   }
 
   @Override
@@ -72,6 +68,7 @@ public final class HostStream implements DeviceStream {
               + HostKernel.MAX_BLOCK_DIM
               + " threads");
     }
+    keep(args);
     enqueue(
         new StreamTask.Launch((HostKernel) kernel, gridDim, blockDim, args, abortAddress(args)));
     return this;
@@ -96,7 +93,7 @@ public final class HostStream implements DeviceStream {
     return this;
   }
 
-  private static long addressOf(String what, DeviceBuffer buffer, long offset, long size) {
+  private long addressOf(String what, DeviceBuffer buffer, long offset, long size) {
     if (!(buffer instanceof HostBuffer)) {
       throw new InvalidUsage(
           what + " is memory of " + buffer.device() + ", not of the host device");
@@ -106,6 +103,7 @@ public final class HostStream implements DeviceStream {
     if (hostBuffer.isClosed()) {
       throw new InvalidUsage(what + " " + buffer + " is closed");
     }
+    keep(buffer);
     return hostBuffer.address() + offset;
   }
 
@@ -167,120 +165,16 @@ public final class HostStream implements DeviceStream {
   }
 
   @Override
-  public CompletableFuture<Void> completion() {
-    CompletableFuture<Void> future = new CompletableFuture<>();
-    if (closed) {
-      future.completeExceptionally(closedFailure());
-      return future;
-    }
-    unfinished.add(future);
-    worker.enqueue(new StreamTask.Completion(future));
-    if (closed) {
-      failUnfinished(); // close() may have looked before this one was there
-    }
-    return future;
-  }
-
-  private void enqueue(StreamTask task) {
-    if (closed) {
-      throw new InvalidUsage("stream " + name + " is closed");
-    }
-    worker.enqueue(task);
-  }
-
-  /** Whether everything enqueued so far is done. */
-  boolean isIdle() {
-    return worker.isIdle();
-  }
-
-  /** Enqueues something that is done even when the stream is closed before. */
-  void runAfterEnqueuedWork(Runnable action) {
-    worker.enqueue(new StreamTask.Afterwards(action));
-  }
-
-  boolean isClosed() {
-    return closed;
-  }
+  public abstract HostStream waitFor(DeviceStream other);
 
   @Override
-  public void close() {
-    closed = true;
-    worker.wakeToEnd();
-    failUnfinished();
-  }
+  public abstract HostStream branch(String name);
 
-  private void failUnfinished() {
-    for (CompletableFuture<Void> future : unfinished) {
-      if (unfinished.remove(future)) {
-        future.completeExceptionally(closedFailure());
-      }
-    }
-  }
+  @Override
+  public abstract HostStream launch(DeviceGraph graph);
 
-  private Aborted closedFailure() {
-    return new Aborted(FluxCclException.NO_RANK, "stream " + name + " was closed");
-  }
-
-  /** Called by the stream's thread, as all below. */
-  void run(StreamTask task) {
-    if (closed && !task.survivesClose()) {
-      return;
-    }
-    try {
-      task.run(this);
-    } catch (Throwable e) {
-      note(task, e);
-    }
-  }
-
-  private void note(StreamTask task, Throwable cause) {
-    DeviceFailure next =
-        new DeviceFailure(
-            0,
-            "KERNEL_FAILED",
-            task.description() + " on stream " + name + " failed: " + cause,
-            cause);
-    if (failure == null) {
-      failure = next;
-    } else if (failure.getSuppressed().length < MAX_SUPPRESSED) {
-      failure.addSuppressed(next);
-    }
-  }
-
-  void complete(CompletableFuture<Void> future) {
-    unfinished.remove(future);
-    DeviceFailure noted = failure;
-    failure = null;
-    if (noted == null) {
-      future.complete(null);
-    } else {
-      future.completeExceptionally(noted);
-    }
-  }
-
-  KernelThread singleThread() {
-    return singleThread;
-  }
-
-  BlockTeam team(int blockDim) {
-    if (team == null || team.blockDim() != blockDim) {
-      releaseTeam();
-      team = new BlockTeam(device.blockWorkers(), blockDim);
-    }
-    return team;
-  }
-
-  void releaseTeam() {
-    if (team != null) {
-      team.release();
-      team = null;
-    }
-  }
-
-  /** The last that the stream's thread does. */
-  void ended() {
-    releaseTeam();
-    device.remove(this);
+  InvalidUsage cannotWaitFor(DeviceStream other, String why) {
+    return new InvalidUsage("stream " + name + " can't wait for " + other + ": " + why);
   }
 
   @Override

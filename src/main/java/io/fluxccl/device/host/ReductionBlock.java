@@ -30,6 +30,10 @@ abstract class ReductionBlock {
         return new Float16Block();
       case BFLOAT16:
         return new Bfloat16Block();
+      case FLOAT8_E4M3:
+        return new Float8Block(Float8.E4M3);
+      case FLOAT8_E5M2:
+        return new Float8Block(Float8.E5M2);
       case FLOAT32:
         return new FloatBlock();
       case FLOAT64:

@@ -3,14 +3,19 @@ package io.fluxccl.device.host;
 import io.fluxccl.device.KernelArgs;
 import java.util.concurrent.CompletableFuture;
 
-/** One thing that a {@link HostStream} does. */
+/** One thing that a stream of the host does. Immutable, but for what happens once. */
 abstract class StreamTask {
   /** Does it; called by the stream's thread. */
-  abstract void run(HostStream stream) throws Throwable;
+  abstract void run(LiveHostStream stream) throws Throwable;
 
   /** Whether it is done even when the stream was closed before it began. */
   boolean survivesClose() {
     return false;
+  }
+
+  /** Whether others rely on what it does: they are told if it was dropped. */
+  boolean isWork() {
+    return true;
   }
 
   /** What a failure's message calls it. */
@@ -32,7 +37,7 @@ abstract class StreamTask {
     }
 
     @Override
-    void run(HostStream stream) throws Throwable {
+    void run(LiveHostStream stream) throws Throwable {
       if (blockDim > 1) {
         stream.team(blockDim).run(kernel, args, gridDim, abortAddress);
         return;
@@ -64,7 +69,7 @@ abstract class StreamTask {
     }
 
     @Override
-    void run(HostStream stream) {
+    void run(LiveHostStream stream) {
       HostMemory.copy(target, source, size);
     }
 
@@ -84,7 +89,7 @@ abstract class StreamTask {
     }
 
     @Override
-    void run(HostStream stream) {
+    void run(LiveHostStream stream) {
       // Pairs with the acquire of whoever polls that word: it sees all the stream's work before.
       HostMemory.putLongRelease(address, value);
     }
@@ -103,13 +108,40 @@ abstract class StreamTask {
     }
 
     @Override
-    void run(HostStream stream) {
+    void run(LiveHostStream stream) {
       stream.complete(future);
+    }
+
+    @Override
+    boolean isWork() {
+      return false;
     }
 
     @Override
     String description() {
       return "completion";
+    }
+  }
+
+  static final class WaitFor extends StreamTask {
+    private final Milestone milestone;
+    private final String other;
+
+    WaitFor(Milestone milestone, String other) {
+      this.milestone = milestone;
+      this.other = other;
+    }
+
+    @Override
+    void run(LiveHostStream stream) {
+      if (milestone.await(stream, false) && milestone.failure() != null) {
+        stream.note(milestone.failure());
+      }
+    }
+
+    @Override
+    String description() {
+      return "wait for stream " + other;
     }
   }
 
@@ -121,7 +153,7 @@ abstract class StreamTask {
     }
 
     @Override
-    void run(HostStream stream) {
+    void run(LiveHostStream stream) {
       action.run();
     }
 

@@ -1,18 +1,19 @@
 package io.fluxccl.device.host;
 
+import io.fluxccl.NonblockingThread;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 import org.agrona.concurrent.ManyToOneConcurrentLinkedQueue;
 
 /**
- * The queue and the thread of a {@link HostStream}. The thread polls for a moment when it runs out
- * of work, as far as {@link SpinPolicy} lets it, then parks.
+ * The queue and the thread of a {@link LiveHostStream}. The thread polls for a moment when it runs
+ * out of work, as far as {@link SpinPolicy} lets it, then parks.
  */
 final class StreamWorker implements Runnable {
   private static final int YIELDS_BEFORE_PARKING = 4;
   private static final int MAX_IDLE_POLLS = 500;
 
-  private final HostStream stream;
+  private final LiveHostStream stream;
   private final String threadName;
   private final ManyToOneConcurrentLinkedQueue<StreamTask> queue =
       new ManyToOneConcurrentLinkedQueue<>();
@@ -27,7 +28,7 @@ final class StreamWorker implements Runnable {
   private volatile boolean ended;
   private volatile Thread thread;
 
-  StreamWorker(HostStream stream, String threadName) {
+  StreamWorker(LiveHostStream stream, String threadName) {
     this.stream = stream;
     this.threadName = threadName;
   }
@@ -48,13 +49,18 @@ final class StreamWorker implements Runnable {
     }
   }
 
-  private synchronized void start() {
+  /** Starts the thread, if there is none yet and the stream is not closed. */
+  synchronized void start() {
     if (thread == null && !ended) {
-      Thread created = new Thread(this, threadName);
-      created.setDaemon(true);
+      Thread created = new NonblockingThread(this, threadName);
       HostDevice.start(created);
       thread = created;
     }
+  }
+
+  /** Whether anything was ever enqueued. */
+  boolean hasStarted() {
+    return thread != null;
   }
 
   boolean isIdle() {

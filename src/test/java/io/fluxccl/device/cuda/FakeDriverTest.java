@@ -1,11 +1,18 @@
 package io.fluxccl.device.cuda;
 
+import static jcuda.driver.CUresult.CUDA_ERROR_CAPTURED_EVENT;
 import static jcuda.driver.CUresult.CUDA_ERROR_CONTEXT_IS_DESTROYED;
 import static jcuda.driver.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS;
+import static jcuda.driver.CUresult.CUDA_ERROR_ILLEGAL_STATE;
 import static jcuda.driver.CUresult.CUDA_ERROR_INVALID_CONTEXT;
 import static jcuda.driver.CUresult.CUDA_ERROR_INVALID_HANDLE;
 import static jcuda.driver.CUresult.CUDA_ERROR_INVALID_VALUE;
 import static jcuda.driver.CUresult.CUDA_ERROR_NOT_READY;
+import static jcuda.driver.CUresult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+import static jcuda.driver.CUresult.CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+import static jcuda.driver.CUresult.CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+import static jcuda.driver.CUresult.CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+import static jcuda.driver.CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 import static jcuda.driver.CUresult.CUDA_SUCCESS;
 import static jcuda.driver.JCudaDriver.*;
 import static org.assertj.core.api.Assertions.assertThat;
@@ -16,11 +23,15 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
+import java.util.function.IntSupplier;
 import jcuda.Pointer;
 import jcuda.driver.CUcontext;
 import jcuda.driver.CUdevice;
 import jcuda.driver.CUdeviceptr;
+import jcuda.driver.CUevent;
 import jcuda.driver.CUfunction;
+import jcuda.driver.CUgraph;
+import jcuda.driver.CUgraphExec;
 import jcuda.driver.CUmodule;
 import jcuda.driver.CUstream;
 import org.junit.jupiter.api.AfterEach;
@@ -138,6 +149,90 @@ class FakeDriverTest {
     ok(cuStreamDestroy(its1));
     ok(cuCtxPopCurrent(new CUcontext()));
     ok(cuDevicePrimaryCtxRelease(second));
+  }
+
+  @Test
+  void shouldRunWhatWasCapturedAtEachLaunch() {
+    CUstream other = new CUstream();
+    CUevent event = new CUevent();
+    CUgraph graph = new CUgraph();
+    CUgraphExec exec = new CUgraphExec();
+    int[] status = new int[1];
+    ok(cuStreamCreate(other, 1));
+    ok(cuEventCreate(event, 2));
+    ok(cuStreamBeginCapture(stream, 2));
+    ok(cuEventRecord(event, stream));
+    ok(cuStreamWaitEvent(other, event, 0));
+    spin(256);
+    ok(cuStreamWriteValue64(other, devicePointer(512), 3, 0));
+    ok(cuStreamIsCapturing(other, status));
+    assertThat(status).containsExactly(1);
+    ok(cuEventRecord(event, other));
+    ok(cuStreamWaitEvent(stream, event, 0));
+    ok(cuStreamEndCapture(stream, graph));
+    ok(cuStreamSynchronize(other));
+    assertThat(host.getLong(512)).isZero();
+    ok(cuGraphInstantiate(exec, graph, 0));
+    ok(cuGraphDestroy(graph));
+    for (int launch = 0; launch < 3; launch++) {
+      host.putLong(512, 0);
+      host.putLong(256, 0);
+      ok(cuGraphLaunch(exec, stream));
+      assertThat(cuStreamQuery(stream)).isEqualTo(CUDA_ERROR_NOT_READY);
+      assertThat(cuGraphExecDestroy(exec)).isEqualTo(CUDA_ERROR_ILLEGAL_STATE);
+      host.putLong(256, 1);
+      ok(cuStreamSynchronize(stream));
+      assertThat(host.getLong(512)).isEqualTo(3);
+    }
+    ok(cuGraphExecDestroy(exec));
+    assertThat(cuGraphLaunch(exec, stream)).isEqualTo(CUDA_ERROR_INVALID_HANDLE);
+    ok(cuEventDestroy(event));
+    ok(cuStreamDestroy(other));
+  }
+
+  @Test
+  void shouldInvalidateCapturesByWhatARealDriverForbids() {
+    CUstream other = new CUstream();
+    CUevent outside = new CUevent();
+    CUevent inside = new CUevent();
+    CUgraph graph = new CUgraph();
+    ok(cuStreamCreate(other, 1));
+    ok(cuEventCreate(outside, 2));
+    ok(cuEventCreate(inside, 2));
+    ok(cuEventRecord(outside, other));
+    assertThat(cuStreamEndCapture(stream, graph)).isEqualTo(CUDA_ERROR_ILLEGAL_STATE);
+    List<IntSupplier> forbidden =
+        List.of(
+            () -> cuStreamSynchronize(stream),
+            () -> cuStreamQuery(stream),
+            () -> cuStreamWaitEvent(stream, outside, 0),
+            () -> cuStreamEndCapture(other, graph));
+    int[] expected = {
+      CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+      CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+      CUDA_ERROR_STREAM_CAPTURE_ISOLATION,
+      CUDA_ERROR_STREAM_CAPTURE_UNMATCHED
+    };
+    for (int i = 0; i < expected.length; i++) {
+      ok(cuStreamBeginCapture(stream, 2));
+      ok(cuEventRecord(inside, stream));
+      ok(cuStreamWaitEvent(other, inside, 0));
+      assertThat(cuEventQuery(inside)).isEqualTo(CUDA_ERROR_CAPTURED_EVENT);
+      assertThat(forbidden.get(i).getAsInt()).isEqualTo(expected[i]);
+      assertThat(cuStreamWriteValue64(stream, devicePointer(0), 1, 0))
+          .isEqualTo(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+      assertThat(cuStreamEndCapture(stream, graph))
+          .isEqualTo(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    }
+    ok(cuStreamBeginCapture(stream, 2));
+    ok(cuEventRecord(inside, stream));
+    ok(cuStreamWaitEvent(other, inside, 0));
+    assertThat(cuStreamEndCapture(stream, graph)).isEqualTo(CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+    assertThat(cuStreamWaitEvent(other, inside, 0)).isEqualTo(CUDA_ERROR_CAPTURED_EVENT);
+    ok(cuStreamSynchronize(other));
+    ok(cuEventDestroy(inside));
+    ok(cuEventDestroy(outside));
+    ok(cuStreamDestroy(other));
   }
 
   @Test

@@ -10,6 +10,7 @@ final class StreamKernels {
 
   static final CudaKernel FILL = MODULE.kernel("fake_fill");
   static final CudaKernel STORE = MODULE.kernel("fake_store");
+  static final CudaKernel ADD = MODULE.kernel("fake_add");
   static final CudaKernel SPIN = MODULE.kernel("fake_spin");
   static final CudaKernel TRAP = MODULE.kernel("fake_trap");
   static final CudaKernel STORE_ARGUMENTS = MODULE.kernel("store_arguments");
@@ -26,7 +27,7 @@ final class StreamKernels {
 
   /** So that nothing is loaded while a kernel spins. */
   static void load(CudaDevice device) {
-    for (CudaKernel kernel : new CudaKernel[] {FILL, STORE, SPIN, TRAP, STORE_ARGUMENTS}) {
+    for (CudaKernel kernel : new CudaKernel[] {FILL, STORE, ADD, SPIN, TRAP, STORE_ARGUMENTS}) {
       kernel.prepare(device);
     }
   }

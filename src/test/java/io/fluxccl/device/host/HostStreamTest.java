@@ -123,7 +123,7 @@ class HostStreamTest {
     assertThatThrownBy(() -> stream.launch(kernel((t, a) -> {}), 1, 1, KernelArgs.NONE))
         .isInstanceOf(InvalidUsage.class);
     end.countDown();
-    Awaitility.await().until(stream::isIdle);
+    Awaitility.await().until(((LiveHostStream) stream)::isIdle);
     assertThat(dropped).hasValue(0);
   }
 

@@ -3,6 +3,7 @@ package io.fluxccl.transport.ethernet;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.Kernel;
@@ -12,6 +13,7 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Consumer;
 import org.agrona.concurrent.AtomicBuffer;
 
 /**
@@ -104,6 +106,11 @@ final class WatchedDevice implements Device {
     WatchedStream stream = new WatchedStream(inner.createStream(name));
     streams.add(stream);
     return stream;
+  }
+
+  @Override
+  public DeviceGraph record(String name, Consumer<? super DeviceStream> work) {
+    return inner.record(name, work);
   }
 
   @Override
@@ -234,6 +241,21 @@ final class WatchedDevice implements Device {
     public DeviceStream writeValue(PinnedBuffer target, int index, long value) {
       WatchedPinned pinned = (WatchedPinned) target;
       return enqueue(() -> stream.writeValue(pinned.use(), index, value));
+    }
+
+    @Override
+    public DeviceStream waitFor(DeviceStream other) {
+      throw new UnsupportedOperationException("waitFor");
+    }
+
+    @Override
+    public DeviceStream branch(String name) {
+      throw new UnsupportedOperationException("branch");
+    }
+
+    @Override
+    public DeviceStream launch(DeviceGraph graph) {
+      throw new UnsupportedOperationException("graphs");
     }
 
     @Override

@@ -1,0 +1,93 @@
+// Exchanges straight into the peers' outputs, for large messages: outputs are registered, and nothing is
+// copied twice.
+//
+//   meet                      every peer's output may be written
+//   store this rank's parts   one peer after the other, each rank beginning with another one
+//   meet                      everything has come
+//
+// Stores to one peer at a time use a link better than stores to all. So that two ranks don't end up at the
+// same peer, the largest exchanges go in step: on to the next peer when the rank that is ahead there has
+// left it.
+#pragma once
+
+#include <fluxccl/copy.cuh>
+
+#include "exchange_parts.cuh"
+
+namespace fluxccl {
+namespace collectives {
+
+// As meet() at the entrance, but one block speaks for the launch: nothing of an output's rank comes between
+// the launch before and this one.
+FLUXCCL_DEVICE bool enter(const MappedPeers& peers, uint32_t epoch) {
+  bool entered = true;
+  const int peer = threadIdx.x;
+  if (peer < peers.nRanks && peer != peers.rank) {
+    if (blockIdx.x == 0) {
+      // Pairs with the acquire below, in all blocks of the peer.
+      storeReleaseSys(flag(peers, peer, Point::ENTERED, 0, peers.rank, epoch), flagValue(epoch, 1));
+    }
+    const uint64_t* theirs = flag(peers, peers.rank, Point::ENTERED, 0, peer, epoch);
+    entered = waitUntil(peers.abort, peer,
+                        [=] { return loadAcquireSys(theirs) == flagValue(epoch, 1); });
+  }
+  return __syncthreads_and(entered);
+}
+
+// This block's share of a copy. Shares begin at multiples of a line.
+FLUXCCL_DEVICE void copyShare(uint8_t* to, const uint8_t* from, uint64_t bytes) {
+  constexpr uint64_t kLine = 128;
+  const uint64_t share = ((bytes + gridDim.x - 1) / gridDim.x + kLine - 1) / kLine * kLine;
+  const uint64_t begin = share * blockIdx.x;
+  if (begin < bytes) {
+    const uint64_t left = bytes - begin;
+    copy<16, true, 4>(to + begin, from + begin, left < share ? left : share, threadIdx.x, blockDim.x);
+  }
+}
+
+// Waits at the end of a step for the rank that wrote to this rank in it, while the one that this rank wrote
+// to is told. Only where parts are those of all peers, ahead of this rank first.
+FLUXCCL_DEVICE bool endStep(const MappedPeers& peers, uint32_t step, uint32_t epoch) {
+  bool ended = true;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    nudgePeer(peers, peers.ahead(step), Point::SENT, epoch, step);
+    ended = awaitPeer(peers, peers.behind(step), Point::SENT, epoch, step);
+  }
+  return __syncthreads_and(ended);
+}
+
+FLUXCCL_DEVICE void exchangeByStores(const MappedPeers& peers, const ExchangeParts& parts, bool inStep) {
+  const uint32_t epoch = beginEpoch(peers);
+  if (!enter(peers, epoch)) {
+    return;
+  }
+  for (uint32_t i = 0; i < parts.nParts; ++i) {
+    const ExchangeParts::Part& part = parts.parts[i];
+    copyShare(part.to, part.from, part.sendBytes);
+    if (inStep && i + 1 < parts.nParts && !endStep(peers, i + 1, epoch)) {
+      return;
+    }
+  }
+  copyShare(parts.ownTo, parts.ownFrom, parts.ownBytes);
+  if (meet(peers, Point::LEFT, epoch)) {
+    endEpoch(peers, epoch);
+  }
+}
+
+// A meeting that is a launch of its own, between copies by the copy engines: what stood before it on any
+// rank's stream has been done.
+FLUXCCL_DEVICE void meetAll(const MappedPeers& peers) {
+  const uint32_t epoch = beginEpoch(peers);
+  if (meet(peers, Point::LEFT, epoch)) {
+    endEpoch(peers, epoch);
+  }
+}
+
+// This rank's own part alone; meets nobody, so it counts no epoch.
+FLUXCCL_DEVICE void copyOwnPart(const ExchangeParts& parts) {
+  copyShare(parts.ownTo, parts.ownFrom, parts.ownBytes);
+}
+
+}  // namespace collectives
+}  // namespace fluxccl

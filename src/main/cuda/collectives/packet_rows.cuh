@@ -1,0 +1,274 @@
+// Rows of packets: what a warp stores, sends and polls at once. A packet tells by itself that it is there,
+// so no flag is waited for. Three kinds, each for areas of its own:
+//
+//   LL8        32 x (4 bytes of payload, 4 bytes epoch)       the least latency, half of the bytes are lost
+//   LL128      4 x (120 bytes of payload, 8 bytes epoch)      a line of 128 bytes is stored as a whole
+//   sentinel   512 bytes of payload                           slots hold the sentinel while they are empty
+//
+// A sentinel is a word of ones, which in payload of floating-point numbers can only be a NaN; such a NaN
+// is sent as another one. Whoever has read a row empties it.
+#pragma once
+
+#include <fluxccl/packet.cuh>
+#include <fluxccl/ptx.cuh>
+
+#include "mapped_peers.cuh"
+
+namespace fluxccl {
+namespace collectives {
+
+struct Ll8Rows {
+  // What a lane sends of a row, and what it loads of one.
+  using Word = uint32_t;
+  using Raw = uint64_t;
+
+  // Bytes of payload of a row, and of the row.
+  static constexpr uint32_t kPayload = 128;
+  static constexpr uint32_t kSize = 256;
+  // In what units payload is loaded and stored, where its address is a multiple of them.
+  static constexpr uint32_t kUnit = 4;
+  // How many ranks' rows are received at once, as far as registers go.
+  static constexpr int kSources = 8;
+
+  // Which bytes of a row's payload are a lane's.
+  static FLUXCCL_DEVICE uint32_t offset(uint32_t lane) { return lane * 4; }
+  static FLUXCCL_DEVICE uint32_t length(uint32_t lane) { return 4; }
+
+  static FLUXCCL_DEVICE void send(uint8_t* row, uint32_t lane, Word word, uint32_t epoch) {
+    reinterpret_cast<Ll8Packet*>(row)[lane].write(word, epoch);
+  }
+  static FLUXCCL_DEVICE Raw load(const uint8_t* row, uint32_t lane) {
+    return loadRelaxedSys(reinterpret_cast<const uint64_t*>(row) + lane);
+  }
+  // Whether it is there. Lanes find out each for itself.
+  static FLUXCCL_DEVICE bool isThere(Raw raw, uint32_t lane, uint32_t epoch) {
+    return static_cast<uint32_t>(raw >> 32) == epoch;
+  }
+  static FLUXCCL_DEVICE Word wordOf(Raw raw) { return static_cast<uint32_t>(raw); }
+  // Makes the row ready for the epoch after next.
+  static FLUXCCL_DEVICE void empty(uint8_t* row, uint32_t lane) {}
+  // The word as those will have it that get it in a packet.
+  static FLUXCCL_DEVICE Word asSent(Word word) { return word; }
+  static FLUXCCL_DEVICE bool agree(bool mine) { return mine; }
+};
+
+struct Ll128Rows {
+  using Word = uint4;
+  using Raw = uint4;
+
+  static constexpr uint32_t kPayload = 480;
+  static constexpr uint32_t kSize = 512;
+  static constexpr uint32_t kUnit = 8;
+  static constexpr int kSources = 8;
+
+  static FLUXCCL_DEVICE uint32_t offset(uint32_t lane) { return lane / 8 * 120 + lane % 8 * 16; }
+  static FLUXCCL_DEVICE uint32_t length(uint32_t lane) { return lane % 8 == 7 ? 8 : 16; }
+
+  static FLUXCCL_DEVICE void send(uint8_t* row, uint32_t lane, Word word, uint32_t epoch) {
+    if (lane % 8 == 7) {
+      word.z = epoch;
+      word.w = epoch;
+    }
+    storeLineRelaxedSys(reinterpret_cast<uint4*>(row) + lane, word);
+  }
+  static FLUXCCL_DEVICE Raw load(const uint8_t* row, uint32_t lane) {
+    return loadLineRelaxedSys(reinterpret_cast<const uint4*>(row) + lane);
+  }
+  // The whole warp finds out together: only one lane of a line has the flag.
+  static FLUXCCL_DEVICE bool isThere(const Raw& raw, uint32_t lane, uint32_t epoch) {
+    return __all_sync(kAllLanes, lane % 8 != 7 || raw.w == epoch);
+  }
+  static FLUXCCL_DEVICE Word wordOf(const Raw& raw) { return raw; }
+  static FLUXCCL_DEVICE void empty(uint8_t* row, uint32_t lane) {}
+  static FLUXCCL_DEVICE Word asSent(const Word& word) { return word; }
+  static FLUXCCL_DEVICE bool agree(bool mine) { return __all_sync(kAllLanes, mine); }
+};
+
+// For elements of floating point; kElementSize decides what the sentinel is, because half of a
+// binary64 may well be ones.
+template <int kElementSize>
+struct SentinelRows {
+  using Word = uint4;
+  using Raw = uint4;
+
+  static constexpr uint32_t kPayload = 512;
+  static constexpr uint32_t kSize = 512;
+  static constexpr uint32_t kUnit = 16;
+  static constexpr int kSources = 4;
+
+  static FLUXCCL_DEVICE uint32_t offset(uint32_t lane) { return lane * 16; }
+  static FLUXCCL_DEVICE uint32_t length(uint32_t lane) { return 16; }
+
+  static FLUXCCL_DEVICE void send(uint8_t* row, uint32_t lane, const Word& word, uint32_t epoch) {
+    storeRelaxedSys(reinterpret_cast<uint4*>(row) + lane, asSent(word));
+  }
+  static FLUXCCL_DEVICE Raw load(const uint8_t* row, uint32_t lane) {
+    return loadRelaxedSys(reinterpret_cast<const uint4*>(row) + lane);
+  }
+  static FLUXCCL_DEVICE bool isThere(const Raw& raw, uint32_t lane, uint32_t epoch) {
+    if (kElementSize == 8) {
+      return (raw.x & raw.y) != kOnes && (raw.z & raw.w) != kOnes;
+    }
+    return raw.x != kOnes && raw.y != kOnes && raw.z != kOnes && raw.w != kOnes;
+  }
+  static FLUXCCL_DEVICE Word wordOf(const Raw& raw) { return raw; }
+  static FLUXCCL_DEVICE void empty(uint8_t* row, uint32_t lane) {
+    // Before the peer writes there again: it waits in the epoch between for what this rank's next launch
+    // sends, which comes behind this one.
+    storeRelaxedSys(reinterpret_cast<uint4*>(row) + lane, make_uint4(kOnes, kOnes, kOnes, kOnes));
+  }
+  static FLUXCCL_DEVICE Word asSent(Word word) {
+    if (kElementSize == 8) {
+      word.y = (word.x & word.y) == kOnes ? kOtherNan : word.y;
+      word.w = (word.z & word.w) == kOnes ? kOtherNan : word.w;
+    } else {
+      word.x = otherThanOnes(word.x);
+      word.y = otherThanOnes(word.y);
+      word.z = otherThanOnes(word.z);
+      word.w = otherThanOnes(word.w);
+    }
+    return word;
+  }
+  static FLUXCCL_DEVICE bool agree(bool mine) { return mine; }
+
+ private:
+  static constexpr uint32_t kOnes = 0xffffffffu;
+  // The sign of each element is cleared: still NaNs, of the same payload.
+  static constexpr uint32_t kOtherNan =
+      kElementSize == 1 ? 0x7f7f7f7fu : kElementSize == 2 ? 0x7fff7fffu : 0x7fffffffu;
+
+  static FLUXCCL_DEVICE uint32_t otherThanOnes(uint32_t word) { return word == kOnes ? kOtherNan : word; }
+};
+
+// How often rows are polled before this looks at the abort flag and says whom it waits for.
+constexpr int kRoundsBeforeLooking = 512;
+
+// Receives some rows, of which each has a bit in wanted. rowOf(i) is row i, peerOf(i) who sends it. A
+// row is polled no more once it is there. False if the job was aborted.
+template <class Rows, int kCount, class RowOf, class PeerOf>
+FLUXCCL_DEVICE bool receiveRows(const MappedPeers& peers, uint32_t wanted, uint32_t lane,
+                                uint32_t epoch, RowOf rowOf, PeerOf peerOf,
+                                typename Rows::Raw (&raws)[kCount]) {
+  SpinWait wait(peers.abort, -1);
+  for (int round = 0; wanted != 0; ++round) {
+    // All loads are under way before the first is looked at.
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (wanted >> i & 1) {
+        raws[i] = Rows::load(rowOf(i), lane);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if ((wanted >> i & 1) && Rows::isThere(raws[i], lane, epoch)) {
+        wanted &= ~(1u << i);
+      }
+    }
+    if (round == kRoundsBeforeLooking && wanted != 0) {
+      wait = SpinWait(peers.abort, peerOf(__ffs(wanted) - 1));
+    }
+    if (round >= kRoundsBeforeLooking && !Rows::agree(wait.goOn())) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Receives one row. False if the job was aborted.
+template <class Rows>
+FLUXCCL_DEVICE bool receiveRow(const MappedPeers& peers, int peer, const uint8_t* row, uint32_t lane,
+                               uint32_t epoch, typename Rows::Raw& raw) {
+  SpinWait wait(peers.abort, peer);
+  while (true) {
+    raw = Rows::load(row, lane);
+    if (Rows::isThere(raw, lane, epoch)) {
+      return true;
+    }
+    if (!Rows::agree(wait.goOn())) {
+      return false;
+    }
+  }
+}
+
+// Bytes of a buffer that rows are loaded from and stored to; elements are of type T.
+template <typename T>
+struct Piece {
+  uint8_t* begin;
+  uint64_t size;
+
+  // A lane's word of a row; zeros behind the end.
+  template <class Rows>
+  FLUXCCL_DEVICE typename Rows::Word load(uint32_t row, uint32_t lane) const {
+    typename Rows::Word word = {};
+    const uint64_t at = static_cast<uint64_t>(row) * Rows::kPayload + Rows::offset(lane);
+    const uint32_t length = Rows::length(lane);
+    if (areUnits<Rows>() && at + length <= size) {
+      loadUnits(word, begin + at, length);
+    } else if (at < size) {
+      // Through an array, which is slow, but then this is rarely needed, and small.
+      uint8_t bytes[sizeof(word)] = {};
+#pragma unroll 1
+      for (uint32_t i = 0; i < length && at + i < size; i += sizeof(T)) {
+        const T element = *reinterpret_cast<const T*>(begin + at + i);
+        memcpy(bytes + i, &element, sizeof(T));
+      }
+      memcpy(&word, bytes, sizeof(word));
+    }
+    return word;
+  }
+
+  // Stores a lane's word of a row; nothing behind the end.
+  template <class Rows>
+  FLUXCCL_DEVICE void store(uint32_t row, uint32_t lane, const typename Rows::Word& word) const {
+    const uint64_t at = static_cast<uint64_t>(row) * Rows::kPayload + Rows::offset(lane);
+    const uint32_t length = Rows::length(lane);
+    if (areUnits<Rows>() && at + length <= size) {
+      storeUnits(begin + at, word, length);
+    } else if (at < size) {
+      uint8_t bytes[sizeof(word)];
+      memcpy(bytes, &word, sizeof(word));
+#pragma unroll 1
+      for (uint32_t i = 0; i < length && at + i < size; i += sizeof(T)) {
+        T element;
+        memcpy(&element, bytes + i, sizeof(T));
+        *reinterpret_cast<T*>(begin + at + i) = element;
+      }
+    }
+  }
+
+ private:
+  template <class Rows>
+  FLUXCCL_DEVICE bool areUnits() const {
+    return reinterpret_cast<uint64_t>(begin) % Rows::kUnit == 0;
+  }
+
+  static FLUXCCL_DEVICE void loadUnits(uint32_t& word, const uint8_t* from, uint32_t length) {
+    word = *reinterpret_cast<const uint32_t*>(from);
+  }
+  static FLUXCCL_DEVICE void storeUnits(uint8_t* to, uint32_t word, uint32_t length) {
+    *reinterpret_cast<uint32_t*>(to) = word;
+  }
+  // Units of 8 bytes would do for all; those of 16 are faster where a warp's addresses allow them.
+  static FLUXCCL_DEVICE void loadUnits(uint4& word, const uint8_t* from, uint32_t length) {
+    if (reinterpret_cast<uint64_t>(from) % 16 == 0 && length == 16) {
+      word = *reinterpret_cast<const uint4*>(from);
+    } else {
+      const uint2 low = reinterpret_cast<const uint2*>(from)[0];
+      const uint2 high = length == 16 ? reinterpret_cast<const uint2*>(from)[1] : make_uint2(0, 0);
+      word = make_uint4(low.x, low.y, high.x, high.y);
+    }
+  }
+  static FLUXCCL_DEVICE void storeUnits(uint8_t* to, const uint4& word, uint32_t length) {
+    if (reinterpret_cast<uint64_t>(to) % 16 == 0 && length == 16) {
+      *reinterpret_cast<uint4*>(to) = word;
+    } else {
+      reinterpret_cast<uint2*>(to)[0] = make_uint2(word.x, word.y);
+      if (length == 16) {
+        reinterpret_cast<uint2*>(to)[1] = make_uint2(word.z, word.w);
+      }
+    }
+  }
+};
+
+}  // namespace collectives
+}  // namespace fluxccl

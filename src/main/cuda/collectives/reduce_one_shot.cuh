@@ -1,0 +1,68 @@
+// One shot, for the least latency: everybody sends its whole input to everybody, or to the root, and reduces
+// what comes.
+//
+//   area    [2 sets][nRanks] slots of slotBytes: a rank's input
+#pragma once
+
+#include "reduction.cuh"
+
+namespace fluxccl {
+namespace collectives {
+
+// A block takes some rows at once. Each has a warp for each rank, which sends to that rank and receives from
+// it; the first of them reduces.
+template <typename T, class Rows>
+FLUXCCL_DEVICE void reduceOneShot(const MappedPeers& peers, const Reduction& task) {
+  using Word = typename Rows::Word;
+  constexpr int kMaxWarps = 16;
+  __shared__ Word words[kMaxWarps][kLanes];
+  const uint32_t epoch = beginEpoch(peers);
+  const int warp = threadIdx.x / kLanes;
+  const uint32_t lane = threadIdx.x % kLanes;
+  const int group = warp / peers.nRanks;
+  const int peer = warp - group * peers.nRanks;
+  const uint32_t rowsAtOnce = blockDim.x / kLanes / peers.nRanks * gridDim.x;
+  const bool receives = task.isTarget(peers.rank);
+  const Piece<T> input{peers.inputs[peers.rank], task.bytes};
+  const Piece<T> output{peers.outputs[peers.rank], task.bytes};
+  const uint32_t rows = rowsOf<Rows>(task.bytes);
+  uint8_t* outbound = peers.area(peer, task.area) + task.slot(peers, 0, 1, peers.rank, epoch);
+  uint8_t* inbound = peers.area(peers.rank, task.area) + task.slot(peers, 0, 1, peer, epoch);
+  for (uint32_t first = blockIdx.x; first < rows; first += rowsAtOnce) {
+    const uint32_t row = first + group * gridDim.x;
+    bool arrived = true;
+    if (row < rows) {
+      Word word = input.template load<Rows>(row, lane);
+      if (peer != peers.rank) {
+        if (task.isTarget(peer)) {
+          Rows::send(outbound + row * Rows::kSize, lane, word, epoch);
+        }
+        if (receives) {
+          uint8_t* theirs = inbound + row * Rows::kSize;
+          typename Rows::Raw raw;
+          arrived = receiveRow<Rows>(peers, peer, theirs, lane, epoch, raw);
+          word = Rows::wordOf(raw);
+          Rows::empty(theirs, lane);
+        }
+      }
+      words[warp][lane] = word;
+    }
+    if (!__syncthreads_and(arrived)) {
+      return;
+    }
+    if (receives && peer == 0 && row < rows) {
+      output.template store<Rows>(row, lane, reduceLoaded<T, Word>(peers.nRanks, task.op, [&](int rank) {
+                                    return words[warp + rank][lane];
+                                  }));
+    }
+    // The words have been read, and may be overwritten.
+    __syncthreads();
+  }
+  // A root hears of everybody, the others only of the root's having begun: so all of them meet.
+  if (task.target == Reduction::kEverybody || meet(peers, Point::ENTERED, epoch)) {
+    endEpoch(peers, epoch);
+  }
+}
+
+}  // namespace collectives
+}  // namespace fluxccl

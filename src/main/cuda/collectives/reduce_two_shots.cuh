@@ -1,0 +1,134 @@
+// Two shots of packets: everybody sends each rank its part, reduces its own, and sends the result to
+// everybody or to the root, or keeps it.
+//
+//   area    [2 sets][2 phases][nRanks] slots of slotBytes: a rank's input for this part; its reduced part
+//
+// Shorter or empty parts are sent with as many rows as the others, so every rank hears of every other.
+#pragma once
+
+#include "reduction.cuh"
+
+namespace fluxccl {
+namespace collectives {
+
+// So many rows of a warp are on their way at once, where they are not all of one part.
+constexpr int kRowsAtOnce = 4;
+
+enum Shot { kScatter, kGather, kShots };
+
+// The rows of the parts of all peers: a row of each peer, then the next.
+struct PeerRows {
+  uint32_t others;
+  uint32_t count;
+
+  FLUXCCL_DEVICE PeerRows(const MappedPeers& peers, uint32_t rowsOfPart)
+      : others(peers.nRanks - 1), count(rowsOfPart * (peers.nRanks - 1)) {}
+
+  FLUXCCL_DEVICE uint32_t row(uint32_t i) const { return i / others; }
+  FLUXCCL_DEVICE int peer(const MappedPeers& peers, uint32_t i) const {
+    return peers.ahead(1 + i % others);
+  }
+};
+
+// Sends every peer its part of the input.
+template <typename T, class Rows>
+FLUXCCL_DEVICE void scatterParts(const MappedPeers& peers, const Reduction& task, uint32_t rows,
+                                 uint32_t lane, uint32_t warp, uint32_t warps, uint32_t epoch) {
+  const PeerRows all(peers, rows);
+  const uint32_t slot = task.slot(peers, kScatter, kShots, peers.rank, epoch);
+  for (uint32_t first = warp; first < all.count; first += kRowsAtOnce * warps) {
+    typename Rows::Word words[kRowsAtOnce];
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+      const uint32_t at = first + i * warps;
+      if (at < all.count) {
+        words[i] = task.inputPart<T>(peers, all.peer(peers, at)).template load<Rows>(all.row(at), lane);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+      const uint32_t at = first + i * warps;
+      if (at < all.count) {
+        uint8_t* area = peers.area(all.peer(peers, at), task.area);
+        Rows::send(area + (slot + all.row(at) * Rows::kSize), lane, words[i], epoch);
+      }
+    }
+  }
+}
+
+// Takes every peer's reduced part into the output. False if the job was aborted.
+template <typename T, class Rows>
+FLUXCCL_DEVICE bool gatherParts(const MappedPeers& peers, const Reduction& task, uint32_t rows,
+                                uint32_t lane, uint32_t warp, uint32_t warps, uint32_t epoch) {
+  const PeerRows all(peers, rows);
+  uint8_t* area = peers.area(peers.rank, task.area) + task.slot(peers, kGather, kShots, 0, epoch);
+  for (uint32_t first = warp; first < all.count; first += kRowsAtOnce * warps) {
+    uint32_t offsets[kRowsAtOnce];
+    uint32_t wanted = 0;
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+      const uint32_t at = first + i * warps;
+      if (at < all.count) {
+        wanted |= 1u << i;
+        offsets[i] = all.peer(peers, at) * task.slotBytes + all.row(at) * Rows::kSize;
+      }
+    }
+    typename Rows::Raw raws[kRowsAtOnce];
+    if (!receiveRows<Rows>(
+            peers, wanted, lane, epoch, [&](int i) { return area + offsets[i]; },
+            [&](int i) { return all.peer(peers, first + i * warps); }, raws)) {
+      return false;
+    }
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+      const uint32_t at = first + i * warps;
+      if (at < all.count) {
+        Rows::empty(area + offsets[i], lane);
+        task.outputPart<T>(peers, all.peer(peers, at))
+            .template store<Rows>(all.row(at), lane, Rows::wordOf(raws[i]));
+      }
+    }
+  }
+  return true;
+}
+
+template <typename T, class Rows>
+FLUXCCL_DEVICE void reduceTwoShots(const MappedPeers& peers, const Reduction& task) {
+  const uint32_t epoch = beginEpoch(peers);
+  const uint32_t lane = threadIdx.x % kLanes;
+  // Neighbouring rows go to different blocks.
+  const uint32_t warp = threadIdx.x / kLanes * gridDim.x + blockIdx.x;
+  const uint32_t warps = blockDim.x / kLanes * gridDim.x;
+  const uint32_t rows = rowsOf<Rows>(task.partBytes);
+  scatterParts<T, Rows>(peers, task, rows, lane, warp, warps, epoch);
+  bool arrived = true;
+  uint8_t* inbound = peers.area(peers.rank, task.area) + task.slot(peers, kScatter, kShots, 0, epoch);
+  const uint32_t outbound = task.slot(peers, kGather, kShots, peers.rank, epoch);
+  for (uint32_t row = warp; arrived && row < rows; row += warps) {
+    const uint32_t offset = row * Rows::kSize;
+    typename Rows::Word reduced;
+    arrived = reduceRow<T, Rows>(peers, task, inbound + offset, lane, epoch,
+                                 task.inputPart<T>(peers, peers.rank).template load<Rows>(row, lane), reduced);
+    if (arrived) {
+#pragma unroll 4
+      for (int k = 1; k < peers.nRanks; ++k) {
+        const int peer = peers.ahead(k);
+        if (task.isTarget(peer)) {
+          Rows::send(peers.area(peer, task.area) + (outbound + offset), lane, reduced, epoch);
+        }
+      }
+      if (task.target == Reduction::kOwners || task.isTarget(peers.rank)) {
+        task.outputPart<T>(peers, peers.rank).template store<Rows>(row, lane, reduced);
+      }
+    }
+  }
+  if (arrived && task.isTarget(peers.rank)) {
+    arrived = gatherParts<T, Rows>(peers, task, rows, lane, warp, warps, epoch);
+  }
+  if (__syncthreads_and(arrived)) {
+    endEpoch(peers, epoch);
+  }
+}
+
+}  // namespace collectives
+}  // namespace fluxccl

@@ -1,0 +1,114 @@
+// What a kernel that reduces is asked for, and what its kernels share.
+//
+// The inputs are cut into one part a rank, which that rank reduces, in rank order: so all ranks get the
+// same bits.
+#pragma once
+
+#include "accumulator.cuh"
+#include "mapped_peers.cuh"
+#include "packet_rows.cuh"
+
+namespace fluxccl {
+namespace collectives {
+
+// The twin of io.fluxccl.collective.cuda.Reduction.
+struct Reduction {
+  // Targets that are no rank.
+  static constexpr int32_t kEverybody = -1;
+  static constexpr int32_t kOwners = -2;
+
+  // Of an input.
+  uint64_t bytes;
+  // Part r begins at r times this; the last ones may be shorter, or empty.
+  uint64_t partBytes;
+  // Where in the states the packets lie, and how many bytes of them a rank's slot has.
+  uint64_t area;
+  uint32_t slotBytes;
+  ReduceOp op;
+  // Whose outputs get the result: everybody's, with the parts at their places; the owners', each its
+  // own part at the start; or one rank's, with the parts at their places.
+  int32_t target;
+  int32_t padding;
+
+#if defined(FLUXCCL_CUDA)
+  FLUXCCL_DEVICE uint64_t sizeOf(int part) const {
+    const uint64_t begin = part * partBytes;
+    return begin >= bytes ? 0 : min(partBytes, bytes - begin);
+  }
+
+  // Where a part begins in an output.
+  FLUXCCL_DEVICE uint64_t outputOffset(int part) const {
+    return target == kOwners ? 0 : part * partBytes;
+  }
+
+  FLUXCCL_DEVICE bool isTarget(int rank) const { return target == kEverybody || target == rank; }
+
+  template <typename T>
+  FLUXCCL_DEVICE Piece<T> inputPart(const MappedPeers& peers, int part) const {
+    return Piece<T>{peers.inputs[peers.rank] + part * partBytes, sizeOf(part)};
+  }
+
+  template <typename T>
+  FLUXCCL_DEVICE Piece<T> outputPart(const MappedPeers& peers, int part) const {
+    return Piece<T>{peers.outputs[peers.rank] + outputOffset(part), sizeOf(part)};
+  }
+
+  // Where the slot of rank from begins in the area. phase counts from 0 to phases - 1. An area has
+  // less than 4 GiB, and the half of a register is worth having.
+  FLUXCCL_DEVICE uint32_t slot(const MappedPeers& peers, int phase, int phases, int from,
+                               uint32_t epoch) const {
+    return (((epoch & 1) * phases + phase) * peers.nRanks + from) * slotBytes;
+  }
+#endif
+};
+FLUXCCL_ASSERT_OFFSET(Reduction, op, 28);
+FLUXCCL_ASSERT_SIZE(Reduction, 40);
+
+#if defined(FLUXCCL_CUDA)
+
+template <class Rows>
+FLUXCCL_DEVICE uint32_t rowsOf(uint64_t bytes) {
+  return static_cast<uint32_t>((bytes + Rows::kPayload - 1) / Rows::kPayload);
+}
+
+// Receives a row from everybody, empties those, and reduces them with this rank's own word. rows is
+// where rank 0's lies; those of the next ranks follow, a slot apart. False if the job was aborted.
+template <typename T, class Rows>
+FLUXCCL_DEVICE bool reduceRow(const MappedPeers& peers, const Reduction& task, uint8_t* rows, uint32_t lane,
+                              uint32_t epoch, const typename Rows::Word& own, typename Rows::Word& reduced) {
+  using Word = typename Rows::Word;
+  const auto rowOf = [&](int from) { return rows + from * task.slotBytes; };
+  constexpr int kSources = Rows::kSources;
+  Accumulator<T, Word> result;
+#pragma unroll 1
+  for (int first = 0; first < peers.nRanks; first += kSources) {
+    uint32_t wanted = (1u << min(kSources, peers.nRanks - first)) - 1;
+    if (peers.rank >= first && peers.rank < first + kSources) {
+      wanted &= ~(1u << (peers.rank - first));
+    }
+    typename Rows::Raw raws[kSources];
+    if (!receiveRows<Rows>(
+            peers, wanted, lane, epoch, [&](int i) { return rowOf(first + i); },
+            [&](int i) { return first + i; }, raws)) {
+      return false;
+    }
+    Word words[kSources];
+#pragma unroll
+    for (int i = 0; i < kSources; ++i) {
+      words[i] = Rows::wordOf(raws[i]);
+      if (first + i == peers.rank) {
+        words[i] = own;
+      } else if (first + i < peers.nRanks) {
+        Rows::empty(rowOf(first + i), lane);
+      }
+    }
+    combineBatch(result, words, first, peers.nRanks, task.op);
+  }
+  reduced = Rows::asSent(result.finish(task.op, peers.nRanks));
+  return true;
+}
+
+#endif  // FLUXCCL_CUDA
+
+}  // namespace collectives
+}  // namespace fluxccl

@@ -1,0 +1,184 @@
+// Instructions that CUDA C++ has no name for, other than the memory accesses of atomics.cuh. Device
+// code of FluxCCL has inline PTX in these two headers only.
+#pragma once
+
+#include "config.cuh"
+
+#if defined(FLUXCCL_CUDA)
+
+namespace fluxccl {
+
+// Index of this thread in its warp.
+FLUXCCL_DEVICE uint32_t laneId() {
+  uint32_t lane;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
+// Stands in every loop that waits for other threads. A GPU needs nothing there: its threads run on.
+FLUXCCL_DEVICE void betweenPolls() {}
+
+// Nanoseconds since some time in the past, of a clock that all blocks share; it may advance in steps of
+// a microsecond.
+FLUXCCL_DEVICE uint64_t globalTimer() {
+  uint64_t nanoseconds;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(nanoseconds)::"memory");
+  return nanoseconds;
+}
+
+// __syncthreads() for some warps of the block: waits until numThreads threads, a multiple of 32, have
+// called it or arriveAtBarrier for the same barrier, 1 to 15.
+FLUXCCL_DEVICE void syncBarrier(uint32_t barrier, uint32_t numThreads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(numThreads) : "memory");
+}
+
+FLUXCCL_DEVICE void arriveAtBarrier(uint32_t barrier, uint32_t numThreads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(numThreads) : "memory");
+}
+
+// The shared memory whose size the launch gives, aligned to 128 bytes.
+FLUXCCL_DEVICE uint8_t* dynamicShared() {
+  extern __shared__ uint4 fluxcclDynamicShared[];
+  return reinterpret_cast<uint8_t*>(fluxcclDynamicShared);
+}
+
+// IEEE 754 binary16 by its bits, to a float and back, to the nearest, ties to even.
+FLUXCCL_DEVICE float halfToFloat(unsigned short half) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+  return value;
+}
+
+FLUXCCL_DEVICE unsigned short floatToHalf(float value) {
+  unsigned short half;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+  return half;
+}
+
+// Loads global memory that is not read again, past the first-level cache.
+FLUXCCL_DEVICE uint4 loadOnce(const uint4* address) {
+  uint4 value;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(__cvta_generic_to_global(address))
+               : "memory");
+  return value;
+}
+
+// From here on instructions of compute capability 9.0. On older GPUs what calls them ends with a trap.
+#if __CUDA_ARCH__ >= 900
+#define FLUXCCL_PTX_90(...) asm volatile(__VA_ARGS__)
+#else
+#define FLUXCCL_PTX_90(...) __trap()
+#endif
+
+// Where launches may overlap: the next launch may begin, as far as this block is concerned. Without
+// that attribute of the launch it does nothing.
+FLUXCCL_DEVICE void letNextLaunchBegin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Waits until the launch before has ended and what it wrote is visible.
+FLUXCCL_DEVICE void awaitLaunchBefore() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+FLUXCCL_DEVICE uint32_t sharedAddress(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+// A barrier in shared memory that also counts bytes which arrive by bulkLoad. Its phases take turns:
+// the first has parity 0. A phase is over when all arrivals and all expected bytes are there.
+struct TransactionBarrier {
+  uint64_t state;
+
+  // By one thread; then fenceBarrierInit(), and a __syncthreads() before others use it.
+  FLUXCCL_DEVICE void init(uint32_t arrivals) {
+    FLUXCCL_PTX_90("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(sharedAddress(this)), "r"(arrivals)
+                   : "memory");
+  }
+
+  // Releases what this thread did before, to those that see the phase over.
+  FLUXCCL_DEVICE void arrive() {
+    FLUXCCL_PTX_90("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(sharedAddress(this)) : "memory");
+  }
+
+  // Arrives, and the phase waits for so many bytes more.
+  FLUXCCL_DEVICE void arriveAndExpect(uint32_t bytes) {
+    FLUXCCL_PTX_90("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(sharedAddress(this)),
+                   "r"(bytes)
+                   : "memory");
+  }
+
+  // Whether the phase of that parity is over, with acquire; may wait a little for it.
+  FLUXCCL_DEVICE bool isOver(uint32_t parity) {
+    uint32_t over = 0;
+    FLUXCCL_PTX_90(
+        "{\n\t"
+        ".reg .pred over;\n\t"
+        "mbarrier.try_wait.parity.shared::cta.b64 over, [%1], %2;\n\t"
+        "selp.u32 %0, 1, 0, over;\n\t"
+        "}"
+        : "=r"(over)
+        : "r"(sharedAddress(this)), "r"(parity)
+        : "memory");
+    return over != 0;
+  }
+};
+
+// Makes barriers that were initialised visible to bulk copies.
+FLUXCCL_DEVICE void fenceBarrierInit() {
+  FLUXCCL_PTX_90("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+// Orders this thread's loads and stores and bulk copies, either way.
+FLUXCCL_DEVICE void fenceBulk() { FLUXCCL_PTX_90("fence.proxy.async;" ::: "memory"); }
+
+// The same for shared memory only: behind stores that a bulkStore is to read.
+FLUXCCL_DEVICE void fenceBulkShared() {
+  FLUXCCL_PTX_90("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Copies global memory to shared memory behind this thread's back; the barrier is told the bytes.
+// Addresses and bytes are multiples of 16.
+FLUXCCL_DEVICE void bulkLoad(void* shared, const void* global, uint32_t bytes,
+                             TransactionBarrier* barrier) {
+  FLUXCCL_PTX_90(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          sharedAddress(shared)),
+      "l"(__cvta_generic_to_global(global)), "r"(bytes), "r"(sharedAddress(barrier))
+      : "memory");
+}
+
+// Copies shared memory to global memory, this GPU's or a peer's, behind this thread's back.
+FLUXCCL_DEVICE void bulkStore(void* global, const void* shared, uint32_t bytes) {
+  FLUXCCL_PTX_90("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(
+                     __cvta_generic_to_global(global)),
+                 "r"(sharedAddress(shared)), "r"(bytes)
+                 : "memory");
+}
+
+// Makes a group of this thread's bulkStores since the group before.
+FLUXCCL_DEVICE void bulkCommit() { FLUXCCL_PTX_90("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// Waits until all but the last kGroups groups of this thread have read their shared memory.
+template <int kGroups>
+FLUXCCL_DEVICE void bulkWaitRead() {
+  FLUXCCL_PTX_90("cp.async.bulk.wait_group.read %0;" ::"n"(kGroups) : "memory");
+}
+
+// Waits until all but the last kGroups groups of this thread have been written.
+template <int kGroups>
+FLUXCCL_DEVICE void bulkWait() {
+  FLUXCCL_PTX_90("cp.async.bulk.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+
+#undef FLUXCCL_PTX_90
+
+}  // namespace fluxccl
+
+#endif  // FLUXCCL_CUDA

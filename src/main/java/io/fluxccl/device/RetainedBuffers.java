@@ -1,0 +1,50 @@
+package io.fluxccl.device;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.IdentityHashMap;
+import java.util.List;
+import java.util.Set;
+
+/** The buffers that a recorded graph keeps, each retained once. Not thread-safe. */
+public final class RetainedBuffers {
+  private final Set<DeviceBuffer> buffers = Collections.newSetFromMap(new IdentityHashMap<>());
+
+  /** None yet. */
+  public RetainedBuffers() {}
+
+  /**
+   * Retains a buffer, if it is not retained already.
+   *
+   * @param buffer to keep
+   * @throws io.fluxccl.InvalidUsage if it is closed
+   */
+  public void add(DeviceBuffer buffer) {
+    if (!buffers.contains(buffer)) {
+      buffer.retain();
+      buffers.add(buffer);
+    }
+  }
+
+  /**
+   * Retains the buffers among a launch's arguments.
+   *
+   * @param args of the launch
+   * @throws io.fluxccl.InvalidUsage if one of them is closed
+   */
+  public void addAll(KernelArgs args) {
+    for (int i = 0; i < args.count(); i++) {
+      Object value = args.get(i, Object.class);
+      if (value instanceof DeviceBuffer) {
+        add((DeviceBuffer) value);
+      }
+    }
+  }
+
+  /** Lets go of them all. Idempotent. */
+  public void release() {
+    List<DeviceBuffer> toRelease = new ArrayList<>(buffers);
+    buffers.clear();
+    toRelease.forEach(DeviceBuffer::release);
+  }
+}

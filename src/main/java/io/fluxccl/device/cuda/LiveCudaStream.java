@@ -1,0 +1,266 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.completion.CompletionAgent;
+import io.fluxccl.completion.CompletionQueue;
+import io.fluxccl.device.DeviceGraph;
+import io.fluxccl.device.DeviceStream;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import jcuda.driver.CUresult;
+import jcuda.driver.CUstream;
+import jcuda.driver.JCudaDriver;
+
+/** A stream that runs what it is given; the driver's streams are the queues and the threads. */
+final class LiveCudaStream extends CudaStream {
+  private final CudaPinnedBuffer line;
+  private final CompletionQueue queue;
+  private final Map<String, LiveCudaStream> branches = new ConcurrentHashMap<>();
+
+  /**
+   * Whether something may have been enqueued behind the last stored number. Set after enqueuing and
+   * cleared before storing a number, so that no work is missed.
+   */
+  private volatile boolean dirty;
+
+  /** Whether the user has the handle: then nobody knows what is enqueued. */
+  private volatile boolean shared;
+
+  // All guarded by lock.
+  private final CudaPointer linePointer;
+  private boolean registered;
+  private boolean destroyed;
+
+  /** Written under lock. */
+  private volatile boolean closed;
+
+  private LiveCudaStream(
+      CudaDevice device,
+      String name,
+      CUstream stream,
+      CudaPinnedBuffer line,
+      CompletionAgent agent) {
+    super(device, name, stream);
+    this.line = line;
+    this.linePointer = new CudaPointer(line.deviceAddress());
+    this.queue = agent.createQueue(name, line.buffer(), this::failure);
+  }
+
+  static LiveCudaStream create(
+      CudaDevice device, String name, boolean preferred, CompletionAgent agent) {
+    PrimaryContext context = device.context();
+    CudaPinnedBuffer line = device.pinnedPiece(CompletionQueue.LINE_LENGTH);
+    context.retain();
+    try {
+      CUstream stream = context.createStream(preferred);
+      return new LiveCudaStream(device, name, stream, line, agent);
+    } catch (RuntimeException | Error e) {
+      line.closeNow();
+      context.release();
+      throw e;
+    }
+  }
+
+  @Override
+  public CUstream handle() {
+    shared = true;
+    return stream;
+  }
+
+  @Override
+  void begin() {
+    refuseWhenClosed();
+    context.makeCurrent();
+  }
+
+  private void refuseWhenClosed() {
+    if (closed) {
+      throw new InvalidUsage("stream " + name + " is closed");
+    }
+  }
+
+  @Override
+  void ended() {
+    if (!dirty) {
+      dirty = true;
+    }
+  }
+
+  @Override
+  public LiveCudaStream waitFor(DeviceStream other) {
+    refuseWhenClosed();
+    if (!(other instanceof LiveCudaStream)) {
+      throw cannotWaitFor(
+          other,
+          other instanceof CudaStream ? "that one records" : "that one is no stream of a GPU");
+    }
+    // One event a stream is enough, because a wait is for its last recording. Should another thread
+    // record it again before the wait is enqueued, that waits for a little more; and still only for
+    // what was enqueued before it, so that streams never wait for each other in a circle.
+    if (other != this) {
+      enqueueWait(((LiveCudaStream) other).recordEvent());
+    }
+    return this;
+  }
+
+  @Override
+  public LiveCudaStream branch(String branchName) {
+    LiveCudaStream branch = branches.get(branchName);
+    if (branch == null || branch.closed) {
+      branch =
+          branches.compute(
+              branchName,
+              (key, old) -> old == null || old.closed ? device.newBranch(name + "-" + key) : old);
+    }
+    if (closed) {
+      branch.close();
+      refuseWhenClosed();
+    }
+    return branch;
+  }
+
+  @Override
+  public LiveCudaStream launch(DeviceGraph graph) {
+    if (!(graph instanceof CudaGraph) || graph.device() != device) {
+      throw new InvalidUsage(graph + " is not of this stream's device, " + device);
+    }
+    synchronized (lock) {
+      begin();
+      int result = ((CudaGraph) graph).launchOn(stream);
+      ended();
+      if (result != CUresult.CUDA_SUCCESS) {
+        throw failed(result, "cuGraphLaunch(" + graph + ")");
+      }
+    }
+    return this;
+  }
+
+  @Override
+  public void requireHealthy() {
+    synchronized (lock) {
+      if (!destroyed) {
+        DeviceFailure failure = failure();
+        if (failure != null) {
+          throw failure;
+        }
+      }
+    }
+  }
+
+  /** Asked by the completion thread; the stream is not destroyed while somebody waits for it. */
+  private DeviceFailure failure() {
+    int result = context.tryMakeCurrent();
+    if (result == CUresult.CUDA_SUCCESS) {
+      result = JCudaDriver.cuStreamQuery(stream);
+    }
+    return result == CUresult.CUDA_SUCCESS || result == CUresult.CUDA_ERROR_NOT_READY
+        ? null
+        : failed(result, "work");
+  }
+
+  @Override
+  public CompletableFuture<Void> completion() {
+    synchronized (lock) {
+      if (closed) {
+        return CompletableFuture.failedFuture(closedFailure());
+      }
+      try {
+        long sequence = mark();
+        registered = true;
+        return queue.register(sequence);
+      } catch (DeviceFailure e) {
+        return CompletableFuture.failedFuture(e);
+      }
+    }
+  }
+
+  /** Lets the stream store the next number behind everything enqueued so far. */
+  private long mark() {
+    context.makeCurrent();
+    dirty = false;
+    long sequence = queue.next();
+    int result = JCudaDriver.cuStreamWriteValue64(stream, linePointer, sequence, WRITE_DEFAULT);
+    if (result != CUresult.CUDA_SUCCESS) {
+      dirty = true;
+      throw failed(result, "cuStreamWriteValue64(completion " + sequence + ")");
+    }
+    return sequence;
+  }
+
+  /**
+   * Runs an action behind the work enqueued so far, also when the stream is closed.
+   *
+   * @return false if there is no such work and the action is not run
+   */
+  boolean runAfterEnqueuedWork(Runnable action) {
+    synchronized (lock) {
+      if (destroyed) {
+        return false;
+      }
+      try {
+        boolean unmarked = !closed && (dirty || shared);
+        long sequence = unmarked ? mark() : queue.issued();
+        if (queue.reached() >= sequence) {
+          return false;
+        }
+        registered = true;
+        queue.afterwards(sequence, action);
+        return true;
+      } catch (DeviceFailure e) {
+        return false; // nothing runs on this GPU any more
+      }
+    }
+  }
+
+  @Override
+  public void close() {
+    synchronized (lock) {
+      if (closed) {
+        return;
+      }
+      closed = true;
+      long last = queue.issued();
+      boolean usable = true;
+      try {
+        if (dirty || shared) {
+          last = mark();
+        }
+      } catch (DeviceFailure e) {
+        usable = false;
+      }
+      if (usable && (registered || queue.reached() < last)) {
+        queue.afterwards(last, this::destroy);
+      } else if (registered) {
+        queue.afterwards(0, this::destroy); // the agent may be looking at the line
+      } else {
+        destroy();
+      }
+    }
+    queue.close(closedFailure());
+    branches.values().forEach(CudaStream::close);
+  }
+
+  /** The driver lets go of what it needs when the work is done; on this side nobody waits. */
+  private void destroy() {
+    synchronized (lock) {
+      destroyed = true;
+      queue.remove();
+      device.remove(this);
+      // Both fail once a kernel failed; then the stream is gone with the context.
+      if (context.tryMakeCurrent() == CUresult.CUDA_SUCCESS) {
+        JCudaDriver.cuStreamDestroy(stream);
+        event.destroy();
+      }
+      line.closeNow();
+      context.release();
+    }
+  }
+
+  private Aborted closedFailure() {
+    return new Aborted(FluxCclException.NO_RANK, "stream " + name + " was closed");
+  }
+}

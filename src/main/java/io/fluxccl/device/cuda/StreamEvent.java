@@ -1,0 +1,71 @@
+package io.fluxccl.device.cuda;
+
+import jcuda.driver.CUevent;
+import jcuda.driver.CUevent_flags;
+import jcuda.driver.CUresult;
+import jcuda.driver.CUstream;
+import jcuda.driver.JCudaDriver;
+
+/**
+ * A point in one stream's work that others wait for, again and again: the driver's event, made when
+ * it is first needed. Thread-safe; who calls makes the context of the stream current before.
+ */
+final class StreamEvent {
+  private final PrimaryContext context;
+
+  // Both guarded by this.
+  private CUevent event;
+  private boolean destroyed;
+
+  StreamEvent(PrimaryContext context) {
+    this.context = context;
+  }
+
+  /**
+   * Moves the point behind what is enqueued on its stream so far.
+   *
+   * @param stream always the same
+   * @return what the driver says
+   */
+  synchronized int record(CUstream stream) {
+    if (event == null) {
+      CUevent made = new CUevent();
+      int result = JCudaDriver.cuEventCreate(made, CUevent_flags.CU_EVENT_DISABLE_TIMING);
+      if (result != CUresult.CUDA_SUCCESS) {
+        return result;
+      }
+      event = made;
+    }
+    return JCudaDriver.cuEventRecord(event, stream);
+  }
+
+  /**
+   * Lets what is enqueued on a stream from now on wait for the point. Once the event is destroyed
+   * its stream's work is done, and there is nothing to wait for.
+   *
+   * @param stream of any GPU
+   * @return what the driver says
+   */
+  synchronized int letWait(CUstream stream) {
+    return destroyed ? CUresult.CUDA_SUCCESS : JCudaDriver.cuStreamWaitEvent(stream, event, 0);
+  }
+
+  /** Whether the work before the point is done, as the driver says. */
+  synchronized int query() {
+    return JCudaDriver.cuEventQuery(event);
+  }
+
+  /** Blocks until the work before the point is done: for threads that may. */
+  synchronized void await() {
+    context.check(JCudaDriver.cuEventSynchronize(event), "cuEventSynchronize");
+  }
+
+  /** Lets go of it, when no work is left on its stream; waits that are enqueued stay. */
+  synchronized void destroy() {
+    destroyed = true;
+    if (event != null) {
+      JCudaDriver.cuEventDestroy(event);
+      event = null;
+    }
+  }
+}

@@ -1,0 +1,120 @@
+package io.fluxccl.device.host;
+
+import io.fluxccl.FluxCclException;
+import java.util.concurrent.locks.LockSupport;
+
+/** A point in a stream's work, which one other stream waits for. Used once. */
+final class Milestone extends StreamTask {
+  private static final int YIELDS_BEFORE_PARKING = 100;
+
+  private final LiveHostStream waiting;
+  private volatile Thread parked;
+
+  /** Published by passed. */
+  private FluxCclException failure;
+
+  private volatile boolean passed;
+  private volatile Milestone next;
+
+  /**
+   * A point that is not passed yet.
+   *
+   * @param waiting the stream that is to wait for it
+   */
+  Milestone(LiveHostStream waiting) {
+    this.waiting = waiting;
+  }
+
+  @Override
+  void run(LiveHostStream stream) {
+    pass(stream.failureFor(waiting));
+  }
+
+  /** A stream that is closed gets here too: it drops what is before, and whoever waits goes on. */
+  @Override
+  boolean survivesClose() {
+    return true;
+  }
+
+  @Override
+  boolean isWork() {
+    return false;
+  }
+
+  @Override
+  String description() {
+    return "milestone for " + waiting;
+  }
+
+  /**
+   * Lets the waiting stream go on. Any thread.
+   *
+   * @param because why the work before can't be relied on, or null
+   */
+  void pass(FluxCclException because) {
+    failure = because;
+    // A full fence between this store and the looks at parked and next; park() and passOn() do it
+    // the other way round, so that one of the two sees the other.
+    passed = true;
+    Thread thread = parked;
+    if (thread != null) {
+      LockSupport.unpark(thread);
+    }
+    Milestone then = next;
+    if (then != null) {
+      then.pass(null);
+    }
+  }
+
+  /** Lets another one pass together with this one, instead of a stream that waits for this. */
+  void passOn(Milestone then) {
+    next = then;
+    if (passed) { // pass() may have looked before next was there; twice does no harm
+      then.pass(null);
+    }
+  }
+
+  /** What {@link #pass} was given; to be asked once it has passed. */
+  FluxCclException failure() {
+    return failure;
+  }
+
+  /**
+   * Waits on a stream's thread. The other stream may be waiting for a peer, so this polls as long
+   * as {@link SpinPolicy} lets a kernel poll, and then sleeps.
+   *
+   * @param stream whose thread it is
+   * @param evenWhenClosed whether to go on when that stream is closed meanwhile
+   * @return whether it was passed
+   */
+  boolean await(LiveHostStream stream, boolean evenWhenClosed) {
+    int polls = 0;
+    while (!passed) {
+      if (stream.isClosed() && !evenWhenClosed) {
+        return false;
+      }
+      int allowed = SpinPolicy.pollsBeforeYield();
+      if (polls < allowed) {
+        Thread.onSpinWait();
+        polls++;
+      } else if (polls < allowed + YIELDS_BEFORE_PARKING) {
+        Thread.yield();
+        polls++;
+      } else {
+        park(stream, evenWhenClosed);
+      }
+    }
+    return true;
+  }
+
+  private void park(LiveHostStream stream, boolean evenWhenClosed) {
+    stream.releaseTeam();
+    SpinPolicy.exit();
+    Thread.interrupted(); // a kernel may have left it set; parking would return at once
+    parked = Thread.currentThread();
+    if (!passed && (evenWhenClosed || !stream.isClosed())) {
+      LockSupport.park(this); // closing the stream unparks its thread
+    }
+    SpinPolicy.enter();
+  }
+}

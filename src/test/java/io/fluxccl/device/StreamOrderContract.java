@@ -1,0 +1,199 @@
+package io.fluxccl.device;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import io.fluxccl.Aborted;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Random;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.awaitility.Awaitility;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** How streams wait for each other, on any device. */
+@Timeout(120)
+public abstract class StreamOrderContract extends StreamScenario {
+  protected StreamOrderContract(TestDevice kind) {
+    super(kind);
+  }
+
+  @Test
+  void shouldRunWhatWaitsBehindTheOtherStreamsWork() throws Exception {
+    try (DeviceBuffer a = device.allocate(10_000);
+        DeviceBuffer b = device.allocate(10_000)) {
+      PinnedBuffer gate = hold(first);
+      fill(first, a, 3);
+      second.waitFor(first).copy(b, 0, a, 0, 10_000).writeValue(words, 0, 1);
+      CompletableFuture<Void> done = second.completion();
+      DeviceStream third = device.createStream("third");
+      await(third.writeValue(words, 8, 1).completion());
+      assertThat(done).isNotDone();
+      assertThat(word(0)).isZero();
+      open(gate);
+      await(done);
+      assertThat(bytesOf(b)).containsOnly(3);
+    }
+  }
+
+  @Test
+  void shouldNotWaitForWhatIsEnqueuedLater() throws Exception {
+    first.writeValue(words, 0, 1);
+    second.waitFor(first);
+    PinnedBuffer gate = hold(first);
+    first.writeValue(words, 8, 1);
+    await(second.completion());
+    assertThat(word(0)).isEqualTo(1);
+    assertThat(word(1)).isZero();
+    open(gate);
+    await(first.completion());
+  }
+
+  @Test
+  void shouldHandWorkToAndFro() throws Exception {
+    try (DeviceBuffer counter = device.allocate(8)) {
+      for (int i = 0; i < 500; i++) {
+        add(first, counter);
+        second.waitFor(first);
+        add(second, counter);
+        first.waitFor(second);
+      }
+      await(first.completion());
+      assertThat(longOf(counter)).isEqualTo(1000);
+    }
+  }
+
+  @Test
+  void shouldWaitForNothingWhereThereIsNothing() throws Exception {
+    await(first.waitFor(first).waitFor(second).completion());
+    PinnedBuffer gate = hold(first);
+    first.waitFor(first);
+    CompletableFuture<Void> done = first.completion();
+    open(gate);
+    await(done);
+  }
+
+  @Test
+  void shouldForkAndJoinByBranches() throws Exception {
+    try (DeviceBuffer a = device.allocate(4096);
+        DeviceBuffer b = device.allocate(4096)) {
+      DeviceStream branch = first.branch("copies");
+      assertThat(first.branch("copies")).isSameAs(branch);
+      assertThat(first.branch("other")).isNotSameAs(branch).isNotSameAs(first);
+      assertThat(second.branch("copies")).isNotSameAs(branch);
+      PinnedBuffer gate = hold(branch);
+      await(first.writeValue(words, 0, 1).completion()); // waits for its branch only if told to
+      fill(first, a, 9);
+      branch.waitFor(first).copy(b, 0, a, 0, 4096);
+      CompletableFuture<Void> joined = first.waitFor(branch).completion();
+      assertThat(joined).isNotDone();
+      open(gate);
+      await(joined);
+      assertThat(bytesOf(b)).containsOnly(9);
+    }
+  }
+
+  @Test
+  void shouldCloseBranchesWithTheirStream() {
+    DeviceStream branch = first.branch("b");
+    DeviceStream twig = branch.branch("c");
+    first.close();
+    for (DeviceStream closed : List.of(first, branch, twig)) {
+      assertRefused(() -> closed.writeValue(words, 0, 1));
+      assertRefused(() -> closed.branch("d"));
+    }
+    DeviceStream alone = second.branch("b");
+    alone.close();
+    assertThat(second.branch("b")).isNotSameAs(alone);
+  }
+
+  @Test
+  void shouldRefuseWhatItCannotWaitFor() throws Exception {
+    DeviceStream closed = device.createStream("closed");
+    closed.close();
+    assertRefused(() -> first.waitFor(closed));
+    assertRefused(() -> closed.waitFor(first));
+    assertRefused(() -> first.waitFor(null));
+    await(first.completion());
+  }
+
+  @Test
+  void shouldGoOnWhenTheOtherIsClosedBeforeItGetsThere() throws Exception {
+    PinnedBuffer gate = hold(first);
+    first.writeValue(words, 0, 1);
+    second.waitFor(first).writeValue(words, 8, 1);
+    CompletableFuture<Void> done = second.completion();
+    first.close();
+    open(gate);
+    Awaitility.await().until(done::isDone);
+    assertThat(word(1)).isEqualTo(1);
+    // Either the work was done, or who relied on it is told.
+    if (word(0) == 0) {
+      assertThatThrownBy(() -> await(done)).hasCauseInstanceOf(Aborted.class);
+    } else {
+      await(done);
+    }
+    await(second.completion());
+  }
+
+  @Test
+  void shouldLetGoOfAStreamThatIsClosedWhileItWaits() {
+    AtomicInteger runs = new AtomicInteger();
+    PinnedBuffer gate = hold(first);
+    second.waitFor(first).writeValue(words, 0, 1);
+    CompletableFuture<Void> waiting = second.completion();
+    second.close();
+    assertThatThrownBy(() -> await(waiting)).hasCauseInstanceOf(Aborted.class);
+    device.whenEnqueuedWorkIsDone(runs::incrementAndGet);
+    assertThat(runs).hasValue(0);
+    open(gate);
+    Awaitility.await().until(() -> runs.get() == 1);
+  }
+
+  @Test
+  void shouldWaitInEveryDirectionFromManyThreadsWithoutDeadlock() throws Exception {
+    List<DeviceStream> streams = new ArrayList<>();
+    for (int i = 0; i < 4; i++) {
+      streams.add(device.createStream("s" + i));
+    }
+    List<CompletableFuture<Void>> threads = new ArrayList<>();
+    for (int t = 0; t < 4; t++) {
+      int thread = t;
+      threads.add(
+          CompletableFuture.runAsync(
+              () -> {
+                Random random = new Random(thread);
+                for (int i = 1; i <= 300; i++) {
+                  DeviceStream one = streams.get(random.nextInt(4));
+                  one.waitFor(streams.get(random.nextInt(4)));
+                  one.writeValue(words, 8 * thread, i);
+                }
+              }));
+    }
+    await(CompletableFuture.allOf(threads.toArray(CompletableFuture[]::new)));
+    for (DeviceStream stream : streams) {
+      await(stream.completion());
+    }
+    assertThat(List.of(word(0), word(1), word(2), word(3))).allMatch(last -> last > 0);
+  }
+
+  @Test
+  void shouldWaitForAStreamOfAnotherDevice() throws Exception {
+    assumeTrue(kind.count() > 1, "there is one device only");
+    try (Device other = kind.open(1)) {
+      DeviceStream there = other.createStream("there");
+      PinnedBuffer gate = hold(there);
+      there.writeValue(words, 0, 5);
+      CompletableFuture<Void> done = first.waitFor(there).completion();
+      await(second.completion());
+      assertThat(done).isNotDone();
+      open(gate);
+      await(done);
+      assertThat(word(0)).isEqualTo(5);
+      await(there.waitFor(first).completion());
+    }
+  }
+}

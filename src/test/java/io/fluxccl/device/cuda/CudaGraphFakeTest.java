@@ -1,0 +1,48 @@
+package io.fluxccl.device.cuda;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.device.DeviceGraph;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.testing.FakeCuda;
+import jcuda.driver.CUresult;
+import jcuda.driver.JCudaDriver;
+import org.awaitility.Awaitility;
+import org.junit.jupiter.api.Test;
+
+@FakeCuda
+class CudaGraphFakeTest extends CudaGraphContract {
+  private long freeMemory() {
+    long[] free = new long[1];
+    ((CudaDevice) device).makeCurrent();
+    assertThat(JCudaDriver.cuMemGetInfo(free, new long[1])).isEqualTo(CUresult.CUDA_SUCCESS);
+    return free[0];
+  }
+
+  /** The fake driver takes memory for events and graphs. */
+  @Test
+  void shouldLeaveNeitherEventsNorGraphsBehind() throws Exception {
+    long before = freeMemory();
+    for (int i = 0; i < 20; i++) {
+      try (DeviceStream stream = device.createStream("s");
+          DeviceGraph graph =
+              device.record("g", s -> s.branch("b").waitFor(s).writeValue(words, 0, 1))) {
+        assertThat(freeMemory()).isLessThan(before);
+        stream.branch("b").waitFor(stream);
+        stream.launch(graph).waitFor(stream.branch("b"));
+        assertThatThrownBy(
+                () ->
+                    device.record(
+                        "bad",
+                        s -> {
+                          s.branch("b");
+                          throw new IllegalStateException();
+                        }))
+            .isInstanceOf(IllegalStateException.class);
+        await(stream.completion());
+      }
+    }
+    Awaitility.await().until(() -> freeMemory() == before);
+  }
+}

@@ -1,0 +1,83 @@
+package io.fluxccl.device.cuda;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.host.ChildJvm;
+import io.fluxccl.gpu.TestKernels;
+import io.fluxccl.testing.EmulatedGpus;
+import java.util.List;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+/** What a kernel does wrong ends it with an error; a real GPU would hang for some of it. */
+@EmulatedGpus
+@Timeout(60)
+class EmulatedKernelTest {
+  private final CudaDevice device = CudaDevice.open(0);
+
+  @AfterEach
+  void close() {
+    device.close();
+  }
+
+  /** In a process of its own: the error would stay for all tests of this one. */
+  static final class Mistake {
+    public static void main(String[] args) throws Exception {
+      CudaDevice device = CudaDevice.open(0);
+      DeviceStream stream = device.createStream("mistakes");
+      KernelArgs arguments =
+          switch (args[0]) {
+            case "traps" -> KernelArgs.of();
+            case "touchesNothing" -> KernelArgs.of(0x10L);
+            default -> KernelArgs.of(device.allocate(1024));
+          };
+      stream.launch(TestKernels.of("mistakes", args[0]), 2, 64, arguments);
+      try {
+        stream.completion().get(20, TimeUnit.SECONDS);
+        System.out.println("no error");
+      } catch (ExecutionException e) {
+        System.out.println(e.getCause().getMessage());
+      }
+    }
+  }
+
+  @ParameterizedTest
+  @CsvSource({
+    "oneThreadStaysAway, LAUNCH_FAILED",
+    "traps, LAUNCH_FAILED",
+    "leavesABulkCopyBehind, LAUNCH_FAILED",
+    "touchesNothing, ILLEGAL_ADDRESS"
+  })
+  void shouldEndWithAnError(String kernel, String error) throws Exception {
+    try (ChildJvm child = ChildJvm.start(Mistake.class, List.of(), kernel)) {
+      assertThat(child.readLine()).contains(error);
+    }
+  }
+
+  @Test
+  void shouldRefuseMoreThreadsThanItsLaunchBounds() throws Exception {
+    DeviceStream stream = device.createStream("bounds");
+    CudaKernel kernel = (CudaKernel) TestKernels.of("mistakes", "sixtyFourThreads");
+    stream.launch(kernel, 1, 64, KernelArgs.of());
+    stream.completion().get(20, TimeUnit.SECONDS);
+    assertThatThrownBy(() -> stream.launch(kernel, 1, 96, KernelArgs.of()))
+        .isInstanceOf(FluxCclException.class);
+  }
+
+  @Test
+  void shouldKnowNoKernelThatWasNotCompiled() {
+    assertThatThrownBy(() -> CudaModule.builtIn().kernel("fluxccl_no_such").prepare(device))
+        .isInstanceOf(FluxCclException.class)
+        .hasMessageContaining("fluxccl_no_such");
+    assertThat(device.context().modules()).containsKey(CudaModule.builtIn());
+  }
+}

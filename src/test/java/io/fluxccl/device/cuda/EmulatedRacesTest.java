@@ -1,0 +1,38 @@
+package io.fluxccl.device.cuda;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.device.host.ChildJvm;
+import io.fluxccl.testing.EmulatedGpus;
+import java.util.List;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.condition.EnabledIfEnvironmentVariable;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** That FAKE_CUDA_RACES finds what no fence, release or barrier orders, and nothing else. */
+@EmulatedGpus
+@EnabledIfEnvironmentVariable(
+    named = "FAKE_CUDA_RACES",
+    matches = "1",
+    disabledReason = "runs with FAKE_CUDA_RACES=1, for which kernels are compiled otherwise")
+@Timeout(60)
+class EmulatedRacesTest {
+  private static String endOf(String kernel) throws Exception {
+    try (ChildJvm child = ChildJvm.start(EmulatedKernelTest.Mistake.class, List.of(), kernel)) {
+      return child.readLine();
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"forgetsToRelease", "forgetsTheBarrier", "forgetsTheSecondBarrier"})
+  void shouldFindWhatIsNotOrdered(String kernel) throws Exception {
+    assertThat(endOf(kernel)).contains("LAUNCH_FAILED");
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"releasesWhatItSends", "fencesWhatItSends", "passesBothBarriers"})
+  void shouldFindNothingWhereAllIsOrdered(String kernel) throws Exception {
+    assertThat(endOf(kernel)).isEqualTo("no error");
+  }
+}

@@ -1,0 +1,117 @@
+package io.fluxccl.device.host;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.device.AbortFlag;
+import io.fluxccl.device.DeviceGraph;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.GraphContract;
+import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.PinnedBuffer;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.Test;
+
+class HostGraphTest extends GraphContract {
+  HostGraphTest() {
+    super(new HostTestDevice());
+  }
+
+  @Test
+  void shouldReportTheFailureOfEachLaunch() throws Exception {
+    AtomicInteger launches = new AtomicInteger();
+    HostKernel sometimes =
+        HostKernel.of(
+            "sometimes",
+            (thread, args) -> {
+              if (launches.incrementAndGet() % 2 == 0) {
+                throw new IllegalStateException("launch " + launches);
+              }
+            });
+    DeviceGraph graph =
+        device.record(
+            "g",
+            stream -> {
+              stream.branch("b").launch(sometimes, 1, 1, KernelArgs.NONE);
+              stream.writeValue(words, 0, 1);
+            });
+    for (int i = 1; i <= 10; i++) {
+      CompletableFuture<Void> done = first.launch(graph).completion();
+      if (i % 2 == 1) {
+        await(done);
+      } else {
+        assertThatThrownBy(() -> await(done))
+            .hasCauseInstanceOf(DeviceFailure.class)
+            .hasMessageContaining("kernel sometimes")
+            .hasRootCauseMessage("launch " + i);
+      }
+    }
+  }
+
+  @Test
+  void shouldDropTheRestOfALaunchWhenItsStreamIsClosed() throws Exception {
+    AtomicInteger ran = new AtomicInteger();
+    CountDownLatch begun = new CountDownLatch(1);
+    HostKernel counting = HostKernel.of("counting", (thread, args) -> ran.incrementAndGet());
+    HostKernel begins = HostKernel.of("begins", (thread, args) -> begun.countDown());
+    PinnedBuffer gate = gate();
+    DeviceGraph graph =
+        device.record(
+            "g",
+            stream -> {
+              DeviceStream branch = stream.branch("b");
+              branch.launch(begins, 1, 1, KernelArgs.NONE);
+              waitAt(gate, branch);
+              branch.launch(counting, 1, 1, KernelArgs.NONE);
+              stream.waitFor(branch).launch(counting, 1, 1, KernelArgs.NONE);
+            });
+    first.launch(graph).launch(graph);
+    assertThat(begun.await(40, TimeUnit.SECONDS)).isTrue();
+    CompletableFuture<Void> onOther = second.launch(graph).completion();
+    first.close();
+    open(gate);
+    await(onOther); // behind the others, which were dropped
+    assertThat(ran).hasValue(2);
+  }
+
+  @Test
+  void shouldRunBlocksWithBarriersAndLeaveByTheAbortFlag() throws Exception {
+    AtomicInteger synced = new AtomicInteger();
+    HostKernel kernel =
+        HostKernel.of(
+            "block",
+            (thread, args) -> {
+              if (thread.syncThreads()
+                  && SpinWait.awaitAtLeast(
+                      args.get(0, PinnedBuffer.class).deviceAddress(),
+                      1,
+                      thread.abortAddress(),
+                      7)) {
+                synced.incrementAndGet();
+              }
+            });
+    PinnedBuffer gate = gate();
+    try (AbortFlag abort = new AbortFlag(device)) {
+      DeviceGraph graph =
+          device.record("g", stream -> stream.launch(kernel, 2, 4, KernelArgs.of(gate, abort)));
+      open(gate);
+      for (int i = 0; i < 20; i++) {
+        first.launch(graph);
+      }
+      await(first.completion());
+      assertThat(synced).hasValue(160);
+      gate.buffer().putLongRelease(0, 0);
+      CompletableFuture<Void> done = first.launch(graph).completion();
+      await(second.writeValue(words, 0, 1).completion());
+      assertThat(done).isNotDone();
+      abort.set();
+      await(done);
+      assertThat(synced).hasValue(160);
+      graph.close();
+    }
+  }
+}
