@@ -35,6 +35,10 @@ class LayeringTest {
           List.of("io.fluxccl.proxy"),
           List.of("io.fluxccl.channel"),
           List.of("io.fluxccl.collective"),
+          List.of(
+              "io.fluxccl.collective.host",
+              "io.fluxccl.collective.cuda",
+              "io.fluxccl.collective.channel"),
           List.of("io.fluxccl.testkit"),
           List.of("io.fluxccl.group"),
           List.of("io.fluxccl.cli"),
@@ -42,7 +46,8 @@ class LayeringTest {
           List.of(
               "io.fluxccl.samples.alltoall",
               "io.fluxccl.samples.fusion",
-              "io.fluxccl.samples.overlap"));
+              "io.fluxccl.samples.overlap",
+              "io.fluxccl.samples.pipeline"));
 
   private final JavaClasses library =
       new ClassFileImporter()

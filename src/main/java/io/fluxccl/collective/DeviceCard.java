@@ -12,22 +12,25 @@ import java.nio.charset.StandardCharsets;
  * What ranks tell each other of their devices before they connect.
  *
  * <pre>
- *   byte version, byte kind, int32 multiprocessors, then the PCI bus id in ASCII; little-endian
+ *   byte version, byte kind, int32 multiprocessors, int32 compute capability, then the PCI bus id in
+ *   ASCII; little-endian
  * </pre>
  *
  * @param kind of the device
  * @param multiprocessors of a GPU; 0 of the host
+ * @param computeCapability of a GPU, {@code 10 * major + minor}; 0 of the host
  * @param pciBusId of a GPU, the same in every process that sees it; empty of the host
  */
-record DeviceCard(DeviceKind kind, int multiprocessors, String pciBusId) {
-  private static final byte VERSION = 1;
-  private static final int HEADER = 2 + Integer.BYTES;
+record DeviceCard(DeviceKind kind, int multiprocessors, int computeCapability, String pciBusId) {
+  private static final byte VERSION = 2;
+  private static final int HEADER = 2 + 2 * Integer.BYTES;
   private static final int MAX_BUS_ID = 64;
 
   static DeviceCard of(Device device) {
     return device instanceof CudaDevice gpu
-        ? new DeviceCard(DeviceKind.CUDA, gpu.multiprocessors(), gpu.pciBusId())
-        : new DeviceCard(device.kind(), 0, "");
+        ? new DeviceCard(
+            DeviceKind.CUDA, gpu.multiprocessors(), gpu.computeCapability(), gpu.pciBusId())
+        : new DeviceCard(device.kind(), 0, 0, "");
   }
 
   byte[] encode() {
@@ -37,6 +40,7 @@ record DeviceCard(DeviceKind kind, int multiprocessors, String pciBusId) {
         .put(VERSION)
         .put((byte) kind.ordinal())
         .putInt(multiprocessors)
+        .putInt(computeCapability)
         .put(busId)
         .array();
   }
@@ -56,13 +60,15 @@ record DeviceCard(DeviceKind kind, int multiprocessors, String pciBusId) {
         || bytes[0] != VERSION
         || bytes[1] < 0
         || bytes[1] >= kinds.length
-        || in.getInt(2) < 0) {
+        || in.getInt(2) < 0
+        || in.getInt(6) < 0) {
       throw new TransportFailure(
           peer, "rank " + peer + " sent a malformed device card of " + bytes.length + " bytes");
     }
     return new DeviceCard(
         kinds[bytes[1]],
         in.getInt(2),
+        in.getInt(6),
         new String(bytes, HEADER, bytes.length - HEADER, StandardCharsets.US_ASCII));
   }
 }

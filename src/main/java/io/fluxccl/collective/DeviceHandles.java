@@ -7,15 +7,16 @@ import org.agrona.MutableDirectBuffer;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /** Puts an array of device handles into device memory. */
-final class DeviceHandles {
+public final class DeviceHandles {
   private DeviceHandles() {}
 
   /** Writes the handle of one index. */
-  interface Writer {
+  public interface Writer {
     void write(MutableDirectBuffer out, int offset, int index);
   }
 
-  static void fill(DeviceBuffer target, int handleLength, int count, Writer writer) {
+  /** Fills it with {@code count} handles of {@code handleLength} bytes each. */
+  public static void fill(DeviceBuffer target, int handleLength, int count, Writer writer) {
     ByteBuffer bytes =
         ByteBuffer.allocateDirect(handleLength * count).order(ByteOrder.LITTLE_ENDIAN);
     UnsafeBuffer out = new UnsafeBuffer(bytes);

@@ -24,12 +24,24 @@ final class GpuKernels {
   GpuKernels(CudaDevice gpu, Function<DataType, String> nameOf) {
     CudaModule module = CudaModule.builtIn();
     for (DataType type : DataType.values()) {
+      if (type == DataType.FLOAT8_E4M3 || type == DataType.FLOAT8_E5M2) {
+        continue; // through Collectives only
+      }
       byType.put(type, module.kernel(nameOf.apply(type)).prepare(gpu));
     }
   }
 
+  /**
+   * The kernel for a type.
+   *
+   * @throws InvalidUsage if there is none: for the 8-bit floating-point types
+   */
   Kernel of(DataType type) {
-    return byType.get(type);
+    Kernel kernel = byType.get(type);
+    if (kernel == null) {
+      throw new InvalidUsage("allReduce of " + type + " on a GPU; use Collectives for that type");
+    }
+    return kernel;
   }
 
   /**

@@ -18,26 +18,37 @@ import java.util.List;
 import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.Executor;
 import java.util.function.BiConsumer;
 import java.util.stream.IntStream;
+import reactor.core.scheduler.Schedulers;
 
 /**
- * A connection to every other rank, and everybody's memories exchanged over them. By rank; null at
- * this rank.
+ * A connection to every other rank, and everybody's memories exchanged over them: what algorithms
+ * are built on. All ranks call its methods in the same order.
  */
-final class PeerMesh implements AutoCloseable {
+public final class PeerMesh implements AutoCloseable {
   private static final Duration FAREWELL = Duration.ofSeconds(5);
+
+  /** Set-ups open files and map memory: not on whichever thread a message came by. */
+  static final Executor MAY_BLOCK = Schedulers.boundedElastic()::schedule;
 
   private final Communicator communicator;
   private final int tag;
   private final Deadline deadline;
   private final DeviceCard[] cards;
   private final Connection[] connections;
-  private final List<RegisteredMemory> registered = new ArrayList<>();
-  private final List<NonblockingFuture<RegisteredMemory>> received = new ArrayList<>();
+  private final List<RegisteredMemory> registered = new CopyOnWriteArrayList<>();
+  private final List<NonblockingFuture<RegisteredMemory>> received = new CopyOnWriteArrayList<>();
+  private final Optional<Transport> only;
   private TransportFlags transports = TransportFlags.NONE;
+  private RankTopology topology;
+  private int threads;
 
-  private PeerMesh(Communicator communicator, int tag, Deadline deadline) {
+  private PeerMesh(
+      Communicator communicator, Optional<Transport> only, int tag, Deadline deadline) {
+    this.only = only;
     this.communicator = communicator;
     this.tag = tag;
     this.deadline = deadline;
@@ -47,11 +58,23 @@ final class PeerMesh implements AutoCloseable {
 
   static CompletableFuture<PeerMesh> connect(
       Communicator communicator, Optional<Transport> only, int tag, Deadline deadline) {
-    PeerMesh mesh = new PeerMesh(communicator, tag, deadline);
+    return connect(communicator, only, tag, deadline, 0);
+  }
+
+  static CompletableFuture<PeerMesh> connect(
+      Communicator communicator,
+      Optional<Transport> only,
+      int tag,
+      Deadline deadline,
+      int threads) {
+    PeerMesh mesh = new PeerMesh(communicator, only, tag, deadline);
+    int cores = Runtime.getRuntime().availableProcessors();
+    mesh.threads =
+        threads > 0 ? threads : Math.max(1, cores / communicator.bootstrap().nRanksPerNode());
     List<NonblockingFuture<Connection>> links = new ArrayList<>();
     return mesh.introduce()
-        .thenCompose(
-            introduced -> communicator.setup(deadline, () -> mesh.connectOnSetup(only, links)))
+        .thenComposeAsync(
+            introduced -> communicator.setup(deadline, () -> mesh.connectOnSetup(links)), MAY_BLOCK)
         .thenApply(ready -> mesh.connected(links))
         .whenComplete(
             (done, failure) -> {
@@ -85,7 +108,7 @@ final class PeerMesh implements AutoCloseable {
     DeviceKind mine = cards[rank()].kind();
     if (cards[peer].kind() != mine) {
       throw new InvalidUsage(
-          "allReduce tag="
+          "collectives tag="
               + tag
               + ": rank "
               + rank()
@@ -108,8 +131,7 @@ final class PeerMesh implements AutoCloseable {
     return communicator.device().kind() == DeviceKind.CUDA ? Transport.CUDA_IPC : Transport.SHM;
   }
 
-  private PeerMesh connectOnSetup(
-      Optional<Transport> only, List<NonblockingFuture<Connection>> links) {
+  private PeerMesh connectOnSetup(List<NonblockingFuture<Connection>> links) {
     // The set-up's own deadline is what counts.
     Duration enough = deadline.timeout().plusSeconds(1);
     for (int peer = 0; peer < nRanks(); peer++) {
@@ -130,23 +152,113 @@ final class PeerMesh implements AutoCloseable {
     for (int peer = 0; peer < nRanks(); peer++) {
       connections[peer] = peer == rank() ? null : links.get(peer).join();
     }
+    topology = makeTopology();
     return this;
   }
 
-  int rank() {
+  /** This rank. */
+  public int rank() {
     return communicator.bootstrap().rank();
   }
 
-  int nRanks() {
+  /** How many ranks. */
+  public int nRanks() {
     return communicator.bootstrap().nRanks();
   }
 
-  Communicator communicator() {
+  /** Whose connections these are. */
+  public Communicator communicator() {
     return communicator;
   }
 
-  Connection connection(int peer) {
+  /** The tag of this mesh's set-ups. */
+  public int tag() {
+    return tag;
+  }
+
+  /** By when set-ups that are under way must be done. */
+  public Deadline deadline() {
+    return deadline;
+  }
+
+  /** The connection to a peer; null to this rank. */
+  public Connection connection(int peer) {
     return connections[peer];
+  }
+
+  /** How many threads a kernel of the host device is to have. */
+  public int threads() {
+    return threads;
+  }
+
+  /** Who is where. */
+  public RankTopology topology() {
+    return topology;
+  }
+
+  private RankTopology makeTopology() {
+    Bootstrap bootstrap = communicator.bootstrap();
+    List<Long> hosts = new ArrayList<>();
+    List<Integer> hostOf = new ArrayList<>();
+    for (int peer = 0; peer < nRanks(); peer++) {
+      long hash = bootstrap.hostHash(peer);
+      if (!hosts.contains(hash)) {
+        hosts.add(hash);
+      }
+      hostOf.add(hosts.indexOf(hash));
+    }
+    boolean gpus = communicator.device().kind() == DeviceKind.CUDA;
+    GpuGrid grid = gpus ? GpuGrid.of(cards(), bootstrap) : new GpuGrid(1, 1);
+    return new RankTopology(
+        rank(),
+        nRanks(),
+        communicator.device().kind(),
+        List.copyOf(hostOf),
+        only.isEmpty() || only.get() == localTransport(),
+        gpus ? cards().stream().mapToInt(DeviceCard::multiprocessors).min().orElse(0) : 0,
+        gpus ? cards().stream().mapToInt(DeviceCard::computeCapability).min().orElse(0) : 0,
+        grid.ranksPerGpu());
+  }
+
+  /**
+   * Tells every peer of memory of this rank and learns of theirs. The registrations are closed with
+   * the mesh.
+   *
+   * @param own memory of this rank's device, of the same size on every rank
+   * @return everybody's, by rank, this rank's among them; {@link InvalidUsage} if one differs in
+   *     size. What is chained to it may block
+   */
+  public CompletableFuture<RegisteredMemory[]> exchange(DeviceBuffer own) {
+    return exchange(own, Deadline.after(deadline.timeout()));
+  }
+
+  private CompletableFuture<RegisteredMemory[]> exchange(DeviceBuffer own, Deadline by) {
+    RegisteredMemory mine;
+    try {
+      mine = register(own);
+    } catch (RuntimeException e) {
+      return CompletableFuture.failedFuture(e);
+    }
+    return communicator
+        .setup(by, () -> exchangeOnSetup(mine))
+        .thenApplyAsync(theirs -> collect(theirs, mine), MAY_BLOCK);
+  }
+
+  /**
+   * Sets up what an algorithm builds on the mesh's connections, semaphores above all.
+   *
+   * @param queueing queues it, in the same order on all ranks
+   * @return completes when it is set up
+   */
+  public CompletableFuture<Void> setup(Runnable queueing) {
+    return communicator
+        .setup(
+            Deadline.after(deadline.timeout()),
+            () -> {
+              queueing.run();
+              return queueing;
+            })
+        .thenAcceptAsync(done -> {}, MAY_BLOCK);
   }
 
   /** What device each rank has, by rank. */
@@ -164,8 +276,9 @@ final class PeerMesh implements AutoCloseable {
     return true;
   }
 
-  boolean isMapped(int peer) {
-    return isMapped(connections[peer]);
+  /** Whether a peer's memory is mapped here; false for this rank. */
+  public boolean isMapped(int peer) {
+    return connections[peer] != null && isMapped(connections[peer]);
   }
 
   private static boolean isMapped(Connection connection) {
@@ -259,7 +372,7 @@ final class PeerMesh implements AutoCloseable {
       all[peer] = peer == rank() ? mine : exchanged.get(peer).join();
       if (all[peer].size() != mine.size()) {
         throw new InvalidUsage(
-            "allReduce tag="
+            "collectives tag="
                 + tag
                 + ": the buffer of rank "
                 + rank()
@@ -273,6 +386,36 @@ final class PeerMesh implements AutoCloseable {
       }
     }
     return all;
+  }
+
+  /** Closes memories that an exchange brought before the mesh is closed. */
+  void forget(RegisteredMemory[] memories) {
+    for (RegisteredMemory memory : memories) {
+      memory.close();
+      registered.remove(memory);
+      received.removeIf(theirs -> theirs.isDone() && theirs.join() == memory);
+    }
+  }
+
+  /**
+   * Completes when a peer has come here too. Meetings of one mesh with one peer are in the order of
+   * the calls.
+   *
+   * @param peer another rank
+   * @param within how long that may take
+   * @return completes then; or why it can't
+   */
+  public CompletableFuture<Void> meet(int peer, Duration within) {
+    return communicator.meet(peer, tag, Deadline.after(within));
+  }
+
+  /** {@link #meet} of every peer, within the set-up's time limit. */
+  CompletableFuture<Void> meetAll() {
+    return CompletableFuture.allOf(
+        IntStream.range(0, nRanks())
+            .filter(peer -> peer != rank())
+            .mapToObj(peer -> meet(peer, deadline.timeout()))
+            .toArray(CompletableFuture<?>[]::new));
   }
 
   /**

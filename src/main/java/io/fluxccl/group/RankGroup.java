@@ -9,6 +9,9 @@ import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.bootstrap.TcpBootstrap;
 import io.fluxccl.collective.AllReduce;
 import io.fluxccl.collective.AllReduceOptions;
+import io.fluxccl.collective.Collectives;
+import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.collective.Pipeline;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.communicator.CommunicatorOptions;
 import io.fluxccl.device.Device;
@@ -18,29 +21,35 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.TimeUnit;
 import reactor.core.scheduler.Schedulers;
 
 /**
- * This process's place in a job: who it is, a device, a communicator with all ranks, and a stream.
- * Thread-safe.
+ * This process's place in a job: who it is, a device, a communicator with all ranks, and the
+ * collectives. Thread-safe.
  *
  * <pre>{@code
  * try (RankGroup group = RankGroup.fromEnvironment().join();
- *     DeviceBuffer x = group.device().allocate(4 << 20);
- *     AllReduce allReduce = group.allReduce(x).join()) {
- *   allReduce.run(1 << 20, DataType.FLOAT32, ReduceOp.SUM).block();
+ *     DeviceBuffer x = group.device().allocate(4 << 20)) {
+ *   group.collectives().allReduce(x, DataType.FLOAT32, ReduceOp.SUM).block();
  * }
  * }</pre>
  */
 public final class RankGroup implements AutoCloseable {
   private static final Duration FAREWELL = Duration.ofSeconds(5);
 
+  /** Tags of the group's own connections begin here, out of the way of users' tags. */
+  private static final int COLLECTIVES_TAG = 1 << 20;
+
   private final Bootstrap bootstrap;
   private final Device device;
   private final Communicator communicator;
   private final DeviceStream stream;
   private final Duration timeout;
+
+  // Set once, before anybody else sees the group.
+  private Collectives collectives;
 
   // Guarded by this.
   private CompletableFuture<Void> closed;
@@ -106,8 +115,8 @@ public final class RankGroup implements AutoCloseable {
             (ready, failure) -> {
               if (failure == null) {
                 int localRank = environment.localRank().orElse(bootstrap.localRank());
-                return CompletableFuture.completedFuture(
-                    new RankGroup(bootstrap, localRank, groupOptions));
+                return new RankGroup(bootstrap, localRank, groupOptions)
+                    .withCollectives(groupOptions.collectives());
               }
               return bootstrap
                   .closeAsync()
@@ -121,7 +130,8 @@ public final class RankGroup implements AutoCloseable {
   }
 
   /**
-   * The ranks of a job inside this JVM, by number, each with a device of its own.
+   * The ranks of a job inside this JVM, by number, each with a device of its own. Waits until they
+   * are connected.
    *
    * @param nRanks 1 or more
    * @return the groups; the caller closes each
@@ -155,11 +165,39 @@ public final class RankGroup implements AutoCloseable {
       for (LocalBootstrap bootstrap : bootstraps) {
         groups.add(new RankGroup(bootstrap, bootstrap.rank(), options));
       }
+      groups.stream()
+          .map(group -> group.withCollectives(options.collectives()))
+          .toList()
+          .forEach(RankGroup::await);
       return groups;
     } catch (RuntimeException e) {
       groups.forEach(RankGroup::closeNow);
       bootstraps.forEach(LocalBootstrap::closeAsync);
       throw e;
+    }
+  }
+
+  private CompletableFuture<RankGroup> withCollectives(CollectivesOptions options) {
+    return Collectives.create(communicator, options.withTag(COLLECTIVES_TAG).withTimeout(timeout))
+        .handle(
+            (ready, failure) -> {
+              if (failure != null) {
+                FluxCclException reason = FluxCclException.from(failure);
+                // The others need not wait for this rank.
+                communicator.abort(reason);
+                closeNow();
+                throw reason;
+              }
+              collectives = ready;
+              return this;
+            });
+  }
+
+  private static void await(CompletableFuture<RankGroup> group) {
+    try {
+      group.join();
+    } catch (CompletionException e) {
+      throw FluxCclException.from(e);
     }
   }
 
@@ -186,6 +224,16 @@ public final class RankGroup implements AutoCloseable {
   /** Connections and memory between the ranks. */
   public Communicator communicator() {
     return communicator;
+  }
+
+  /** What all ranks do together; connected and ready, closed with the group. */
+  public Collectives collectives() {
+    return collectives;
+  }
+
+  /** {@link Collectives#pipeline} of {@link #collectives}. */
+  public Pipeline pipeline() {
+    return collectives.pipeline();
   }
 
   /** The stream on which {@link #allReduce} enqueues. */
@@ -228,6 +276,9 @@ public final class RankGroup implements AutoCloseable {
 
   private CompletableFuture<Void> closeNow() {
     try {
+      if (collectives != null) {
+        collectives.close();
+      }
       communicator.close();
       stream.close();
       device.close();

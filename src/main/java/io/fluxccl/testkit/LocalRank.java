@@ -1,6 +1,7 @@
 package io.fluxccl.testkit;
 
 import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.collective.Collectives;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceStream;
@@ -23,6 +24,11 @@ public record LocalRank(
   /** How many ranks there are. */
   public int nRanks() {
     return bootstrap.nRanks();
+  }
+
+  /** Collectives of all the ranks; every rank calls it. The caller closes them. */
+  public Collectives collectives() {
+    return Collectives.create(communicator).join();
   }
 
   void close() {

@@ -134,6 +134,15 @@ public final class LocalRanks implements AutoCloseable {
     return new LocalRanks(LocalBootstrap.group(hostHashes), deviceOf);
   }
 
+  /**
+   * Ranks on the host device that pretend to be spread over hosts in any way.
+   *
+   * @param hostOf for each rank a number of its host
+   */
+  public static LocalRanks onHosts(List<Long> hostOf) {
+    return new LocalRanks(LocalBootstrap.group(hostOf), LocalRanks::hostDevice);
+  }
+
   /** The ranks, by number. */
   public List<LocalRank> ranks() {
     return List.copyOf(ranks);

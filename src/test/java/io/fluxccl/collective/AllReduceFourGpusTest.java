@@ -1,9 +1,11 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testing.RequiresGpus;
 import io.fluxccl.testkit.LocalRanks;
 
 /** Four GPUs, one rank on each. */
+@EmulatedGpus
 @RequiresGpus(4)
 class AllReduceFourGpusTest extends AllReduceGpuContract {
   @Override

@@ -12,6 +12,7 @@ import io.fluxccl.Timeout;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.host.HostReduction;
+import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.transport.Transport;
@@ -82,6 +83,9 @@ abstract class AllReduceGpuContract {
       assertThat(allReduce.algorithm()).isEqualTo(algorithm);
       int turn = 0;
       for (DataType type : DataType.values()) {
+        if (type.name().startsWith("FLOAT8")) {
+          continue; // through Collectives only
+        }
         for (ReduceOp op : ReduceOp.values()) {
           for (int count : COUNTS) {
             // Over sockets every type and every operation, but not every pair of them.
@@ -249,6 +253,8 @@ abstract class AllReduceGpuContract {
           rank -> {
             try (DeviceBuffer buffer = rank.device().allocate(LARGE);
                 AllReduce allReduce = prepare(rank, buffer, Optional.empty())) {
+              // Not before all are prepared: what fails for them then is that.
+              rank.bootstrap().barrier(Deadline.after(LONG)).join();
               if (rank.rank() == 0) {
                 // In flight for ever: the others do not take part.
                 Disposable run = allReduce.run(LARGE / 4, DataType.INT32, ReduceOp.SUM).subscribe();
@@ -258,9 +264,9 @@ abstract class AllReduceGpuContract {
               assertThat(reason).isInstanceOf(Aborted.class).hasMessageContaining("rank 0");
               long start = System.nanoTime();
               CompletableFuture<Void> left = rank.stream().completion();
-              left.get(5, TimeUnit.SECONDS);
+              left.get(20, TimeUnit.SECONDS);
               assertThat(Duration.ofNanos(System.nanoTime() - start))
-                  .isLessThan(Duration.ofMillis(500));
+                  .isLessThan(Duration.ofMillis(EmulatedGpus.HERE ? 10_000 : 500));
             }
           });
     }

@@ -1,9 +1,11 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testing.RequiresGpus;
 import io.fluxccl.testkit.LocalRanks;
 
 /** Two GPUs, one rank on each. */
+@EmulatedGpus
 @RequiresGpus(2)
 class AllReduceTwoGpusTest extends AllReduceGpuContract {
   @Override

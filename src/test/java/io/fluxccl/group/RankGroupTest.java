@@ -8,12 +8,16 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.collective.AllReduce;
 import io.fluxccl.device.DeviceBuffer;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
+import reactor.core.publisher.Mono;
+import reactor.test.StepVerifier;
 
 class RankGroupTest {
   private static final Duration LONG = Duration.ofSeconds(20);
@@ -51,5 +55,39 @@ class RankGroupTest {
     groups.forEach(group -> closing.add(group.closeAsync()));
     assertThat(CompletableFuture.allOf(closing.toArray(new CompletableFuture<?>[0])))
         .succeedsWithin(3, TimeUnit.SECONDS);
+  }
+
+  @Test
+  void shouldAllReduceInAFewLines() {
+    List<RankGroup> groups = RankGroup.local(3);
+    List<DeviceBuffer> buffers = new ArrayList<>();
+    List<Mono<Void>> runs = new ArrayList<>();
+    for (RankGroup group : groups) {
+      DeviceBuffer x = group.device().allocate(8 * Float.BYTES);
+      x.upload(0, floats(group.rank() + 1));
+      buffers.add(x);
+      runs.add(group.collectives().allReduce(x, DataType.FLOAT32, ReduceOp.SUM));
+    }
+    StepVerifier.create(Mono.when(runs)).expectComplete().verify(LONG);
+    for (DeviceBuffer x : buffers) {
+      ByteBuffer result = floats(0);
+      x.download(0, result);
+      assertThat(result.getFloat(28)).isEqualTo(6);
+    }
+    List<CompletableFuture<Void>> closing = new ArrayList<>();
+    groups.forEach(group -> closing.add(group.closeAsync()));
+    assertThat(CompletableFuture.allOf(closing.toArray(new CompletableFuture<?>[0])))
+        .succeedsWithin(LONG);
+    StepVerifier.create(groups.get(0).collectives().barrier())
+        .expectError(FluxCclException.class)
+        .verify(LONG);
+  }
+
+  private static ByteBuffer floats(float value) {
+    ByteBuffer bytes = ByteBuffer.allocateDirect(8 * Float.BYTES).order(ByteOrder.LITTLE_ENDIAN);
+    for (int i = 0; i < 8; i++) {
+      bytes.putFloat(i * Float.BYTES, value);
+    }
+    return bytes;
   }
 }

@@ -1,0 +1,262 @@
+package io.fluxccl.collective;
+
+import io.fluxccl.InvalidUsage;
+import java.util.List;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.atomic.AtomicIntegerFieldUpdater;
+import java.util.concurrent.atomic.AtomicLongFieldUpdater;
+import java.util.concurrent.atomic.AtomicReferenceFieldUpdater;
+import org.reactivestreams.Subscription;
+import reactor.core.CoreSubscriber;
+import reactor.core.Exceptions;
+import reactor.core.publisher.Flux;
+import reactor.core.publisher.Operators;
+import reactor.core.scheduler.Scheduler;
+import reactor.core.scheduler.Schedulers;
+
+/**
+ * A collective in chunks, as a cold Flux of those that are done. Demand decides what is enqueued: a
+ * chunk when it was requested, and as many more ahead as the prefetch says, so that they move while
+ * the subscriber works.
+ */
+final class ChunkFlux extends Flux<Chunk> {
+  /** Chunks enqueued and not done, at most: a stream takes so many without making anyone wait. */
+  static final int MAX_IN_FLIGHT = 32;
+
+  private final Lane lane;
+  private final ChunkedCall call;
+  private final int prefetch;
+
+  private ChunkFlux(Lane lane, ChunkedCall call, int prefetch) {
+    this.lane = lane;
+    this.call = call;
+    this.prefetch = prefetch;
+  }
+
+  /**
+   * The Flux.
+   *
+   * @param lane that does it
+   * @param call what
+   * @param prefetch how many chunks beyond those requested, 0 to {@link #MAX_IN_FLIGHT} - 1
+   */
+  static Flux<Chunk> of(Lane lane, ChunkedCall call, int prefetch) {
+    if (prefetch < 0 || prefetch >= MAX_IN_FLIGHT) {
+      throw new InvalidUsage("prefetch=" + prefetch + "; give 0 to " + (MAX_IN_FLIGHT - 1));
+    }
+    return onAssembly(new ChunkFlux(lane, call, prefetch));
+  }
+
+  @Override
+  public void subscribe(CoreSubscriber<? super Chunk> actual) {
+    try {
+      CallChecks.check(call.whole(), lane.device(), lane.topology());
+    } catch (InvalidUsage e) {
+      Operators.error(actual, e);
+      return;
+    }
+    if (call.chunks() == 0) {
+      Operators.complete(actual);
+      return;
+    }
+    Scheduler scheduler = lane.options().scheduler();
+    actual.onSubscribe(
+        new Chunks(
+            this, actual, scheduler == Schedulers.immediate() ? null : scheduler.createWorker()));
+  }
+
+  /**
+   * One subscription. Whoever has news (demand, a chunk that is done, a failure) leaves it in a
+   * field and counts {@link #work} up; who finds it at 0 does all there is to do, one thread at a
+   * time, until nobody has counted on. So signals are serial, and no lock is held while they go
+   * out.
+   */
+  private static final class Chunks implements Subscription {
+    private static final AtomicIntegerFieldUpdater<Chunks> WORK =
+        AtomicIntegerFieldUpdater.newUpdater(Chunks.class, "work");
+    private static final AtomicIntegerFieldUpdater<Chunks> DONE =
+        AtomicIntegerFieldUpdater.newUpdater(Chunks.class, "done");
+    private static final AtomicLongFieldUpdater<Chunks> REQUESTED =
+        AtomicLongFieldUpdater.newUpdater(Chunks.class, "requested");
+    private static final AtomicReferenceFieldUpdater<Chunks, Throwable> FAILURE =
+        AtomicReferenceFieldUpdater.newUpdater(Chunks.class, Throwable.class, "failure");
+
+    private final Lane lane;
+    private final ChunkedCall call;
+    private final int prefetch;
+    private final CoreSubscriber<? super Chunk> actual;
+    private final Scheduler.Worker worker;
+
+    private volatile int work;
+
+    /** All that was ever requested; {@code Long.MAX_VALUE} is without bound. */
+    private volatile long requested;
+
+    /** How many are done: a stream is done with them in order, one after the other. */
+    private volatile int done;
+
+    private volatile Throwable failure;
+    private volatile boolean cancelled;
+
+    /** The one that was enqueued last; when it is over, all are. */
+    private volatile Run newest;
+
+    // All used by who does the work only.
+    private int enqueued;
+    private int emitted;
+    private boolean terminated;
+
+    Chunks(ChunkFlux source, CoreSubscriber<? super Chunk> actual, Scheduler.Worker worker) {
+      this.lane = source.lane;
+      this.call = source.call;
+      this.prefetch = source.prefetch;
+      this.actual = actual;
+      this.worker = worker;
+    }
+
+    @Override
+    public void request(long n) {
+      if (n > 0) {
+        Operators.addCap(REQUESTED, this, n);
+        work();
+      } else {
+        giveUp(Exceptions.nullOrNegativeRequestException(n));
+      }
+    }
+
+    @Override
+    public void cancel() {
+      cancelled = true;
+      abandon();
+      work();
+    }
+
+    private void giveUp(Throwable reason) {
+      FAILURE.compareAndSet(this, null, reason);
+      abandon();
+      work();
+    }
+
+    /** What was not enqueued isn't, what is in flight aborts. */
+    private void abandon() {
+      Run last = newest;
+      if (last != null) {
+        last.cancel();
+      }
+    }
+
+    void done() {
+      DONE.incrementAndGet(this);
+      work();
+    }
+
+    void failed(Throwable reason) {
+      FAILURE.compareAndSet(this, null, reason);
+      work();
+    }
+
+    private void work() {
+      if (WORK.getAndIncrement(this) != 0) {
+        return;
+      }
+      if (worker == null) {
+        workOff();
+        return;
+      }
+      try {
+        worker.schedule(this::workOff);
+      } catch (RejectedExecutionException e) {
+        // Nobody else will do it: the work is counted and stays so.
+        FAILURE.compareAndSet(this, null, e);
+        abandon();
+        workOff();
+      }
+    }
+
+    private void workOff() {
+      int seen = 1;
+      while (seen != 0) {
+        while (!terminated && step()) {}
+        seen = WORK.addAndGet(this, -seen);
+      }
+    }
+
+    /** Keeps the device busy, then gives out one chunk; false if there is none to give out. */
+    private boolean step() {
+      if (cancelled) {
+        terminate(() -> {});
+        return false;
+      }
+      int ready = done;
+      while (mayEnqueue(ready)) {
+        enqueue();
+      }
+      if (emitted < ready && emitted < requested) {
+        actual.onNext(call.chunk(emitted++));
+        return true;
+      }
+      Throwable reason = failure;
+      if (emitted == call.chunks()) {
+        terminate(actual::onComplete);
+      } else if (reason != null) {
+        terminate(() -> actual.onError(reason));
+      }
+      return false;
+    }
+
+    private void terminate(Runnable lastSignal) {
+      terminated = true;
+      lastSignal.run();
+      if (worker != null) {
+        worker.dispose();
+      }
+    }
+
+    private boolean mayEnqueue(int ready) {
+      long wanted = requested;
+      return wanted > 0
+          && enqueued < call.chunks()
+          && enqueued - prefetch < wanted
+          && enqueued - ready < MAX_IN_FLIGHT
+          && failure == null
+          && !cancelled;
+    }
+
+    private void enqueue() {
+      OneChunk run = new OneChunk(this, enqueued);
+      newest = run;
+      enqueued++;
+      if (cancelled || failure != null) {
+        run.cancel(); // who has set that may have looked for the newest before
+      }
+      lane.submit(run);
+    }
+  }
+
+  /** A chunk on its way. */
+  private static final class OneChunk extends Run {
+    private final Chunks chunks;
+    private final int index;
+
+    OneChunk(Chunks chunks, int index) {
+      super(chunks.lane, List.of(new Step.Collect(chunks.call.call(index))));
+      this.chunks = chunks;
+      this.index = index;
+    }
+
+    @Override
+    void completed() {
+      chunks.done();
+    }
+
+    @Override
+    void failed(Throwable reason) {
+      chunks.failed(reason);
+    }
+
+    @Override
+    String description() {
+      return "chunk " + index + " of " + chunks.call;
+    }
+  }
+}

@@ -1,0 +1,328 @@
+package io.fluxccl.collective;
+
+import io.fluxccl.DataType;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceStream;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicInteger;
+import reactor.core.publisher.Flux;
+import reactor.core.publisher.Mono;
+
+/**
+ * The operations in which all ranks take part, as cold Monos: subscribing enqueues, and nothing
+ * blocks. Every rank must subscribe to the same operations in the same order; operations of one
+ * {@code Collectives} run in that order, those of different {@linkplain #lane lanes} at the same
+ * time. Threads may share it.
+ *
+ * <pre>{@code
+ * collectives.allReduce(x, DataType.FLOAT16, ReduceOp.SUM)
+ *     .then(collectives.allGather(y, all, count, DataType.FLOAT32))
+ *     .subscribe();
+ * }</pre>
+ *
+ * <p>A Mono completes when this rank's output is there and its input may be overwritten. Cancelling
+ * it, or letting its time limit pass, while the operation is in flight aborts the communicator on
+ * every rank, with the reason and the rank: peers may already be reading and writing memory. What
+ * was not enqueued yet is simply not enqueued. By default what follows a Mono runs on the library's
+ * completion thread, where blocking is refused; {@link CollectivesOptions#withScheduler} moves it.
+ *
+ * <p>Shapes, and what in place means, are in {@link CollectiveCall}. Counts of 0 are allowed. Any
+ * buffer of the communicator's device will do; one that every rank {@linkplain #register
+ * registered} is read and written in place by its peers, which is faster for large sizes.
+ */
+public final class Collectives implements AutoCloseable {
+  private final Lane lane;
+  private final AtomicInteger lanes;
+
+  private Collectives(Lane lane, AtomicInteger lanes) {
+    this.lane = lane;
+    this.lanes = lanes;
+  }
+
+  /** {@link #create(Communicator, CollectivesOptions)} with the default options. */
+  public static CompletableFuture<Collectives> create(Communicator communicator) {
+    return create(communicator, CollectivesOptions.DEFAULT);
+  }
+
+  /**
+   * Connects to all ranks and readies the algorithms. Every rank calls it, in the same order among
+   * its other set-ups.
+   *
+   * @param communicator of the ranks that take part
+   * @param options how; the same on every rank
+   * @return the collectives; the caller closes them, or they close with the communicator. Or why
+   *     they can't be had, naming the rank. What is chained to it may block
+   */
+  public static CompletableFuture<Collectives> create(
+      Communicator communicator, CollectivesOptions options) {
+    return open(communicator, options, "collectives-" + options.tag(), new AtomicInteger());
+  }
+
+  private static CompletableFuture<Collectives> open(
+      Communicator communicator, CollectivesOptions options, String name, AtomicInteger lanes) {
+    DeviceStream stream;
+    try {
+      stream = communicator.device().createStream(name);
+    } catch (RuntimeException e) {
+      return CompletableFuture.failedFuture(e);
+    }
+    return Lane.open(communicator, stream, options).thenApply(lane -> new Collectives(lane, lanes));
+  }
+
+  /**
+   * Another order of operations, with a stream of its own: what runs there and what runs here don't
+   * wait for each other. Every rank calls it, in the same order among its lanes.
+   *
+   * @param name for diagnostics
+   * @return the lane; the caller closes it
+   */
+  public CompletableFuture<Collectives> lane(String name) {
+    CollectivesOptions options = lane.options();
+    int tag = options.tag() + lanes.incrementAndGet();
+    return open(lane.communicator(), options.withTag(tag), name, lanes);
+  }
+
+  /** Whose ranks these are. */
+  public Communicator communicator() {
+    return lane.communicator();
+  }
+
+  /** Who is where. */
+  public RankTopology topology() {
+    return lane.topology();
+  }
+
+  /**
+   * The stream on which everything is enqueued: for kernels that are to run before or after.
+   * Completion, time limits and cancelling are looked after for what goes through this object only.
+   */
+  public DeviceStream stream() {
+    return lane.stream();
+  }
+
+  /**
+   * Makes a buffer known to all ranks, so that they read and write it in place. Every rank calls it
+   * with a buffer of the same size, in the same order.
+   *
+   * @param buffer of the communicator's device; stays the caller's, and open until the registration
+   *     is closed
+   * @return the registration; fails with {@link InvalidUsage} if sizes differ. What is chained to
+   *     it may block
+   */
+  public CompletableFuture<Registration> register(DeviceBuffer buffer) {
+    return lane.register(buffer);
+  }
+
+  /** {@link #chunked(CollectiveCall, long, int)} with one chunk ahead. */
+  public Flux<Chunk> chunked(CollectiveCall call, long chunkElements) {
+    return chunked(call, chunkElements, 1);
+  }
+
+  /**
+   * A collective in chunks, as a cold Flux that emits each chunk when it is done, so that the
+   * subscriber works on one while the next moves. In order; completes behind the last one.
+   *
+   * <p>Demand decides: a chunk is enqueued when it was requested, and {@code prefetch} more ahead
+   * of that. So all ranks must request alike: a chunk that one rank has enqueued waits for the
+   * ranks that have not, within the time limit. Nothing else that involves peers may run on this
+   * lane meanwhile, or the ranks' orders would differ; take a {@link #lane} for the chunks.
+   *
+   * <p>Cancelling leaves undone what is not enqueued; what is in flight, chunks ahead as well,
+   * aborts as the class says. {@code take(n)} cancels: give it no prefetch.
+   *
+   * @param call an all-reduce, a reduce or a broadcast; of the others a range of the output is not
+   *     made of one range of each input
+   * @param chunkElements elements of each chunk but the last; multiples of 16 bytes are fastest
+   * @param prefetch chunks that are enqueued beyond those requested, 0 to 31
+   * @return the chunks; fails as the class says
+   * @throws InvalidUsage if the call can't be chunked so
+   */
+  public Flux<Chunk> chunked(CollectiveCall call, long chunkElements, int prefetch) {
+    return ChunkFlux.of(lane, new ChunkedCall(call, chunkElements), prefetch);
+  }
+
+  /** Work that is enqueued and completed as one: {@link Pipeline}. */
+  public Pipeline pipeline() {
+    return new Pipeline(lane, List.of());
+  }
+
+  /**
+   * Any operation.
+   *
+   * @param call what; its sizes are checked on subscription
+   * @return as the class says
+   */
+  public Mono<Void> run(CollectiveCall call) {
+    return lane.run(List.of(new Step.Collect(call)), call);
+  }
+
+  /**
+   * The name of the algorithm that a call would take now.
+   *
+   * @throws InvalidUsage if none supports it
+   */
+  public String algorithmFor(CollectiveCall call) {
+    return lane.algorithmFor(call);
+  }
+
+  /**
+   * The names of all algorithms that can do a call, in the same order on every rank.
+   *
+   * @param call bound to this rank's buffers
+   */
+  public List<String> algorithmsFor(CollectiveCall call) {
+    return lane.algorithmsFor(call);
+  }
+
+  /**
+   * Uses an algorithm wherever it can, for calls enqueued or recorded from now on. To be called on
+   * every rank between the same calls.
+   *
+   * @param collective for what
+   * @param algorithm its name; empty: back to what tuning file and estimates say
+   * @throws InvalidUsage if there is none of that name
+   */
+  public void prefer(Collective collective, Optional<String> algorithm) {
+    lane.prefer(collective, algorithm);
+  }
+
+  /**
+   * Replaces a buffer by the combination of all ranks' buffers.
+   *
+   * @param buffer all of it; of the same size on every rank
+   * @param type of the elements
+   * @param op how to combine
+   * @return as the class says
+   */
+  public Mono<Void> allReduce(DeviceBuffer buffer, DataType type, ReduceOp op) {
+    return allReduce(buffer, buffer, buffer.size() / type.size(), type, op);
+  }
+
+  /** The combination of all ranks' inputs; {@link CollectiveCall#allReduce}. */
+  public Mono<Void> allReduce(
+      DeviceBuffer input, DeviceBuffer output, long count, DataType type, ReduceOp op) {
+    return run(CollectiveCall.allReduce(input, output, count, type, op));
+  }
+
+  /** All ranks' inputs, one behind the other; {@link CollectiveCall#allGather}. */
+  public Mono<Void> allGather(DeviceBuffer input, DeviceBuffer output, long count, DataType type) {
+    return run(CollectiveCall.allGather(input, output, count, type));
+  }
+
+  /** This rank's part of the combination; {@link CollectiveCall#reduceScatter}. */
+  public Mono<Void> reduceScatter(
+      DeviceBuffer input, DeviceBuffer output, long count, DataType type, ReduceOp op) {
+    return run(CollectiveCall.reduceScatter(input, output, count, type, op));
+  }
+
+  /**
+   * Replaces a buffer by the root's.
+   *
+   * @param buffer {@code count} elements from its start
+   * @param count elements
+   * @param type of the elements
+   * @param root whose
+   * @return as the class says
+   */
+  public Mono<Void> broadcast(DeviceBuffer buffer, long count, DataType type, int root) {
+    return run(CollectiveCall.broadcast(buffer, buffer, count, type, root));
+  }
+
+  /** The combination of all ranks' inputs, on the root; {@link CollectiveCall#reduce}. */
+  public Mono<Void> reduce(
+      DeviceBuffer input, DeviceBuffer output, long count, DataType type, ReduceOp op, int root) {
+    return run(CollectiveCall.reduce(input, output, count, type, op, root));
+  }
+
+  /**
+   * Part j of rank i's input becomes part i of rank j's output; {@link CollectiveCall#allToAll}.
+   */
+  public Mono<Void> allToAll(DeviceBuffer input, DeviceBuffer output, long count, DataType type) {
+    return run(CollectiveCall.allToAll(input, output, count, type));
+  }
+
+  /** An all-to-all of parts of any sizes; {@link CollectiveCall#allToAllv}. */
+  public Mono<Void> allToAllv(
+      DeviceBuffer input,
+      long[] sendCounts,
+      DeviceBuffer output,
+      long[] receiveCounts,
+      DataType type) {
+    return run(CollectiveCall.allToAllv(input, sendCounts, output, receiveCounts, type));
+  }
+
+  /** All ranks' inputs, on the root; {@link CollectiveCall#gather}. */
+  public Mono<Void> gather(
+      DeviceBuffer input, DeviceBuffer output, long count, DataType type, int root) {
+    return run(CollectiveCall.gather(input, output, count, type, root));
+  }
+
+  /** This rank's part of the root's input; {@link CollectiveCall#scatter}. */
+  public Mono<Void> scatter(
+      DeviceBuffer input, DeviceBuffer output, long count, DataType type, int root) {
+    return run(CollectiveCall.scatter(input, output, count, type, root));
+  }
+
+  /**
+   * Sends to one rank, which receives as many. A large send is done only when the receiver has
+   * begun to receive; so ranks that send to each other, or in a ring, use {@link #sendReceive}.
+   *
+   * @param input from its start
+   * @param count elements
+   * @param type of the elements
+   * @param destination to whom
+   * @return completes when the input may be overwritten
+   */
+  public Mono<Void> send(DeviceBuffer input, long count, DataType type, int destination) {
+    return run(
+        CollectiveCall.sendReceive(
+            input, count, destination, null, 0, CollectiveCall.NO_PEER, type));
+  }
+
+  /**
+   * Receives what one rank sends.
+   *
+   * @param output from its start
+   * @param count elements
+   * @param type of the elements
+   * @param source from whom
+   * @return completes when they are there
+   */
+  public Mono<Void> recv(DeviceBuffer output, long count, DataType type, int source) {
+    return run(
+        CollectiveCall.sendReceive(null, 0, CollectiveCall.NO_PEER, output, count, source, type));
+  }
+
+  /** Sends to one rank and receives from another at once; {@link CollectiveCall#sendReceive}. */
+  public Mono<Void> sendReceive(
+      DeviceBuffer input,
+      long sendCount,
+      int destination,
+      DeviceBuffer output,
+      long receiveCount,
+      int source,
+      DataType type) {
+    return run(
+        CollectiveCall.sendReceive(
+            input, sendCount, destination, output, receiveCount, source, type));
+  }
+
+  /** Completes when every rank has enqueued it and what it enqueued before is done. */
+  public Mono<Void> barrier() {
+    return run(CollectiveCall.barrier());
+  }
+
+  /**
+   * Closes connections and frees memory, once operations in flight have ended. Waits for nothing.
+   * Idempotent.
+   */
+  @Override
+  public void close() {
+    lane.close();
+  }
+}

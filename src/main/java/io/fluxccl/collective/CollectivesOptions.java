@@ -1,0 +1,152 @@
+package io.fluxccl.collective;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.host.HostKernel;
+import io.fluxccl.transport.Transport;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.EnumMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import reactor.core.scheduler.Scheduler;
+import reactor.core.scheduler.Schedulers;
+
+/**
+ * How a {@link Collectives} works. Immutable; {@code with…} methods give a changed copy. Every rank
+ * must use the same, but for scheduler and threads.
+ *
+ * @param transport to use between all ranks; empty: mapped memory inside a host (SHM, CUDA_IPC on
+ *     GPUs) and ETHERNET between hosts
+ * @param tag of its connections, to keep several of one communicator apart; lanes take the tags
+ *     behind it
+ * @param timeout how long setting up, and each operation, may take
+ * @param threads of a kernel on the host device; 0: one for each core that this rank has to itself,
+ *     at least one. GPUs choose for themselves
+ * @param scheduler where what follows an operation runs; {@code Schedulers.immediate()}, the
+ *     default, is the library's completion thread, fastest, where nothing may block
+ * @param checked whether ranks compare what they call before they begin: a mismatch is {@link
+ *     InvalidUsage} on all of them. Costs a round of messages a call
+ * @param algorithms names of algorithms to be used wherever they can, by collective
+ * @param tuning a file that {@code fluxccl perf --tune} wrote
+ * @param families algorithms beside those that ServiceLoader finds
+ */
+public record CollectivesOptions(
+    Optional<Transport> transport,
+    int tag,
+    Duration timeout,
+    int threads,
+    Scheduler scheduler,
+    boolean checked,
+    Map<Collective, String> algorithms,
+    Optional<Path> tuning,
+    List<AlgorithmFamily> families) {
+
+  /** The best transport for each peer, tag 0, 30 s, continuations on the completion thread. */
+  public static final CollectivesOptions DEFAULT =
+      new CollectivesOptions(
+          Optional.empty(),
+          0,
+          Deadline.DEFAULT_TIMEOUT,
+          0,
+          Schedulers.immediate(),
+          false,
+          Map.of(),
+          Optional.empty(),
+          List.of());
+
+  /** Refuses a time-out that is not positive and a number of threads that no block can have. */
+  public CollectivesOptions {
+    if (timeout.isNegative() || timeout.isZero()) {
+      throw new InvalidUsage("timeout=" + timeout + "; give more than zero");
+    }
+    if (threads < 0 || threads > HostKernel.MAX_BLOCK_DIM) {
+      throw new InvalidUsage(
+          "threads=" + threads + "; give 0 for the default, or up to " + HostKernel.MAX_BLOCK_DIM);
+    }
+    algorithms = Map.copyOf(algorithms);
+    families = List.copyOf(families);
+  }
+
+  /** These options with one transport for all peers. */
+  public CollectivesOptions withTransport(Transport only) {
+    return copy(Optional.of(only), tag, timeout, threads, scheduler, checked);
+  }
+
+  /** These options with another tag. */
+  public CollectivesOptions withTag(int newTag) {
+    return copy(transport, newTag, timeout, threads, scheduler, checked);
+  }
+
+  /** These options with another time limit. */
+  public CollectivesOptions withTimeout(Duration newTimeout) {
+    return copy(transport, tag, newTimeout, threads, scheduler, checked);
+  }
+
+  /** These options with a number of kernel threads. */
+  public CollectivesOptions withThreads(int newThreads) {
+    return copy(transport, tag, timeout, newThreads, scheduler, checked);
+  }
+
+  /** These options with a scheduler for what follows an operation. */
+  public CollectivesOptions withScheduler(Scheduler newScheduler) {
+    return copy(transport, tag, timeout, threads, newScheduler, checked);
+  }
+
+  /** These options with ranks comparing what they call, or not. */
+  public CollectivesOptions withChecks(boolean on) {
+    return copy(transport, tag, timeout, threads, scheduler, on);
+  }
+
+  /** These options with an algorithm to be used for a collective wherever it can. */
+  public CollectivesOptions withAlgorithm(Collective collective, String name) {
+    Map<Collective, String> more = new EnumMap<>(Collective.class);
+    more.putAll(algorithms);
+    more.put(collective, name);
+    return new CollectivesOptions(
+        transport, tag, timeout, threads, scheduler, checked, more, tuning, families);
+  }
+
+  /** These options with a tuning file. */
+  public CollectivesOptions withTuning(Path file) {
+    return new CollectivesOptions(
+        transport,
+        tag,
+        timeout,
+        threads,
+        scheduler,
+        checked,
+        algorithms,
+        Optional.of(file),
+        families);
+  }
+
+  /** These options with a family of algorithms more. */
+  public CollectivesOptions withFamily(AlgorithmFamily family) {
+    List<AlgorithmFamily> more = new ArrayList<>(families);
+    more.add(family);
+    return new CollectivesOptions(
+        transport, tag, timeout, threads, scheduler, checked, algorithms, tuning, more);
+  }
+
+  private CollectivesOptions copy(
+      Optional<Transport> newTransport,
+      int newTag,
+      Duration newTimeout,
+      int newThreads,
+      Scheduler newScheduler,
+      boolean newChecked) {
+    return new CollectivesOptions(
+        newTransport,
+        newTag,
+        newTimeout,
+        newThreads,
+        newScheduler,
+        newChecked,
+        algorithms,
+        tuning,
+        families);
+  }
+}

@@ -1,0 +1,588 @@
+package io.fluxccl.collective;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.Deadline;
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.Timeout;
+import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.transport.RegisteredMemory;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Optional;
+import java.util.OptionalInt;
+import java.util.ServiceLoader;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import reactor.core.Exceptions;
+import reactor.core.publisher.Mono;
+import reactor.core.scheduler.Schedulers;
+
+/**
+ * One order of operations: a stream, the connections to all peers, and the algorithms that are
+ * ready on them. Threads may enqueue as they like; each run is enqueued as a whole, under one lock
+ * that nobody holds for long.
+ */
+final class Lane implements AutoCloseable {
+  private final Communicator communicator;
+  private final DeviceStream stream;
+  private final CollectivesOptions options;
+  private final PeerMesh mesh;
+  private final List<AlgorithmSet> sets;
+  private final AlgorithmSelector selector;
+  private final Agreement agreement;
+  private final Registrations registrations = new Registrations();
+  private final RunsInFlight inFlight;
+
+  // Ends with the communicator, and then closes this.
+  private final CompletableFuture<Void> lifetime = new CompletableFuture<>();
+
+  // No run may come behind the work that closing waits for.
+  private final Object enqueueing = new Object();
+
+  // Ranks compare one run after the other. Guarded by enqueueing.
+  private CompletableFuture<Void> lastAgreement = CompletableFuture.completedFuture(null);
+  private long runs;
+
+  // Guarded by enqueueing.
+  private final Set<CapturedPipeline> captures = new HashSet<>();
+  private int registered;
+
+  // Written by holders of enqueueing.
+  private volatile boolean closed;
+
+  private Lane(
+      Communicator communicator,
+      DeviceStream stream,
+      CollectivesOptions options,
+      PeerMesh mesh,
+      List<AlgorithmSet> sets,
+      Tuning tuning) {
+    this.communicator = communicator;
+    this.stream = stream;
+    this.options = options;
+    this.mesh = mesh;
+    this.sets = sets;
+    this.selector = new AlgorithmSelector(sets, options, tuning, mesh.topology());
+    this.inFlight =
+        new RunsInFlight(Deadline.after(options.timeout()).remainingNanos(), this::late);
+    this.agreement = new Agreement(communicator, mesh.topology(), options.tag());
+  }
+
+  /**
+   * Connects to all ranks and readies the families that work among them.
+   *
+   * @param stream closed with the lane
+   */
+  static CompletableFuture<Lane> open(
+      Communicator communicator, DeviceStream stream, CollectivesOptions options) {
+    Deadline deadline = Deadline.after(options.timeout());
+    List<AlgorithmSet> sets = new ArrayList<>();
+    return communicator
+        .inTurn(
+            options.tag(),
+            () ->
+                CompletableFuture.supplyAsync(
+                        () -> LaneSettings.of(options, families(options)), PeerMesh.MAY_BLOCK)
+                    .thenCompose(
+                        settings ->
+                            settings
+                                .compare(communicator, options.tag(), deadline)
+                                .thenComposeAsync(
+                                    same ->
+                                        PeerMesh.connect(
+                                            communicator,
+                                            options.transport(),
+                                            options.tag(),
+                                            deadline,
+                                            options.threads()),
+                                    PeerMesh.MAY_BLOCK)
+                                .thenComposeAsync(
+                                    mesh ->
+                                        prepare(mesh, settings.families(), sets)
+                                            .thenApply(
+                                                done ->
+                                                    new Lane(
+                                                        communicator,
+                                                        stream,
+                                                        options,
+                                                        mesh,
+                                                        sets,
+                                                        settings.tuning()))
+                                            .whenComplete(
+                                                (lane, failure) -> {
+                                                  if (failure != null) {
+                                                    sets.forEach(AlgorithmSet::close);
+                                                    mesh.close();
+                                                  }
+                                                }),
+                                    PeerMesh.MAY_BLOCK)))
+        .thenApply(Lane::endWithCommunicator)
+        .whenComplete(
+            (lane, failure) -> {
+              if (failure != null) {
+                stream.close();
+              }
+            })
+        // Whoever blocks in what follows must not block the thread on which set-ups go on.
+        .whenCompleteAsync((lane, failure) -> {}, PeerMesh.MAY_BLOCK);
+  }
+
+  private static List<AlgorithmFamily> families(CollectivesOptions options) {
+    List<AlgorithmFamily> all = new ArrayList<>(options.families());
+    ServiceLoader.load(AlgorithmFamily.class, AlgorithmFamily.class.getClassLoader())
+        .forEach(all::add);
+    all.sort(Comparator.comparing(AlgorithmFamily::name));
+    return all;
+  }
+
+  private static CompletableFuture<Void> prepare(
+      PeerMesh mesh, List<AlgorithmFamily> families, List<AlgorithmSet> sets) {
+    CompletableFuture<Void> done = CompletableFuture.completedFuture(null);
+    for (AlgorithmFamily family : families) {
+      if (family.supports(mesh.topology())) {
+        // One after the other, so that their set-ups meet.
+        done =
+            done.thenComposeAsync(ready -> family.prepare(mesh), PeerMesh.MAY_BLOCK)
+                .thenAccept(sets::add);
+      }
+    }
+    // Whoever closes, or fails from here on, must not take memory from a peer that is still mapping
+    // it.
+    return done.thenComposeAsync(ready -> mesh.meetAll(), PeerMesh.MAY_BLOCK);
+  }
+
+  private Lane endWithCommunicator() {
+    communicator
+        .inFlight(lifetime)
+        .whenComplete(
+            (ended, reason) -> {
+              if (reason != null) {
+                inFlight.fail(reason);
+                close();
+              }
+            });
+    return this;
+  }
+
+  Communicator communicator() {
+    return communicator;
+  }
+
+  DeviceStream stream() {
+    return stream;
+  }
+
+  CollectivesOptions options() {
+    return options;
+  }
+
+  RankTopology topology() {
+    return mesh.topology();
+  }
+
+  Device device() {
+    return communicator.device();
+  }
+
+  /** The algorithm that a call would take now. */
+  String algorithmFor(CollectiveCall call) {
+    return selector.choose(bind(call)).name();
+  }
+
+  /** The algorithms that can do a call. */
+  List<String> algorithmsFor(CollectiveCall call) {
+    return selector.supporting(bind(call));
+  }
+
+  /** {@link AlgorithmSelector#prefer}. */
+  void prefer(Collective collective, Optional<String> algorithm) {
+    selector.prefer(collective, algorithm);
+  }
+
+  private BoundCall bind(CollectiveCall call) {
+    return new BoundCall(
+        call, mesh.topology(), registrations.of(call.input()), registrations.of(call.output()));
+  }
+
+  /** Adds the registrations that a call's buffers lie in. */
+  void addRegistrations(CollectiveCall call, Set<Registration> to) {
+    BoundCall bound = bind(call);
+    for (Registration used :
+        new Registration[] {bound.inputRegistration(), bound.outputRegistration()}) {
+      if (used != null) {
+        to.add(used);
+      }
+    }
+  }
+
+  boolean isOpen(Registration registration) {
+    return registrations.has(registration);
+  }
+
+  /**
+   * Refuses a collective that can't be right, or that no algorithm can do.
+   *
+   * @param first whether enqueueing it is the first to be done, and soon enough to find the latter
+   */
+  void check(CollectiveCall call, boolean first) {
+    CallChecks.check(call, device(), topology());
+    if (!first && needsAlgorithm(call)) {
+      selector.choose(bind(call));
+    }
+  }
+
+  /** Enqueues a collective that was checked; called by its step. */
+  void enqueue(CollectiveCall call, DeviceStream on) {
+    if (needsAlgorithm(call)) {
+      BoundCall bound = bind(call);
+      selector.choose(bound).enqueue(on, bound);
+    } else if (mesh.nRanks() == 1) {
+      Alone.enqueue(call, on);
+    }
+  }
+
+  private boolean needsAlgorithm(CollectiveCall call) {
+    return mesh.nRanks() > 1 && (call.collective() == Collective.BARRIER || hasBytes(call));
+  }
+
+  /** Ranks can't know of each other's sizes where these may differ. */
+  private boolean hasBytes(CollectiveCall call) {
+    return call.count() > 0
+        || call.collective() == Collective.ALL_TO_ALL_V
+        || call.collective() == Collective.SEND_RECEIVE;
+  }
+
+  /**
+   * Steps as a cold Mono: subscribing enqueues them all.
+   *
+   * @param steps in order
+   * @param what they are, for messages
+   */
+  Mono<Void> run(List<Step> steps, Object what) {
+    Mono<Void> run = RunMono.of(this, steps, what);
+    return options.scheduler() == Schedulers.immediate() ? run : run.publishOn(options.scheduler());
+  }
+
+  /** Does a run, which hears of whatever comes of it. Any thread. */
+  void submit(Run run) {
+    if (options.checked()) {
+      compare(run);
+    } else if (run.begin()) {
+      start(run);
+    }
+  }
+
+  /** {@link #start} once the ranks agree, and behind the runs that were to be compared before. */
+  private void compare(Run run) {
+    CompletableFuture<Void> before;
+    CompletableFuture<Void> agreed = new CompletableFuture<>();
+    long number;
+    try {
+      synchronized (enqueueing) {
+        refuseIfOver();
+        check(run.steps);
+        number = ++runs;
+        before = lastAgreement;
+        lastAgreement = agreed;
+      }
+    } catch (Throwable e) {
+      Exceptions.throwIfFatal(e);
+      run.fail(e);
+      return;
+    }
+    before
+        .thenCompose(ready -> agree(number, run))
+        .whenComplete(
+            (done, failure) -> {
+              if (failure != null) {
+                disagreed(run, FluxCclException.from(failure));
+              } else if (!run.isOver()) {
+                start(run);
+              }
+              agreed.complete(null);
+            });
+  }
+
+  private CompletableFuture<Void> agree(long number, Run run) {
+    if (!run.begin()) {
+      // Withdrawn before its turn: the others will see that something is missing.
+      return CompletableFuture.completedFuture(null);
+    }
+    List<BoundCall> calls =
+        run.steps.stream().flatMap(step -> step.calls().stream()).map(this::bind).toList();
+    return agreement.reach(number, calls, Deadline.after(options.timeout()));
+  }
+
+  private void disagreed(Run run, FluxCclException reason) {
+    // A mismatch harms nobody: no rank enqueues anything.
+    if (!(reason instanceof InvalidUsage)) {
+      communicator.abort(reason);
+    }
+    run.fail(reason);
+  }
+
+  /** Enqueues a run. */
+  private void start(Run run) {
+    CompletableFuture<Void> done;
+    try {
+      synchronized (enqueueing) {
+        refuseIfOver();
+        enqueue(run.steps);
+        done = stream.completion();
+        inFlight.add(run);
+      }
+      // Failed meanwhile: the kernels may have found that out and done nothing.
+      refuseIfFailed();
+    } catch (Throwable e) {
+      Exceptions.throwIfFatal(e);
+      run.fail(e);
+      return;
+    }
+    done.whenComplete(run);
+  }
+
+  /**
+   * Enqueues steps. All are looked at before the first is enqueued: a mistake then harms no other
+   * rank. One that shows later aborts, because peers may wait already.
+   */
+  private void enqueue(List<Step> steps) {
+    check(steps);
+    boolean peersWait = false;
+    try {
+      for (Step step : steps) {
+        step.enqueue(this, stream);
+        peersWait |= step.involvesPeers();
+      }
+    } catch (RuntimeException e) {
+      // If the device has failed, the peers may have launched theirs, and would wait for this one.
+      if (peersWait || e instanceof DeviceFailure) {
+        communicator.abort(FluxCclException.from(e));
+      }
+      throw e;
+    }
+  }
+
+  private void check(List<Step> steps) {
+    for (int i = 0; i < steps.size(); i++) {
+      steps.get(i).check(this, i == 0);
+    }
+  }
+
+  /** Records steps, while nothing is enqueued on this lane; see {@link Pipeline#capture}. */
+  CapturedPipeline capture(List<Step> steps) {
+    synchronized (enqueueing) {
+      refuseIfOver();
+      check(steps);
+      CapturedPipeline captured = CapturedPipeline.of(this, steps);
+      captures.add(captured);
+      return captured;
+    }
+  }
+
+  /** Closes a captured pipeline between two runs. */
+  void close(CapturedPipeline captured) {
+    synchronized (enqueueing) {
+      if (captured.end()) {
+        captures.remove(captured);
+      }
+    }
+  }
+
+  private void refuseIfOver() {
+    refuseIfFailed();
+    if (closed) {
+      throw new InvalidUsage("collectives on rank " + rank() + ": closed");
+    }
+  }
+
+  private void refuseIfFailed() {
+    FluxCclException failure = communicator.failure();
+    if (failure != null) {
+      throw failure;
+    }
+  }
+
+  private int rank() {
+    return communicator.bootstrap().rank();
+  }
+
+  /** For other lanes, which hold a lock of their own. */
+  void refuseWhenClosed(String why) {
+    if (closed) {
+      throw new InvalidUsage(why);
+    }
+  }
+
+  /** The stream is done with a run. */
+  void ended(Run run, Throwable failure) {
+    // A communicator that was closed here must not take the other ranks with it.
+    if (failure != null && communicator.failure() == null) {
+      communicator.abort(FluxCclException.from(failure));
+    }
+    FluxCclException reason = communicator.failure();
+    if (reason == null) {
+      run.complete();
+    } else {
+      run.fail(reason);
+    }
+  }
+
+  /** Some run in flight is over. */
+  void ended() {
+    inFlight.trim();
+  }
+
+  private void late(Run run) {
+    if (communicator.failure() == null) {
+      communicator.abort(timedOut(options.timeout(), run.description()));
+    }
+  }
+
+  private Timeout timedOut(Duration limit, String what) {
+    OptionalInt silent = communicator.bootstrap().unresponsiveRank();
+    int waitedFor = communicator.abortFlag().waitingFor();
+    String who;
+    if (silent.isPresent()) {
+      who = "rank " + silent.getAsInt() + " answers no heartbeat";
+    } else if (waitedFor >= 0) {
+      who =
+          "the last long wait was for rank "
+              + waitedFor
+              + ", which is alive: does it enqueue the same operations? Or is the limit too short?";
+    } else {
+      who = "no rank was waited for long: is the limit too short?";
+    }
+    return new Timeout(
+        silent.orElse(waitedFor),
+        what
+            + " on rank "
+            + communicator.bootstrap().rank()
+            + ": not done within "
+            + Deadline.after(limit).timeout().toMillis()
+            + " ms; "
+            + who);
+  }
+
+  /** A run was cancelled while it was in flight. */
+  void cancelled(Run run) {
+    communicator.abort(
+        new Aborted(
+            rank(), run.description() + " was cancelled by rank " + rank() + " while in flight"));
+  }
+
+  /** Registers a buffer on all ranks; see {@link Collectives#register}. */
+  CompletableFuture<Registration> register(DeviceBuffer buffer) {
+    if (buffer.device() != communicator.device()) {
+      return CompletableFuture.failedFuture(
+          new InvalidUsage(
+              "register on rank "
+                  + communicator.bootstrap().rank()
+                  + ": the buffer must be of the communicator's device, "
+                  + communicator.device().description()));
+    }
+    return communicator
+        .inTurn(
+            options.tag(),
+            () -> {
+              CompletableFuture<Void> ready = CompletableFuture.completedFuture(null);
+              for (AlgorithmSet set : sets) {
+                ready =
+                    ready.thenComposeAsync(done -> set.reserve(buffer.size()), PeerMesh.MAY_BLOCK);
+              }
+              return ready
+                  .thenComposeAsync(done -> mesh.exchange(buffer), PeerMesh.MAY_BLOCK)
+                  // Who closes now must not take memory from a peer that is still mapping it.
+                  .thenCompose(memories -> mesh.meetAll().thenApply(met -> memories));
+            })
+        .thenApply(memories -> registration(buffer, memories))
+        .thenApplyAsync(
+            registration -> {
+              sets.forEach(set -> set.registered(registration));
+              return registration;
+            },
+            PeerMesh.MAY_BLOCK)
+        .whenCompleteAsync((done, failure) -> {}, PeerMesh.MAY_BLOCK);
+  }
+
+  private Registration registration(DeviceBuffer buffer, RegisteredMemory[] memories) {
+    long[] addresses = new long[memories.length];
+    for (int rank = 0; rank < addresses.length; rank++) {
+      addresses[rank] = memories[rank].isMapped() ? memories[rank].address() : 0;
+    }
+    synchronized (enqueueing) {
+      refuseIfOver();
+      Registration[] self = new Registration[1];
+      self[0] = new Registration(registered++, buffer, addresses, () -> close(self[0], memories));
+      registrations.add(self[0]);
+      return self[0];
+    }
+  }
+
+  /** Between two runs: what is enqueued may use it, what comes later doesn't. */
+  private void close(Registration registration, RegisteredMemory[] memories) {
+    synchronized (enqueueing) {
+      if (registrations.remove(registration)) {
+        communicator.device().whenEnqueuedWorkIsDone(() -> mesh.forget(memories));
+      }
+    }
+  }
+
+  /**
+   * Closes connections and frees what preparing took, once runs already enqueued have ended. Waits
+   * for nothing. Idempotent.
+   */
+  @Override
+  public void close() {
+    synchronized (enqueueing) {
+      if (closed) {
+        return;
+      }
+      closed = true;
+      // Kernels in flight use the peers' memory; after an abort they end within a bounded number of
+      // polls.
+      communicator
+          .device()
+          .whenEnqueuedWorkIsDone(
+              () -> {
+                captures.forEach(CapturedPipeline::end);
+                if (communicator.failure() == null) {
+                  drain();
+                } else {
+                  free();
+                }
+              });
+    }
+  }
+
+  private void drain() {
+    CompletableFuture<Void> drained =
+        CompletableFuture.allOf(
+            sets.stream().map(AlgorithmSet::drain).toArray(CompletableFuture<?>[]::new));
+    if (drained.isDone()) {
+      free();
+    } else {
+      // Not on the thread that learns of it: freeing may wait for what that thread does.
+      drained.whenCompleteAsync((done, failure) -> free(), PeerMesh.MAY_BLOCK);
+    }
+  }
+
+  private void free() {
+    sets.forEach(AlgorithmSet::close);
+    if (communicator.failure() == null) {
+      mesh.leave();
+    } else {
+      mesh.close();
+    }
+    stream.close();
+    inFlight.close();
+    lifetime.complete(null);
+  }
+}

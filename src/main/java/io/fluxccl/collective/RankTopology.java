@@ -1,0 +1,49 @@
+package io.fluxccl.collective;
+
+import io.fluxccl.device.DeviceKind;
+import java.util.List;
+import java.util.stream.IntStream;
+
+/**
+ * Who is where, as all ranks know it alike, but for {@link #rank}.
+ *
+ * @param rank this rank
+ * @param nRanks how many ranks
+ * @param kind of device, the same for all
+ * @param hostOf for each rank the number of its host, hosts counted from 0 in order of their first
+ *     rank
+ * @param mapped whether ranks of one host map each other's memory (and no other ranks do)
+ * @param multiprocessors of the smallest GPU; 0 on the host device
+ * @param computeCapability of the oldest GPU, {@code 10 * major + minor}; 0 on the host device
+ * @param ranksPerGpu the most ranks of one process that share a GPU; 1 on the host device
+ */
+public record RankTopology(
+    int rank,
+    int nRanks,
+    DeviceKind kind,
+    List<Integer> hostOf,
+    boolean mapped,
+    int multiprocessors,
+    int computeCapability,
+    int ranksPerGpu) {
+
+  /** How many hosts. */
+  public int hosts() {
+    return 1 + hostOf.stream().mapToInt(Integer::intValue).max().orElse(0);
+  }
+
+  /** Whether the other rank's memory is mapped here. */
+  public boolean isMapped(int peer) {
+    return mapped && hostOf.get(peer).equals(hostOf.get(rank));
+  }
+
+  /** Whether everybody maps everybody's memory. */
+  public boolean allMapped() {
+    return nRanks == 1 || mapped && hosts() == 1;
+  }
+
+  /** The ranks of a host, in order. */
+  public List<Integer> ranksOf(int host) {
+    return IntStream.range(0, nRanks).filter(r -> hostOf.get(r) == host).boxed().toList();
+  }
+}

@@ -1,0 +1,31 @@
+package io.fluxccl.collective.host;
+
+/**
+ * What a rank says of its buffers before a large call, so that both ends of a pair come to the same
+ * decision: who can reach what. Mutable, one for each peer.
+ */
+final class Card {
+  /** Not registered. */
+  static final int NONE = -1;
+
+  /** Input and output are the same memory, and more than one peer's business. */
+  static final int IN_PLACE = 1;
+
+  int inputId = NONE;
+  int outputId = NONE;
+  long inputOffset;
+  long outputOffset;
+  int flags;
+
+  /**
+   * Whether the rank whose card this is can reach what is registered under an id: ranks know the
+   * addresses of the registrations that their own buffers lie in.
+   */
+  boolean reaches(int id) {
+    return id != NONE && (inputId == id || outputId == id);
+  }
+
+  boolean isInPlace() {
+    return (flags & IN_PLACE) != 0;
+  }
+}

@@ -1,0 +1,242 @@
+package io.fluxccl.collective.host;
+
+import static io.fluxccl.collective.host.PipeDescriptor.PAYLOAD;
+
+import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.device.host.HostMemory;
+
+/**
+ * What goes to a peer and comes from it in one exchange, as far as it has got. Each way goes
+ * through the pipe, or is copied straight: the first bytes by the sender, the rest by the receiver,
+ * as far as each can reach the other's memory. The cards, which a large exchange begins with, say
+ * so. Steps never wait.
+ */
+final class Flow {
+  /** From so many bytes on, either way, ranks show each other their cards. */
+  static final long CARD_LIMIT = 8 << 10;
+
+  private static final long SMALL_PIECE = 8 << 10;
+  private static final int SWAP_LENGTH = 16 << 10;
+
+  private final int rank;
+  private final int peer;
+  private final Pipe pipe;
+  private final Card mine = new Card();
+  private final Card theirs = new Card();
+
+  private HostCall call;
+  private boolean swaps;
+  private long source;
+  private long target;
+  private long toSend;
+  private long sent;
+  private long toReceive;
+  private long received;
+  private long pieceLength;
+
+  // What remains to be done besides; the order of the fields is that of the items.
+  private boolean cardToSend;
+  private boolean cardToTake;
+  private boolean decided;
+  private boolean direct;
+  private boolean doneToSend;
+  private boolean doneToTake;
+
+  Flow(int rank, Pipe pipe) {
+    this.rank = rank;
+    this.peer = pipe.peer();
+    this.pipe = pipe;
+  }
+
+  int peer() {
+    return peer;
+  }
+
+  /**
+   * Begins a call.
+   *
+   * @param newCall the call
+   * @param strand this strand's part of it
+   * @param strands of how many
+   */
+  void begin(HostCall newCall, int strand, int strands) {
+    call = newCall;
+    CollectiveCall what = newCall.call();
+    long allToSend = what.sendBytes(rank, peer);
+    long allToReceive = what.receiveBytes(rank, peer);
+    int sendParts = Strand.strandsFor(allToSend, strands);
+    int receiveParts = Strand.strandsFor(allToReceive, strands);
+    swaps = newCall.swaps();
+    sent = strand < sendParts ? Lines.begin(allToSend, sendParts, strand) : allToSend;
+    toSend =
+        (strand < sendParts ? Lines.begin(allToSend, sendParts, strand + 1) : allToSend) - sent;
+    received =
+        strand < receiveParts ? Lines.begin(allToReceive, receiveParts, strand) : allToReceive;
+    toReceive =
+        (strand < receiveParts ? Lines.begin(allToReceive, receiveParts, strand + 1) : allToReceive)
+            - received;
+    long sourceAt = sent;
+    long targetAt = received;
+    source = newCall.input() + what.sendOffset(peer) + sourceAt;
+    target = newCall.output() + what.receiveOffset(peer) + targetAt;
+    sent = 0;
+    received = 0;
+    pieceLength = Math.min(PAYLOAD, Math.max(SMALL_PIECE, Lines.roundUp(toSend / 4)));
+    boolean large =
+        newCall.way() == HostCall.Way.DIRECT && Math.max(toSend, toReceive) >= CARD_LIMIT;
+    cardToSend = large;
+    cardToTake = large;
+    direct = false;
+    doneToSend = false;
+    doneToTake = false;
+    decided = true;
+    if (large) {
+      newCall.describe(what.sendOffset(peer) + sourceAt, what.receiveOffset(peer) + targetAt, mine);
+      // Without a registration here nothing can be copied straight, whatever the peer says.
+      decided = mine.inputId == Card.NONE && mine.outputId == Card.NONE;
+    }
+  }
+
+  /** Whether nothing is left to do. */
+  boolean isDone() {
+    return sent == toSend
+        && received == toReceive
+        && !cardToSend
+        && !cardToTake
+        && !doneToSend
+        && !doneToTake;
+  }
+
+  /** Does what can be done now; false if nothing could. */
+  boolean step() {
+    boolean moved = false;
+    if (cardToSend && pipe.hasRoom()) {
+      pipe.sendCard(mine.inputId, mine.inputOffset, mine.outputId, mine.outputOffset, mine.flags);
+      cardToSend = false;
+      moved = true;
+    }
+    if (cardToTake && pipe.hasItem()) {
+      pipe.readCard(theirs);
+      pipe.take();
+      cardToTake = false;
+      moved = true;
+      if (!decided) {
+        decided = true;
+        copyStraight();
+      }
+    }
+    if (sent < toSend && decided && !cardToSend && pipe.hasRoom()) {
+      long length = Math.min(pieceLength, toSend - sent);
+      HostMemory.copy(pipe.payloadToSend(), source + sent, length);
+      pipe.send(length);
+      sent += length;
+      moved = true;
+    }
+    if (received < toReceive && !cardToTake && pipe.hasItem()) {
+      moved |= receive();
+    }
+    if (doneToSend && sent == toSend && pipe.hasRoom()) {
+      pipe.send(0);
+      doneToSend = false;
+      moved = true;
+    }
+    if (doneToTake && received == toReceive && pipe.hasItem()) {
+      pipe.take();
+      doneToTake = false;
+      moved = true;
+    }
+    return moved;
+  }
+
+  private boolean receive() {
+    long length = pipe.lengthToTake();
+    // In place, what arrives may only overwrite what was sent.
+    if (swaps && received + length > sent) {
+      return false;
+    }
+    HostMemory.copy(target + received, pipe.payloadToTake(), length);
+    pipe.take();
+    received += length;
+    return true;
+  }
+
+  /** Copies whatever this side can and is to copy, and takes that off what goes by the pipe. */
+  private void copyStraight() {
+    if (mine.isInPlace() || theirs.isInPlace()) {
+      swap();
+      return;
+    }
+    if (toSend > 0) {
+      boolean pull = theirs.reaches(mine.inputId);
+      boolean push = mine.reaches(theirs.outputId);
+      if (pull || push) {
+        long pushed = pushed(toSend, pull, push, rank, peer);
+        HostMemory.copy(reach(theirs.outputId, theirs.outputOffset, push), source, pushed);
+        sent = toSend;
+        direct = true;
+      }
+    }
+    if (toReceive > 0) {
+      boolean pull = mine.reaches(theirs.inputId);
+      boolean push = theirs.reaches(mine.outputId);
+      if (pull || push) {
+        long pushed = pushed(toReceive, pull, push, peer, rank);
+        HostMemory.copy(
+            target + pushed,
+            reach(theirs.inputId, theirs.inputOffset, pull) + pushed,
+            toReceive - pushed);
+        received = toReceive;
+        direct = true;
+      }
+    }
+    doneToSend = direct;
+    doneToTake = direct;
+  }
+
+  private long reach(int id, long offset, boolean can) {
+    return can ? call.registration(id).addressOn(peer) + offset : 0;
+  }
+
+  /** How many bytes the sender copies: of what both could, so many that all ranks work alike. */
+  private long pushed(long bytes, boolean pull, boolean push, int sender, int receiver) {
+    if (!pull || !push) {
+      return push ? bytes : 0;
+    }
+    CollectiveCall what = call.call();
+    return switch (what.collective()) {
+      case BROADCAST, SCATTER -> Lines.begin(bytes, call.nRanks(), 1);
+      case GATHER -> bytes - Lines.begin(bytes, call.nRanks(), 1);
+      case SEND_RECEIVE -> Lines.begin(bytes, 2, 1);
+      default -> 0;
+    };
+  }
+
+  /** Exchanges two parts that both lie where the other is to go: half of it each rank. */
+  private void swap() {
+    boolean can =
+        mine.isInPlace()
+            && theirs.isInPlace()
+            && mine.reaches(theirs.inputId)
+            && theirs.reaches(mine.inputId);
+    if (!can) {
+      return; // through the pipe, in step
+    }
+    long half = Lines.begin(toSend, 2, 1);
+    long from = rank < peer ? 0 : half;
+    long to = rank < peer ? half : toSend;
+    long here = source;
+    long there = reach(theirs.inputId, theirs.inputOffset, true);
+    // The next slot is this rank's to write, and not used otherwise now.
+    long scratch = pipe.payloadToSend();
+    for (long at = from; at < to; at += SWAP_LENGTH) {
+      long length = Math.min(SWAP_LENGTH, to - at);
+      HostMemory.copy(scratch, here + at, length);
+      HostMemory.copy(here + at, there + at, length);
+      HostMemory.copy(there + at, scratch, length);
+    }
+    sent = toSend;
+    received = toReceive;
+    doneToSend = true;
+    doneToTake = true;
+  }
+}

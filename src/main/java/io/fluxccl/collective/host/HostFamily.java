@@ -1,0 +1,35 @@
+package io.fluxccl.collective.host;
+
+import io.fluxccl.collective.AlgorithmFamily;
+import io.fluxccl.collective.AlgorithmSet;
+import io.fluxccl.collective.PeerMesh;
+import io.fluxccl.collective.RankTopology;
+import io.fluxccl.device.DeviceKind;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+
+/** The algorithms of ranks on one host that map each other's memory. */
+public final class HostFamily implements AlgorithmFamily {
+  @Override
+  public String name() {
+    return "host";
+  }
+
+  @Override
+  public List<String> description() {
+    return List.of(
+        "host-one-shot: small calls; inputs to everybody who needs them, through shared memory",
+        "host-direct: larger ones; on each other's registered memory, else as host-staged",
+        "host-staged: in pieces that stay in cache, reductions in two phases; when asked for");
+  }
+
+  @Override
+  public boolean supports(RankTopology topology) {
+    return topology.kind() == DeviceKind.HOST && topology.nRanks() > 1 && topology.allMapped();
+  }
+
+  @Override
+  public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
+    return HostSet.prepare(mesh);
+  }
+}

@@ -1,0 +1,199 @@
+package io.fluxccl.collective;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.DataType;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.Timeout;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.LocalRanks;
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.BiFunction;
+import org.junit.jupiter.api.Test;
+import reactor.core.Disposable;
+import reactor.core.publisher.Mono;
+import reactor.test.StepVerifier;
+
+class CheckedCollectivesTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
+  private static final CollectivesOptions CHECKED = CollectivesOptions.DEFAULT.withChecks(true);
+
+  private static Collectives checked(LocalRank rank) {
+    return Collectives.create(rank.communicator(), CHECKED).join();
+  }
+
+  private static void verify(Mono<Void> run) {
+    StepVerifier.create(run).expectComplete().verify(LONG);
+  }
+
+  /** What each rank calls is refused on all of them, and then they go on together. */
+  private static void shouldRefuse(
+      BiFunction<LocalRank, Collectives, Mono<Void>> call, String... messages) {
+    try (LocalRanks ranks = LocalRanks.of(3)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = checked(rank)) {
+              StepVerifier.create(call.apply(rank, collectives))
+                  .expectErrorSatisfies(
+                      e ->
+                          assertThat(e)
+                              .isInstanceOf(InvalidUsage.class)
+                              .hasMessageContainingAll(messages))
+                  .verify(LONG);
+              assertThat(rank.communicator().failure()).isNull();
+              verify(collectives.barrier());
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldRefuseDifferentOperationsOnAllRanks() {
+    shouldRefuse(
+        (rank, collectives) -> {
+          DeviceBuffer x = rank.device().allocate(64);
+          return rank.rank() == 1
+              ? collectives.broadcast(x, 4, DataType.INT32, 0)
+              : collectives.allReduce(x, DataType.INT32, ReduceOp.SUM);
+        },
+        "broadcast root=0 count=4 type=INT32",
+        "all-reduce count=16 type=INT32 op=SUM",
+        "rank 1");
+  }
+
+  @Test
+  void shouldRefuseDifferentCountsOnAllRanks() {
+    shouldRefuse(
+        (rank, collectives) ->
+            collectives.allReduce(
+                rank.device().allocate(64 + 4L * rank.rank()), DataType.INT32, ReduceOp.SUM),
+        "count=16",
+        "operation 1");
+  }
+
+  @Test
+  void shouldRefuseARegistrationThatOneRankDoesNotUse() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = checked(rank)) {
+              DeviceBuffer known = rank.device().allocate(64);
+              DeviceBuffer unknown = rank.device().allocate(64);
+              collectives.register(known).join();
+              StepVerifier.create(
+                      collectives.allReduce(
+                          rank.rank() == 0 ? known : unknown, DataType.INT32, ReduceOp.SUM))
+                  .expectErrorMatches(
+                      e -> e instanceof InvalidUsage && e.getMessage().contains("registration 0"))
+                  .verify(LONG);
+              verify(collectives.allReduce(known, DataType.INT32, ReduceOp.SUM));
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldRefuseAPartThatThePeerDoesNotExpect() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = checked(rank)) {
+              DeviceBuffer in = rank.device().allocate(64);
+              DeviceBuffer out = rank.device().allocate(64);
+              long[] sends = {1, 2};
+              long[] receives = rank.rank() == 0 ? new long[] {1, 3} : new long[] {2, 2};
+              StepVerifier.create(collectives.allToAllv(in, sends, out, receives, DataType.INT32))
+                  .expectErrorMatches(
+                      e -> e instanceof InvalidUsage && e.getMessage().contains("bytes"))
+                  .verify(LONG);
+              verify(collectives.barrier());
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldCompareSendsWithReceivesOfTheirPeersOnly() {
+    try (LocalRanks ranks = LocalRanks.of(3)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = checked(rank)) {
+              DeviceBuffer x = rank.device().allocate(64);
+              if (rank.rank() == 0) {
+                verify(collectives.send(x, 5, DataType.INT32, 2));
+                StepVerifier.create(collectives.send(x, 6, DataType.INT32, 2))
+                    .expectError(InvalidUsage.class)
+                    .verify(LONG);
+              } else if (rank.rank() == 2) {
+                verify(collectives.recv(x, 5, DataType.INT32, 0));
+                StepVerifier.create(collectives.recv(x, 7, DataType.INT32, 0))
+                    .expectError(InvalidUsage.class)
+                    .verify(LONG);
+              }
+              verify(collectives.barrier());
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldNameTheRankThatCallsNothing() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      CompletableFuture<Void> tried = new CompletableFuture<>();
+      ranks.run(
+          LONG,
+          rank -> {
+            Collectives collectives =
+                Collectives.create(rank.communicator(), CHECKED.withTimeout(Duration.ofSeconds(2)))
+                    .join();
+            if (rank.rank() == 0) {
+              assertThatThrownBy(() -> collectives.barrier().block(LONG))
+                  .isInstanceOf(Timeout.class)
+                  .hasMessageContaining("barrier")
+                  .hasMessageContaining("rank 1");
+              tried.complete(null);
+            }
+            tried.join();
+            assertThat(rank.communicator().failed()).succeedsWithin(LONG);
+          });
+    }
+  }
+
+  @Test
+  void shouldWithdrawWhatIsCancelledBeforeItsTurn() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = checked(rank)) {
+              DeviceBuffer x = rank.device().allocate(64);
+              CompletableFuture<Void> first =
+                  rank.rank() == 0
+                      ? collectives.barrier().toFuture()
+                      : CompletableFuture.completedFuture(null);
+              // Behind the barrier, to which rank 1 has not come yet.
+              Disposable second =
+                  rank.rank() == 0
+                      ? collectives.allReduce(x, DataType.INT32, ReduceOp.SUM).subscribe()
+                      : () -> {};
+              second.dispose();
+              rank.bootstrap().barrier(io.fluxccl.Deadline.after(LONG)).join();
+              if (rank.rank() == 1) {
+                verify(collectives.barrier());
+              }
+              first.join();
+              verify(collectives.allReduce(x, DataType.INT32, ReduceOp.MAX));
+              assertThat(rank.communicator().failure()).isNull();
+            }
+          });
+    }
+  }
+}

@@ -1,0 +1,387 @@
+package io.fluxccl.collective;
+
+import static io.fluxccl.DataType.INT32;
+import static io.fluxccl.ReduceOp.SUM;
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.awaitility.Awaitility.await;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testkit.LocalRanks;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.IntStream;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.reactivestreams.Subscription;
+import reactor.core.CoreSubscriber;
+import reactor.core.publisher.BaseSubscriber;
+import reactor.core.publisher.Flux;
+import reactor.core.publisher.Mono;
+import reactor.core.scheduler.Scheduler;
+import reactor.core.scheduler.Schedulers;
+import reactor.test.StepVerifier;
+import reactor.util.context.Context;
+
+/** What demand does to chunks: each is enqueued and done exactly when it should be. */
+@Timeout(120)
+class ChunkFluxTest {
+  private static final Duration LONG = Duration.ofSeconds(30);
+
+  private final SteppedFamily family = new SteppedFamily();
+  private final LocalRanks ranks = LocalRanks.of(2);
+  private final List<Collectives> all = new ArrayList<>();
+
+  @AfterEach
+  void close() {
+    family.step(100_000); // whatever still runs
+    ranks.close();
+  }
+
+  /** Rank 0's; the other rank has nothing to do. */
+  private Collectives collectives(CollectivesOptions options) {
+    CollectivesOptions stepped = options.withFamily(family);
+    List<CompletableFuture<Collectives>> both =
+        ranks.ranks().stream()
+            .map(rank -> Collectives.create(rank.communicator(), stepped))
+            .toList();
+    both.forEach(one -> all.add(one.join()));
+    return all.get(0);
+  }
+
+  private Flux<Chunk> chunks(CollectivesOptions options, int chunks, int prefetch) {
+    Collectives collectives = collectives(options);
+    DeviceBuffer x = ranks.ranks().get(0).device().allocate(chunks * 8L);
+    return collectives.chunked(
+        CollectiveCall.allReduce(x, x, chunks * 2L, INT32, SUM), 2, prefetch);
+  }
+
+  private Flux<Chunk> chunks(int chunks, int prefetch) {
+    return chunks(CollectivesOptions.DEFAULT, chunks, prefetch);
+  }
+
+  private void enqueuedIs(int expected) {
+    await().atMost(LONG).untilAtomic(family.enqueued, org.hamcrest.Matchers.is(expected));
+  }
+
+  private Throwable failure() {
+    return ranks.ranks().get(0).communicator().failure();
+  }
+
+  private static Chunk chunk(int index) {
+    return new Chunk(index, 2L * index, 2);
+  }
+
+  @Test
+  void shouldEnqueueWhatIsRequestedAndOneAhead() {
+    StepVerifier.create(chunks(5, 1), 0)
+        .expectSubscription()
+        .then(() -> enqueuedIs(0))
+        .thenRequest(1)
+        .then(() -> enqueuedIs(2))
+        .then(() -> family.step(2))
+        .expectNext(chunk(0))
+        .then(() -> enqueuedIs(2))
+        // The second is done and waits for demand, and with it the third moves.
+        .thenRequest(1)
+        .expectNext(chunk(1))
+        .then(() -> enqueuedIs(3))
+        .thenRequest(2)
+        .then(() -> enqueuedIs(5))
+        .then(() -> family.step(3))
+        .expectNext(chunk(2), chunk(3))
+        .thenRequest(1)
+        .expectNext(chunk(4))
+        .expectComplete()
+        .verify(LONG);
+    assertThat(family.enqueued).hasValue(5);
+    assertThat(failure()).isNull();
+  }
+
+  @Test
+  void shouldEnqueueOnlyWhatIsRequestedWithoutPrefetch() {
+    family.step(10);
+    StepVerifier.create(chunks(4, 0), 1)
+        .expectNext(chunk(0))
+        .then(() -> enqueuedIs(1))
+        .thenRequest(2)
+        .expectNext(chunk(1), chunk(2))
+        .then(() -> enqueuedIs(3))
+        .thenRequest(5)
+        .expectNext(chunk(3))
+        .expectComplete()
+        .verify(LONG);
+  }
+
+  @Test
+  void shouldNotFillTheDevicesQueueWithoutBounds() {
+    int many = 10 * ChunkFlux.MAX_IN_FLIGHT;
+    StepVerifier.create(chunks(many, 1))
+        .expectSubscription()
+        .then(() -> enqueuedIs(ChunkFlux.MAX_IN_FLIGHT))
+        .then(() -> family.step(3))
+        .expectNext(chunk(0), chunk(1), chunk(2))
+        .then(() -> enqueuedIs(ChunkFlux.MAX_IN_FLIGHT + 3))
+        .then(() -> family.step(many))
+        .expectNextSequence(IntStream.range(3, many).mapToObj(ChunkFluxTest::chunk).toList())
+        .expectComplete()
+        .verify(LONG);
+  }
+
+  @Test
+  void shouldCompleteAtOnceWhenThereIsNothing() {
+    StepVerifier.create(chunks(1, 1).take(0)).expectComplete().verify(LONG);
+    DeviceBuffer x = ranks.ranks().get(0).device().allocate(8);
+    StepVerifier.create(all.get(0).chunked(CollectiveCall.allReduce(x, x, 0, INT32, SUM), 3), 0)
+        .expectComplete()
+        .verify(LONG);
+    assertThat(family.enqueued).hasValue(0);
+  }
+
+  @Test
+  void shouldRefuseDemandThatIsNone() {
+    List<Object> heard = new ArrayList<>();
+    chunks(3, 1)
+        .subscribe(
+            new CoreSubscriber<>() {
+              @Override
+              public void onSubscribe(Subscription subscription) {
+                subscription.request(0);
+                subscription.request(-1);
+                subscription.request(1);
+              }
+
+              @Override
+              public void onNext(Chunk chunk) {
+                heard.add(chunk);
+              }
+
+              @Override
+              public void onError(Throwable failure) {
+                heard.add(failure.getClass());
+              }
+
+              @Override
+              public void onComplete() {
+                heard.add("completed");
+              }
+            });
+    assertThat(heard).containsExactly(IllegalArgumentException.class);
+    assertThat(family.enqueued).hasValue(0);
+    assertThat(failure()).isNull();
+  }
+
+  @Test
+  void shouldEnqueueNothingWhenCancelledBeforeDemand() {
+    StepVerifier.create(chunks(3, 1), 0).expectSubscription().thenCancel().verify(LONG);
+    assertThat(family.enqueued).hasValue(0);
+    assertThat(failure()).isNull();
+  }
+
+  @Test
+  void shouldLeaveTheRestUndoneWhenCancelledBetweenChunks() {
+    family.step(10);
+    StepVerifier.create(chunks(5, 0).take(2))
+        .expectNext(chunk(0), chunk(1))
+        .expectComplete()
+        .verify(LONG);
+    assertThat(family.enqueued).hasValue(2);
+    assertThat(failure()).isNull();
+  }
+
+  @Test
+  void shouldAbortWhatIsInFlightWhenCancelled() {
+    StepVerifier.create(chunks(5, 1), 1)
+        .then(() -> enqueuedIs(2))
+        .then(() -> family.step(1))
+        .expectNext(chunk(0))
+        .thenCancel()
+        .verify(LONG);
+    assertThat(failure())
+        .isInstanceOf(Aborted.class)
+        .hasMessageContaining("chunk 1 of all-reduce")
+        .hasMessageContaining("in 5 chunks was cancelled by rank 0");
+    assertThat(family.enqueued).hasValue(2);
+  }
+
+  @Test
+  void shouldFailOnceWhenTheJobFails() {
+    Flux<Chunk> chunks = chunks(50, 1);
+    AtomicInteger errors = new AtomicInteger();
+    StepVerifier.create(chunks.doOnError(e -> errors.incrementAndGet()))
+        .expectSubscription()
+        .then(() -> family.step(1))
+        .expectNext(chunk(0))
+        .then(() -> ranks.ranks().get(1).communicator().abort(new Aborted(1, "no more")))
+        .expectErrorSatisfies(
+            e -> assertThat(e).isInstanceOf(Aborted.class).hasMessageContaining("no more"))
+        .verify(LONG);
+    assertThat(errors).hasValue(1);
+    StepVerifier.create(chunks).expectError(Aborted.class).verify(LONG);
+  }
+
+  @Test
+  void shouldRequestFromWithinASignal() {
+    int many = 20_000;
+    family.step(many);
+    List<Chunk> got = Collections.synchronizedList(new ArrayList<>());
+    CompletableFuture<Void> done = new CompletableFuture<>();
+    chunks(many, 1)
+        .subscribe(
+            new BaseSubscriber<>() {
+              private boolean inside;
+
+              @Override
+              protected void hookOnSubscribe(Subscription subscription) {
+                request(1);
+              }
+
+              @Override
+              protected void hookOnNext(Chunk chunk) {
+                assertThat(inside).as("one signal at a time").isFalse();
+                inside = true;
+                got.add(chunk);
+                request(1);
+                inside = false;
+              }
+
+              @Override
+              protected void hookOnComplete() {
+                done.complete(null);
+              }
+
+              @Override
+              protected void hookOnError(Throwable failure) {
+                done.completeExceptionally(failure);
+              }
+            });
+    assertThat(done).succeedsWithin(LONG);
+    assertThat(got).isEqualTo(IntStream.range(0, many).mapToObj(ChunkFluxTest::chunk).toList());
+  }
+
+  /** Demand, completions and signals race; nothing may be lost, doubled or out of order. */
+  @Test
+  void shouldGiveExactlyWhatSeveralThreadsRequest() throws Exception {
+    Flux<Chunk> chunks = chunks(3000, 1);
+    int threads = 4;
+    int each = 200;
+    for (int round = 0; round < 20; round++) {
+      AtomicInteger signals = new AtomicInteger();
+      List<Integer> got = Collections.synchronizedList(new ArrayList<>());
+      CountDownLatch enough = new CountDownLatch(threads * each);
+      BaseSubscriber<Chunk> subscriber =
+          new BaseSubscriber<>() {
+            @Override
+            protected void hookOnSubscribe(Subscription subscription) {}
+
+            @Override
+            protected void hookOnNext(Chunk chunk) {
+              assertThat(signals.incrementAndGet()).isOne();
+              got.add(chunk.index());
+              enough.countDown();
+              signals.decrementAndGet();
+            }
+          };
+      family.enqueued.set(0);
+      family.step(threads * each);
+      chunks.subscribe(subscriber);
+      Flux.range(0, threads)
+          .flatMap(
+              thread ->
+                  Mono.fromRunnable(
+                          () -> {
+                            for (int i = 0; i < each; i++) {
+                              subscriber.request(1);
+                            }
+                          })
+                      .subscribeOn(Schedulers.parallel()))
+          .blockLast(LONG);
+      assertThat(enough.await(30, TimeUnit.SECONDS)).isTrue();
+      enqueuedIs(threads * each + 1);
+      family.step(1); // the one ahead
+      assertThat(got).isEqualTo(IntStream.range(0, threads * each).boxed().toList());
+      // Nothing is in flight once that one is done: then cancelling aborts nothing.
+      all.get(0).stream().completion().get(30, TimeUnit.SECONDS);
+      all.get(0).pipeline().run().block(LONG);
+      subscriber.cancel();
+      assertThat(failure()).isNull();
+    }
+  }
+
+  @Test
+  void shouldKeepDemandOnAnotherScheduler() {
+    Scheduler scheduler = Schedulers.newSingle("chunks");
+    try {
+      StepVerifier.create(
+              chunks(CollectivesOptions.DEFAULT.withScheduler(scheduler), 4, 1)
+                  .doOnNext(
+                      chunk -> assertThat(Thread.currentThread().getName()).startsWith("chunks")),
+              1)
+          .then(() -> enqueuedIs(2))
+          .then(() -> family.step(2))
+          .expectNext(chunk(0))
+          .then(() -> enqueuedIs(2))
+          .thenRequest(Long.MAX_VALUE)
+          .then(() -> family.step(2))
+          .expectNext(chunk(1), chunk(2), chunk(3))
+          .expectComplete()
+          .verify(LONG);
+    } finally {
+      scheduler.dispose();
+    }
+  }
+
+  @Test
+  void shouldFailWhenItsSchedulerIsGone() {
+    Scheduler scheduler = Schedulers.newSingle("chunks");
+    Flux<Chunk> chunks = chunks(CollectivesOptions.DEFAULT.withScheduler(scheduler), 4, 1);
+    scheduler.dispose();
+    StepVerifier.create(chunks)
+        .expectError(java.util.concurrent.RejectedExecutionException.class)
+        .verify(LONG);
+    assertThat(family.enqueued).hasValue(0);
+  }
+
+  @Test
+  void shouldKeepTheContext() {
+    family.step(10);
+    StepVerifier.create(
+            chunks(2, 1)
+                .flatMap(
+                    chunk ->
+                        Mono.deferContextual(context -> Mono.just((String) context.get("who"))))
+                .contextWrite(Context.of("who", "me")))
+        .expectNext("me", "me")
+        .expectComplete()
+        .verify(LONG);
+  }
+
+  @Test
+  void shouldRefuseWhatCantBeCutIntoChunks() {
+    Collectives collectives = collectives(CollectivesOptions.DEFAULT);
+    DeviceBuffer x = ranks.ranks().get(0).device().allocate(64);
+    assertThatThrownBy(() -> collectives.chunked(CollectiveCall.allToAll(x, x, 4, INT32), 2))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("All-reduce, reduce and broadcast can");
+    CollectiveCall call = CollectiveCall.allReduce(x, x, 16, INT32, SUM);
+    assertThatThrownBy(() -> collectives.chunked(call, 0))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("chunks of 0");
+    assertThatThrownBy(() -> collectives.chunked(call, 1, ChunkFlux.MAX_IN_FLIGHT))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("prefetch=32");
+    StepVerifier.create(collectives.chunked(CollectiveCall.allReduce(x, x, 17, INT32, SUM), 2), 0)
+        .expectError(InvalidUsage.class)
+        .verify(LONG);
+    assertThat(family.enqueued).hasValue(0);
+  }
+}

@@ -1,0 +1,201 @@
+package io.fluxccl.collective;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.DataType;
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.Timeout;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.LocalRanks;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.function.Function;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+import reactor.core.Disposable;
+import reactor.core.publisher.Mono;
+import reactor.test.StepVerifier;
+
+/** What becomes of operations to which somebody does not come, or of which somebody has enough. */
+class CollectivesFaultsTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
+  private static final Duration SHORT = Duration.ofSeconds(1);
+
+  private static Collectives open(LocalRank rank, Duration timeout) {
+    return Collectives.create(rank.communicator(), CollectivesOptions.DEFAULT.withTimeout(timeout))
+        .join();
+  }
+
+  private static DeviceBuffer buffer(LocalRank rank) {
+    return rank.device().allocate(1 << 16);
+  }
+
+  private static Mono<Void> call(Collectives collectives, Collective which, DeviceBuffer x) {
+    DeviceBuffer one = x.slice(0, 1 << 12);
+    DeviceBuffer other = x.slice(1 << 15, 1 << 15);
+    long count = 512;
+    DataType type = DataType.INT32;
+    return switch (which) {
+      case ALL_REDUCE -> collectives.allReduce(x, type, ReduceOp.SUM);
+      case ALL_GATHER -> collectives.allGather(one, other, count, type);
+      case REDUCE_SCATTER -> collectives.reduceScatter(other, one, count, type, ReduceOp.MIN);
+      case BROADCAST -> collectives.broadcast(x, count, type, 1);
+      case REDUCE -> collectives.reduce(one, other, count, type, ReduceOp.SUM, 0);
+      case ALL_TO_ALL -> collectives.allToAll(x, x, count, type);
+      case ALL_TO_ALL_V ->
+          collectives.allToAllv(one, new long[] {1, 2}, other, new long[] {1, 2}, type);
+      case GATHER -> collectives.gather(one, other, count, type, 0);
+      case SCATTER -> collectives.scatter(other, one, count, type, 1);
+      case SEND_RECEIVE -> collectives.recv(x, count, type, 1);
+      case BARRIER -> collectives.barrier();
+    };
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void shouldEndOnAllRanksWhenARankDoesNotCome(Collective which) {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            Collectives collectives = open(rank, rank.rank() == 0 ? SHORT : LONG);
+            if (rank.rank() == 0) {
+              StepVerifier.create(call(collectives, which, buffer(rank)))
+                  .expectErrorSatisfies(
+                      e ->
+                          assertThat(e)
+                              .isInstanceOf(Timeout.class)
+                              .hasMessageContaining(which.label())
+                              .hasMessageContaining("rank 1"))
+                  .verify(LONG);
+            }
+            assertThat(rank.communicator().failed())
+                .succeedsWithin(LONG)
+                .isInstanceOf(Timeout.class);
+            StepVerifier.create(collectives.barrier()).expectError(Timeout.class).verify(LONG);
+          });
+    }
+  }
+
+  @Test
+  void shouldAbortEverywhereWhenAnOperationInFlightIsCancelled() {
+    try (LocalRanks ranks = LocalRanks.of(3)) {
+      CountDownLatch waiting = new CountDownLatch(2);
+      ranks.run(
+          LONG,
+          rank -> {
+            Collectives collectives = open(rank, LONG);
+            if (rank.rank() == 2) {
+              waiting.await();
+            } else {
+              CompletableFuture<Void> failed = new CompletableFuture<>();
+              Disposable run =
+                  collectives
+                      .allReduce(buffer(rank), DataType.INT32, ReduceOp.SUM)
+                      .subscribe(done -> {}, failed::completeExceptionally);
+              waiting.countDown();
+              waiting.await();
+              if (rank.rank() == 0) {
+                run.dispose();
+              } else {
+                assertThat(failed)
+                    .failsWithin(LONG)
+                    .withThrowableThat()
+                    .havingCause()
+                    .isInstanceOf(Aborted.class)
+                    .withMessageContaining("cancelled by rank 0");
+              }
+            }
+            FluxCclException reason = rank.communicator().failed().join();
+            assertThat(reason).isInstanceOf(Aborted.class);
+            assertThat(reason.rank()).isZero();
+          });
+    }
+  }
+
+  @Test
+  void shouldAbortEverywhereWhenTheSubscribersOwnTimeLimitPasses() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            Collectives collectives = open(rank, LONG);
+            if (rank.rank() == 0) {
+              StepVerifier.create(collectives.barrier().timeout(SHORT))
+                  .expectError(java.util.concurrent.TimeoutException.class)
+                  .verify(LONG);
+            }
+            assertThat(rank.communicator().failed().join())
+                .isInstanceOf(Aborted.class)
+                .hasMessageContaining("barrier");
+          });
+    }
+  }
+
+  @Test
+  void shouldRefuseACallThatCannotBeRightAndGoOn() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = open(rank, LONG);
+                DeviceBuffer x = buffer(rank);
+                DeviceBuffer foreign = ranks.ranks().get(1 - rank.rank()).device().allocate(64)) {
+              List<Function<Collectives, Mono<Void>>> wrong =
+                  List.of(
+                      c -> c.allReduce(x, x, 1 << 15, DataType.INT32, ReduceOp.SUM),
+                      c -> c.allReduce(foreign, DataType.INT32, ReduceOp.SUM),
+                      c -> c.allReduce(x.slice(2, 8), DataType.INT32, ReduceOp.SUM),
+                      c -> c.broadcast(x, 4, DataType.INT32, 2),
+                      c -> c.send(x, 4, DataType.INT32, -3),
+                      c -> c.allGather(x, x.slice(32, 1 << 15), 16, DataType.INT32),
+                      c ->
+                          c.allToAllv(
+                              x, new long[] {1}, x.slice(64, 64), new long[] {1}, DataType.INT32),
+                      c ->
+                          c.pipeline()
+                              .allReduce(x, DataType.INT32, ReduceOp.SUM)
+                              .then(CollectiveCall.broadcast(x, x, 1 << 20, DataType.INT32, 0))
+                              .run());
+              for (Function<Collectives, Mono<Void>> call : wrong) {
+                StepVerifier.create(call.apply(collectives))
+                    .expectError(InvalidUsage.class)
+                    .verify(LONG);
+              }
+              assertThat(rank.communicator().failure()).isNull();
+              StepVerifier.create(collectives.barrier()).expectComplete().verify(LONG);
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldRefuseNewRunsAfterCloseAndFinishThoseInFlight() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            Collectives collectives = open(rank, LONG);
+            DeviceBuffer x = buffer(rank);
+            CompletableFuture<Void> last =
+                collectives.allReduce(x, DataType.INT32, ReduceOp.SUM).toFuture();
+            collectives.close();
+            collectives.close();
+            assertThat(last).succeedsWithin(LONG);
+            StepVerifier.create(collectives.barrier())
+                .expectErrorMatches(
+                    e -> e instanceof InvalidUsage && e.getMessage().contains("closed"))
+                .verify(LONG);
+            rank.bootstrap().barrier(Deadline.after(LONG)).join();
+          });
+    }
+  }
+}

@@ -1,0 +1,136 @@
+package io.fluxccl.collective;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.DataType;
+import io.fluxccl.Deadline;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.testkit.LocalRanks;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicReference;
+import org.junit.jupiter.api.Test;
+import reactor.core.publisher.Flux;
+import reactor.core.publisher.Mono;
+import reactor.core.scheduler.Schedulers;
+import reactor.test.StepVerifier;
+
+/** Orders, threads and what follows an operation. */
+class CollectivesLanesTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
+
+  @Test
+  void shouldRunLanesIndependentlyOfEachOther() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives first = rank.collectives();
+                Collectives second = first.lane("second").join()) {
+              CompletableFuture<Void> held =
+                  rank.rank() == 0
+                      ? first.barrier().toFuture()
+                      : CompletableFuture.completedFuture(null);
+              for (int i = 0; i < 100; i++) {
+                StepVerifier.create(second.barrier()).expectComplete().verify(LONG);
+              }
+              if (rank.rank() == 0) {
+                assertThat(held).isNotDone();
+              }
+              rank.bootstrap().barrier(Deadline.after(LONG)).join();
+              if (rank.rank() == 1) {
+                StepVerifier.create(first.barrier()).expectComplete().verify(LONG);
+              }
+              assertThat(held).succeedsWithin(LONG);
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldOrderWhatManyThreadsCall() {
+    int threads = 4;
+    int callsPerThread = 200;
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = rank.collectives();
+                DeviceBuffer x = rank.device().allocate(4000)) {
+              HostMemory.putInt(x.address(), 1);
+              Mono<Void> doubled = collectives.allReduce(x, DataType.INT32, ReduceOp.MAX);
+              Mono<Void> all =
+                  Flux.range(0, threads)
+                      .flatMap(
+                          i ->
+                              Flux.range(0, callsPerThread)
+                                  .concatMap(j -> doubled)
+                                  .subscribeOn(Schedulers.boundedElastic()))
+                      .then();
+              StepVerifier.create(all).expectComplete().verify(LONG);
+              assertThat(HostMemory.getInt(x.address())).isEqualTo(1);
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldEnqueueNothingBeforeSomebodySubscribes() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = rank.collectives();
+                DeviceBuffer x = rank.device().allocate(64)) {
+              HostMemory.putInt(x.address(), 1);
+              Mono<Void> sum = collectives.allReduce(x, DataType.INT32, ReduceOp.SUM);
+              if (rank.rank() == 0) {
+                // Would be one too many, and the next would meet it.
+                collectives.allGather(x, x, 1, DataType.INT32);
+              }
+              for (int i = 0; i < 3; i++) {
+                StepVerifier.create(sum).expectComplete().verify(LONG);
+              }
+              assertThat(HostMemory.getInt(x.address())).isEqualTo(8);
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldGoOnWhereTheOptionsSayWithTheSubscribersContext() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            CollectivesOptions options =
+                CollectivesOptions.DEFAULT.withScheduler(Schedulers.parallel());
+            try (Collectives collectives =
+                Collectives.create(rank.communicator(), options).join()) {
+              AtomicReference<String> thread = new AtomicReference<>();
+              List<String> values = new ArrayList<>();
+              Mono<String> run =
+                  collectives
+                      .barrier()
+                      .then(
+                          Mono.deferContextual(
+                              context -> {
+                                thread.set(Thread.currentThread().getName());
+                                return Mono.just(context.<String>get("request"));
+                              }))
+                      .contextWrite(context -> context.put("request", "42"));
+              StepVerifier.create(run)
+                  .recordWith(() -> values)
+                  .expectNext("42")
+                  .expectComplete()
+                  .verify(LONG);
+              assertThat(thread.get()).startsWith("parallel-");
+            }
+          });
+    }
+  }
+}

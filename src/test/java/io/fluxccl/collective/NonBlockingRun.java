@@ -1,0 +1,121 @@
+package io.fluxccl.collective;
+
+import io.fluxccl.DataType;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.LocalRanks;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import reactor.blockhound.BlockHound;
+import reactor.blockhound.BlockingOperationError;
+import reactor.core.publisher.Flux;
+import reactor.core.publisher.Mono;
+import reactor.core.scheduler.Scheduler;
+import reactor.core.scheduler.Schedulers;
+
+/**
+ * Sets collectives up and runs all of them, every step on a thread on which nothing may block,
+ * while BlockHound watches. Started by {@link NonBlockingTest}, because BlockHound changes the
+ * whole JVM.
+ */
+final class NonBlockingRun {
+  private static final Duration LONG = Duration.ofSeconds(60);
+  private static final int COUNT = 5000;
+
+  private NonBlockingRun() {}
+
+  public static void main(String[] args) {
+    BlockHound.install();
+    Scheduler strict = Schedulers.newSingle("strict", true);
+    System.out.println("watching: " + refusesToSleep(strict));
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      Mono<Void> all =
+          Flux.fromIterable(ranks.ranks())
+              .flatMap(rank -> run(rank, strict).subscribeOn(strict))
+              .then();
+      all.block(LONG);
+    }
+    System.out.println("nothing blocked");
+  }
+
+  private static boolean refusesToSleep(Scheduler strict) {
+    return Boolean.TRUE.equals(
+        Mono.fromCallable(
+                () -> {
+                  try {
+                    Thread.sleep(1);
+                    return false;
+                  } catch (BlockingOperationError e) {
+                    return true;
+                  }
+                })
+            .subscribeOn(strict)
+            .block(LONG));
+  }
+
+  private static Mono<Void> run(LocalRank rank, Scheduler strict) {
+    DeviceBuffer x = rank.device().allocate(COUNT * 4L);
+    DeviceBuffer y = rank.device().allocate(COUNT * 8L);
+    return Mono.defer(() -> Mono.fromFuture(Collectives.create(rank.communicator())))
+        .publishOn(strict)
+        .flatMap(
+            collectives ->
+                registered(collectives, List.of(x, y))
+                    .publishOn(strict)
+                    .then(Mono.defer(() -> every(collectives, rank, x, y)))
+                    .then(Mono.defer(() -> refusesToSleepInAContinuation(collectives)))
+                    .publishOn(strict)
+                    .doOnSuccess(done -> collectives.close()));
+  }
+
+  private static Mono<Void> registered(Collectives collectives, List<DeviceBuffer> buffers) {
+    CompletableFuture<?>[] all =
+        buffers.stream().map(collectives::register).toArray(CompletableFuture<?>[]::new);
+    return Mono.fromFuture(CompletableFuture.allOf(all));
+  }
+
+  /** By default what follows a run runs on the library's own thread, which is watched too. */
+  private static Mono<Void> refusesToSleepInAContinuation(Collectives collectives) {
+    return collectives
+        .barrier()
+        .then(
+            Mono.<Void>fromRunnable(
+                () -> {
+                  try {
+                    Thread.sleep(1);
+                    throw new IllegalStateException("slept on " + Thread.currentThread());
+                  } catch (BlockingOperationError e) {
+                    System.out.println("refused to sleep on " + Thread.currentThread().getName());
+                  } catch (InterruptedException e) {
+                    throw new IllegalStateException(e);
+                  }
+                }));
+  }
+
+  private static Mono<Void> every(
+      Collectives collectives, LocalRank rank, DeviceBuffer x, DeviceBuffer y) {
+    DataType type = DataType.FLOAT32;
+    int peer = 1 - rank.rank();
+    return Flux.concat(
+            collectives.allReduce(x, type, ReduceOp.SUM),
+            collectives.allReduce(x.slice(0, 64), type, ReduceOp.SUM),
+            collectives.allGather(x, y, COUNT, type),
+            collectives.reduceScatter(y, x, COUNT, type, ReduceOp.MAX),
+            collectives.broadcast(x, COUNT, type, 1),
+            collectives.reduce(x, x, COUNT, type, ReduceOp.SUM, 0),
+            collectives.allToAll(y, y, COUNT, type),
+            collectives.gather(x, y, COUNT, type, 0),
+            collectives.scatter(y, x, COUNT, type, 1),
+            collectives.sendReceive(x, COUNT, peer, y, COUNT, peer, type),
+            collectives.barrier(),
+            collectives
+                .pipeline()
+                .allReduce(x, type, ReduceOp.SUM)
+                .copy(y, 0, x, 0, x.size())
+                .allReduce(y, type, ReduceOp.SUM)
+                .run())
+        .then();
+  }
+}

@@ -1,0 +1,288 @@
+package io.fluxccl.collective;
+
+import static io.fluxccl.DataType.INT32;
+import static io.fluxccl.ReduceOp.SUM;
+import static io.fluxccl.collective.PipelineKernels.hold;
+import static io.fluxccl.collective.PipelineKernels.ints;
+import static io.fluxccl.collective.PipelineKernels.release;
+import static io.fluxccl.collective.PipelineKernels.scale;
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.Timeout;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.PinnedBuffer;
+import io.fluxccl.device.host.HostKernel;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.LocalRanks;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
+import org.junit.jupiter.api.Test;
+import reactor.core.Disposable;
+import reactor.core.publisher.BaseSubscriber;
+import reactor.core.publisher.Mono;
+import reactor.core.scheduler.Schedulers;
+import reactor.test.StepVerifier;
+import reactor.util.context.Context;
+
+/** What becomes of runs when something goes wrong. */
+@org.junit.jupiter.api.Timeout(180)
+class PipelineFaultsTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
+
+  private static void onEachRank(
+      int nRanks, CollectivesOptions options, PipelineContract.Body body) {
+    try (LocalRanks ranks = LocalRanks.of(nRanks)) {
+      ranks.run(
+          Duration.ofSeconds(120),
+          rank -> body.run(rank, Collectives.create(rank.communicator(), options).join()));
+    }
+  }
+
+  private static void onEachRank(PipelineContract.Body body) {
+    onEachRank(2, CollectivesOptions.DEFAULT, body);
+  }
+
+  private static void fails(Mono<Void> run, Class<?> with, String... messages) {
+    StepVerifier.create(run)
+        .expectErrorSatisfies(
+            e -> assertThat(e).isInstanceOf(with).hasMessageContainingAll(messages))
+        .verify(LONG);
+  }
+
+  /** What another rank's failure makes of a communicator. */
+  private static FluxCclException failure(LocalRank rank) throws Exception {
+    return rank.communicator().failed().get(60, TimeUnit.SECONDS);
+  }
+
+  @Test
+  void shouldAbortOnAllRanksWhenAStepInTheMiddleCantBeEnqueued() {
+    onEachRank(
+        (rank, collectives) -> {
+          DeviceBuffer x = ints(rank.device(), 1);
+          Pipeline pipeline = collectives.pipeline().allReduce(x, INT32, SUM);
+          if (rank.rank() == 1) {
+            // No step can know beforehand how many threads a device's blocks may have.
+            pipeline =
+                pipeline.launch(
+                    HostKernel.of("vast", (thread, args) -> {}), 1, 1 << 20, KernelArgs.NONE);
+          }
+          pipeline = pipeline.allReduce(x, INT32, SUM);
+          fails(pipeline.run(), InvalidUsage.class, "vast");
+        });
+  }
+
+  @Test
+  void shouldAbortOnAllRanksWhenAKernelFails() {
+    onEachRank(
+        3,
+        CollectivesOptions.DEFAULT,
+        (rank, collectives) -> {
+          DeviceBuffer x = ints(rank.device(), 1);
+          Pipeline pipeline = scale(collectives.pipeline(), x, 2, 0);
+          if (rank.rank() == 2) {
+            pipeline =
+                pipeline.launch(
+                    HostKernel.of(
+                        "broken",
+                        (thread, args) -> {
+                          throw new IllegalStateException("on purpose");
+                        }),
+                    1,
+                    1,
+                    KernelArgs.NONE);
+          }
+          CapturedPipeline captured = pipeline.allReduce(x, INT32, SUM).capture();
+          Mono<Void> run = captured.run();
+          // Others may have got through before they hear of it; later runs don't.
+          StepVerifier.create(run.repeat(1000).then())
+              .expectErrorSatisfies(
+                  e ->
+                      assertThat(e)
+                          .isInstanceOf(DeviceFailure.class)
+                          .hasMessageContaining("on purpose"))
+              .verify(LONG);
+        });
+  }
+
+  @Test
+  void shouldEndAllRunsInFlightWhenAPeerGivesUp() {
+    onEachRank(
+        (rank, collectives) -> {
+          PipelineContract.meet(rank);
+          if (rank.rank() == 1) {
+            rank.communicator().abort(new Aborted(1, "rank 1 has had enough"));
+            return;
+          }
+          DeviceBuffer x = ints(rank.device(), 1);
+          List<CompletableFuture<Void>> runs = new ArrayList<>();
+          for (int i = 0; i < 50; i++) {
+            runs.add(collectives.pipeline().allReduce(x, INT32, SUM).run().toFuture());
+          }
+          for (CompletableFuture<Void> run : runs) {
+            assertThat(run)
+                .failsWithin(LONG)
+                .withThrowableThat()
+                .havingRootCause()
+                .isInstanceOf(Aborted.class)
+                .withMessageContaining("had enough");
+          }
+        });
+  }
+
+  @Test
+  void shouldNameThePipelineThatIsNotDoneInTime() {
+    onEachRank(
+        2,
+        CollectivesOptions.DEFAULT.withTimeout(Duration.ofSeconds(1)),
+        (rank, collectives) -> {
+          if (rank.rank() == 0) {
+            DeviceBuffer x = ints(rank.device(), 1);
+            CapturedPipeline captured =
+                scale(collectives.pipeline(), x, 1, 1).allReduce(x, INT32, SUM).capture();
+            fails(
+                captured.run(3),
+                Timeout.class,
+                "3 times a captured pipeline of 2 steps on rank 0",
+                "1000 ms");
+          } else {
+            assertThat(failure(rank)).isInstanceOf(Timeout.class);
+          }
+        });
+  }
+
+  @Test
+  void shouldAbortWhenOneOfSeveralSubscribersCancelsInFlight() {
+    onEachRank(
+        (rank, collectives) -> {
+          DeviceBuffer x = ints(rank.device(), 1);
+          if (rank.rank() == 1) {
+            assertThat(failure(rank)).isInstanceOf(Aborted.class);
+            return;
+          }
+          PinnedBuffer gate = rank.device().allocatePinned(64);
+          Mono<Void> run =
+              hold(collectives.pipeline(), rank.device(), gate).allReduce(x, INT32, SUM).run();
+          CompletableFuture<Void> first = run.toFuture();
+          AtomicReference<Object> heard = new AtomicReference<>();
+          Disposable second =
+              run.doOnTerminate(() -> heard.set("terminated"))
+                  .subscribe(null, heard::set, () -> heard.set("completed"));
+          CompletableFuture<Void> third = run.toFuture();
+          second.dispose();
+          for (CompletableFuture<Void> other : List.of(first, third)) {
+            assertThat(other)
+                .failsWithin(LONG)
+                .withThrowableThat()
+                .havingRootCause()
+                .isInstanceOf(Aborted.class)
+                .withMessageContaining("a pipeline of 2 steps was cancelled by rank 0");
+          }
+          assertThat(heard).as("who has cancelled hears nothing").hasValue(null);
+          release(gate);
+        });
+  }
+
+  @Test
+  void shouldNotEnqueueWhatIsCancelledBefore() {
+    onEachRank(
+        (rank, collectives) -> {
+          DeviceBuffer x = ints(rank.device(), 1);
+          collectives
+              .pipeline()
+              .allReduce(x, INT32, SUM)
+              .run()
+              .subscribe(
+                  new BaseSubscriber<Void>() {
+                    @Override
+                    protected void hookOnSubscribe(org.reactivestreams.Subscription subscription) {
+                      cancel();
+                    }
+                  });
+          PipelineContract.verify(collectives.barrier());
+          assertThat(PipelineKernels.get(x)).containsExactly(1);
+          assertThat(rank.communicator().failure()).isNull();
+          PipelineContract.meet(rank);
+        });
+  }
+
+  @Test
+  void shouldRefuseToBlockWhereItCompletes() {
+    onEachRank(
+        (rank, collectives) -> {
+          Mono<Void> blocking =
+              collectives
+                  .barrier()
+                  .then(Mono.fromRunnable(() -> Mono.delay(Duration.ofSeconds(1)).block()));
+          StepVerifier.create(blocking)
+              .expectErrorSatisfies(
+                  e ->
+                      assertThat(e)
+                          .isInstanceOf(IllegalStateException.class)
+                          .hasMessageContaining("blocking"))
+              .verify(LONG);
+          Mono<String> thread =
+              Mono.defer(
+                  () ->
+                      collectives
+                          .barrier()
+                          .then(Mono.fromCallable(() -> Thread.currentThread().getName())));
+          // Who comes late to what is done already goes on by himself; so hold it.
+          PinnedBuffer gate = rank.device().allocatePinned(64);
+          CompletableFuture<String> where =
+              hold(collectives.pipeline(), rank.device(), gate).run().then(thread).toFuture();
+          release(gate);
+          assertThat(where).succeedsWithin(LONG).asString().contains("collectives-0");
+          PipelineContract.meet(rank);
+        });
+  }
+
+  @Test
+  void shouldCompleteOnTheSchedulerThatWasAskedFor() {
+    onEachRank(
+        2,
+        CollectivesOptions.DEFAULT.withScheduler(Schedulers.boundedElastic()),
+        (rank, collectives) -> {
+          Mono<String> thread =
+              collectives
+                  .barrier()
+                  .then(
+                      Mono.fromCallable(
+                          () -> {
+                            Mono.delay(Duration.ofMillis(1)).block(); // allowed there
+                            return Thread.currentThread().getName();
+                          }));
+          StepVerifier.create(thread)
+              .expectNextMatches(name -> name.startsWith("boundedElastic"))
+              .expectComplete()
+              .verify(LONG);
+          PipelineContract.meet(rank);
+        });
+  }
+
+  @Test
+  void shouldKeepTheContext() {
+    onEachRank(
+        (rank, collectives) -> {
+          Mono<String> run =
+              collectives
+                  .pipeline()
+                  .barrier()
+                  .run()
+                  .then(Mono.deferContextual(context -> Mono.just(context.get("who"))));
+          StepVerifier.create(run.contextWrite(Context.of("who", "rank " + rank.rank())))
+              .expectNext("rank " + rank.rank())
+              .expectComplete()
+              .verify(LONG);
+          PipelineContract.meet(rank);
+        });
+  }
+}

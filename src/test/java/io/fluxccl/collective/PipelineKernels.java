@@ -1,0 +1,98 @@
+package io.fluxccl.collective;
+
+import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.Kernel;
+import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.PinnedBuffer;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.host.HostKernel;
+import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.gpu.TestKernels;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.concurrent.locks.LockSupport;
+
+/** What the tests put between collectives, on each kind of device: {@code pipeline.cu} in Java. */
+final class PipelineKernels {
+  private static final Kernel SCALE =
+      HostKernel.of(
+          "scale",
+          (thread, args) -> {
+            long address = args.get(0, DeviceBuffer.class).address();
+            long step = (long) thread.gridDim() * thread.blockDim();
+            long first = (long) thread.blockIdx() * thread.blockDim() + thread.threadIdx();
+            for (long i = first; i < args.getLong(1); i += step) {
+              int value = HostMemory.getInt(address + i * Integer.BYTES);
+              HostMemory.putInt(
+                  address + i * Integer.BYTES, value * args.getInt(2) + args.getInt(3));
+            }
+          });
+
+  private static final Kernel HOLD =
+      HostKernel.of(
+          "hold",
+          (thread, args) -> {
+            long gate = args.get(0, PinnedBuffer.class).deviceAddress();
+            // Pairs with release().
+            while (HostMemory.getLongAcquire(gate) == 0) {
+              LockSupport.parkNanos(100_000);
+            }
+          });
+
+  private PipelineKernels() {}
+
+  /** Loads them: later that may wait for kernels that wait. */
+  static void prepare(Device device) {
+    if (device instanceof CudaDevice) {
+      TestKernels.prepare((CudaDevice) device, "pipeline");
+    }
+  }
+
+  private static Kernel of(Device device, String name, Kernel onHost) {
+    return device.kind() == DeviceKind.HOST ? onHost : TestKernels.of("pipeline", name);
+  }
+
+  /** Adds a kernel that multiplies ints by a factor and adds to them. */
+  static Pipeline scale(Pipeline to, DeviceBuffer ints, int factor, int summand) {
+    return to.launch(
+        of(ints.device(), "pipeline_scale", SCALE),
+        2,
+        3,
+        KernelArgs.of(ints, ints.size() / Integer.BYTES, factor, summand));
+  }
+
+  /** Adds a kernel that holds up what comes next until {@link #release}. */
+  static Pipeline hold(Pipeline to, Device device, PinnedBuffer gate) {
+    return to.launch(of(device, "pipeline_hold", HOLD), 1, 1, KernelArgs.of(gate));
+  }
+
+  static void release(PinnedBuffer gate) {
+    gate.buffer().putLongRelease(0, 1); // pairs with the kernel's acquire
+  }
+
+  static void put(DeviceBuffer target, int... values) {
+    ByteBuffer bytes =
+        ByteBuffer.allocateDirect(values.length * Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN);
+    bytes.asIntBuffer().put(values);
+    target.upload(0, bytes);
+  }
+
+  static int[] get(DeviceBuffer source) {
+    ByteBuffer bytes =
+        ByteBuffer.allocateDirect((int) source.size()).order(ByteOrder.LITTLE_ENDIAN);
+    source.download(0, bytes);
+    bytes.flip();
+    int[] values = new int[(int) source.size() / Integer.BYTES];
+    bytes.asIntBuffer().get(values);
+    return values;
+  }
+
+  /** A buffer of ints. */
+  static DeviceBuffer ints(Device device, int... values) {
+    DeviceBuffer buffer = device.allocate((long) values.length * Integer.BYTES);
+    put(buffer, values);
+    return buffer;
+  }
+}

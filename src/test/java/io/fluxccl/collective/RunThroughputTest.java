@@ -1,0 +1,90 @@
+package io.fluxccl.collective;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import com.sun.management.ThreadMXBean;
+import io.fluxccl.DataType;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testkit.LocalRanks;
+import java.lang.management.ManagementFactory;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import reactor.core.publisher.Mono;
+import reactor.core.publisher.Operators;
+
+/** Many runs in flight cost memory, a little each, and nothing else. */
+@Timeout(120)
+class RunThroughputTest {
+  private static final int MANY = 10_000;
+  private static final Duration LONG = Duration.ofSeconds(60);
+
+  /** What a run may allocate on the thread that subscribes; it takes about half. */
+  private static final long BYTES_PER_RUN = 800;
+
+  private final ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+  private final SteppedFamily family = new SteppedFamily();
+  private final LocalRanks ranks = LocalRanks.of(2);
+  private Collectives collectives;
+  private DeviceBuffer x;
+
+  @AfterEach
+  void close() {
+    family.step(10 * MANY); // whatever still runs
+    ranks.close();
+  }
+
+  private Mono<Void> run() {
+    CollectivesOptions options = CollectivesOptions.DEFAULT.withFamily(family);
+    List<CompletableFuture<Collectives>> both =
+        ranks.ranks().stream()
+            .map(rank -> Collectives.create(rank.communicator(), options))
+            .toList();
+    both.forEach(CompletableFuture::join);
+    collectives = both.get(0).join();
+    x = ranks.ranks().get(0).device().allocate(1024);
+    return collectives.allReduce(x, DataType.INT32, ReduceOp.SUM);
+  }
+
+  @Test
+  void shouldNeedNoThreadForRunsInFlight() throws Exception {
+    Mono<Void> run = run();
+    family.step(1);
+    run.block(LONG); // whatever starts with the first
+    int before = threads.getThreadCount();
+    List<CompletableFuture<Void>> runs = new ArrayList<>();
+    for (int i = 0; i < MANY; i++) {
+      runs.add(run.toFuture());
+    }
+    assertThat(family.enqueued).hasValue(1 + MANY);
+    assertThat(threads.getThreadCount()).isLessThanOrEqualTo(before);
+    assertThat(runs).noneMatch(CompletableFuture::isDone);
+    family.step(MANY);
+    CompletableFuture.allOf(runs.toArray(CompletableFuture[]::new)).get(60, TimeUnit.SECONDS);
+    assertThat(threads.getThreadCount()).isLessThanOrEqualTo(before);
+  }
+
+  @Test
+  void shouldAllocateLittleForARun() {
+    Mono<Void> run = run();
+    family.step(5 * MANY);
+    long best = Long.MAX_VALUE;
+    for (int round = 0; round < 5; round++) {
+      long before = threads.getCurrentThreadAllocatedBytes();
+      for (int i = 0; i < MANY; i++) {
+        run.subscribe(Operators.drainSubscriber());
+      }
+      long perRun = (threads.getCurrentThreadAllocatedBytes() - before) / MANY;
+      best = Math.min(best, perRun);
+      collectives.pipeline().run().block(LONG);
+    }
+    System.out.println("bytes a run: " + best);
+    assertThat(best).isLessThan(BYTES_PER_RUN);
+  }
+}

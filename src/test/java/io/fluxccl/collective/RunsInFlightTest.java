@@ -1,0 +1,130 @@
+package io.fluxccl.collective;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import reactor.test.scheduler.VirtualTimeScheduler;
+
+/** The time limit of runs, in virtual time. */
+class RunsInFlightTest {
+  private static final Duration LIMIT = Duration.ofSeconds(30);
+
+  private final VirtualTimeScheduler time = VirtualTimeScheduler.create();
+  private final List<Run> late = new ArrayList<>();
+  private int timers;
+  private final RunsInFlight runs =
+      new RunsInFlight(
+          LIMIT.toNanos(),
+          late::add,
+          () -> time.now(TimeUnit.NANOSECONDS),
+          (task, delayNs) -> {
+            timers++;
+            return time.schedule(task, delayNs, TimeUnit.NANOSECONDS);
+          });
+
+  @AfterEach
+  void close() {
+    runs.close();
+    time.dispose();
+  }
+
+  /** A run of no lane, for which nobody waits. */
+  private Run enqueued() {
+    Run run =
+        new Run(null, List.of()) {
+          @Override
+          void completed() {}
+
+          @Override
+          void failed(Throwable reason) {}
+
+          @Override
+          String description() {
+            return "run";
+          }
+        };
+    runs.add(run);
+    return run;
+  }
+
+  private void end(Run run) {
+    run.complete();
+    runs.trim();
+  }
+
+  private void pass(Duration duration) {
+    time.advanceTimeBy(duration);
+  }
+
+  @Test
+  void shouldFindTheRunThatIsLateWhenItIsLate() {
+    Run run = enqueued();
+    pass(LIMIT.minusNanos(1));
+    assertThat(late).isEmpty();
+    pass(Duration.ofNanos(1));
+    assertThat(late).containsExactly(run);
+  }
+
+  @Test
+  void shouldGiveEachRunTheSameTime() {
+    Run first = enqueued();
+    pass(Duration.ofSeconds(20));
+    Run second = enqueued();
+    pass(Duration.ofSeconds(5));
+    end(first);
+    pass(Duration.ofSeconds(24));
+    assertThat(late).isEmpty();
+    pass(Duration.ofSeconds(1));
+    assertThat(late).containsExactly(second);
+  }
+
+  @Test
+  void shouldTakeNoTimerForEachRun() {
+    for (int i = 0; i < 10_000; i++) {
+      end(enqueued());
+      pass(Duration.ofMillis(1));
+    }
+    assertThat(timers).isLessThan(3);
+    assertThat(runs.count()).isZero();
+  }
+
+  @Test
+  void shouldStopLookingWhenThereIsNothingToLookFor() {
+    end(enqueued());
+    pass(LIMIT);
+    int before = timers;
+    pass(Duration.ofHours(10));
+    assertThat(timers).isEqualTo(before);
+    Run run = enqueued();
+    pass(LIMIT);
+    assertThat(late).containsExactly(run);
+  }
+
+  @Test
+  void shouldForgetRunsThatEndOutOfOrder() {
+    Run first = enqueued();
+    Run second = enqueued();
+    Run third = enqueued();
+    end(second);
+    assertThat(runs.count()).isEqualTo(3);
+    end(first);
+    assertThat(runs.count()).isOne();
+    end(third);
+    assertThat(runs.count()).isZero();
+    pass(LIMIT.multipliedBy(2));
+    assertThat(late).isEmpty();
+  }
+
+  @Test
+  void shouldLookForNothingOnceClosed() {
+    enqueued();
+    runs.close();
+    pass(LIMIT.multipliedBy(2));
+    assertThat(late).isEmpty();
+  }
+}

@@ -1,0 +1,76 @@
+package io.fluxccl.collective;
+
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.host.HostKernel;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/**
+ * Collectives that move nothing and need no peer, but can be counted when they are enqueued, and
+ * are done when the test lets them.
+ */
+final class SteppedFamily implements AlgorithmFamily, AlgorithmSet, CollectiveAlgorithm {
+  final AtomicInteger enqueued = new AtomicInteger();
+  private final Semaphore steps = new Semaphore(0);
+  private final HostKernel kernel =
+      HostKernel.of(
+          "stepped",
+          (thread, args) -> {
+            if (!steps.tryAcquire(60, TimeUnit.SECONDS)) {
+              throw new IllegalStateException("no step in time");
+            }
+          });
+
+  /** So many more get done. */
+  void step(int times) {
+    steps.release(times);
+  }
+
+  @Override
+  public String name() {
+    return "stepped";
+  }
+
+  @Override
+  public List<String> description() {
+    return List.of("stepped: in tests");
+  }
+
+  @Override
+  public boolean supports(RankTopology topology) {
+    return true;
+  }
+
+  @Override
+  public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
+    return CompletableFuture.completedFuture(this);
+  }
+
+  @Override
+  public List<CollectiveAlgorithm> algorithms() {
+    return List.of(this);
+  }
+
+  @Override
+  public boolean supports(BoundCall call) {
+    return true;
+  }
+
+  @Override
+  public double estimate(BoundCall call) {
+    return 0;
+  }
+
+  @Override
+  public void enqueue(DeviceStream stream, BoundCall call) {
+    enqueued.incrementAndGet();
+    stream.launch(kernel, 1, 1, KernelArgs.NONE);
+  }
+
+  @Override
+  public void close() {}
+}

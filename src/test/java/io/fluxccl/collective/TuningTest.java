@@ -1,0 +1,235 @@
+package io.fluxccl.collective;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.DataType;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.LocalRanks;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+@Timeout(60)
+class TuningTest {
+  private static final String HEADER = "fluxccl-tuning 1\n";
+  private static final Tuning.Rule RULE =
+      new Tuning.Rule(
+          Collective.ALL_TO_ALL_V, DeviceKind.CUDA, 8, 2, true, Tuning.TypeClass.FP8, 0, "far");
+
+  @TempDir private Path folder;
+
+  @Test
+  void shouldReadWhatItWrites() {
+    Tuning written = Tuning.NONE.with(List.of(RULE));
+
+    Tuning read = Tuning.parse(written.toText(), "text");
+
+    assertThat(read.rules()).containsExactly(RULE);
+    assertThat(read.fingerprint())
+        .isEqualTo(written.fingerprint())
+        .isNotEqualTo(Tuning.NONE.fingerprint());
+  }
+
+  @Test
+  void shouldIgnoreCommentsAndBlankLines() {
+    Tuning tuning =
+        Tuning.parse(
+            "# mine\n\n" + HEADER + "  barrier host 2 1 unregistered integer 0 fast # really\n",
+            "text");
+
+    assertThat(tuning.rules()).extracting(Tuning.Rule::algorithm).containsExactly("fast");
+  }
+
+  @ParameterizedTest
+  @CsvSource(
+      delimiter = '|',
+      value = {
+        "all-reduce host 2 1 registered half 8          | there are 7 fields",
+        "all-reduce host 2 1 registered half 8 a b      | there are 9 fields",
+        "all-deduce host 2 1 registered half 8 a        | collective=all-deduce is none of",
+        "all-reduce abacus 2 1 registered half 8 a      | device=abacus is none of host, cuda",
+        "all-reduce host 0 1 registered half 8 a        | ranks=0 is out of range",
+        "all-reduce host two 1 registered half 8 a      | ranks=two is no number",
+        "all-reduce host 2 -1 registered half 8 a       | hosts=-1 is out of range",
+        "all-reduce host 2 1 yes half 8 a               | buffers=yes is none of",
+        "all-reduce host 2 1 registered whole 8 a       | types=whole is none of half",
+        "all-reduce host 2 1 registered half -8 a       | up-to-bytes=-8 is out of range",
+        "all-reduce host 2 1 registered half 99999999999999999999 a | is no number",
+      })
+  void shouldRefuseAWrongLineWithItsNumber(String line, String message) {
+    assertThatThrownBy(() -> Tuning.parse(HEADER + "\n" + line, "some/file"))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("tuning=some/file line 3: ")
+        .hasMessageContaining(message);
+  }
+
+  @Test
+  void shouldRefuseOtherVersionsAndOtherFiles() throws Exception {
+    assertThatThrownBy(() -> Tuning.parse("fluxccl-tuning 2\n", "f"))
+        .hasMessageContaining("line 1: the first line must be 'fluxccl-tuning 1'");
+    assertThatThrownBy(() -> Tuning.parse("# nothing\n", "f")).hasMessageContaining("is empty");
+    assertThatThrownBy(() -> Tuning.read(folder.resolve("missing")))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("can't be read");
+    Path binary = Files.write(folder.resolve("binary"), new byte[] {(byte) 0xff, 0, 1});
+    assertThatThrownBy(() -> Tuning.read(binary)).isInstanceOf(InvalidUsage.class);
+  }
+
+  private CollectivesOptions tuned(String... rules) throws Exception {
+    Path file = Files.createTempFile(folder, "tuning", "");
+    Files.writeString(file, HEADER + String.join("\n", rules) + "\n");
+    return CollectivesOptions.DEFAULT.withTuning(file).withFamily(new Two());
+  }
+
+  @Test
+  void shouldTakeTheAlgorithmOfTheFirstRuleThatFits() throws Exception {
+    CollectivesOptions options =
+        tuned(
+            "all-reduce host 3 1 unregistered float 999999 two-b",
+            "all-reduce host 2 1 unregistered float 64 two-b",
+            "all-reduce host 2 1 unregistered float 1024 two-a",
+            "all-reduce host 2 1 registered float 1024 two-b");
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            DeviceBuffer x = rank.device().allocate(8192);
+            try (Collectives collectives =
+                Collectives.create(rank.communicator(), options).join()) {
+              assertThat(algorithm(collectives, x, 16, DataType.FLOAT32)).isEqualTo("two-b");
+              assertThat(algorithm(collectives, x, 17, DataType.FLOAT32)).isEqualTo("two-a");
+              // No rule: the least estimate.
+              assertThat(algorithm(collectives, x, 1024, DataType.FLOAT32)).isEqualTo("two-a");
+              assertThat(algorithm(collectives, x, 4, DataType.INT32)).isEqualTo("two-a");
+              collectives.prefer(Collective.ALL_REDUCE, Optional.of("two-b"));
+              assertThat(algorithm(collectives, x, 4, DataType.INT32)).isEqualTo("two-b");
+              collectives.prefer(Collective.ALL_REDUCE, Optional.empty());
+              try (Registration known = collectives.register(x).join()) {
+                assertThat(algorithm(collectives, x, 17, DataType.FLOAT32)).isEqualTo("two-b");
+              }
+            } finally {
+              x.close();
+            }
+          });
+    }
+  }
+
+  private static String algorithm(Collectives in, DeviceBuffer x, long count, DataType type) {
+    return in.algorithmFor(CollectiveCall.allReduce(x, x, count, type, ReduceOp.SUM));
+  }
+
+  @Test
+  void shouldRefuseARuleForThisJobWhoseAlgorithmThereIsNot() throws Exception {
+    CollectivesOptions options =
+        tuned(
+            "all-reduce cuda 2 1 registered float 64 unknown-elsewhere",
+            "all-reduce host 2 1 registered float 64 unknown-here");
+    shouldFail(rank -> options, "algorithm=unknown-here for all-reduce is none of ");
+  }
+
+  @Test
+  void shouldRefuseDifferentFilesOnAllRanks() throws Exception {
+    CollectivesOptions one = tuned("all-reduce host 3 1 registered float 64 two-a");
+    CollectivesOptions other = tuned("all-reduce host 3 1 registered float 65 two-a");
+    shouldFail(rank -> rank.rank() == 2 ? other : one, "tuning=", "; give all ranks the same");
+  }
+
+  @Test
+  void shouldRefuseOnAllRanksWhenOneCannotReadItsFile() throws Exception {
+    CollectivesOptions one = tuned("all-reduce host 3 1 registered float 64 two-a");
+    CollectivesOptions other = one.withTuning(folder.resolve("missing"));
+    shouldFail(rank -> rank.rank() == 0 ? other : one, "tuning=");
+  }
+
+  @Test
+  void shouldRefuseDifferentFamiliesOnAllRanks() {
+    shouldFail(
+        rank ->
+            rank.rank() == 1
+                ? CollectivesOptions.DEFAULT.withFamily(new Two())
+                : CollectivesOptions.DEFAULT,
+        "families=",
+        "two");
+  }
+
+  private interface OptionsOfRank {
+    CollectivesOptions of(LocalRank rank);
+  }
+
+  private static void shouldFail(OptionsOfRank options, String... messages) {
+    try (LocalRanks ranks = LocalRanks.of(messages.length == 1 ? 2 : 3)) {
+      ranks.run(
+          rank -> {
+            Communicator communicator = rank.communicator();
+            assertThatThrownBy(() -> Collectives.create(communicator, options.of(rank)).join())
+                .isInstanceOf(CompletionException.class)
+                .cause()
+                .isInstanceOf(InvalidUsage.class)
+                .hasMessageContainingAll(messages);
+          });
+    }
+  }
+
+  /** A family with two algorithms for everything, of which the first seems faster than any. */
+  private static final class Two implements AlgorithmFamily {
+    @Override
+    public String name() {
+      return "two";
+    }
+
+    @Override
+    public List<String> description() {
+      return List.of();
+    }
+
+    @Override
+    public boolean supports(RankTopology topology) {
+      return true;
+    }
+
+    @Override
+    public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
+      return CompletableFuture.completedFuture(
+          new AlgorithmSet() {
+            @Override
+            public List<CollectiveAlgorithm> algorithms() {
+              return List.of(new Named("two-a", -2), new Named("two-b", -1));
+            }
+
+            @Override
+            public void close() {}
+          });
+    }
+  }
+
+  private record Named(String name, double micros) implements CollectiveAlgorithm {
+    @Override
+    public boolean supports(BoundCall call) {
+      return true;
+    }
+
+    @Override
+    public double estimate(BoundCall call) {
+      return micros;
+    }
+
+    @Override
+    public void enqueue(DeviceStream stream, BoundCall call) {
+      throw new UnsupportedOperationException("only chosen, never called");
+    }
+  }
+}
