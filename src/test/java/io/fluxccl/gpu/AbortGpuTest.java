@@ -10,6 +10,7 @@ import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.proxy.Fifo;
 import io.fluxccl.semaphore.Host2DeviceSemaphore;
 import io.fluxccl.semaphore.SmDevice2DeviceSemaphore;
+import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testing.RequiresGpus;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
@@ -24,7 +25,7 @@ import org.junit.jupiter.params.provider.EnumSource;
  * and so does the next communicator of the same JVM.
  */
 class AbortGpuTest {
-  private static final Duration SOON = Duration.ofMillis(100);
+  private static final Duration SOON = Duration.ofMillis(EmulatedGpus.HERE ? 10_000 : 100);
   private static final int GAVE_UP = 2;
   private static final int MOST_THREADS = 4096;
 
@@ -167,6 +168,7 @@ class AbortGpuTest {
     GpuRanks.run(2, gpus, Scenario.KERNELS_COUNT_SIGNALS_OF_KERNELS);
   }
 
+  @EmulatedGpus
   @RequiresGpus
   @ParameterizedTest
   @EnumSource(Wait.class)
@@ -174,6 +176,7 @@ class AbortGpuTest {
     holdsOn(1, wait);
   }
 
+  @EmulatedGpus
   @RequiresGpus(2)
   @ParameterizedTest
   @EnumSource(Wait.class)
@@ -181,12 +184,14 @@ class AbortGpuTest {
     holdsOn(2, wait);
   }
 
+  @EmulatedGpus
   @RequiresGpus(2)
   @RepeatedTest(10)
   void shouldReleaseKernelsOverAndOver() throws Exception {
     GpuRanks.run(2, 2, rank -> abortWhileWaiting(rank, Wait.SIGNAL_OF_A_KERNEL));
   }
 
+  @EmulatedGpus
   @RequiresGpus(4)
   @RepeatedTest(3)
   void shouldReleaseKernelsOnFourGpus() throws Exception {

@@ -7,6 +7,7 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testing.RequiresGpus;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -15,10 +16,11 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** A barrier of all blocks of a grid. */
+@EmulatedGpus
 @RequiresGpus
 class DeviceSyncerGpuTest {
   private static final int SYNCER_LENGTH = 128;
-  private static final int ROUNDS = 2000;
+  private static final int ROUNDS = EmulatedGpus.HERE ? 100 : 2000;
   private static final int THREADS = 96;
   private static final int TIMEOUT_SECONDS = 30;
 

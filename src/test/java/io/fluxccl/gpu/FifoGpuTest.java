@@ -13,6 +13,7 @@ import io.fluxccl.proxy.Proxy;
 import io.fluxccl.proxy.ProxyHandler;
 import io.fluxccl.proxy.ProxyHandlerResult;
 import io.fluxccl.proxy.ProxyOptions;
+import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testing.RequiresGpus;
 import java.lang.management.ManagementFactory;
 import java.util.concurrent.CompletableFuture;
@@ -27,6 +28,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
 /** The ring with real kernels as producers. */
+@EmulatedGpus
 @RequiresGpus
 class FifoGpuTest {
   private static final long SECONDS = 30;

@@ -12,6 +12,7 @@ import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaDeviceOptions;
 import io.fluxccl.device.cuda.CudaMemoryKind;
+import io.fluxccl.testing.EmulatedGpus;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
@@ -98,7 +99,7 @@ public final class GpuRank implements AutoCloseable {
 
   /** So many rounds, or fewer where each takes milliseconds. */
   public int rounds(int wanted) {
-    return timeSliced ? Math.max(10, wanted / 50) : wanted;
+    return timeSliced || EmulatedGpus.HERE ? Math.max(10, wanted / 50) : wanted;
   }
 
   /** Closes it with the rank, after those handed over later. */

@@ -1,6 +1,7 @@
 package io.fluxccl.gpu;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.channel.ProxyChannel;
@@ -13,6 +14,7 @@ import io.fluxccl.proxy.ProxyOptions;
 import io.fluxccl.semaphore.Host2DeviceSemaphore;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Transport;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -202,7 +204,10 @@ final class ProxyChannelScenarios {
     rank.run(put, 1, 1, badChannel, 60L, 0L, 8L, done);
     assertThat(GpuRank.readInt(done, 0)).isEqualTo(GAVE_UP);
     assertThat(service.failure(bad)).isInstanceOf(InvalidUsage.class).hasMessageContaining("64");
-    assertThat(told).hasValue(bad + " " + rank.peer() + " INVALID_USAGE");
+    // The kernel may know before the host is told.
+    await()
+        .atMost(Duration.ofSeconds(20))
+        .untilAsserted(() -> assertThat(told).hasValue(bad + " " + rank.peer() + " INVALID_USAGE"));
     // For good, and at once.
     rank.run(put, 1, 1, badChannel, 0L, 0L, 8L, done);
     assertThat(GpuRank.readInt(done, 0)).isEqualTo(GAVE_UP);

@@ -1,0 +1,199 @@
+package io.fluxccl.collective.cuda;
+
+import io.fluxccl.collective.AlgorithmSet;
+import io.fluxccl.collective.BoundCall;
+import io.fluxccl.collective.CollectiveAlgorithm;
+import io.fluxccl.collective.PeerMesh;
+import io.fluxccl.collective.Registration;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.Kernel;
+import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.transport.RegisteredMemory;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+
+/** The state, kernels and launches that the algorithms of {@link ExchangeFamily} share. */
+final class ExchangeSet implements AlgorithmSet {
+  private static final int WARP_SIZE = 32;
+
+  /** Warps of a block as long as there are blocks for all warps. */
+  private static final int FEW_WARPS = 4;
+
+  private static final int MAX_WARPS = GpuGrid.MAX_THREADS / WARP_SIZE;
+
+  /** Bytes of a part that keep a block of the pushing kernel busy. */
+  private static final int PUSH_BLOCK = GpuGrid.MAX_THREADS * 16;
+
+  /** Blocks that copy the own part beside copy engines; done long before these. */
+  private static final int OWN_BLOCKS = 16;
+
+  /** From how many bytes on a sender asks its receiver where to put them: a round trip more. */
+  private static final long LARGE_MESSAGE = 4 << 20;
+
+  /** Registrations whose addresses kernels can look up; later ones go through the rings. */
+  private static final int KNOWN_REGISTRATIONS = 1024;
+
+  private final PeerMesh mesh;
+  private final GpuGrid grid;
+  private final ExchangeRing ll8;
+  private final ExchangeRing ll128;
+  private final DeviceBuffer state;
+  private final DeviceBuffer registrations;
+  private final Kernel ll8Kernel;
+  private final Kernel ll128Kernel;
+  private final Kernel sendReceiveKernel;
+  private final Kernel pushKernel;
+  private final Kernel meetKernel;
+  private final Kernel ownKernel;
+
+  // Of the thread that enqueues.
+  private final ExchangeParts parts = new ExchangeParts();
+  private MappedPeers peers;
+
+  private ExchangeSet(PeerMesh mesh) {
+    this.mesh = mesh;
+    this.grid = GpuGrid.of(mesh.topology());
+    CudaDevice gpu = (CudaDevice) mesh.communicator().device();
+    this.ll8Kernel = GpuKernels.one(gpu, "exchange_ll8", 0);
+    this.ll128Kernel = GpuKernels.one(gpu, "exchange_ll128", 0);
+    this.sendReceiveKernel = GpuKernels.one(gpu, "exchange_send_receive", 0);
+    this.pushKernel = GpuKernels.one(gpu, "exchange_push", 0);
+    this.meetKernel = GpuKernels.one(gpu, "exchange_meet", 0);
+    this.ownKernel = GpuKernels.one(gpu, "exchange_own", 0);
+    this.ll8 = ExchangeRing.ll8(MappedPeers.AREAS_OFFSET, mesh.nRanks());
+    this.ll128 = ExchangeRing.ll128(ll8.offset() + ll8.length(), mesh.nRanks());
+    this.state = gpu.allocate(ll128.offset() + ll128.length());
+    this.registrations =
+        gpu.allocate((long) KNOWN_REGISTRATIONS * MappedPeers.MAX_RANKS * Long.BYTES);
+  }
+
+  static CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
+    ExchangeSet set = new ExchangeSet(mesh);
+    return mesh.exchange(set.state)
+        .thenApply(set::bind)
+        .whenComplete(
+            (done, failure) -> {
+              if (failure != null) {
+                set.close();
+              }
+            });
+  }
+
+  private AlgorithmSet bind(RegisteredMemory[] states) {
+    peers = new MappedPeers(mesh.topology(), states, mesh.communicator().abortFlag());
+    return this;
+  }
+
+  @Override
+  public void registered(Registration registration) {
+    if (registration.id() < KNOWN_REGISTRATIONS) {
+      int length = MappedPeers.MAX_RANKS * Long.BYTES;
+      ByteBuffer addresses = ByteBuffer.allocateDirect(length).order(ByteOrder.LITTLE_ENDIAN);
+      for (int rank = 0; rank < mesh.nRanks(); rank++) {
+        addresses.putLong(rank * Long.BYTES, registration.addressOn(rank));
+      }
+      registrations.upload((long) registration.id() * length, addresses);
+    }
+  }
+
+  @Override
+  public List<CollectiveAlgorithm> algorithms() {
+    return List.of(
+        PacketExchange.ll8(this),
+        PacketExchange.ll128(this),
+        new PushExchange(this),
+        new SpreadBroadcast(this),
+        new CopyExchange(this));
+  }
+
+  ExchangeRing ll8() {
+    return ll8;
+  }
+
+  ExchangeRing ll128() {
+    return ll128;
+  }
+
+  /** Address of this rank's state. */
+  long stateAddress() {
+    return state.address();
+  }
+
+  /** Parts to be filled in for the next launch. */
+  ExchangeParts parts() {
+    return parts;
+  }
+
+  /** Enqueues the exchange of {@link #parts} through the rings that they were made for. */
+  void launchPackets(DeviceStream stream, BoundCall call, ExchangeRing ring) {
+    if (parts.count() == 0 && parts.bytes() == 0) {
+      return;
+    }
+    launch(stream, call, ring, ring == ll8 ? ll8Kernel : ll128Kernel);
+  }
+
+  /** Enqueues a send-receive; see {@code PacketExchange::runPair}. */
+  void launchSendReceive(DeviceStream stream, BoundCall call) {
+    parts.ofSendReceive(call, ll128, LARGE_MESSAGE, registrations.address(), KNOWN_REGISTRATIONS);
+    if (parts.bytes() > 0) {
+      launch(stream, call, ll128, sendReceiveKernel);
+    }
+  }
+
+  private void launch(DeviceStream stream, BoundCall call, ExchangeRing ring, Kernel kernel) {
+    // No more than half a ring of slots for each part at once, or ranks might wait in a circle; no
+    // fewer
+    // warps than parts, which is less.
+    long most =
+        Math.min((long) grid.maxBlocks() * MAX_WARPS, (long) ring.slots() / 2 * parts.count());
+    long warps =
+        parts.count() == 0 ? grid.blocksFor(parts.bytes(), PUSH_BLOCK) * (long) MAX_WARPS : 0;
+    warps = Math.max(warps, Math.min(most, parts.positions()));
+    int blocks = grid.blocksFor(warps, FEW_WARPS);
+    int warpsPerBlock = (int) Math.min(MAX_WARPS, (warps + blocks - 1) / blocks);
+    // An even number of them all, so that each has one of two parts for good.
+    warpsPerBlock += blocks * warpsPerBlock % 2;
+    stream.launch(
+        kernel, blocks, warpsPerBlock * WARP_SIZE, KernelArgs.of(peers.bind(call), parts));
+  }
+
+  /**
+   * Enqueues stores of {@link #parts} into peers' outputs.
+   *
+   * @param largest bytes of the largest part on any rank
+   * @param inStep whether ranks go on to the next peer together
+   */
+  void launchPush(DeviceStream stream, BoundCall call, long largest, boolean inStep) {
+    stream.launch(
+        pushKernel,
+        grid.blocksFor(largest, PUSH_BLOCK),
+        GpuGrid.MAX_THREADS,
+        KernelArgs.of(peers.bind(call), parts, inStep ? 1 : 0));
+  }
+
+  /** Enqueues a meeting of all ranks' streams. */
+  void launchMeeting(DeviceStream stream, BoundCall call) {
+    stream.launch(meetKernel, 1, WARP_SIZE, KernelArgs.of(peers.bind(call)));
+  }
+
+  /** Enqueues the copy of the own part in {@link #parts} alone, by a few blocks. */
+  void launchOwn(DeviceStream stream) {
+    if (parts.bytes() > 0) {
+      stream.launch(
+          ownKernel,
+          Math.min(OWN_BLOCKS, grid.blocksFor(parts.bytes(), PUSH_BLOCK)),
+          GpuGrid.MAX_THREADS,
+          KernelArgs.of(parts));
+    }
+  }
+
+  @Override
+  public void close() {
+    registrations.close();
+    state.close();
+  }
+}

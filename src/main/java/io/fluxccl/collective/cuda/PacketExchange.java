@@ -1,0 +1,79 @@
+package io.fluxccl.collective.cuda;
+
+import io.fluxccl.collective.BoundCall;
+import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.CollectiveAlgorithm;
+import io.fluxccl.device.DeviceStream;
+import java.util.EnumSet;
+import java.util.Set;
+
+/**
+ * Every collective that only moves bytes, by packets through rings; see {@code
+ * exchange_packets.cuh}. A pair of ranks that has nothing to exchange doesn't wait for each other.
+ */
+final class PacketExchange implements CollectiveAlgorithm {
+  /** What ranks do whose sizes the others don't know; so these have one algorithm only. */
+  private static final Set<Collective> UNKNOWN_SIZES =
+      EnumSet.of(Collective.ALL_TO_ALL_V, Collective.SEND_RECEIVE);
+
+  private final ExchangeSet set;
+  private final ExchangeRing ring;
+  private final String name;
+  private final long limit;
+  private final double latency;
+  private final double bytesPerMicrosecond;
+
+  private PacketExchange(
+      ExchangeSet set,
+      ExchangeRing ring,
+      String name,
+      long limit,
+      double latency,
+      double bytesPerMicrosecond) {
+    this.set = set;
+    this.ring = ring;
+    this.name = name;
+    this.limit = limit;
+    this.latency = latency;
+    this.bytesPerMicrosecond = bytesPerMicrosecond;
+  }
+
+  static PacketExchange ll8(ExchangeSet set) {
+    return new PacketExchange(set, set.ll8(), "exchange-ll8", set.ll8().eagerBytes(), 1.8, 100_000);
+  }
+
+  static PacketExchange ll128(ExchangeSet set) {
+    return new PacketExchange(
+        set, set.ll128(), "exchange-ll128", Long.MAX_VALUE, ExchangeCosts.LL128_LATENCY, 265_000);
+  }
+
+  @Override
+  public String name() {
+    return name;
+  }
+
+  @Override
+  public boolean supports(BoundCall call) {
+    Collective what = call.call().collective();
+    if (what.reduces()) {
+      return false;
+    }
+    boolean unknown = UNKNOWN_SIZES.contains(what);
+    return limit == Long.MAX_VALUE || !unknown && call.call().countBytes() <= limit;
+  }
+
+  @Override
+  public double estimate(BoundCall call) {
+    return latency + ExchangeCosts.busiestLink(call) / bytesPerMicrosecond;
+  }
+
+  @Override
+  public void enqueue(DeviceStream stream, BoundCall call) {
+    if (call.call().collective() == Collective.SEND_RECEIVE) {
+      set.launchSendReceive(stream, call);
+      return;
+    }
+    set.parts().of(call, ring, set.stateAddress());
+    set.launchPackets(stream, call, ring);
+  }
+}

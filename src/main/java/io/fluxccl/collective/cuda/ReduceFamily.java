@@ -1,0 +1,42 @@
+package io.fluxccl.collective.cuda;
+
+import io.fluxccl.collective.AlgorithmFamily;
+import io.fluxccl.collective.AlgorithmSet;
+import io.fluxccl.collective.PeerMesh;
+import io.fluxccl.collective.RankTopology;
+import io.fluxccl.device.DeviceKind;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+
+/** All-reduce, reduce-scatter and reduce of GPUs that map each other's memory. */
+public final class ReduceFamily implements AlgorithmFamily {
+  @Override
+  public String name() {
+    return "cuda-reduce";
+  }
+
+  @Override
+  public List<String> description() {
+    return List.of(
+        "one-shot-ll8: up to 32 KiB / peers; inputs to everybody in packets of 8 bytes",
+        "one-shot-ll128: up to 256 KiB / peers; inputs to everybody in lines of 128 bytes",
+        "two-shots-ll8, -ll128, -sentinel: up to some MiB; each rank reduces a part, in packets",
+        "two-shots-bulk: some ten MiB on registered memory; packets, then bulk copies to outputs",
+        "permuted: large, on registered memory; plain stores, to another peer in each step",
+        "permuted-staged: anything; the same in slices by way of the library's own memory",
+        "copy-engines-reduce: the largest, on registered memory; copy engines and a kernel beside");
+  }
+
+  @Override
+  public boolean supports(RankTopology topology) {
+    return topology.kind() == DeviceKind.CUDA
+        && topology.nRanks() > 1
+        && topology.nRanks() <= MappedPeers.MAX_RANKS
+        && topology.allMapped();
+  }
+
+  @Override
+  public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
+    return ReduceSet.prepare(mesh);
+  }
+}

@@ -1,0 +1,59 @@
+package io.fluxccl.collective.cuda;
+
+import io.fluxccl.collective.BoundCall;
+import io.fluxccl.collective.Collective;
+
+/**
+ * How long reductions take, in microseconds: latency plus bytes by rate, fitted to measurements on
+ * two and on eight H200 in graphs. What matters is where the curves of two algorithms cross.
+ */
+final class ReduceModel {
+  private static final double KIB = 1024;
+
+  private ReduceModel() {}
+
+  /** KiB that a rank sends: once for a reduce-scatter, and as much again to hand on the results. */
+  private static double sent(BoundCall call) {
+    double part = call.totalBytes() / KIB / call.nRanks() * (call.nRanks() - 1);
+    return isScatter(call) ? part : 2 * part;
+  }
+
+  private static boolean isScatter(BoundCall call) {
+    return call.call().collective() == Collective.REDUCE_SCATTER;
+  }
+
+  static double oneShot(PacketKind kind, BoundCall call) {
+    double sent = call.totalBytes() / KIB * (call.nRanks() - 1);
+    double base = 1.85 + 0.06 * call.nRanks();
+    return kind == PacketKind.LL8 ? base + 0.0104 * sent : base + 0.19 + 0.004 * sent;
+  }
+
+  static double twoShots(PacketKind kind, BoundCall call) {
+    int n = call.nRanks();
+    return switch (kind) {
+      case LL8 -> (isScatter(call) ? 2.15 : 3.4) + 0.0104 * sent(call);
+      case LL128 -> (isScatter(call) ? 2.1 + 0.06 * n : 2.1 + 0.19 * n) + 0.0033 * sent(call);
+      case SENTINEL -> (isScatter(call) ? 2.4 + 0.08 * n : 2.2 + 0.21 * n) + 0.00303 * sent(call);
+    };
+  }
+
+  static double bulk(BoundCall call) {
+    return 6.8 + 0.00286 * sent(call);
+  }
+
+  static double permuted(BoundCall call) {
+    int peers = call.nRanks() - 1;
+    return isScatter(call)
+        ? 4 + 1.0 * peers + 0.00305 * sent(call)
+        : 4 + 2.2 * peers + 0.002866 * sent(call);
+  }
+
+  static double staged(BoundCall call) {
+    return 6 + 3 * (call.nRanks() - 1) + 0.0035 * sent(call);
+  }
+
+  static double copyEngines(BoundCall call) {
+    double base = 10 + 20 * (call.nRanks() - 1);
+    return base + 0.00265 * sent(call);
+  }
+}

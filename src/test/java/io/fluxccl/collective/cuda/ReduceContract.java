@@ -1,0 +1,180 @@
+package io.fluxccl.collective.cuda;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.DataType;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.Collectives;
+import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.collective.Registration;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.cuda.CudaBuffer;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.LocalRanks;
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
+import reactor.core.publisher.Flux;
+import reactor.core.publisher.Mono;
+
+/** What every algorithm of the family must do, on however many ranks. */
+final class ReduceContract {
+  private static final Duration LONG = Duration.ofSeconds(120);
+  private static final byte UNTOUCHED = 0x55;
+  private static final int MARGIN = 64;
+
+  /** In how many bytes from a line's start inputs and outputs begin. */
+  private static final int[][] SHIFTS = {{0, 0}, {16, 32}, {8, 0}, {4, 8}, {2, 4}, {1, 1}};
+
+  private final String algorithm;
+  private final boolean registered;
+  private final AtomicInteger done = new AtomicInteger();
+
+  ReduceContract(String algorithm, boolean registered) {
+    this.algorithm = algorithm;
+    this.registered = registered;
+  }
+
+  /** One call and what it must give. */
+  private record Case(
+      Collective collective,
+      DataType type,
+      ReduceOp op,
+      int count,
+      int root,
+      int shift,
+      boolean inPlace) {}
+
+  /** How many calls the algorithm did. */
+  int check(LocalRanks ranks, List<Integer> counts) {
+    ranks.run(LONG, rank -> check(rank, counts));
+    return done.get();
+  }
+
+  private void check(LocalRank rank, List<Integer> counts) {
+    CollectivesOptions options = CollectivesOptions.DEFAULT.withTimeout(LONG);
+    for (Collective each :
+        List.of(Collective.ALL_REDUCE, Collective.REDUCE, Collective.REDUCE_SCATTER)) {
+      options = options.withAlgorithm(each, algorithm);
+    }
+    int n = rank.communicator().bootstrap().nRanks();
+    int most = counts.stream().mapToInt(i -> i).max().orElse(0) * 8 + 4 * MARGIN;
+    try (Collectives collectives = Collectives.create(rank.communicator(), options).join();
+        DeviceBuffer input = rank.device().allocate((long) most * n);
+        DeviceBuffer output = rank.device().allocate((long) most * n)) {
+      List<Registration> registrations = new ArrayList<>();
+      if (registered) {
+        registrations.add(collectives.register(input).join());
+        registrations.add(collectives.register(output).join());
+      }
+      long seed = 0;
+      for (Case each : cases(counts, n)) {
+        run(collectives, rank.rank(), n, each, input, output, seed++);
+      }
+      registrations.forEach(Registration::close);
+    }
+  }
+
+  private static List<Case> cases(List<Integer> counts, int n) {
+    List<Case> cases = new ArrayList<>();
+    int i = 0;
+    for (Collective collective :
+        List.of(Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.REDUCE)) {
+      for (DataType type : DataType.values()) {
+        for (int count : counts) {
+          ReduceOp op = ReduceOp.values()[i % ReduceOp.values().length];
+          cases.add(
+              new Case(collective, type, op, count, i % n, i / 2 % SHIFTS.length, i % 2 == 0));
+          cases.add(new Case(collective, type, ReduceOp.SUM, count, i % n, 0, i % 2 == 1));
+          i++;
+        }
+      }
+    }
+    return cases;
+  }
+
+  private void run(
+      Collectives collectives,
+      int me,
+      int n,
+      Case what,
+      DeviceBuffer inputs,
+      DeviceBuffer outputs,
+      long seed) {
+    DataType type = what.type();
+    boolean scatter = what.collective() == Collective.REDUCE_SCATTER;
+    boolean hasOutput = what.collective() != Collective.REDUCE || me == what.root();
+    int inputCount = scatter ? what.count() * n : what.count();
+    int inputBytes = inputCount * type.size();
+    int outputBytes = what.count() * type.size();
+    int size = type.size();
+    long inputAt = MARGIN + SHIFTS[what.shift()][0] / size * size;
+    long outputAt = MARGIN + SHIFTS[what.shift()][1] / size * size;
+    DeviceBuffer target = outputs;
+    if (what.inPlace()) {
+      target = inputs;
+      outputAt = scatter ? inputAt + (long) me * outputBytes : inputAt;
+    }
+    ByteBuffer margin = untouched(outputBytes + 2 * MARGIN);
+    Values.upload(outputs, outputAt - MARGIN, margin, outputBytes + 2 * MARGIN);
+    Values.upload(
+        inputs, inputAt - MARGIN, untouched(inputBytes + 2 * MARGIN), inputBytes + 2 * MARGIN);
+    Values.upload(inputs, inputAt, Values.input(type, me, seed, inputCount), inputBytes);
+    DeviceBuffer input = slice(inputs, inputAt, inputBytes);
+    DeviceBuffer output = hasOutput ? slice(target, outputAt, outputBytes) : null;
+    CollectiveCall call =
+        switch (what.collective()) {
+          case ALL_REDUCE -> CollectiveCall.allReduce(input, output, what.count(), type, what.op());
+          case REDUCE_SCATTER ->
+              CollectiveCall.reduceScatter(input, output, what.count(), type, what.op());
+          default ->
+              CollectiveCall.reduce(input, output, what.count(), type, what.op(), what.root());
+        };
+    if (!canDo(collectives, call)) {
+      return;
+    }
+    // Twice where that does no harm, one behind the other: sets take turns.
+    Mono<Void> once = collectives.run(call);
+    (what.inPlace() ? once : Flux.concat(once, once, once).then()).block(LONG);
+    if (hasOutput) {
+      ByteBuffer expected = Values.reduced(type, what.op(), n, seed, inputCount);
+      ByteBuffer actual = Values.download(target, outputAt, outputBytes);
+      int wrong =
+          Values.mismatch(type, expected, scatter ? me * what.count() : 0, actual, what.count());
+      assertThat(wrong).as("first wrong element on rank %d of %d in %s", me, n, what).isEqualTo(-1);
+      if (!what.inPlace()) {
+        assertThat(Values.download(target, outputAt + outputBytes, MARGIN))
+            .as("behind the output in %s", what)
+            .isEqualTo(untouched(MARGIN));
+        assertThat(Values.download(target, outputAt - MARGIN, MARGIN))
+            .as("before the output in %s", what)
+            .isEqualTo(untouched(MARGIN));
+      }
+    }
+    done.incrementAndGet();
+  }
+
+  private boolean canDo(Collectives collectives, CollectiveCall call) {
+    try {
+      return collectives.algorithmFor(call).equals(algorithm);
+    } catch (io.fluxccl.InvalidUsage none) {
+      return false;
+    }
+  }
+
+  private static DeviceBuffer slice(DeviceBuffer of, long offset, long size) {
+    return ((CudaBuffer) of).slice(offset, Math.max(1, size));
+  }
+
+  private static ByteBuffer untouched(int bytes) {
+    ByteBuffer margin = Values.allocate(bytes);
+    for (int i = 0; i < margin.capacity(); i++) {
+      margin.put(i, UNTOUCHED);
+    }
+    return margin.limit(Math.max(bytes, 16));
+  }
+}

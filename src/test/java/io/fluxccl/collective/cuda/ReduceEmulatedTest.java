@@ -1,0 +1,55 @@
+package io.fluxccl.collective.cuda;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.testing.EmulatedGpus;
+import io.fluxccl.testkit.LocalRanks;
+import java.util.List;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+/** Every algorithm of the family, with its kernels on the CPU. */
+@EmulatedGpus
+class ReduceEmulatedTest {
+  @ParameterizedTest(name = "{0} on {1} ranks")
+  @CsvSource({
+    "one-shot-ll8, 2",
+    "one-shot-ll8, 3",
+    "one-shot-ll128, 2",
+    "one-shot-ll128, 4",
+    "two-shots-ll8, 3",
+    "two-shots-ll128, 2",
+    "two-shots-ll128, 3",
+    "two-shots-ll128, 8",
+    "two-shots-sentinel, 2",
+    "two-shots-sentinel, 4",
+    "two-shots-sentinel, 8",
+    "permuted-staged, 2",
+    "permuted-staged, 3",
+    "permuted-staged, 8",
+  })
+  void shouldReduceWhateverTheTypeOperationAndPlace(String algorithm, int nRanks) {
+    try (LocalRanks ranks = LocalRanks.onGpus(nRanks)) {
+      int done = new ReduceContract(algorithm, false).check(ranks, List.of(1, 7, 130, 1001, 4099));
+      assertThat(done).isGreaterThan(50);
+    }
+  }
+
+  @ParameterizedTest(name = "{0} on {1} ranks")
+  @CsvSource({
+    "two-shots-bulk, 2",
+    "two-shots-bulk, 3",
+    "two-shots-bulk, 8",
+    "permuted, 2",
+    "permuted, 3",
+    "permuted, 8",
+    "copy-engines-reduce, 2",
+    "copy-engines-reduce, 3",
+  })
+  void shouldReduceRegisteredMemory(String algorithm, int nRanks) {
+    try (LocalRanks ranks = LocalRanks.onGpus(nRanks)) {
+      int done = new ReduceContract(algorithm, true).check(ranks, List.of(1, 1001, 40_003));
+      assertThat(done).isGreaterThan(50);
+    }
+  }
+}

@@ -1,0 +1,165 @@
+package io.fluxccl.collective.cuda;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.DataType;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.Collectives;
+import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.collective.Registration;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.cuda.CudaBuffer;
+import io.fluxccl.testing.EmulatedGpus;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.LocalRanks;
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.SplittableRandom;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+import reactor.core.publisher.Flux;
+import reactor.core.publisher.Mono;
+
+/** Reductions in turn on one state, and what ends them. */
+@EmulatedGpus
+class ReduceSequencesEmulatedTest {
+  private static final Duration LONG = Duration.ofSeconds(120);
+  private static final int CALLS = 60;
+  private static final int MOST = 60_000;
+
+  /** What all ranks do in turn: of all sizes, so that algorithms and grids change all the time. */
+  private static List<Integer> counts() {
+    SplittableRandom random = new SplittableRandom(4);
+    List<Integer> counts = new ArrayList<>();
+    for (int i = 0; i < CALLS; i++) {
+      counts.add(1 + random.nextInt(1 << random.nextInt(4, 16)));
+    }
+    return counts;
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {2, 5})
+  void shouldKeepResultsApartWhenAllSizesAndKindsFollowEachOther(int nRanks) {
+    try (LocalRanks ranks = LocalRanks.onGpus(nRanks)) {
+      ranks.run(LONG, this::followEachOther);
+    }
+  }
+
+  private void followEachOther(LocalRank rank) {
+    int me = rank.rank();
+    int n = rank.communicator().bootstrap().nRanks();
+    List<Integer> counts = counts();
+    List<Mono<Void>> runs = new ArrayList<>();
+    List<DeviceBuffer> outputs = new ArrayList<>();
+    try (Collectives collectives = Collectives.create(rank.communicator()).join();
+        DeviceBuffer inputs = rank.device().allocate(MOST * 4L * n);
+        DeviceBuffer results = rank.device().allocate(MOST * 4L * CALLS)) {
+      ByteBuffer input = Values.input(DataType.FLOAT32, me, 1, MOST * n);
+      Values.upload(inputs, 0, input, MOST * 4 * n);
+      Registration registered = collectives.register(results).join();
+      for (int i = 0; i < CALLS; i++) {
+        int count = counts.get(i);
+        DeviceBuffer output = ((CudaBuffer) results).slice(MOST * 4L * i, count * 4L);
+        outputs.add(output);
+        runs.add(collectives.run(call(i, n, count, inputs, output)));
+      }
+      // All of them are enqueued before the first is done.
+      Flux.merge(runs).then().block(LONG);
+      for (int i = 0; i < CALLS; i++) {
+        int count = counts.get(i);
+        boolean scatter = i % 3 == 1;
+        if (i % 3 < 2 || i % n == me) {
+          ByteBuffer expected =
+              Values.reducedFrom(
+                  DataType.FLOAT32, ReduceOp.SUM, n, 1, MOST * n, scatter ? count * n : count);
+          ByteBuffer actual = Values.download(outputs.get(i), 0, count * 4);
+          assertThat(
+                  Values.mismatch(
+                      DataType.FLOAT32, expected, scatter ? me * count : 0, actual, count))
+              .as("first wrong element of call %d on rank %d", i, me)
+              .isEqualTo(-1);
+        }
+      }
+      registered.close();
+    }
+  }
+
+  private static CollectiveCall call(int i, int n, int count, DeviceBuffer in, DeviceBuffer out) {
+    return switch (i % 3) {
+      case 0 -> CollectiveCall.allReduce(in, out, count, DataType.FLOAT32, ReduceOp.SUM);
+      case 1 -> CollectiveCall.reduceScatter(in, out, count, DataType.FLOAT32, ReduceOp.SUM);
+      default -> CollectiveCall.reduce(in, out, count, DataType.FLOAT32, ReduceOp.SUM, i % n);
+    };
+  }
+
+  @ParameterizedTest
+  @ValueSource(
+      strings = {
+        "one-shot-ll8",
+        "two-shots-ll128",
+        "two-shots-sentinel",
+        "two-shots-bulk",
+        "permuted",
+        "permuted-staged",
+        "copy-engines-reduce"
+      })
+  void shouldEndWhenAPeerNeverComes(String algorithm) throws InterruptedException {
+    int count = algorithm.startsWith("one-shot") ? 500 : 20_000;
+    CountDownLatch waiting = new CountDownLatch(2);
+    try (LocalRanks ranks = LocalRanks.onGpus(3)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            CollectivesOptions options =
+                CollectivesOptions.DEFAULT
+                    .withTimeout(LONG)
+                    .withAlgorithm(io.fluxccl.collective.Collective.ALL_REDUCE, algorithm);
+            try (Collectives collectives = Collectives.create(rank.communicator(), options).join();
+                DeviceBuffer buffer = rank.device().allocate(40_000)) {
+              Registration registered = collectives.register(buffer).join();
+              CollectiveCall call =
+                  CollectiveCall.allReduce(buffer, buffer, count, DataType.FLOAT16, ReduceOp.SUM);
+              assertThat(collectives.algorithmFor(call)).isEqualTo(algorithm);
+              if (rank.rank() == 2) {
+                assertThat(waiting.await(60, TimeUnit.SECONDS)).isTrue();
+                rank.communicator().abort(new Aborted(2, "rank 2 gives up"));
+              } else {
+                var run = collectives.run(call).toFuture();
+                waiting.countDown();
+                assertThatThrownBy(run::join).hasRootCauseInstanceOf(Aborted.class);
+              }
+              registered.close();
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldReserveMemoryForTheLargestRegisteredBuffer() {
+    try (LocalRanks ranks = LocalRanks.onGpus(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = Collectives.create(rank.communicator()).join();
+                DeviceBuffer small = rank.device().allocate(1000);
+                DeviceBuffer large = rank.device().allocate(4 << 20)) {
+              CollectiveCall call =
+                  CollectiveCall.allReduce(large, large, 1 << 20, DataType.INT32, ReduceOp.MAX);
+              collectives.register(small).join();
+              assertThat(collectives.algorithmFor(call)).isEqualTo("permuted-staged");
+              collectives.register(large).join();
+              assertThat(collectives.algorithmFor(call)).isEqualTo("permuted");
+              collectives.run(call).block(LONG);
+            }
+          });
+    }
+  }
+}
