@@ -1,0 +1,255 @@
+package io.fluxccl.collective.channel;
+
+import io.fluxccl.DataType;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.collective.BoundCall;
+import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.Partition;
+
+/**
+ * A collective as one or two exchanges between all pairs of ranks. What comes in the first is
+ * placed or reduced; the second, where there is one, hands on what each rank has got by the first.
+ *
+ * <pre>
+ *                     first                              second
+ *   all-reduce        parts to all, reduced              the reduced part to all
+ *   reduce            parts to all, reduced              the reduced part to the root
+ *   broadcast         the root's parts, one to each      the part to all but the root
+ *   everything else,  what is to be sent, to whom it
+ *   small reductions  is to be sent
+ * </pre>
+ */
+final class Exchange {
+  /** Below this one exchange of everything is quicker than two of parts. */
+  static final long LEAST_SPLIT = 16 << 10;
+
+  final int rank;
+  final int nRanks;
+  final DataType type;
+  final ReduceOp op;
+
+  /** What is given in the first exchange, from {@link #input}. */
+  Spread give = Spread.NOTHING;
+
+  /** What comes in the first exchange, to {@link #place}. */
+  Spread take = Spread.NOTHING;
+
+  /** What is given in the second exchange, from {@link #handOnFrom}. */
+  Spread handOn = Spread.NOTHING;
+
+  /** What comes in the second exchange, to {@link #gather}. */
+  Spread collect = Spread.NOTHING;
+
+  /** Instead of give and take, bytes by rank; null but for all-to-all-v. */
+  long[] giveBytes;
+
+  long[] takeBytes;
+  final boolean reduces;
+  final boolean twice;
+
+  /** Whether there is a message to each rank even if it has no bytes. */
+  final boolean always;
+
+  long input;
+
+  /** This rank's own part of what is reduced. */
+  long own;
+
+  /** 0: the result is only handed on. */
+  long place;
+
+  long handOnFrom;
+  long gather;
+  long selfFrom;
+  long selfTo;
+  long selfBytes;
+
+  private Exchange(BoundCall bound) {
+    CollectiveCall call = bound.call();
+    this.rank = bound.rank();
+    this.nRanks = bound.nRanks();
+    this.type = call.type();
+    this.op = call.op();
+    this.reduces = call.collective().reduces();
+    this.always = call.collective() == Collective.BARRIER;
+    this.twice = isTwice(bound);
+    this.input = call.input() == null ? 0 : call.input().address();
+    long output = call.output() == null ? 0 : call.output().address();
+    this.own = input;
+    this.place = output;
+    this.gather = output;
+    if (twice) {
+      split(call, output);
+    } else {
+      whole(call);
+    }
+    if (!reduces) {
+      self(call, output);
+    }
+  }
+
+  static Exchange of(BoundCall call) {
+    return new Exchange(call);
+  }
+
+  /** Whether a call is done by two exchanges; the same on every rank. */
+  static boolean isTwice(BoundCall call) {
+    switch (call.call().collective()) {
+      case ALL_REDUCE:
+      case REDUCE:
+      case BROADCAST:
+        // With two ranks a broadcast's parts would take the same way twice.
+        return call.totalBytes() > LEAST_SPLIT
+            && (call.nRanks() > 2 || call.call().collective() != Collective.BROADCAST);
+      default:
+        return false;
+    }
+  }
+
+  private void split(CollectiveCall call, long output) {
+    int root = call.root();
+    long size = call.countBytes();
+    long stride = Partition.chunkElements(call.count(), type, nRanks) * type.size();
+    Spread parts = Spread.parts(size, stride);
+    long begin = parts.offset(rank);
+    Spread mine = Spread.whole(parts.bytes(rank));
+    own = input + begin;
+    place = output == 0 ? 0 : output + begin;
+    handOnFrom = place;
+    switch (call.collective()) {
+      case ALL_REDUCE:
+        give = parts;
+        take = mine;
+        handOn = mine;
+        collect = parts;
+        break;
+      case REDUCE:
+        give = parts;
+        take = mine;
+        if (rank == root) {
+          collect = parts;
+        } else {
+          place = 0;
+          handOn = mine.only(root);
+        }
+        break;
+      default:
+        if (rank == root) {
+          give = parts;
+          handOn = mine;
+          handOnFrom = own;
+        } else {
+          take = mine.only(root);
+          handOn = mine.except(root);
+          collect = parts;
+        }
+    }
+  }
+
+  private void whole(CollectiveCall call) {
+    int root = call.root();
+    boolean isRoot = rank == root;
+    long bytes = call.countBytes();
+    Spread all = Spread.whole(bytes);
+    Spread parts = Spread.parts(bytes * nRanks, bytes);
+    switch (call.collective()) {
+      case ALL_REDUCE, BARRIER -> {
+        give = all;
+        take = all;
+      }
+      case ALL_GATHER -> {
+        give = all;
+        take = parts;
+      }
+      case REDUCE_SCATTER -> {
+        give = parts;
+        take = all;
+        own = input + rank * bytes;
+      }
+      case ALL_TO_ALL -> {
+        give = parts;
+        take = parts;
+      }
+      case BROADCAST -> {
+        give = isRoot ? all : Spread.NOTHING;
+        take = isRoot ? Spread.NOTHING : all.only(root);
+      }
+      case REDUCE -> {
+        give = isRoot ? Spread.NOTHING : all.only(root);
+        take = isRoot ? all : Spread.NOTHING;
+      }
+      case GATHER -> {
+        give = isRoot ? Spread.NOTHING : all.only(root);
+        take = isRoot ? parts : Spread.NOTHING;
+      }
+      case SCATTER -> {
+        give = isRoot ? parts : Spread.NOTHING;
+        take = isRoot ? Spread.NOTHING : all.only(root);
+      }
+      case SEND_RECEIVE -> {
+        give =
+            Spread.whole(call.sendBytes(rank, call.destination())).only(peer(call.destination()));
+        take = Spread.whole(call.receiveBytes(rank, call.source())).only(peer(call.source()));
+      }
+      case ALL_TO_ALL_V -> {
+        giveBytes = new long[nRanks];
+        takeBytes = new long[nRanks];
+        for (int peer = 0; peer < nRanks; peer++) {
+          giveBytes[peer] = call.sendBytes(rank, peer);
+          takeBytes[peer] = call.receiveBytes(rank, peer);
+        }
+      }
+    }
+  }
+
+  private static int peer(int peer) {
+    return peer == CollectiveCall.NO_PEER ? Integer.MAX_VALUE : peer;
+  }
+
+  private void self(CollectiveCall call, long output) {
+    boolean broadcastsFromHere = call.collective() == Collective.BROADCAST && rank == call.root();
+    if (call.collective() != Collective.BROADCAST || broadcastsFromHere) {
+      selfFrom = input + call.sendOffset(rank);
+      selfTo = output + call.receiveOffset(rank);
+      selfBytes =
+          selfFrom == selfTo
+              ? 0
+              : Math.min(call.sendBytes(rank, rank), call.receiveBytes(rank, rank));
+    }
+  }
+
+  /** The most bytes that go to or come from any rank at once, this one included. */
+  long most() {
+    long most = selfBytes;
+    for (int peer = 0; peer < nRanks; peer++) {
+      most = Math.max(most, Math.max(giveBytes(peer), takeBytes(peer)));
+      most = Math.max(most, Math.max(handOn.bytes(peer), collect.bytes(peer)));
+    }
+    return most;
+  }
+
+  long giveBytes(int peer) {
+    return giveBytes == null ? give.bytes(peer) : giveBytes[peer];
+  }
+
+  long giveOffset(int peer) {
+    return giveBytes == null ? give.offset(peer) : sum(giveBytes, peer);
+  }
+
+  long takeBytes(int peer) {
+    return takeBytes == null ? take.bytes(peer) : takeBytes[peer];
+  }
+
+  long takeOffset(int peer) {
+    return takeBytes == null ? take.offset(peer) : sum(takeBytes, peer);
+  }
+
+  private static long sum(long[] bytes, int before) {
+    long sum = 0;
+    for (int i = 0; i < before; i++) {
+      sum += bytes[i];
+    }
+    return sum;
+  }
+}

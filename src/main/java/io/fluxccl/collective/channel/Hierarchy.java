@@ -1,0 +1,62 @@
+package io.fluxccl.collective.channel;
+
+import io.fluxccl.collective.RankTopology;
+import java.util.List;
+import java.util.stream.IntStream;
+
+/**
+ * The ranks of this rank's host, and its rail: the ranks that have the same place on their hosts.
+ *
+ * @param local ranks of this host, in order
+ * @param localIndex this rank's among them
+ * @param rail a rank of each host, in the hosts' order
+ * @param railIndex this rank's among them
+ */
+record Hierarchy(int[] local, int localIndex, int[] rail, int railIndex) {
+  private static final int LEAST_SPLIT = 64 << 10;
+
+  /** Whether there are as many ranks on each of several hosts, more than one. */
+  static boolean isPossible(RankTopology topology) {
+    int hosts = topology.hosts();
+    int each = topology.nRanks() / hosts;
+    return topology.mapped()
+        && hosts > 1
+        && each > 1
+        && IntStream.range(0, hosts).allMatch(host -> topology.ranksOf(host).size() == each);
+  }
+
+  static Hierarchy of(RankTopology topology) {
+    int host = topology.hostOf().get(topology.rank());
+    List<Integer> local = topology.ranksOf(host);
+    int localIndex = local.indexOf(topology.rank());
+    int[] rail =
+        IntStream.range(0, topology.hosts())
+            .map(other -> topology.ranksOf(other).get(localIndex))
+            .toArray();
+    return new Hierarchy(
+        local.stream().mapToInt(Integer::intValue).toArray(), localIndex, rail, host);
+  }
+
+  int nLocal() {
+    return local.length;
+  }
+
+  int hosts() {
+    return rail.length;
+  }
+
+  /**
+   * Whether pieces go between hosts in parts, one for each host, and come back reduced; otherwise
+   * all of a piece goes to all hosts at once. With two hosts parts would be the same bytes, later.
+   *
+   * @param partBytes that a local rank looks after
+   */
+  boolean isSplit(long partBytes) {
+    return hosts() > 2 && partBytes > LEAST_SPLIT;
+  }
+
+  /** The bytes of a host's part of a piece that is split, of all but the last ones. */
+  long stride(long pieceBytes) {
+    return PipeLayout.roundUp((pieceBytes + hosts() - 1) / hosts());
+  }
+}

@@ -1,0 +1,76 @@
+package io.fluxccl.collective.channel;
+
+import io.fluxccl.collective.BoundCall;
+import io.fluxccl.collective.CollectiveAlgorithm;
+import io.fluxccl.collective.RankTopology;
+import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.host.HostKernel;
+import io.fluxccl.device.host.HostReduction;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.Function;
+import java.util.stream.Stream;
+
+/** The methods on the host device: one block, of which each thread is a lane. */
+final class HostAlgorithms {
+  private final Communicator communicator;
+  private final HostLane[] lanes;
+
+  private HostAlgorithms(Pipes pipes) {
+    this.communicator = pipes.mesh().communicator();
+    this.lanes = HostLane.of(pipes);
+  }
+
+  /** One lane's part of a kernel. */
+  private interface LaneKernel<P> {
+    void run(P what, HostReduction reduction);
+  }
+
+  static List<CollectiveAlgorithm> of(Pipes pipes) {
+    HostAlgorithms host = new HostAlgorithms(pipes);
+    RankTopology topology = pipes.mesh().topology();
+    List<CollectiveAlgorithm> all = new ArrayList<>();
+    all.add(
+        host.algorithm(
+            Method.ALL_PAIRS, Exchange.class, Exchange::of, lane -> new HostExchange(lane)::run));
+    all.add(
+        host.algorithm(
+            Method.RING,
+            Reduction.class,
+            call -> Reduction.of(call, topology.nRanks()),
+            lane -> new HostRing(lane)::run));
+    if (Hierarchy.isPossible(topology)) {
+      Hierarchy hierarchy = Hierarchy.of(topology);
+      all.add(
+          host.algorithm(
+              Method.HIERARCHICAL,
+              Reduction.class,
+              call -> Reduction.of(call, hierarchy.nLocal()),
+              lane -> new HostHierarchical(lane, hierarchy)::run));
+    }
+    return all;
+  }
+
+  private <P> CollectiveAlgorithm algorithm(
+      Method method,
+      Class<P> plan,
+      Function<BoundCall, P> planOf,
+      Function<HostLane, LaneKernel<P>> kernelOf) {
+    List<LaneKernel<P>> byLane = Stream.of(lanes).map(kernelOf).toList();
+    HostKernel kernel =
+        HostKernel.of(
+            method.label(),
+            (thread, args) -> {
+              // The memory may be gone if this was enqueued while somebody closed.
+              if (communicator.failure() == null) {
+                byLane.get(thread.threadIdx()).run(args.get(0, plan), thread.reduction());
+              }
+            });
+    return new ChannelAlgorithm(
+        method,
+        call -> true,
+        (stream, call) ->
+            stream.launch(kernel, 1, lanes.length, KernelArgs.of(planOf.apply(call))));
+  }
+}

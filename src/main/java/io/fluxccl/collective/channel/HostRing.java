@@ -1,0 +1,134 @@
+package io.fluxccl.collective.channel;
+
+import static io.fluxccl.collective.channel.PipeLayout.RING_PIECES;
+
+import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.device.host.HostReduction;
+
+/**
+ * All-reduce around a ring, on the host device, as one lane does it: each rank sends to the next
+ * one and receives from the one before. The buffer has a part for each rank. In the first nRanks -
+ * 1 rounds a part goes from rank to rank and each adds its own; then it is complete, and in as many
+ * rounds more it goes on to everybody.
+ *
+ * <p>A round is {@link PipeLayout#RING_PIECES} pieces, and the buffer as many rounds again as that
+ * takes. All pieces of all rounds are numbered; a rank sends piece i when it has received piece i -
+ * RING_PIECES, which is the same piece of the round before. Nobody waits in a circle: the slots are
+ * more than those pieces.
+ *
+ * <p>Each part is combined by one rank after the other, beginning behind its owner, and rounded
+ * each time: all ranks get the same bits, which may differ from those of all-pairs.
+ */
+final class HostRing {
+  private final HostLane lane;
+  private final int nRanks;
+  private final Pipe next;
+  private final Pipe previous;
+  private Reduction what;
+  private HostReduction reduction;
+  private long shareBegin;
+  private long shareEnd;
+  private long piece;
+
+  HostRing(HostLane lane) {
+    this.lane = lane;
+    this.nRanks = lane.nRanks;
+    this.next = lane.pipes[lane.peer(1)];
+    this.previous = lane.pipes[lane.peer(nRanks - 1)];
+  }
+
+  void run(Reduction reduce, HostReduction with) {
+    what = reduce;
+    reduction = with;
+    shareBegin = lane.layout.begin(what.stride(), lane.lane);
+    shareEnd = lane.layout.end(what.stride(), lane.lane);
+    piece = lane.layout.ringPiece(shareEnd - shareBegin);
+    long sweep = piece * RING_PIECES;
+    long sweeps = (shareEnd - shareBegin + sweep - 1) / sweep;
+    int rounds = 2 * (nRanks - 1);
+    long all = sweeps * rounds * RING_PIECES;
+    for (long number = 0; number < all + RING_PIECES; number++) {
+      int round = (int) (number / RING_PIECES % rounds);
+      boolean begins = round == 0;
+      if (begins && number < all && !begin(number, rounds)) {
+        return;
+      }
+      if (number >= RING_PIECES && !receive(number - RING_PIECES, rounds)) {
+        return;
+      }
+    }
+  }
+
+  /** Where a piece of a part begins in the buffer. */
+  private long at(long number, int rounds, int part) {
+    return what.begin(part) + offset(number, rounds);
+  }
+
+  private long offset(long number, int rounds) {
+    long sweep = number / RING_PIECES / rounds;
+    return shareBegin + (sweep * RING_PIECES + number % RING_PIECES) * piece;
+  }
+
+  private long bytes(long number, int rounds, int part) {
+    long offset = offset(number, rounds);
+    long end = Math.min(shareEnd, what.bytes(part));
+    return Math.max(0, Math.min(piece, end - offset));
+  }
+
+  private boolean begin(long number, int rounds) {
+    long slot = next.claim();
+    if (slot == 0) {
+      return false;
+    }
+    long bytes = bytes(number, rounds, lane.rank);
+    if (bytes > 0) {
+      HostMemory.copy(slot, what.input() + at(number, rounds, lane.rank), bytes);
+    }
+    next.publish(bytes);
+    return true;
+  }
+
+  private boolean receive(long number, int rounds) {
+    int round = (int) (number / RING_PIECES % rounds);
+    int part = Math.floorMod(lane.rank - 1 - round, nRanks);
+    long at = at(number, rounds, part);
+    long bytes = bytes(number, rounds, part);
+    boolean isSentOn = round < rounds - 1;
+    boolean isComplete = round >= nRanks - 2;
+    lane.sources[0] = previous.take();
+    int targets = 0;
+    if (lane.sources[0] == 0) {
+      return false;
+    }
+    if (isSentOn) {
+      lane.targets[targets] = next.claim();
+      if (lane.targets[targets++] == 0) {
+        return false;
+      }
+    }
+    if (isComplete) {
+      lane.targets[targets++] = what.output() + at;
+    }
+    if (bytes > 0 && round < nRanks - 1) {
+      lane.sources[1] = what.input() + at;
+      reduction.reduce(
+          what.type(),
+          what.op(),
+          lane.sources,
+          2,
+          lane.targets,
+          targets,
+          bytes / what.type().size(),
+          isComplete ? nRanks : 1);
+    } else if (bytes > 0) {
+      for (int i = 0; i < targets; i++) {
+        HostMemory.copy(lane.targets[i], lane.sources[0], bytes);
+      }
+    }
+    if (isSentOn) {
+      next.publish(bytes);
+    }
+    previous.release();
+    return true;
+  }
+}
