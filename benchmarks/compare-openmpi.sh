@@ -1,25 +1,34 @@
 #!/bin/sh
-# All-reduce between processes of this machine: FluxCCL on the host device beside Open MPI, float
-# sum, in place. Both run in turn ROUNDS times; each figure is the median of its rounds.
+# Collectives between processes of this machine: FluxCCL on the host device beside Open MPI, floats,
+# sums, out of place (where an all-reduce is wanted in place: IN_PLACE=in). Both run in turn ROUNDS
+# times; of each the best batch of calls counts, because what else runs can only add.
 #
-#   benchmarks/compare-openmpi.sh                RANKS=2 MIN=1024 MAX=67108864 FACTOR=4 ROUNDS=3
-#   PERF_OPTIONS="--transport SHM" ...           more options for fluxccl perf
+#   benchmarks/compare-openmpi.sh [collective...]   RANKS=2 MIN=16384 MAX=16777216 FACTOR=4 ROUNDS=3
 #
-# Needs Open MPI with its compiler: apt-get install openmpi-bin libopenmpi-dev
+# "registered" is on buffers that all ranks registered, "staged" on any others. MILLIS is how long
+# each size is measured in each round. Needs Open MPI with its compiler: apt-get install openmpi-bin
+# libopenmpi-dev
 set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
-ranks=${RANKS:-2} min=${MIN:-1024} max=${MAX:-67108864} factor=${FACTOR:-4} rounds=${ROUNDS:-3}
+ranks=${RANKS:-2} min=${MIN:-16384} max=${MAX:-16777216} factor=${FACTOR:-4} rounds=${ROUNDS:-3}
+millis=${MILLIS:-200} in_place=${IN_PLACE:-}
+[ $# -gt 0 ] || set -- all-reduce all-gather reduce-scatter broadcast reduce all-to-all gather \
+  scatter send-receive
 
-for tool in mpicc mpirun; do
+for tool in mpicc mpirun javac; do
   command -v "$tool" >/dev/null || {
-    echo "compare-openmpi: no $tool; apt-get install openmpi-bin libopenmpi-dev" >&2
+    echo "compare-openmpi: no $tool; apt-get install openmpi-bin libopenmpi-dev, and a JDK" >&2
     exit 1
   }
 done
+fluxccl=$here/../fluxccl
+"$fluxccl" --version >&2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
-mpicc -O3 -o "$work/openmpi_allreduce" "$here/openmpi_allreduce.c"
+mpicc -O3 -o "$work/openmpi_collectives" "$here/openmpi_collectives.c"
+javac -d "$work/classes" -cp "$here/../target/classes:$here/../target/lib/*" \
+  "$here/java/io/fluxccl/benchmarks/HostCollectives.java"
 
 # Shared memory only; its component was renamed in Open MPI 5.
 version=$(mpirun --version | sed -n '1s/.* \([0-9][0-9]*\)\..*/\1/p')
@@ -30,39 +39,41 @@ as_root=
 open_mpi() {
   # shellcheck disable=SC2086
   mpirun $as_root --oversubscribe -n "$ranks" --mca pml ob1 --mca btl "$btl" \
-    "$work/openmpi_allreduce" "$min" "$max" "$factor"
+    "$work/openmpi_collectives" "$1" "$min" "$max" "$factor" "$millis" $in_place
 }
 
 ours() {
   # shellcheck disable=SC2086
-  "$here/../fluxccl" perf all-reduce --ranks "$ranks" --device host -d float -o sum \
-    -b "$min" -e "$max" -f "$factor" ${PERF_OPTIONS:-}
+  FLUXCCL_CLASSPATH=$work/classes "$fluxccl" launch -n "$ranks" -- \
+    "$fluxccl" exec io.fluxccl.benchmarks.HostCollectives \
+    "$1" "$min" "$max" "$factor" "$millis" $in_place $2
 }
 
-"$here/../fluxccl" --version >&2
 : > "$work/times"
 round=1
 while [ "$round" -le "$rounds" ]; do
-  echo "round $round of $rounds" >&2
-  open_mpi > "$work/peer"
-  ours > "$work/ours"
-  sed 's/^/peer /' "$work/peer" >> "$work/times"
-  awk '!/^#/ && NF == 8 { print "ours", $1, $5 }' "$work/ours" >> "$work/times"
+  for collective in "$@"; do
+    echo "round $round of $rounds: $collective" >&2
+    open_mpi "$collective" | sed "s/^/peer $collective /" >> "$work/times"
+    ours "$collective" registered | sed 's/^/registered /' >> "$work/times"
+    ours "$collective" "" | sed 's/^/staged /' >> "$work/times"
+  done
   round=$((round + 1))
 done
 
-echo "# all-reduce, float sum, in place, $ranks ranks; median of $rounds rounds"
+echo "# float sums, $ranks ranks, ${in_place:+in place, }best of $rounds rounds; microseconds a call"
 echo "# $(uname -srm), $(nproc) x $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -n 1), $(date -u +%Y-%m-%d)"
-echo "# $(mpirun --version | head -n 1), $("$here/../fluxccl" info | sed -n 's/^  java *//p')"
-printf '%12s %14s %14s %10s\n' 'bytes' 'FluxCCL (us)' 'Open MPI (us)' 'ratio'
-sort -k1,1 -k2,2n -k3,3n "$work/times" | awk -v rounds="$rounds" '
-  { n[$1 " " $2]++; time[$1 " " $2 " " n[$1 " " $2]] = $3; if ($1 == "peer" && n[$1 " " $2] == 1) sizes[++count] = $2 }
-  function median(who, size,   k) { k = n[who " " size]; return k ? time[who " " size " " int((k + 1) / 2)] : 0 }
+echo "# $(mpirun --version | head -n 1), $("$fluxccl" info | sed -n 's/^  java *//p')"
+awk '
+  { key = $2 " " $3; if (!(($1, key) in best) || $4 < best[$1, key]) best[$1, key] = $4
+    if (!(key in seen)) { seen[key] = 1; keys[++count] = key } }
   END {
+    printf "%-15s %12s %12s %12s %12s %8s %8s\n", "collective", "bytes", "registered", "staged", "Open MPI", "ratio", "ratio"
     for (i = 1; i <= count; i++) {
-      ours = median("ours", sizes[i]); peer = median("peer", sizes[i])
-      if (ours == 0) { print "compare-openmpi: no figure of ours for " sizes[i] > "/dev/stderr"; exit 1 }
-      printf "%12d %14.2f %14.2f %10.2f\n", sizes[i], ours, peer, ours / peer
+      split(keys[i], part, " ")
+      peer = best["peer", keys[i]]; known = best["registered", keys[i]]; any = best["staged", keys[i]]
+      if (peer == 0 || known == 0 || any == 0) { print "compare-openmpi: a figure is missing for " keys[i] > "/dev/stderr"; exit 1 }
+      printf "%-15s %12d %12.2f %12.2f %12.2f %8.2f %8.2f\n", part[1], part[2], known, any, peer, known / peer, any / peer
     }
-  }'
-echo "# ratio: our time over theirs; below 1 is faster"
+  }' "$work/times"
+echo "# ratios: our time over theirs, registered and staged; below 1 is faster"

@@ -11,6 +11,11 @@ interface FigureSection {
   /** How many GPUs it needs. */
   int gpus();
 
+  /** After how many seconds it is stopped, unless the command line says otherwise. */
+  default int limit() {
+    return 90;
+  }
+
   /**
    * Measures and tells each figure as soon as it is known.
    *

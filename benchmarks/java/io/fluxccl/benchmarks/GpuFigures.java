@@ -33,9 +33,19 @@ import picocli.CommandLine.Spec;
     mixinStandardHelpOptions = true,
     description = "Measure what FluxCCL reaches on this machine's GPUs.")
 public final class GpuFigures implements Callable<Integer> {
-  private static final String FIGURE = "figure\t";
+  /** Begins a line of output that is a figure. */
+  static final String FIGURE = "figure\t";
+
   private static final List<FigureSection> SECTIONS =
-      List.of(new FifoFigures(), new HostFigures(), new ChannelFigures(), new BandwidthFigures());
+      List.of(
+          new FifoFigures(),
+          new HostFigures(),
+          new ChannelFigures(),
+          new BandwidthFigures(),
+          new CollectiveFigures(),
+          new TypeFigures(),
+          new OneJvmFigures(),
+          new LatencyFigures());
 
   @Parameters(paramLabel = "SECTION", description = "Only these; all when none is given.")
   private List<String> chosen = List.of();
@@ -43,8 +53,8 @@ public final class GpuFigures implements Callable<Integer> {
   @Option(names = "--list", description = "Print the sections and end.")
   private boolean list;
 
-  @Option(names = "--limit", description = "Seconds for each section (default: ${DEFAULT-VALUE}).")
-  private int limit = 90;
+  @Option(names = "--limit", description = "Seconds for each section (default: its own).")
+  private Integer limit;
 
   @Option(names = "--json", paramLabel = "FILE", description = "Also as JSON.")
   private Path json;
@@ -134,7 +144,8 @@ public final class GpuFigures implements Callable<Integer> {
             },
             "figures-output");
     reader.start();
-    boolean ended = process.waitFor(limit, TimeUnit.SECONDS);
+    int seconds = limit == null ? section.limit() : limit;
+    boolean ended = process.waitFor(seconds, TimeUnit.SECONDS);
     process.descendants().forEach(ProcessHandle::destroyForcibly);
     process.destroyForcibly();
     reader.join();
@@ -142,7 +153,7 @@ public final class GpuFigures implements Callable<Integer> {
       String why =
           ended
               ? "ended with exit code " + process.exitValue()
-              : "stopped after " + limit + " s, see --limit";
+              : "stopped after " + seconds + " s, see --limit";
       tell(
           new Figure(section.name(), "(the section)", Double.NaN, "", "", "FAILED: " + why),
           figures,

@@ -3,32 +3,46 @@ package io.fluxccl.cli;
 import io.fluxccl.DataType;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.LinkedHashMap;
+import java.util.Map;
 
 /**
- * Writes a pattern into a rank's buffer and counts what is wrong in it afterwards, block by block.
- * Behind the elements lie guard bytes, so that writing past the end is noticed too.
+ * Writes patterns into a rank's buffers and counts what is wrong in them afterwards, block by
+ * block. Outputs are poisoned before, so that what is not written shows; inputs and outputs that a
+ * rank has not must stay as they are; and behind all of it lie guard bytes, so that writing past
+ * the end is noticed too.
  */
 final class BufferContents {
   private static final int GUARD_BYTES = 64;
   private static final byte GUARD = (byte) 0xa5;
+  private static final byte POISON = (byte) 0xdb;
+  private static final int POISONED = -2;
+  private static final int MOST_BLOCKS = 17;
 
   private final PerfRank rank;
+  private final ReductionPattern pattern;
   private final int elementSize;
-  private final ByteBuffer input;
-  private final ByteBuffer expected;
   private final ByteBuffer actual;
-  private final ByteBuffer guard = ByteBuffer.allocateDirect(GUARD_BYTES);
+  private final ByteBuffer guard = filled(GUARD_BYTES, GUARD);
+
+  // By rank, or REDUCED, or POISONED; the oldest goes when there are too many.
+  private final Map<Integer, ByteBuffer> blocks =
+      new LinkedHashMap<>() {
+        private static final long serialVersionUID = 1;
+
+        @Override
+        protected boolean removeEldestEntry(Map.Entry<Integer, ByteBuffer> eldest) {
+          return size() > MOST_BLOCKS;
+        }
+      };
 
   BufferContents(PerfRank rank, ReductionPattern pattern, DataType type) {
     this.rank = rank;
+    this.pattern = pattern;
     this.elementSize = type.size();
-    this.input = pattern.input(rank.rank());
-    this.expected = pattern.expected();
-    this.actual = ByteBuffer.allocateDirect(expected.capacity()).order(ByteOrder.LITTLE_ENDIAN);
-    while (guard.hasRemaining()) {
-      guard.put(GUARD);
-    }
-    guard.flip();
+    this.actual =
+        ByteBuffer.allocateDirect(ReductionPattern.PERIOD * elementSize)
+            .order(ByteOrder.LITTLE_ENDIAN);
   }
 
   /** The size of a buffer for so many bytes of elements. */
@@ -36,29 +50,89 @@ final class BufferContents {
     return bytes + GUARD_BYTES;
   }
 
-  /** Writes this rank's input, and the guard behind it. */
-  void upload(long count) {
-    long bytes = count * elementSize;
-    for (long offset = 0; offset < bytes; offset += input.capacity()) {
-      rank.upload(offset, input.slice(0, (int) Math.min(input.capacity(), bytes - offset)));
+  /** Writes this rank's input, poison where its output goes, and the guards behind them. */
+  void upload(DataLayout layout, Placement placement) {
+    if (placement == Placement.OUT_OF_PLACE) {
+      // Also where a rank has no input: nobody may take it for one.
+      write(PerfBuffer.INPUT, 0, layout.inputExtent(), rank.rank());
+      guard(PerfBuffer.INPUT, layout.inputExtent());
+      write(PerfBuffer.OUTPUT, 0, layout.outputExtent(), POISONED);
+      guard(PerfBuffer.OUTPUT, layout.outputExtent());
+      return;
     }
-    rank.upload(bytes, guard.duplicate());
+    long extent = Math.max(layout.inputExtent(), layout.outputExtent());
+    write(PerfBuffer.OUTPUT, 0, extent, POISONED);
+    if (layout.hasInput()) {
+      write(PerfBuffer.OUTPUT, layout.inputOffset(placement), inputLength(layout), rank.rank());
+    }
+    guard(PerfBuffer.OUTPUT, extent);
   }
 
-  /** How many elements are not as expected, and how many guard bytes are not as they were. */
-  long wrongElements(long count) {
-    long bytes = count * elementSize;
+  /** How many elements are not as they must be, and how many guard bytes not as they were. */
+  long wrongElements(DataLayout layout, Placement placement) {
     long wrong = 0;
-    for (long offset = 0; offset < bytes; offset += expected.capacity()) {
-      int length = (int) Math.min(expected.capacity(), bytes - offset);
-      wrong += differences(offset, expected.slice(0, length), elementSize);
+    long outputOffset = layout.outputOffset(placement);
+    for (DataLayout.Segment part : layout.segments()) {
+      wrong +=
+          differences(
+              PerfBuffer.OUTPUT,
+              outputOffset + part.target(),
+              part.length(),
+              part.source(),
+              part.from());
     }
-    return wrong + differences(bytes, guard.duplicate(), 1);
+    if (placement == Placement.OUT_OF_PLACE) {
+      wrong += differences(PerfBuffer.INPUT, 0, layout.inputExtent(), rank.rank(), 0);
+      wrong += guardDifferences(PerfBuffer.INPUT, layout.inputExtent());
+      if (!layout.hasOutput()) {
+        wrong += differences(PerfBuffer.OUTPUT, 0, layout.outputExtent(), POISONED, 0);
+      }
+      return wrong + guardDifferences(PerfBuffer.OUTPUT, layout.outputExtent());
+    }
+    if (!layout.hasOutput()) {
+      long offset = layout.inputOffset(placement);
+      wrong += differences(PerfBuffer.OUTPUT, offset, inputLength(layout), rank.rank(), 0);
+    }
+    long extent = Math.max(layout.inputExtent(), layout.outputExtent());
+    return wrong + guardDifferences(PerfBuffer.OUTPUT, extent);
   }
 
-  private long differences(long offset, ByteBuffer wanted, int unit) {
+  private static long inputLength(DataLayout layout) {
+    return layout.hasInput() ? layout.inputExtent() : 0;
+  }
+
+  private void write(PerfBuffer buffer, long offset, long length, int source) {
+    ByteBuffer block = block(source);
+    for (long done = 0; done < length; done += ReductionPattern.PERIOD) {
+      int part = (int) Math.min(ReductionPattern.PERIOD, length - done);
+      rank.upload(buffer, (offset + done) * elementSize, block.slice(0, part * elementSize));
+    }
+  }
+
+  private void guard(PerfBuffer buffer, long extent) {
+    rank.upload(buffer, extent * elementSize, guard.duplicate());
+  }
+
+  private long guardDifferences(PerfBuffer buffer, long extent) {
+    return differences(buffer, extent * elementSize, guard.duplicate(), 1);
+  }
+
+  private long differences(PerfBuffer buffer, long offset, long length, int source, long from) {
+    ByteBuffer block = block(source);
+    long wrong = 0;
+    for (long done = 0; done < length; ) {
+      int at = (int) ((from + done) % ReductionPattern.PERIOD);
+      int part = (int) Math.min(ReductionPattern.PERIOD - at, length - done);
+      ByteBuffer wanted = block.slice(at * elementSize, part * elementSize);
+      wrong += differences(buffer, (offset + done) * elementSize, wanted, elementSize);
+      done += part;
+    }
+    return wrong;
+  }
+
+  private long differences(PerfBuffer buffer, long offset, ByteBuffer wanted, int unit) {
     ByteBuffer got = actual.slice(0, wanted.remaining());
-    rank.download(offset, got);
+    rank.download(buffer, offset, got);
     got.flip();
     int length = wanted.remaining();
     int at = wanted.mismatch(got);
@@ -70,5 +144,27 @@ final class BufferContents {
       at = more < 0 ? -1 : next + more;
     }
     return differences;
+  }
+
+  private ByteBuffer block(int source) {
+    ByteBuffer block = blocks.get(source);
+    if (block == null) {
+      block =
+          switch (source) {
+            case POISONED -> filled(ReductionPattern.PERIOD * elementSize, POISON);
+            case DataLayout.REDUCED -> pattern.expected();
+            default -> pattern.input(source);
+          };
+      blocks.put(source, block);
+    }
+    return block;
+  }
+
+  private static ByteBuffer filled(int length, byte value) {
+    ByteBuffer filled = ByteBuffer.allocateDirect(length);
+    while (filled.hasRemaining()) {
+      filled.put(value);
+    }
+    return filled.flip();
   }
 }

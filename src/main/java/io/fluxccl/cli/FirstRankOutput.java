@@ -1,23 +1,37 @@
 package io.fluxccl.cli;
 
 import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
 
-/** Passes on what rank 0 prints, and every rank's errors with {@code [rank] } before each line. */
+/**
+ * Passes on what rank 0 prints, and every rank's errors with {@code [rank] } before each line; but
+ * for its progress, which on a terminal is a line that comes and goes.
+ */
 final class FirstRankOutput implements OutputSink {
   private final PrintStream out;
   private final PrintStream err;
+  private final boolean terminal;
 
   FirstRankOutput(PrintStream out, PrintStream err) {
     this.out = out;
     this.err = err;
+    this.terminal = Progress.isTerminal(err);
   }
 
   @Override
   public void line(int rank, boolean error, byte[] line) {
-    if (error) {
-      TaggedOutput.write(err, "[" + rank + "] ", line);
+    String text = new String(line, StandardCharsets.UTF_8);
+    if (error && rank == 0 && text.startsWith(Progress.MARK)) {
+      Progress.show(err, text, terminal);
+    } else if (error) {
+      TaggedOutput.write(err, erase() + "[" + rank + "] ", line);
     } else if (rank == 0) {
+      err.print(erase());
       TaggedOutput.write(out, "", line);
     }
+  }
+
+  private String erase() {
+    return terminal ? Progress.ERASE : "";
   }
 }

@@ -1,9 +1,14 @@
 package io.fluxccl.cli;
 
+import io.fluxccl.collective.AlgorithmFamily;
+import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.group.RankGroup;
 import io.fluxccl.group.RankGroupOptions;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
+import java.util.ServiceLoader;
 
 /** Ranks of the real library. */
 final class GroupBackend implements PerfBackend {
@@ -19,7 +24,17 @@ final class GroupBackend implements PerfBackend {
   }
 
   private static RankGroupOptions groupOptions(RankOptions options) {
-    return new RankGroupOptions(options.timeout(), options.device());
+    CollectivesOptions collectives = RankGroupOptions.collectivesFromEnvironment();
+    if (options.transport().isPresent()) {
+      collectives = collectives.withTransport(options.transport().get());
+    }
+    if (options.tuning().isPresent()) {
+      collectives = collectives.withTuning(options.tuning().get());
+    }
+    for (Map.Entry<Collective, String> choice : options.algorithms().entrySet()) {
+      collectives = collectives.withAlgorithm(choice.getKey(), choice.getValue());
+    }
+    return new RankGroupOptions(options.timeout(), options.device(), collectives);
   }
 
   @Override
@@ -34,10 +49,10 @@ final class GroupBackend implements PerfBackend {
 
   @Override
   public List<String> algorithms() {
-    return List.of(
-        "direct, host: reduces on mapped memory, one shot up to 8 KiB; where all ranks share a host",
-        "direct, GPU: packets in one shot up to 16 KiB and in two phases up to 1 MiB, then straight"
-            + " on mapped memory; where all ranks share a host",
-        "all-pairs: over channels and the proxy; where they do not, or with --transport ETHERNET");
+    return ServiceLoader.load(AlgorithmFamily.class).stream()
+        .map(ServiceLoader.Provider::get)
+        .sorted(Comparator.comparing(AlgorithmFamily::name))
+        .flatMap(family -> family.description().stream().map(line -> family.name() + ": " + line))
+        .toList();
   }
 }

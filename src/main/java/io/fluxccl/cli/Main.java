@@ -93,13 +93,10 @@ public final class Main implements Runnable {
   }
 
   static CommandLine commandLine(CliContext context) {
-    CommandLine perf =
-        new CommandLine(new PerfCommand())
-            .addSubcommand("all-reduce", new AllReduceCommand(context));
     // What follows the launched command's name is its own.
     CommandLine launch = new CommandLine(new LaunchCommand(context)).setStopAtPositional(true);
     return new CommandLine(new Main())
-        .addSubcommand("perf", perf)
+        .addSubcommand("perf", PerfCommand.commandLine(context))
         .addSubcommand("launch", launch)
         .addSubcommand("info", new InfoCommand(context))
         .setExpandAtFiles(false)

@@ -1,7 +1,9 @@
 package io.fluxccl.cli;
 
+import io.fluxccl.collective.Collective;
 import io.fluxccl.group.DeviceChoice;
 import io.fluxccl.transport.Transport;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
@@ -15,8 +17,19 @@ interface PerfBackend {
    * @param device which device
    * @param transport the one transport to use, or empty to choose by what can reach whom
    * @param timeout of set-up and of one collective
+   * @param register whether buffers are registered
+   * @param algorithms names of algorithms to be used wherever they can
+   * @param tuning the file by which algorithms are chosen
+   * @param compare whether NCCL is measured too
    */
-  record RankOptions(DeviceChoice device, Optional<Transport> transport, Duration timeout) {}
+  record RankOptions(
+      DeviceChoice device,
+      Optional<Transport> transport,
+      Duration timeout,
+      boolean register,
+      Map<Collective, String> algorithms,
+      Optional<Path> tuning,
+      boolean compare) {}
 
   /** Makes the ranks of one JVM: called once by each rank's own thread, all at the same time. */
   @FunctionalInterface

@@ -10,6 +10,9 @@ import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Locale;
+import java.util.OptionalDouble;
+import java.util.OptionalLong;
 
 /**
  * The rows as a JSON array in a file. After each row a complete file takes the place of the one
@@ -60,19 +63,41 @@ final class PerfJson implements PerfListener {
 
   private static void write(JsonGenerator json, PerfRow row) throws IOException {
     json.writeStartObject();
-    json.writeStringField("op", "all-reduce");
-    json.writeNumberField("bytes", row.measured().bytes());
-    json.writeNumberField("count", row.measured().count());
-    json.writeStringField("dtype", row.measured().type().label());
-    json.writeStringField("redop", row.measured().op().label());
-    json.writeNumberField("time_us", row.timeMicros());
-    json.writeNumberField("algbw_gbs", row.algorithmBandwidth());
-    json.writeNumberField("busbw_gbs", row.busBandwidth());
-    if (row.wrong().isPresent()) {
-      json.writeNumberField("wrong", row.wrong().getAsLong());
+    PerfCase shape = row.measured();
+    json.writeStringField("op", shape.collective().label());
+    json.writeNumberField("ranks", row.nRanks());
+    json.writeNumberField("bytes", row.bytes());
+    json.writeNumberField("count", shape.count());
+    json.writeStringField("dtype", shape.type().label());
+    json.writeStringField("redop", shape.op() == null ? "none" : shape.op().label());
+    json.writeNumberField("root", shape.collective().hasRoot() ? shape.root() : -1);
+    writeTimes(json, row, row.micros(), row.peerMicros(), row.wrong());
+    for (Placement placement : Placement.values()) {
+      if (row.in(placement).isPresent()) {
+        PerfRow.Measurement part = row.in(placement).get();
+        json.writeObjectFieldStart(placement.name().toLowerCase(Locale.ROOT));
+        json.writeStringField("algorithm", part.algorithm());
+        writeTimes(json, row, part.micros(), part.peerMicros(), part.wrong());
+        json.writeEndObject();
+      }
+    }
+    json.writeEndObject();
+  }
+
+  private static void writeTimes(
+      JsonGenerator json, PerfRow row, double micros, OptionalDouble peerMicros, OptionalLong wrong)
+      throws IOException {
+    json.writeNumberField("time_us", micros);
+    json.writeNumberField("algbw_gbs", row.algorithmBandwidth(micros));
+    json.writeNumberField("busbw_gbs", row.busBandwidth(micros));
+    if (peerMicros.isPresent()) {
+      json.writeNumberField("peer_time_us", peerMicros.getAsDouble());
+      json.writeNumberField("ratio", micros / peerMicros.getAsDouble());
+    }
+    if (wrong.isPresent()) {
+      json.writeNumberField("wrong", wrong.getAsLong());
     } else {
       json.writeNullField("wrong");
     }
-    json.writeEndObject();
   }
 }

@@ -3,14 +3,17 @@ package io.fluxccl.cli;
 import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.collective.Collective;
 import io.fluxccl.group.DeviceChoice;
 import io.fluxccl.transport.Transport;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.EnumMap;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.function.Function;
@@ -24,6 +27,7 @@ final class PerfOptions {
   private static final String AUTO = "auto";
   private static final String ALL = "all";
   private static final long DEFAULT_FACTOR = 2;
+  private static final int MOST_GRAPH = 1000;
 
   @Option(
       names = "--ranks",
@@ -87,18 +91,79 @@ final class PerfOptions {
   @Option(
       names = {"-d", "--datatype"},
       paramLabel = "TYPE",
-      defaultValue = "float",
       description =
-          "int8, uint8, int32, uint32, int64, uint64, half, float, double, bfloat16, several with"
-              + " commas, or all. Default float.")
+          "int8, uint8, int32, uint32, int64, uint64, half, float, double, bfloat16, f8e4m3,"
+              + " f8e5m2, several with commas, or all. Default float; with --tune, one of each class.")
   private String types;
 
   @Option(
       names = {"-o", "--op"},
       paramLabel = "OP",
       defaultValue = "sum",
-      description = "sum, prod, min, max, avg, several with commas, or all. Default sum.")
+      description =
+          "sum, prod, min, max, avg, several with commas, or all; of collectives that reduce."
+              + " Default sum.")
   private String ops;
+
+  @Option(
+      names = {"-r", "--root"},
+      paramLabel = "RANK",
+      defaultValue = "0",
+      description = "The root of broadcast, reduce, gather and scatter. Default 0.")
+  private int root;
+
+  @Option(
+      names = "--placement",
+      paramLabel = "WHICH",
+      defaultValue = "both",
+      description =
+          "in (input and output share memory), out (they don't), or both, where the collective can."
+              + " Default both.")
+  private String placement;
+
+  @Option(
+      names = "--register",
+      negatable = true,
+      defaultValue = "true",
+      fallbackValue = "true",
+      description = "Whether ranks know each other's buffers (the default), or copies are needed.")
+  private boolean register;
+
+  @Option(
+      names = "--graph",
+      arity = "0..1",
+      paramLabel = "N",
+      fallbackValue = "20",
+      description =
+          "Record N calls as a graph and replay it, instead of enqueueing each call. 20 when N is"
+              + " left out.")
+  private Integer graph;
+
+  @Option(
+      names = "--algorithm",
+      paramLabel = "NAME",
+      description = "Use this algorithm wherever it can; 'fluxccl info' lists them.")
+  private String algorithm;
+
+  @Option(
+      names = "--tuning",
+      paramLabel = "FILE",
+      description = "Choose algorithms by this file, which --tune wrote. Default: FLUXCCL_TUNING.")
+  private Path tuning;
+
+  @Option(
+      names = "--tune",
+      paramLabel = "FILE",
+      description =
+          "Measure every algorithm at every size instead, and write which is the fastest to this"
+              + " file. Rules in it for other jobs stay.")
+  private Path tune;
+
+  @Option(
+      names = "--compare",
+      paramLabel = "LIBRARY",
+      description = "Measure this library too, row by row: nccl. Needs GPUs.")
+  private String compare;
 
   @Option(
       names = "--device",
@@ -131,6 +196,18 @@ final class PerfOptions {
   private Path json;
 
   @Option(
+      names = "--plot",
+      paramLabel = "FILE",
+      description = "Draw time and bus bandwidth over size to this file, as SVG.")
+  private Path plot;
+
+  @Option(
+      names = "--progress",
+      negatable = true,
+      description = "Say on stderr what is being measured. Default: when that is a terminal.")
+  private Boolean progress;
+
+  @Option(
       names = "--timeout",
       paramLabel = "SECONDS",
       defaultValue = "30",
@@ -150,8 +227,26 @@ final class PerfOptions {
     return inProcess;
   }
 
+  boolean register() {
+    return register;
+  }
+
   Optional<Path> json() {
     return Optional.ofNullable(json);
+  }
+
+  Optional<Path> plot() {
+    return Optional.ofNullable(plot);
+  }
+
+  /** The tuning file that is to be written. */
+  Optional<Path> tune() {
+    return Optional.ofNullable(tune);
+  }
+
+  /** Whether to show progress, if that was said. */
+  Optional<Boolean> progress() {
+    return Optional.ofNullable(progress);
   }
 
   /** How many ranks to start, or empty when the environment says. */
@@ -166,38 +261,90 @@ final class PerfOptions {
     return OptionalInt.of(ranks);
   }
 
-  /** How ranks are to be made. */
-  PerfBackend.RankOptions rankOptions() {
-    return new PerfBackend.RankOptions(deviceChoice(), transportChoice(), timeout());
+  /**
+   * How ranks are to be made.
+   *
+   * @param collectives what they are to do
+   */
+  PerfBackend.RankOptions rankOptions(List<Collective> collectives) {
+    Map<Collective, String> algorithms = new EnumMap<>(Collective.class);
+    if (algorithm != null) {
+      collectives.forEach(collective -> algorithms.put(collective, algorithm));
+    }
+    require(compare == null || compare.equals("nccl"), "compare=" + compare + " is none of: nccl");
+    require(tune == null || compare == null, "--tune and --compare exclude each other");
+    require(tune == null || algorithm == null, "--tune and --algorithm exclude each other");
+    return new PerfBackend.RankOptions(
+        deviceChoice(),
+        transportChoice(),
+        timeout(),
+        register,
+        algorithms,
+        Optional.ofNullable(tuning),
+        compare != null);
   }
 
   /**
    * What is to be measured.
    *
+   * @param collectives what is done
+   * @param nRanks how many ranks do it
    * @throws InvalidUsage if an option is out of range or two contradict each other
    */
-  PerfPlan plan() {
+  PerfPlan plan(List<Collective> collectives, int nRanks) {
     require(
         iterations == null || iterations >= 1,
         "iters=" + iterations + " is out of range; give 1 or more");
     require(
         warmUpIterations >= 0, "warmup_iters=" + warmUpIterations + " is negative; give 0 or more");
     require(checks >= 0, "check=" + checks + " is negative; give 0 or more");
+    require(root >= 0 && root < nRanks, "root=" + root + " of " + nRanks + " ranks");
+    require(
+        graph == null || graph >= 1 && graph <= MOST_GRAPH,
+        "graph=" + graph + " is out of range; give 1 to " + MOST_GRAPH);
     PerfSizes sizes = sizes();
-    List<PerfPlan.Case> cases = new ArrayList<>();
-    for (DataType type : choose("type", types, DataType.values(), DataType::ofLabel)) {
-      for (ReduceOp op : choose("op", ops, ReduceOp.values(), ReduceOp::ofLabel)) {
-        sizes.counts(type).forEach(count -> cases.add(new PerfPlan.Case(count, type, op)));
-      }
-    }
+    List<PerfCase> cases = new ArrayList<>();
+    collectives.forEach(collective -> addCases(collective, sizes, nRanks, cases));
     return new PerfPlan(
         List.copyOf(cases),
+        placements(),
         iterations == null ? OptionalInt.empty() : OptionalInt.of(iterations),
         warmUpIterations,
+        graph == null ? OptionalInt.empty() : OptionalInt.of(graph),
         checks,
         seconds("jit-warmup", jitWarmUpSeconds, 0),
         timeout(),
         sizes.describe());
+  }
+
+  private void addCases(Collective collective, PerfSizes sizes, int nRanks, List<PerfCase> cases) {
+    if (collective == Collective.BARRIER) {
+      cases.add(new PerfCase(collective, 0, DataType.UINT8, null, 0));
+      return;
+    }
+    List<ReduceOp> chosenOps = choose("op", ops, ReduceOp.values(), ReduceOp::ofLabel);
+    long parts = PerfCase.parts(collective, nRanks);
+    for (DataType type : choose("type", types(), DataType.values(), DataType::ofLabel)) {
+      for (ReduceOp op :
+          collective.reduces() ? chosenOps : java.util.Collections.<ReduceOp>singletonList(null)) {
+        for (long count : sizes.counts(type, parts)) {
+          cases.add(new PerfCase(collective, count, type, op, collective.hasRoot() ? root : 0));
+        }
+      }
+    }
+  }
+
+  private String types() {
+    return types != null ? types : tune == null ? "float" : "half,float,f8e4m3,int32";
+  }
+
+  private List<Placement> placements() {
+    return switch (placement) {
+      case "in" -> List.of(Placement.IN_PLACE);
+      case "out" -> List.of(Placement.OUT_OF_PLACE);
+      case "both" -> List.of(Placement.values());
+      default -> throw new InvalidUsage("placement=" + placement + " is none of in, out, both");
+    };
   }
 
   private PerfSizes sizes() {

@@ -1,7 +1,5 @@
 package io.fluxccl.cli;
 
-import io.fluxccl.DataType;
-import io.fluxccl.ReduceOp;
 import java.time.Duration;
 import java.util.List;
 import java.util.OptionalInt;
@@ -10,37 +8,35 @@ import java.util.OptionalInt;
  * What a run of {@code perf} measures, and how.
  *
  * @param cases the rows of the table, in order
+ * @param placements in which placements each is measured, where possible
  * @param iterations how many iterations are measured, or empty: at least 20 and at least 20 ms
  * @param warmUpIterations iterations before those
+ * @param graph how many calls a graph has, or empty: each call is enqueued anew
  * @param checks how often the result is checked
  * @param jitWarmUp how long the collective runs before the first row
  * @param timeout of one collective
  * @param sizes the sizes in words, for the header
  */
 record PerfPlan(
-    List<Case> cases,
+    List<PerfCase> cases,
+    List<Placement> placements,
     OptionalInt iterations,
     int warmUpIterations,
+    OptionalInt graph,
     int checks,
     Duration jitWarmUp,
     Duration timeout,
     String sizes) {
 
-  /**
-   * One row.
-   *
-   * @param count elements
-   * @param type of the elements
-   * @param op how they are reduced
-   */
-  record Case(long count, DataType type, ReduceOp op) {
-    long bytes() {
-      return count * type.size();
-    }
+  /** The bytes of the largest case. */
+  long maxBytes(int nRanks) {
+    return cases.stream().mapToLong(shape -> shape.bytes(nRanks)).max().orElse(0);
   }
 
-  /** The bytes of the largest case. */
-  long maxBytes() {
-    return cases.stream().mapToLong(Case::bytes).max().orElse(0);
+  /** The placements in which a case is measured; out of place where no other is possible. */
+  List<Placement> placements(PerfCase shape) {
+    List<Placement> possible =
+        placements.stream().filter(p -> p.isPossible(shape.collective())).toList();
+    return possible.isEmpty() ? List.of(Placement.OUT_OF_PLACE) : possible;
   }
 }

@@ -1,16 +1,14 @@
 package io.fluxccl.cli;
 
-import io.fluxccl.DataType;
 import io.fluxccl.Deadline;
-import io.fluxccl.ReduceOp;
+import io.fluxccl.collective.RankTopology;
 import java.nio.ByteBuffer;
-import java.time.Duration;
 import java.util.List;
-import java.util.concurrent.CompletableFuture;
+import java.util.Optional;
 
 /**
- * One rank as {@code perf} drives it: a buffer, an all-reduce in place on its beginning, and enough
- * of a control network to agree on times. Called from one thread, except for {@link #close()}.
+ * One rank as {@code perf} drives it: two buffers, collectives on their beginnings, and enough of a
+ * control network to agree on times. Called from one thread, except for {@link #close()}.
  *
  * <p>Every method that waits ends by its deadline with an error of the FluxCclException tree.
  */
@@ -25,46 +23,50 @@ interface PerfRank extends AutoCloseable {
   String device();
 
   /**
-   * Allocates the buffer and sets up what an all-reduce of up to so many bytes needs. Called once,
-   * by every rank.
+   * Allocates the buffers and readies both sides. Called once, by every rank.
    *
-   * @param maxBytes the size of the buffer, 1 or more
+   * @param bytes the size of each buffer, 1 or more
    */
-  void prepare(long maxBytes);
+  void prepare(long bytes);
+
+  /** This library. */
+  PerfContender library();
+
+  /** Whom it is compared with, if anybody. */
+  Optional<PerfContender> peer();
 
   /**
-   * Copies the remaining bytes of {@code source} into the buffer. No work is in flight.
+   * The names of the algorithms that can do something, the one that would be taken first. The same
+   * on every rank.
+   */
+  List<String> algorithms(PerfCase shape, Placement placement);
+
+  /**
+   * From now on uses an algorithm for a case's collective wherever it can; empty: chooses by itself
+   * again. On all ranks at the same point.
+   */
+  void prefer(PerfCase shape, Optional<String> algorithm);
+
+  /** Who is where. */
+  RankTopology topology();
+
+  /**
+   * Copies the remaining bytes of {@code source} into a buffer. No work is in flight.
    *
+   * @param buffer which
    * @param offset bytes from the start of the buffer
    * @param source its position is moved to its limit
    */
-  void upload(long offset, ByteBuffer source);
+  void upload(PerfBuffer buffer, long offset, ByteBuffer source);
 
   /**
-   * Fills {@code target} from the buffer. No work is in flight.
+   * Fills {@code target} from a buffer. No work is in flight.
    *
+   * @param buffer which
    * @param offset bytes from the start of the buffer
    * @param target its position is moved to its limit
    */
-  void download(long offset, ByteBuffer target);
-
-  /**
-   * Enqueues an all-reduce in place of the buffer's first {@code count} elements, and returns
-   * without waiting for it. The buffer may be longer than that, and up to tens of thousands of
-   * calls may come before the next {@link #completion}.
-   *
-   * @param count elements, 1 or more
-   * @param type of the elements
-   * @param op how to reduce
-   */
-  void enqueueAllReduce(long count, DataType type, ReduceOp op);
-
-  /**
-   * A future of everything enqueued so far.
-   *
-   * @param limit how long it may take; then it fails and so does the job, naming who is late
-   */
-  CompletableFuture<Void> completion(Duration limit);
+  void download(PerfBuffer buffer, long offset, ByteBuffer target);
 
   /** Returns when every rank has called it. */
   void barrier(Deadline deadline);

@@ -14,10 +14,11 @@ sealed interface PerfSizes {
    * The counts, growing, none twice.
    *
    * @param type of the elements
+   * @param parts how many times the count a size is: 1, or one for each rank
    * @return elements, each 1 or more
    * @throws InvalidUsage if a size holds no element of that type
    */
-  List<Long> counts(DataType type);
+  List<Long> counts(DataType type, long parts);
 
   /** For the header. */
   String describe();
@@ -29,9 +30,9 @@ sealed interface PerfSizes {
    */
   record Counts(List<Long> values) implements PerfSizes {
     @Override
-    public List<Long> counts(DataType type) {
+    public List<Long> counts(DataType type, long parts) {
       for (long count : values) {
-        if (count > Long.MAX_VALUE / type.size()) {
+        if (count > Long.MAX_VALUE / type.size() / parts) {
           throw new InvalidUsage("count=" + count + " of " + type.label() + " is too large");
         }
       }
@@ -54,16 +55,17 @@ sealed interface PerfSizes {
    */
   record Range(long min, long max, long step, boolean factor) implements PerfSizes {
     @Override
-    public List<Long> counts(DataType type) {
-      if (min < type.size()) {
+    public List<Long> counts(DataType type, long parts) {
+      long unit = type.size() * parts;
+      if (min < unit) {
         throw new InvalidUsage(
             String.format(
-                "minbytes=%d is less than one element of %s (%d bytes)",
-                min, type.label(), type.size()));
+                "minbytes=%d is less than one element of %s%s (%d bytes)",
+                min, type.label(), parts == 1 ? "" : " for each of " + parts + " ranks", unit));
       }
       List<Long> counts = new ArrayList<>();
       for (long size = min; ; ) {
-        long count = size / type.size();
+        long count = size / unit;
         if (counts.isEmpty() || counts.get(counts.size() - 1) != count) {
           counts.add(count);
         }

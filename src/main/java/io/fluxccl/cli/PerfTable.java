@@ -3,63 +3,132 @@ package io.fluxccl.cli;
 import java.io.PrintStream;
 import java.util.List;
 import java.util.Locale;
+import java.util.Optional;
+import java.util.OptionalDouble;
 
 /** The table, in the columns of nccl-tests. Each row is flushed at once. */
 final class PerfTable implements PerfListener {
+  private static final String GROUP = "  %9s  %6s  %6s  %6s";
+  private static final String NONE = "N/A";
+
   private final PrintStream out;
   private double busBandwidths;
   private int rows;
   private boolean checked;
+  private boolean compared;
 
   PerfTable(PrintStream out) {
     this.out = out;
   }
 
   @Override
-  public void started(PerfPlan plan, List<String> devices) {
+  public void started(PerfPlan plan, List<String> devices, Optional<String> peer) {
     checked = plan.checks() > 0;
-    line("# fluxccl %s perf all-reduce, in place", Version.current());
+    compared = peer.isPresent();
+    line("# fluxccl %s perf %s", Version.current(), plan.cases().get(0).collective().label());
     line(
-        "# nRanks %d %s warmup iters: %d iters: %s validate: %d",
+        "# nRanks %d %s warmup iters: %d iters: %s validate: %d graph: %s",
         devices.size(),
         plan.sizes(),
         plan.warmUpIterations(),
         plan.iterations().isPresent()
             ? plan.iterations().getAsInt()
-            : AllReduceBenchmark.LEAST_ITERATIONS
+            : CallTimer.LEAST_ITERATIONS
                 + " or more, for at least "
-                + AllReduceBenchmark.LEAST_TIME.toMillis()
+                + CallTimer.LEAST_TIME.toMillis()
                 + " ms",
-        plan.checks());
+        plan.checks(),
+        plan.graph().isPresent() ? plan.graph().getAsInt() + " calls" : "none");
     line(
         "# JIT warm-up: the collective runs for %.1f s before the first row",
         plan.jitWarmUp().toNanos() / 1e9);
+    peer.ifPresent(
+        name -> line("# peer: %s, same run, row by row; ratio: our best time over its best", name));
     line("#");
     line("# Using devices");
     devices.forEach(device -> line("#  %s", device));
     line("#");
+    line("#%51s  %-33s  %s", "", "        out-of-place", "        in-place");
     line(
-        "# %10s  %12s  %8s  %6s  %7s  %6s  %6s  %6s",
-        "size", "count", "type", "redop", "time", "algbw", "busbw", "#wrong");
+        "# %10s  %12s  %8s  %6s  %4s" + GROUP + GROUP + "%s",
+        "size",
+        "count",
+        "type",
+        "redop",
+        "root",
+        "time",
+        "algbw",
+        "busbw",
+        "#wrong",
+        "time",
+        "algbw",
+        "busbw",
+        "#wrong",
+        compared ? "       peer   ratio" : "");
     line(
-        "# %10s  %12s  %8s  %6s  %7s  %6s  %6s  %6s",
-        "(B)", "(elements)", "", "", "(us)", "(GB/s)", "(GB/s)", "");
+        "# %10s  %12s  %8s  %6s  %4s" + GROUP + GROUP + "%s",
+        "(B)",
+        "(elements)",
+        "",
+        "",
+        "",
+        "(us)",
+        "(GB/s)",
+        "(GB/s)",
+        "",
+        "(us)",
+        "(GB/s)",
+        "(GB/s)",
+        "",
+        compared ? "       (us)" : "");
   }
 
   @Override
   public void measured(PerfRow row) {
-    busBandwidths += row.busBandwidth();
+    busBandwidths += row.busBandwidth(row.micros());
     rows++;
-    line(
-        "%12d  %12d  %8s  %6s  %7s  %6.2f  %6.2f  %6s",
-        row.measured().bytes(),
-        row.measured().count(),
-        row.measured().type().label(),
-        row.measured().op().label(),
-        time(row.timeMicros()),
-        row.algorithmBandwidth(),
-        row.busBandwidth(),
-        row.wrong().isPresent() ? Long.toString(row.wrong().getAsLong()) : "N/A");
+    PerfCase shape = row.measured();
+    StringBuilder text = new StringBuilder();
+    text.append(
+        String.format(
+            Locale.ROOT,
+            "%12d  %12d  %8s  %6s  %4d",
+            row.bytes(),
+            shape.count(),
+            shape.type().label(),
+            shape.op() == null ? "none" : shape.op().label(),
+            shape.collective().hasRoot() ? shape.root() : -1));
+    for (Placement placement : Placement.values()) {
+      text.append(group(row, row.in(placement)));
+    }
+    if (compared) {
+      OptionalDouble peer = row.peerMicros();
+      text.append(
+          String.format(
+              Locale.ROOT,
+              "  %9s  %6s",
+              peer.isPresent() ? time(peer.getAsDouble()) : NONE,
+              peer.isPresent()
+                  ? String.format(Locale.ROOT, "%.3f", row.ratio().getAsDouble())
+                  : NONE));
+    }
+    line("%s", text);
+  }
+
+  private static String group(PerfRow row, Optional<PerfRow.Measurement> measured) {
+    if (measured.isEmpty()) {
+      return String.format(GROUP, NONE, NONE, NONE, NONE);
+    }
+    double micros = measured.get().micros();
+    return String.format(
+        Locale.ROOT,
+        GROUP,
+        time(micros),
+        String.format(Locale.ROOT, "%.2f", row.algorithmBandwidth(micros)),
+        String.format(Locale.ROOT, "%.2f", row.busBandwidth(micros)),
+        measured.get().wrong().isPresent()
+            ? Long.toString(measured.get().wrong().getAsLong())
+            : NONE);
   }
 
   @Override

@@ -1,16 +1,17 @@
 package io.fluxccl.cli;
 
-import io.fluxccl.DataType;
 import io.fluxccl.Deadline;
-import io.fluxccl.ReduceOp;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.RankTopology;
+import io.fluxccl.device.DeviceKind;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.BrokenBarrierException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CyclicBarrier;
@@ -18,7 +19,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** Ranks in plain memory that reduce in exact arithmetic, and that can be told to misbehave. */
+/** Ranks in plain memory, with exact arithmetic, that can be told to misbehave. */
 final class FakeBackend implements PerfBackend {
   private final AtomicInteger open = new AtomicInteger();
   private long[] corrupted = {};
@@ -27,8 +28,9 @@ final class FakeBackend implements PerfBackend {
   private int failingRank = -1;
   private int operationsBeforeFailure;
   private int hangingRank = -1;
+  private boolean comparing;
 
-  /** Makes these elements (one byte of each) wrong on one rank after every all-reduce. */
+  /** Makes these elements (one byte of each) wrong on one rank after every call. */
   FakeBackend corrupting(int rank, long... elements) {
     corruptedRank = rank;
     corrupted = elements;
@@ -41,7 +43,7 @@ final class FakeBackend implements PerfBackend {
     return this;
   }
 
-  /** Makes a rank fail once it has done so many all-reduces. */
+  /** Makes a rank fail once it has done so many calls. */
   FakeBackend failing(int rank, int afterOperations) {
     failingRank = rank;
     operationsBeforeFailure = afterOperations;
@@ -51,6 +53,12 @@ final class FakeBackend implements PerfBackend {
   /** Makes a rank never complete. */
   FakeBackend hanging(int rank) {
     hangingRank = rank;
+    return this;
+  }
+
+  /** Has somebody to be compared with, who does nothing. */
+  FakeBackend comparing() {
+    comparing = true;
     return this;
   }
 
@@ -82,26 +90,40 @@ final class FakeBackend implements PerfBackend {
 
   private static final class Job {
     final CyclicBarrier barrier;
-    final ByteBuffer[] buffers;
+    final ByteBuffer[][] buffers;
     final byte[][] messages;
 
     Job(int nRanks) {
       barrier = new CyclicBarrier(nRanks);
-      buffers = new ByteBuffer[nRanks];
+      buffers = new ByteBuffer[nRanks][2];
       messages = new byte[nRanks][];
+    }
+
+    /** An element of a rank's input, wherever that lies. */
+    long input(PerfCase shape, Placement placement, int rank, long index) {
+      boolean part =
+          shape.collective() == Collective.ALL_GATHER || shape.collective() == Collective.GATHER;
+      boolean inPlace = placement == Placement.IN_PLACE;
+      ByteBuffer buffer = buffers[rank][inPlace ? 1 : 0];
+      long at = inPlace && part ? rank * shape.count() + index : index;
+      return ExactReduction.read(buffer, (int) at, shape.type());
     }
   }
 
   private final class FakeRank implements PerfRank {
+    private static final long SLOWLY_NANOS = 2_000_000;
+
     private final Job job;
     private final int rank;
-    private final List<PerfPlan.Case> enqueued = new ArrayList<>();
+    private final int nRanks;
     private int operations;
+    private boolean slowly;
     private boolean closed;
 
     FakeRank(Job job, int rank) {
       this.job = job;
       this.rank = rank;
+      this.nRanks = job.buffers.length;
       open.incrementAndGet();
     }
 
@@ -112,7 +134,7 @@ final class FakeBackend implements PerfBackend {
 
     @Override
     public int nRanks() {
-      return job.buffers.length;
+      return nRanks;
     }
 
     @Override
@@ -121,68 +143,160 @@ final class FakeBackend implements PerfBackend {
     }
 
     @Override
-    public void prepare(long maxBytes) {
-      job.buffers[rank] = ByteBuffer.allocate((int) maxBytes).order(ByteOrder.LITTLE_ENDIAN);
+    public void prepare(long bytes) {
+      for (int i = 0; i < 2; i++) {
+        job.buffers[rank][i] = ByteBuffer.allocate((int) bytes).order(ByteOrder.LITTLE_ENDIAN);
+      }
     }
 
     @Override
-    public void upload(long offset, ByteBuffer source) {
+    public void upload(PerfBuffer buffer, long offset, ByteBuffer source) {
       int length = source.remaining();
-      job.buffers[rank].put((int) offset, source, source.position(), length);
+      buffer(buffer).put((int) offset, source, source.position(), length);
       source.position(source.limit());
     }
 
     @Override
-    public void download(long offset, ByteBuffer target) {
-      target.put(job.buffers[rank].slice((int) offset, target.remaining()));
+    public void download(PerfBuffer buffer, long offset, ByteBuffer target) {
+      target.put(buffer(buffer).slice((int) offset, target.remaining()));
+    }
+
+    private ByteBuffer buffer(PerfBuffer buffer) {
+      return job.buffers[rank][buffer.ordinal()];
     }
 
     @Override
-    public void enqueueAllReduce(long count, DataType type, ReduceOp op) {
-      enqueued.add(new PerfPlan.Case(count, type, op));
+    public PerfContender library() {
+      return new PerfContender() {
+        @Override
+        public String name() {
+          return "fake";
+        }
+
+        @Override
+        public PerfWork prepare(PerfCase shape, Placement placement, int length, boolean graph) {
+          return times -> work(shape, placement, length * times);
+        }
+      };
     }
 
     @Override
-    public CompletableFuture<Void> completion(Duration limit) {
+    public Optional<PerfContender> peer() {
+      return comparing ? Optional.of(new Idle()) : Optional.empty();
+    }
+
+    @Override
+    public List<String> algorithms(PerfCase shape, Placement placement) {
+      return List.of("slow", "exact");
+    }
+
+    @Override
+    public void prefer(PerfCase shape, Optional<String> algorithm) {
+      slowly = algorithm.equals(Optional.of("slow"));
+    }
+
+    @Override
+    public RankTopology topology() {
+      return new RankTopology(
+          rank, nRanks, DeviceKind.HOST, Collections.nCopies(nRanks, 0), true, 0, 1, 1);
+    }
+
+    private CompletableFuture<Void> work(PerfCase shape, Placement placement, int calls) {
       if (rank == hangingRank) {
         return new CompletableFuture<>();
       }
       try {
-        for (PerfPlan.Case next : enqueued) {
+        for (int i = 0; i < calls; i++) {
           if (rank == failingRank && operations++ == operationsBeforeFailure) {
             job.barrier.reset();
             throw new TransportFailure(rank, "the fake cable was cut");
           }
-          reduce(next);
+          call(shape, placement);
         }
         return CompletableFuture.completedFuture(null);
       } catch (RuntimeException e) {
         return CompletableFuture.failedFuture(e);
-      } finally {
-        enqueued.clear();
       }
     }
 
-    private void reduce(PerfPlan.Case next) {
+    private void call(PerfCase shape, Placement placement) {
       meet();
-      ByteBuffer result =
-          ByteBuffer.allocate((int) next.bytes() + 1).order(ByteOrder.LITTLE_ENDIAN);
-      for (int i = 0; i < next.count(); i++) {
-        int index = i;
-        List<Long> values =
-            Arrays.stream(job.buffers)
-                .map(buffer -> ExactReduction.read(buffer, index, next.type()))
-                .toList();
-        ExactReduction.write(
-            result, i, next.type(), ExactReduction.reduce(values, next.type(), next.op()));
+      for (long start = System.nanoTime(); slowly && System.nanoTime() - start < SLOWLY_NANOS; ) {
+        Thread.onSpinWait();
+      }
+      List<Long> result = result(shape, placement);
+      int size = shape.type().size();
+      ByteBuffer bytes =
+          ByteBuffer.allocate(result.size() * size + 1).order(ByteOrder.LITTLE_ENDIAN);
+      for (int i = 0; i < result.size(); i++) {
+        ExactReduction.write(bytes, i, shape.type(), result.get(i));
       }
       for (long element : rank == corruptedRank ? corrupted : new long[0]) {
-        int at = (int) element * next.type().size();
-        result.put(at, (byte) (result.get(at) ^ 1));
+        int at = (int) element * size;
+        bytes.put(at, (byte) (bytes.get(at) ^ 1));
       }
       meet();
-      result.limit((int) next.bytes() + (overrunning ? 1 : 0));
-      job.buffers[rank].put(0, result, 0, result.limit());
+      boolean part =
+          shape.collective() == Collective.REDUCE_SCATTER
+              || shape.collective() == Collective.SCATTER;
+      long offset = placement == Placement.IN_PLACE && part ? rank * shape.count() : 0;
+      buffer(PerfBuffer.OUTPUT)
+          .put((int) offset * size, bytes, 0, result.size() * size + (overrunning ? 1 : 0));
+    }
+
+    /** This rank's output by the definition of each collective. */
+    private List<Long> result(PerfCase shape, Placement placement) {
+      List<Long> result = new ArrayList<>();
+      long count = shape.count();
+      boolean root = rank == shape.root();
+      for (int peer = 0; peer < nRanks; peer++) {
+        for (long i = 0; i < count; i++) {
+          switch (shape.collective()) {
+            case ALL_REDUCE -> addReduced(result, peer == 0, shape, placement, i);
+            case REDUCE -> addReduced(result, peer == 0 && root, shape, placement, i);
+            case REDUCE_SCATTER ->
+                addReduced(result, peer == 0, shape, placement, rank * count + i);
+            case BROADCAST -> add(result, peer == shape.root(), shape, placement, peer, i);
+            case SCATTER ->
+                add(result, peer == shape.root(), shape, placement, peer, rank * count + i);
+            case ALL_GATHER -> add(result, true, shape, placement, peer, i);
+            case GATHER -> add(result, root, shape, placement, peer, i);
+            case ALL_TO_ALL -> add(result, true, shape, placement, peer, rank * count + i);
+            case SEND_RECEIVE ->
+                add(result, (peer + 1) % nRanks == rank, shape, placement, peer, i);
+            default -> {}
+          }
+        }
+        if (shape.collective() == Collective.ALL_TO_ALL_V) {
+          long[] counts = new DataLayout(shape, peer, nRanks).counts();
+          long before = 0;
+          for (int i = 0; i < rank; i++) {
+            before += counts[i];
+          }
+          for (long i = 0; i < counts[rank]; i++) {
+            add(result, true, shape, placement, peer, before + i);
+          }
+        }
+      }
+      return result;
+    }
+
+    private void add(
+        List<Long> result, boolean wanted, PerfCase shape, Placement placement, int peer, long i) {
+      if (wanted) {
+        result.add(job.input(shape, placement, peer, i));
+      }
+    }
+
+    private void addReduced(
+        List<Long> result, boolean wanted, PerfCase shape, Placement placement, long i) {
+      if (wanted) {
+        List<Long> values = new ArrayList<>();
+        for (int peer = 0; peer < nRanks; peer++) {
+          values.add(job.input(shape, placement, peer, i));
+        }
+        result.add(ExactReduction.reduce(values, shape.type(), shape.op()));
+      }
     }
 
     @Override
@@ -216,6 +330,24 @@ final class FakeBackend implements PerfBackend {
         closed = true;
         open.decrementAndGet();
       }
+    }
+  }
+
+  /** Somebody who is done as soon as asked. */
+  private static final class Idle implements PerfContender {
+    @Override
+    public String name() {
+      return "Idle 1.0";
+    }
+
+    @Override
+    public boolean supports(PerfCase shape, Placement placement) {
+      return placement == Placement.OUT_OF_PLACE;
+    }
+
+    @Override
+    public PerfWork prepare(PerfCase shape, Placement placement, int length, boolean graph) {
+      return times -> CompletableFuture.completedFuture(null);
     }
   }
 }

@@ -96,7 +96,17 @@ class MultiProcessTest {
     assertThat(code()).as(err()).isZero();
     assertThat(out().split("Out of bounds values : 0 OK", -1)).hasSize(2);
     assertThat(err()).contains("[0] pid ").contains("[1] pid ");
-    assertThat(AllReduceCommandTest.parse(json)).hasSize(1);
+    assertThat(CollectiveCommandTest.parse(json)).hasSize(1);
+  }
+
+  @Test
+  void shouldPassOnTheProgressOfRankZeroOnly() throws Exception {
+    startPerf("-1:", "--progress");
+
+    assertThat(code()).as(err()).isZero();
+    assertThat(err().lines().filter(line -> line.contains(Progress.MARK)))
+        .containsExactly(
+            "progress: warming up", "progress: 1 of 1: all-reduce, 32 bytes; 0 s so far");
   }
 
   @Test

@@ -3,18 +3,23 @@ package io.fluxccl.cli;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DataType;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.collective.Collective;
 import io.fluxccl.group.DeviceChoice;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import picocli.CommandLine;
 
 class PerfOptionsTest {
+  private static final List<Collective> ALL_REDUCE = List.of(Collective.ALL_REDUCE);
+
   private static PerfOptions parse(String line) {
     PerfOptions options = new PerfOptions();
     CommandLine.Model.CommandSpec spec =
@@ -27,29 +32,37 @@ class PerfOptionsTest {
     return CommandLine.Model.CommandSpec.forAnnotatedObject(options);
   }
 
+  private static PerfPlan plan(String line) {
+    return parse(line).plan(ALL_REDUCE, 2);
+  }
+
   private static List<Long> counts(String line) {
-    return parse(line).plan().cases().stream().map(PerfPlan.Case::count).toList();
+    return plan(line).cases().stream().map(PerfCase::count).toList();
   }
 
   @Test
   void shouldMeasureFloatSumsFrom1KTo16MWhenNothingIsSaid() {
     PerfOptions options = parse("--ranks 2");
-    PerfPlan plan = options.plan();
+    PerfPlan plan = plan("--ranks 2");
 
     assertThat(plan.cases()).hasSize(15);
-    assertThat(plan.cases().get(0).bytes()).isEqualTo(1024);
-    assertThat(plan.maxBytes()).isEqualTo(16L << 20);
+    assertThat(plan.cases().get(0).bytes(2)).isEqualTo(1024);
+    assertThat(plan.maxBytes(2)).isEqualTo(16L << 20);
     assertThat(plan.cases()).allSatisfy(c -> assertThat(c.type()).isEqualTo(DataType.FLOAT32));
     assertThat(plan.iterations()).isEmpty();
     assertThat(plan.warmUpIterations()).isEqualTo(5);
     assertThat(plan.checks()).isEqualTo(1);
     assertThat(plan.jitWarmUp()).isEqualTo(Duration.ofSeconds(1));
-    assertThat(options.rankOptions())
+    assertThat(options.rankOptions(ALL_REDUCE))
         .isEqualTo(
             new PerfBackend.RankOptions(
                 DeviceChoice.fromEnvironment(),
-                java.util.Optional.empty(),
-                Duration.ofSeconds(30)));
+                Optional.empty(),
+                Duration.ofSeconds(30),
+                true,
+                Map.of(),
+                Optional.empty(),
+                false));
   }
 
   @Test
@@ -82,20 +95,26 @@ class PerfOptionsTest {
 
   @Test
   void shouldCrossAllTypesWithAllOperations() {
-    PerfPlan plan = parse("-b 8 -e 8 -d all -o all").plan();
+    PerfPlan plan = plan("-b 8 -e 8 -d all -o all");
 
-    assertThat(plan.cases()).hasSize(50);
-    assertThat(plan.cases()).allSatisfy(c -> assertThat(c.bytes()).isEqualTo(8));
+    assertThat(plan.cases()).hasSize(DataType.values().length * ReduceOp.values().length);
+    assertThat(plan.cases()).allSatisfy(c -> assertThat(c.bytes(2)).isEqualTo(8));
   }
 
   @Test
   void shouldTakeTransportsByNameInAnyCase() {
-    assertThat(parse("--transport ethernet").rankOptions().transport())
+    assertThat(parse("--transport ethernet").rankOptions(ALL_REDUCE).transport())
         .contains(Transport.ETHERNET);
-    assertThat(parse("--device host --timeout 0.5").rankOptions())
+    assertThat(parse("--device host --timeout 0.5").rankOptions(ALL_REDUCE))
         .isEqualTo(
             new PerfBackend.RankOptions(
-                DeviceChoice.HOST, java.util.Optional.empty(), Duration.ofMillis(500)));
+                DeviceChoice.HOST,
+                Optional.empty(),
+                Duration.ofMillis(500),
+                true,
+                Map.of(),
+                Optional.empty(),
+                false));
   }
 
   @ParameterizedTest
@@ -126,6 +145,12 @@ class PerfOptionsTest {
         "--jit-warmup -1     | jit-warmup=-1.0 is out of range",
         "--ranks 0           | ranks=0 is out of range; allowed are 1 to 127",
         "--ranks 128         | ranks=128 is out of range",
+        "--root 2 --ranks 2  | root=2 of 2 ranks",
+        "--graph 0           | graph=0 is out of range",
+        "--placement up      | placement=up is none of in, out, both",
+        "--compare mpi       | compare=mpi is none of: nccl",
+        "--tune f --compare nccl | --tune and --compare exclude each other",
+        "--tune f --algorithm x  | --tune and --algorithm exclude each other",
         "--in-process        | --in-process needs --ranks N",
         "--rank 2            | did you mean '--ranks'",
         "--nonsense          | --nonsense",

@@ -1,13 +1,12 @@
 package io.fluxccl.cli;
 
-import io.fluxccl.DataType;
 import io.fluxccl.Deadline;
-import io.fluxccl.ReduceOp;
+import io.fluxccl.collective.RankTopology;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.time.Duration;
 import java.util.Collections;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 
 /**
@@ -52,7 +51,7 @@ final class PretendMain {
     private final int rank;
     private final int nRanks;
     private final String behaviour;
-    private ByteBuffer buffer;
+    private final ByteBuffer[] buffers = new ByteBuffer[2];
 
     Rank(int rank, int nRanks) {
       this.rank = rank;
@@ -78,32 +77,63 @@ final class PretendMain {
     }
 
     @Override
-    public void prepare(long maxBytes) {
-      buffer = ByteBuffer.allocate((int) maxBytes).order(ByteOrder.LITTLE_ENDIAN);
-    }
-
-    @Override
-    public void upload(long offset, ByteBuffer source) {
-      buffer.put((int) offset, source, source.position(), source.remaining());
-      source.position(source.limit());
-    }
-
-    @Override
-    public void download(long offset, ByteBuffer target) {
-      target.put(buffer.slice((int) offset, target.remaining()));
-    }
-
-    @Override
-    public void enqueueAllReduce(long count, DataType type, ReduceOp op) {
-      ByteBuffer expected = new ReductionPattern(type, op, nRanks).expected();
-      buffer.put(0, expected, 0, (int) (count * type.size()));
-      if (behaviour.equals("wrong")) {
-        buffer.put(0, (byte) ~buffer.get(0));
+    public void prepare(long bytes) {
+      for (int i = 0; i < buffers.length; i++) {
+        buffers[i] = ByteBuffer.allocate((int) bytes).order(ByteOrder.LITTLE_ENDIAN);
       }
     }
 
     @Override
-    public CompletableFuture<Void> completion(Duration limit) {
+    public void upload(PerfBuffer buffer, long offset, ByteBuffer source) {
+      buffers[buffer.ordinal()].put((int) offset, source, source.position(), source.remaining());
+      source.position(source.limit());
+    }
+
+    @Override
+    public void download(PerfBuffer buffer, long offset, ByteBuffer target) {
+      target.put(buffers[buffer.ordinal()].slice((int) offset, target.remaining()));
+    }
+
+    @Override
+    public PerfContender library() {
+      return new PerfContender() {
+        @Override
+        public String name() {
+          return "pretence";
+        }
+
+        @Override
+        public PerfWork prepare(PerfCase shape, Placement placement, int length, boolean graph) {
+          return times -> allReduce(shape);
+        }
+      };
+    }
+
+    @Override
+    public Optional<PerfContender> peer() {
+      return Optional.empty();
+    }
+
+    @Override
+    public List<String> algorithms(PerfCase shape, Placement placement) {
+      return List.of();
+    }
+
+    @Override
+    public void prefer(PerfCase shape, Optional<String> algorithm) {}
+
+    @Override
+    public RankTopology topology() {
+      throw new UnsupportedOperationException("nothing is tuned here");
+    }
+
+    private CompletableFuture<Void> allReduce(PerfCase shape) {
+      ByteBuffer output = buffers[PerfBuffer.OUTPUT.ordinal()];
+      ByteBuffer expected = new ReductionPattern(shape.type(), shape.op(), nRanks).expected();
+      output.put(0, expected, 0, (int) (shape.count() * shape.type().size()));
+      if (behaviour.equals("wrong")) {
+        output.put(0, (byte) ~output.get(0));
+      }
       if (behaviour.equals("exit")) {
         Runtime.getRuntime().halt(7);
       }

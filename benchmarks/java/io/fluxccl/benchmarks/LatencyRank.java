@@ -1,0 +1,169 @@
+package io.fluxccl.benchmarks;
+
+import io.fluxccl.DataType;
+import io.fluxccl.Deadline;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.collective.CapturedPipeline;
+import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.Collectives;
+import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.collective.Pipeline;
+import io.fluxccl.collective.Registration;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.CudaStream;
+import io.fluxccl.group.DeviceChoice;
+import io.fluxccl.group.RankGroup;
+import io.fluxccl.group.RankGroupOptions;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import reactor.core.publisher.Mono;
+
+/**
+ * One of the ranks of {@link LatencyFigures}. All do the same number of calls, one after the other,
+ * and so keep each other in step; rank 0 tells its figures.
+ */
+public final class LatencyRank {
+  private static final int ROUNDS = 5_000;
+  private static final int WARM_UPS = 20_000;
+  private static final int BYTES = 1024;
+  private static final int STEPS = 20;
+  private static final int MANY_STEPS = 400;
+  private static final int REPLAYS = 200;
+  private static final double COMPLETION_AT_MOST_MORE = 3;
+  private static final double REPLAY_AT_MOST_MORE = 2;
+  private static final int SPY_TAG = 1 << 20;
+  private static final double MICROS = 1e3;
+
+  private final RankGroup group;
+  private final DeviceBuffer buffer;
+  private final CollectiveCall call;
+  private final Figures figures;
+
+  // Written by the completion thread.
+  private volatile long completed;
+
+  private LatencyRank(RankGroup group, DeviceBuffer buffer) {
+    this.group = group;
+    this.buffer = buffer;
+    this.call = CollectiveCall.allReduce(buffer, buffer, BYTES / 2, DataType.FLOAT16, ReduceOp.SUM);
+    this.figures =
+        new Figures(
+            "latency",
+            figure -> {
+              if (group.rank() == 0) {
+                System.out.println(GpuFigures.FIGURE + figure.line());
+              }
+            });
+  }
+
+  /** Runs as the rank that the environment says. */
+  public static void main(String[] args) throws Exception {
+    RankGroupOptions options = RankGroupOptions.fromEnvironment().withDevice(DeviceChoice.CUDA);
+    try (RankGroup group = RankGroup.fromEnvironment(options).join();
+        DeviceBuffer buffer = group.device().allocate(BYTES);
+        Registration registration = group.collectives().register(buffer).join()) {
+      new LatencyRank(group, registration.buffer()).measure();
+    }
+    System.exit(0);
+  }
+
+  private void measure() throws Exception {
+    group.device().bindThread();
+    Mono<Void> allReduce = group.collectives().run(call);
+    subscribeAndSpin(allReduce, WARM_UPS);
+    double[] micros = subscribeAndSpin(allReduce, ROUNDS);
+    double ours = Figures.percentile(micros, 0.5);
+    figures.add("1 KiB all-reduce, subscribe to onComplete, p50", ours, "us");
+    figures.add("the same, p99", Figures.percentile(micros, 0.99), "us");
+    measureFromC(ours);
+    measureReplays();
+  }
+
+  /** Microseconds from each subscribing to its completion. */
+  private double[] subscribeAndSpin(Mono<Void> run, int rounds) {
+    double[] micros = new double[rounds];
+    for (int i = 0; i < rounds; i++) {
+      completed = 0;
+      long start = System.nanoTime();
+      run.subscribe(null, LatencyRank::fail, () -> completed = System.nanoTime());
+      while (completed == 0) {
+        Thread.onSpinWait();
+      }
+      micros[i] = (completed - start) / MICROS;
+    }
+    return micros;
+  }
+
+  private static void fail(Throwable failure) {
+    failure.printStackTrace();
+    Runtime.getRuntime().halt(1);
+  }
+
+  /** The same kernel with the same arguments, launched and awaited by a loop in C. */
+  private void measureFromC(double ours) throws Exception {
+    boolean built = LaunchLoop.build();
+    // Both ranks must launch, or none.
+    byte[] mine = {(byte) (built ? 1 : 0)};
+    boolean allBuilt =
+        group.bootstrap().allGather(mine, Deadline.after(Deadline.DEFAULT_TIMEOUT)).join().stream()
+            .allMatch(bytes -> bytes[0] == 1);
+    if (!allBuilt) {
+      System.err.println("no C compiler here: nothing to compare subscribing with");
+      return;
+    }
+    CudaDevice device = (CudaDevice) group.device();
+    CapturedCall captured = new CapturedCall(device);
+    CollectivesOptions options = CollectivesOptions.DEFAULT.withTag(SPY_TAG).withFamily(captured);
+    try (Collectives spied = Collectives.create(group.communicator(), options).join();
+        Registration registration = spied.register(buffer).join();
+        CudaStream stream = device.createStream("from-c")) {
+      spied.prefer(call.collective(), Optional.of(CapturedCall.NAME));
+      spied.run(call).block();
+      LaunchLoop.micros(captured.graph(), stream, ROUNDS);
+      double theirs = Figures.percentile(LaunchLoop.micros(captured.graph(), stream, ROUNDS), 0.5);
+      figures.add("the same kernel from C, cuStreamSynchronize, p50", theirs, "us");
+      figures.addAtMost(
+          "subscribing instead of C, p50", ours - theirs, "us", COMPLETION_AT_MOST_MORE);
+    }
+  }
+
+  private void measureReplays() {
+    try (CapturedPipeline some = pipeline(STEPS).capture();
+        CapturedPipeline many = pipeline(MANY_STEPS).capture()) {
+      int runs = REPLAYS * STEPS / MANY_STEPS;
+      for (int i = 0; i < 5; i++) {
+        replay(some, REPLAYS);
+        replay(many, runs);
+      }
+      double single = replay(some, REPLAYS) / REPLAYS;
+      double within = replay(many, runs) / REPLAYS;
+      figures.add("20 all-reduces of 1 KiB within a longer graph", within, "us");
+      figures.add("20 all-reduces of 1 KiB as a replay of their own", single, "us");
+      figures.addAtMost("what a replay costs", single - within, "us", REPLAY_AT_MOST_MORE);
+      double[] micros = subscribeAndSpin(some.run(), REPLAYS);
+      figures.add(
+          "a replay from subscribe to onComplete, p50", Figures.percentile(micros, 0.5), "us");
+    }
+  }
+
+  private Pipeline pipeline(int steps) {
+    Pipeline pipeline = group.collectives().pipeline();
+    for (int i = 0; i < steps; i++) {
+      pipeline = pipeline.then(call);
+    }
+    return pipeline;
+  }
+
+  /** Microseconds of so many replays behind each other, each with a completion of its own. */
+  private static double replay(CapturedPipeline pipeline, int times) {
+    Mono<Void> run = pipeline.run();
+    long start = System.nanoTime();
+    CompletableFuture<Void> last = null;
+    for (int i = 0; i < times; i++) {
+      last = run.toFuture();
+    }
+    last.join();
+    return (System.nanoTime() - start) / MICROS;
+  }
+}

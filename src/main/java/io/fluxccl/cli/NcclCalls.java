@@ -1,0 +1,75 @@
+package io.fluxccl.cli;
+
+import io.fluxccl.NativeLibrary;
+
+/**
+ * The functions of a libnccl that {@link #open} opened. Strings are bytes without a NUL; addresses,
+ * communicators and streams are numbers; results are ncclResult_t.
+ */
+final class NcclCalls {
+  /** Bytes of a job's id. */
+  static final int UNIQUE_ID_BYTES = 128;
+
+  static {
+    NativeLibrary.isAvailable(); // loads it
+  }
+
+  private NcclCalls() {}
+
+  /** Opens it for good; throws UnsatisfiedLinkError with the loader's words. */
+  static native long open(byte[] path);
+
+  /** Which file that was. */
+  static native byte[] path(long library);
+
+  /** Its version, 22809 for 2.28.9. */
+  static native int version(long library, int[] result);
+
+  /** What it calls a result. */
+  static native byte[] describe(long library, int status);
+
+  /** A new job's id. */
+  static native int uniqueId(long library, byte[] result);
+
+  /** Joins a job with the thread's current GPU; waits for the others. */
+  static native int init(long library, byte[] id, int nRanks, int rank, long[] result);
+
+  /** Ends a communicator whose work is done. */
+  static native int destroy(long library, long communicator);
+
+  /** Ends a communicator, and its kernels, at once. From any thread. */
+  static native int abort(long library, long communicator);
+
+  /** What has gone wrong after the calls had returned. */
+  static native int asyncError(long library, long communicator);
+
+  static native int allReduce(
+      long library, long in, long out, long count, int type, int op, long comm, long stream);
+
+  static native int allGather(
+      long library, long in, long out, long count, int type, long comm, long stream);
+
+  static native int reduceScatter(
+      long library, long in, long out, long count, int type, int op, long comm, long stream);
+
+  static native int broadcast(
+      long library, long in, long out, long count, int type, int root, long comm, long stream);
+
+  static native int reduce(
+      long library,
+      long in,
+      long out,
+      long count,
+      int type,
+      int op,
+      int root,
+      long comm,
+      long stream);
+
+  /**
+   * Sends to and receives from all peers as one group; {@code parts} has four numbers a peer:
+   * offset in bytes and elements to send, offset in bytes and elements to receive.
+   */
+  static native int exchange(
+      long library, long in, long out, long[] parts, int type, long comm, long stream);
+}

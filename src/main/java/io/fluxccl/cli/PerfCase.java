@@ -1,0 +1,52 @@
+package io.fluxccl.cli;
+
+import io.fluxccl.DataType;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.collective.Collective;
+
+/**
+ * One row: a collective and its shape, the same on every rank.
+ *
+ * @param collective what is done
+ * @param count elements, as {@link io.fluxccl.collective.CollectiveCall} counts them; of an
+ *     all-to-all-v the mean of the parts
+ * @param type of the elements
+ * @param op how they are reduced; null where they are not
+ * @param root of those collectives that have one; 0 otherwise
+ */
+record PerfCase(Collective collective, long count, DataType type, ReduceOp op, int root) {
+  /** The larger of input and output in bytes, by which nccl-tests counts sizes. */
+  long bytes(int nRanks) {
+    return count * parts(collective, nRanks) * type.size();
+  }
+
+  /** How many times the count the larger of input and output is. */
+  static long parts(Collective collective, int nRanks) {
+    return switch (collective) {
+      case ALL_REDUCE, BROADCAST, REDUCE, SEND_RECEIVE, BARRIER -> 1;
+      case ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, ALL_TO_ALL_V, GATHER, SCATTER -> nRanks;
+    };
+  }
+
+  /**
+   * What the size over the time is to be multiplied by to get what a bus would have to carry,
+   * comparable between numbers of ranks; nccl-tests' factors.
+   */
+  double busFactor(int nRanks) {
+    return switch (collective) {
+      case ALL_REDUCE -> 2.0 * (nRanks - 1) / nRanks;
+      case ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, ALL_TO_ALL_V, GATHER, SCATTER ->
+          (nRanks - 1.0) / nRanks;
+      case BROADCAST, REDUCE, SEND_RECEIVE -> nRanks == 1 ? 0 : 1;
+      case BARRIER -> 0;
+    };
+  }
+
+  /** For messages. */
+  @Override
+  public String toString() {
+    return collective.label()
+        + (collective == Collective.BARRIER ? "" : " of " + count + " " + type.label())
+        + (op == null ? "" : " (" + op.label() + ")");
+  }
+}

@@ -1,0 +1,29 @@
+package io.fluxccl.cli;
+
+import io.fluxccl.collective.Collective;
+
+/** Whether input and output share memory. */
+enum Placement {
+  /** Two buffers. */
+  OUT_OF_PLACE("out-of-place"),
+  /** One, as {@link io.fluxccl.collective.CollectiveCall} says. */
+  IN_PLACE("in-place");
+
+  private final String label;
+
+  Placement(String label) {
+    this.label = label;
+  }
+
+  String label() {
+    return label;
+  }
+
+  /** Whether a collective can be done so. A barrier, which has no buffers, counts as the first. */
+  boolean isPossible(Collective collective) {
+    return this == OUT_OF_PLACE
+        || collective != Collective.ALL_TO_ALL_V
+            && collective != Collective.SEND_RECEIVE
+            && collective != Collective.BARRIER;
+  }
+}

@@ -1,0 +1,450 @@
+package io.fluxccl.cli;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.tuple;
+
+import com.fasterxml.jackson.core.JsonFactory;
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonToken;
+import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.Tuning;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import javax.xml.parsers.DocumentBuilderFactory;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+import org.w3c.dom.Document;
+import org.w3c.dom.Element;
+import org.w3c.dom.NodeList;
+
+@Timeout(60)
+class CollectiveCommandTest {
+  @TempDir private Path folder;
+
+  private static final int OUT_OF_PLACE_WRONG = 8;
+  private static final int IN_PLACE_WRONG = 12;
+
+  private final FakeBackend backend = new FakeBackend();
+
+  private Cli perf(String... options) {
+    return perfOf("all-reduce", options);
+  }
+
+  private Cli perfOf(String collective, String... options) {
+    List<String> args = new ArrayList<>(List.of("perf", collective, "--in-process"));
+    args.addAll(List.of(options));
+    if (!args.contains("--jit-warmup")) {
+      args.addAll(List.of("--jit-warmup", "0"));
+    }
+    return Cli.run(backend, args.toArray(String[]::new));
+  }
+
+  @Test
+  void shouldPrintARowForEachSizeWhenResultsAreRight() {
+    Cli run = perf("--ranks", "3", "-b", "8", "-e", "32", "-n", "2", "-w", "1");
+
+    assertThat(run.err()).isEmpty();
+    assertThat(run.code()).isZero();
+    assertThat(run.rows()).extracting(row -> row.get(0)).containsExactly("8", "16", "32");
+    assertThat(run.rows())
+        .allSatisfy(
+            row -> {
+              assertThat(row).hasSize(13);
+              assertThat(row.subList(2, 5)).containsExactly("float", "sum", "-1");
+              assertThat(row.get(OUT_OF_PLACE_WRONG)).isEqualTo("0");
+              assertThat(row.get(IN_PLACE_WRONG)).isEqualTo("0");
+            });
+    assertThat(run.out())
+        .contains("# nRanks 3 minBytes 8 maxBytes 32 step: 2(factor)")
+        .contains("Rank  2 Pid")
+        .contains("# Out of bounds values : 0 OK")
+        .contains("# Avg bus bandwidth    : ");
+    assertThat(backend.openRanks()).isZero();
+  }
+
+  @ParameterizedTest
+  @EnumSource(Collective.class)
+  void shouldFindEveryCollectiveRightWhenItIs(Collective collective) {
+    Cli run =
+        perfOf(
+            collective.label(),
+            "--ranks",
+            "3",
+            "-b",
+            "96",
+            "-e",
+            "384",
+            "-n",
+            "1",
+            "-w",
+            "0",
+            "-d",
+            "half,int64,f8e5m2",
+            "--root",
+            collective.hasRoot() ? "2" : "0");
+
+    assertThat(run.err()).isEmpty();
+    assertThat(run.code()).isZero();
+    assertThat(run.rows())
+        .hasSize(collective == Collective.BARRIER ? 1 : 9)
+        .allSatisfy(row -> assertThat(row.get(OUT_OF_PLACE_WRONG)).isEqualTo("0"));
+  }
+
+  @ParameterizedTest
+  @EnumSource(
+      value = Collective.class,
+      mode = EnumSource.Mode.EXCLUDE,
+      names = {"BARRIER"})
+  void shouldFindOneWrongElementOfAnyCollective(Collective collective) {
+    backend.corrupting(2, 1);
+
+    Cli run =
+        perfOf(
+            collective.label(),
+            "--ranks",
+            "3",
+            "--counts",
+            "4",
+            "-n",
+            "1",
+            "--root",
+            collective.hasRoot() ? "2" : "0");
+
+    assertThat(run.code()).isEqualTo(ExitCode.FAILURE);
+    assertThat(run.rows().get(0).get(OUT_OF_PLACE_WRONG)).isEqualTo("1");
+  }
+
+  @ParameterizedTest
+  @EnumSource(
+      value = Collective.class,
+      names = {"REDUCE", "GATHER"})
+  void shouldFindWhatIsWrittenToARankThatGetsNothing(Collective collective) {
+    backend.overrunning();
+
+    Cli run = perfOf(collective.label(), "--ranks", "2", "--counts", "4", "-n", "1");
+
+    // The root's guard, and the first element of the other rank's output.
+    assertThat(run.rows().get(0).get(OUT_OF_PLACE_WRONG)).isEqualTo("2");
+  }
+
+  @Test
+  void shouldCountSizesAndBandwidthsAsNcclTestsDo() throws IOException {
+    Path file = folder.resolve("rows.json");
+
+    perfOf("all-gather", "--ranks", "4", "-b", "64", "-e", "64", "-n", "1", "--json", "" + file);
+
+    Map<String, Object> row = parse(file).get(0);
+    assertThat(row).containsEntry("bytes", 64L).containsEntry("count", 4L);
+    double algorithm = (double) row.get("algbw_gbs");
+    assertThat((double) row.get("busbw_gbs")).isEqualTo(algorithm * 0.75);
+  }
+
+  @Test
+  void shouldMeasureOnlyThePlacementThatWasAskedFor() {
+    Cli run = perf("--ranks", "2", "--counts", "4", "-n", "1", "--placement", "in");
+
+    assertThat(run.rows().get(0).get(OUT_OF_PLACE_WRONG)).isEqualTo("N/A");
+    assertThat(run.rows().get(0).get(IN_PLACE_WRONG)).isEqualTo("0");
+  }
+
+  @Test
+  void shouldPrintAndWriteThePeersTimesAndTheRatioWhenCompared() throws IOException {
+    backend.comparing();
+    Path file = folder.resolve("rows.json");
+
+    Cli run = perf("--ranks", "2", "--counts", "4", "-n", "1", "--json", file.toString());
+
+    assertThat(run.out()).contains("# peer: Idle 1.0");
+    assertThat(run.rows().get(0)).hasSize(15);
+    Map<String, Object> row = parse(file).get(0);
+    double ratio = (double) row.get("time_us") / (double) row.get("peer_time_us");
+    assertThat((double) row.get("ratio")).isEqualTo(ratio).isPositive();
+  }
+
+  @Test
+  void shouldDrawBothSidesOverSize() throws Exception {
+    backend.comparing();
+    Path file = folder.resolve("rows.svg");
+
+    Cli run =
+        perf(
+            "--ranks",
+            "2",
+            "-b",
+            "8",
+            "-e",
+            "32",
+            "-n",
+            "1",
+            "-d",
+            "half,float",
+            "--plot",
+            file.toString());
+
+    assertThat(run.code()).isZero();
+    Document svg = DocumentBuilderFactory.newInstance().newDocumentBuilder().parse(file.toFile());
+    assertThat(svg.getDocumentElement().getTagName()).isEqualTo("svg");
+    NodeList lines = svg.getElementsByTagName("polyline");
+    List<String> series = new ArrayList<>();
+    for (int i = 0; i < lines.getLength(); i++) {
+      Element line = (Element) lines.item(i);
+      series.add(line.getAttribute("data-series"));
+      assertThat(line.getAttribute("points").split(" ")).hasSize(3);
+    }
+    assertThat(series)
+        .hasSize(8) // times, then bandwidths
+        .startsWith("FluxCCL half sum", "Idle 1.0 half sum", "FluxCCL float sum")
+        .endsWith("Idle 1.0 float sum");
+    assertThat(Files.readString(file)).contains("prefers-color-scheme: dark");
+  }
+
+  @Test
+  void shouldSayOnStderrWhatIsMeasuredWhenAsked() {
+    Cli run = perf("--ranks", "2", "--counts", "4,8", "-n", "1", "--progress");
+
+    assertThat(run.err().lines())
+        .hasSize(3)
+        .last()
+        .asString()
+        .startsWith("progress: 2 of 2: all-reduce, 32 bytes");
+  }
+
+  @Test
+  void shouldWriteTheFastestAlgorithmsToATuningFile() {
+    Path file = folder.resolve("tuning");
+
+    Cli run = perf("--ranks", "2", "-b", "8", "-e", "16", "-n", "1", "--tune", file.toString());
+
+    assertThat(run.err()).isEmpty();
+    assertThat(run.code()).isZero();
+    assertThat(run.rows()).hasSize(8).allSatisfy(row -> assertThat(row.get(3)).isEqualTo("exact"));
+    assertThat(Tuning.read(file).rules())
+        .extracting(Tuning.Rule::types, Tuning.Rule::upToBytes, Tuning.Rule::algorithm)
+        .containsExactly(
+            tuple(Tuning.TypeClass.HALF, 16L, "exact"),
+            tuple(Tuning.TypeClass.FLOAT, 16L, "exact"),
+            tuple(Tuning.TypeClass.FP8, 16L, "exact"),
+            tuple(Tuning.TypeClass.INTEGER, 16L, "exact"));
+  }
+
+  @Test
+  void shouldTuneAllCollectivesAndKeepRulesOfOtherJobs() throws IOException {
+    Path file = folder.resolve("tuning");
+    String other = "all-reduce cuda 8 1 registered half 65536 somehow";
+    Files.writeString(file, "fluxccl-tuning 1\n" + other + "\n");
+
+    Cli run =
+        Cli.run(
+            backend,
+            "perf",
+            "--tune",
+            file.toString(),
+            "--in-process",
+            "--ranks",
+            "2",
+            "-b",
+            "16",
+            "-e",
+            "16",
+            "-n",
+            "1",
+            "-d",
+            "float",
+            "--jit-warmup",
+            "0");
+
+    assertThat(run.err()).isEmpty();
+    assertThat(Tuning.read(file).rules())
+        .extracting(Tuning.Rule::collective)
+        .hasSize(1 + Collective.values().length)
+        .contains(Collective.values());
+    assertThat(Tuning.read(file).rules().get(0).algorithm()).isEqualTo("somehow");
+  }
+
+  @Test
+  void shouldRefuseToOverwriteWhatIsNoTuningFile() throws IOException {
+    Path file = Files.writeString(folder.resolve("precious"), "a letter\n");
+
+    Cli run = perf("--ranks", "2", "--counts", "4", "--tune", file.toString());
+
+    assertThat(run.code()).isEqualTo(ExitCode.USAGE);
+    assertThat(run.err()).contains("line 1").contains("fluxccl-tuning 1");
+    assertThat(file).hasContent("a letter");
+  }
+
+  @Test
+  void shouldCheckEveryTypeAndOperationWhenAllAreAskedFor() {
+    Cli run = perf("--ranks", "2", "--counts", "5", "-d", "all", "-o", "all", "-n", "1", "-w", "0");
+
+    assertThat(run.code()).isZero();
+    assertThat(run.rows())
+        .hasSize(60)
+        .allSatisfy(row -> assertThat(row.get(IN_PLACE_WRONG)).isEqualTo("0"));
+  }
+
+  @Test
+  void shouldMeasureLongEnoughWhenIterationsAreLeftOpen() {
+    Cli run = perf("--ranks", "2", "--counts", "1", "-d", "int32", "--jit-warmup", "0.05");
+
+    assertThat(run.code()).isZero();
+    assertThat(run.out()).contains("iters: 20 or more, for at least 20 ms").contains("for 0.1 s");
+  }
+
+  @Test
+  void shouldCountWrongElementsOfAllRanksAndFailWhenAReductionIsWrong() {
+    backend.corrupting(1, 0, 2, 7);
+
+    Cli run = perf("--ranks", "2", "--counts", "8", "-n", "1", "-d", "half,double");
+
+    assertThat(run.code()).isEqualTo(ExitCode.FAILURE);
+    assertThat(run.rows()).extracting(row -> row.get(OUT_OF_PLACE_WRONG)).containsExactly("3", "3");
+    assertThat(run.rows()).extracting(row -> row.get(IN_PLACE_WRONG)).containsExactly("3", "3");
+    assertThat(run.out()).contains("# Out of bounds values : 12 FAILED");
+  }
+
+  @Test
+  void shouldFailWhenAReductionWritesPastItsEnd() {
+    backend.overrunning();
+
+    Cli run = perf("--ranks", "2", "--counts", "8", "-n", "1");
+
+    assertThat(run.code()).isEqualTo(ExitCode.FAILURE);
+    assertThat(run.rows().get(0).get(OUT_OF_PLACE_WRONG)).isEqualTo("2");
+    assertThat(run.rows().get(0).get(IN_PLACE_WRONG)).isEqualTo("2");
+  }
+
+  @Test
+  void shouldSayNotAvailableWhenNothingIsChecked() {
+    backend.corrupting(0, 0);
+
+    Cli run = perf("--ranks", "2", "--counts", "8", "-n", "1", "--check", "0");
+
+    assertThat(run.code()).isZero();
+    assertThat(run.rows().get(0).get(IN_PLACE_WRONG)).isEqualTo("N/A");
+  }
+
+  @Test
+  void shouldNameRankAndCauseWhenARankFails() {
+    backend.failing(1, 3);
+
+    Cli run = perf("--ranks", "3", "--counts", "8", "-n", "10");
+
+    assertThat(run.code()).isEqualTo(ExitCode.FAILURE);
+    assertThat(run.err().lines()).hasSize(1);
+    assertThat(run.err()).contains("rank 1").contains("(--verbose shows where)");
+    assertThat(backend.openRanks()).isZero();
+  }
+
+  @Test
+  void shouldShowTheStackTraceWhenVerbose() {
+    backend.failing(0, 0);
+
+    Cli run = perf("--ranks", "1", "--counts", "8", "--verbose");
+
+    assertThat(run.err()).contains("the fake cable was cut").contains("at io.fluxccl.cli.");
+  }
+
+  @Test
+  void shouldEndByItsTimeoutWhenARankNeverCompletes() {
+    backend.hanging(0);
+
+    Cli run = perf("--ranks", "1", "--counts", "8", "--timeout", "0.2");
+
+    assertThat(run.code()).isEqualTo(ExitCode.FAILURE);
+    assertThat(run.err()).contains("timeout").contains("rank 0").contains("--timeout");
+    assertThat(backend.openRanks()).isZero();
+  }
+
+  @Test
+  void shouldEndByItsTimeoutWhenARankNeverCompletesDuringTheWarmUp() {
+    backend.hanging(0);
+
+    Cli run = perf("--ranks", "1", "--counts", "8", "--timeout", "0.2", "--jit-warmup", "1");
+
+    assertThat(run.code()).isEqualTo(ExitCode.FAILURE);
+    assertThat(run.err()).contains("did not complete on rank 0 within 0.200 s");
+  }
+
+  @Test
+  void shouldWriteItsRowsAsJson() throws IOException {
+    Path file = folder.resolve("rows.json");
+
+    Cli run = perf("--ranks", "4", "--counts", "2,3", "-n", "1", "--json", file.toString());
+
+    assertThat(run.code()).isZero();
+    List<Map<String, Object>> rows = parse(file);
+    assertThat(rows).hasSize(2);
+    assertThat(rows.get(1))
+        .containsEntry("op", "all-reduce")
+        .containsEntry("bytes", 12L)
+        .containsEntry("count", 3L)
+        .containsEntry("dtype", "float")
+        .containsEntry("redop", "sum")
+        .containsEntry("wrong", 0L)
+        .containsKeys("time_us", "algbw_gbs", "busbw_gbs");
+    double algorithm = (double) rows.get(1).get("algbw_gbs");
+    assertThat((double) rows.get(1).get("time_us")).isPositive();
+    assertThat((double) rows.get(1).get("busbw_gbs")).isEqualTo(algorithm * 1.5);
+    assertThat(folder).isDirectoryNotContaining("glob:**/.rows*");
+  }
+
+  @Test
+  void shouldKeepTheRowsSoFarAsValidJsonWhenTheRunFailsMidway() throws IOException {
+    backend.failing(0, 5);
+    Path file = folder.resolve("rows.json");
+    Files.writeString(file, "rows of another run");
+
+    Cli run =
+        perf("--ranks", "2", "--counts", "1,2,3", "-n", "1", "-w", "0", "--json", file.toString());
+
+    assertThat(run.code()).isEqualTo(ExitCode.FAILURE);
+    assertThat(parse(file)).extracting(row -> row.get("count")).containsExactly(1L);
+  }
+
+  @Test
+  void shouldRefuseAtOnceWhenTheJsonFileCannotBeWritten() {
+    Cli run =
+        perf("--ranks", "2", "--json", folder.resolve("missing").resolve("rows.json").toString());
+
+    assertThat(run.code()).isEqualTo(ExitCode.USAGE);
+    assertThat(run.err()).contains("json=").contains("can't be written");
+    assertThat(run.out()).isEmpty();
+  }
+
+  static List<Map<String, Object>> parse(Path file) throws IOException {
+    List<Map<String, Object>> rows = new ArrayList<>();
+    try (JsonParser json = new JsonFactory().createParser(file.toFile())) {
+      assertThat(json.nextToken()).isEqualTo(JsonToken.START_ARRAY);
+      while (json.nextToken() == JsonToken.START_OBJECT) {
+        Map<String, Object> row = new LinkedHashMap<>();
+        while (json.nextToken() == JsonToken.FIELD_NAME) {
+          String name = json.currentName();
+          row.put(
+              name,
+              switch (json.nextToken()) {
+                case VALUE_NUMBER_INT -> json.getLongValue();
+                case VALUE_NUMBER_FLOAT -> json.getDoubleValue();
+                case VALUE_STRING -> json.getText();
+                case START_OBJECT -> {
+                  json.skipChildren();
+                  yield "object";
+                }
+                default -> "null";
+              });
+        }
+        rows.add(row);
+      }
+      assertThat(json.currentToken()).isEqualTo(JsonToken.END_ARRAY);
+      assertThat(json.nextToken()).isNull();
+    }
+    return rows;
+  }
+}
