@@ -7,6 +7,7 @@ import io.fluxccl.device.cuda.CudaDriver;
 import io.fluxccl.samples.alltoall.CustomAllToAll;
 import io.fluxccl.samples.fusion.Fusion;
 import io.fluxccl.samples.overlap.Overlap;
+import io.fluxccl.samples.pipeline.TwoLayers;
 import io.fluxccl.testing.RequiresGpus;
 import java.io.ByteArrayOutputStream;
 import java.io.PrintStream;
@@ -16,10 +17,11 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import org.junit.jupiter.api.Test;
 
-/** The samples whose kernels run on GPUs; each checks its results itself. */
+/** The samples whose kernels may run on GPUs; each checks its results itself. */
 class GpuSamplesTest {
   private static final String OVERLAP = "samples/overlap/overlap.cu";
   private static final String FUSION = "samples/fusion/fusion.cu";
+  private static final String PIPELINE = "samples/pipeline/layer.cu";
   private static final String ALL_TO_ALL = "samples/custom-all-to-all/all_to_all.cu";
 
   @Test
@@ -41,6 +43,18 @@ class GpuSamplesTest {
   @RequiresGpus
   void shouldRunAnAllToAllOfOnesOwn() {
     assertThat(run(CustomAllToAll::run, ALL_TO_ALL, "-b", "16,4112,1048576", "-i", "3")).isZero();
+  }
+
+  @Test
+  @RequiresGpus
+  void shouldDoStepsAsPipelines() {
+    assertThat(run(TwoLayers::run, PIPELINE, "-d", "cuda", "-s", "96", "-i", "20")).isZero();
+  }
+
+  @Test
+  void shouldDoStepsAsPipelinesOnTheHost() {
+    assertThat(run(TwoLayers::run, PIPELINE, "-d", "host", "-n", "3", "-s", "96", "-i", "20"))
+        .isZero();
   }
 
   @Test

@@ -1,0 +1,252 @@
+package io.fluxccl.docs;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.DataType;
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.collective.CapturedPipeline;
+import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.Collectives;
+import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.collective.Pipeline;
+import io.fluxccl.collective.Registration;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.Kernel;
+import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.host.HostKernel;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.LocalRanks;
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import reactor.core.Disposable;
+import reactor.core.publisher.Mono;
+import reactor.core.scheduler.Schedulers;
+
+/** The code of docs/8-collectives-and-pipelines.md. */
+@Timeout(120)
+class CollectivesAndPipelinesTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
+  private static final int COUNT = 1000;
+
+  private interface Body {
+    void run(LocalRank rank, Collectives collectives, DeviceBuffer x) throws Exception;
+  }
+
+  private static void onEachRank(CollectivesOptions options, Body body) {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (DeviceBuffer x = rank.device().allocate(COUNT * 4L);
+                Collectives collectives = Collectives.create(rank.communicator(), options).join()) {
+              body.run(rank, collectives, x);
+              if (rank.communicator().failure() == null) {
+                rank.bootstrap().barrier(Deadline.after(LONG)).join();
+              }
+            }
+          });
+    }
+  }
+
+  private static void onEachRank(Body body) {
+    onEachRank(CollectivesOptions.DEFAULT, body);
+  }
+
+  private static void setFirst(DeviceBuffer x, float value) {
+    x.upload(
+        0,
+        ByteBuffer.allocateDirect(4).putInt(0, Integer.reverseBytes(Float.floatToIntBits(value))));
+  }
+
+  private static float first(DeviceBuffer x) {
+    ByteBuffer four = ByteBuffer.allocateDirect(4);
+    x.download(0, four);
+    return Float.intBitsToFloat(Integer.reverseBytes(four.getInt(0)));
+  }
+
+  @Test
+  void shouldDoOneAfterTheOther() {
+    onEachRank(
+        (rank, collectives, x) -> {
+          setFirst(x, 1);
+          DeviceBuffer all = rank.device().allocate(2 * COUNT * 4L);
+          Mono<Void> sum = collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM);
+          Mono<Void> gathered = collectives.allGather(x, all, COUNT, DataType.FLOAT32);
+          CompletableFuture<Void> done = sum.then(gathered).then(sum).toFuture();
+          done.get(30, TimeUnit.SECONDS);
+          assertThat(first(all)).isEqualTo(2);
+          assertThat(first(x)).isEqualTo(4);
+        });
+  }
+
+  @Test
+  void shouldRefuseToBlockInAContinuation() {
+    onEachRank(
+        (rank, collectives, x) -> {
+          Mono<Void> sum = collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM);
+          Mono<Void> bad =
+              sum.doOnSuccess(done -> collectives.barrier().block()); // BAD: IllegalStateException
+          Mono<Void> good = sum.then(collectives.barrier()); // GOOD
+          good.block(LONG);
+          assertThatThrownBy(() -> bad.block(LONG))
+              .isInstanceOf(IllegalStateException.class)
+              .hasMessageContaining("blocking");
+        });
+  }
+
+  @Test
+  void shouldBlockWhereItMay() {
+    onEachRank(
+        CollectivesOptions.DEFAULT.withScheduler(Schedulers.boundedElastic()),
+        (rank, collectives, x) -> {
+          CollectivesOptions elsewhere =
+              CollectivesOptions.DEFAULT.withScheduler(Schedulers.boundedElastic());
+          assertThat(collectives).isNotNull();
+          assertThat(elsewhere.scheduler()).isEqualTo(Schedulers.boundedElastic());
+          Mono<Void> sum = collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM);
+          sum.doOnSuccess(done -> Mono.delay(Duration.ofMillis(1)).block()).block(LONG);
+        });
+  }
+
+  @Test
+  void shouldKeepOneOrderOnAllRanks() {
+    onEachRank(
+        CollectivesOptions.DEFAULT.withChecks(true),
+        (rank, collectives, x) -> {
+          setFirst(x, 1 + rank.rank());
+          DeviceBuffer y = rank.device().allocate(COUNT * 4L);
+          Mono<Void> sum = collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM);
+          Mono<Void> best = collectives.allReduce(y, DataType.FLOAT32, ReduceOp.MAX);
+          // BAD: which of the two comes first, each rank decides for itself
+          Mono<Void> bad =
+              Mono.when(
+                  sum.subscribeOn(Schedulers.parallel()), best.subscribeOn(Schedulers.parallel()));
+          // GOOD: one thread subscribes to both, in this order, and waits for neither
+          Mono<Void> good = Mono.when(sum, best);
+          good.block(LONG);
+          assertThat(first(x)).isEqualTo(3);
+          assertThat(bad).isNotNull();
+        });
+  }
+
+  private static Kernel scale() {
+    return HostKernel.of(
+        "scale",
+        (thread, args) -> {
+          DeviceBuffer x = args.get(0, DeviceBuffer.class);
+          setFirst(x, first(x) * args.get(1, Float.class));
+        });
+  }
+
+  @Test
+  void shouldEnqueueAStepAtOnce() {
+    onEachRank(
+        (rank, collectives, x) -> {
+          setFirst(x, 1);
+          DeviceBuffer hidden = x;
+          Kernel attention = scale();
+          Kernel mlp = scale();
+          int blocks = 1;
+          int threads = 1;
+          KernelArgs args = KernelArgs.of(x, 0.5f);
+          Pipeline layer =
+              collectives
+                  .pipeline()
+                  .launch(attention, blocks, threads, args)
+                  .allReduce(hidden, DataType.FLOAT32, ReduceOp.SUM)
+                  .launch(mlp, blocks, threads, args)
+                  .allReduce(hidden, DataType.FLOAT32, ReduceOp.SUM);
+          Mono<Void> step = layer.then(layer).run();
+          step.block(LONG);
+          assertThat(first(x)).isEqualTo(1);
+
+          try (CapturedPipeline captured = layer.capture()) {
+            captured.run().block(LONG);
+            captured.run(100).block(LONG); // a hundred launches, one signal
+          }
+          assertThat(first(x)).isEqualTo(1);
+        });
+  }
+
+  @Test
+  void shouldRegisterOnAllRanks() {
+    onEachRank(
+        (rank, collectives, x) -> {
+          try (Registration inPlace = collectives.register(x).join()) { // set-up: may wait
+            collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM).block(LONG);
+            collectives.allReduce(x.slice(64, 128), DataType.FLOAT32, ReduceOp.SUM).block(LONG);
+            assertThat(inPlace.buffer()).isSameAs(x);
+          }
+        });
+  }
+
+  @Test
+  void shouldOverlapLanes() {
+    onEachRank(
+        (rank, collectives, x) -> {
+          DeviceBuffer gradients = rank.device().allocate(COUNT * 4L);
+          Kernel kernel = scale();
+          KernelArgs args = KernelArgs.of(x, 2f);
+          setFirst(gradients, 1);
+          setFirst(x, 1);
+          Collectives background = collectives.lane("background").join();
+          Pipeline reduce =
+              background.pipeline().allReduce(gradients, DataType.FLOAT32, ReduceOp.AVG);
+          Pipeline compute = collectives.pipeline().launch(kernel, 1, 1, args);
+          Pipeline update =
+              collectives.pipeline().after(reduce).copy(x, 0, gradients, 0, gradients.size());
+          // On the device: reduce beside compute, update behind both. The host waits once.
+          Mono.when(reduce.run(), compute.run(), update.run()).block(LONG);
+          assertThat(first(x)).isEqualTo(1);
+          rank.bootstrap().barrier(Deadline.after(LONG)).join();
+          background.close();
+        });
+  }
+
+  @Test
+  void shouldComputeOnChunksWhileOthersMove() {
+    onEachRank(
+        (rank, collectives, x) -> {
+          List<Long> seen = new CopyOnWriteArrayList<>();
+          CollectiveCall sum =
+              CollectiveCall.allReduce(x, x, COUNT, DataType.FLOAT32, ReduceOp.SUM);
+          collectives
+              .chunked(sum, 256)
+              .doOnNext(chunk -> consume(seen, x, chunk.offset(), chunk.count()))
+              .then()
+              .block(LONG);
+          assertThat(seen).containsExactly(256L, 256L, 256L, 232L);
+        });
+  }
+
+  private static void consume(List<Long> seen, DeviceBuffer x, long offset, long count) {
+    assertThat(x.size()).isGreaterThanOrEqualTo((offset + count) * 4);
+    seen.add(count);
+  }
+
+  @Test
+  void shouldAbortOnEveryRankWhenOneCancels() throws Exception {
+    onEachRank(
+        (rank, collectives, x) -> {
+          if (rank.rank() == 0) {
+            Mono<Void> sum = collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM);
+            Disposable run = sum.subscribe();
+            run.dispose(); // in flight: Aborted on all ranks, "... cancelled by rank 0 ..."
+          }
+          FluxCclException reason = rank.communicator().failed().get(30, TimeUnit.SECONDS);
+          assertThat(reason)
+              .isInstanceOf(Aborted.class)
+              .hasMessageContaining("by rank 0 while in flight");
+        });
+  }
+}
