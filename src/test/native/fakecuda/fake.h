@@ -67,6 +67,7 @@ struct context {
   int sticky;                           // a CUresult that every later call answers; read without a lock
   bool peers[MAX_DEVICES];              // physical numbers of the GPUs whose memory it may reach
   struct stream *null_stream;
+  int freeing;                          // calls that wait for its streams, and hold up who enqueues; atomic
 };
 
 enum range_kind { RANGE_DEVICE, RANGE_PINNED, RANGE_REGISTERED, RANGE_IPC, RANGE_VMM };
@@ -193,6 +194,7 @@ CUresult fake_stream_resolve(void *handle, struct stream **stream, struct contex
 CUresult fake_enqueue(struct stream *stream, const struct op *op, uint64_t *ticket);
 CUresult fake_stream_wait(struct stream *stream, uint64_t ticket);
 void fake_streams_drain(struct context *context);
+void fake_streams_stop(struct context *context);  // drains them, and lets nobody enqueue meanwhile
 void fake_streams_wake(struct context *context);
 void fake_pause(void);
 bool fake_broken(const struct context *context);  // released, or an error has stopped it

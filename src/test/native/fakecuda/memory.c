@@ -261,7 +261,7 @@ static CUresult free_range(struct context *context, uint64_t address, enum range
                      (unsigned long long)address);
   }
   // As the real one: it waits for everything that the context has been given.
-  if (kind != RANGE_REGISTERED) fake_streams_drain(owner);
+  if (kind != RANGE_REGISTERED) fake_streams_stop(owner);
   pthread_mutex_lock(&fake_lock);
   range = fake_range_at(address);
   if (range && range->start == address && range->kind == kind) fake_range_remove(range);

@@ -99,7 +99,7 @@ API CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     return fake_fail(CUDA_ERROR_INVALID_VALUE, "0x%llx was not opened in this context", (unsigned long long)address);
   }
   if (last) {
-    fake_streams_drain(context);
+    fake_streams_stop(context);
     pthread_mutex_lock(&fake_lock);
     range = fake_range_at(address);
     if (range) fake_range_remove(range);

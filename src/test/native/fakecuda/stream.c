@@ -202,6 +202,7 @@ CUresult fake_enqueue(struct stream *stream, const struct op *op, uint64_t *tick
     }
     return result;
   }
+  while (__atomic_load_n(&stream->context->freeing, __ATOMIC_ACQUIRE) && !fake_broken(stream->context)) fake_pause();
   struct op *added = malloc(sizeof *added);
   *added = *op;
   added->next = NULL;
@@ -254,6 +255,12 @@ void fake_streams_drain(struct context *context) {
     drop(all->streams[i]);
   }
   free(all);
+}
+
+void fake_streams_stop(struct context *context) {
+  __atomic_add_fetch(&context->freeing, 1, __ATOMIC_ACQ_REL);
+  fake_streams_drain(context);
+  __atomic_sub_fetch(&context->freeing, 1, __ATOMIC_ACQ_REL);
 }
 
 static void wake(void *handle, void *argument) {

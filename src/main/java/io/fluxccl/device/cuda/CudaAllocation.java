@@ -1,9 +1,11 @@
 package io.fluxccl.device.cuda;
 
 import java.security.SecureRandom;
+import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
+import jcuda.driver.CUresult;
 
 /**
  * Memory of a GPU that was allocated as one, by this process. Buffers are parts of it.
@@ -13,6 +15,7 @@ import java.util.concurrent.atomic.AtomicLong;
  * {@link CudaDevice#whenEnqueuedWorkIsDone}. Thread-safe.
  */
 public abstract class CudaAllocation extends RefCounted {
+  private static final Duration UNTIL_FREED = Duration.ofSeconds(1);
   private static final long PROCESS = new SecureRandom().nextLong();
   private static final AtomicLong NUMBERS = new AtomicLong();
   private static final ConcurrentHashMap<Id, CudaAllocation> OWNED = new ConcurrentHashMap<>();
@@ -99,6 +102,14 @@ public abstract class CudaAllocation extends RefCounted {
    */
   void makeReachableBy(CudaDevice other) {
     other.enablePeerAccess(context.ordinal());
+  }
+
+  /**
+   * Whether an allocation failed for want of memory that may be there now: what was released before
+   * is freed a little later.
+   */
+  static boolean mayHelpToWait(PrimaryContext context, int result) {
+    return result == CUresult.CUDA_ERROR_OUT_OF_MEMORY && context.reaper().await(UNTIL_FREED);
   }
 
   /** Gives the memory back; called once, on the reaper's thread, with the context current. */

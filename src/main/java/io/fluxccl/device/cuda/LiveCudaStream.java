@@ -8,6 +8,8 @@ import io.fluxccl.completion.CompletionAgent;
 import io.fluxccl.completion.CompletionQueue;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.Kernel;
+import io.fluxccl.device.KernelArgs;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -56,8 +58,10 @@ final class LiveCudaStream extends CudaStream {
     CudaPinnedBuffer line = device.pinnedPiece(CompletionQueue.LINE_LENGTH);
     context.retain();
     try {
-      CUstream stream = context.createStream(preferred);
-      return new LiveCudaStream(device, name, stream, line, agent);
+      CUstream handle = context.createStream(preferred);
+      LiveCudaStream stream = new LiveCudaStream(device, name, handle, line, agent);
+      LaunchGate.PROCESS.add(stream);
+      return stream;
     } catch (RuntimeException | Error e) {
       line.closeNow();
       context.release();
@@ -128,15 +132,45 @@ final class LiveCudaStream extends CudaStream {
     if (!(graph instanceof CudaGraph) || graph.device() != device) {
       throw new InvalidUsage(graph + " is not of this stream's device, " + device);
     }
-    synchronized (lock) {
-      begin();
-      int result = ((CudaGraph) graph).launchOn(stream);
-      ended();
-      if (result != CUresult.CUDA_SUCCESS) {
-        throw failed(result, "cuGraphLaunch(" + graph + ")");
+    LaunchGate.PROCESS.enter();
+    try {
+      synchronized (lock) {
+        begin();
+        int result = ((CudaGraph) graph).launchOn(stream);
+        ended();
+        if (result != CUresult.CUDA_SUCCESS) {
+          throw failed(result, "cuGraphLaunch(" + graph + ")");
+        }
       }
+    } finally {
+      LaunchGate.PROCESS.leave();
     }
     return this;
+  }
+
+  @Override
+  public CudaStream launch(
+      Kernel kernel, int gridDim, int blockDim, int sharedBytes, KernelArgs args) {
+    LaunchGate.PROCESS.enter();
+    try {
+      return super.launch(kernel, gridDim, blockDim, sharedBytes, args);
+    } finally {
+      LaunchGate.PROCESS.leave();
+    }
+  }
+
+  /** Whether all work enqueued so far is done, as far as this stream can be asked. */
+  boolean isIdle() {
+    synchronized (lock) {
+      if (destroyed) {
+        return true;
+      }
+      if (!dirty && !shared) {
+        return queue.reached() >= queue.issued();
+      }
+      return context.tryMakeCurrent() != CUresult.CUDA_SUCCESS
+          || JCudaDriver.cuStreamQuery(stream) != CUresult.CUDA_ERROR_NOT_READY;
+    }
   }
 
   @Override
@@ -250,6 +284,7 @@ final class LiveCudaStream extends CudaStream {
       destroyed = true;
       queue.remove();
       device.remove(this);
+      LaunchGate.PROCESS.remove(this);
       // Both fail once a kernel failed; then the stream is gone with the context.
       if (context.tryMakeCurrent() == CUresult.CUDA_SUCCESS) {
         JCudaDriver.cuStreamDestroy(stream);

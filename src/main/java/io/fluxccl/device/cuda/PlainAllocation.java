@@ -35,7 +35,11 @@ final class PlainAllocation extends CudaAllocation {
     PrimaryContext context = device.context();
     context.makeCurrent();
     CudaPointer pointer = new CudaPointer();
-    context.check(JCudaDriver.cuMemAlloc(pointer, rounded), "cuMemAlloc(" + rounded + ")");
+    int result = JCudaDriver.cuMemAlloc(pointer, rounded);
+    if (mayHelpToWait(context, result)) {
+      result = JCudaDriver.cuMemAlloc(pointer, rounded);
+    }
+    context.check(result, "cuMemAlloc(" + rounded + ")");
     return new PlainAllocation(device, CudaPointer.valueOf(pointer), rounded);
   }
 

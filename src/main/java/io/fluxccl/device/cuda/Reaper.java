@@ -1,20 +1,35 @@
 package io.fluxccl.device.cuda;
 
 import io.fluxccl.DeviceFailure;
+import java.time.Duration;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.locks.LockSupport;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Frees, on a thread of its own: the driver may wait for running kernels before it lets go of
- * memory, and whoever lets go must not, because the kernel may wait for him. The thread ends when
- * there was nothing to do for a second.
+ * Frees, on a thread of its own, while no kernel runs: {@link LaunchGate} says why. Where kernels
+ * follow each other without a gap for {@link #POLITE}, it keeps the next ones waiting from time to
+ * time, for {@link #PATIENCE} at most. The thread ends when there was nothing to do for a second.
  */
 final class Reaper {
+  /** How long it waits for a gap. */
+  static final Duration POLITE = Duration.ofMillis(500);
+
+  /** How long it makes others wait, once in {@link #POLITE}. */
+  static final Duration PATIENCE = Duration.ofMillis(10);
+
+  private static final long FIRST_PAUSE_NANOS = 50_000;
+  private static final long LONGEST_PAUSE_NANOS = 2_000_000;
   private static final Logger LOG = LoggerFactory.getLogger(Reaper.class);
 
+  private final Queue<Runnable> waiting = new ConcurrentLinkedQueue<>();
   private final ThreadPoolExecutor executor;
 
   Reaper(int gpu) {
@@ -35,19 +50,61 @@ final class Reaper {
 
   /** Runs it soon, behind all that was given before. What it throws is logged. */
   void execute(Runnable free) {
-    executor.execute(
-        () -> {
-          try {
-            free.run();
-          } catch (DeviceFailure e) {
-            if (CudaError.isSticky(e.status())) {
-              LOG.debug("memory goes with the GPU's context, which is beyond use", e);
-            } else {
-              LOG.warn("letting go of GPU memory failed", e);
-            }
-          } catch (RuntimeException | Error e) {
-            LOG.warn("letting go of GPU memory failed", e);
-          }
-        });
+    waiting.add(free);
+    executor.execute(this::runInAGap);
+  }
+
+  /**
+   * Waits until all that was given before has run; for who needs the memory.
+   *
+   * @return false if it had not within that time, or the thread was interrupted
+   */
+  boolean await(Duration atMost) {
+    try {
+      executor.submit(() -> {}).get(atMost.toNanos(), TimeUnit.NANOSECONDS);
+      return true;
+    } catch (TimeoutException | ExecutionException e) {
+      return false;
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      return false;
+    }
+  }
+
+  private void runInAGap() {
+    long pause = FIRST_PAUSE_NANOS;
+    long politeUntil = System.nanoTime() + POLITE.toNanos();
+    Duration patience = Duration.ZERO;
+    while (!waiting.isEmpty() && !LaunchGate.PROCESS.runWhenQuiet(patience, this::runWaiting)) {
+      LockSupport.parkNanos(pause);
+      pause = Math.min(2 * pause, LONGEST_PAUSE_NANOS);
+      patience = Duration.ZERO;
+      if (System.nanoTime() - politeUntil >= 0) {
+        patience = PATIENCE;
+        politeUntil = System.nanoTime() + POLITE.toNanos();
+      }
+    }
+  }
+
+  /** At least one, and more as long as nobody has to wait much longer for it. */
+  private void runWaiting() {
+    long began = System.nanoTime();
+    do {
+      runLogged(waiting.remove());
+    } while (!waiting.isEmpty() && System.nanoTime() - began < PATIENCE.toNanos());
+  }
+
+  private static void runLogged(Runnable free) {
+    try {
+      free.run();
+    } catch (DeviceFailure e) {
+      if (CudaError.isSticky(e.status())) {
+        LOG.debug("memory goes with the GPU's context, which is beyond use", e);
+      } else {
+        LOG.warn("letting go of GPU memory failed", e);
+      }
+    } catch (RuntimeException | Error e) {
+      LOG.warn("letting go of GPU memory failed", e);
+    }
   }
 }

@@ -30,8 +30,11 @@ final class VmmAllocation extends CudaAllocation {
     context.check(VmmCalls.granularity(context.ordinal(), result), "cuMemGetAllocationGranularity");
     long granularity = Math.max(result[0], PlainAllocation.GRANULARITY);
     long rounded = (size + granularity - 1) / granularity * granularity;
-    context.check(
-        VmmCalls.create(context.ordinal(), rounded, result), "cuMemCreate(" + rounded + ")");
+    int status = VmmCalls.create(context.ordinal(), rounded, result);
+    if (mayHelpToWait(context, status)) {
+      status = VmmCalls.create(context.ordinal(), rounded, result);
+    }
+    context.check(status, "cuMemCreate(" + rounded + ")");
     long handle = result[0];
     try {
       VmmMapping mapping = VmmMapping.map(context, handle, rounded, devicesThatReach(device));

@@ -12,6 +12,7 @@ import io.fluxccl.device.host.HostKernel;
 import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -103,6 +104,44 @@ abstract class CudaStreamContract {
     assertThat(behind).isNotDone();
     letGo(gate);
     await(behind);
+  }
+
+  @Test
+  void shouldStartWhatARunningKernelWaitsForWhileMemoryIsReleased() throws Exception {
+    CudaDevice ofAnotherRank = CudaDevice.open(0);
+    CudaStream other = ofAnotherRank.createStream("other");
+    int users = device.context().users();
+    CudaBuffer released = ofAnotherRank.allocate(8 << 20);
+    CudaPinnedBuffer gate = hold(stream);
+    CompletableFuture<Void> held = stream.completion();
+    released.close();
+    Awaitility.await()
+        .during(Duration.ofMillis(100))
+        .untilAsserted(() -> assertThat(device.context().users()).isGreaterThan(users));
+    other.launch(StreamKernels.STORE, 1, 1, KernelArgs.of(gate, 1L));
+    await(held);
+    ofAnotherRank.close();
+  }
+
+  @Test
+  void shouldFreeMemoryAlthoughKernelsFollowEachOtherWithoutAGap() throws Exception {
+    CudaDevice ofAnotherRank = CudaDevice.open(0);
+    CudaBuffer used = device.allocate(8 << 20);
+    int users = device.context().users();
+    CudaBuffer released = ofAnotherRank.allocate(8 << 20);
+    stream.launch(StreamKernels.FILL, 8, 128, fill(used, 1));
+    CompletableFuture<Void> before = stream.completion();
+    released.close();
+    long began = System.nanoTime();
+    while (device.context().users() > users) {
+      assertThat(System.nanoTime() - began).isLessThan(TimeUnit.SECONDS.toNanos(20));
+      stream.launch(StreamKernels.FILL, 8, 128, fill(used, 2));
+      await(before); // so that there is always one more
+      before = stream.completion();
+    }
+    await(before);
+    used.close();
+    ofAnotherRank.close();
   }
 
   @Test
