@@ -48,7 +48,7 @@
                        constraint)                                                                  \
   FLUXCCL_DEFINE_STORE(addRelease##Scope, "red.release." scope ".global.add", Type, number,         \
                        constraint)                                                                  \
-  FLUXCCL_DEFINE_STORE(maxRelease##Scope, "red.release." scope ".global.max", Type, number,         \
+  FLUXCCL_DEFINE_STORE(maxRelaxed##Scope, "red.relaxed." scope ".global.max", Type, number,         \
                        constraint)                                                                  \
   FLUXCCL_DEFINE_FETCH(fetchAddRelaxed##Scope, "atom.relaxed." scope ".global.add", Type, number,   \
                        constraint)                                                                  \

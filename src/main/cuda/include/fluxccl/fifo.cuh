@@ -72,6 +72,10 @@ struct FifoDeviceHandle {
       return kAborted;
     }
     store<kPublish>(position, first, second);
+    if ((position & (size / 2 - 1)) == 0) {
+      // So that in the usual case, where the host keeps up, nobody has to wait for the bus.
+      maxRelaxedGpu(tailCache, loadRelaxedSys(tail));
+    }
     return static_cast<int64_t>(position);
   }
 
@@ -94,12 +98,12 @@ struct FifoDeviceHandle {
     return base + static_cast<uint64_t>(__popc(together & ((1u << lane) - 1)));
   }
 
-  // Waits until the slot of a position is free; false if the abort flag was set first.
+  // Waits until the slot of a position is free; false if the abort flag was set first. Relaxed: what follows
+  // is the store alone, and that depends on what is loaded here. Only sync promises what a handler did.
   FLUXCCL_DEVICE bool awaitSlot(uint64_t position) const {
     SpinWait wait(abort, -1);
     while (true) {
-      // Pairs with maxReleaseGpu below.
-      const uint64_t cached = loadAcquireGpu(tailCache);
+      const uint64_t cached = loadRelaxedGpu(tailCache);
       if (position - cached < size) {
         return true;
       }
@@ -107,11 +111,9 @@ struct FifoDeviceHandle {
       // threads would hold up the stores of those who are not. The first that waits is among them,
       // because whoever pushed a lap before it had seen, or cached, that its own slot was free.
       if (position - cached < 2 * static_cast<uint64_t>(size)) {
-        // Pairs with the release in the host's Fifo.publishTail.
-        const uint64_t handled = loadAcquireSys(tail);
+        const uint64_t handled = loadRelaxedSys(tail);
         if (position - handled < size) {
-          // Passes on what was acquired. Pairs with the load above.
-          maxReleaseGpu(tailCache, handled);
+          maxRelaxedGpu(tailCache, handled);
           return true;
         }
       }

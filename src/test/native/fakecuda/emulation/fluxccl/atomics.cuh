@@ -30,10 +30,10 @@ namespace fluxccl {
     emulation_access(address, sizeof(Type), EMULATED_STORE, EMULATED_RELEASE, kScope);                                                   \
     __atomic_fetch_add(address, value, __ATOMIC_RELEASE);                       \
   }                                                                             \
-  FLUXCCL_DEVICE void maxRelease##Scope(Type* address, Type value) {            \
-    emulation_access(address, sizeof(Type), EMULATED_STORE, EMULATED_RELEASE, kScope);                                                   \
+  FLUXCCL_DEVICE void maxRelaxed##Scope(Type* address, Type value) {            \
+    emulation_access(address, sizeof(Type), EMULATED_CHANGE, EMULATED_RELAXED, kScope);                                                   \
     Type before = __atomic_load_n(address, __ATOMIC_RELAXED);                   \
-    while (before < value && !__atomic_compare_exchange_n(address, &before, value, false, __ATOMIC_RELEASE, \
+    while (before < value && !__atomic_compare_exchange_n(address, &before, value, false, __ATOMIC_RELAXED, \
                                                           __ATOMIC_RELAXED)) {  \
     }                                                                           \
   }                                                                             \
