@@ -32,13 +32,14 @@ public @interface EmulatedGpus {
     @Override
     public ConditionEvaluationResult evaluateExecutionCondition(ExtensionContext context) {
       if (!HERE) {
-        return context
-            .getElement()
-            .flatMap(e -> AnnotationSupport.findAnnotation(e, RequiresGpus.class))
-            .map(real -> ConditionEvaluationResult.enabled("may run on real GPUs"))
-            .orElse(
-                ConditionEvaluationResult.disabled(
-                    "runs in the build's execution emulated-gpus, whose driver runs kernels"));
+        // The condition is asked about a class and about each of its methods.
+        boolean onRealOnesToo =
+            AnnotationSupport.isAnnotated(context.getElement(), RequiresGpus.class)
+                || AnnotationSupport.isAnnotated(context.getTestClass(), RequiresGpus.class);
+        return onRealOnesToo
+            ? ConditionEvaluationResult.enabled("may run on real GPUs")
+            : ConditionEvaluationResult.disabled(
+                "runs in the build's execution emulated-gpus, whose driver runs kernels");
       }
       if (CudaDriver.count() == 0) {
         return ConditionEvaluationResult.disabled(
