@@ -12,8 +12,8 @@
 //   scratch    [nRanks] slots of slotBytes: a rank's input for this part
 //              [nRanks] slots of slotBytes: a rank's reduced part; not where outputs are mapped
 //
-// A block has the same range of every part, here and on all peers, and waits for those blocks only.
-// One set of slots is enough, because each slice ends with a meeting.
+// A block has the same range of every part and the same room in every slot, in all slices, here and on all
+// peers, and waits for those blocks only. One set of slots is enough, because each slice ends with a meeting.
 #pragma once
 
 #include <fluxccl/copy.cuh>
@@ -69,9 +69,14 @@ class PermutedReduction {
       : peers_(peers), task_(task), scratch_(scratch), epoch_(beginEpoch(peers)), slice_(0), begin_(0), inSlot_(0), length_(0) {}
 
   FLUXCCL_DEVICE void run() {
-    const uint64_t slice = scratch_.slotBytes - kGrain;
+    // Slices of one length, so that the last one does not leave most blocks without work.
+    const uint64_t most = scratch_.slotBytes - kGrain;
+    const uint64_t slices = (task_.partBytes + most - 1) / most;
+    const uint64_t slice = slices <= 1 ? task_.partBytes : roundUp((task_.partBytes + slices - 1) / slices);
+    // A block that had other room in the next slice would store over what another has not read.
+    const uint64_t perBlock = roundUp((slice + gridDim.x - 1) / gridDim.x);
     for (uint64_t begin = 0; begin < task_.partBytes; begin += slice) {
-      choose(begin, min(slice, task_.partBytes - begin));
+      choose(begin, min(slice, task_.partBytes - begin), perBlock);
       if (!scatter() || !reduce() || !gather()) {
         return;
       }
@@ -93,10 +98,10 @@ class PermutedReduction {
   // Ranges of blocks begin at multiples of it, and so much room is left in a slot.
   static constexpr uint64_t kGrain = 512;
 
+  FLUXCCL_DEVICE static uint64_t roundUp(uint64_t bytes) { return (bytes + kGrain - 1) / kGrain * kGrain; }
+
   // This block's range of a slice; begins at begin_ in every part.
-  FLUXCCL_DEVICE void choose(uint64_t slice, uint64_t bytes) {
-    const uint64_t grains = (bytes + kGrain - 1) / kGrain;
-    const uint64_t perBlock = (grains + gridDim.x - 1) / gridDim.x * kGrain;
+  FLUXCCL_DEVICE void choose(uint64_t slice, uint64_t bytes, uint64_t perBlock) {
     const uint64_t from = min(bytes, blockIdx.x * perBlock);
     begin_ = slice + from;
     inSlot_ = from;

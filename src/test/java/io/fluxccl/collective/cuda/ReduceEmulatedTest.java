@@ -7,6 +7,7 @@ import io.fluxccl.testkit.LocalRanks;
 import java.util.List;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** Every algorithm of the family, with its kernels on the CPU. */
 @EmulatedGpus
@@ -32,6 +33,16 @@ class ReduceEmulatedTest {
     try (LocalRanks ranks = LocalRanks.onGpus(nRanks)) {
       int done = new ReduceContract(algorithm, false).check(ranks, List.of(1, 7, 130, 1001, 4099));
       assertThat(done).isGreaterThan(50);
+    }
+  }
+
+  /** Of several times what fits into scratch. */
+  @ParameterizedTest(name = "{0} ranks")
+  @ValueSource(ints = {2, 3})
+  void shouldReduceInSlices(int nRanks) {
+    try (LocalRanks ranks = LocalRanks.onGpus(nRanks)) {
+      int done = new ReduceContract("permuted-staged", false).check(ranks, List.of(70_003));
+      assertThat(done).isGreaterThan(20);
     }
   }
 
