@@ -1,6 +1,8 @@
 // One layer of a model whose columns are spread over the ranks; LayerKernel does the same on the host.
 #include <fluxccl/fluxccl.cuh>
 
+using namespace fluxccl;
+
 namespace {
 
 constexpr uint32_t kAll = 0xffffffffu;
