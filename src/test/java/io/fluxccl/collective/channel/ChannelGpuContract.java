@@ -32,6 +32,9 @@ abstract class ChannelGpuContract {
             try (Collectives collectives =
                 Collectives.create(rank.communicator(), options).join()) {
               body.accept(new Trial(collectives));
+            } catch (RuntimeException | AssertionError e) {
+              System.out.println(rank.communicator().dump());
+              throw e;
             }
           });
     }
