@@ -4,14 +4,15 @@ import io.fluxccl.InvalidUsage;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * How long a waiting thread may keep a core to itself. While all threads that may wait at the same
- * time have a core each, a wait polls for some milliseconds before it first yields; when there are
- * more of them than cores, it yields at once, because what it waits for can't be done before
- * another thread has run.
+ * How long a waiting thread may keep a core to itself. When there are more threads that may wait at
+ * the same time than cores, a wait yields at once, because what it waits for can't be done before
+ * another thread has run. While each of them has a core, it first polls for about a millisecond.
  *
- * <p>Milliseconds, because two ranks may have landed on one core while another is idle. Yielding to
- * each other, they would stay there: the kernel leaves alone what has just run. Who is kept waiting
- * for a whole time slice gets moved.
+ * <p>A millisecond, because two ranks may have landed on one core while another is idle. Yielding
+ * to each other, they would stay there: the kernel leaves alone what has just run. Who is kept from
+ * running gets moved. Where that does not help, because other programs use the cores, waits poll
+ * for some microseconds instead, most of the time ({@link Insistence}): as long as a peer takes to
+ * answer that does run.
  *
  * <p>Streams and the threads of blocks count themselves while they have work, proxies and event
  * loops while they run; others may, with {@link #enter()} and {@link #exit()}. Other processes are
@@ -19,14 +20,20 @@ import java.util.concurrent.atomic.AtomicInteger;
  */
 public final class SpinPolicy {
   private static final int CORES = Runtime.getRuntime().availableProcessors();
-  private static final int ROOMY_POLLS = 200_000;
+  private static final int INSISTENT_POLLS = 50_000;
+  private static final int BRIEF_POLLS = 200;
   private static final int CROWDED_POLLS = 1;
+
+  private static final Insistence INSISTENCE = new Insistence();
 
   private static final AtomicInteger THREADS = new AtomicInteger();
   private static volatile int processesOnHost = 1;
 
+  private static volatile boolean crowded;
+  private static volatile boolean insistent = true;
+
   /** How many polls a wait does before it yields; read at every step, written when that changes. */
-  private static volatile int pollsBeforeYield = ROOMY_POLLS;
+  private static volatile int pollsBeforeYield = INSISTENT_POLLS;
 
   private SpinPolicy() {}
 
@@ -56,15 +63,28 @@ public final class SpinPolicy {
 
   /** Whether more threads may wait than there are cores. */
   public static boolean isCrowded() {
-    return pollsBeforeYield != ROOMY_POLLS;
+    return crowded;
   }
 
   static int pollsBeforeYield() {
     return pollsBeforeYield;
   }
 
+  /** A wait for a peer polled {@link #pollsBeforeYield} times, and found nothing. */
+  static void inVain() {
+    if (!crowded) {
+      insistent = INSISTENCE.inVain(System.nanoTime());
+      setPolls();
+    }
+  }
+
   private static void update(int threads) {
-    int polls = (long) Math.max(1, threads) * processesOnHost > CORES ? CROWDED_POLLS : ROOMY_POLLS;
+    crowded = (long) Math.max(1, threads) * processesOnHost > CORES;
+    setPolls();
+  }
+
+  private static void setPolls() {
+    int polls = crowded ? CROWDED_POLLS : insistent ? INSISTENT_POLLS : BRIEF_POLLS;
     if (polls != pollsBeforeYield) {
       pollsBeforeYield = polls;
     }

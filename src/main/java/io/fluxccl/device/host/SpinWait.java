@@ -79,6 +79,7 @@ public final class SpinWait {
     int next = step;
     if (step < YIELDING) {
       next = YIELDING;
+      SpinPolicy.inVain();
       noteWaitingFor(abortAddress, peer);
     }
     if (isAborted(abortAddress)) {
