@@ -5,6 +5,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.Timeout;
 import java.nio.ByteBuffer;
 import java.time.Duration;
+import java.util.OptionalInt;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
@@ -22,6 +23,9 @@ final class CallTimer {
 
   /** How long is measured at least, when the number of iterations was left open. */
   static final Duration LEAST_TIME = Duration.ofMillis(20);
+
+  /** How long a case is run in one round of the warm-up. */
+  private static final Duration WARM_UP_TIME = Duration.ofMillis(2);
 
   private static final int BATCH = 20;
   private static final int MOST_ITERATIONS = 20_000;
@@ -42,31 +46,29 @@ final class CallTimer {
     this.plan = plan;
   }
 
-  /** Runs a case so often that the JVM compiles it; how often, rank 0's clock decides. */
-  void warmUpJit(Iterable<PerfCase> cases) throws InterruptedException {
-    Deadline end = Deadline.after(plan.jitWarmUp());
-    while (true) {
-      for (PerfCase next : cases) {
-        Placement placement = plan.placements(next).get(0);
-        int length = lengthFor(next, estimate(rank.library(), next, placement), BATCH);
-        try (PerfWork work = rank.library().prepare(next, placement, length, false)) {
-          await(work.run(1), next, length);
-        }
-        // Rank 0's clock decides, and all hear of it, so that every rank runs as many.
-        if (gather(end.expired() ? 0 : 1)[0] == 0) {
-          return;
-        }
-      }
-    }
-  }
-
   /**
    * The time of one call in microseconds, averaged over the calls and ranks: from a barrier until
    * the last is complete.
    */
   double micros(PerfContender contender, PerfCase shape, Placement placement)
       throws InterruptedException {
-    int wanted = plan.graph().orElse(Math.min(BATCH, plan.iterations().orElse(BATCH)));
+    return micros(contender, shape, placement, plan.iterations(), LEAST_TIME);
+  }
+
+  /** Does a case for a moment, as it is going to be measured. */
+  void warmUp(PerfContender contender, PerfCase shape, Placement placement)
+      throws InterruptedException {
+    micros(contender, shape, placement, OptionalInt.empty(), WARM_UP_TIME);
+  }
+
+  private double micros(
+      PerfContender contender,
+      PerfCase shape,
+      Placement placement,
+      OptionalInt iterations,
+      Duration leastTime)
+      throws InterruptedException {
+    int wanted = plan.graph().orElse(Math.min(BATCH, iterations.orElse(BATCH)));
     Duration estimate = plan.timeout();
     if (plan.warmUpIterations() > 0) {
       estimate = estimate(contender, shape, placement);
@@ -79,13 +81,11 @@ final class CallTimer {
         long nanos = time(work, shape, length, runs, estimate);
         estimate = Duration.ofNanos(nanos / runs / length);
       }
-      int runs = runs(plan.iterations().orElse(LEAST_ITERATIONS), length);
+      int runs = runs(iterations.orElse(LEAST_ITERATIONS), length);
       long nanos = measure(work, shape, length, runs, estimate);
-      while (plan.iterations().isEmpty()
-          && nanos < LEAST_TIME.toNanos()
-          && runs < MOST_ITERATIONS) {
+      while (iterations.isEmpty() && nanos < leastTime.toNanos() && runs < MOST_ITERATIONS) {
         estimate = Duration.ofNanos(nanos / runs / length);
-        double missing = 1.2 * LEAST_TIME.toNanos() / Math.max(1, nanos);
+        double missing = 1.2 * leastTime.toNanos() / Math.max(1, nanos);
         runs = (int) Math.min(MOST_ITERATIONS, Math.ceil(runs * Math.max(2, missing)));
         nanos = measure(work, shape, length, runs, estimate);
       }

@@ -3,6 +3,7 @@ package io.fluxccl.cli;
 import io.fluxccl.Deadline;
 import io.fluxccl.cli.PerfRow.Measurement;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
@@ -46,7 +47,7 @@ final class CollectiveBenchmark {
    */
   long run() throws InterruptedException {
     begin(rank, plan, listener);
-    warmUpJit(timer, plan, rank.nRanks());
+    warmUpJit();
     long wrong = 0;
     for (PerfCase next : plan.cases()) {
       if (first()) {
@@ -82,14 +83,28 @@ final class CollectiveBenchmark {
     }
   }
 
-  /** Lets the JVM compile what is to be measured. */
-  static void warmUpJit(CallTimer timer, PerfPlan plan, int nRanks) throws InterruptedException {
-    if (plan.jitWarmUp().isZero()) {
-      return;
+  /** Lets the JVM compile what is to be measured, and what runs in between. */
+  private void warmUpJit() throws InterruptedException {
+    List<JitWarmUp.Work> works = new ArrayList<>();
+    for (PerfCase next : warmUpCases(plan, rank.nRanks())) {
+      for (Placement placement : plan.placements(next)) {
+        works.add(() -> warmUp(next, placement));
+      }
     }
+    new JitWarmUp(timer, plan.jitWarmUp()).run(works);
+  }
+
+  private void warmUp(PerfCase shape, Placement placement) throws InterruptedException {
+    contents(shape).upload(layout(shape), placement);
+    timer.warmUp(rank.library(), shape, placement);
+    check(shape, placement);
+  }
+
+  /** The cases of a plan that are run until the JVM has compiled them: no large ones. */
+  static List<PerfCase> warmUpCases(PerfPlan plan, int nRanks) {
     List<PerfCase> small =
         plan.cases().stream().filter(c -> c.bytes(nRanks) <= MOST_JIT_BYTES).toList();
-    timer.warmUpJit(small.isEmpty() ? plan.cases().subList(0, 1) : small);
+    return small.isEmpty() ? plan.cases().subList(0, 1) : small;
   }
 
   private PerfRow measure(PerfCase shape) throws InterruptedException {

@@ -217,10 +217,10 @@ final class PerfOptions {
   @Option(
       names = "--jit-warmup",
       paramLabel = "SECONDS",
-      defaultValue = "1",
+      defaultValue = "10",
       description =
-          "How long to run the collective before the first row, so that the JVM has compiled it."
-              + " Default 1.")
+          "How long at most to run the collective before the first row, until the JVMs of all ranks"
+              + " have compiled it; 0 for not at all. Default 10.")
   private double jitWarmUpSeconds;
 
   boolean inProcess() {

@@ -40,7 +40,7 @@ final class PerfTable implements PerfListener {
         plan.checks(),
         plan.graph().isPresent() ? plan.graph().getAsInt() + " calls" : "none");
     line(
-        "# JIT warm-up: the collective runs for %.1f s before the first row",
+        "# JIT warm-up: the collective runs until the JVM compiles no more, for %.1f s at most",
         plan.jitWarmUp().toNanos() / 1e9);
     peer.ifPresent(
         name -> line("# peer: %s, same run, row by row; ratio: our best time over its best", name));

@@ -56,7 +56,7 @@ final class TuningRun {
     // A file that is no tuning file is better refused before than after the measuring.
     Tuning before = first && Files.exists(file) ? Tuning.read(file) : Tuning.NONE;
     CollectiveBenchmark.begin(rank, plan, listener);
-    CollectiveBenchmark.warmUpJit(timer, plan, rank.nRanks());
+    warmUpJit();
     List<Tuning.Rule> rules = new ArrayList<>();
     PerfCase previous = null;
     for (PerfCase next : cases()) {
@@ -78,6 +78,15 @@ final class TuningRun {
       listener.finished(0);
     }
     return 0;
+  }
+
+  private void warmUpJit() throws InterruptedException {
+    List<JitWarmUp.Work> works = new ArrayList<>();
+    for (PerfCase next : CollectiveBenchmark.warmUpCases(plan, rank.nRanks())) {
+      Placement placement = plan.placements(next).get(0);
+      works.add(() -> timer.warmUp(rank.library(), next, placement));
+    }
+    new JitWarmUp(timer, plan.jitWarmUp()).run(works);
   }
 
   /**

@@ -52,7 +52,7 @@ class PerfOptionsTest {
     assertThat(plan.iterations()).isEmpty();
     assertThat(plan.warmUpIterations()).isEqualTo(5);
     assertThat(plan.checks()).isEqualTo(1);
-    assertThat(plan.jitWarmUp()).isEqualTo(Duration.ofSeconds(1));
+    assertThat(plan.jitWarmUp()).isEqualTo(Duration.ofSeconds(10));
     assertThat(options.rankOptions(ALL_REDUCE))
         .isEqualTo(
             new PerfBackend.RankOptions(
