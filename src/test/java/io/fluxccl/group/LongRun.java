@@ -5,42 +5,82 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.collective.AllReduce;
 import io.fluxccl.collective.AllReduceOptions;
+import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.Collectives;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+import reactor.core.publisher.Mono;
 
 /**
- * A rank that all-reduces until something fails, then says what and when, on the clock that all
- * processes of a machine share. Started by {@link RankDeathTest}.
+ * A rank that all-reduces until something fails, or with "hosts" does all that can be done inside
+ * hosts and between them, then says what and when, on the clock that all processes of a machine
+ * share. Started by {@link RankDeathTest}.
  */
 final class LongRun {
   private LongRun() {}
 
   public static void main(String[] args) {
-    AllReduceOptions options =
-        AllReduceOptions.DEFAULT.withTimeout(Duration.ofMillis(Long.parseLong(args[0])));
-    if (!args[1].equals("auto")) {
-      options = options.withTransport(Transport.valueOf(args[1]));
-    }
-    String outcome = "none";
+    Duration timeout = Duration.ofMillis(Long.parseLong(args[0]));
     try (RankGroup group = RankGroup.fromEnvironment().join()) {
-      DeviceBuffer buffer = group.device().allocate(1 << 18);
-      AllReduce allReduce = group.allReduce(buffer, options).join();
+      Runnable round =
+          args[1].equals("hosts") ? byHosts(group) : allReduce(group, timeout, args[1]);
       System.out.println("running");
       try {
         while (true) {
-          allReduce.enqueue(1 << 16, DataType.INT32, ReduceOp.SUM);
-          allReduce.enqueue(100, DataType.INT32, ReduceOp.SUM);
-          allReduce.completion().join();
+          round.run();
         }
       } catch (RuntimeException e) {
         FluxCclException failure = FluxCclException.from(e);
-        outcome =
-            "failed " + failure.code() + " rank=" + failure.rank() + " at=" + System.nanoTime();
-        System.out.println(outcome);
+        System.out.println(
+            "failed " + failure.code() + " rank=" + failure.rank() + " at=" + System.nanoTime());
         System.out.println(failure.getMessage());
       }
     }
     System.out.println("closed");
+  }
+
+  private static Runnable allReduce(RankGroup group, Duration timeout, String transport) {
+    AllReduceOptions options = AllReduceOptions.DEFAULT.withTimeout(timeout);
+    if (!transport.equals("auto")) {
+      options = options.withTransport(Transport.valueOf(transport));
+    }
+    DeviceBuffer buffer = group.device().allocate(1 << 18);
+    AllReduce allReduce = group.allReduce(buffer, options).join();
+    return () -> {
+      allReduce.enqueue(1 << 16, DataType.INT32, ReduceOp.SUM);
+      allReduce.enqueue(100, DataType.INT32, ReduceOp.SUM);
+      allReduce.completion().join();
+    };
+  }
+
+  private static Runnable byHosts(RankGroup group) {
+    Collectives all = group.collectives();
+    for (Collective kind :
+        List.of(
+            Collective.ALL_REDUCE,
+            Collective.ALL_GATHER,
+            Collective.REDUCE_SCATTER,
+            Collective.ALL_TO_ALL,
+            Collective.BROADCAST,
+            Collective.REDUCE)) {
+      all.prefer(kind, Optional.of("hierarchical"));
+    }
+    int part = 1 << 15;
+    int whole = part * group.nRanks();
+    DataType type = DataType.INT32;
+    DeviceBuffer x = group.device().allocate(whole * 4L);
+    DeviceBuffer y = group.device().allocate(whole * 4L);
+    return () ->
+        Mono.when(
+                all.allReduce(x, y, whole, type, ReduceOp.SUM),
+                all.allGather(x, y, part, type),
+                all.reduceScatter(x, y, part, type, ReduceOp.SUM),
+                all.allToAll(x, y, part, type),
+                all.broadcast(x, whole, type, 1),
+                all.reduce(x, y, whole, type, ReduceOp.SUM, 2))
+            .block();
   }
 }

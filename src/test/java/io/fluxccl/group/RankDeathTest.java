@@ -30,6 +30,10 @@ import org.junit.jupiter.params.provider.ValueSource;
 @Tag("multiprocess")
 class RankDeathTest {
   private static final int RANKS = 3;
+
+  /** Four ranks, two on each of two hosts. */
+  private static final String TWO_HOSTS = "hosts";
+
   private static final int ROUNDS = Integer.getInteger("fluxccl.kill.rounds", 6);
   private static final Pattern FAILED = Pattern.compile("failed (\\w+) rank=(-?\\d+) at=(-?\\d+)");
   private static final Duration PATIENCE = Duration.ofSeconds(60);
@@ -89,7 +93,8 @@ class RankDeathTest {
     }
     String secret = JobSecret.random().text();
     List<Rank> ranks = new ArrayList<>();
-    for (int rank = 0; rank < RANKS; rank++) {
+    int nRanks = ranksFor(transport);
+    for (int rank = 0; rank < nRanks; rank++) {
       List<String> command = new ArrayList<>();
       command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
       command.addAll(
@@ -102,7 +107,10 @@ class RankDeathTest {
       command.addAll(List.of(Long.toString(timeoutMillis), transport));
       ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
       builder.environment().put("FLUXCCL_RANK", Integer.toString(rank));
-      builder.environment().put("FLUXCCL_NRANKS", Integer.toString(RANKS));
+      builder.environment().put("FLUXCCL_NRANKS", Integer.toString(nRanks));
+      if (transport.equals(TWO_HOSTS)) {
+        builder.environment().put("FLUXCCL_HOSTID", "host" + rank / 2);
+      }
       builder.environment().put("FLUXCCL_ADDR", "127.0.0.1:" + port);
       builder.environment().put("FLUXCCL_SECRET", secret);
       ranks.add(new Rank(builder.start()));
@@ -110,15 +118,20 @@ class RankDeathTest {
     return ranks;
   }
 
+  private static int ranksFor(String transport) {
+    return transport.equals(TWO_HOSTS) ? 4 : RANKS;
+  }
+
   private static <T> T await(CompletableFuture<T> future) throws Exception {
     return future.get(PATIENCE.toSeconds(), TimeUnit.SECONDS);
   }
 
   @ParameterizedTest
-  @ValueSource(strings = {"auto", "ETHERNET"})
+  @ValueSource(strings = {"auto", "ETHERNET", TWO_HOSTS})
   void shouldEndEveryOtherRankWithinASecondWhenOneIsKilled(String transport) throws Exception {
     for (int round = 0; round < ROUNDS; round++) {
-      int victim = round % RANKS;
+      int nRanks = ranksFor(transport);
+      int victim = round % nRanks;
       List<Rank> ranks = start(30_000, transport);
       try {
         for (Rank rank : ranks) {
@@ -126,7 +139,7 @@ class RankDeathTest {
         }
         long killed = System.nanoTime();
         ranks.get(victim).process.destroyForcibly();
-        for (int rank = 0; rank < RANKS; rank++) {
+        for (int rank = 0; rank < nRanks; rank++) {
           if (rank != victim) {
             Matcher failed = await(ranks.get(rank).failed);
             String about = "round " + round + " rank " + rank + ":\n" + ranks.get(rank).output();

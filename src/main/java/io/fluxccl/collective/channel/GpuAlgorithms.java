@@ -65,7 +65,7 @@ final class GpuAlgorithms implements AutoCloseable {
   private Map<DataType, Kernel> kernels(Method method, String name) {
     Map<DataType, Kernel> byType = new EnumMap<>(DataType.class);
     for (DataType type : DataType.values()) {
-      if (method.supports(type)) {
+      if (method.reduces(type)) {
         byType.put(type, kernel(name + "_" + type.label()));
       }
     }
@@ -106,7 +106,8 @@ final class GpuAlgorithms implements AutoCloseable {
     algorithms.add(
         new ChannelAlgorithm(
             method,
-            call -> true,
+            // There are no kernels by which hosts would do other collectives one inside the other.
+            call -> call.call().collective() == Collective.ALL_REDUCE,
             (stream, call) -> {
               Reduction reduction = Reduction.of(call, parts);
               launch(

@@ -11,8 +11,9 @@ import java.util.stream.IntStream;
  * @param localIndex this rank's among them
  * @param rail a rank of each host, in the hosts' order
  * @param railIndex this rank's among them
+ * @param ranks of all hosts, one host behind the other, each in order
  */
-record Hierarchy(int[] local, int localIndex, int[] rail, int railIndex) {
+record Hierarchy(int[] local, int localIndex, int[] rail, int railIndex, int[] ranks) {
   private static final int LEAST_SPLIT = 64 << 10;
 
   /** Whether there are as many ranks on each of several hosts, more than one. */
@@ -34,7 +35,34 @@ record Hierarchy(int[] local, int localIndex, int[] rail, int railIndex) {
             .map(other -> topology.ranksOf(other).get(localIndex))
             .toArray();
     return new Hierarchy(
-        local.stream().mapToInt(Integer::intValue).toArray(), localIndex, rail, host);
+        local.stream().mapToInt(Integer::intValue).toArray(),
+        localIndex,
+        rail,
+        host,
+        IntStream.range(0, topology.hosts())
+            .flatMap(other -> topology.ranksOf(other).stream().mapToInt(Integer::intValue))
+            .toArray());
+  }
+
+  /** The rank at a place of a host. */
+  int rank(int host, int place) {
+    return ranks[host * local.length + place];
+  }
+
+  int hostOf(int rank) {
+    return indexOf(rank) / local.length;
+  }
+
+  int placeOf(int rank) {
+    return indexOf(rank) % local.length;
+  }
+
+  private int indexOf(int rank) {
+    int index = 0;
+    while (ranks[index] != rank) {
+      index++;
+    }
+    return index;
   }
 
   int nLocal() {

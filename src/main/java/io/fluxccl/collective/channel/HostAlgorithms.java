@@ -1,6 +1,7 @@
 package io.fluxccl.collective.channel;
 
 import io.fluxccl.collective.BoundCall;
+import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.communicator.Communicator;
@@ -9,6 +10,7 @@ import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.device.host.HostReduction;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.function.Function;
 import java.util.stream.Stream;
 
@@ -45,11 +47,16 @@ final class HostAlgorithms {
       all.add(
           host.algorithm(
               Method.HIERARCHICAL,
-              Reduction.class,
-              call -> Reduction.of(call, hierarchy.nLocal()),
-              lane -> new HostHierarchical(lane, hierarchy)::run));
+              HierarchicalCall.class,
+              call -> HierarchicalCall.of(call, hierarchy),
+              lane -> hierarchical(lane, hierarchy)));
     }
     return all;
+  }
+
+  private static LaneKernel<HierarchicalCall> hierarchical(HostLane lane, Hierarchy hierarchy) {
+    Map<Collective, HostHierarchical> byKind = HostHierarchical.all(lane, hierarchy);
+    return (call, reduction) -> byKind.get(call.kind()).run(call, reduction);
   }
 
   private <P> CollectiveAlgorithm algorithm(

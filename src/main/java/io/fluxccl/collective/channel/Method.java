@@ -9,22 +9,22 @@ enum Method {
   /** Each rank with each. */
   ALL_PAIRS("all-pairs") {
     @Override
-    boolean supports(BoundCall call) {
+    boolean supports(Collective collective) {
       return true;
     }
 
     @Override
     double estimate(BoundCall call) {
-      LinkCosts costs = LinkCosts.of(call.topology());
-      return costs.allPairs(call.totalBytes(), Exchange.isTwice(call) ? 2 : 1);
+      return LinkCosts.of(call.topology())
+          .allPairs(call.call().collective(), call.totalBytes(), Exchange.isTwice(call));
     }
   },
 
   /** Each rank with its neighbours, in rank order. */
   RING("ring") {
     @Override
-    boolean supports(BoundCall call) {
-      return isAllReduce(call) && supports(call.call().type());
+    boolean supports(Collective collective) {
+      return collective == Collective.ALL_REDUCE;
     }
 
     @Override
@@ -36,15 +36,17 @@ enum Method {
   /** Inside hosts, and between ranks that have the same place on their hosts. */
   HIERARCHICAL("hierarchical") {
     @Override
-    boolean supports(BoundCall call) {
-      return isAllReduce(call)
-          && supports(call.call().type())
-          && Hierarchy.isPossible(call.topology());
+    boolean supports(Collective collective) {
+      return switch (collective) {
+        case ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, REDUCE -> true;
+        default -> false;
+      };
     }
 
     @Override
     double estimate(BoundCall call) {
-      return LinkCosts.of(call.topology()).hierarchical(call.totalBytes());
+      return LinkCosts.of(call.topology())
+          .hierarchical(call.call().collective(), call.totalBytes());
     }
   };
 
@@ -58,16 +60,20 @@ enum Method {
     return label;
   }
 
-  /** Whether it takes elements of that type: 8-bit floats lose too much by rounding on the way. */
-  boolean supports(DataType type) {
+  /**
+   * Whether it reduces elements of that type: 8-bit floats lose too much by rounding on the way.
+   */
+  boolean reduces(DataType type) {
     return this == ALL_PAIRS || type != DataType.FLOAT8_E4M3 && type != DataType.FLOAT8_E5M2;
   }
 
-  private static boolean isAllReduce(BoundCall call) {
-    return call.call().collective() == Collective.ALL_REDUCE;
+  /** Whether it does a call, among ranks where there is this method. */
+  final boolean supports(BoundCall call) {
+    Collective collective = call.call().collective();
+    return supports(collective) && (!collective.reduces() || reduces(call.call().type()));
   }
 
-  abstract boolean supports(BoundCall call);
+  abstract boolean supports(Collective collective);
 
   /** Microseconds. */
   abstract double estimate(BoundCall call);

@@ -25,6 +25,9 @@ record PipeLayout(int nRanks, int lanes, int slotBytes) {
    */
   static final int DEPTH = 3;
 
+  /** The same where no more than one piece goes to a rank in a step. */
+  static final int SINGLE_DEPTH = 8;
+
   /** Pieces of a part that go around a ring together: no more than may be without a credit. */
   static final int RING_PIECES = 4;
 

@@ -18,8 +18,10 @@ import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import java.util.List;
+import java.util.Optional;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 import reactor.test.StepVerifier;
 
@@ -51,6 +53,100 @@ class ChannelFaultsTest {
             assertThat(rank.communicator().failed())
                 .succeedsWithin(LONG)
                 .isInstanceOf(Timeout.class);
+          });
+    }
+  }
+
+  private static CollectiveCall call(Collective kind, DeviceBuffer x, DeviceBuffer y, int count) {
+    return switch (kind) {
+      case ALL_REDUCE -> CollectiveCall.allReduce(x, y, count, DataType.INT32, ReduceOp.SUM);
+      case ALL_GATHER -> CollectiveCall.allGather(x, y, count / 4, DataType.INT32);
+      case REDUCE_SCATTER ->
+          CollectiveCall.reduceScatter(x, y, count / 4, DataType.INT32, ReduceOp.SUM);
+      case ALL_TO_ALL -> CollectiveCall.allToAll(x, y, count / 4, DataType.INT32);
+      case BROADCAST -> CollectiveCall.broadcast(x, y, count, DataType.INT32, 2);
+      default -> CollectiveCall.reduce(x, y, count, DataType.INT32, ReduceOp.SUM, 2);
+    };
+  }
+
+  private static CollectivesOptions byHosts(Collective kind) {
+    return CollectivesOptions.DEFAULT.withAlgorithm(kind, "hierarchical");
+  }
+
+  @ParameterizedTest
+  @EnumSource(
+      value = Collective.class,
+      names = {"ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL", "BROADCAST", "REDUCE"})
+  void shouldEndByHostsWhenARankDoesNotCome(Collective kind) {
+    try (LocalRanks ranks = LocalRanks.ofHosts(2, 2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            Collectives collectives =
+                open(rank, byHosts(kind).withTimeout(Duration.ofSeconds(rank.rank() + 1)));
+            DeviceBuffer x = rank.device().allocate(16 << 20);
+            DeviceBuffer y = rank.device().allocate(16 << 20);
+            if (rank.rank() == 3) {
+              assertThat(rank.communicator().failed()).succeedsWithin(LONG);
+            } else {
+              // Somebody at least waits for what never comes; who needs nothing of it may be done.
+              collectives.run(call(kind, x, y, 4 << 20)).onErrorComplete().block(LONG);
+              assertThat(rank.communicator().failed()).succeedsWithin(LONG);
+            }
+            FluxCclException failure = rank.communicator().failure();
+            assertThat(failure).isInstanceOf(Timeout.class);
+            assertThat(failure).hasMessageContaining(kind.label());
+          });
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource(
+      value = Collective.class,
+      names = {"ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL", "BROADCAST", "REDUCE"})
+  void shouldEndByHostsWhenARankLeavesInTheMiddle(Collective kind) {
+    try (LocalRanks ranks = LocalRanks.ofHosts(2, 2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            Collectives collectives = open(rank, byHosts(kind).withTimeout(Duration.ofSeconds(4)));
+            DeviceBuffer x = rank.device().allocate(4 << 20);
+            DeviceBuffer y = rank.device().allocate(4 << 20);
+            CollectiveCall call = call(kind, x, y, 1 << 20);
+            for (int i = 0; i < 3; i++) {
+              StepVerifier.create(collectives.run(call)).expectComplete().verify(LONG);
+            }
+            if (rank.rank() == 1) {
+              rank.communicator().close();
+              return;
+            }
+            StepVerifier.create(collectives.run(call).repeat())
+                // Whoever sends to it finds it gone; if all only wait, the time limit ends them.
+                .expectError(FluxCclException.class)
+                .verify(Duration.ofSeconds(20));
+            assertThat(rank.communicator().failure()).isNotNull();
+          });
+    }
+  }
+
+  @Test
+  void shouldRefuseByHostsWhatRanksDoNotAgreeOn() {
+    try (LocalRanks ranks = LocalRanks.ofHosts(2, 2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives =
+                open(rank, byHosts(Collective.ALL_GATHER).withChecks(true))) {
+              DeviceBuffer x = rank.device().allocate(4 << 20);
+              DeviceBuffer y = rank.device().allocate(4 << 20);
+              int count = rank.rank() == 2 ? 1 << 19 : 1 << 20;
+              StepVerifier.create(collectives.run(call(Collective.ALL_GATHER, x, y, count)))
+                  .expectError(InvalidUsage.class)
+                  .verify(LONG);
+              StepVerifier.create(collectives.run(call(Collective.ALL_GATHER, x, y, 1 << 18)))
+                  .expectComplete()
+                  .verify(LONG);
+            }
           });
     }
   }
@@ -145,15 +241,12 @@ class ChannelFaultsTest {
                     trial.run(Shape.of(kind, 30_011).rootedAt(2), 1);
                   }
                 }
-                assertThatThrownBy(
-                        () ->
-                            Collectives.create(
-                                    rank.communicator(),
-                                    CollectivesOptions.DEFAULT
-                                        .withTag(100)
-                                        .withAlgorithm(Collective.ALL_REDUCE, "hierarchical"))
-                                .join())
-                    .hasCauseInstanceOf(InvalidUsage.class);
+                int tag = 100;
+                for (Collective kind : List.of(Collective.ALL_REDUCE, Collective.BROADCAST)) {
+                  CollectivesOptions refused = byHosts(kind).withTag(tag++);
+                  assertThatThrownBy(() -> Collectives.create(rank.communicator(), refused).join())
+                      .hasCauseInstanceOf(InvalidUsage.class);
+                }
               });
         }
       }
@@ -175,6 +268,40 @@ class ChannelFaultsTest {
               CollectiveCall small =
                   CollectiveCall.allReduce(x, x, 1 << 20, DataType.FLOAT8_E5M2, ReduceOp.SUM);
               assertThat(collectives.algorithmFor(small)).isEqualTo("all-pairs");
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldTakeTheHierarchyWhereItSendsLess() {
+    try (LocalRanks ranks = LocalRanks.ofHosts(2, 2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = open(rank, CollectivesOptions.DEFAULT)) {
+              DeviceBuffer x = rank.device().allocate(4 << 20);
+              DeviceBuffer y = rank.device().allocate(4 << 20);
+              for (Collective kind :
+                  List.of(
+                      Collective.ALL_GATHER,
+                      Collective.REDUCE_SCATTER,
+                      Collective.BROADCAST,
+                      Collective.REDUCE)) {
+                assertThat(collectives.algorithmFor(call(kind, x, y, 1 << 20)))
+                    .as(kind.label())
+                    .isEqualTo("hierarchical");
+              }
+              // As many bytes go between hosts, and some more inside.
+              assertThat(collectives.algorithmFor(call(Collective.ALL_TO_ALL, x, y, 1 << 20)))
+                  .isEqualTo("all-pairs");
+              collectives.prefer(Collective.ALL_TO_ALL, Optional.of("hierarchical"));
+              assertThat(collectives.algorithmFor(call(Collective.ALL_TO_ALL, x, y, 1 << 20)))
+                  .isEqualTo("hierarchical");
+              assertThat(
+                      collectives.algorithmsFor(
+                          CollectiveCall.gather(x, y, 1000, DataType.INT32, 0)))
+                  .containsExactly("all-pairs");
             }
           });
     }

@@ -7,6 +7,7 @@ import io.fluxccl.ReduceOp;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
+import io.fluxccl.collective.Registration;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostReduction;
@@ -30,9 +31,16 @@ final class Trial {
   private final Device device;
   private final int rank;
   private final int nRanks;
+  private final boolean registered;
   private int round;
 
   Trial(Collectives collectives) {
+    this(collectives, false);
+  }
+
+  /** One that registers its buffers, which must be as long on every rank, or doesn't. */
+  Trial(Collectives collectives, boolean registered) {
+    this.registered = registered;
     this.collectives = collectives;
     this.device = collectives.communicator().device();
     this.rank = collectives.topology().rank();
@@ -66,7 +74,9 @@ final class Trial {
     long outputLength = outputElements(shape, rank);
     long room = Math.max(inputLength, outputLength) * size + 2 * GUARD_BYTES + shift * size;
     try (DeviceBuffer in = device.allocate(room);
-        DeviceBuffer out = device.allocate(room)) {
+        DeviceBuffer out = device.allocate(room);
+        Registration inKnown = registered ? collectives.register(in).join() : null;
+        Registration outKnown = registered ? collectives.register(out).join() : null) {
       long begin = GUARD_BYTES + (long) shift * size;
       fillGuard(in, room);
       fillGuard(out, room);
