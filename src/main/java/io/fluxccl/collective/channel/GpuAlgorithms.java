@@ -181,7 +181,7 @@ final class GpuAlgorithms implements AutoCloseable {
             .put(ordinal(reduction.op()));
     return hierarchy == null
         ? plan
-        : plan.put(hierarchy.isSplit(reduction.stride()) ? 1 : 0)
+        : plan.put(hierarchy.isSplit(reduction.size()) ? 1 : 0)
             .put(hierarchy.nLocal())
             .put(hierarchy.localIndex())
             .put(hierarchy.hosts())

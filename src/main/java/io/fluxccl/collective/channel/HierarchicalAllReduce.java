@@ -49,7 +49,7 @@ final class HierarchicalAllReduce extends HostHierarchical {
 
   @Override
   long begin() {
-    split = hierarchy.isSplit(what.stride());
+    split = hierarchy.isSplit(what.size());
     direct = what.isDirect();
     onRail = split ? DEPTH : SINGLE_DEPTH;
     // A piece is taken as many steps behind being given everywhere: that keeps the pipes' order.

@@ -6,7 +6,7 @@ import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Partition;
-import java.util.stream.IntStream;
+import java.util.function.IntToLongFunction;
 
 /**
  * A collective as the hierarchy does it.
@@ -47,8 +47,16 @@ record HierarchicalCall(
         call.type(),
         call.op(),
         call.root(),
-        direct ? IntStream.of(local).mapToLong(bound::inputOn).toArray() : null,
-        direct ? IntStream.of(local).mapToLong(bound::outputOn).toArray() : null);
+        direct ? addresses(local, bound::inputOn) : null,
+        direct ? addresses(local, bound::outputOn) : null);
+  }
+
+  private static long[] addresses(int[] ranks, IntToLongFunction addressOn) {
+    long[] addresses = new long[ranks.length];
+    for (int i = 0; i < ranks.length; i++) {
+      addresses[i] = addressOn.applyAsLong(ranks[i]);
+    }
+    return addresses;
   }
 
   /** Whether the ranks of a host read each other's inputs, and write each other's outputs. */

@@ -14,7 +14,7 @@ import java.util.stream.IntStream;
  * @param ranks of all hosts, one host behind the other, each in order
  */
 record Hierarchy(int[] local, int localIndex, int[] rail, int railIndex, int[] ranks) {
-  private static final int LEAST_SPLIT = 64 << 10;
+  private static final int LEAST_SPLIT = 128 << 10;
 
   /** Whether there are as many ranks on each of several hosts, more than one. */
   static boolean isPossible(RankTopology topology) {
@@ -74,13 +74,18 @@ record Hierarchy(int[] local, int localIndex, int[] rail, int railIndex, int[] r
   }
 
   /**
-   * Whether pieces go between hosts in parts, one for each host, and come back reduced; otherwise
-   * all of a piece goes to all hosts at once. With two hosts parts would be the same bytes, later.
+   * Whether an all-reduce's pieces go between hosts in parts, one for each host, and come back
+   * reduced; otherwise all of a piece goes to all hosts at once. With two hosts parts would be the
+   * same bytes, later; with few bytes the second hop costs more than it saves.
    *
-   * @param partBytes that a local rank looks after
+   * @param bytes of the whole buffer
    */
-  boolean isSplit(long partBytes) {
-    return hosts() > 2 && partBytes > LEAST_SPLIT;
+  boolean isSplit(long bytes) {
+    return isSplit(hosts(), bytes);
+  }
+
+  static boolean isSplit(int hosts, long bytes) {
+    return hosts > 2 && bytes > LEAST_SPLIT;
   }
 
   /** The bytes of a host's part of a piece that is split, of all but the last ones. */

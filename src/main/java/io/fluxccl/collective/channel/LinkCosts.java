@@ -18,7 +18,7 @@ final class LinkCosts {
   private static final double GPU_RATE = 100_000;
 
   /** What a message costs the rank that sends it, beside its bytes. */
-  private static final double MESSAGE = 5;
+  private static final double MESSAGE = 20;
 
   /** Each further peer that sends at once costs a little more than its bytes. */
   private static final double CROWDING = 0.01;
@@ -89,8 +89,10 @@ final class LinkCosts {
     double local = 2 * localHop + 2 * bytes / localRate;
     return switch (collective) {
       case ALL_REDUCE -> {
-        int exchanges = hosts > 2 ? 2 : 1;
-        yield exchanges * (NETWORK_HOP + others * MESSAGE) + network(2 * shared, others) + local;
+        boolean split = Hierarchy.isSplit(hosts, (long) bytes);
+        yield (split ? 2 : 1) * (NETWORK_HOP + others * MESSAGE)
+            + network(split ? 2 * shared : others * bytes, others)
+            + local;
       }
       case BROADCAST, REDUCE ->
           others * (NETWORK_HOP + MESSAGE)

@@ -1,0 +1,132 @@
+package io.fluxccl.collective.channel;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.within;
+
+import io.fluxccl.collective.Collective;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.DynamicTest;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.TestFactory;
+
+/** The model says what its page says, and where its methods take turns. */
+class LinkCostsTest {
+  private static final Path PAGE = Path.of("docs", "scaling.md");
+  private static final long[] SIZES = {64 << 10, 4 << 20, 256 << 20};
+  private static final long SPLIT = Exchange.LEAST_SPLIT;
+
+  private interface Cost {
+    double micros(LinkCosts costs, long bytes);
+  }
+
+  private static Cost allPairs(Collective kind, boolean splits) {
+    return (costs, bytes) -> costs.allPairs(kind, bytes, splits && bytes > SPLIT);
+  }
+
+  private static Cost hierarchical(Collective kind) {
+    return (costs, bytes) -> costs.hierarchical(kind, bytes);
+  }
+
+  @TestFactory
+  Stream<DynamicTest> shouldSayWhatThePageSays() {
+    return Stream.of(
+        agrees(
+            "All-reduce, all-pairs / ring / hierarchical:",
+            allPairs(Collective.ALL_REDUCE, true),
+            LinkCosts::ring,
+            hierarchical(Collective.ALL_REDUCE)),
+        agrees(
+            "All-gather and reduce-scatter, all-pairs / hierarchical:",
+            allPairs(Collective.ALL_GATHER, false),
+            hierarchical(Collective.REDUCE_SCATTER)),
+        agrees(
+            "All-to-all, all-pairs / hierarchical:",
+            allPairs(Collective.ALL_TO_ALL, false),
+            hierarchical(Collective.ALL_TO_ALL)),
+        agrees(
+            "Broadcast and reduce, all-pairs / hierarchical:",
+            allPairs(Collective.BROADCAST, true),
+            hierarchical(Collective.REDUCE)));
+  }
+
+  private static DynamicTest agrees(String title, Cost... methods) {
+    return DynamicTest.dynamicTest(
+        title,
+        () -> {
+          List<String[]> rows = rowsBelow(title);
+          assertThat(rows).hasSize(9);
+          for (String[] row : rows) {
+            int gpus = Integer.parseInt(row[1]);
+            LinkCosts costs = new LinkCosts(gpus, gpus / 8, 8, true);
+            assertThat(row[2]).isEqualTo(Integer.toString(gpus / 8));
+            for (int size = 0; size < SIZES.length; size++) {
+              String[] cells = row[3 + size].split(" / ");
+              assertThat(cells).hasSize(methods.length);
+              for (int method = 0; method < methods.length; method++) {
+                double millis = methods[method].micros(costs, SIZES[size]) / 1000;
+                // Three digits are on the page.
+                assertThat(Double.parseDouble(cells[method]))
+                    .as("%s, %d GPUs, %d bytes", title, gpus, SIZES[size])
+                    .isCloseTo(millis, within(millis * 0.006));
+              }
+            }
+          }
+        });
+  }
+
+  /** The cells of a table's rows, of which the first is empty. */
+  private static List<String[]> rowsBelow(String title) throws IOException {
+    List<String> lines = Files.readAllLines(PAGE);
+    return lines.subList(lines.indexOf(title) + 4, lines.size()).stream()
+        .takeWhile(line -> line.startsWith("|"))
+        .map(line -> line.split(" *\\| *"))
+        .toList();
+  }
+
+  @Test
+  void shouldPreferTheHierarchyForAllReducesOfEqualHosts() {
+    for (int hosts = 2; hosts <= 64; hosts *= 2) {
+      for (int each : new int[] {2, 8}) {
+        LinkCosts costs = new LinkCosts(hosts * each, hosts, each, false);
+        for (long bytes = 64; bytes <= 1L << 32; bytes *= 8) {
+          assertThat(costs.hierarchical(Collective.ALL_REDUCE, bytes))
+              .as("%d hosts of %d, %d bytes", hosts, each, bytes)
+              .isLessThan(costs.allPairs(Collective.ALL_REDUCE, bytes, bytes > SPLIT));
+        }
+      }
+    }
+  }
+
+  @Test
+  void shouldPreferTheRingForMuchOverManyHosts() {
+    LinkCosts many = new LinkCosts(256, 32, 8, true);
+    assertThat(many.ring(16 << 20)).isGreaterThan(hier(many, 16 << 20));
+    assertThat(many.ring(32 << 20)).isLessThan(hier(many, 32 << 20));
+    LinkCosts few = new LinkCosts(64, 8, 8, true);
+    assertThat(few.ring(1L << 33)).isGreaterThan(hier(few, 1L << 33));
+  }
+
+  private static double hier(LinkCosts costs, long bytes) {
+    return costs.hierarchical(Collective.ALL_REDUCE, bytes);
+  }
+
+  @Test
+  void shouldPreferFewerMessagesForSmallAllToAllsOnly() {
+    assertCrossover(new LinkCosts(4, 2, 2, false), 64 << 10);
+    assertCrossover(new LinkCosts(8, 2, 4, false), 252 << 10);
+    assertCrossover(new LinkCosts(16, 4, 4, false), 1536 << 10);
+  }
+
+  private static void assertCrossover(LinkCosts costs, long bytes) {
+    for (long size : new long[] {bytes * 9 / 10, bytes * 11 / 10}) {
+      boolean fewerMessages =
+          costs.hierarchical(Collective.ALL_TO_ALL, size)
+              < costs.allPairs(Collective.ALL_TO_ALL, size, false);
+      assertThat(fewerMessages).as("%d bytes", size).isEqualTo(size < bytes);
+    }
+  }
+}
