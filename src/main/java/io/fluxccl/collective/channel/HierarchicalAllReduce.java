@@ -24,8 +24,8 @@ import io.fluxccl.device.host.HostMemory;
  * at once; then only one piece a step goes along the rail, and may be longer on its way.
  *
  * <p>Where buffers are registered, local ranks read each other's input and write each other's
- * output, and the pieces between them are empty: the one that is given says that the input may be
- * read and the output written, the one that comes back that this has been done.
+ * output. They meet at the beginning, when that may be done, and at the end, when it has been; none
+ * waits for another's steps between.
  *
  * <p>Values are combined in local rank order, then in host order: all ranks get the same bits,
  * which may differ from those of all-pairs in how they were rounded.
@@ -53,18 +53,47 @@ final class HierarchicalAllReduce extends HostHierarchical {
     direct = what.isDirect();
     onRail = split ? DEPTH : SINGLE_DEPTH;
     // A piece is taken as many steps behind being given everywhere: that keeps the pipes' order.
-    behind = split ? 4 * DEPTH : 2 * DEPTH + onRail;
+    behind = split ? 2 * DEPTH : onRail;
+    if (!direct) {
+      behind += 2 * DEPTH;
+    }
     pieces = cut(what.stride(), lane.layout.slotBytes());
     return pieces == 0 ? 0 : pieces + behind;
   }
 
   @Override
   boolean step(long step) {
+    return direct ? stepDirectly(step) : stepByPieces(step);
+  }
+
+  private boolean stepByPieces(long step) {
     return giveLocally(step)
         && reduceLocally(step - DEPTH)
         && reduceHosts(step - DEPTH - onRail)
         && takeFromHosts(step - 3 * DEPTH)
         && takeLocally(step - behind);
+  }
+
+  private boolean stepDirectly(long step) {
+    return (step > 0 || meetLocally())
+        && reduceLocally(step)
+        && reduceHosts(step - onRail)
+        && takeFromHosts(step - 2 * DEPTH)
+        && (step < pieces + behind - 1 || meetLocally());
+  }
+
+  /** Tells the local ranks that this one has come so far, and waits for them, by empty pieces. */
+  private boolean meetLocally() {
+    if (claim(local, me) < 0) {
+      return false;
+    }
+    publish(local, me, 0);
+    // No source is read: only that the pieces are there counts.
+    if (!take(local, me, what.output())) {
+      return false;
+    }
+    release(local, me);
+    return true;
   }
 
   private boolean has(int part, long step) {
@@ -83,22 +112,10 @@ final class HierarchicalAllReduce extends HostHierarchical {
     for (int i = 1; i < local.length; i++) {
       int part = localPart(i);
       if (has(part, step)
-          && !(direct
-              ? tell(local[part])
-              : copyTo(local[part], what.input() + begin(part, step), length(part, step)))) {
+          && !copyTo(local[part], what.input() + begin(part, step), length(part, step))) {
         return false;
       }
     }
-    return true;
-  }
-
-  /** Sends an empty piece: what it stands for is where the receiver finds it, or has been put. */
-  private boolean tell(int rank) {
-    Pipe pipe = lane.pipes[rank];
-    if (pipe.claim() == 0) {
-      return false;
-    }
-    pipe.publish(0);
     return true;
   }
 
@@ -108,16 +125,17 @@ final class HierarchicalAllReduce extends HostHierarchical {
     }
     long begin = begin(me, step);
     long bytes = length(me, step);
-    if (!take(local, me, what.input() + begin)) {
-      return false;
-    }
     if (direct) {
       for (int i = 0; i < local.length; i++) {
         lane.sources[i] = what.inputs()[i] + begin;
       }
+    } else if (!take(local, me, what.input() + begin)) {
+      return false;
     }
     boolean sent = split ? reduceParts(what.output() + begin, bytes) : reduceToAll(step, bytes);
-    release(local, me);
+    if (!direct) {
+      release(local, me);
+    }
     return sent;
   }
 
@@ -179,22 +197,16 @@ final class HierarchicalAllReduce extends HostHierarchical {
       return false;
     }
     // What is not split is done with that, and may go to the local ranks.
-    int targets = split ? claim(rail, host) : claim(local, me);
+    int targets = split ? claim(rail, host) : direct ? outputs(step) : claim(local, me);
     if (targets < 0) {
       return false;
-    }
-    if (direct && !split) {
-      targets = 0;
-      for (int i = 1; i < local.length; i++) {
-        lane.targets[targets++] = what.outputs()[localPart(i)] + begin(me, step);
-      }
     }
     lane.targets[targets++] = mine;
     reduce(rail.length, targets, length, lane.nRanks);
     if (split) {
       publish(rail, host, length);
-    } else {
-      publish(local, me, direct ? 0 : length);
+    } else if (!direct) {
+      publish(local, me, length);
     }
     release(rail, host);
     return true;
@@ -215,40 +227,32 @@ final class HierarchicalAllReduce extends HostHierarchical {
         return false;
       }
     }
-    return direct ? putToLocals(to, begin(me, step), bytes) : copyToLocals(to, bytes);
-  }
-
-  /** Straight into the local ranks' outputs, each of which has told that it is here. */
-  private boolean putToLocals(long from, long begin, long bytes) {
-    for (int i = 1; i < local.length; i++) {
-      int place = localPart(i);
-      HostMemory.copy(what.outputs()[place] + begin, from, bytes);
-      if (!tell(local[place])) {
-        return false;
-      }
+    if (!direct) {
+      return copyToLocals(to, bytes);
+    }
+    int targets = outputs(step);
+    for (int i = 0; i < targets; i++) {
+      HostMemory.copy(lane.targets[i], to, bytes);
     }
     return true;
+  }
+
+  /** Where a piece goes in the other local ranks' outputs, as the first targets; how many. */
+  private int outputs(long step) {
+    for (int i = 1; i < local.length; i++) {
+      lane.targets[i - 1] = what.outputs()[localPart(i)] + begin(me, step);
+    }
+    return local.length - 1;
   }
 
   private boolean takeLocally(long step) {
     for (int i = 1; i < local.length; i++) {
       int part = localPart(local.length - i);
       if (has(part, step)
-          && !(direct
-              ? hear(local[part])
-              : copyFrom(local[part], what.output() + begin(part, step), length(part, step)))) {
+          && !copyFrom(local[part], what.output() + begin(part, step), length(part, step))) {
         return false;
       }
     }
-    return true;
-  }
-
-  private boolean hear(int rank) {
-    Pipe pipe = lane.pipes[rank];
-    if (pipe.take() == 0) {
-      return false;
-    }
-    pipe.release();
     return true;
   }
 }
