@@ -73,6 +73,8 @@ final class LongRun {
     DataType type = DataType.INT32;
     DeviceBuffer x = group.device().allocate(whole * 4L);
     DeviceBuffer y = group.device().allocate(whole * 4L);
+    all.register(x).join();
+    all.register(y).join();
     return () ->
         Mono.when(
                 all.allReduce(x, y, whole, type, ReduceOp.SUM),
