@@ -1,13 +1,6 @@
 package io.fluxccl;
 
-import java.io.IOException;
-import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.nio.file.attribute.PosixFilePermissions;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.Optional;
 
 /**
@@ -20,7 +13,7 @@ import java.util.Optional;
  */
 public final class NativeLibrary {
   /** System property: the library's file, or the folder that it lies in, instead of the jar's. */
-  public static final String PATH_PROPERTY = "fluxccl.native.path";
+  public static final String PATH_PROPERTY = NativeResource.PATH_PROPERTY;
 
   private static final String FILE_NAME = "libfluxccl.so";
 
@@ -87,8 +80,9 @@ public final class NativeLibrary {
   }
 
   private static String load() {
-    String given = System.getProperty(PATH_PROPERTY);
-    String problem = given == null ? loadFromResource() : loadFrom(Path.of(given));
+    String problem =
+        NativeResource.load(
+            FILE_NAME, "Linux with a C compiler and a JDK", file -> System.load(file.toString()));
     if (problem != null) {
       return problem;
     }
@@ -99,83 +93,6 @@ public final class NativeLibrary {
           : "it is of another build (ABI " + found + ", this is " + ABI + "); build both together";
     } catch (UnsatisfiedLinkError e) {
       return "what was loaded is another library: " + e.getMessage();
-    }
-  }
-
-  private static String loadFrom(Path given) {
-    Path file = Files.isDirectory(given) ? given.resolve(FILE_NAME) : given;
-    try {
-      System.load(file.toAbsolutePath().toString());
-      return null;
-    } catch (UnsatisfiedLinkError e) {
-      return PATH_PROPERTY + "=" + given + " can't be loaded: " + e.getMessage();
-    }
-  }
-
-  private static String loadFromResource() {
-    String machine = System.getProperty("os.arch");
-    String resource =
-        "native/linux-" + (machine.equals("amd64") ? "x86_64" : machine) + "/" + FILE_NAME;
-    byte[] content;
-    try (InputStream in = NativeLibrary.class.getResourceAsStream(resource)) {
-      if (in == null) {
-        return "this build has none for "
-            + System.getProperty("os.name")
-            + " "
-            + machine
-            + "; build FluxCCL on Linux with a C compiler and a JDK, or set -D"
-            + PATH_PROPERTY;
-      }
-      content = in.readAllBytes();
-    } catch (IOException e) {
-      return "its resource can't be read: " + e;
-    }
-    List<String> problems = new ArrayList<>();
-    for (Path folder : extractionFolders()) {
-      String problem = extractAndLoad(folder, content);
-      if (problem == null) {
-        return null;
-      }
-      problems.add(folder + ": " + problem);
-    }
-    return "it can't be loaded from a temporary file (" + String.join("; ", problems) + ")";
-  }
-
-  /** More than one, because some systems forbid to execute from their temporary folder. */
-  private static List<Path> extractionFolders() {
-    return List.of(
-        Path.of(System.getProperty("java.io.tmpdir")),
-        Path.of("/dev/shm"),
-        Path.of(System.getProperty("user.home")));
-  }
-
-  private static String extractAndLoad(Path folder, byte[] content) {
-    Path file = null;
-    try {
-      file =
-          Files.createTempFile(
-              folder,
-              "fluxccl-",
-              ".so",
-              PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------")));
-      Files.write(file, content);
-      System.load(file.toString());
-      return null;
-    } catch (IOException | UnsatisfiedLinkError | SecurityException e) {
-      return e.toString();
-    } finally {
-      delete(file);
-    }
-  }
-
-  /** What is loaded stays mapped; a killed process must leave no file behind. */
-  private static void delete(Path file) {
-    if (file != null) {
-      try {
-        Files.deleteIfExists(file);
-      } catch (IOException e) {
-        file.toFile().deleteOnExit();
-      }
     }
   }
 

@@ -29,7 +29,9 @@ class LayeringTest {
           List.of(
               "io.fluxccl.transport.shm",
               "io.fluxccl.transport.cudaipc",
-              "io.fluxccl.transport.ethernet"),
+              "io.fluxccl.transport.ethernet",
+              "io.fluxccl.transport.ib"),
+          List.of("io.fluxccl.transport.ib.disni"),
           List.of("io.fluxccl.communicator"),
           List.of("io.fluxccl.semaphore"),
           List.of("io.fluxccl.proxy"),

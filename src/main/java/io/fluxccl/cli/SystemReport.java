@@ -126,7 +126,14 @@ record SystemReport(
           Optional<String> reason = provider.unavailableBecause(transport);
           transports.put(
               transport.name(),
-              reason.map(why -> "not available, because " + why).orElse("available"));
+              reason
+                  .map(why -> "not available, because " + why)
+                  .orElseGet(
+                      () ->
+                          provider
+                              .description(transport)
+                              .map(what -> "available: " + what)
+                              .orElse("available")));
         }
       } catch (ServiceConfigurationError | LinkageError e) {
         broken++;

@@ -10,8 +10,9 @@ import java.time.Duration;
  *
  * @param transport how its bytes move
  * @param connectTimeout how long setting it up may take
+ * @param rdma for IB0 to IB7; others ignore it
  */
-public record EndpointConfig(Transport transport, Duration connectTimeout) {
+public record EndpointConfig(Transport transport, Duration connectTimeout, RdmaOptions rdma) {
   /** Refuses a missing transport and a time-out that is not positive. */
   public EndpointConfig {
     if (transport == null) {
@@ -20,15 +21,23 @@ public record EndpointConfig(Transport transport, Duration connectTimeout) {
     if (connectTimeout.isNegative() || connectTimeout.isZero()) {
       throw new InvalidUsage("connectTimeout=" + connectTimeout + "; give more than zero");
     }
+    if (rdma == null) {
+      throw new InvalidUsage("rdma=null; use RdmaOptions.DEFAULT");
+    }
   }
 
   /** The defaults for a transport. */
   public static EndpointConfig of(Transport transport) {
-    return new EndpointConfig(transport, Deadline.DEFAULT_TIMEOUT);
+    return new EndpointConfig(transport, Deadline.DEFAULT_TIMEOUT, RdmaOptions.DEFAULT);
   }
 
   /** This configuration with another time limit for setting up. */
   public EndpointConfig withConnectTimeout(Duration timeout) {
-    return new EndpointConfig(transport, timeout);
+    return new EndpointConfig(transport, timeout, rdma);
+  }
+
+  /** This configuration with other options for RDMA. */
+  public EndpointConfig withRdma(RdmaOptions options) {
+    return new EndpointConfig(transport, connectTimeout, options);
   }
 }

@@ -20,6 +20,16 @@ public interface TransportProvider {
   Optional<String> unavailableBecause(Transport transport);
 
   /**
+   * One line on what an available transport works with here: a device, an address.
+   *
+   * @param transport one of {@link #transports()}, available
+   * @return the line, or empty when there is nothing to say
+   */
+  default Optional<String> description(Transport transport) {
+    return Optional.empty();
+  }
+
+  /**
    * Opens a transport for one communicator.
    *
    * @param transport one of {@link #transports()}

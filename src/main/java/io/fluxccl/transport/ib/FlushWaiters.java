@@ -1,0 +1,89 @@
+package io.fluxccl.transport.ib;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import java.util.ArrayDeque;
+import java.util.Iterator;
+import java.util.Queue;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.function.Function;
+
+/** Those who wait for a flush. Any thread adds; all else is the agent's. */
+final class FlushWaiters {
+  private final Function<Deadline, FluxCclException> timeout;
+  private final Queue<Waiter> arrivals = new ConcurrentLinkedQueue<>();
+  private final ArrayDeque<Waiter> waiting = new ArrayDeque<>();
+
+  private record Waiter(long ticket, Deadline deadline, CompletableFuture<Void> future) {}
+
+  /**
+   * @param timeout makes the error of one whose deadline passed
+   */
+  FlushWaiters(Function<Deadline, FluxCclException> timeout) {
+    this.timeout = timeout;
+  }
+
+  CompletableFuture<Void> add(long ticket, Deadline deadline) {
+    Waiter waiter = new Waiter(ticket, deadline, new CompletableFuture<>());
+    arrivals.add(waiter);
+    return waiter.future();
+  }
+
+  /** Whether nobody waits. */
+  boolean isEmpty() {
+    return waiting.isEmpty() && arrivals.isEmpty();
+  }
+
+  /**
+   * Ends those whose flush is done, and takes in those who are new.
+   *
+   * @return how many ended
+   */
+  int advance(long flushed) {
+    admit();
+    int ended = 0;
+    // Tickets are taken before waiters are added, so theirs may be a little out of order: those
+    // behind one that goes on waiting are seen when it goes, which is soon.
+    for (Waiter first = waiting.peek();
+        first != null && (first.ticket() <= flushed || first.future().isDone());
+        first = waiting.peek()) {
+      waiting.poll();
+      first.future().complete(null);
+      ended++;
+    }
+    return ended;
+  }
+
+  private void admit() {
+    for (Waiter arrived = arrivals.poll(); arrived != null; arrived = arrivals.poll()) {
+      waiting.add(arrived);
+    }
+  }
+
+  /** Ends those whose deadline has passed. */
+  void expire(long flushed) {
+    if (waiting.isEmpty()) {
+      return;
+    }
+    // Completing one runs what is chained to it, which may add, but not here: only to arrivals.
+    for (Iterator<Waiter> waiters = waiting.iterator(); waiters.hasNext(); ) {
+      Waiter waiter = waiters.next();
+      if (waiter.ticket() <= flushed) {
+        waiters.remove();
+        waiter.future().complete(null);
+      } else if (waiter.deadline().expired()) {
+        waiters.remove();
+        waiter.future().completeExceptionally(timeout.apply(waiter.deadline()));
+      }
+    }
+  }
+
+  /** Ends all with that error. */
+  void fail(FluxCclException reason) {
+    admit();
+    for (Waiter waiter = waiting.poll(); waiter != null; waiter = waiting.poll()) {
+      waiter.future().completeExceptionally(reason);
+    }
+  }
+}

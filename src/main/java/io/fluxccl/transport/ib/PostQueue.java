@@ -1,0 +1,210 @@
+package io.fluxccl.transport.ib;
+
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import java.util.concurrent.atomic.AtomicReference;
+
+/**
+ * What was posted on a connection and its agent has not handed to the device yet. Any thread posts,
+ * those that do at once take turns for as long as storing one post takes; the agent takes. Grows by
+ * segments where the device is slower than the posts, and gives one back for reuse: posting in
+ * steady state allocates nothing.
+ */
+final class PostQueue {
+  static final int NONE = 0;
+  static final int WRITE = 1;
+  static final int UPDATE = 2;
+  static final int FLUSH = 3;
+
+  /** Posts that may wait before {@link #isFull()}. */
+  static final int LIMIT = 1 << 16;
+
+  private static final int SEGMENT_LENGTH = 1024;
+  private static final int WORDS = 4;
+  private static final int HANDLES = 2;
+
+  private static final VarHandle POSTING;
+  private static final VarHandle PUBLISHED;
+  private static final VarHandle CONSUMED;
+
+  static {
+    try {
+      MethodHandles.Lookup lookup = MethodHandles.lookup();
+      POSTING = lookup.findVarHandle(PostQueue.class, "posting", int.class);
+      PUBLISHED = lookup.findVarHandle(PostQueue.class, "published", long.class);
+      CONSUMED = lookup.findVarHandle(PostQueue.class, "consumed", long.class);
+    } catch (ReflectiveOperationException e) {
+      throw new ExceptionInInitializerError(e);
+    }
+  }
+
+  private static final class Segment {
+    final long[] words = new long[SEGMENT_LENGTH * WORDS];
+    final IbMemoryHandle[] handles = new IbMemoryHandle[SEGMENT_LENGTH * HANDLES];
+    Segment next;
+  }
+
+  /** The one segment kept for reuse. */
+  private final AtomicReference<Segment> spare = new AtomicReference<>();
+
+  /** 1 while a thread posts. */
+  @SuppressWarnings("unused")
+  private volatile int posting;
+
+  // Of who posts.
+  private Segment tail = new Segment();
+  private int tailIndex;
+  private long tickets;
+  private boolean closed;
+
+  /** How many were posted: stored with release, which pairs with the acquire in {@link #type()}. */
+  private volatile long published;
+
+  /** How many were taken; only tells who posts how full it is. */
+  private volatile long consumed;
+
+  // Of the agent.
+  private Segment head = tail;
+  private int headIndex;
+  private long taken;
+  private long seen;
+
+  /** Posts a write; false, and nothing done, once closed. */
+  boolean write(
+      IbMemoryHandle target,
+      long targetOffset,
+      IbMemoryHandle source,
+      long sourceOffset,
+      long length) {
+    return post(WRITE, target, targetOffset, source, sourceOffset, length);
+  }
+
+  /** Posts a signal; false, and nothing done, once closed. */
+  boolean update(IbMemoryHandle target, long targetOffset, long value) {
+    return post(UPDATE, target, targetOffset, null, value, Long.BYTES);
+  }
+
+  /** Posts a flush and gives its ticket, greater than those before; 0 once closed. */
+  long flush() {
+    lock();
+    try {
+      if (closed) {
+        return 0;
+      }
+      long ticket = ++tickets;
+      store(FLUSH, null, ticket, null, 0, 0);
+      return ticket;
+    } finally {
+      unlock();
+    }
+  }
+
+  private boolean post(
+      int type, IbMemoryHandle target, long a, IbMemoryHandle source, long b, long length) {
+    lock();
+    try {
+      if (!closed) {
+        store(type, target, a, source, b, length);
+      }
+      return !closed;
+    } finally {
+      unlock();
+    }
+  }
+
+  private void store(
+      int type, IbMemoryHandle target, long a, IbMemoryHandle source, long b, long length) {
+    if (tailIndex == SEGMENT_LENGTH) {
+      Segment fresh = spare.getAndSet(null);
+      fresh = fresh == null ? new Segment() : fresh;
+      tail.next = fresh;
+      tail = fresh;
+      tailIndex = 0;
+    }
+    int word = tailIndex * WORDS;
+    tail.words[word] = type;
+    tail.words[word + 1] = a;
+    tail.words[word + 2] = b;
+    tail.words[word + 3] = length;
+    tail.handles[tailIndex * HANDLES] = target;
+    tail.handles[tailIndex * HANDLES + 1] = source;
+    tailIndex++;
+    PUBLISHED.setRelease(this, published + 1);
+  }
+
+  private void lock() {
+    while (!POSTING.compareAndSet(this, 0, 1)) {
+      Thread.onSpinWait();
+    }
+  }
+
+  private void unlock() {
+    POSTING.setRelease(this, 0);
+  }
+
+  /** Whether who posts should wait for the agent. */
+  boolean isFull() {
+    return published - consumed >= LIMIT;
+  }
+
+  /** Whether nothing waits. Any thread. */
+  boolean isEmpty() {
+    return published == consumed;
+  }
+
+  /** Lets nobody post any more; what waits stays, to be taken. */
+  void close() {
+    lock();
+    closed = true;
+    unlock();
+  }
+
+  /** The kind of the oldest post, or {@link #NONE}. This and all below: the agent. */
+  int type() {
+    if (taken == seen) {
+      seen = (long) PUBLISHED.getAcquire(this);
+      if (taken == seen) {
+        return NONE;
+      }
+    }
+    if (headIndex == SEGMENT_LENGTH) {
+      Segment empty = head;
+      head = empty.next;
+      headIndex = 0;
+      empty.next = null;
+      spare.set(empty);
+    }
+    return (int) head.words[headIndex * WORDS];
+  }
+
+  /** Where the oldest goes, or its ticket. */
+  long targetOffset() {
+    return head.words[headIndex * WORDS + 1];
+  }
+
+  /** Where the oldest comes from, or the value that it is. */
+  long sourceOffset() {
+    return head.words[headIndex * WORDS + 2];
+  }
+
+  long length() {
+    return head.words[headIndex * WORDS + 3];
+  }
+
+  IbMemoryHandle target() {
+    return head.handles[headIndex * HANDLES];
+  }
+
+  IbMemoryHandle source() {
+    return head.handles[headIndex * HANDLES + 1];
+  }
+
+  /** Takes the oldest. */
+  void pop() {
+    head.handles[headIndex * HANDLES] = null;
+    head.handles[headIndex * HANDLES + 1] = null;
+    headIndex++;
+    taken++;
+    CONSUMED.setRelease(this, taken);
+  }
+}

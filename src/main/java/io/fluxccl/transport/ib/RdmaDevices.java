@@ -1,0 +1,187 @@
+package io.fluxccl.transport.ib;
+
+import io.fluxccl.InvalidUsage;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.net.Inet4Address;
+import java.net.InetAddress;
+import java.net.NetworkInterface;
+import java.net.UnknownHostException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Comparator;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Optional;
+import java.util.stream.Stream;
+
+/**
+ * The RDMA devices of this machine as the kernel shows them: IB0 is the first. By name, numbers in
+ * it counted as such; or those that the environment variable {@value #VARIABLE} lists, in its
+ * order.
+ */
+final class RdmaDevices {
+  /** For example {@code mlx5_2,mlx5_0=10.0.0.5}: devices in order, an address where it matters. */
+  static final String VARIABLE = "FLUXCCL_IB_DEVICES";
+
+  private static final Path SYSFS = Path.of("/sys/class/infiniband");
+  private static final String IPV4_MAPPED = "0000:0000:0000:0000:0000:ffff:";
+
+  private RdmaDevices() {}
+
+  /**
+   * A device.
+   *
+   * @param name as the kernel calls it
+   * @param address by which peers reach it, or null when it has none
+   * @param active whether a port of it has a link
+   * @param linkLayer {@code Ethernet} (RoCE), {@code InfiniBand}, or what else the kernel says
+   */
+  record Device(String name, Inet4Address address, boolean active, String linkLayer) {}
+
+  /** Those of this machine. */
+  static List<Device> ofThisMachine() {
+    return find(SYSFS, System.getenv(VARIABLE));
+  }
+
+  static List<Device> find(Path sysfs, String chosen) {
+    List<String> names = names(sysfs);
+    if (chosen == null || chosen.isBlank()) {
+      return names.stream().map(name -> device(sysfs, name, null)).toList();
+    }
+    List<Device> devices = new ArrayList<>();
+    for (String entry : chosen.split(",")) {
+      String[] parts = entry.trim().split("=", 2);
+      if (!names.contains(parts[0])) {
+        throw new InvalidUsage(
+            VARIABLE + "=" + chosen + ": there is no device " + parts[0] + ", only " + names);
+      }
+      devices.add(device(sysfs, parts[0], parts.length == 2 ? parse(parts[1]) : null));
+    }
+    return devices;
+  }
+
+  private static List<String> names(Path sysfs) {
+    if (!Files.isDirectory(sysfs)) {
+      return List.of();
+    }
+    return children(sysfs).stream().sorted(Comparator.comparing(RdmaDevices::sortKey)).toList();
+  }
+
+  /** Numbers padded, so that mlx5_10 follows mlx5_9. */
+  private static String sortKey(String name) {
+    StringBuilder key = new StringBuilder();
+    for (String part : name.split("(?<=\\D)(?=\\d)|(?<=\\d)(?=\\D)")) {
+      key.append(part.matches("\\d{1,9}") ? String.format("%09d", Integer.parseInt(part)) : part);
+    }
+    return key.toString();
+  }
+
+  private static Device device(Path sysfs, String name, Inet4Address given) {
+    Path ports = sysfs.resolve(name).resolve("ports");
+    Inet4Address address = given;
+    boolean active = false;
+    String linkLayer = "unknown";
+    for (String port : children(ports)) {
+      active |= read(ports.resolve(port).resolve("state")).contains("ACTIVE");
+      linkLayer = read(ports.resolve(port).resolve("link_layer"));
+      if (address == null) {
+        address = mappedGid(ports.resolve(port).resolve("gids")).orElse(null);
+      }
+    }
+    if (address == null) {
+      address = interfaceAddress(sysfs.resolve(name).resolve("device").resolve("net")).orElse(null);
+    }
+    return new Device(name, address, active, linkLayer);
+  }
+
+  /** RoCE's GID of an IPv4 address is that address in IPv6's clothes. */
+  private static Optional<Inet4Address> mappedGid(Path gids) {
+    for (String index : children(gids)) {
+      String gid = read(gids.resolve(index));
+      if (gid.startsWith(IPV4_MAPPED)) {
+        byte[] bytes =
+            HexFormat.of().parseHex(gid.substring(IPV4_MAPPED.length()).replace(":", ""));
+        return Optional.of(inet4(bytes));
+      }
+    }
+    return Optional.empty();
+  }
+
+  /** IP over InfiniBand is an interface of the device. */
+  private static Optional<Inet4Address> interfaceAddress(Path interfaces) {
+    for (String name : children(interfaces)) {
+      try {
+        NetworkInterface found = NetworkInterface.getByName(name);
+        if (found != null) {
+          Optional<Inet4Address> address =
+              found
+                  .inetAddresses()
+                  .filter(Inet4Address.class::isInstance)
+                  .map(Inet4Address.class::cast)
+                  .findFirst();
+          if (address.isPresent()) {
+            return address;
+          }
+        }
+      } catch (IOException e) {
+        throw new UncheckedIOException(e);
+      }
+    }
+    return Optional.empty();
+  }
+
+  private static Inet4Address parse(String address) {
+    String[] parts = address.split("\\.");
+    try {
+      byte[] bytes = new byte[parts.length];
+      for (int i = 0; i < parts.length; i++) {
+        int part = Integer.parseInt(parts[i]);
+        if (part < 0 || part > 255) {
+          throw new NumberFormatException(parts[i]);
+        }
+        bytes[i] = (byte) part;
+      }
+      if (bytes.length == 4) {
+        return inet4(bytes);
+      }
+    } catch (NumberFormatException e) {
+      throw new InvalidUsage(VARIABLE + " has the address " + address + "; give a.b.c.d", e);
+    }
+    throw new InvalidUsage(VARIABLE + " has the address " + address + "; give a.b.c.d");
+  }
+
+  private static Inet4Address inet4(byte[] bytes) {
+    try {
+      return (Inet4Address) InetAddress.getByAddress(Arrays.copyOf(bytes, 4));
+    } catch (UnknownHostException e) {
+      throw new IllegalStateException(e); // four bytes are always one
+    }
+  }
+
+  private static List<String> children(Path folder) {
+    if (!Files.isDirectory(folder)) {
+      return List.of();
+    }
+    try (Stream<Path> paths = Files.list(folder)) {
+      return paths.map(path -> path.getFileName().toString()).sorted(bySize()).toList();
+    } catch (IOException e) {
+      return List.of(); // it went away
+    }
+  }
+
+  /** GIDs are numbered; the first that fits is the one. */
+  private static Comparator<String> bySize() {
+    return Comparator.comparing(RdmaDevices::sortKey);
+  }
+
+  private static String read(Path file) {
+    try {
+      return Files.readString(file).strip();
+    } catch (IOException e) {
+      return ""; // a GID that is not set can't be read
+    }
+  }
+}

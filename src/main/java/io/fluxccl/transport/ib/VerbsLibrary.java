@@ -1,0 +1,86 @@
+package io.fluxccl.transport.ib;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.NativeResource;
+import io.fluxccl.TransportFailure;
+import java.lang.reflect.InvocationTargetException;
+import java.nio.file.Path;
+import java.util.Optional;
+
+/**
+ * The verbs of this JVM, by DiSNI and {@code libdisni.so}. Loaded once, at the first question; any
+ * thread.
+ */
+final class VerbsLibrary {
+  private static final String IMPLEMENTATION = "io.fluxccl.transport.ib.disni.DisniVerbs";
+  private static final String FILE_NAME = "libdisni.so";
+
+  /** Written while the class is initialised, which publishes it. */
+  private static Verbs verbs;
+
+  private static final String UNAVAILABLE = load();
+
+  private VerbsLibrary() {}
+
+  /** Why there are no verbs and what to do about it, or empty. */
+  static Optional<String> unavailableBecause() {
+    return Optional.ofNullable(UNAVAILABLE);
+  }
+
+  /**
+   * The verbs.
+   *
+   * @throws TransportFailure if there are none
+   */
+  static Verbs get() {
+    if (UNAVAILABLE != null) {
+      throw new TransportFailure(FluxCclException.NO_RANK, "no RDMA verbs: " + UNAVAILABLE);
+    }
+    return verbs;
+  }
+
+  private static String load() {
+    try {
+      String problem =
+          NativeResource.load(
+              FILE_NAME,
+              "Linux with a C compiler, a JDK, libibverbs-dev and librdmacm-dev",
+              VerbsLibrary::loadFrom);
+      return problem == null
+          ? null
+          : FILE_NAME
+              + ": "
+              + problem
+              + (problem.contains("libibverbs") || problem.contains("librdmacm")
+                  ? "; install the RDMA libraries (apt-get install libibverbs1 librdmacm1"
+                      + " ibverbs-providers)"
+                  : "");
+    } catch (IllegalStateException | IllegalAccessError e) {
+      return e.getMessage();
+    }
+  }
+
+  private static void loadFrom(Path file) {
+    try {
+      verbs =
+          (Verbs)
+              Class.forName(IMPLEMENTATION, true, new DisniLoader(file))
+                  .getConstructor()
+                  .newInstance();
+    } catch (InvocationTargetException e) {
+      Throwable cause = e.getCause();
+      if (cause instanceof UnsatisfiedLinkError) {
+        throw (UnsatisfiedLinkError) cause;
+      }
+      if (cause instanceof IllegalAccessError) {
+        throw new IllegalStateException(
+            "this JVM was started without --add-exports java.base/sun.nio.ch=ALL-UNNAMED, which"
+                + " DiSNI needs; add it to the java command",
+            cause);
+      }
+      throw new IllegalStateException("DiSNI can't be started: " + cause, cause);
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException("DiSNI can't be loaded: " + e, e);
+    }
+  }
+}

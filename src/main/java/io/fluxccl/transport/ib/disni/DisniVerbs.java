@@ -1,0 +1,31 @@
+package io.fluxccl.transport.ib.disni;
+
+import com.ibm.disni.util.MemoryUtils;
+import com.ibm.disni.verbs.RdmaCm;
+import com.ibm.disni.verbs.RdmaVerbs;
+import io.fluxccl.transport.ib.Verbs;
+import io.fluxccl.transport.ib.VerbsPort;
+import java.io.IOException;
+import java.net.Inet4Address;
+import java.nio.ByteBuffer;
+
+/** Verbs by DiSNI; made by name. */
+public final class DisniVerbs implements Verbs {
+  /**
+   * Loads DiSNI with its native library.
+   *
+   * @throws IOException if the two do not fit
+   * @throws UnsatisfiedLinkError if the library can't be loaded
+   * @throws IllegalAccessError if this JVM keeps DiSNI from addresses of buffers
+   */
+  public DisniVerbs() throws IOException {
+    RdmaCm.open();
+    RdmaVerbs.open();
+    MemoryUtils.getAddress(ByteBuffer.allocateDirect(1));
+  }
+
+  @Override
+  public VerbsPort open(Inet4Address address, VerbsPort.Requests requests) throws IOException {
+    return DisniPort.open(address, requests);
+  }
+}
