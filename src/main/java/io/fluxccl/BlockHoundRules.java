@@ -15,6 +15,7 @@ public final class BlockHoundRules implements BlockHoundIntegration {
         .allowBlockingCallsInside("io.fluxccl.device.host.StreamWorker", "run")
         .disallowBlockingCallsInside("io.fluxccl.device.host.LiveHostStream", "complete")
         .allowBlockingCallsInside("io.fluxccl.completion.CompletionAgent", "idle")
-        .allowBlockingCallsInside("io.fluxccl.completion.CompletionAgent", "park");
+        .allowBlockingCallsInside("io.fluxccl.completion.CompletionAgent", "park")
+        .allowBlockingCallsInside("io.fluxccl.transport.ib.IbAgent", "idle");
   }
 }

@@ -51,7 +51,7 @@ class CommunicatorTest {
             DeviceBuffer buffer = rank.device().allocate((long) n * chunk);
             RegisteredMemory mine =
                 communicator.registerMemory(
-                    buffer, TransportFlags.of(Transport.SHM, Transport.ETHERNET));
+                    buffer, TransportFlags.of(Transport.SHM, Transport.ETHERNET, transport));
             Map<Integer, NonblockingFuture<Connection>> links = new HashMap<>();
             Map<Integer, NonblockingFuture<RegisteredMemory>> memories = new HashMap<>();
             for (int peer = 0; peer < n; peer++) {

@@ -11,6 +11,7 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.List;
 import java.util.Set;
+import java.util.stream.Stream;
 import org.junit.platform.engine.TestExecutionResult;
 import org.junit.platform.launcher.LauncherDiscoveryRequest;
 import org.junit.platform.launcher.TagFilter;
@@ -22,8 +23,8 @@ import org.junit.platform.launcher.core.LauncherFactory;
 import org.junit.platform.reporting.legacy.xml.LegacyXmlReportGeneratingListener;
 
 /**
- * Runs one test class in this process, and notes each outcome as soon as it is known, so that a
- * hang or a crash later takes nothing from it. Started by {@link TestClassProcess}.
+ * Runs one test class, or several, in this process, and notes each outcome as soon as it is known,
+ * so that a hang or a crash later takes nothing from it. Started by {@link TestClassProcess}.
  */
 final class TestClassMain implements TestExecutionListener {
   private final Path outcomes;
@@ -33,11 +34,11 @@ final class TestClassMain implements TestExecutionListener {
     this.outcomes = outcomes;
   }
 
-  /** Arguments: class, tag, file for outcomes, folder for the XML report, seconds a test. */
+  /** Arguments: classes, tag, file for outcomes, folder for the XML report, seconds a test. */
   public static void main(String[] args) {
     LauncherDiscoveryRequest request =
         LauncherDiscoveryRequestBuilder.request()
-            .selectors(selectClass(args[0]))
+            .selectors(Stream.of(args[0].split(",")).map(name -> selectClass(name)).toList())
             .filters(TagFilter.includeTags(args[1]))
             .configurationParameter(
                 "junit.jupiter.execution.timeout.testable.method.default", args[4] + " s")

@@ -65,7 +65,7 @@ final class IbContext implements TransportContext {
    * Opens a device.
    *
    * @param address of the device
-   * @param piece bytes of a registration, below 2 GiB
+   * @param piece bytes of a registration, a power of two below 2 GiB
    * @throws TransportFailure if the device refuses
    */
   static IbContext open(

@@ -9,7 +9,7 @@ import java.nio.ByteOrder;
  *
  * <pre>
  *   int32 magic "FXIM"   int16 version (1)   int16 zero
- *   int64 address   int64 bytes of a piece, all but the last
+ *   int64 address   int64 bytes of a piece, all but the last; a power of two
  *   int32 number of pieces   int32 remote key of each
  * </pre>
  */
@@ -59,7 +59,11 @@ final class IbMemoryCodec {
     check(padding == 0, "padding", padding, fromRank);
     long address = in.getLong();
     long piece = in.getLong();
-    check(piece > 0 && piece <= Integer.MAX_VALUE, "piece", piece, fromRank);
+    check(
+        piece > 0 && piece < Integer.MAX_VALUE && Long.bitCount(piece) == 1,
+        "piece",
+        piece,
+        fromRank);
     int pieces = in.getInt();
     check(
         size > 0 && pieces == (size - 1) / piece + 1 && in.remaining() == (long) pieces * 4,

@@ -9,7 +9,7 @@ import java.util.concurrent.atomic.AtomicInteger;
  * under one of them: the last to leave does.
  */
 final class IbMemoryHandle implements MemoryHandle {
-  /** Bytes of a piece: a registration is shorter than 2 GiB. */
+  /** Bytes of a piece, a power of two: a registration is shorter than 2 GiB. */
   static final long PIECE = 1L << 30;
 
   private static final int CLOSED = Integer.MIN_VALUE;

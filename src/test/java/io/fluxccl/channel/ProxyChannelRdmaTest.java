@@ -1,0 +1,26 @@
+package io.fluxccl.channel;
+
+import io.fluxccl.testing.RequiresRdma;
+import io.fluxccl.transport.Transport;
+import org.junit.jupiter.api.Test;
+
+/** What {@link ProxyChannelTest} shows of every transport, over RDMA. */
+@RequiresRdma
+class ProxyChannelRdmaTest {
+  private final ProxyChannelTest behaviours = new ProxyChannelTest();
+
+  @Test
+  void shouldPlayPingPong() {
+    behaviours.shouldPlayPingPong(Transport.IB0, 1024);
+  }
+
+  @Test
+  void shouldNeverShowASignalBeforeItsData() {
+    behaviours.shouldNeverShowASignalBeforeItsData(Transport.IB0);
+  }
+
+  @Test
+  void shouldLetFourThreadsFlushOneChannelAtOnce() {
+    behaviours.shouldLetFourThreadsFlushOneChannelAtOnce(Transport.IB0);
+  }
+}

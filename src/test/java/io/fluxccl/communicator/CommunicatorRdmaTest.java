@@ -1,0 +1,21 @@
+package io.fluxccl.communicator;
+
+import io.fluxccl.testing.RequiresRdma;
+import io.fluxccl.transport.Transport;
+import org.junit.jupiter.api.Test;
+
+/** What {@link CommunicatorTest} shows of every transport, over RDMA. */
+@RequiresRdma
+class CommunicatorRdmaTest {
+  private final CommunicatorTest behaviours = new CommunicatorTest();
+
+  @Test
+  void shouldWriteToEveryPeer() {
+    behaviours.shouldWriteToEveryPeer(Transport.IB0);
+  }
+
+  @Test
+  void shouldConnectToItself() {
+    behaviours.shouldConnectToItself(Transport.IB0);
+  }
+}

@@ -1,0 +1,21 @@
+package io.fluxccl.semaphore;
+
+import io.fluxccl.testing.RequiresRdma;
+import io.fluxccl.transport.Transport;
+import org.junit.jupiter.api.Test;
+
+/** What {@link SemaphoreTest} shows of every transport, over RDMA. */
+@RequiresRdma
+class SemaphoreRdmaTest {
+  private final SemaphoreTest behaviours = new SemaphoreTest();
+
+  @Test
+  void shouldOrderWritesWithHostSemaphoresForTwoRounds() {
+    behaviours.shouldOrderWritesWithHostSemaphoresForTwoRounds(Transport.IB0);
+  }
+
+  @Test
+  void shouldOrderWritesWithDeviceSemaphoresForTwoRounds() {
+    behaviours.shouldOrderWritesWithDeviceSemaphoresForTwoRounds(Transport.IB0);
+  }
+}

@@ -1,0 +1,31 @@
+package io.fluxccl.testing;
+
+import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.ib.IbTransport;
+import java.lang.annotation.ElementType;
+import java.lang.annotation.Retention;
+import java.lang.annotation.RetentionPolicy;
+import java.lang.annotation.Target;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.extension.ConditionEvaluationResult;
+import org.junit.jupiter.api.extension.ExecutionCondition;
+import org.junit.jupiter.api.extension.ExtendWith;
+import org.junit.jupiter.api.extension.ExtensionContext;
+
+/** A test that needs an RDMA device; skipped, saying why, where there is none. */
+@Target({ElementType.TYPE, ElementType.METHOD})
+@Retention(RetentionPolicy.RUNTIME)
+@Tag("rdma")
+@ExtendWith(RequiresRdma.Condition.class)
+public @interface RequiresRdma {
+  /** Asks whether IB0 is there. */
+  final class Condition implements ExecutionCondition {
+    @Override
+    public ConditionEvaluationResult evaluateExecutionCondition(ExtensionContext context) {
+      return new IbTransport()
+          .unavailableBecause(Transport.IB0)
+          .map(why -> ConditionEvaluationResult.disabled("no IB0: " + why))
+          .orElseGet(() -> ConditionEvaluationResult.enabled("IB0 is there"));
+    }
+  }
+}

@@ -1,0 +1,91 @@
+package io.fluxccl.transport.ib;
+
+import static io.fluxccl.transport.ib.IbRanks.get;
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.host.ChildJvm;
+import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.testing.RequiresRdma;
+import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.Endpoint;
+import io.fluxccl.transport.EndpointConfig;
+import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.Transport;
+import java.time.Duration;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+@RequiresRdma
+@Tag("multiprocess")
+@Timeout(600)
+class IbRankDeathTest {
+  private static final int SIZE = 4 << 20;
+  private static final int KILLS = Integer.getInteger("fluxccl.rdma.kills", 1);
+
+  /** Rank 1: shows its memory and its end, connects to what it is told, and waits to be killed. */
+  static final class Victim {
+    public static void main(String[] args) throws Exception {
+      HostDevice device = HostDevice.create();
+      IbContext context = IbRanks.context(1, device, IbMemoryHandle.PIECE);
+      DeviceBuffer buffer = device.allocate(SIZE);
+      System.out.println(hex(IbRanks.register(1, context, buffer).handle(Transport.IB0).wire()));
+      Endpoint end = context.createEndpoint(0, 0, EndpointConfig.of(Transport.IB0));
+      System.out.println(hex(end.wire()));
+      byte[] peer =
+          HexFormat.of()
+              .parseHex(
+                  new java.io.BufferedReader(new java.io.InputStreamReader(System.in)).readLine());
+      end.connect(peer, Deadline.after(IbRanks.LIMIT)).join();
+      Thread.currentThread().join(300_000);
+    }
+  }
+
+  private static String hex(byte[] bytes) {
+    return HexFormat.of().formatHex(bytes);
+  }
+
+  @Test
+  void shouldFailInTimeWhenThePeerIsKilledInTheMiddle() throws Exception {
+    for (int kill = 0; kill < KILLS; kill++) {
+      killInTheMiddle();
+    }
+  }
+
+  private static void killInTheMiddle() throws Exception {
+    try (HostDevice device = HostDevice.create();
+        IbContext context = IbRanks.context(0, device, IbMemoryHandle.PIECE);
+        DeviceBuffer buffer = device.allocate(SIZE);
+        ChildJvm child = ChildJvm.start(Victim.class, List.of("-XX:TieredStopAtLevel=1"))) {
+      byte[] wire = HexFormat.of().parseHex(child.readLine());
+      RegisteredMemory there = IbRanks.open(context, 1, wire, SIZE);
+      RegisteredMemory source = IbRanks.register(0, context, buffer);
+      Endpoint end = context.createEndpoint(1, 0, EndpointConfig.of(Transport.IB0));
+      byte[] peer = HexFormat.of().parseHex(child.readLine());
+      child.writeLine(hex(end.wire()));
+      Connection link = get(end.connect(peer, Deadline.after(IbRanks.LIMIT)));
+      link.write(there, 0, source, 0, SIZE);
+      get(link.flush(IbRanks.LIMIT));
+
+      for (int i = 0; i < 64; i++) {
+        link.write(there, 0, source, 0, SIZE);
+      }
+      CompletableFuture<Void> flush = link.flush(IbRanks.LIMIT);
+      child.kill();
+
+      long start = System.nanoTime();
+      FluxCclException reason = get(link.failed());
+      assertThat(reason).isInstanceOf(TransportFailure.class).hasMessageContaining("rank 1");
+      assertThat(reason.rank()).isEqualTo(1);
+      assertThat(flush).isCompletedExceptionally();
+      assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(Duration.ofSeconds(30));
+    }
+  }
+}

@@ -1,0 +1,143 @@
+package io.fluxccl.transport.ib;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.Endpoint;
+import io.fluxccl.transport.EndpointConfig;
+import io.fluxccl.transport.MemoryHandle;
+import io.fluxccl.transport.MemoryOrigin;
+import io.fluxccl.transport.RdmaOptions;
+import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportEnvironment;
+import io.fluxccl.transport.TransportFlags;
+import java.net.InetAddress;
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.TimeUnit;
+
+/** Two ranks of one JVM over real queue pairs of IB0, and what a communicator would do. */
+public final class IbRanks implements AutoCloseable {
+  public static final Duration LIMIT = Duration.ofSeconds(60);
+
+  private final HostDevice device = HostDevice.create();
+  private final List<IbContext> contexts = new ArrayList<>();
+  private final List<DeviceBuffer> buffers = new CopyOnWriteArrayList<>();
+
+  /** Memory registered in one piece. */
+  public IbRanks() {
+    this(IbMemoryHandle.PIECE);
+  }
+
+  IbRanks(long piece) {
+    for (int rank = 0; rank < 2; rank++) {
+      contexts.add(context(rank, device, piece));
+    }
+  }
+
+  static IbContext context(int rank, HostDevice device, long piece) {
+    return IbContext.open(
+        Transport.IB0,
+        new TransportEnvironment(rank, 2, 1, rank, device, InetAddress.getLoopbackAddress()),
+        VerbsLibrary.get(),
+        RdmaDevices.ofThisMachine().get(0).address(),
+        piece);
+  }
+
+  IbContext context(int rank) {
+    return contexts.get(rank);
+  }
+
+  /** A connection of rank 0 to rank 1 and its other end. */
+  public List<Connection> connect(int tag) throws Exception {
+    return connect(0, 1, tag, RdmaOptions.DEFAULT);
+  }
+
+  List<Connection> connect(int a, int b, int tag, RdmaOptions options) throws Exception {
+    Endpoint endA = endpoint(a, b, tag, options);
+    Endpoint endB = endpoint(b, a, tag, options);
+    CompletableFuture<Connection> toB = endA.connect(endB.wire(), Deadline.after(LIMIT));
+    CompletableFuture<Connection> toA = endB.connect(endA.wire(), Deadline.after(LIMIT));
+    return List.of(get(toB), get(toA));
+  }
+
+  Endpoint endpoint(int rank, int remoteRank, int tag, RdmaOptions options) {
+    return context(rank)
+        .createEndpoint(remoteRank, tag, EndpointConfig.of(Transport.IB0).withRdma(options));
+  }
+
+  static <T> T get(CompletableFuture<T> future) throws Exception {
+    return future.get(2 * LIMIT.toMillis(), TimeUnit.MILLISECONDS);
+  }
+
+  /** New registered memory of a rank, zeroed. */
+  public RegisteredMemory memory(int rank, long size) {
+    DeviceBuffer buffer = device.allocate(size);
+    buffers.add(buffer);
+    return register(rank, context(rank), buffer);
+  }
+
+  /** New registered memory with bytes that the seed decides. */
+  RegisteredMemory filled(int rank, int size, int seed) {
+    RegisteredMemory memory = memory(rank, size);
+    byte[] bytes = new byte[size];
+    new Random(seed).nextBytes(bytes);
+    memory.buffer().upload(0, ByteBuffer.wrap(bytes));
+    return memory;
+  }
+
+  static RegisteredMemory register(int rank, IbContext context, DeviceBuffer buffer) {
+    MemoryHandle handle = context.register(buffer);
+    return RegisteredMemory.local(
+        new MemoryOrigin(rank, 1, rank, buffer.address(), buffer.size()),
+        buffer,
+        Map.of(Transport.IB0, handle));
+  }
+
+  /** A rank's memory as the other rank sees it. */
+  public RegisteredMemory seenByPeer(RegisteredMemory owned) {
+    return seenByPeer(owned, owned.handle(Transport.IB0).wire(), owned.size());
+  }
+
+  RegisteredMemory seenByPeer(RegisteredMemory owned, byte[] wire, long size) {
+    return open(context(1 - owned.rank()), owned.rank(), wire, size);
+  }
+
+  static RegisteredMemory open(IbContext context, int owner, byte[] wire, long size) {
+    MemoryOrigin origin = new MemoryOrigin(owner, 1, owner, 1, size);
+    return RegisteredMemory.remote(
+        origin,
+        TransportFlags.of(Transport.IB0),
+        Map.of(Transport.IB0, context.open(wire, origin)));
+  }
+
+  static byte[] bytes(RegisteredMemory memory, long offset, int size) {
+    byte[] bytes = new byte[size];
+    memory.buffer().download(offset, ByteBuffer.wrap(bytes));
+    return bytes;
+  }
+
+  static long getLong(RegisteredMemory memory, long offset) {
+    return HostMemory.getLongAcquire(memory.address() + offset);
+  }
+
+  static void putLong(RegisteredMemory memory, long offset, long value) {
+    HostMemory.putLong(memory.address() + offset, value);
+  }
+
+  @Override
+  public void close() {
+    contexts.forEach(IbContext::close);
+    buffers.forEach(DeviceBuffer::close);
+    device.close();
+  }
+}
