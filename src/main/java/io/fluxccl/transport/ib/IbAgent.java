@@ -15,16 +15,18 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The one thread that works with a device for one communicator: posts, takes completions, takes
- * connection events. All that opens or closes anything there runs as a task of it, so nothing is
- * ever closed under a post. While requests are with the device it polls, first hard and then with
- * naps; otherwise it is parked and looks up every few milliseconds. A cycle allocates nothing.
+ * The thread of one device for one communicator: takes connection events, completes futures, and
+ * does of posting and polling what those who post do not do themselves. All that opens or closes
+ * anything there runs as a task of it. While somebody waits for a flush it polls, first hard and
+ * then with naps; otherwise it naps, or is parked and looks up every few milliseconds. A cycle
+ * allocates nothing.
  */
 final class IbAgent implements Agent {
   private static final Logger LOGGER = LoggerFactory.getLogger(IbAgent.class);
 
   private static final long SPIN_NS = TimeUnit.MICROSECONDS.toNanos(50);
   private static final long LONGEST_NAP_NS = TimeUnit.MICROSECONDS.toNanos(50);
+  private static final long UNAWAITED_NAP_NS = TimeUnit.MILLISECONDS.toNanos(1);
   private static final long CONNECTING_NAP_NS = TimeUnit.MICROSECONDS.toNanos(200);
   private static final long LONGEST_PARK_NS = TimeUnit.MILLISECONDS.toNanos(5);
 
@@ -182,19 +184,24 @@ final class IbAgent implements Agent {
 
   private void idle() {
     boolean busy = false;
+    boolean awaited = false;
     boolean connecting = false;
     for (IbConnection connection : connections) {
       busy |= connection.isBusy();
+      awaited |= connection.isAwaited();
       connecting |= connection.isConnecting();
     }
-    if (busy && System.nanoTime() - lastEventNs < SPIN_NS) {
+    if (busy && awaited && System.nanoTime() - lastEventNs < SPIN_NS) {
       if (SpinPolicy.isCrowded()) {
         Thread.yield();
       } else {
         Thread.onSpinWait();
       }
-    } else if (busy) {
+    } else if (busy && awaited) {
       nap();
+    } else if (busy) {
+      // Who posted it looks for its completion where it matters; it is only to be found in the end.
+      park(UNAWAITED_NAP_NS);
     } else {
       park(connecting ? CONNECTING_NAP_NS : LONGEST_PARK_NS);
     }
@@ -219,7 +226,7 @@ final class IbAgent implements Agent {
   private boolean hasWork() {
     boolean work = !tasks.isEmpty();
     for (IbConnection connection : connections) {
-      work |= connection.isBusy();
+      work |= connection.isAwaited();
     }
     return work;
   }

@@ -13,6 +13,8 @@ import io.fluxccl.transport.RdmaOptions;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import java.io.IOException;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.Arrays;
@@ -40,6 +42,16 @@ final class IbConnection implements Connection, LinkEvents {
   private static final int POSTS_AT_A_TIME = 64;
   private static final long FULL_QUEUE_NAP_NS = 20_000;
 
+  private static final VarHandle WORKING;
+
+  static {
+    try {
+      WORKING = MethodHandles.lookup().findVarHandle(IbConnection.class, "working", int.class);
+    } catch (ReflectiveOperationException e) {
+      throw new ExceptionInInitializerError(e);
+    }
+  }
+
   private final IbContext context;
   private final IbAgent agent;
   private final int remoteRank;
@@ -58,12 +70,19 @@ final class IbConnection implements Connection, LinkEvents {
   private volatile boolean peerLeft;
 
   // Confined to the agent.
-  private final InFlight inFlight;
   private Deadline connectDeadline;
-  private VerbsLink link;
   private VerbsLink echo;
   private boolean established;
   private boolean called;
+
+  /** 1 while a thread works with the queue pair, which all below is for: guarded by it. */
+  private volatile int working;
+
+  /** Whether there is a queue pair to work with. Never again once it was closed. */
+  private boolean open;
+
+  private final InFlight inFlight;
+  private VerbsLink link;
 
   /** The values of signals that are with the device, one place a request. */
   private ByteBuffer signals;
@@ -165,9 +184,12 @@ final class IbConnection implements Connection, LinkEvents {
     return ticket;
   }
 
-  /** Acquire: pairs with the agent's release in {@link #publishFlushed()}. */
+  /** Acquire: pairs with the release in {@link #publishFlushed()}. */
   @Override
   public long flushedTicket() {
+    if (isBusy()) {
+      advance(true);
+    }
     return flushed.getAcquire();
   }
 
@@ -191,7 +213,12 @@ final class IbConnection implements Connection, LinkEvents {
   }
 
   private void posted() {
-    agent.wake();
+    advance(false);
+    if (!queue.isEmpty()) {
+      // Another thread was at it, or the send queue is full. What is with the device and nobody
+      // waits for, the agent finds by itself.
+      agent.wake();
+    }
     // Only who outruns the device by tens of thousands of posts is held back, until it has caught
     // up or the connection has failed.
     while (queue.isFull() && failure.get() == null && !agent.isCurrentThread()) {
@@ -320,6 +347,9 @@ final class IbConnection implements Connection, LinkEvents {
       fail("memory for signals can't be registered: " + e.getMessage(), e);
       return;
     }
+    enter();
+    open = true;
+    leave();
     delivered = true;
     connected.complete(this);
   }
@@ -358,28 +388,68 @@ final class IbConnection implements Connection, LinkEvents {
     }
   }
 
-  // The agent's work.
+  // Working with the queue pair: one thread at a time.
 
-  /** Whether it pays to look at this connection again soon. Called by the agent. */
-  boolean isBusy() {
-    return established && (!inFlight.isEmpty() || !queue.isEmpty());
+  private boolean tryEnter() {
+    // Pairs with the release in leave(): the next sees how this one left everything.
+    return working == 0 && WORKING.compareAndSet(this, 0, 1);
   }
 
-  /** Takes completions, posts what waits, ends flushes that are done. Called by the agent. */
+  /** Waits for who is at it, which is for a batch of posts at most. Called by the agent. */
+  private void enter() {
+    while (!tryEnter()) {
+      Thread.onSpinWait();
+    }
+  }
+
+  private void leave() {
+    WORKING.setRelease(this, 0);
+  }
+
+  /**
+   * Whether requests are with the device or on their way there. Any thread; who is not at it may
+   * see what was so a moment ago.
+   */
+  boolean isBusy() {
+    return delivered && failure.get() == null && (!inFlight.isEmpty() || !queue.isEmpty());
+  }
+
+  /** Whether the agent is the one to hurry. Called by the agent. */
+  boolean isAwaited() {
+    return !waiters.isEmpty() || !queue.isEmpty();
+  }
+
+  /** {@link #advance}, and ends flushes that are done. Called by the agent. */
   int doWork() {
-    if (!delivered || !established || failure.get() != null) {
+    return advance(true) + waiters.advance(flushed.get());
+  }
+
+  /**
+   * Takes completions and posts what waits, unless another thread is at it or there is nothing to
+   * work with. Any thread; never waits, allocates nothing.
+   *
+   * @param poll whether to look for completions also while there is plenty of room without them
+   * @return how much was done
+   */
+  private int advance(boolean poll) {
+    if (failure.get() != null || !tryEnter()) {
       return 0;
     }
     try {
-      int work = takeCompletions();
+      if (!open) {
+        return 0;
+      }
+      int work = poll || inFlight.isHalfFull() ? takeCompletions() : 0;
       if (failure.get() == null) {
         work += postWaiting();
       }
       publishFlushed();
-      return work + waiters.advance(flushed.get());
+      return work;
     } catch (IOException | RuntimeException e) {
       fail("the device refuses: " + e.getMessage(), e);
       return 1;
+    } finally {
+      leave();
     }
   }
 
@@ -515,12 +585,16 @@ final class IbConnection implements Connection, LinkEvents {
       return;
     }
     peerLeft = true;
-    if (!delivered || !inFlight.isEmpty() || !queue.isEmpty() || !waiters.isEmpty()) {
-      fail(left(), null);
-    } else {
+    enter();
+    boolean idle = delivered && inFlight.isEmpty() && queue.isEmpty() && waiters.isEmpty();
+    if (idle) {
       // Nothing can be posted any more; who tries learns why.
-      established = false;
+      open = false;
       link.close();
+    }
+    leave();
+    if (!idle) {
+      fail(left(), null);
     }
   }
 
@@ -549,6 +623,8 @@ final class IbConnection implements Connection, LinkEvents {
     context.forget(this);
     agent.remove(this);
     queue.close();
+    enter();
+    open = false;
     if (link != null) {
       link.close();
     }
@@ -562,6 +638,7 @@ final class IbConnection implements Connection, LinkEvents {
       signalsMemory.close();
       signals = null;
     }
+    leave();
     connected.completeExceptionally(reason);
     waiters.fail(reason);
     failed.complete(reason);

@@ -21,8 +21,8 @@ import java.util.stream.Stream;
  * or RoCE, by name. The environment variable {@code FLUXCCL_IB_DEVICES} chooses and orders them,
  * for example {@code mlx5_2,mlx5_0=10.0.0.5}.
  *
- * <p>Each context has one daemon thread, which alone works with the device, and on which its
- * connections' futures complete: hand long work on, and never block there.
+ * <p>Each context has one daemon thread, on which its connections' futures complete: hand long work
+ * on, and never block there.
  */
 public final class IbTransport implements TransportProvider {
   /** How many transports there are: IB0 to IB7. */

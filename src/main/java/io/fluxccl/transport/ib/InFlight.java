@@ -3,7 +3,8 @@ package io.fluxccl.transport.ib;
 /**
  * The requests that are with the device, oldest first, in a ring as long as its send queue: what
  * each was, for an error; what memory each holds; which flush is done with it. A completion stands
- * for all requests before it, because a queue pair completes in order. Confined to the agent.
+ * for all requests before it, because a queue pair completes in order. One thread at a time, but
+ * for {@link #isEmpty()}, which others may ask too.
  */
 final class InFlight {
   private final int mask;
@@ -33,6 +34,10 @@ final class InFlight {
 
   boolean isFull() {
     return posted - completed > mask;
+  }
+
+  boolean isHalfFull() {
+    return posted - completed > mask / 2;
   }
 
   /** The id of the next request. */

@@ -5,8 +5,8 @@ import java.lang.invoke.VarHandle;
 import java.util.concurrent.atomic.AtomicReference;
 
 /**
- * What was posted on a connection and its agent has not handed to the device yet. Any thread posts,
- * those that do at once take turns for as long as storing one post takes; the agent takes. Grows by
+ * What was posted on a connection and is not with the device yet. Any thread posts, those that do
+ * at once take turns for as long as storing one post takes; one thread at a time takes. Grows by
  * segments where the device is slower than the posts, and gives one back for reuse: posting in
  * steady state allocates nothing.
  */
@@ -63,7 +63,7 @@ final class PostQueue {
   /** How many were taken; only tells who posts how full it is. */
   private volatile long consumed;
 
-  // Of the agent.
+  // Of who takes.
   private Segment head = tail;
   private int headIndex;
   private long taken;
@@ -142,7 +142,7 @@ final class PostQueue {
     POSTING.setRelease(this, 0);
   }
 
-  /** Whether who posts should wait for the agent. */
+  /** Whether who posts should wait. */
   boolean isFull() {
     return published - consumed >= LIMIT;
   }
@@ -159,7 +159,7 @@ final class PostQueue {
     unlock();
   }
 
-  /** The kind of the oldest post, or {@link #NONE}. This and all below: the agent. */
+  /** The kind of the oldest post, or {@link #NONE}. This and all below: who takes. */
   int type() {
     if (taken == seen) {
       seen = (long) PUBLISHED.getAcquire(this);

@@ -2,7 +2,7 @@ package io.fluxccl.transport.ib;
 
 import java.io.IOException;
 
-/** A queue pair with its completion queue. Used by the thread that uses its {@link VerbsPort}. */
+/** A queue pair with its completion queue. Used by one thread at a time. */
 public interface VerbsLink extends AutoCloseable {
   /** Ask for a completion. */
   int SIGNALED = 2;
