@@ -18,7 +18,10 @@ import io.fluxccl.transport.Transport;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -121,19 +124,38 @@ class IbFailureTest {
   }
 
   @Test
-  void shouldFailFlushesThatAreOpenWhenThePeerClosesItsEnd() throws Exception {
+  void shouldFailWhoGoesOnWritingWhenThePeerClosesItsEnd() throws Exception {
     RegisteredMemory source = ranks.filled(0, 8 << 20, 1);
     RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 8 << 20));
     for (int round = 0; round < Math.min(ROUNDS, 5); round++) {
       List<Connection> ends = ranks.connect(round);
-      for (int i = 0; i < 8; i++) {
-        ends.get(0).write(remote, 0, source, 0, 8 << 20);
-      }
-      CompletableFuture<Void> flush = ends.get(0).flush(IbRanks.LIMIT);
+      CompletableFuture<FluxCclException> writer = writeUntilFailure(ends.get(0), remote, source);
       ends.get(1).close();
-      assertThat(failureOf(flush)).isInstanceOf(TransportFailure.class);
-      assertThat(failureOf(flush).rank()).isEqualTo(1);
+      FluxCclException reason = get(writer);
+      assertThat(reason).isInstanceOf(TransportFailure.class).hasMessageContaining("rank 1");
+      assertThat(reason.rank()).isEqualTo(1);
     }
+  }
+
+  /** A thread that writes and flushes, and gives what ends it. Writes at least once before. */
+  static CompletableFuture<FluxCclException> writeUntilFailure(
+      Connection link, RegisteredMemory target, RegisteredMemory source) throws Exception {
+    CountDownLatch begun = new CountDownLatch(1);
+    CompletableFuture<FluxCclException> end =
+        CompletableFuture.supplyAsync(
+            () -> {
+              while (true) {
+                try {
+                  link.write(target, 0, source, 0, source.size());
+                  begun.countDown();
+                  link.flush(IbRanks.LIMIT).join();
+                } catch (FluxCclException | CompletionException e) {
+                  return FluxCclException.from(e);
+                }
+              }
+            });
+    assertThat(begun.await(IbRanks.LIMIT.toSeconds(), TimeUnit.SECONDS)).isTrue();
+    return end;
   }
 
   private static void assertRefused(Connection link, String operation, String status) {

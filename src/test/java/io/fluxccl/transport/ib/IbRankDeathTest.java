@@ -71,20 +71,15 @@ class IbRankDeathTest {
       byte[] peer = HexFormat.of().parseHex(child.readLine());
       child.writeLine(hex(end.wire()));
       Connection link = get(end.connect(peer, Deadline.after(IbRanks.LIMIT)));
-      link.write(there, 0, source, 0, SIZE);
-      get(link.flush(IbRanks.LIMIT));
-
-      for (int i = 0; i < 64; i++) {
-        link.write(there, 0, source, 0, SIZE);
-      }
-      CompletableFuture<Void> flush = link.flush(IbRanks.LIMIT);
+      CompletableFuture<FluxCclException> writer =
+          IbFailureTest.writeUntilFailure(link, there, source);
       child.kill();
 
       long start = System.nanoTime();
-      FluxCclException reason = get(link.failed());
+      FluxCclException reason = get(writer);
       assertThat(reason).isInstanceOf(TransportFailure.class).hasMessageContaining("rank 1");
       assertThat(reason.rank()).isEqualTo(1);
-      assertThat(flush).isCompletedExceptionally();
+      assertThat(link.failure()).isSameAs(reason);
       assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(Duration.ofSeconds(30));
     }
   }
