@@ -5,7 +5,8 @@ import io.fluxccl.collective.Collective;
 
 /**
  * How long reductions take, in microseconds: latency plus bytes by rate, fitted to measurements on
- * two and on eight H200 in graphs. What matters is where the curves of two algorithms cross.
+ * two and on eight H200 in graphs, those of large calls on two and on four. What matters is where
+ * the curves of two algorithms cross.
  */
 final class ReduceModel {
   private static final double KIB = 1024;
@@ -45,7 +46,7 @@ final class ReduceModel {
     int peers = call.nRanks() - 1;
     return isScatter(call)
         ? 4 + 1.0 * peers + 0.00305 * sent(call)
-        : 4 + 2.2 * peers + 0.002866 * sent(call);
+        : 4 + 2.2 * peers + 0.0029 * sent(call);
   }
 
   static double staged(BoundCall call) {
@@ -53,7 +54,10 @@ final class ReduceModel {
   }
 
   static double copyEngines(BoundCall call) {
-    double base = 10 + 20 * (call.nRanks() - 1);
-    return base + 0.00265 * sent(call);
+    int peers = call.nRanks() - 1;
+    // Slices that don't overlap cost more with more peers; measured up to three.
+    return isScatter(call)
+        ? 10 + 20 * peers + 0.00265 * sent(call)
+        : 20 + 100 * Math.min(peers, 3) + 0.0026 * sent(call);
   }
 }

@@ -27,6 +27,9 @@ final class ReduceSet implements AlgorithmSet {
   private static final int LL8_SENT = 32 << 10;
   private static final int LL128_SENT = 256 << 10;
 
+  // To the only peer: two shots would send as much, later.
+  private static final int LL128_SENT_TO_ONE = 1 << 20;
+
   // What goes in two shots, for each block: the limits where something else is faster lie below.
   private static final int LL8_PER_BLOCK = 1 << 10;
   private static final int LL128_PER_BLOCK = 32 << 10;
@@ -56,7 +59,8 @@ final class ReduceSet implements AlgorithmSet {
     int n = mesh.nRanks();
     PacketArea ll8 =
         PacketArea.of(PacketKind.LL8, MappedPeers.AREAS_OFFSET, 1, n, LL8_SENT / (n - 1));
-    PacketArea ll128 = PacketArea.of(PacketKind.LL128, ll8.end(), 1, n, LL128_SENT / (n - 1));
+    int inOneShot = n == 2 ? LL128_SENT_TO_ONE : LL128_SENT / (n - 1);
+    PacketArea ll128 = PacketArea.of(PacketKind.LL128, ll8.end(), 1, n, inOneShot);
     PacketArea twoLl8 = twoShots(PacketKind.LL8, ll128.end(), n, LL8_PER_BLOCK);
     PacketArea twoLl128 = twoShots(PacketKind.LL128, twoLl8.end(), n, LL128_PER_BLOCK);
     PacketArea sentinel = twoShots(PacketKind.SENTINEL, twoLl128.end(), n, SENTINEL_PER_BLOCK);
