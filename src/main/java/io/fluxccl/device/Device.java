@@ -46,6 +46,17 @@ public interface Device extends AutoCloseable {
   DeviceStream createStream(String name);
 
   /**
+   * A stream for what running kernels wait for, such as a peer's data: ahead of the work of other
+   * streams, and never behind kernels that wait. Otherwise like {@link #createStream(String)}.
+   *
+   * @param name for thread names and diagnostics
+   * @return the stream; closed by the caller, or with the device
+   */
+  default DeviceStream createPreferredStream(String name) {
+    return createStream(name);
+  }
+
+  /**
    * Records work, to be launched as one as often as wanted. For set-up: costs far more than the
    * launches.
    *

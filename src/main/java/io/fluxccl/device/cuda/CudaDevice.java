@@ -237,13 +237,11 @@ public final class CudaDevice implements Device {
   }
 
   /**
-   * A stream for what running kernels wait for, such as a peer's data: of the highest priority, so
-   * that work queued behind such a kernel can't stand in its way. Otherwise like {@link
-   * #createStream(String)}.
+   * {@inheritDoc}
    *
-   * @param name for diagnostics
-   * @return the stream; closed by the caller, or with the device
+   * <p>Of the highest priority.
    */
+  @Override
   public CudaStream createPreferredStream(String name) {
     return newStream("gpu" + index() + "-" + name, true);
   }

@@ -30,8 +30,8 @@ final class Staging {
     this.device = device;
     this.loop = loop;
     this.poll = new CopyPoll(loop, this::check);
-    this.outbound = device.createStream("ethernet-out");
-    this.inbound = device.createStream("ethernet-in");
+    this.outbound = device.createPreferredStream("ethernet-out");
+    this.inbound = device.createPreferredStream("ethernet-in");
     this.input = new StagedInput(device, inbound, poll, loop);
   }
 
