@@ -5,9 +5,9 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testkit.LocalRanks;
 import java.util.List;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
-import org.junit.jupiter.params.provider.ValueSource;
 
 /** Every algorithm of the family, with its kernels on the CPU. */
 @EmulatedGpus
@@ -36,12 +36,11 @@ class ReduceEmulatedTest {
     }
   }
 
-  /** Of several times what fits into scratch. */
-  @ParameterizedTest(name = "{0} ranks")
-  @ValueSource(ints = {2, 3})
-  void shouldReduceInSlices(int nRanks) {
-    try (LocalRanks ranks = LocalRanks.onGpus(nRanks)) {
-      int done = new ReduceContract("permuted-staged", false).check(ranks, List.of(70_003));
+  /** To the only peer goes more in one shot than to several. */
+  @Test
+  void shouldReduceMuchInOneShotBetweenTwo() {
+    try (LocalRanks ranks = LocalRanks.onGpus(2)) {
+      int done = new ReduceContract("one-shot-ll128", false).check(ranks, List.of(130_003));
       assertThat(done).isGreaterThan(20);
     }
   }

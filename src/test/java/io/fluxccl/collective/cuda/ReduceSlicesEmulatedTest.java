@@ -1,0 +1,27 @@
+package io.fluxccl.collective.cuda;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.testing.EmulatedGpus;
+import io.fluxccl.testkit.LocalRanks;
+import java.util.List;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/**
+ * Reductions of several times what fits into scratch. Also with blocks that take turns at random:
+ * in step they would not get in each other's way, whatever the kernel did.
+ */
+@EmulatedGpus
+@Tag("any-order")
+class ReduceSlicesEmulatedTest {
+  @ParameterizedTest(name = "{0} ranks")
+  @ValueSource(ints = {2, 3})
+  void shouldReduceInSlices(int nRanks) {
+    try (LocalRanks ranks = LocalRanks.onGpus(nRanks)) {
+      int done = new ReduceContract("permuted-staged", false).check(ranks, List.of(70_003));
+      assertThat(done).isGreaterThan(20);
+    }
+  }
+}
