@@ -26,6 +26,7 @@ public final class CapturedPipeline implements AutoCloseable {
   private final Lane lane;
   private final List<Step> source;
   private final List<CollectiveCall> calls;
+  private final int rounds;
   private final List<Registration> registrations;
   private final List<Step> plan;
   private final List<DeviceGraph> graphs = new ArrayList<>();
@@ -38,6 +39,7 @@ public final class CapturedPipeline implements AutoCloseable {
     this.lane = lane;
     this.source = source;
     this.calls = source.stream().flatMap(step -> step.calls().stream()).toList();
+    this.rounds = source.stream().mapToInt(Step::rounds).sum();
     Set<Registration> used = new LinkedHashSet<>();
     calls.forEach(call -> lane.addRegistrations(call, used));
     this.registrations = List.copyOf(used);
@@ -181,6 +183,11 @@ public final class CapturedPipeline implements AutoCloseable {
     @Override
     public List<CollectiveCall> calls() {
       return captured.calls;
+    }
+
+    @Override
+    public int rounds() {
+      return captured.rounds;
     }
 
     @Override

@@ -71,7 +71,8 @@ public final class Collectives implements AutoCloseable {
     } catch (RuntimeException e) {
       return CompletableFuture.failedFuture(e);
     }
-    return Lane.open(communicator, stream, options).thenApply(lane -> new Collectives(lane, lanes));
+    return LaneOpening.open(communicator, stream, options)
+        .thenApply(lane -> new Collectives(lane, lanes));
   }
 
   /**

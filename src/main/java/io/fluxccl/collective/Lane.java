@@ -5,6 +5,7 @@ import io.fluxccl.Deadline;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.Device;
@@ -12,13 +13,10 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.transport.RegisteredMemory;
 import java.time.Duration;
-import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Optional;
 import java.util.OptionalInt;
-import java.util.ServiceLoader;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import reactor.core.Exceptions;
@@ -40,6 +38,7 @@ final class Lane implements AutoCloseable {
   private final Agreement agreement;
   private final Registrations registrations = new Registrations();
   private final RunsInFlight inFlight;
+  private final Farewells farewells;
 
   // Ends with the communicator, and then closes this.
   private final CompletableFuture<Void> lifetime = new CompletableFuture<>();
@@ -51,6 +50,12 @@ final class Lane implements AutoCloseable {
   private CompletableFuture<Void> lastAgreement = CompletableFuture.completedFuture(null);
   private long runs;
 
+  // How many collectives of all ranks were enqueued; guarded by enqueueing.
+  private long rounds;
+
+  // How many of them are done; written by whoever completes runs.
+  private volatile long roundsDone;
+
   // Guarded by enqueueing.
   private final Set<CapturedPipeline> captures = new HashSet<>();
   private int registered;
@@ -58,113 +63,38 @@ final class Lane implements AutoCloseable {
   // Written by holders of enqueueing.
   private volatile boolean closed;
 
-  private Lane(
+  Lane(
       Communicator communicator,
       DeviceStream stream,
       CollectivesOptions options,
       PeerMesh mesh,
       List<AlgorithmSet> sets,
-      Tuning tuning) {
+      Tuning tuning,
+      Farewells farewells) {
     this.communicator = communicator;
     this.stream = stream;
     this.options = options;
     this.mesh = mesh;
     this.sets = sets;
+    this.farewells = farewells;
     this.selector = new AlgorithmSelector(sets, options, tuning, mesh.topology());
     this.inFlight =
         new RunsInFlight(Deadline.after(options.timeout()).remainingNanos(), this::late);
     this.agreement = new Agreement(communicator, mesh.topology(), options.tag());
   }
 
-  /**
-   * Connects to all ranks and readies the families that work among them.
-   *
-   * @param stream closed with the lane
-   */
-  static CompletableFuture<Lane> open(
-      Communicator communicator, DeviceStream stream, CollectivesOptions options) {
-    Deadline deadline = Deadline.after(options.timeout());
-    List<AlgorithmSet> sets = new ArrayList<>();
-    return communicator
-        .inTurn(
-            options.tag(),
-            () ->
-                CompletableFuture.supplyAsync(
-                        () -> LaneSettings.of(options, families(options)), PeerMesh.MAY_BLOCK)
-                    .thenCompose(
-                        settings ->
-                            settings
-                                .compare(communicator, options.tag(), deadline)
-                                .thenComposeAsync(
-                                    same ->
-                                        PeerMesh.connect(
-                                            communicator,
-                                            options.transport(),
-                                            options.tag(),
-                                            deadline,
-                                            options.threads()),
-                                    PeerMesh.MAY_BLOCK)
-                                .thenComposeAsync(
-                                    mesh ->
-                                        prepare(mesh, settings.families(), sets)
-                                            .thenApply(
-                                                done ->
-                                                    new Lane(
-                                                        communicator,
-                                                        stream,
-                                                        options,
-                                                        mesh,
-                                                        sets,
-                                                        settings.tuning()))
-                                            .whenComplete(
-                                                (lane, failure) -> {
-                                                  if (failure != null) {
-                                                    sets.forEach(AlgorithmSet::close);
-                                                    mesh.close();
-                                                  }
-                                                }),
-                                    PeerMesh.MAY_BLOCK)))
-        .thenApply(Lane::endWithCommunicator)
-        .whenComplete(
-            (lane, failure) -> {
-              if (failure != null) {
-                stream.close();
-              }
-            })
-        // Whoever blocks in what follows must not block the thread on which set-ups go on.
-        .whenCompleteAsync((lane, failure) -> {}, PeerMesh.MAY_BLOCK);
-  }
-
-  private static List<AlgorithmFamily> families(CollectivesOptions options) {
-    List<AlgorithmFamily> all = new ArrayList<>(options.families());
-    ServiceLoader.load(AlgorithmFamily.class, AlgorithmFamily.class.getClassLoader())
-        .forEach(all::add);
-    all.sort(Comparator.comparing(AlgorithmFamily::name));
-    return all;
-  }
-
-  private static CompletableFuture<Void> prepare(
-      PeerMesh mesh, List<AlgorithmFamily> families, List<AlgorithmSet> sets) {
-    CompletableFuture<Void> done = CompletableFuture.completedFuture(null);
-    for (AlgorithmFamily family : families) {
-      if (family.supports(mesh.topology())) {
-        // One after the other, so that their set-ups meet.
-        done =
-            done.thenComposeAsync(ready -> family.prepare(mesh), PeerMesh.MAY_BLOCK)
-                .thenAccept(sets::add);
-      }
-    }
-    // Whoever closes, or fails from here on, must not take memory from a peer that is still mapping
-    // it.
-    return done.thenComposeAsync(ready -> mesh.meetAll(), PeerMesh.MAY_BLOCK);
-  }
-
-  private Lane endWithCommunicator() {
+  /** Begins to listen to the peers, and ends with the communicator. Called once. */
+  Lane live() {
+    farewells.listen(this::left);
     communicator
         .inFlight(lifetime)
         .whenComplete(
             (ended, reason) -> {
               if (reason != null) {
+                if (communicator.isClosed()) {
+                  // What is in flight gives up.
+                  farewells.tell(roundsDone);
+                }
                 inFlight.fail(reason);
                 close();
               }
@@ -335,10 +265,15 @@ final class Lane implements AutoCloseable {
     try {
       synchronized (enqueueing) {
         refuseIfOver();
+        run.lastRound = rounds + roundsOf(run.steps);
+        refuseIfMissing(run);
         enqueue(run.steps);
+        rounds = run.lastRound;
         done = stream.completion();
         inFlight.add(run);
       }
+      // Somebody left meanwhile, and this run was not yet among those in flight.
+      refuseIfMissing(run);
       // Failed meanwhile: the kernels may have found that out and done nothing.
       refuseIfFailed();
     } catch (Throwable e) {
@@ -347,6 +282,31 @@ final class Lane implements AutoCloseable {
       return;
     }
     done.whenComplete(run);
+  }
+
+  private static long roundsOf(List<Step> steps) {
+    long rounds = 0;
+    for (int i = 0; i < steps.size(); i++) {
+      rounds += steps.get(i).rounds();
+    }
+    return rounds;
+  }
+
+  private void refuseIfMissing(Run run) {
+    RemoteFailure missing = farewells.missing(run.lastRound, run);
+    if (missing != null) {
+      communicator.abort(missing);
+      throw missing;
+    }
+  }
+
+  /** A peer has closed its lane. */
+  private void left(int peer) {
+    Run newest = inFlight.newest();
+    RemoteFailure missing = newest == null ? null : farewells.missing(newest.lastRound, newest);
+    if (missing != null && communicator.failure() == null) {
+      communicator.abort(missing);
+    }
   }
 
   /**
@@ -429,6 +389,7 @@ final class Lane implements AutoCloseable {
     }
     FluxCclException reason = communicator.failure();
     if (reason == null) {
+      roundsDone = run.lastRound;
       run.complete();
     } else {
       run.fail(reason);
@@ -546,6 +507,9 @@ final class Lane implements AutoCloseable {
         return;
       }
       closed = true;
+      if (communicator.failure() == null) {
+        farewells.tell(rounds);
+      }
       // Kernels in flight use the peers' memory; after an abort they end within a bounded number of
       // polls.
       communicator
@@ -581,6 +545,7 @@ final class Lane implements AutoCloseable {
     } else {
       mesh.close();
     }
+    farewells.stop();
     stream.close();
     inFlight.close();
     lifetime.complete(null);

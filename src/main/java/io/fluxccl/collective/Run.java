@@ -21,11 +21,19 @@ abstract class Run implements BiConsumer<Void, Throwable> {
   /** By when it must be over; set before it is counted among the lane's runs in flight. */
   long deadlineNs;
 
+  /** The number of its last collective of all ranks on this lane; set as the time limit is. */
+  long lastRound;
+
   private volatile int state = WAITING;
 
   Run(Lane lane, List<Step> steps) {
     this.lane = lane;
     this.steps = steps;
+  }
+
+  @Override
+  public final String toString() {
+    return description();
   }
 
   /** It is done. Called at most once, as {@link #failed}; never with a lock held. */

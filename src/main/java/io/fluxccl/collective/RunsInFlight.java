@@ -106,6 +106,15 @@ final class RunsInFlight {
     }
   }
 
+  /** The newest of them that is not over, or null. */
+  Run newest() {
+    Run newest = null;
+    for (Run run : runs) {
+      newest = run.isOver() ? newest : run;
+    }
+    return newest;
+  }
+
   /** Ends all of them. */
   void fail(Throwable reason) {
     runs.forEach(run -> run.fail(reason));

@@ -29,6 +29,11 @@ interface Step {
     return List.of();
   }
 
+  /** How many collectives of all ranks it is made of. Allocates nothing. */
+  default int rounds() {
+    return 0;
+  }
+
   /** Whether peers may wait once it is enqueued. */
   default boolean involvesPeers() {
     return false;
@@ -59,6 +64,11 @@ interface Step {
     @Override
     public List<CollectiveCall> calls() {
       return List.of(what);
+    }
+
+    @Override
+    public int rounds() {
+      return what.collective().isByAll() ? 1 : 0;
     }
 
     @Override

@@ -64,6 +64,7 @@ public final class Communicator implements AutoCloseable {
   private final Map<CompletableFuture<?>, Boolean> inFlight = new ConcurrentHashMap<>();
   // Guarded by itself.
   private final List<Setupable> queue = new ArrayList<>();
+  private volatile boolean closed;
 
   private Communicator(Bootstrap bootstrap, Device device, CommunicatorOptions options) {
     this.bootstrap = bootstrap;
@@ -392,6 +393,34 @@ public final class Communicator implements AutoCloseable {
   }
 
   /**
+   * Tells a peer something short that it has not asked for. Works still when this communicator has
+   * ended, as long as the bootstrap has not.
+   *
+   * @param peer the other rank
+   * @param tag as in connections; notices have tags of their own
+   * @param notice what to tell
+   * @param deadline by when
+   * @return completes when it is on its way
+   */
+  public CompletableFuture<Void> sendNotice(int peer, int tag, byte[] notice, Deadline deadline) {
+    messages.checkPeer(peer, tag);
+    return messages.sendNotice(peer, tag, notice, deadline);
+  }
+
+  /**
+   * The next of a peer's notices; they come in the order in which they were sent.
+   *
+   * @param peer the other rank
+   * @param tag as the peer names
+   * @param deadline by when
+   * @return what the peer told; not trusted, so check it
+   */
+  public CompletableFuture<byte[]> recvNotice(int peer, int tag, Deadline deadline) {
+    messages.checkPeer(peer, tag);
+    return inFlight(messages.recvNotice(peer, tag, deadline));
+  }
+
+  /**
    * The rank at the other end of a connection.
    *
    * @throws InvalidUsage if the connection is not of this communicator, or was closed
@@ -500,6 +529,11 @@ public final class Communicator implements AutoCloseable {
     return failed.copy();
   }
 
+  /** Whether it was {@linkplain #close() closed} here, and had not failed before. */
+  public boolean isClosed() {
+    return closed;
+  }
+
   /** Who waits for whom, since when; for a person, several lines. */
   public String dump() {
     return CommunicatorDump.of(this, pending, connections.keySet());
@@ -515,6 +549,7 @@ public final class Communicator implements AutoCloseable {
         new Aborted(
             bootstrap.rank(), "the communicator of rank " + bootstrap.rank() + " was closed");
     if (giveUp(reason)) {
+      closed = true;
       tell(reason);
     }
     hostLoad.remove();

@@ -34,7 +34,8 @@ final class SetupMessages {
     CONNECTION,
     MEMORY,
     MEETING,
-    GREETING
+    GREETING,
+    NOTICE
   }
 
   private final Bootstrap bootstrap;
@@ -116,6 +117,17 @@ final class SetupMessages {
     CompletableFuture<byte[]> answer = sent.thenCombine(theirs, (done, bytes) -> bytes);
     answer.whenComplete((done, failure) -> theirs.cancel(false));
     return answer;
+  }
+
+  /** Sends bytes to a peer, which need not wait for them. */
+  CompletableFuture<Void> sendNotice(int peer, int tag, byte[] notice, Deadline deadline) {
+    return send(peer, Kind.NOTICE, tag, notice, deadline);
+  }
+
+  /** Waits for a peer's next notice. */
+  CompletableFuture<byte[]> recvNotice(int peer, int tag, Deadline deadline) {
+    String operation = "recvNotice(rank=" + peer + ", tag=" + tag + ")";
+    return recv(peer, Kind.NOTICE, tag, operation, deadline);
   }
 
   static FluxCclException explain(

@@ -2,6 +2,7 @@ package io.fluxccl.channel;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.InvalidUsage;
@@ -243,7 +244,11 @@ class ProxyChannelTest {
               assertThat(service.failure(bad))
                   .isInstanceOf(InvalidUsage.class)
                   .hasMessageContaining("64");
-              assertThat(told).hasValue(bad + " " + link.peer + " INVALID_USAGE");
+              // The channel lets its kernel go before it tells the listener.
+              await()
+                  .atMost(LONG)
+                  .untilAsserted(
+                      () -> assertThat(told).hasValue(bad + " " + link.peer + " INVALID_USAGE"));
               assertThat(goodChannel.putWithSignalAndFlush(0, 32, 8)).isTrue();
               assertThat(goodChannel.await()).isTrue();
               assertThat(service.failure(good)).isNull();

@@ -1,0 +1,104 @@
+package io.fluxccl.collective;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.DeviceStream;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.ServiceLoader;
+import java.util.concurrent.CompletableFuture;
+
+/** The steps in which ranks open a lane together. */
+final class LaneOpening {
+  private LaneOpening() {}
+
+  /**
+   * Connects to all ranks and readies the families that work among them.
+   *
+   * @param stream closed with the lane
+   */
+  static CompletableFuture<Lane> open(
+      Communicator communicator, DeviceStream stream, CollectivesOptions options) {
+    Deadline deadline = Deadline.after(options.timeout());
+    List<AlgorithmSet> sets = new ArrayList<>();
+    return communicator
+        .inTurn(
+            options.tag(),
+            () ->
+                CompletableFuture.supplyAsync(
+                        () -> LaneSettings.of(options, families(options)), PeerMesh.MAY_BLOCK)
+                    .thenCompose(
+                        settings ->
+                            settings
+                                .compare(communicator, options.tag(), deadline)
+                                .thenComposeAsync(
+                                    same ->
+                                        PeerMesh.connect(
+                                            communicator,
+                                            options.transport(),
+                                            options.tag(),
+                                            deadline,
+                                            options.threads()),
+                                    PeerMesh.MAY_BLOCK)
+                                .thenComposeAsync(
+                                    mesh ->
+                                        prepare(mesh, settings.families(), sets)
+                                            // Whoever closes, or fails from here on, must not
+                                            // take memory from a peer that is still mapping it.
+                                            .thenComposeAsync(
+                                                ready ->
+                                                    Farewells.meetAll(
+                                                        communicator, options.tag(), deadline),
+                                                PeerMesh.MAY_BLOCK)
+                                            .thenApply(
+                                                farewells ->
+                                                    new Lane(
+                                                        communicator,
+                                                        stream,
+                                                        options,
+                                                        mesh,
+                                                        sets,
+                                                        settings.tuning(),
+                                                        farewells))
+                                            .whenComplete(
+                                                (lane, failure) -> {
+                                                  if (failure != null) {
+                                                    sets.forEach(AlgorithmSet::close);
+                                                    mesh.close();
+                                                  }
+                                                }),
+                                    PeerMesh.MAY_BLOCK)))
+        .thenApply(Lane::live)
+        .whenComplete(
+            (lane, failure) -> {
+              if (failure != null) {
+                stream.close();
+              }
+            })
+        // Whoever blocks in what follows must not block the thread on which set-ups go on.
+        .whenCompleteAsync((lane, failure) -> {}, PeerMesh.MAY_BLOCK);
+  }
+
+  private static List<AlgorithmFamily> families(CollectivesOptions options) {
+    List<AlgorithmFamily> all = new ArrayList<>(options.families());
+    ServiceLoader.load(AlgorithmFamily.class, AlgorithmFamily.class.getClassLoader())
+        .forEach(all::add);
+    all.sort(Comparator.comparing(AlgorithmFamily::name));
+    return all;
+  }
+
+  private static CompletableFuture<Void> prepare(
+      PeerMesh mesh, List<AlgorithmFamily> families, List<AlgorithmSet> sets) {
+    CompletableFuture<Void> done = CompletableFuture.completedFuture(null);
+    for (AlgorithmFamily family : families) {
+      if (family.supports(mesh.topology())) {
+        // One after the other, so that their set-ups meet.
+        done =
+            done.thenComposeAsync(ready -> family.prepare(mesh), PeerMesh.MAY_BLOCK)
+                .thenAccept(sets::add);
+      }
+    }
+    return done;
+  }
+}

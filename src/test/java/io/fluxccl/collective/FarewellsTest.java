@@ -1,0 +1,147 @@
+package io.fluxccl.collective;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.DataType;
+import io.fluxccl.Deadline;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.RemoteFailure;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.LocalRanks;
+import java.time.Duration;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+import reactor.core.publisher.Mono;
+import reactor.test.StepVerifier;
+
+/** Who closes a lane while others still count on it ends their waiting, whatever they wait on. */
+class FarewellsTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
+
+  private static LocalRanks ranks(int hosts) {
+    return hosts == 1 ? LocalRanks.of(3) : LocalRanks.ofHosts(hosts, 1);
+  }
+
+  private static Collectives open(LocalRank rank) {
+    // No time limit ends these tests.
+    return Collectives.create(
+            rank.communicator(), CollectivesOptions.DEFAULT.withTimeout(Duration.ofMinutes(10)))
+        .join();
+  }
+
+  private static Mono<Void> reduce(Collectives collectives, LocalRank rank) {
+    DeviceBuffer x = rank.device().allocate(1 << 20);
+    return collectives.allReduce(x, DataType.INT32, ReduceOp.SUM);
+  }
+
+  private static void expectMissing(Mono<Void> run, String number) {
+    StepVerifier.create(run)
+        .expectErrorSatisfies(
+            e ->
+                assertThat(e)
+                    .isInstanceOf(RemoteFailure.class)
+                    .hasMessageContaining("rank 1 left after " + number))
+        .verify(LONG);
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {1, 3})
+  void shouldEndWhatWaitsForOneWhoClosedItsLane(int hosts) {
+    CountDownLatch done = new CountDownLatch(3);
+    try (LocalRanks ranks = ranks(hosts)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            Collectives collectives = open(rank);
+            Pipeline two =
+                collectives
+                    .pipeline()
+                    .barrier()
+                    .allReduce(rank.device().allocate(64), DataType.INT32, ReduceOp.SUM);
+            StepVerifier.create(two.capture().run()).expectComplete().verify(LONG);
+            StepVerifier.create(reduce(collectives, rank)).expectComplete().verify(LONG);
+            done.countDown();
+            assertThat(done.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
+            if (rank.rank() == 1) {
+              collectives.close();
+            } else {
+              expectMissing(reduce(collectives, rank), "3 collectives");
+            }
+          });
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {1, 3})
+  void shouldEndWhatWaitsForOneWhoClosedItsCommunicatorInTheMiddle(int hosts) {
+    CountDownLatch done = new CountDownLatch(3);
+    CountDownLatch closed = new CountDownLatch(1);
+    try (LocalRanks ranks = ranks(hosts)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            Collectives collectives = open(rank);
+            StepVerifier.create(reduce(collectives, rank)).expectComplete().verify(LONG);
+            done.countDown();
+            assertThat(done.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
+            if (rank.rank() == 1) {
+              StepVerifier.create(reduce(collectives, rank))
+                  .then(rank.communicator()::close)
+                  .expectError(Aborted.class)
+                  .verify(LONG);
+              closed.countDown();
+            } else {
+              assertThat(closed.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
+              expectMissing(reduce(collectives, rank), "1 collectives");
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldTellLanesOfOneTagApart() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            for (int round = 0; round < 6; round++) {
+              Collectives collectives = open(rank);
+              for (int i = 0; i < 6 - round; i++) {
+                StepVerifier.create(reduce(collectives, rank)).expectComplete().verify(LONG);
+              }
+              if (rank.rank() == round % 2) {
+                collectives.close(); // the other lives on: it is never closed before the end
+              }
+            }
+            assertThat(rank.communicator().failure()).isNull();
+          });
+    }
+  }
+
+  @Test
+  void shouldNotBelieveAMalformedFarewell() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            open(rank);
+            Communicator communicator = rank.communicator();
+            if (rank.rank() == 0) {
+              communicator.sendNotice(
+                  1, CollectivesOptions.DEFAULT.tag(), new byte[3], Deadline.after(LONG));
+            }
+            assertThat(communicator.failed())
+                .succeedsWithin(LONG)
+                .isInstanceOf(TransportFailure.class)
+                .satisfies(e -> assertThat(e).hasMessageContaining("farewell"));
+          });
+    }
+  }
+}
