@@ -25,6 +25,7 @@ enum {
   ATTRIBUTE_RDMA_WITH_VMM = 110,
   JIT_ERROR_LOG = 5,
   JIT_ERROR_LOG_SIZE = 6,
+  ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6,
 };
 
 typedef struct {
@@ -50,6 +51,27 @@ typedef struct {
   int flags;
 } MemAccessDesc;
 
+typedef struct {
+  int id;
+  char padding[4];
+  union {
+    char room[64];
+    int number;
+  } value;
+} LaunchAttribute;
+
+typedef struct {
+  unsigned grid[3];
+  unsigned block[3];
+  unsigned sharedBytes;
+  void *stream;
+  LaunchAttribute *attributes;
+  unsigned attributeCount;
+} LaunchConfig;
+
+_Static_assert(sizeof(LaunchAttribute) == 72, "CUlaunchAttribute");
+_Static_assert(sizeof(LaunchConfig) == 56, "CUlaunchConfig");
+_Static_assert(offsetof(LaunchConfig, stream) == 32, "CUlaunchConfig.hStream");
 _Static_assert(sizeof(MemAllocationProp) == 32, "CUmemAllocationProp");
 _Static_assert(offsetof(MemAllocationProp, allocFlags) == 24, "CUmemAllocationProp.allocFlags");
 _Static_assert(sizeof(MemAccessDesc) == 12, "CUmemAccessDesc");

@@ -13,6 +13,12 @@ typedef int (*enumerate_function)(void **functions, unsigned int count, void *mo
 typedef int (*load_data_function)(void **module, const void *image, unsigned int count,
                                   int *options, void **values);
 typedef int (*unload_function)(void *module);
+typedef int (*version_function)(int *version);
+typedef int (*launch_function)(const LaunchConfig *, void *function, void **parameters,
+                               void **extra);
+
+/* From here on graphs can be captured of such launches, too. */
+enum { FIRST_VERSION_TO_OVERLAP = 12030 };
 
 /* Offset and size of one parameter into result[0] and [1]; INVALID_VALUE when there is none. */
 JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_FunctionCalls_parameter(JNIEnv *env,
@@ -60,6 +66,44 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_FunctionCalls_loadAll(JNIEnv 
   }
   free(functions);
   return status;
+}
+
+JNIEXPORT jboolean JNICALL Java_io_fluxccl_device_cuda_FunctionCalls_canOverlap(JNIEnv *env,
+                                                                                jclass type) {
+  (void)env;
+  (void)type;
+  version_function get_version = (version_function)fluxccl_cuda_function("cuDriverGetVersion");
+  int version = 0;
+  return fluxccl_cuda_function("cuLaunchKernelEx") != NULL && get_version != NULL &&
+         get_version(&version) == CUDA_RESULT_SUCCESS && version >= FIRST_VERSION_TO_OVERLAP;
+}
+
+/* A launch of one dimension that may begin before the one in front of it has ended. */
+JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_FunctionCalls_launchOverlapping(
+    JNIEnv *env, jclass type, jlong function, jint grid, jint block, jint shared, jlong stream,
+    jlong parameters) {
+  (void)env;
+  (void)type;
+  static launch_function launch;
+  launch_function call = __atomic_load_n(&launch, __ATOMIC_RELAXED);
+  if (call == NULL) {
+    call = (launch_function)fluxccl_cuda_function("cuLaunchKernelEx");
+    if (call == NULL) {
+      return CUDA_RESULT_NOT_SUPPORTED;
+    }
+    __atomic_store_n(&launch, call, __ATOMIC_RELAXED);
+  }
+  LaunchAttribute attribute = {.id = ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION};
+  attribute.value.number = 1;
+  LaunchConfig config = {
+      .grid = {(unsigned)grid, 1, 1},
+      .block = {(unsigned)block, 1, 1},
+      .sharedBytes = (unsigned)shared,
+      .stream = (void *)(intptr_t)stream,
+      .attributes = &attribute,
+      .attributeCount = 1,
+  };
+  return call(&config, (void *)(intptr_t)function, (void **)(intptr_t)parameters, NULL);
 }
 
 /* What the driver's compiler says about a PTX image that it refused; loads and unloads it once more. */

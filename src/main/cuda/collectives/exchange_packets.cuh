@@ -619,11 +619,15 @@ class PacketExchange {
 template <class Unit>
 FLUXCCL_DEVICE void exchangeByPackets(const MappedPeers& peers, const ExchangeParts& parts) {
   __shared__ PairProgress progress[ExchangeParts::kMaxParts];
+  awaitLaunchBefore();
+  letNextLaunchBegin();
   PacketExchange<Unit>(peers, parts, progress).run();
 }
 
 FLUXCCL_DEVICE void sendAndReceive(const MappedPeers& peers, const ExchangeParts& parts) {
   __shared__ PairProgress progress[ExchangeParts::kMaxParts];
+  awaitLaunchBefore();
+  letNextLaunchBegin();
   PacketExchange<Ll128Unit>(peers, parts, progress).runPair();
 }
 

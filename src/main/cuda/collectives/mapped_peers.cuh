@@ -23,6 +23,7 @@
 #include <fluxccl/atomics.cuh>
 #include <fluxccl/config.cuh>
 #include <fluxccl/poll.cuh>
+#include <fluxccl/ptx.cuh>
 
 namespace fluxccl {
 namespace collectives {
@@ -88,7 +89,10 @@ FLUXCCL_DEVICE uint32_t* epochs(const MappedPeers& peers) {
 
 // The epoch of this launch. Never 0, which is what memory holds before the first; after the last
 // number the next even one, because odd and even epochs take turns with the sets.
+// Stands before everything else: the launch may overlap those before and behind it.
 FLUXCCL_DEVICE uint32_t beginEpoch(const MappedPeers& peers) {
+  awaitLaunchBefore();
+  letNextLaunchBegin();
   const uint32_t next = epochs(peers)[blockIdx.x] + 1;
   return next == 0 ? 2 : next;
 }

@@ -69,6 +69,7 @@ struct run {
   const struct emulated_kernel *kernel;
   const unsigned char *parameters;
   uint32_t threads;
+  bool overlaps;                        // may begin before the launch in front of it has ended
   uint64_t next, total;                 // blocks
   uint32_t resident;
   struct block *blocks;
@@ -177,9 +178,12 @@ static struct race_thread *racer(const struct emulated_thread *thread) {
   return &block_of(thread)->races[thread->number];
 }
 
+void emulation_await_launch_before(void) { emulated_self->awaited = true; }
+
 void emulation_access(const void *address, uint32_t size, int access, int order, int scope) {
   struct emulated_thread *thread = emulated_self;
   struct run *run = block_of(thread)->run;
+  if (run->overlaps && !thread->awaited) fail("touched memory before it awaited the launch before");
   run->progress |= access & EMULATED_STORE;
   if (run->random ? (next_random(run) >> 20) % 8 == 0 : ++thread->polls >= POLLS) emulation_give_way();
   if (!block_of(thread)->races) return;
@@ -452,6 +456,7 @@ static void thread_main(void) {
   struct emulated_thread *thread = emulated_self;
   struct block *block = block_of(thread);
   block->run->kernel->body(block->run->parameters);
+  if (block->run->overlaps && !thread->awaited) fail("ended without having awaited the launch before");
   uint32_t number = thread->number / WARP;
   struct warp *warp = &block->warps[number];
   warp->alive &= ~(1u << thread->number % WARP);
@@ -692,11 +697,11 @@ static unsigned char *keep(unsigned char **memory, size_t *size, size_t wanted, 
 }
 
 enum emulation_end emulation_run(const struct emulated_kernel *kernel, const unsigned *grid, const unsigned *block,
-                                 unsigned shared, const unsigned char *parameters, int gpu,
+                                 unsigned shared, bool overlaps, const unsigned char *parameters, int gpu,
                                  const struct knowledge *before, bool (*stopped)(void *argument),
                                  void *argument, char *text, size_t text_size) {
   struct kept *kept = prepare_thread();
-  struct run run = {.kernel = kernel, .parameters = parameters, .threads = block[0] * block[1] * block[2],
+  struct run run = {.kernel = kernel, .parameters = parameters, .overlaps = overlaps, .threads = block[0] * block[1] * block[2],
                     .total = (uint64_t)grid[0] * grid[1] * grid[2], .courier = kept->courier, .text = text, .text_size = text_size};
   static uint64_t launches;
   if (seed) run.random = seed * 0x9e3779b97f4a7c15u + __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);

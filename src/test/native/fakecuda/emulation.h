@@ -44,6 +44,7 @@ struct emulated_thread {
   uint32_t number;                      // in its block
   uint32_t polls;                       // since it last gave way
   uint32_t bulk_group;                  // of the bulk stores that it has not committed
+  bool awaited;                         // the launch before
   struct emulated_exchange exchange;
 };
 
@@ -93,6 +94,9 @@ EMULATION_API uint32_t emulation_sync(uint32_t barrier, uint32_t count, bool pre
 // Waits for all lanes of the mask that have not ended; the result is in the thread's exchange.
 EMULATION_API void emulation_exchange(uint32_t mask);
 
+// What a launch that may overlap has to do first in each of its threads.
+EMULATION_API void emulation_await_launch_before(void);
+
 EMULATION_API void emulation_trap(void) __attribute__((noreturn));
 
 // Bulk copies happen later than they are asked for. Without a barrier a store, in the thread's current group.
@@ -115,7 +119,7 @@ void emulation_catch_up(void);
 bool emulation_is_on(void);
 const struct emulated_kernel *emulation_find(const char *name);
 enum emulation_end emulation_run(const struct emulated_kernel *kernel, const unsigned *grid, const unsigned *block,
-                                 unsigned shared, const unsigned char *parameters, int gpu,
+                                 unsigned shared, bool overlaps, const unsigned char *parameters, int gpu,
                                  const struct knowledge *before, bool (*stopped)(void *argument),
                                  void *argument, char *text, size_t text_size);
 

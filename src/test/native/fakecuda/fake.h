@@ -143,6 +143,7 @@ struct kernel {
 struct launch {
   struct kernel kernel;                 // without a name: does nothing
   unsigned grid[3], block[3], shared;
+  bool overlaps;                        // may begin before the one in front of it has ended
   unsigned char *parameters;
   struct knowledge *before;             // where races are looked for: what had ended when it was made
 };

@@ -286,7 +286,7 @@ CUresult fake_launch_run(const struct launch *launch, struct context *context) {
   if (launch->kernel.run) return launch->kernel.run(context, (const uint64_t *)launch->parameters);
   if (!launch->kernel.emulated) return CUDA_SUCCESS;
   char text[256];
-  switch (emulation_run(launch->kernel.emulated, launch->grid, launch->block, launch->shared, launch->parameters,
+  switch (emulation_run(launch->kernel.emulated, launch->grid, launch->block, launch->shared, launch->overlaps, launch->parameters,
                         context->physical, launch->before, stopped, context, text, sizeof text)) {
     case EMULATION_DONE:
     case EMULATION_STOPPED: return CUDA_SUCCESS;
@@ -295,8 +295,8 @@ CUresult fake_launch_run(const struct launch *launch, struct context *context) {
   }
 }
 
-API CUresult cuLaunchKernel(struct function *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                            unsigned block_y, unsigned block_z, unsigned shared, void *handle, void **params, void **extra) {
+static CUresult enqueue_launch(struct function *function, const unsigned *grid, const unsigned *block, unsigned shared,
+                               bool overlaps, void *handle, void **params, void **extra) {
   FUNCTION;
   struct stream *stream;
   result = fake_stream_resolve(handle, &stream, context);
@@ -305,9 +305,45 @@ API CUresult cuLaunchKernel(struct function *function, unsigned grid_x, unsigned
     return fake_fail(CUDA_ERROR_INVALID_HANDLE, "%s: kernel, stream and current context are of different GPUs", function->name);
   }
   struct op op = {.kind = OP_KERNEL};
-  result = fake_launch_make(&op.launch, function, (unsigned[]){grid_x, grid_y, grid_z},
-                            (unsigned[]){block_x, block_y, block_z}, shared, params, extra);
-  return result ? result : fake_enqueue(stream, &op, NULL);
+  result = fake_launch_make(&op.launch, function, grid, block, shared, params, extra);
+  if (result) return result;
+  op.launch->overlaps = overlaps;
+  return fake_enqueue(stream, &op, NULL);
+}
+
+API CUresult cuLaunchKernel(struct function *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                            unsigned block_y, unsigned block_z, unsigned shared, void *handle, void **params, void **extra) {
+  return enqueue_launch(function, (unsigned[]){grid_x, grid_y, grid_z}, (unsigned[]){block_x, block_y, block_z}, shared, false,
+                        handle, params, extra);
+}
+
+// The config and its attributes as cuda.h has them.
+struct launch_attribute {
+  int id;
+  union {
+    char room[64];
+    int number;
+  } value __attribute__((aligned(8)));
+};
+
+struct launch_config {
+  unsigned grid[3], block[3], shared;
+  void *stream;
+  struct launch_attribute *attributes;
+  unsigned attribute_count;
+};
+
+enum { PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
+
+API CUresult cuLaunchKernelEx(const struct launch_config *config, struct function *function, void **params, void **extra) {
+  bool overlaps = false;
+  for (unsigned i = 0; i < config->attribute_count; i++) {
+    if (config->attributes[i].id != PROGRAMMATIC_STREAM_SERIALIZATION) {
+      return fake_fail(CUDA_ERROR_INVALID_VALUE, "%s: launch attribute %d", function->name, config->attributes[i].id);
+    }
+    overlaps = config->attributes[i].value.number;
+  }
+  return enqueue_launch(function, config->grid, config->block, config->shared, overlaps, config->stream, params, extra);
 }
 
 API CUresult cuLaunchCooperativeKernel(struct function *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,

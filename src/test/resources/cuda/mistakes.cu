@@ -12,6 +12,8 @@ extern "C" __global__ void oneThreadStaysAway(uint32_t* word) {
 
 extern "C" __global__ void touchesNothing(uint32_t* word) { *word = 1; }
 
+extern "C" __global__ void forgetsTheLaunchBefore(uint32_t* word) { atomicAdd(word, 1u); }
+
 extern "C" __global__ void traps() {
   if (blockIdx.x == 1) {
     __trap();

@@ -58,9 +58,9 @@ FLUXCCL_DEVICE unsigned short floatToHalf(float value) {
 
 FLUXCCL_DEVICE uint4 loadOnce(const uint4* address) { return *address; }
 
-// Launches never overlap here.
+// Launches never overlap here, but have to be ready to.
 FLUXCCL_DEVICE void letNextLaunchBegin() {}
-FLUXCCL_DEVICE void awaitLaunchBefore() {}
+FLUXCCL_DEVICE void awaitLaunchBefore() { emulation_await_launch_before(); }
 
 struct TransactionBarrier {
   uint64_t state;

@@ -7,9 +7,9 @@ import io.fluxccl.collective.PeerMesh;
 import io.fluxccl.collective.Registration;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
-import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.CudaKernel;
 import io.fluxccl.transport.RegisteredMemory;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -43,12 +43,12 @@ final class ExchangeSet implements AlgorithmSet {
   private final ExchangeRing ll128;
   private final DeviceBuffer state;
   private final DeviceBuffer registrations;
-  private final Kernel ll8Kernel;
-  private final Kernel ll128Kernel;
-  private final Kernel sendReceiveKernel;
-  private final Kernel pushKernel;
-  private final Kernel meetKernel;
-  private final Kernel ownKernel;
+  private final CudaKernel ll8Kernel;
+  private final CudaKernel ll128Kernel;
+  private final CudaKernel sendReceiveKernel;
+  private final CudaKernel pushKernel;
+  private final CudaKernel meetKernel;
+  private final CudaKernel ownKernel;
 
   // Of the thread that enqueues.
   private final ExchangeParts parts = new ExchangeParts();
@@ -144,7 +144,7 @@ final class ExchangeSet implements AlgorithmSet {
     }
   }
 
-  private void launch(DeviceStream stream, BoundCall call, ExchangeRing ring, Kernel kernel) {
+  private void launch(DeviceStream stream, BoundCall call, ExchangeRing ring, CudaKernel kernel) {
     // No more than half a ring of slots for each part at once, or ranks might wait in a circle; no
     // fewer
     // warps than parts, which is less.
@@ -158,7 +158,10 @@ final class ExchangeSet implements AlgorithmSet {
     // An even number of them all, so that each has one of two parts for good.
     warpsPerBlock += blocks * warpsPerBlock % 2;
     stream.launch(
-        kernel, blocks, warpsPerBlock * WARP_SIZE, KernelArgs.of(peers.bind(call), parts));
+        grid.forBlocks(kernel, blocks),
+        blocks,
+        warpsPerBlock * WARP_SIZE,
+        KernelArgs.of(peers.bind(call), parts));
   }
 
   /**

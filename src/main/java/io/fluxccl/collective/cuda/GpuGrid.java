@@ -1,6 +1,7 @@
 package io.fluxccl.collective.cuda;
 
 import io.fluxccl.collective.RankTopology;
+import io.fluxccl.device.cuda.CudaKernel;
 
 /**
  * How large a kernel may be. Blocks wait for the same blocks of all ranks, so those of all ranks of
@@ -24,6 +25,14 @@ record GpuGrid(int maxBlocks) {
   static GpuGrid of(RankTopology topology) {
     int share = topology.multiprocessors() / topology.ranksPerGpu();
     return new GpuGrid(Math.max(1, Math.min(MappedPeers.MAX_BLOCKS, share)));
+  }
+
+  /**
+   * The kernel as it is launched with so many blocks: two launches that overlap take no more room
+   * together than one may have.
+   */
+  CudaKernel forBlocks(CudaKernel kernel, int blocks) {
+    return blocks <= maxBlocks / 2 ? kernel.overlapping() : kernel;
   }
 
   /** As many blocks as that many units of work keep busy, as far as there may be so many. */

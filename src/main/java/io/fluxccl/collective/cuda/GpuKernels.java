@@ -1,7 +1,6 @@
 package io.fluxccl.collective.cuda;
 
 import io.fluxccl.DataType;
-import io.fluxccl.device.Kernel;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaKernel;
 import io.fluxccl.device.cuda.CudaModule;
@@ -11,7 +10,7 @@ import java.util.Map;
 
 /** An algorithm's kernels of the built-in module, one for each type of element. */
 final class GpuKernels {
-  private final Map<DataType, Kernel> byType = new EnumMap<>(DataType.class);
+  private final Map<DataType, CudaKernel> byType = new EnumMap<>(DataType.class);
 
   private GpuKernels() {}
 
@@ -35,7 +34,7 @@ final class GpuKernels {
   }
 
   /** The kernel {@code fluxccl_<name>}, loaded. */
-  static Kernel one(CudaDevice gpu, String name, int sharedBytes) {
+  static CudaKernel one(CudaDevice gpu, String name, int sharedBytes) {
     CudaKernel kernel = CudaModule.builtIn().kernel("fluxccl_" + name);
     return (sharedBytes == 0 ? kernel : kernel.withSharedMemory(sharedBytes)).prepare(gpu);
   }
@@ -46,7 +45,7 @@ final class GpuKernels {
   }
 
   /** The kernel for a type; null if there is none. */
-  Kernel of(DataType type) {
+  CudaKernel of(DataType type) {
     return byType.get(type);
   }
 }

@@ -48,7 +48,7 @@ final class OneShot implements CollectiveAlgorithm {
     long most = GpuGrid.MAX_THREADS / WARP_SIZE / call.nRanks();
     int rowsOfBlock = (int) Math.min(most, (rows + blocks - 1) / blocks);
     stream.launch(
-        kernels.of(call.call().type()),
+        set.grid().forBlocks(kernels.of(call.call().type()), blocks),
         blocks,
         WARP_SIZE * call.nRanks() * rowsOfBlock,
         KernelArgs.of(set.peers().bind(call), task.bind(call)));

@@ -53,9 +53,10 @@ final class TwoShots implements CollectiveAlgorithm {
     while (threads < mostThreads() && warps * WARP_SIZE > threads * BLOCKS_BEFORE_MORE_THREADS) {
       threads *= 2;
     }
+    int blocks = set.grid().blocksFor(warps, threads / WARP_SIZE);
     stream.launch(
-        kernels.of(call.call().type()),
-        set.grid().blocksFor(warps, threads / WARP_SIZE),
+        set.grid().forBlocks(kernels.of(call.call().type()), blocks),
+        blocks,
         threads,
         KernelArgs.of(set.peers().bind(call), task.bind(call)));
   }

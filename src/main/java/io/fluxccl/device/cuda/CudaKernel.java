@@ -13,15 +13,29 @@ public final class CudaKernel extends LaunchableKernel {
   private final CudaModule module;
   private final String name;
   private final int sharedBytes;
+  private final boolean overlaps;
 
   /** By GPU: the launch after the first finds the function without a search. */
   private final AtomicReferenceArray<LoadedFunction> loaded;
 
+  /** The other of the two that {@link #overlapping} tells apart; made when first asked for. */
+  private volatile CudaKernel overlapping;
+
   CudaKernel(CudaModule module, String name, int sharedBytes) {
+    this(module, name, sharedBytes, false, new AtomicReferenceArray<>(CudaDriver.count()));
+  }
+
+  private CudaKernel(
+      CudaModule module,
+      String name,
+      int sharedBytes,
+      boolean overlaps,
+      AtomicReferenceArray<LoadedFunction> loaded) {
     this.module = module;
     this.name = name;
     this.sharedBytes = sharedBytes;
-    this.loaded = new AtomicReferenceArray<>(CudaDriver.count());
+    this.overlaps = overlaps;
+    this.loaded = loaded;
   }
 
   @Override
@@ -45,7 +59,35 @@ public final class CudaKernel extends LaunchableKernel {
     if (bytes < 0) {
       throw new InvalidUsage("sharedBytes=" + bytes + " for kernel " + name + "; give 0 or more");
     }
-    return new CudaKernel(module, name, bytes);
+    return new CudaKernel(
+        module, name, bytes, overlaps, new AtomicReferenceArray<>(CudaDriver.count()));
+  }
+
+  /**
+   * The same kernel, whose blocks may be put onto the GPU before the launch in front of it has
+   * ended, if that is one of these too: programmatic dependent launch, which saves most of the gap
+   * between two short kernels. Elsewhere (before compute capability 9.0 or CUDA 12.3, without the
+   * native library, or behind anything else) it is launched as always.
+   *
+   * <p>The kernel has to call {@code awaitLaunchBefore()} before it touches memory, then {@code
+   * letNextLaunchBegin()} ({@code fluxccl/ptx.cuh}). Blocks that wait take room: twice as many must
+   * fit on the GPU beside what else has to run there meanwhile.
+   */
+  public CudaKernel overlapping() {
+    if (overlaps) {
+      return this;
+    }
+    CudaKernel twin = overlapping;
+    if (twin == null) {
+      twin = new CudaKernel(module, name, sharedBytes, true, loaded);
+      overlapping = twin;
+    }
+    return twin;
+  }
+
+  @Override
+  boolean overlaps() {
+    return overlaps;
   }
 
   /**

@@ -136,7 +136,7 @@ final class CudaRecording {
     }
 
     @Override
-    void begin() {
+    void ready() {
       requireRecording();
       context.makeCurrent();
     }

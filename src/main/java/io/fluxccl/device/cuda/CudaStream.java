@@ -43,6 +43,12 @@ public abstract class CudaStream implements DeviceStream {
 
   // All guarded by lock.
   private final KernelParameters parameters;
+
+  /**
+   * Whether the last thing enqueued is a launch that lets another one begin before it has ended.
+   */
+  private boolean lastMayOverlap;
+
   private final CudaPointer target = new CudaPointer();
   private final CudaPointer source = new CudaPointer();
 
@@ -56,7 +62,13 @@ public abstract class CudaStream implements DeviceStream {
   }
 
   /** Comes before each enqueuing: refuses when it is too late, makes the context current. */
-  abstract void begin();
+  final void begin() {
+    lastMayOverlap = false;
+    ready();
+  }
+
+  /** {@link #begin}, for each kind of stream. */
+  abstract void ready();
 
   /** Comes behind each enqueuing. */
   void ended() {}
@@ -124,26 +136,24 @@ public abstract class CudaStream implements DeviceStream {
     }
     device.checkLaunch(kernel, gridDim, blockDim, sharedBytes);
     synchronized (lock) {
+      boolean overlaps =
+          ((LaunchableKernel) kernel).overlaps() && OverlappingLaunch.worksOn(device);
+      boolean both = overlaps && lastMayOverlap;
       begin();
       keep(args);
       CUfunction function = ((LaunchableKernel) kernel).functionOn(device);
       if (sharedBytes > STATIC_SHARED_LIMIT) {
         allowShared(kernel, function, sharedBytes);
       }
+      CudaPointer packed =
+          parameters.pack(kernel, ((LaunchableKernel) kernel).signatureOn(device), args);
       int result =
-          JCudaDriver.cuLaunchKernel(
-              function,
-              gridDim,
-              1,
-              1,
-              blockDim,
-              1,
-              1,
-              sharedBytes,
-              stream,
-              parameters.pack(kernel, ((LaunchableKernel) kernel).signatureOn(device), args),
-              null);
+          both
+              ? OverlappingLaunch.launch(function, gridDim, blockDim, sharedBytes, stream, packed)
+              : JCudaDriver.cuLaunchKernel(
+                  function, gridDim, 1, 1, blockDim, 1, 1, sharedBytes, stream, packed, null);
       ended();
+      lastMayOverlap = overlaps;
       if (result != CUresult.CUDA_SUCCESS) {
         throw failed(
             result,

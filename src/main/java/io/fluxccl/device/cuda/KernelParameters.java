@@ -9,7 +9,6 @@ import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import jcuda.Pointer;
 import org.agrona.BufferUtil;
 import org.agrona.concurrent.UnsafeBuffer;
 
@@ -46,7 +45,7 @@ final class KernelParameters {
    * @throws InvalidUsage if one of them is nothing that this device's kernels can be given, or they
    *     are not what the kernel takes
    */
-  Pointer pack(Kernel kernel, KernelSignature signature, KernelArgs args) {
+  CudaPointer pack(Kernel kernel, KernelSignature signature, KernelArgs args) {
     int count = args.count();
     signature.checkCount(kernel.name(), args);
     long length = 0;

@@ -30,4 +30,9 @@ abstract class LaunchableKernel implements Kernel {
   int sharedBytes() {
     return 0;
   }
+
+  /** Whether it awaits the launch before it itself; {@link CudaKernel#overlapping}. */
+  boolean overlaps() {
+    return false;
+  }
 }

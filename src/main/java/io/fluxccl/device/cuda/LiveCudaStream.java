@@ -76,7 +76,7 @@ final class LiveCudaStream extends CudaStream {
   }
 
   @Override
-  void begin() {
+  void ready() {
     refuseWhenClosed();
     context.makeCurrent();
   }

@@ -40,7 +40,12 @@ class EmulatedKernelTest {
             case "touchesNothing" -> KernelArgs.of(0x10L);
             default -> KernelArgs.of(device.allocate(1024));
           };
-      stream.launch(TestKernels.of("mistakes", args[0]), 2, 64, arguments);
+      CudaKernel kernel = (CudaKernel) TestKernels.of("mistakes", args[0]);
+      if (args[0].equals("forgetsTheLaunchBefore")) {
+        stream.launch(kernel.overlapping(), 2, 64, arguments);
+        kernel = kernel.overlapping();
+      }
+      stream.launch(kernel, 2, 64, arguments);
       try {
         stream.completion().get(20, TimeUnit.SECONDS);
         System.out.println("no error");
@@ -55,6 +60,7 @@ class EmulatedKernelTest {
     "oneThreadStaysAway, LAUNCH_FAILED",
     "traps, LAUNCH_FAILED",
     "leavesABulkCopyBehind, LAUNCH_FAILED",
+    "forgetsTheLaunchBefore, LAUNCH_FAILED",
     "touchesNothing, ILLEGAL_ADDRESS"
   })
   void shouldEndWithAnError(String kernel, String error) throws Exception {
