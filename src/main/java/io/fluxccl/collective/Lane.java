@@ -265,6 +265,7 @@ final class Lane implements AutoCloseable {
     try {
       synchronized (enqueueing) {
         refuseIfOver();
+        check(run.steps);
         run.lastRound = rounds + roundsOf(run.steps);
         refuseIfMissing(run);
         enqueue(run.steps);
@@ -310,11 +311,10 @@ final class Lane implements AutoCloseable {
   }
 
   /**
-   * Enqueues steps. All are looked at before the first is enqueued: a mistake then harms no other
-   * rank. One that shows later aborts, because peers may wait already.
+   * Enqueues steps that were checked, all before the first is enqueued: a mistake then harms no
+   * other rank. One that shows later aborts, because peers may wait already.
    */
   private void enqueue(List<Step> steps) {
-    check(steps);
     boolean peersWait = false;
     try {
       for (Step step : steps) {

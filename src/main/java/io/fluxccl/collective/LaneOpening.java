@@ -2,15 +2,20 @@ package io.fluxccl.collective;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DeviceStream;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
 import java.util.ServiceLoader;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.slf4j.LoggerFactory;
 
 /** The steps in which ranks open a lane together. */
 final class LaneOpening {
+  private static final AtomicBoolean REMARKED = new AtomicBoolean();
+
   private LaneOpening() {}
 
   /**
@@ -80,6 +85,15 @@ final class LaneOpening {
         .whenCompleteAsync((lane, failure) -> {}, PeerMesh.MAY_BLOCK);
   }
 
+  /** Once a process: it would be the same of every lane. */
+  private static void remark(PeerMesh mesh) {
+    if (mesh.rank() == 0 && mesh.topology().kind() == DeviceKind.CUDA) {
+      GpuSharing.remark(mesh.cards(), mesh.communicator().bootstrap())
+          .filter(remark -> REMARKED.compareAndSet(false, true))
+          .ifPresent(LoggerFactory.getLogger(Collectives.class)::warn);
+    }
+  }
+
   private static List<AlgorithmFamily> families(CollectivesOptions options) {
     List<AlgorithmFamily> all = new ArrayList<>(options.families());
     ServiceLoader.load(AlgorithmFamily.class, AlgorithmFamily.class.getClassLoader())
@@ -90,6 +104,7 @@ final class LaneOpening {
 
   private static CompletableFuture<Void> prepare(
       PeerMesh mesh, List<AlgorithmFamily> families, List<AlgorithmSet> sets) {
+    remark(mesh);
     CompletableFuture<Void> done = CompletableFuture.completedFuture(null);
     for (AlgorithmFamily family : families) {
       if (family.supports(mesh.topology())) {

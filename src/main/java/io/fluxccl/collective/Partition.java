@@ -17,17 +17,4 @@ public final class Partition {
     long even = (count + parts - 1) / parts;
     return (even + perLine - 1) / perLine * perLine;
   }
-
-  /** The first element of a part; {@code count} for the end of the last. */
-  public static long begin(long count, DataType type, int parts, int part) {
-    return Math.min(count, chunkElements(count, type, parts) * part);
-  }
-
-  /**
-   * Room for a chunk of a buffer of that size, whatever the type of its elements; a whole number of
-   * cache lines.
-   */
-  public static long maxChunkBytes(long bytes, int parts) {
-    return ((bytes + parts - 1) / parts + CACHE_LINE) & -CACHE_LINE;
-  }
 }

@@ -20,7 +20,6 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.Executor;
-import java.util.function.BiConsumer;
 import java.util.stream.IntStream;
 import reactor.core.scheduler.Schedulers;
 
@@ -54,11 +53,6 @@ public final class PeerMesh implements AutoCloseable {
     this.deadline = deadline;
     this.cards = new DeviceCard[communicator.bootstrap().nRanks()];
     this.connections = new Connection[communicator.bootstrap().nRanks()];
-  }
-
-  static CompletableFuture<PeerMesh> connect(
-      Communicator communicator, Optional<Transport> only, int tag, Deadline deadline) {
-    return connect(communicator, only, tag, deadline, 0);
   }
 
   static CompletableFuture<PeerMesh> connect(
@@ -208,7 +202,6 @@ public final class PeerMesh implements AutoCloseable {
       hostOf.add(hosts.indexOf(hash));
     }
     boolean gpus = communicator.device().kind() == DeviceKind.CUDA;
-    GpuGrid grid = gpus ? GpuGrid.of(cards(), bootstrap) : new GpuGrid(1, 1);
     return new RankTopology(
         rank(),
         nRanks(),
@@ -217,7 +210,7 @@ public final class PeerMesh implements AutoCloseable {
         only.isEmpty() || only.get() == localTransport(),
         gpus ? cards().stream().mapToInt(DeviceCard::multiprocessors).min().orElse(0) : 0,
         gpus ? cards().stream().mapToInt(DeviceCard::computeCapability).min().orElse(0) : 0,
-        grid.ranksPerGpu());
+        gpus ? GpuSharing.mostRanks(cards(), bootstrap) : 1);
   }
 
   /**
@@ -266,16 +259,6 @@ public final class PeerMesh implements AutoCloseable {
     return List.of(cards);
   }
 
-  /** Whether every peer's memory can be mapped. */
-  boolean allMapped() {
-    for (Connection connection : connections) {
-      if (connection != null && !isMapped(connection)) {
-        return false;
-      }
-    }
-    return true;
-  }
-
   /** Whether a peer's memory is mapped here; false for this rank. */
   public boolean isMapped(int peer) {
     return connections[peer] != null && isMapped(connections[peer]);
@@ -283,53 +266,6 @@ public final class PeerMesh implements AutoCloseable {
 
   private static boolean isMapped(Connection connection) {
     return connection.transport() == Transport.SHM || connection.transport() == Transport.CUDA_IPC;
-  }
-
-  /**
-   * Makes an algorithm ready: its buffer and its own memory are registered and exchanged with every
-   * peer, its semaphores set up, and then it is bound to all of them.
-   *
-   * @param algorithm closed if that fails
-   * @param buffer to be reduced
-   * @param own what the algorithm needs beside it, of the same size on every rank
-   * @param addSemaphores queues the set-up of its semaphores
-   * @param bind takes everybody's buffers and everybody's own memories, by rank
-   */
-  CompletableFuture<AllReduceAlgorithm> prepare(
-      AllReduceAlgorithm algorithm,
-      DeviceBuffer buffer,
-      DeviceBuffer own,
-      Runnable addSemaphores,
-      BiConsumer<RegisteredMemory[], RegisteredMemory[]> bind) {
-    try {
-      RegisteredMemory mine = register(buffer);
-      RegisteredMemory myOwn = register(own);
-      List<NonblockingFuture<RegisteredMemory>> theirs = new ArrayList<>();
-      List<NonblockingFuture<RegisteredMemory>> theirOwn = new ArrayList<>();
-      return communicator
-          .setup(
-              deadline,
-              () -> {
-                theirs.addAll(exchangeOnSetup(mine));
-                theirOwn.addAll(exchangeOnSetup(myOwn));
-                addSemaphores.run();
-                return algorithm;
-              })
-          .thenApply(
-              ready -> {
-                bind.accept(collect(theirs, mine), collect(theirOwn, myOwn));
-                return algorithm;
-              })
-          .whenComplete(
-              (done, failure) -> {
-                if (failure != null) {
-                  algorithm.close();
-                }
-              });
-    } catch (RuntimeException e) {
-      algorithm.close();
-      throw e;
-    }
   }
 
   /** Registers a buffer for all transports in use; closed with this. */

@@ -7,16 +7,12 @@ import io.fluxccl.bootstrap.BootstrapOptions;
 import io.fluxccl.bootstrap.LocalBootstrap;
 import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.bootstrap.TcpBootstrap;
-import io.fluxccl.collective.AllReduce;
-import io.fluxccl.collective.AllReduceOptions;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.communicator.CommunicatorOptions;
 import io.fluxccl.device.Device;
-import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.device.DeviceStream;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -45,7 +41,6 @@ public final class RankGroup implements AutoCloseable {
   private final Bootstrap bootstrap;
   private final Device device;
   private final Communicator communicator;
-  private final DeviceStream stream;
   private final Duration timeout;
 
   // Set once, before anybody else sees the group.
@@ -64,7 +59,6 @@ public final class RankGroup implements AutoCloseable {
       this.communicator =
           Communicator.create(
               bootstrap, device, CommunicatorOptions.DEFAULT.withSetupTimeout(timeout));
-      this.stream = device.createStream("stream");
     } catch (RuntimeException e) {
       if (opened != null) {
         opened.close();
@@ -236,27 +230,6 @@ public final class RankGroup implements AutoCloseable {
     return collectives.pipeline();
   }
 
-  /** The stream on which {@link #allReduce} enqueues. */
-  public DeviceStream stream() {
-    return stream;
-  }
-
-  /** {@link #allReduce(DeviceBuffer, AllReduceOptions)} with the group's time limit. */
-  public CompletableFuture<AllReduce> allReduce(DeviceBuffer buffer) {
-    return allReduce(buffer, AllReduceOptions.DEFAULT.withTimeout(timeout));
-  }
-
-  /**
-   * Prepares all-reduces of a buffer. Every rank calls it, in the same order.
-   *
-   * @param buffer of this group's device, of the same size on every rank
-   * @param options transport, tag, time limit
-   * @return the prepared operation; the caller closes it
-   */
-  public CompletableFuture<AllReduce> allReduce(DeviceBuffer buffer, AllReduceOptions options) {
-    return AllReduce.prepare(communicator, stream, buffer, options);
-  }
-
   /**
    * Leaves the job: waits, a few seconds at most, until the other ranks close too, so that nobody
    * is cut off in the middle; then closes everything. A job that has failed is left at once.
@@ -280,7 +253,6 @@ public final class RankGroup implements AutoCloseable {
         collectives.close();
       }
       communicator.close();
-      stream.close();
       device.close();
     } finally {
       bootstrap.closeAsync();

@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.fluxccl.Aborted;
 import io.fluxccl.DataType;
 import io.fluxccl.Deadline;
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
@@ -100,6 +101,29 @@ class FarewellsTest {
             } else {
               assertThat(closed.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
               expectMissing(reduce(collectives, rank), "1 collectives");
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldRefuseACallThatCannotBeRightWithoutHarmWhenAPeerHasLeft() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            Collectives collectives = open(rank);
+            StepVerifier.create(reduce(collectives, rank)).expectComplete().verify(LONG);
+            DeviceBuffer small = rank.device().allocate(4);
+            if (rank.rank() == 1) {
+              collectives.close();
+            } else {
+              Thread.sleep(50); // either way; mostly the peer has left then
+              StepVerifier.create(
+                      collectives.allReduce(small, small, 2, DataType.INT32, ReduceOp.SUM))
+                  .expectError(InvalidUsage.class)
+                  .verify(LONG);
+              assertThat(rank.communicator().failure()).isNull();
             }
           });
     }

@@ -10,21 +10,14 @@ import net.jqwik.api.constraints.LongRange;
 
 class PartitionTest {
   @Property
-  void shouldCutEveryCountIntoPartsThatFitTheirSlots(
+  void shouldCutEveryCountIntoWholeCacheLines(
       @ForAll @LongRange(min = 0, max = 1L << 40) long count,
       @ForAll @IntRange(min = 1, max = 4096) int parts,
       @ForAll DataType type) {
-    long room = Partition.maxChunkBytes(count * type.size(), parts);
-    assertThat(room % 64).isZero();
-    long end = 0;
-    for (int part = 0; part < parts; part++) {
-      long begin = Partition.begin(count, type, parts, part);
-      long next = Partition.begin(count, type, parts, part + 1);
-      assertThat(begin).isEqualTo(end);
-      assertThat((next - begin) * type.size()).isBetween(0L, room);
-      assertThat(begin == count || begin * type.size() % 64 == 0).isTrue();
-      end = next;
-    }
-    assertThat(end).isEqualTo(count);
+    long chunk = Partition.chunkElements(count, type, parts);
+    assertThat(chunk * type.size() % 64).isZero();
+    // Enough for all, and not a cache line more than needed.
+    assertThat(chunk).isGreaterThanOrEqualTo((count + parts - 1) / parts);
+    assertThat(chunk * type.size()).isLessThan((count + parts - 1) / parts * type.size() + 64);
   }
 }

@@ -13,8 +13,9 @@ import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.channel.ProxyChannelDeviceHandle;
 import io.fluxccl.channel.ProxyService;
-import io.fluxccl.collective.AllReduce;
-import io.fluxccl.collective.AllReduceOptions;
+import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.Collectives;
+import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.device.AbortFlag;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostDevice;
@@ -45,8 +46,8 @@ class TestingTest {
           rank -> {
             DeviceBuffer x = rank.device().allocate(4);
             x.upload(0, ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN).putInt(0, 14));
-            try (AllReduce sum = AllReduce.prepare(rank.communicator(), rank.stream(), x).join()) {
-              StepVerifier.create(sum.run(1, DataType.INT32, ReduceOp.SUM))
+            try (Collectives collectives = Collectives.create(rank.communicator()).join()) {
+              StepVerifier.create(collectives.allReduce(x, DataType.INT32, ReduceOp.SUM))
                   .expectComplete()
                   .verify(Duration.ofSeconds(10));
             }
@@ -63,8 +64,10 @@ class TestingTest {
       ranks.run(
           rank -> {
             DeviceBuffer x = rank.device().allocate(1024);
-            try (AllReduce sum = AllReduce.prepare(rank.communicator(), rank.stream(), x).join()) {
-              assertThat(sum.algorithm()).isEqualTo("all-pairs");
+            CollectiveCall sum =
+                CollectiveCall.allReduce(x, x, 256, DataType.FLOAT32, ReduceOp.SUM);
+            try (Collectives collectives = Collectives.create(rank.communicator()).join()) {
+              assertThat(collectives.algorithmFor(sum)).isEqualTo("hierarchical");
             }
           });
     }
@@ -141,15 +144,14 @@ class TestingTest {
 
   @Test
   void shouldNameTheRankThatDoesNotTakePart() {
-    AllReduceOptions impatient = AllReduceOptions.DEFAULT.withTimeout(Duration.ofSeconds(1));
+    CollectivesOptions impatient = CollectivesOptions.DEFAULT.withTimeout(Duration.ofSeconds(1));
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           rank -> {
             DeviceBuffer x = rank.device().allocate(1024);
-            AllReduce sum =
-                AllReduce.prepare(rank.communicator(), rank.stream(), x, impatient).join();
+            Collectives collectives = Collectives.create(rank.communicator(), impatient).join();
             if (rank.rank() == 0) {
-              StepVerifier.create(sum.run(256, DataType.FLOAT32, ReduceOp.SUM))
+              StepVerifier.create(collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM))
                   .expectErrorSatisfies(
                       e -> {
                         assertThat(e).isInstanceOf(Timeout.class);
@@ -167,10 +169,10 @@ class TestingTest {
       ranks.run(
           rank -> {
             DeviceBuffer x = rank.device().allocate(1024);
-            AllReduce sum = AllReduce.prepare(rank.communicator(), rank.stream(), x).join();
+            Collectives collectives = Collectives.create(rank.communicator()).join();
             rank.bootstrap().barrier(Deadline.after(Duration.ofSeconds(5))).join();
             if (rank.rank() == 0) {
-              StepVerifier.create(sum.run(256, DataType.FLOAT32, ReduceOp.SUM))
+              StepVerifier.create(collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM))
                   .thenAwait(Duration.ofMillis(50))
                   .thenCancel()
                   .verify(Duration.ofSeconds(10));
@@ -189,10 +191,10 @@ class TestingTest {
       ranks.run(
           rank -> {
             DeviceBuffer x = rank.device().allocate(1024);
-            AllReduce sum = AllReduce.prepare(rank.communicator(), rank.stream(), x).join();
+            Collectives collectives = Collectives.create(rank.communicator()).join();
             rank.bootstrap().barrier(Deadline.after(Duration.ofSeconds(5))).join();
             if (rank.rank() == 0) {
-              StepVerifier.create(sum.run(256, DataType.FLOAT32, ReduceOp.SUM))
+              StepVerifier.create(collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM))
                   .expectErrorMatches(e -> ((FluxCclException) e).rank() == 1)
                   .verify(Duration.ofSeconds(10));
             } else {

@@ -6,11 +6,11 @@ import io.fluxccl.ReduceOp;
 import io.fluxccl.bootstrap.BootstrapOptions;
 import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.bootstrap.TcpBootstrap;
-import io.fluxccl.collective.AllReduce;
-import io.fluxccl.collective.AllReduceOptions;
+import io.fluxccl.collective.Collectives;
+import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.collective.Pipeline;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaDriver;
 import io.fluxccl.transport.Transport;
@@ -19,6 +19,7 @@ import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Map;
+import reactor.core.publisher.Mono;
 
 /**
  * A rank that joins one job after the other, as its standard input says. In each it all-reduces on
@@ -63,29 +64,31 @@ final class GpuLongRun {
                 job[1]));
     BootstrapOptions.Builder options = BootstrapOptions.builder();
     environment.secret().ifPresent(options::secret);
-    AllReduceOptions how = AllReduceOptions.DEFAULT.withTimeout(LIMIT);
+    CollectivesOptions how = CollectivesOptions.DEFAULT.withTimeout(LIMIT);
     if (!job[2].equals("auto")) {
       how = how.withTransport(Transport.valueOf(job[2]));
     }
     try (TcpBootstrap bootstrap = TcpBootstrap.create(rank, nRanks, options.build())) {
       bootstrap.initialize(environment).join();
       try (Communicator communicator = Communicator.create(bootstrap, device);
-          DeviceStream stream = device.createStream("long-run");
-          AllReduce allReduce = AllReduce.prepare(communicator, stream, buffer, how).join()) {
-        reduceUntilItFails(allReduce);
+          Collectives collectives = Collectives.create(communicator, how).join()) {
+        reduceUntilItFails(collectives, buffer);
       }
     }
   }
 
-  private static void reduceUntilItFails(AllReduce allReduce) {
-    allReduce.enqueue(SMALL, DataType.INT32, ReduceOp.SUM);
-    allReduce.completion().join();
+  private static void reduceUntilItFails(Collectives collectives, DeviceBuffer buffer) {
+    Mono<Void> small = collectives.allReduce(buffer, buffer, SMALL, DataType.INT32, ReduceOp.SUM);
+    Pipeline both =
+        collectives
+            .pipeline()
+            .allReduce(buffer, DataType.INT32, ReduceOp.SUM)
+            .allReduce(buffer, buffer, SMALL, DataType.INT32, ReduceOp.SUM);
+    small.block();
     System.out.println("running");
     try {
       while (true) {
-        allReduce.enqueue(LARGE / Integer.BYTES, DataType.INT32, ReduceOp.SUM);
-        allReduce.enqueue(SMALL, DataType.INT32, ReduceOp.SUM);
-        allReduce.completion().join();
+        both.run().block();
       }
     } catch (RuntimeException e) {
       // The clock first: what comes next takes time.

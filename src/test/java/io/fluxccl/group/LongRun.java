@@ -3,10 +3,10 @@ package io.fluxccl.group;
 import io.fluxccl.DataType;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.ReduceOp;
-import io.fluxccl.collective.AllReduce;
-import io.fluxccl.collective.AllReduceOptions;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.Collectives;
+import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.collective.Pipeline;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
@@ -43,17 +43,19 @@ final class LongRun {
   }
 
   private static Runnable allReduce(RankGroup group, Duration timeout, String transport) {
-    AllReduceOptions options = AllReduceOptions.DEFAULT.withTimeout(timeout);
+    CollectivesOptions options = CollectivesOptions.DEFAULT.withTimeout(timeout).withTag(1);
     if (!transport.equals("auto")) {
       options = options.withTransport(Transport.valueOf(transport));
     }
-    DeviceBuffer buffer = group.device().allocate(1 << 18);
-    AllReduce allReduce = group.allReduce(buffer, options).join();
-    return () -> {
-      allReduce.enqueue(1 << 16, DataType.INT32, ReduceOp.SUM);
-      allReduce.enqueue(100, DataType.INT32, ReduceOp.SUM);
-      allReduce.completion().join();
-    };
+    DeviceBuffer large = group.device().allocate(1 << 18);
+    DeviceBuffer small = group.device().allocate(400);
+    Collectives collectives = Collectives.create(group.communicator(), options).join();
+    Pipeline both =
+        collectives
+            .pipeline()
+            .allReduce(large, DataType.INT32, ReduceOp.SUM)
+            .allReduce(small, DataType.INT32, ReduceOp.SUM);
+    return () -> both.run().block();
   }
 
   private static Runnable byHosts(RankGroup group) {

@@ -6,7 +6,6 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.fluxccl.DataType;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.ReduceOp;
-import io.fluxccl.collective.AllReduce;
 import io.fluxccl.device.DeviceBuffer;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -25,19 +24,19 @@ class RankGroupTest {
   @Test
   void shouldEndWithATypedErrorWhenAnotherRankClosesItsGroup() throws Exception {
     List<RankGroup> groups = RankGroup.local(3, Duration.ofSeconds(1));
-    List<CompletableFuture<AllReduce>> preparing = new ArrayList<>();
     List<DeviceBuffer> buffers = new ArrayList<>();
     for (RankGroup group : groups) {
       DeviceBuffer buffer = group.device().allocate(1 << 16);
       buffers.add(buffer);
-      preparing.add(group.allReduce(buffer));
     }
-    CompletableFuture.allOf(preparing.toArray(new CompletableFuture<?>[0]))
-        .get(10, TimeUnit.SECONDS);
     CompletableFuture<Void> leaving = groups.get(2).closeAsync();
     for (int rank = 0; rank < 2; rank++) {
-      AllReduce allReduce = preparing.get(rank).join();
-      assertThatThrownBy(() -> allReduce.run(1 << 12, DataType.FLOAT32, ReduceOp.SUM).block(LONG))
+      Mono<Void> run =
+          groups
+              .get(rank)
+              .collectives()
+              .allReduce(buffers.get(rank), DataType.FLOAT32, ReduceOp.SUM);
+      assertThatThrownBy(() -> run.block(LONG))
           .isInstanceOf(FluxCclException.class)
           .hasMessageContaining("rank");
     }

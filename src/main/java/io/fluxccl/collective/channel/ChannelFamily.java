@@ -4,6 +4,7 @@ import io.fluxccl.collective.AlgorithmFamily;
 import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.PeerMesh;
 import io.fluxccl.collective.RankTopology;
+import io.fluxccl.device.DeviceKind;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
@@ -11,6 +12,9 @@ import java.util.concurrent.CompletableFuture;
 public final class ChannelFamily implements AlgorithmFamily {
   /** A thread of a GPU's block looks after each rank. */
   static final int MAX_RANKS = 512;
+
+  /** As in {@code mapped_peers.cuh}. */
+  private static final int MOST_MAPPED_GPUS = 16;
 
   @Override
   public String name() {
@@ -29,7 +33,14 @@ public final class ChannelFamily implements AlgorithmFamily {
 
   @Override
   public boolean supports(RankTopology topology) {
-    return topology.nRanks() > 1 && topology.nRanks() <= MAX_RANKS && !topology.allMapped();
+    return topology.nRanks() > 1
+        && topology.nRanks() <= MAX_RANKS
+        && (!topology.allMapped() || areTooManyGpus(topology));
+  }
+
+  /** The kernels that work on mapped memory alone are for fewer ranks. */
+  private static boolean areTooManyGpus(RankTopology topology) {
+    return topology.kind() == DeviceKind.CUDA && topology.nRanks() > MOST_MAPPED_GPUS;
   }
 
   @Override

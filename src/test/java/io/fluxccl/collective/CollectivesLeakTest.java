@@ -19,7 +19,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
 /** Setting up and tearing down, again and again, leaves nothing. */
-class AllReduceLeakTest {
+class CollectivesLeakTest {
   private static final Duration LONG = Duration.ofSeconds(30);
 
   /** What this process holds that only closing gives back. */
@@ -87,16 +87,13 @@ class AllReduceLeakTest {
           LONG,
           rank -> {
             DeviceBuffer buffer = rank.device().allocate(100_000);
-            AllReduce allReduce =
-                AllReduce.prepare(
-                        rank.communicator(),
-                        rank.stream(),
-                        buffer,
-                        AllReduceOptions.DEFAULT.withTransport(transport))
+            Collectives collectives =
+                Collectives.create(
+                        rank.communicator(), CollectivesOptions.DEFAULT.withTransport(transport))
                     .join();
-            allReduce.run(25_000, DataType.INT32, ReduceOp.SUM).block(LONG);
+            collectives.allReduce(buffer, DataType.INT32, ReduceOp.SUM).block(LONG);
             if (closed) {
-              allReduce.close();
+              collectives.close();
             }
             buffer.close();
           });

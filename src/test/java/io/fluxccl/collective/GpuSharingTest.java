@@ -1,0 +1,56 @@
+package io.fluxccl.collective;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.TransportFailure;
+import io.fluxccl.bootstrap.LocalBootstrap;
+import io.fluxccl.device.DeviceKind;
+import java.util.List;
+import org.junit.jupiter.api.Test;
+
+/** What ranks know of each other's GPUs. */
+class GpuSharingTest {
+  @Test
+  void shouldCountTheRanksOfAProcessOnEachGpu() {
+    DeviceCard first = new DeviceCard(DeviceKind.CUDA, 132, 90, "0000:01:00.0");
+    DeviceCard second = new DeviceCard(DeviceKind.CUDA, 132, 90, "0000:02:00.0");
+    List<LocalBootstrap> ranks = LocalBootstrap.group(3);
+    try {
+      List<DeviceCard> cards = List.of(first, second, first);
+      assertThat(GpuSharing.mostRanks(cards, ranks.get(0))).isEqualTo(2);
+      assertThat(GpuSharing.mostRanks(List.of(first, first, first), ranks.get(1))).isEqualTo(3);
+      // They are one process, in which kernels run side by side.
+      assertThat(GpuSharing.remark(cards, ranks.get(0))).isEmpty();
+    } finally {
+      ranks.forEach(LocalBootstrap::close);
+    }
+  }
+
+  @Test
+  void shouldReadTheCardThatItWrites() {
+    DeviceCard card = new DeviceCard(DeviceKind.CUDA, 132, 90, "0000:3b:00.0");
+    assertThat(DeviceCard.decode(card.encode(), 1)).isEqualTo(card);
+    DeviceCard host = new DeviceCard(DeviceKind.HOST, 0, 0, "");
+    assertThat(DeviceCard.decode(host.encode(), 1)).isEqualTo(host);
+  }
+
+  @Test
+  void shouldTrustNoCard() {
+    byte[] good = new DeviceCard(DeviceKind.CUDA, 132, 90, "0000:3b:00.0").encode();
+    byte[] version = good.clone();
+    version[0] = 9;
+    byte[] kind = good.clone();
+    kind[1] = -1;
+    byte[] blocks = good.clone();
+    blocks[5] = -1;
+    byte[] capability = good.clone();
+    capability[9] = -1;
+    for (byte[] bad :
+        new byte[][] {{}, {1, 1, 1}, version, kind, blocks, capability, new byte[500]}) {
+      assertThatThrownBy(() -> DeviceCard.decode(bad, 3))
+          .isInstanceOf(TransportFailure.class)
+          .hasMessageContaining("rank 3");
+    }
+  }
+}
