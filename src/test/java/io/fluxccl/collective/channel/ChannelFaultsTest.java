@@ -19,6 +19,8 @@ import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
@@ -105,6 +107,7 @@ class ChannelFaultsTest {
       value = Collective.class,
       names = {"ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL", "BROADCAST", "REDUCE"})
   void shouldEndByHostsWhenARankLeavesInTheMiddle(Collective kind) {
+    CountDownLatch done = new CountDownLatch(4);
     try (LocalRanks ranks = LocalRanks.ofHosts(2, 2)) {
       ranks.run(
           LONG,
@@ -116,12 +119,13 @@ class ChannelFaultsTest {
             for (int i = 0; i < 3; i++) {
               StepVerifier.create(collectives.run(call)).expectComplete().verify(LONG);
             }
+            done.countDown();
+            assertThat(done.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
             if (rank.rank() == 1) {
               rank.communicator().close();
               return;
             }
             StepVerifier.create(collectives.run(call).repeat())
-                // Whoever sends to it finds it gone; if all only wait, the time limit ends them.
                 .expectError(FluxCclException.class)
                 .verify(Duration.ofSeconds(20));
             assertThat(rank.communicator().failure()).isNotNull();
