@@ -41,7 +41,10 @@ public final class LocalRanks implements AutoCloseable {
 
   private final List<LocalRank> ranks = new ArrayList<>();
 
+  private final Meeting meeting;
+
   private LocalRanks(List<LocalBootstrap> bootstraps, IntFunction<Device> deviceOf) {
+    meeting = new Meeting(bootstraps.size());
     try {
       bootstraps.forEach(
           bootstrap -> ranks.add(rankOf(bootstrap, deviceOf.apply(bootstrap.rank()))));
@@ -52,10 +55,10 @@ public final class LocalRanks implements AutoCloseable {
     }
   }
 
-  private static LocalRank rankOf(LocalBootstrap bootstrap, Device device) {
+  private LocalRank rankOf(LocalBootstrap bootstrap, Device device) {
     try {
       Communicator communicator = Communicator.create(bootstrap, device);
-      return new LocalRank(bootstrap, device, communicator, device.createStream("stream"));
+      return new LocalRank(bootstrap, device, communicator, device.createStream("stream"), meeting);
     } catch (RuntimeException e) {
       device.close();
       throw e;
@@ -173,6 +176,7 @@ public final class LocalRanks implements AutoCloseable {
    */
   public void run(Duration timeout, Body body) {
     Deadline deadline = Deadline.after(timeout);
+    meeting.begin();
     CompletableFuture<Throwable> firstFailure = new CompletableFuture<>();
     List<CompletableFuture<Void>> done = new ArrayList<>();
     for (LocalRank rank : ranks) {
@@ -185,6 +189,7 @@ public final class LocalRanks implements AutoCloseable {
                   body.run(rank);
                 } catch (Throwable e) {
                   if (firstFailure.complete(e)) {
+                    meeting.end();
                     rank.communicator().abort(FluxCclException.from(e));
                   }
                 } finally {

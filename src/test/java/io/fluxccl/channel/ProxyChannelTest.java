@@ -106,7 +106,7 @@ class ProxyChannelTest {
                       }),
                   1);
               assertThat(wrong).hasValue(0);
-              end.link.rank.bootstrap().barrier(io.fluxccl.Deadline.after(LONG)).join();
+              end.link.rank.meet();
             }
           });
     }
@@ -148,7 +148,7 @@ class ProxyChannelTest {
                       }),
                   1);
               assertThat(early).hasValue(0);
-              end.link.rank.bootstrap().barrier(io.fluxccl.Deadline.after(LONG)).join();
+              end.link.rank.meet();
             }
           });
     }
@@ -178,12 +178,12 @@ class ProxyChannelTest {
                         }
                       }),
                   threads);
-              end.link.rank.bootstrap().barrier(io.fluxccl.Deadline.after(LONG)).join();
+              end.link.rank.meet();
               int last = (rounds & 0xff) * 0x01010101;
               for (int i = 0; i < threads * bytes / 4; i++) {
                 assertThat(end.link.getInt(threads * bytes / 4 + i)).isEqualTo(last);
               }
-              end.link.rank.bootstrap().barrier(io.fluxccl.Deadline.after(LONG)).join();
+              end.link.rank.meet();
             }
           });
     }
@@ -209,7 +209,7 @@ class ProxyChannelTest {
               assertThat(proxy.invoke()).isEqualTo(1);
               assertThat(end.channel.await()).isTrue();
               assertThat(end.link.getInt(16)).isEqualTo(11 + end.link.peer);
-              end.link.rank.bootstrap().barrier(io.fluxccl.Deadline.after(LONG)).join();
+              end.link.rank.meet();
             }
           });
     }
@@ -252,7 +252,7 @@ class ProxyChannelTest {
               assertThat(goodChannel.putWithSignalAndFlush(0, 32, 8)).isTrue();
               assertThat(goodChannel.await()).isTrue();
               assertThat(service.failure(good)).isNull();
-              rank.bootstrap().barrier(io.fluxccl.Deadline.after(LONG)).join();
+              rank.meet();
             }
           });
     }
@@ -266,7 +266,7 @@ class ProxyChannelTest {
             try (End end = new End(rank, Transport.ETHERNET, 64).start()) {
               assertThat(end.channel.putWithSignalAndFlush(0, 32, 8)).isTrue();
               assertThat(end.channel.await()).isTrue();
-              rank.bootstrap().barrier(io.fluxccl.Deadline.after(LONG)).join();
+              rank.meet();
               if (rank.rank() == 1) {
                 end.link.connection.close();
               } else {
@@ -274,7 +274,7 @@ class ProxyChannelTest {
                 assertThat(end.service.failure(0)).isInstanceOf(TransportFailure.class);
                 assertThat(end.service.failure(0).rank()).isEqualTo(1);
               }
-              rank.bootstrap().barrier(io.fluxccl.Deadline.after(LONG)).join();
+              rank.meet();
             }
           });
     }
@@ -288,7 +288,7 @@ class ProxyChannelTest {
             try (End end = new End(rank, Transport.SHM, 64)) {
               CompletableFuture<Boolean> flushed =
                   CompletableFuture.supplyAsync(() -> end.channel.flush());
-              rank.bootstrap().barrier(io.fluxccl.Deadline.after(LONG)).join();
+              rank.meet();
               rank.communicator().abort(new Aborted(rank.rank(), "test"));
               assertThat(flushed.get(5, TimeUnit.SECONDS)).isFalse();
             }
@@ -308,7 +308,7 @@ class ProxyChannelTest {
                 assertThat(end.channel.await()).isTrue();
                 end.service.stopProxy();
               }
-              rank.bootstrap().barrier(io.fluxccl.Deadline.after(LONG)).join();
+              rank.meet();
             }
           });
     }

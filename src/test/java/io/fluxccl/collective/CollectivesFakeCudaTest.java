@@ -6,7 +6,6 @@ import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.DataType;
-import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
@@ -45,7 +44,7 @@ class CollectivesFakeCudaTest {
                   }
                 }
               }
-              rank.bootstrap().barrier(Deadline.after(LONG)).join();
+              rank.meet();
             }
             assertThat(rank.communicator().failure()).isNull();
           });
@@ -122,6 +121,7 @@ class CollectivesFakeCudaTest {
           rank -> {
             try (DeviceBuffer buffer = rank.device().allocate(1 << 20)) {
               Collectives collectives = Collectives.create(rank.communicator()).join();
+              rank.meet();
               if (rank.rank() == 2) {
                 rank.communicator().abort(new Aborted(2, "enough"));
               }

@@ -4,7 +4,6 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.DataType;
-import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
@@ -194,7 +193,7 @@ class CollectivesFaultsTest {
                 .expectErrorMatches(
                     e -> e instanceof InvalidUsage && e.getMessage().contains("closed"))
                 .verify(LONG);
-            rank.bootstrap().barrier(Deadline.after(LONG)).join();
+            rank.meet();
           });
     }
   }

@@ -3,7 +3,6 @@ package io.fluxccl.collective;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DataType;
-import io.fluxccl.Deadline;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
@@ -41,7 +40,7 @@ class CollectivesLanesTest {
               if (rank.rank() == 0) {
                 assertThat(held).isNotDone();
               }
-              rank.bootstrap().barrier(Deadline.after(LONG)).join();
+              rank.meet();
               if (rank.rank() == 1) {
                 StepVerifier.create(first.barrier()).expectComplete().verify(LONG);
               }

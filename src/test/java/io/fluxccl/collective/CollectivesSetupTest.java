@@ -4,7 +4,6 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.DataType;
-import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.Timeout;
@@ -127,7 +126,7 @@ class CollectivesSetupTest {
               }
               buffer.close();
             }
-            rank.bootstrap().barrier(Deadline.after(LONG)).join();
+            rank.meet();
             assertThat(rank.communicator().failure()).isNull();
           });
     } finally {
@@ -222,7 +221,7 @@ class CollectivesSetupTest {
           LONG,
           rank -> {
             open(rank, over(transport));
-            rank.bootstrap().barrier(Deadline.after(LONG)).join();
+            rank.meet();
           });
     }
     Awaitility.await().untilAsserted(() -> assertThat(before).containsAll(proxyThreads()));

@@ -12,7 +12,6 @@ import static io.fluxccl.collective.PipelineKernels.scale;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.PinnedBuffer;
@@ -64,7 +63,7 @@ abstract class PipelineContract {
   }
 
   static void meet(LocalRank rank) {
-    rank.bootstrap().barrier(Deadline.after(LONG)).join();
+    rank.meet();
   }
 
   @Test

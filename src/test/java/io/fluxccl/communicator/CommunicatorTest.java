@@ -74,12 +74,12 @@ class CommunicatorTest {
                       .flush(TIMEOUT)
                       .join();
                 });
-            rank.bootstrap().barrier(Deadline.after(TIMEOUT)).join();
+            rank.meet();
             for (int i = 0; i < n * chunk; i += Integer.BYTES) {
               int expected = (i / chunk + 1) * 0x01010101;
               assertThat(HostMemory.getInt(buffer.address() + i)).isEqualTo(expected);
             }
-            rank.bootstrap().barrier(Deadline.after(TIMEOUT)).join();
+            rank.meet();
           });
     }
   }
@@ -176,7 +176,7 @@ class CommunicatorTest {
             // In order: the last one received is the last one sent.
             long last = HostMemory.getLong(memories.get(n - 1).join().address());
             assertThat(last).isEqualTo(1000 + 1 - rank.rank());
-            rank.bootstrap().barrier(Deadline.after(TIMEOUT)).join();
+            rank.meet();
           });
     }
   }

@@ -5,7 +5,6 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.DataType;
-import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.collective.CapturedPipeline;
@@ -51,7 +50,7 @@ class CollectivesAndPipelinesTest {
                 Collectives collectives = Collectives.create(rank.communicator(), options).join()) {
               body.run(rank, collectives, x);
               if (rank.communicator().failure() == null) {
-                rank.bootstrap().barrier(Deadline.after(LONG)).join();
+                rank.meet();
               }
             }
           });
@@ -208,7 +207,7 @@ class CollectivesAndPipelinesTest {
           // On the device: reduce beside compute, update behind both. The host waits once.
           Mono.when(reduce.run(), compute.run(), update.run()).block(LONG);
           assertThat(first(x)).isEqualTo(1);
-          rank.bootstrap().barrier(Deadline.after(LONG)).join();
+          rank.meet();
           background.close();
         });
   }

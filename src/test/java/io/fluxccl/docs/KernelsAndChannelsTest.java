@@ -162,7 +162,7 @@ class KernelsAndChannelsTest {
     ByteBuffer mine = ByteBuffer.allocate(4096);
     mine.put(0, (byte) (10 + rank.rank()));
     ends.buffer().upload(0, mine);
-    rank.bootstrap().barrier(Deadline.after(Duration.ofSeconds(5))).join();
+    rank.meet();
     swap.run();
     ByteBuffer got = ByteBuffer.allocate(1);
     ends.buffer().download(at, got);

@@ -2,7 +2,6 @@ package io.fluxccl.docs;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.Deadline;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
@@ -46,10 +45,10 @@ class RdmaTest {
                 .join();
 
             Duration limit = Duration.ofSeconds(20);
-            rank.bootstrap().barrier(Deadline.after(limit)).join();
+            rank.meet();
             assertThat(HostMemory.getInt(buffer.address() + 1020))
                 .isEqualTo((peer + 1) * 0x01010101);
-            rank.bootstrap().barrier(Deadline.after(limit)).join();
+            rank.meet();
           });
     }
   }

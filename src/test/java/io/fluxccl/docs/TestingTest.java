@@ -5,7 +5,6 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.assertj.core.api.Assertions.fail;
 
 import io.fluxccl.DataType;
-import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.RemoteFailure;
@@ -132,11 +131,11 @@ class TestingTest {
               stepper.start();
               channel.putWithSignal(0, 0, 64);
               assertThat(channel.poll()).isFalse();
-              rank.bootstrap().barrier(Deadline.after(Duration.ofSeconds(5))).join();
+              rank.meet();
               assertThat(stepper.invoke()).isPositive();
               assertThat(channel.await()).isTrue();
             }
-            rank.bootstrap().barrier(Deadline.after(Duration.ofSeconds(5))).join();
+            rank.meet();
             service.close();
           });
     }
@@ -170,7 +169,7 @@ class TestingTest {
           rank -> {
             DeviceBuffer x = rank.device().allocate(1024);
             Collectives collectives = Collectives.create(rank.communicator()).join();
-            rank.bootstrap().barrier(Deadline.after(Duration.ofSeconds(5))).join();
+            rank.meet();
             if (rank.rank() == 0) {
               StepVerifier.create(collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM))
                   .thenAwait(Duration.ofMillis(50))
@@ -192,7 +191,7 @@ class TestingTest {
           rank -> {
             DeviceBuffer x = rank.device().allocate(1024);
             Collectives collectives = Collectives.create(rank.communicator()).join();
-            rank.bootstrap().barrier(Deadline.after(Duration.ofSeconds(5))).join();
+            rank.meet();
             if (rank.rank() == 0) {
               StepVerifier.create(collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM))
                   .expectErrorMatches(e -> ((FluxCclException) e).rank() == 1)

@@ -14,6 +14,7 @@ import io.fluxccl.transport.Transport;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.agrona.concurrent.UnsafeBuffer;
@@ -171,6 +172,7 @@ class SemaphoreTest {
 
   @Test
   void shouldEndAKernelsWaitWhenTheCommunicatorIsAborted() {
+    CountDownLatch both = new CountDownLatch(2);
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           rank -> {
@@ -178,6 +180,8 @@ class SemaphoreTest {
             SmDevice2DeviceSemaphore semaphore =
                 new SmDevice2DeviceSemaphore(rank.communicator(), link.connection);
             rank.communicator().setup().join();
+            both.countDown();
+            assertThat(both.await(10, TimeUnit.SECONDS)).isTrue();
             SemaphoreDeviceHandle handle = handleOf(semaphore::writeHandle);
             AtomicBoolean arrived = new AtomicBoolean(true);
             CompletableFuture<Void> waiting = new CompletableFuture<>();
