@@ -217,12 +217,12 @@ final class IbContext implements TransportContext {
       // What follows the token is padding of the connection manager.
       byte[] token = java.util.Arrays.copyOf(privateData, IbEndpointCodec.TOKEN_LENGTH);
       for (IbConnection connection : expected) {
-        if (MessageDigest.isEqual(connection.token(), token)) {
+        if (MessageDigest.isEqual(connection.connector().token(), token)) {
           found = connection;
         }
       }
     }
-    return found != null && expected.remove(found) ? found : null;
+    return found != null && expected.remove(found) ? found.connector() : null;
   }
 
   void forget(IbConnection connection) {

@@ -22,7 +22,7 @@ final class IbEndpoint implements Endpoint {
 
   @Override
   public CompletableFuture<Connection> connect(byte[] remoteWire, Deadline deadline) {
-    return connection.connect(remoteWire, deadline);
+    return connection.connector().connect(remoteWire, deadline);
   }
 
   @Override

@@ -3,6 +3,7 @@ package io.fluxccl.transport.ethernet;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.RegisteredMemory;
 import java.util.HashMap;
 import java.util.Map;

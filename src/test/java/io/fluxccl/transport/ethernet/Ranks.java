@@ -7,6 +7,7 @@ import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaDriver;
 import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.transport.ConnectedRanks;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
@@ -26,7 +27,7 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 
 /** Two ranks of one JVM over real sockets of the loopback, and what a communicator would do. */
-public final class Ranks implements AutoCloseable {
+public final class Ranks implements ConnectedRanks {
   static final Duration LIMIT = Duration.ofSeconds(20);
 
   final List<Device> devices;
@@ -78,16 +79,18 @@ public final class Ranks implements AutoCloseable {
     return context(0).staging() != null;
   }
 
-  EthernetContext context(int rank) {
+  @Override
+  public Duration limit() {
+    return LIMIT;
+  }
+
+  @Override
+  public EthernetContext context(int rank) {
     return contexts.get(rank);
   }
 
-  /** A connection of rank 0 to rank 1 and its other end. */
-  public List<Connection> connect(int tag) throws Exception {
-    return connect(0, 1, tag);
-  }
-
-  List<Connection> connect(int a, int b, int tag) throws Exception {
+  @Override
+  public List<Connection> connect(int a, int b, int tag) throws Exception {
     Endpoint endA = endpoint(a, b, tag);
     Endpoint endB = endpoint(b, a, tag);
     CompletableFuture<Connection> toB = endA.connect(endB.wire(), Deadline.after(LIMIT));
@@ -95,7 +98,8 @@ public final class Ranks implements AutoCloseable {
     return List.of(get(toB), get(toA));
   }
 
-  Endpoint endpoint(int rank, int remoteRank, int tag) {
+  @Override
+  public Endpoint endpoint(int rank, int remoteRank, int tag) {
     return context(rank).createEndpoint(remoteRank, tag, EndpointConfig.of(Transport.ETHERNET));
   }
 
@@ -119,7 +123,7 @@ public final class Ranks implements AutoCloseable {
     return buffer;
   }
 
-  /** New registered memory of a rank. */
+  @Override
   public RegisteredMemory memory(int rank, long size) {
     return register(rank, allocate(rank, size));
   }
@@ -132,7 +136,7 @@ public final class Ranks implements AutoCloseable {
         Map.of(Transport.ETHERNET, handle));
   }
 
-  /** A rank's memory as the other rank sees it. */
+  @Override
   public RegisteredMemory seenByPeer(RegisteredMemory owned) {
     return seenByPeer(owned, owned.handle(Transport.ETHERNET).wire(), owned.size());
   }

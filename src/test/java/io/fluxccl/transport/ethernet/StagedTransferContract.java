@@ -4,6 +4,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.RegisteredMemory;
 import java.util.Arrays;
 import java.util.HashSet;

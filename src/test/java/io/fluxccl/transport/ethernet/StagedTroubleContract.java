@@ -13,6 +13,7 @@ import io.fluxccl.TransportFailure;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.RegisteredMemory;
 import java.time.Duration;
 import java.util.Arrays;
@@ -96,7 +97,7 @@ abstract class StagedTroubleContract {
     }
 
     assertThat(flush).isNotDone();
-    EthernetConnectionContract.assertSame(hostTarget, 0, hostSource, 0, 100_000);
+    Contents.assertSame(hostTarget, 0, hostSource, 0, 100_000);
     devices[0].letGo();
     devices[1].letGo();
     Ranks.get(flush);
@@ -142,7 +143,7 @@ abstract class StagedTroubleContract {
       assertThat(link.failure()).isNull();
       devices[slow].letGo();
       Ranks.get(link.flush(Ranks.LIMIT));
-      EthernetConnectionContract.assertSame(target, 0, source, 0, 64);
+      Contents.assertSame(target, 0, source, 0, 64);
     }
   }
 

@@ -1,6 +1,5 @@
 package io.fluxccl.transport.ib;
 
-import static io.fluxccl.transport.ib.IbRanks.bytes;
 import static io.fluxccl.transport.ib.IbRanks.get;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
@@ -11,6 +10,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.testing.RequiresRdma;
 import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.RdmaOptions;
 import io.fluxccl.transport.RegisteredMemory;
@@ -174,7 +174,7 @@ class IbFailureTest {
       throws Exception {
     link.write(ranks.seenByPeer(target), 0, source, 0, 4096);
     get(link.flush(IbRanks.LIMIT));
-    assertThat(bytes(target, 0, 4096)).isEqualTo(bytes(source, 0, 4096));
+    Contents.assertSame(target, 0, source, 0, 4096);
   }
 
   static FluxCclException failureOf(CompletableFuture<?> future) {

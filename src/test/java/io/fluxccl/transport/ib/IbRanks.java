@@ -3,7 +3,7 @@ package io.fluxccl.transport.ib;
 import io.fluxccl.Deadline;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostDevice;
-import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.transport.ConnectedRanks;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
@@ -15,18 +15,16 @@ import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportFlags;
 import java.net.InetAddress;
-import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 
 /** Two ranks of one JVM over real queue pairs of IB0, and what a communicator would do. */
-public final class IbRanks implements AutoCloseable {
+public final class IbRanks implements ConnectedRanks {
   public static final Duration LIMIT = Duration.ofSeconds(60);
 
   private final HostDevice device = HostDevice.create();
@@ -53,13 +51,19 @@ public final class IbRanks implements AutoCloseable {
         piece);
   }
 
-  IbContext context(int rank) {
+  @Override
+  public Duration limit() {
+    return LIMIT;
+  }
+
+  @Override
+  public IbContext context(int rank) {
     return contexts.get(rank);
   }
 
-  /** A connection of rank 0 to rank 1 and its other end. */
-  public List<Connection> connect(int tag) throws Exception {
-    return connect(0, 1, tag, RdmaOptions.DEFAULT);
+  @Override
+  public List<Connection> connect(int a, int b, int tag) throws Exception {
+    return connect(a, b, tag, RdmaOptions.DEFAULT);
   }
 
   List<Connection> connect(int a, int b, int tag, RdmaOptions options) throws Exception {
@@ -68,6 +72,11 @@ public final class IbRanks implements AutoCloseable {
     CompletableFuture<Connection> toB = endA.connect(endB.wire(), Deadline.after(LIMIT));
     CompletableFuture<Connection> toA = endB.connect(endA.wire(), Deadline.after(LIMIT));
     return List.of(get(toB), get(toA));
+  }
+
+  @Override
+  public Endpoint endpoint(int rank, int remoteRank, int tag) {
+    return endpoint(rank, remoteRank, tag, RdmaOptions.DEFAULT);
   }
 
   Endpoint endpoint(int rank, int remoteRank, int tag, RdmaOptions options) {
@@ -79,20 +88,11 @@ public final class IbRanks implements AutoCloseable {
     return future.get(2 * LIMIT.toMillis(), TimeUnit.MILLISECONDS);
   }
 
-  /** New registered memory of a rank, zeroed. */
+  @Override
   public RegisteredMemory memory(int rank, long size) {
     DeviceBuffer buffer = device.allocate(size);
     buffers.add(buffer);
     return register(rank, context(rank), buffer);
-  }
-
-  /** New registered memory with bytes that the seed decides. */
-  RegisteredMemory filled(int rank, int size, int seed) {
-    RegisteredMemory memory = memory(rank, size);
-    byte[] bytes = new byte[size];
-    new Random(seed).nextBytes(bytes);
-    memory.buffer().upload(0, ByteBuffer.wrap(bytes));
-    return memory;
   }
 
   static RegisteredMemory register(int rank, IbContext context, DeviceBuffer buffer) {
@@ -103,7 +103,7 @@ public final class IbRanks implements AutoCloseable {
         Map.of(Transport.IB0, handle));
   }
 
-  /** A rank's memory as the other rank sees it. */
+  @Override
   public RegisteredMemory seenByPeer(RegisteredMemory owned) {
     return seenByPeer(owned, owned.handle(Transport.IB0).wire(), owned.size());
   }
@@ -118,20 +118,6 @@ public final class IbRanks implements AutoCloseable {
         origin,
         TransportFlags.of(Transport.IB0),
         Map.of(Transport.IB0, context.open(wire, origin)));
-  }
-
-  static byte[] bytes(RegisteredMemory memory, long offset, int size) {
-    byte[] bytes = new byte[size];
-    memory.buffer().download(offset, ByteBuffer.wrap(bytes));
-    return bytes;
-  }
-
-  static long getLong(RegisteredMemory memory, long offset) {
-    return HostMemory.getLongAcquire(memory.address() + offset);
-  }
-
-  static void putLong(RegisteredMemory memory, long offset, long value) {
-    HostMemory.putLong(memory.address() + offset, value);
   }
 
   @Override

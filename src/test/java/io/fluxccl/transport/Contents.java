@@ -1,18 +1,19 @@
-package io.fluxccl.transport.ethernet;
+package io.fluxccl.transport;
+
+import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.host.HostMemory;
-import io.fluxccl.transport.RegisteredMemory;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.Random;
 
 /** Reads and writes a rank's registered memory, on whichever device it is. */
-final class Contents {
+public final class Contents {
   private Contents() {}
 
   /** With acquire on the host; a download elsewhere. */
-  static long getLong(RegisteredMemory memory, long offset) {
+  public static long getLong(RegisteredMemory memory, long offset) {
     if (memory.buffer().device().kind() == DeviceKind.HOST) {
       return HostMemory.getLongAcquire(memory.address() + offset);
     }
@@ -21,7 +22,7 @@ final class Contents {
     return word.getLong(0);
   }
 
-  static void putLong(RegisteredMemory memory, long offset, long value) {
+  public static void putLong(RegisteredMemory memory, long offset, long value) {
     if (memory.buffer().device().kind() == DeviceKind.HOST) {
       HostMemory.putLong(memory.address() + offset, value);
     } else {
@@ -29,29 +30,35 @@ final class Contents {
     }
   }
 
-  static byte[] get(RegisteredMemory memory, long offset, int size) {
+  public static byte[] get(RegisteredMemory memory, long offset, int size) {
     byte[] bytes = new byte[size];
     memory.buffer().download(offset, ByteBuffer.wrap(bytes));
     return bytes;
   }
 
-  static void put(RegisteredMemory memory, long offset, byte[] bytes) {
+  public static void put(RegisteredMemory memory, long offset, byte[] bytes) {
     memory.buffer().upload(offset, ByteBuffer.wrap(bytes));
   }
 
   /** Fills it with bytes that the seed decides. */
-  static byte[] fill(RegisteredMemory memory, long seed) {
+  public static byte[] fill(RegisteredMemory memory, long seed) {
     byte[] bytes = new byte[(int) memory.size()];
     new Random(seed).nextBytes(bytes);
     put(memory, 0, bytes);
     return bytes;
   }
 
+  /** Asserts that a range of one memory has the bytes of a range of another. */
+  public static void assertSame(
+      RegisteredMemory target, long targetOffset, RegisteredMemory source, long offset, int size) {
+    assertThat(get(target, targetOffset, size)).isEqualTo(get(source, offset, size));
+  }
+
   /** The largest part that is filled or compared at once. */
   private static final int PART = 1 << 20;
 
   /** Fills it with words that depend on their place. */
-  static void fillWords(RegisteredMemory memory, long factor) {
+  public static void fillWords(RegisteredMemory memory, long factor) {
     ByteBuffer part = words(PART / 8);
     for (long at = 0; at < memory.size(); at += PART) {
       part.clear();
@@ -63,7 +70,7 @@ final class Contents {
   }
 
   /** The offset of the first word that {@link #fillWords} would have made another, or -1. */
-  static long firstDifference(RegisteredMemory memory, long size, long factor) {
+  public static long firstDifference(RegisteredMemory memory, long size, long factor) {
     ByteBuffer part = words(PART / 8);
     for (long at = 0; at < size; at += PART) {
       part.clear().limit((int) Math.min(PART, size - at & -8L));
