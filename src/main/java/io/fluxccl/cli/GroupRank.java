@@ -8,6 +8,7 @@ import io.fluxccl.collective.Pipeline;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.group.RankGroup;
+import io.fluxccl.transport.TransportFlags;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
@@ -41,7 +42,10 @@ final class GroupRank implements PerfRank {
 
   @Override
   public String device() {
-    return group.device().description();
+    TransportFlags transports = collectives.transports();
+    return transports.asSet().isEmpty()
+        ? group.device().description()
+        : group.device().description() + ", by " + transports;
   }
 
   @Override

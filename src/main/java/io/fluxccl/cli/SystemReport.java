@@ -1,6 +1,11 @@
 package io.fluxccl.cli;
 
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.device.DeviceKind;
+import io.fluxccl.group.RankGroupOptions;
 import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportFlags;
 import io.fluxccl.transport.TransportProvider;
 import java.io.IOException;
 import java.lang.management.ManagementFactory;
@@ -50,11 +55,14 @@ record SystemReport(
     List<String> devices = new ArrayList<>();
     devices.add(host());
     devices.addAll(context.backend().devices());
+    Map<String, String> transports =
+        transports(ServiceLoader.load(TransportProvider.class).iterator());
+    transports.put("other hosts", otherHosts());
     return new SystemReport(
         machine(),
         context.backend().gpuSupport(),
         devices,
-        transports(ServiceLoader.load(TransportProvider.class).iterator()),
+        transports,
         context.backend().algorithms(),
         environment);
   }
@@ -107,6 +115,38 @@ record SystemReport(
     } catch (IOException e) {
       return "shared memory in " + SHARED_MEMORY + " (free space unknown: " + e.getMessage() + ")";
     }
+  }
+
+  /** What is chosen between hosts, as far as this one decides. */
+  private static String otherHosts() {
+    TransportFlags allowed;
+    try {
+      allowed = RankGroupOptions.collectivesFromEnvironment().networks();
+    } catch (InvalidUsage e) {
+      return e.getMessage();
+    }
+    return "memory of the host "
+        + networks(allowed, DeviceKind.HOST)
+        + ", of GPUs "
+        + networks(allowed, DeviceKind.CUDA)
+        + (allowed.equals(CollectivesOptions.NETWORKS) ? "" : "; by FLUXCCL_NETWORK");
+  }
+
+  private static String networks(TransportFlags allowed, DeviceKind kind) {
+    List<String> rails = new ArrayList<>();
+    for (TransportProvider provider : ServiceLoader.load(TransportProvider.class)) {
+      provider.transports().stream()
+          .sorted()
+          .filter(network -> network != Transport.ETHERNET && allowed.contains(network))
+          .filter(network -> provider.unavailableBecause(network).isEmpty())
+          .filter(network -> provider.unreachableBecause(network, kind).isEmpty())
+          .forEach(network -> rails.add(network.name()));
+    }
+    String last = allowed.contains(Transport.ETHERNET) ? "ETHERNET" : "nothing";
+    return "by "
+        + (rails.isEmpty()
+            ? last
+            : String.join(" ", rails) + " where they have them too, else " + last);
   }
 
   /** What can be said of each transport; a provider that can't even be loaded is told of too. */

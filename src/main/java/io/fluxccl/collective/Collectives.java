@@ -6,6 +6,7 @@ import io.fluxccl.ReduceOp;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
+import io.fluxccl.transport.TransportFlags;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
@@ -91,6 +92,11 @@ public final class Collectives implements AutoCloseable {
   /** Whose ranks these are. */
   public Communicator communicator() {
     return lane.communicator();
+  }
+
+  /** The transports by which this rank reaches the others. */
+  public TransportFlags transports() {
+    return lane.transports();
   }
 
   /** Who is where. */

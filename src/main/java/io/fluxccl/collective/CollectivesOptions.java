@@ -4,13 +4,16 @@ import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportFlags;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.EnumMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import reactor.core.scheduler.Scheduler;
 import reactor.core.scheduler.Schedulers;
 
@@ -19,7 +22,10 @@ import reactor.core.scheduler.Schedulers;
  * must use the same, but for scheduler and threads.
  *
  * @param transport to use between all ranks; empty: mapped memory inside a host (SHM, CUDA_IPC on
- *     GPUs) and ETHERNET between hosts
+ *     GPUs) and one of the networks between hosts
+ * @param networks that may be used between hosts: RDMA devices (IB0 to IB7), rail by rail, where
+ *     both hosts have them and they reach the ranks' memory; otherwise ETHERNET. Each rank may
+ *     allow others: both ends must
  * @param tag of its connections, to keep several of one communicator apart; lanes take the tags
  *     behind it
  * @param timeout how long setting up, and each operation, may take
@@ -35,6 +41,7 @@ import reactor.core.scheduler.Schedulers;
  */
 public record CollectivesOptions(
     Optional<Transport> transport,
+    TransportFlags networks,
     int tag,
     Duration timeout,
     int threads,
@@ -44,10 +51,14 @@ public record CollectivesOptions(
     Optional<Path> tuning,
     List<AlgorithmFamily> families) {
 
+  /** All networks that there are: IB0 to IB7 and ETHERNET. */
+  public static final TransportFlags NETWORKS = TransportFlags.parse("IB,ETHERNET");
+
   /** The best transport for each peer, tag 0, 30 s, continuations on the completion thread. */
   public static final CollectivesOptions DEFAULT =
       new CollectivesOptions(
           Optional.empty(),
+          NETWORKS,
           0,
           Deadline.DEFAULT_TIMEOUT,
           0,
@@ -57,7 +68,10 @@ public record CollectivesOptions(
           Optional.empty(),
           List.of());
 
-  /** Refuses a time-out that is not positive and a number of threads that no block can have. */
+  /**
+   * Refuses a time-out that is not positive, a number of threads that no block can have, and what
+   * is no network.
+   */
   public CollectivesOptions {
     if (timeout.isNegative() || timeout.isZero()) {
       throw new InvalidUsage("timeout=" + timeout + "; give more than zero");
@@ -66,6 +80,11 @@ public record CollectivesOptions(
       throw new InvalidUsage(
           "threads=" + threads + "; give 0 for the default, or up to " + HostKernel.MAX_BLOCK_DIM);
     }
+    Set<Transport> strange = new HashSet<>(networks.asSet());
+    strange.removeAll(NETWORKS.asSet());
+    if (!strange.isEmpty() || networks.asSet().isEmpty()) {
+      throw new InvalidUsage("networks=" + networks + "; give some of " + NETWORKS);
+    }
     algorithms = Map.copyOf(algorithms);
     families = List.copyOf(families);
   }
@@ -73,6 +92,21 @@ public record CollectivesOptions(
   /** These options with one transport for all peers. */
   public CollectivesOptions withTransport(Transport only) {
     return copy(Optional.of(only), tag, timeout, threads, scheduler, checked);
+  }
+
+  /** These options with other networks allowed between hosts. */
+  public CollectivesOptions withNetworks(TransportFlags allowed) {
+    return new CollectivesOptions(
+        transport,
+        allowed,
+        tag,
+        timeout,
+        threads,
+        scheduler,
+        checked,
+        algorithms,
+        tuning,
+        families);
   }
 
   /** These options with another tag. */
@@ -106,13 +140,14 @@ public record CollectivesOptions(
     more.putAll(algorithms);
     more.put(collective, name);
     return new CollectivesOptions(
-        transport, tag, timeout, threads, scheduler, checked, more, tuning, families);
+        transport, networks, tag, timeout, threads, scheduler, checked, more, tuning, families);
   }
 
   /** These options with a tuning file. */
   public CollectivesOptions withTuning(Path file) {
     return new CollectivesOptions(
         transport,
+        networks,
         tag,
         timeout,
         threads,
@@ -128,7 +163,7 @@ public record CollectivesOptions(
     List<AlgorithmFamily> more = new ArrayList<>(families);
     more.add(family);
     return new CollectivesOptions(
-        transport, tag, timeout, threads, scheduler, checked, algorithms, tuning, more);
+        transport, networks, tag, timeout, threads, scheduler, checked, algorithms, tuning, more);
   }
 
   private CollectivesOptions copy(
@@ -140,6 +175,7 @@ public record CollectivesOptions(
       boolean newChecked) {
     return new CollectivesOptions(
         newTransport,
+        networks,
         newTag,
         newTimeout,
         newThreads,

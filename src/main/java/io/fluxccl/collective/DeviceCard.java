@@ -4,6 +4,8 @@ import io.fluxccl.TransportFailure;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportFlags;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
@@ -12,25 +14,35 @@ import java.nio.charset.StandardCharsets;
  * What ranks tell each other of their devices before they connect.
  *
  * <pre>
- *   byte version, byte kind, int32 multiprocessors, int32 compute capability, then the PCI bus id in
- *   ASCII; little-endian
+ *   byte version, byte kind, int32 multiprocessors, int32 compute capability, int32 networks as bits,
+ *   then the PCI bus id in ASCII; little-endian
  * </pre>
  *
  * @param kind of the device
  * @param multiprocessors of a GPU; 0 of the host
  * @param computeCapability of a GPU, {@code 10 * major + minor}; 0 of the host
+ * @param networks transports by which ranks of other hosts can reach its memory
  * @param pciBusId of a GPU, the same in every process that sees it; empty of the host
  */
-record DeviceCard(DeviceKind kind, int multiprocessors, int computeCapability, String pciBusId) {
-  private static final byte VERSION = 2;
-  private static final int HEADER = 2 + 2 * Integer.BYTES;
+record DeviceCard(
+    DeviceKind kind,
+    int multiprocessors,
+    int computeCapability,
+    TransportFlags networks,
+    String pciBusId) {
+  private static final byte VERSION = 3;
+  private static final int HEADER = 2 + 3 * Integer.BYTES;
   private static final int MAX_BUS_ID = 64;
 
-  static DeviceCard of(Device device) {
+  static DeviceCard of(Device device, TransportFlags networks) {
     return device instanceof CudaDevice gpu
         ? new DeviceCard(
-            DeviceKind.CUDA, gpu.multiprocessors(), gpu.computeCapability(), gpu.pciBusId())
-        : new DeviceCard(device.kind(), 0, 0, "");
+            DeviceKind.CUDA,
+            gpu.multiprocessors(),
+            gpu.computeCapability(),
+            networks,
+            gpu.pciBusId())
+        : new DeviceCard(device.kind(), 0, 0, networks, "");
   }
 
   byte[] encode() {
@@ -41,6 +53,7 @@ record DeviceCard(DeviceKind kind, int multiprocessors, int computeCapability, S
         .put((byte) kind.ordinal())
         .putInt(multiprocessors)
         .putInt(computeCapability)
+        .putInt(networks.bits())
         .put(busId)
         .array();
   }
@@ -61,7 +74,8 @@ record DeviceCard(DeviceKind kind, int multiprocessors, int computeCapability, S
         || bytes[1] < 0
         || bytes[1] >= kinds.length
         || in.getInt(2) < 0
-        || in.getInt(6) < 0) {
+        || in.getInt(6) < 0
+        || in.getInt(10) >>> Transport.values().length != 0) {
       throw new TransportFailure(
           peer, "rank " + peer + " sent a malformed device card of " + bytes.length + " bytes");
     }
@@ -69,6 +83,7 @@ record DeviceCard(DeviceKind kind, int multiprocessors, int computeCapability, S
         kinds[bytes[1]],
         in.getInt(2),
         in.getInt(6),
+        TransportFlags.ofBits(in.getInt(10)),
         new String(bytes, HEADER, bytes.length - HEADER, StandardCharsets.US_ASCII));
   }
 }

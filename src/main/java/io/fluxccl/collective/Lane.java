@@ -12,6 +12,7 @@ import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.TransportFlags;
 import java.time.Duration;
 import java.util.HashSet;
 import java.util.List;
@@ -112,6 +113,10 @@ final class Lane implements AutoCloseable {
 
   CollectivesOptions options() {
     return options;
+  }
+
+  TransportFlags transports() {
+    return mesh.transports();
   }
 
   RankTopology topology() {

@@ -41,7 +41,7 @@ final class LaneOpening {
                                     same ->
                                         PeerMesh.connect(
                                             communicator,
-                                            options.transport(),
+                                            TransportChoice.of(options),
                                             options.tag(),
                                             deadline,
                                             options.threads()),

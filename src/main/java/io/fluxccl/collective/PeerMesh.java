@@ -16,7 +16,6 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
-import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.Executor;
@@ -40,14 +39,13 @@ public final class PeerMesh implements AutoCloseable {
   private final Connection[] connections;
   private final List<RegisteredMemory> registered = new CopyOnWriteArrayList<>();
   private final List<NonblockingFuture<RegisteredMemory>> received = new CopyOnWriteArrayList<>();
-  private final Optional<Transport> only;
+  private final TransportChoice choice;
   private TransportFlags transports = TransportFlags.NONE;
   private RankTopology topology;
   private int threads;
 
-  private PeerMesh(
-      Communicator communicator, Optional<Transport> only, int tag, Deadline deadline) {
-    this.only = only;
+  private PeerMesh(Communicator communicator, TransportChoice choice, int tag, Deadline deadline) {
+    this.choice = choice;
     this.communicator = communicator;
     this.tag = tag;
     this.deadline = deadline;
@@ -56,17 +54,14 @@ public final class PeerMesh implements AutoCloseable {
   }
 
   static CompletableFuture<PeerMesh> connect(
-      Communicator communicator,
-      Optional<Transport> only,
-      int tag,
-      Deadline deadline,
-      int threads) {
-    PeerMesh mesh = new PeerMesh(communicator, only, tag, deadline);
+      Communicator communicator, TransportChoice choice, int tag, Deadline deadline, int threads) {
+    PeerMesh mesh = new PeerMesh(communicator, choice, tag, deadline);
     int cores = Runtime.getRuntime().availableProcessors();
     mesh.threads =
         threads > 0 ? threads : Math.max(1, cores / communicator.bootstrap().nRanksPerNode());
     List<NonblockingFuture<Connection>> links = new ArrayList<>();
-    return mesh.introduce()
+    return CompletableFuture.supplyAsync(() -> choice.usable(communicator), MAY_BLOCK)
+        .thenCompose(mesh::introduce)
         .thenComposeAsync(
             introduced -> communicator.setup(deadline, () -> mesh.connectOnSetup(links)), MAY_BLOCK)
         .thenApply(ready -> mesh.connected(links))
@@ -80,9 +75,9 @@ public final class PeerMesh implements AutoCloseable {
             });
   }
 
-  /** Every rank learns what device every other has. */
-  private CompletableFuture<Void> introduce() {
-    cards[rank()] = DeviceCard.of(communicator.device());
+  /** Every rank learns what device every other has, and by which networks it is reached. */
+  private CompletableFuture<Void> introduce(TransportFlags networks) {
+    cards[rank()] = DeviceCard.of(communicator.device(), networks);
     byte[] mine = cards[rank()].encode();
     CompletableFuture<?>[] greetings =
         IntStream.range(0, nRanks())
@@ -96,33 +91,9 @@ public final class PeerMesh implements AutoCloseable {
     return CompletableFuture.allOf(greetings);
   }
 
-  /** The transport to a peer, unless one was asked for. */
-  private Transport transportTo(int peer) {
-    Bootstrap bootstrap = communicator.bootstrap();
-    DeviceKind mine = cards[rank()].kind();
-    if (cards[peer].kind() != mine) {
-      throw new InvalidUsage(
-          "collectives tag="
-              + tag
-              + ": rank "
-              + rank()
-              + " is on a device of kind "
-              + mine
-              + ", rank "
-              + peer
-              + " on one of kind "
-              + cards[peer].kind()
-              + "; give all ranks the same kind, for example by FLUXCCL_DEVICE");
-    }
-    if (bootstrap.hostHash(peer) != bootstrap.hostHash(rank())) {
-      return Transport.ETHERNET;
-    }
-    return localTransport();
-  }
-
   /** The transport between ranks of one host. */
   private Transport localTransport() {
-    return communicator.device().kind() == DeviceKind.CUDA ? Transport.CUDA_IPC : Transport.SHM;
+    return TransportChoice.local(communicator.device().kind());
   }
 
   private PeerMesh connectOnSetup(List<NonblockingFuture<Connection>> links) {
@@ -133,7 +104,7 @@ public final class PeerMesh implements AutoCloseable {
         links.add(null);
         continue;
       }
-      Transport transport = only.orElse(transportTo(peer));
+      Transport transport = choice.between(rank(), peer, cards(), communicator.bootstrap());
       transports = transports.with(transport);
       links.add(
           communicator.connectOnSetup(
@@ -185,6 +156,11 @@ public final class PeerMesh implements AutoCloseable {
     return threads;
   }
 
+  /** The transports of all its connections. */
+  public TransportFlags transports() {
+    return transports;
+  }
+
   /** Who is where. */
   public RankTopology topology() {
     return topology;
@@ -207,7 +183,7 @@ public final class PeerMesh implements AutoCloseable {
         nRanks(),
         communicator.device().kind(),
         List.copyOf(hostOf),
-        only.isEmpty() || only.get() == localTransport(),
+        choice.only().isEmpty() || choice.only().get() == localTransport(),
         gpus ? cards().stream().mapToInt(DeviceCard::multiprocessors).min().orElse(0) : 0,
         gpus ? cards().stream().mapToInt(DeviceCard::computeCapability).min().orElse(0) : 0,
         gpus ? GpuSharing.mostRanks(cards(), bootstrap) : 1);

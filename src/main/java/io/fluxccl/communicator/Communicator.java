@@ -24,6 +24,7 @@ import java.util.ArrayList;
 import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
@@ -171,6 +172,17 @@ public final class Communicator implements AutoCloseable {
                 connections.remove(connection);
               }
             });
+  }
+
+  /**
+   * Why a transport can't be used for memory of this communicator's device. May block: it looks for
+   * devices and libraries.
+   *
+   * @param transport any
+   * @return what is missing and how to get it, or empty when it can be used as far as is known
+   */
+  public Optional<String> unusableBecause(Transport transport) {
+    return transports.unusableBecause(transport);
   }
 
   /**

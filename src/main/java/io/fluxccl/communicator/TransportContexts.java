@@ -50,6 +50,19 @@ final class TransportContexts implements AutoCloseable {
         .map(p -> of(transport));
   }
 
+  /** Why the transport can't be used here for memory of this rank's device, or empty. */
+  Optional<String> unusableBecause(Transport transport) {
+    for (TransportProvider provider :
+        ServiceLoader.load(TransportProvider.class, TransportProvider.class.getClassLoader())) {
+      if (provider.transports().contains(transport)) {
+        return provider
+            .unavailableBecause(transport)
+            .or(() -> provider.unreachableBecause(transport, environment.device().kind()));
+      }
+    }
+    return Optional.of(transport + " is not in this build");
+  }
+
   private static TransportProvider providerOf(Transport transport) {
     for (TransportProvider provider :
         ServiceLoader.load(TransportProvider.class, TransportProvider.class.getClassLoader())) {

@@ -3,8 +3,10 @@ package io.fluxccl.group;
 import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.transport.TransportFlags;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Map;
 
 /**
  * How a {@link RankGroup} is made. Immutable; {@code with…} methods give a changed copy.
@@ -18,6 +20,9 @@ public record RankGroupOptions(
     Duration timeout, DeviceChoice device, CollectivesOptions collectives) {
   /** Environment variable: a tuning file. */
   public static final String TUNING_VARIABLE = "FLUXCCL_TUNING";
+
+  /** Environment variable: what may be used between hosts, for example IB,ETHERNET or IB0,IB1. */
+  public static final String NETWORK_VARIABLE = "FLUXCCL_NETWORK";
 
   /** Refuses a time-out that is not positive and a missing device. */
   public RankGroupOptions {
@@ -42,12 +47,31 @@ public record RankGroupOptions(
     return new RankGroupOptions(Deadline.DEFAULT_TIMEOUT, DeviceChoice.fromEnvironment());
   }
 
-  /** The default options of collectives, with the tuning file that FLUXCCL_TUNING names. */
+  /**
+   * The default options of collectives, with the tuning file that FLUXCCL_TUNING names and the
+   * networks of FLUXCCL_NETWORK.
+   *
+   * @throws InvalidUsage if FLUXCCL_NETWORK names what is none
+   */
   public static CollectivesOptions collectivesFromEnvironment() {
-    String tuning = System.getenv(TUNING_VARIABLE);
-    return tuning == null || tuning.isBlank()
-        ? CollectivesOptions.DEFAULT
-        : CollectivesOptions.DEFAULT.withTuning(Path.of(tuning));
+    return collectivesFrom(System.getenv());
+  }
+
+  static CollectivesOptions collectivesFrom(Map<String, String> environment) {
+    CollectivesOptions options = CollectivesOptions.DEFAULT;
+    String tuning = environment.getOrDefault(TUNING_VARIABLE, "");
+    if (!tuning.isBlank()) {
+      options = options.withTuning(Path.of(tuning));
+    }
+    String networks = environment.getOrDefault(NETWORK_VARIABLE, "");
+    if (networks.isBlank()) {
+      return options;
+    }
+    try {
+      return options.withNetworks(TransportFlags.parse(networks));
+    } catch (InvalidUsage e) {
+      throw new InvalidUsage(NETWORK_VARIABLE + "=" + networks + ": " + e.getMessage(), e);
+    }
   }
 
   /** These options with another time limit. */

@@ -3,6 +3,8 @@ package io.fluxccl.transport;
 import io.fluxccl.InvalidUsage;
 import java.util.Collections;
 import java.util.EnumSet;
+import java.util.List;
+import java.util.Locale;
 import java.util.Set;
 
 /** A set of transports. Immutable. */
@@ -22,6 +24,31 @@ public final class TransportFlags {
   public static TransportFlags of(Transport... transports) {
     EnumSet<Transport> set = EnumSet.noneOf(Transport.class);
     Collections.addAll(set, transports);
+    return new TransportFlags(set);
+  }
+
+  /**
+   * The set that a list names.
+   *
+   * @param names with commas between, in any case; {@code IB} is IB0 to IB7
+   * @return the set
+   * @throws InvalidUsage if a name is none of a transport
+   */
+  public static TransportFlags parse(String names) {
+    EnumSet<Transport> set = EnumSet.noneOf(Transport.class);
+    for (String part : names.split(",")) {
+      String name = part.strip().toUpperCase(Locale.ROOT);
+      if (name.equals("IB")) {
+        set.addAll(EnumSet.range(Transport.IB0, Transport.IB7));
+        continue;
+      }
+      try {
+        set.add(Transport.valueOf(name));
+      } catch (IllegalArgumentException e) {
+        throw new InvalidUsage(
+            "transports=" + names + ": " + part.strip() + " is none of IB, " + List.of(ALL), e);
+      }
+    }
     return new TransportFlags(set);
   }
 

@@ -1,5 +1,6 @@
 package io.fluxccl.transport;
 
+import io.fluxccl.device.DeviceKind;
 import java.util.Optional;
 import java.util.Set;
 
@@ -18,6 +19,17 @@ public interface TransportProvider {
    * @return what is missing and how to get it, or empty when it is available
    */
   Optional<String> unavailableBecause(Transport transport);
+
+  /**
+   * Why an available transport can't reach memory of a kind of device on this machine.
+   *
+   * @param transport one of {@link #transports()}, available
+   * @param kind of the device whose memory it is
+   * @return what is missing and how to get it, or empty when nothing is known to be
+   */
+  default Optional<String> unreachableBecause(Transport transport, DeviceKind kind) {
+    return Optional.empty();
+  }
 
   /**
    * One line on what an available transport works with here: a device, an address.

@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.LocalBootstrap;
 import io.fluxccl.device.DeviceKind;
+import io.fluxccl.transport.TransportFlags;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 
@@ -13,8 +14,10 @@ import org.junit.jupiter.api.Test;
 class GpuSharingTest {
   @Test
   void shouldCountTheRanksOfAProcessOnEachGpu() {
-    DeviceCard first = new DeviceCard(DeviceKind.CUDA, 132, 90, "0000:01:00.0");
-    DeviceCard second = new DeviceCard(DeviceKind.CUDA, 132, 90, "0000:02:00.0");
+    DeviceCard first =
+        new DeviceCard(DeviceKind.CUDA, 132, 90, CollectivesOptions.NETWORKS, "0000:01:00.0");
+    DeviceCard second =
+        new DeviceCard(DeviceKind.CUDA, 132, 90, CollectivesOptions.NETWORKS, "0000:02:00.0");
     List<LocalBootstrap> ranks = LocalBootstrap.group(3);
     try {
       List<DeviceCard> cards = List.of(first, second, first);
@@ -29,15 +32,18 @@ class GpuSharingTest {
 
   @Test
   void shouldReadTheCardThatItWrites() {
-    DeviceCard card = new DeviceCard(DeviceKind.CUDA, 132, 90, "0000:3b:00.0");
+    DeviceCard card =
+        new DeviceCard(DeviceKind.CUDA, 132, 90, CollectivesOptions.NETWORKS, "0000:3b:00.0");
     assertThat(DeviceCard.decode(card.encode(), 1)).isEqualTo(card);
-    DeviceCard host = new DeviceCard(DeviceKind.HOST, 0, 0, "");
+    DeviceCard host = new DeviceCard(DeviceKind.HOST, 0, 0, TransportFlags.NONE, "");
     assertThat(DeviceCard.decode(host.encode(), 1)).isEqualTo(host);
   }
 
   @Test
   void shouldTrustNoCard() {
-    byte[] good = new DeviceCard(DeviceKind.CUDA, 132, 90, "0000:3b:00.0").encode();
+    byte[] good =
+        new DeviceCard(DeviceKind.CUDA, 132, 90, CollectivesOptions.NETWORKS, "0000:3b:00.0")
+            .encode();
     byte[] version = good.clone();
     version[0] = 9;
     byte[] kind = good.clone();
@@ -46,8 +52,10 @@ class GpuSharingTest {
     blocks[5] = -1;
     byte[] capability = good.clone();
     capability[9] = -1;
+    byte[] networks = good.clone();
+    networks[13] = 0x40;
     for (byte[] bad :
-        new byte[][] {{}, {1, 1, 1}, version, kind, blocks, capability, new byte[500]}) {
+        new byte[][] {{}, {1, 1, 1}, version, kind, blocks, capability, networks, new byte[500]}) {
       assertThatThrownBy(() -> DeviceCard.decode(bad, 3))
           .isInstanceOf(TransportFailure.class)
           .hasMessageContaining("rank 3");

@@ -18,6 +18,20 @@ class TransportFlagsTest {
   }
 
   @Test
+  void shouldReadNames() {
+    assertThat(TransportFlags.parse("IB1, ethernet").asSet())
+        .containsExactly(Transport.IB1, Transport.ETHERNET);
+    assertThat(TransportFlags.parse("ib").asSet())
+        .hasSize(8)
+        .contains(Transport.IB0, Transport.IB7);
+    for (String wrong : new String[] {"", "IB8", "IB0,,IB1", "TCP"}) {
+      assertThatThrownBy(() -> TransportFlags.parse(wrong))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("ETHERNET");
+    }
+  }
+
+  @Test
   void shouldRefuseBitsThatNameNoTransport() {
     assertThatThrownBy(() -> TransportFlags.ofBits(1 << Transport.values().length))
         .isInstanceOf(InvalidUsage.class);

@@ -3,18 +3,18 @@ package io.fluxccl.transport.ib;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.device.DeviceKind;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportProvider;
-import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.EnumSet;
 import java.util.List;
 import java.util.Optional;
+import java.util.OptionalLong;
 import java.util.Set;
-import java.util.stream.Stream;
 
 /**
  * Provides {@link Transport#IB0} to {@link Transport#IB7}: the machine's RDMA devices, InfiniBand
@@ -30,7 +30,6 @@ public final class IbTransport implements TransportProvider {
 
   private static final Path CONNECTION_MANAGER = Path.of("/dev/infiniband/rdma_cm");
   private static final Path PEER_MEMORY = Path.of("/sys/module/nvidia_peermem");
-  private static final Path LIMITS = Path.of("/proc/self/limits");
   private static final Path NVIDIA = Path.of("/proc/driver/nvidia");
 
   /** For {@link java.util.ServiceLoader}. */
@@ -58,7 +57,10 @@ public final class IbTransport implements TransportProvider {
       throw new InvalidUsage(
           "localRank=" + localRank + ", remoteLocalRank=" + remoteLocalRank + "; give 0 or more");
     }
-    return transportOf((localRank + remoteLocalRank) % devices);
+    // Ranks that are the same on their hosts, which hierarchical collectives connect, get all
+    // rails.
+    int rail = localRank == remoteLocalRank ? localRank : localRank + remoteLocalRank;
+    return transportOf(rail % devices);
   }
 
   private static Transport transportOf(int index) {
@@ -112,6 +114,18 @@ public final class IbTransport implements TransportProvider {
     return Optional.empty();
   }
 
+  @Override
+  public Optional<String> unreachableBecause(Transport transport, DeviceKind kind) {
+    index(transport);
+    if (kind == DeviceKind.CUDA && !Files.isDirectory(PEER_MEMORY)) {
+      return Optional.of("nvidia-peermem is not loaded (modprobe nvidia-peermem)");
+    }
+    OptionalLong limit = LockedMemory.limit();
+    return kind == DeviceKind.HOST && limit.orElse(Long.MAX_VALUE) < LockedMemory.LEAST
+        ? Optional.of("no more than " + limit.getAsLong() + " bytes may be registered (ulimit -l)")
+        : Optional.empty();
+  }
+
   private static String names(List<RdmaDevices.Device> devices) {
     return String.join(" ", devices.stream().map(RdmaDevices.Device::name).toList());
   }
@@ -126,23 +140,17 @@ public final class IbTransport implements TransportProvider {
   }
 
   private static String gpuMemory() {
-    return Files.isDirectory(PEER_MEMORY)
-        ? "by nvidia-peermem"
-        : "not reached: nvidia-peermem is not loaded (modprobe nvidia-peermem)";
+    return new IbTransport()
+        .unreachableBecause(Transport.IB0, DeviceKind.CUDA)
+        .map(why -> "not reached: " + why)
+        .orElse("by nvidia-peermem");
   }
 
   private static String lockedMemory() {
-    try (Stream<String> lines = Files.lines(LIMITS)) {
-      return lines
-          .filter(line -> line.startsWith("Max locked memory"))
-          .map(line -> line.substring("Max locked memory".length()).strip().split("\\s+")[0])
-          .filter(limit -> !limit.equals("unlimited"))
-          .findFirst()
-          .map(limit -> ", no more than " + limit + " bytes registered (ulimit -l)")
-          .orElse("");
-    } catch (IOException e) {
-      return "";
-    }
+    OptionalLong limit = LockedMemory.limit();
+    return limit.isPresent()
+        ? ", no more than " + limit.getAsLong() + " bytes registered (ulimit -l)"
+        : "";
   }
 
   @Override

@@ -1,0 +1,48 @@
+package io.fluxccl.transport.ib;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Optional;
+import java.util.OptionalLong;
+import java.util.stream.Stream;
+
+/** How much memory this process may register: what is registered can't be paged out. */
+final class LockedMemory {
+  /** With less, not even what one small job's collectives need for themselves is sure to fit. */
+  static final long LEAST = 64L << 20;
+
+  private static final Path SELF = Path.of("/proc/self");
+  private static final int CAP_IPC_LOCK = 14;
+
+  private LockedMemory() {}
+
+  /** The limit of this process in bytes, or empty when there is none. */
+  static OptionalLong limit() {
+    return limit(SELF);
+  }
+
+  /** The limit of a process, which its folder under {@code /proc} tells. */
+  static OptionalLong limit(Path process) {
+    boolean mayIgnoreIt =
+        field(process.resolve("status"), "CapEff:")
+            .map(word -> (Long.parseUnsignedLong(word, 16) >>> CAP_IPC_LOCK & 1) == 1)
+            .orElse(false);
+    Optional<String> soft = field(process.resolve("limits"), "Max locked memory");
+    return mayIgnoreIt || soft.isEmpty() || soft.get().equals("unlimited")
+        ? OptionalLong.empty()
+        : OptionalLong.of(Long.parseLong(soft.get()));
+  }
+
+  /** The first word behind a name. */
+  private static Optional<String> field(Path file, String name) {
+    try (Stream<String> lines = Files.lines(file)) {
+      return lines
+          .filter(line -> line.startsWith(name))
+          .map(line -> line.substring(name.length()).strip().split("\\s+")[0])
+          .findFirst();
+    } catch (IOException e) {
+      return Optional.empty();
+    }
+  }
+}

@@ -1,0 +1,112 @@
+package io.fluxccl.collective;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.device.DeviceKind;
+import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportFlags;
+import java.util.ArrayList;
+import java.util.EnumSet;
+import java.util.List;
+import java.util.Optional;
+import java.util.Set;
+import org.junit.jupiter.api.Test;
+import org.mockito.Mockito;
+
+class TransportChoiceTest {
+  private static final TransportChoice CHOICE = TransportChoice.of(Optional.empty());
+
+  /** Ranks on the hosts of those numbers, each with the networks of that name. */
+  private static final class Job {
+    final Bootstrap bootstrap = Mockito.mock(Bootstrap.class);
+    final List<DeviceCard> cards = new ArrayList<>();
+
+    Job on(int host, String networks) {
+      Mockito.when(bootstrap.hostHash(cards.size())).thenReturn((long) host);
+      TransportFlags flags =
+          networks.isEmpty() ? TransportFlags.NONE : TransportFlags.parse(networks);
+      cards.add(new DeviceCard(DeviceKind.HOST, 0, 0, flags, ""));
+      return this;
+    }
+
+    Transport between(int a, int b) {
+      Transport chosen = CHOICE.between(a, b, cards, bootstrap);
+      assertThat(CHOICE.between(b, a, cards, bootstrap))
+          .as("the other end's choice")
+          .isEqualTo(chosen);
+      return chosen;
+    }
+  }
+
+  @Test
+  void shouldMapMemoryInsideAHostAndUseRdmaBetweenHostsThatBothHaveIt() {
+    Job job = new Job();
+    for (int host = 0; host < 2; host++) {
+      job.on(host, "IB0,ETHERNET").on(host, "IB0,ETHERNET");
+    }
+    assertThat(job.between(0, 1)).isEqualTo(Transport.SHM);
+    assertThat(job.between(0, 2)).isEqualTo(Transport.IB0);
+    assertThat(job.between(1, 2)).isEqualTo(Transport.IB0);
+  }
+
+  @Test
+  void shouldUseEthernetWhereOneSideHasNoRdma() {
+    Job job = new Job().on(0, "IB,ETHERNET").on(1, "ETHERNET").on(2, "IB7,ETHERNET");
+    assertThat(job.between(0, 1)).isEqualTo(Transport.ETHERNET);
+    assertThat(job.between(1, 2)).isEqualTo(Transport.ETHERNET);
+    assertThat(job.between(0, 2)).isEqualTo(Transport.IB7);
+  }
+
+  @Test
+  void shouldGiveEachLocalRankARailOfItsOwn() {
+    Job job = new Job();
+    for (int rank = 0; rank < 16; rank++) {
+      job.on(rank / 8, rank < 8 ? "IB0,IB1,IB2,IB3,IB4,ETHERNET" : "IB1,IB2,IB3,IB4,IB5");
+    }
+    Set<Transport> rails = EnumSet.noneOf(Transport.class);
+    for (int local = 0; local < 4; local++) {
+      rails.add(job.between(local, 8 + local));
+    }
+    assertThat(rails).containsExactly(Transport.IB1, Transport.IB2, Transport.IB3, Transport.IB4);
+    Set<Transport> any = EnumSet.noneOf(Transport.class);
+    for (int a = 0; a < 8; a++) {
+      for (int b = 8; b < 16; b++) {
+        any.add(job.between(a, b));
+      }
+    }
+    assertThat(any).isEqualTo(rails);
+  }
+
+  @Test
+  void shouldTellBothSidesWhenNothingConnectsThem() {
+    Job job = new Job().on(0, "IB0").on(1, "ETHERNET");
+    assertThatThrownBy(() -> job.between(0, 1))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("rank 0 can use [IB0]")
+        .hasMessageContaining("rank 1 can use [ETHERNET]")
+        .hasMessageContaining("FLUXCCL_NETWORK");
+  }
+
+  @Test
+  void shouldObeyWhoAsksForOneTransport() {
+    Job job = new Job().on(0, "").on(1, "");
+    TransportChoice only = TransportChoice.of(Optional.of(Transport.ETHERNET));
+    assertThat(only.between(0, 1, job.cards, job.bootstrap)).isEqualTo(Transport.ETHERNET);
+  }
+
+  @Test
+  void shouldRefuseNetworksThatAreNone() {
+    CollectivesOptions options = CollectivesOptions.DEFAULT;
+    assertThat(options.withNetworks(TransportFlags.parse("ETHERNET")).networks().asSet())
+        .containsExactly(Transport.ETHERNET);
+    for (TransportFlags wrong :
+        List.of(TransportFlags.NONE, TransportFlags.of(Transport.SHM, Transport.IB0))) {
+      assertThatThrownBy(() -> options.withNetworks(wrong))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("ETHERNET");
+    }
+  }
+}
