@@ -14,6 +14,7 @@ import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportFlags;
+import java.net.Inet4Address;
 import java.net.InetAddress;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -37,17 +38,30 @@ public final class IbRanks implements ConnectedRanks {
   }
 
   IbRanks(long piece) {
+    this(piece, RdmaDevices.ofThisMachine().get(0).address());
+  }
+
+  /** On whichever RDMA device has that address. */
+  IbRanks(Inet4Address address) {
+    this(IbMemoryHandle.PIECE, address);
+  }
+
+  private IbRanks(long piece, Inet4Address address) {
     for (int rank = 0; rank < 2; rank++) {
-      contexts.add(context(rank, device, piece));
+      contexts.add(context(rank, device, piece, address));
     }
   }
 
   static IbContext context(int rank, HostDevice device, long piece) {
+    return context(rank, device, piece, RdmaDevices.ofThisMachine().get(0).address());
+  }
+
+  private static IbContext context(int rank, HostDevice device, long piece, Inet4Address address) {
     return IbContext.open(
         Transport.IB0,
         new TransportEnvironment(rank, 2, 1, rank, device, InetAddress.getLoopbackAddress()),
         VerbsLibrary.get(),
-        RdmaDevices.ofThisMachine().get(0).address(),
+        address,
         piece);
   }
 
