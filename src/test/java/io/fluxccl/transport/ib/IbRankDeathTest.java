@@ -72,7 +72,7 @@ class IbRankDeathTest {
       child.writeLine(hex(end.wire()));
       Connection link = get(end.connect(peer, Deadline.after(IbRanks.LIMIT)));
       CompletableFuture<FluxCclException> writer =
-          IbFailureTest.writeUntilFailure(link, there, source);
+          IbFailureContract.writeUntilFailure(link, there, source);
       child.kill();
 
       long start = System.nanoTime();

@@ -1,7 +1,9 @@
 package io.fluxccl.transport.ib;
 
 import io.fluxccl.Deadline;
+import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.transport.ConnectedRanks;
 import io.fluxccl.transport.Connection;
@@ -16,6 +18,7 @@ import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportFlags;
 import java.net.Inet4Address;
 import java.net.InetAddress;
+import java.net.UnknownHostException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -24,43 +27,84 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 
-/** Two ranks of one JVM over real queue pairs of IB0, and what a communicator would do. */
+/** Two ranks of one JVM over queue pairs of IB0, and what a communicator would do. */
 public final class IbRanks implements ConnectedRanks {
   public static final Duration LIMIT = Duration.ofSeconds(60);
 
-  private final HostDevice device = HostDevice.create();
+  private final List<Device> devices;
   private final List<IbContext> contexts = new ArrayList<>();
   private final List<DeviceBuffer> buffers = new CopyOnWriteArrayList<>();
 
-  /** Memory registered in one piece. */
+  /** Makes two ranks whose memory is registered in pieces of so many bytes. */
+  interface Opener {
+    IbRanks open(long piece);
+  }
+
+  /** On the host over real queue pairs of IB0, memory registered in one piece. */
   public IbRanks() {
     this(IbMemoryHandle.PIECE);
   }
 
   IbRanks(long piece) {
-    this(piece, RdmaDevices.ofThisMachine().get(0).address());
+    this(VerbsLibrary.get(), ofIb0(), piece, HostDevice.create(), HostDevice.create());
   }
 
   /** On whichever RDMA device has that address. */
   IbRanks(Inet4Address address) {
-    this(IbMemoryHandle.PIECE, address);
+    this(
+        VerbsLibrary.get(),
+        address,
+        IbMemoryHandle.PIECE,
+        HostDevice.create(),
+        HostDevice.create());
   }
 
-  private IbRanks(long piece, Inet4Address address) {
+  /** Closes the devices when it is closed. */
+  private IbRanks(Verbs verbs, Inet4Address address, long piece, Device device0, Device device1) {
+    devices = List.of(device0, device1);
     for (int rank = 0; rank < 2; rank++) {
-      contexts.add(context(rank, device, piece, address));
+      contexts.add(context(rank, devices.get(rank), piece, verbs, address));
     }
   }
 
-  static IbContext context(int rank, HostDevice device, long piece) {
-    return context(rank, device, piece, RdmaDevices.ofThisMachine().get(0).address());
+  /** On the host, without an RDMA device. */
+  static IbRanks fake(long piece) {
+    return new IbRanks(
+        new FakeVerbs(), loopback(), piece, HostDevice.create(), HostDevice.create());
   }
 
-  private static IbContext context(int rank, HostDevice device, long piece, Inet4Address address) {
+  /** On a GPU each, without an RDMA device. */
+  static IbRanks fakeOnGpus(long piece) {
+    return new IbRanks(new FakeVerbs(), loopback(), piece, CudaDevice.open(0), CudaDevice.open(1));
+  }
+
+  /** On a GPU each, over real queue pairs of IB0. */
+  static IbRanks onGpus(long piece) {
+    return new IbRanks(VerbsLibrary.get(), ofIb0(), piece, CudaDevice.open(0), CudaDevice.open(1));
+  }
+
+  private static Inet4Address loopback() {
+    try {
+      return (Inet4Address) InetAddress.getByAddress(new byte[] {127, 0, 0, 1});
+    } catch (UnknownHostException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  private static Inet4Address ofIb0() {
+    return RdmaDevices.ofThisMachine().get(0).address();
+  }
+
+  static IbContext context(int rank, Device device, long piece) {
+    return context(rank, device, piece, VerbsLibrary.get(), ofIb0());
+  }
+
+  private static IbContext context(
+      int rank, Device device, long piece, Verbs verbs, Inet4Address address) {
     return IbContext.open(
         Transport.IB0,
         new TransportEnvironment(rank, 2, 1, rank, device, InetAddress.getLoopbackAddress()),
-        VerbsLibrary.get(),
+        verbs,
         address,
         piece);
   }
@@ -104,7 +148,7 @@ public final class IbRanks implements ConnectedRanks {
 
   @Override
   public RegisteredMemory memory(int rank, long size) {
-    DeviceBuffer buffer = device.allocate(size);
+    DeviceBuffer buffer = devices.get(rank).allocate(size);
     buffers.add(buffer);
     return register(rank, context(rank), buffer);
   }
@@ -138,6 +182,6 @@ public final class IbRanks implements ConnectedRanks {
   public void close() {
     contexts.forEach(IbContext::close);
     buffers.forEach(DeviceBuffer::close);
-    device.close();
+    devices.forEach(Device::close);
   }
 }

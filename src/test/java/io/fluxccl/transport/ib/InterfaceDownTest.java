@@ -79,7 +79,7 @@ class InterfaceDownTest {
         flushes.add(link.flush(IbRanks.LIMIT));
       }
       for (int tag = 0; tag < CONNECTIONS; tag++) {
-        FluxCclException reason = IbFailureTest.failureOf(flushes.get(tag));
+        FluxCclException reason = IbFailureContract.failureOf(flushes.get(tag));
         // Not the deadline of the flush: the device has noticed it.
         assertThat(reason)
             .isInstanceOf(TransportFailure.class)

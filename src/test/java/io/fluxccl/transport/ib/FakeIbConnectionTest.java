@@ -1,0 +1,7 @@
+package io.fluxccl.transport.ib;
+
+class FakeIbConnectionTest extends IbConnectionContract {
+  FakeIbConnectionTest() {
+    super(IbRanks::fake);
+  }
+}

@@ -1,0 +1,188 @@
+package io.fluxccl.transport.ib;
+
+import static io.fluxccl.transport.ib.IbRanks.get;
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.assertj.core.api.Assertions.catchThrowableOfType;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.Contents;
+import io.fluxccl.transport.Endpoint;
+import io.fluxccl.transport.RdmaOptions;
+import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.Transport;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** What goes wrong ends with a typed error, in time, and on its own connection only. */
+@Timeout(180)
+abstract class IbFailureContract {
+  private static final int ROUNDS = Integer.getInteger("fluxccl.rdma.rounds", 20);
+
+  private final IbRanks.Opener opener;
+  private IbRanks ranks;
+
+  IbFailureContract(IbRanks.Opener opener) {
+    this.opener = opener;
+  }
+
+  @BeforeEach
+  void open() {
+    ranks = opener.open(IbMemoryHandle.PIECE);
+  }
+
+  @AfterEach
+  void close() {
+    ranks.close();
+  }
+
+  @Test
+  void shouldFailOnlyTheConnectionThatUsesAWrongKey() throws Exception {
+    Connection good = ranks.connect(1_000).get(0);
+    RegisteredMemory source = ranks.filled(0, 4096, 1);
+    RegisteredMemory target = ranks.memory(1, 4096);
+    byte[] wire = target.handle(Transport.IB0).wire();
+    wire[IbMemoryCodec.HEADER_LENGTH] ^= 0x55;
+    RegisteredMemory wrong = ranks.seenByPeer(target, wire, 4096);
+    for (int round = 0; round < ROUNDS; round++) {
+      Connection link = ranks.connect(round).get(0);
+      link.write(wrong, 0, source, 0, 4096);
+      assertRefused(link, "a write of 4096 bytes at offset 0", "IBV_WC_REM_ACCESS_ERR");
+    }
+    assertWorks(good, source, target);
+  }
+
+  @Test
+  void shouldFailTheConnectionThatWritesBeyondWhatThePeerRegistered() throws Exception {
+    RegisteredMemory source = ranks.filled(0, 1 << 20, 1);
+    RegisteredMemory target = ranks.memory(1, 4096);
+    Connection good = ranks.connect(1_000).get(0);
+    // The owner registered 4 KiB; who claims more is stopped by its device.
+    RegisteredMemory wrong =
+        ranks.seenByPeer(target, target.handle(Transport.IB0).wire(), 1L << 20);
+    for (int round = 0; round < ROUNDS; round++) {
+      Connection link = ranks.connect(round).get(0);
+      link.write(wrong, 512 << 10, source, 0, 64);
+      assertRefused(link, "a write of 64 bytes at offset 524288", "IBV_WC_REM_ACCESS_ERR");
+    }
+    assertWorks(good, source, target);
+  }
+
+  @Test
+  void shouldRefuseWritesToMemoryThatItsOwnerHasClosed() throws Exception {
+    RegisteredMemory source = ranks.filled(0, 64, 1);
+    for (int round = 0; round < ROUNDS; round++) {
+      Connection link = ranks.connect(round).get(0);
+      RegisteredMemory target = ranks.memory(1, 64);
+      RegisteredMemory remote = ranks.seenByPeer(target);
+      link.write(remote, 0, source, 0, 64);
+      get(link.flush(IbRanks.LIMIT));
+      target.close();
+      link.write(remote, 0, source, 0, 64);
+      assertRefused(link, "a write of 64 bytes at offset 0", "IBV_WC_REM_ACCESS_ERR");
+    }
+  }
+
+  @Test
+  void shouldTimeOutWhenThePeerNeverConnects() {
+    Endpoint end = ranks.endpoint(0, 1, 0, RdmaOptions.DEFAULT);
+    Endpoint other = ranks.endpoint(1, 0, 0, RdmaOptions.DEFAULT);
+    other.close();
+    // Whichever of the two would have called, the other is gone.
+    FluxCclException reason =
+        failureOf(end.connect(other.wire(), Deadline.after(Duration.ofSeconds(3))));
+    assertThat(reason).isInstanceOfAny(TransportFailure.class, io.fluxccl.Timeout.class);
+    assertThat(reason.rank()).isEqualTo(1);
+    assertThat(reason).hasMessageContaining("rank 1");
+  }
+
+  @Test
+  void shouldRejectWhoDoesNotKnowTheToken() throws Exception {
+    Endpoint end = ranks.endpoint(0, 1, 0, RdmaOptions.DEFAULT);
+    Endpoint other = ranks.endpoint(1, 0, 0, RdmaOptions.DEFAULT);
+    byte[] wire = other.wire();
+    // The greatest token, so that this side calls, but not the one that the other end has.
+    for (int i = wire.length - IbEndpointCodec.TOKEN_LENGTH; i < wire.length; i++) {
+      wire[i] = (byte) 0xff;
+    }
+    FluxCclException reason = failureOf(end.connect(wire, Deadline.after(IbRanks.LIMIT)));
+    assertThat(reason)
+        .isInstanceOf(TransportFailure.class)
+        .hasMessageContaining("RDMA_CM_EVENT_REJECTED");
+    Connection fresh = ranks.connect(1).get(0);
+    assertThat(fresh.failure()).isNull();
+    other.close();
+  }
+
+  @Test
+  void shouldFailWhoGoesOnWritingWhenThePeerClosesItsEnd() throws Exception {
+    RegisteredMemory source = ranks.filled(0, 8 << 20, 1);
+    RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 8 << 20));
+    for (int round = 0; round < Math.min(ROUNDS, 5); round++) {
+      List<Connection> ends = ranks.connect(round);
+      CompletableFuture<FluxCclException> writer = writeUntilFailure(ends.get(0), remote, source);
+      ends.get(1).close();
+      FluxCclException reason = get(writer);
+      assertThat(reason).isInstanceOf(TransportFailure.class).hasMessageContaining("rank 1");
+      assertThat(reason.rank()).isEqualTo(1);
+    }
+  }
+
+  /** A thread that writes and flushes, and gives what ends it. Writes at least once before. */
+  static CompletableFuture<FluxCclException> writeUntilFailure(
+      Connection link, RegisteredMemory target, RegisteredMemory source) throws Exception {
+    CountDownLatch begun = new CountDownLatch(1);
+    CompletableFuture<FluxCclException> end =
+        CompletableFuture.supplyAsync(
+            () -> {
+              while (true) {
+                try {
+                  link.write(target, 0, source, 0, source.size());
+                  begun.countDown();
+                  link.flush(IbRanks.LIMIT).join();
+                } catch (FluxCclException | CompletionException e) {
+                  return FluxCclException.from(e);
+                }
+              }
+            });
+    assertThat(begun.await(IbRanks.LIMIT.toSeconds(), TimeUnit.SECONDS)).isTrue();
+    return end;
+  }
+
+  private static void assertRefused(Connection link, String operation, String status) {
+    FluxCclException reason = failureOf(link.flush(IbRanks.LIMIT));
+    assertThat(reason)
+        .isInstanceOf(TransportFailure.class)
+        .hasMessageContaining(operation)
+        .hasMessageContaining(status)
+        .hasMessageContaining("rank 1");
+    assertThat(reason.rank()).isEqualTo(1);
+    assertThat(link.failure()).isSameAs(reason);
+    assertThatThrownBy(link::beginFlush).isSameAs(reason);
+  }
+
+  private void assertWorks(Connection link, RegisteredMemory source, RegisteredMemory target)
+      throws Exception {
+    link.write(ranks.seenByPeer(target), 0, source, 0, 4096);
+    get(link.flush(IbRanks.LIMIT));
+    Contents.assertSame(target, 0, source, 0, 4096);
+  }
+
+  static FluxCclException failureOf(CompletableFuture<?> future) {
+    ExecutionException failure = catchThrowableOfType(ExecutionException.class, () -> get(future));
+    assertThat(failure).isNotNull();
+    return FluxCclException.from(failure);
+  }
+}
