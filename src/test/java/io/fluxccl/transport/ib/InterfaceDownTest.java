@@ -23,7 +23,7 @@ import org.junit.jupiter.api.condition.EnabledIfSystemProperty;
 /**
  * Makes Soft-RoCE devices and takes their interfaces down: only where the property says that the
  * machine is there for that. Each round has a device of its own, because Soft-RoCE's queue pair for
- * connecting does not survive it.
+ * connecting does not survive it, and leaves it behind: deleting it would wait for this process.
  */
 @RequiresRdma
 @EnabledIfSystemProperty(named = "fluxccl.rdma.guest", matches = "true")
@@ -41,24 +41,22 @@ class InterfaceDownTest {
       RegisteredMemory target = others.memory(1, SIZE);
       RegisteredMemory remote = others.seenByPeer(target);
       for (int round = 0; round < ROUNDS; round++) {
+        String name = "down" + round;
         String address = "10.9." + (100 + round) + ".1";
-        run("ip", "link", "add", "down0", "type", "dummy");
-        run("ip", "addr", "add", address + "/24", "dev", "down0");
-        run("ip", "link", "set", "down0", "up");
-        run("rdma", "link", "add", "rxe9", "type", "rxe", "netdev", "down0");
+        run("ip", "link", "add", name, "type", "dummy");
+        run("ip", "addr", "add", address + "/24", "dev", name);
+        run("ip", "link", "set", name, "up");
+        run("rdma", "link", "add", "rxe" + (100 + round), "type", "rxe", "netdev", name);
 
-        takeDown((Inet4Address) InetAddress.getByName(address));
+        takeDown(name, (Inet4Address) InetAddress.getByName(address));
         living.write(remote, round, source, 0, SIZE - round);
         others.await(living.flush(IbRanks.LIMIT));
         Contents.assertSame(target, round, source, 0, SIZE - round);
-
-        run("rdma", "link", "delete", "rxe9");
-        run("ip", "link", "delete", "down0");
       }
     }
   }
 
-  private static void takeDown(Inet4Address address) throws Exception {
+  private static void takeDown(String name, Inet4Address address) throws Exception {
     RdmaOptions quick = RdmaOptions.DEFAULT.withRetries(2, Duration.ofMillis(60));
     try (IbRanks ranks = new IbRanks(address)) {
       RegisteredMemory source = ranks.memory(0, SIZE);
@@ -71,7 +69,7 @@ class InterfaceDownTest {
         links.add(link);
       }
 
-      run("ip", "link", "set", "down0", "down");
+      run("ip", "link", "set", name, "down");
 
       List<CompletableFuture<Void>> flushes = new ArrayList<>();
       for (Connection link : links) {
