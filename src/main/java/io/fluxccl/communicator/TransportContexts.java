@@ -52,29 +52,42 @@ final class TransportContexts implements AutoCloseable {
 
   /** Why the transport can't be used here for memory of this rank's device, or empty. */
   Optional<String> unusableBecause(Transport transport) {
+    return find(transport)
+        .map(
+            provider ->
+                provider
+                    .unavailableBecause(transport)
+                    .or(() -> provider.unreachableBecause(transport, environment.device().kind())))
+        .orElse(Optional.of(transport + " is not in this build"));
+  }
+
+  /** Whether memory of this rank's device goes through pinned memory there. */
+  boolean stages(Transport transport) {
+    return find(transport)
+        .map(provider -> provider.stages(transport, environment.device().kind()))
+        .orElse(false);
+  }
+
+  private static Optional<TransportProvider> find(Transport transport) {
     for (TransportProvider provider :
         ServiceLoader.load(TransportProvider.class, TransportProvider.class.getClassLoader())) {
       if (provider.transports().contains(transport)) {
-        return provider
-            .unavailableBecause(transport)
-            .or(() -> provider.unreachableBecause(transport, environment.device().kind()));
+        return Optional.of(provider);
       }
     }
-    return Optional.of(transport + " is not in this build");
+    return Optional.empty();
   }
 
   private static TransportProvider providerOf(Transport transport) {
-    for (TransportProvider provider :
-        ServiceLoader.load(TransportProvider.class, TransportProvider.class.getClassLoader())) {
-      if (provider.transports().contains(transport)) {
-        Optional<String> missing = provider.unavailableBecause(transport);
-        if (missing.isPresent()) {
-          throw new InvalidUsage("transport " + transport + " is not available: " + missing.get());
-        }
-        return provider;
-      }
+    TransportProvider provider =
+        find(transport)
+            .orElseThrow(
+                () -> new InvalidUsage("transport " + transport + " is not in this build"));
+    Optional<String> missing = provider.unavailableBecause(transport);
+    if (missing.isPresent()) {
+      throw new InvalidUsage("transport " + transport + " is not available: " + missing.get());
     }
-    throw new InvalidUsage("transport " + transport + " is not in this build");
+    return provider;
   }
 
   @Override

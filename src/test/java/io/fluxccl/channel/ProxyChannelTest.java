@@ -32,7 +32,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 
 class ProxyChannelTest {
-  private static final Duration LONG = Duration.ofSeconds(120);
+  private static final Duration LONG = Duration.ofSeconds(220);
 
   /** One rank's end: a service with one channel over the whole buffer. */
   private static final class End implements AutoCloseable {

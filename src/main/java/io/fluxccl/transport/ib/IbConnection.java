@@ -37,13 +37,24 @@ final class IbConnection implements Connection, SendQueue.Owner {
   private final CompletableFuture<FluxCclException> failed = new CompletableFuture<>();
   private volatile boolean peerLeft;
 
-  IbConnection(IbContext context, int remoteRank, int tag, byte[] token, RdmaOptions options) {
+  /**
+   * A new end.
+   *
+   * @param staging by which memory is reached that the device can't reach, or null
+   */
+  IbConnection(
+      IbContext context,
+      int remoteRank,
+      int tag,
+      byte[] token,
+      RdmaOptions options,
+      StagedPath staging) {
     this.context = context;
     this.agent = context.agent();
     this.remoteRank = remoteRank;
     this.tag = tag;
     this.connector = new IbConnector(context, this, token, options);
-    this.queue = new SendQueue(this, options);
+    this.queue = new SendQueue(this, options, staging);
   }
 
   @Override
@@ -178,6 +189,7 @@ final class IbConnection implements Connection, SendQueue.Owner {
     MemoryHandle handle = memory.handle(context.transport());
     if (!(handle instanceof IbMemoryHandle)
         || !((IbMemoryHandle) handle).belongsTo(context)
+        || ((IbMemoryHandle) handle).isStaged() != queue.isStaged()
         || ((IbMemoryHandle) handle).size() < memory.size()) {
       throw new InvalidUsage(
           what + " " + memory + " was not registered with, or received by, this communicator");
@@ -204,8 +216,8 @@ final class IbConnection implements Connection, SendQueue.Owner {
   // What the agent does and asks.
 
   /** Begins to send over an established link. Called by the agent. */
-  void open(VerbsLink link) throws IOException {
-    queue.open(link, context.port());
+  void open(VerbsLink link, IbEndpointCodec.Inbox peer) throws IOException {
+    queue.open(link, context.port(), peer);
   }
 
   /** Whether the agent should look for connection events often. Called by the agent. */
@@ -218,11 +230,18 @@ final class IbConnection implements Connection, SendQueue.Owner {
    * see what was so a moment ago.
    */
   boolean isBusy() {
-    return connector.isDelivered() && !hasFailed() && queue.isBusy();
+    return connector.isDelivered() && !hasFailed() && (queue.isStaged() || queue.isBusy());
   }
 
-  /** Whether the agent is the one to hurry. Called by the agent. */
+  /**
+   * Whether the agent is the one to hurry: always, where the peer's writes need its hands. Called
+   * by the agent.
+   */
   boolean isAwaited() {
+    return isPostedTo() || queue.isStaged() && connector.isDelivered();
+  }
+
+  private boolean isPostedTo() {
     return !waiters.isEmpty() || queue.hasWaiting();
   }
 
@@ -234,7 +253,8 @@ final class IbConnection implements Connection, SendQueue.Owner {
   /** Called by the agent every half a millisecond or so. */
   void checkDeadlines() {
     waiters.expire(queue.flushedTicket());
-    if (peerLeft && isAwaited()) {
+    queue.checkDevice();
+    if (peerLeft && isPostedTo()) {
       // Posted just before this side learned of it.
       fail(left(), null);
     }

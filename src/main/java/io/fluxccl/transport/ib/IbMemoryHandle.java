@@ -1,5 +1,6 @@
 package io.fluxccl.transport.ib;
 
+import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.MemoryHandle;
 import java.util.concurrent.atomic.AtomicInteger;
 
@@ -22,6 +23,12 @@ final class IbMemoryHandle implements MemoryHandle {
   private final int[] localKeys;
   private final Runnable release;
 
+  /** This rank's memory where it is staged, else null. */
+  private final DeviceBuffer buffer;
+
+  /** Whether the device's streams copy it, and not this process. */
+  private final boolean streamed;
+
   /** How many writes use it; negative once it is closed. */
   private final AtomicInteger uses = new AtomicInteger();
 
@@ -37,6 +44,20 @@ final class IbMemoryHandle implements MemoryHandle {
       VerbsMemory[] own,
       boolean onHost,
       Runnable release) {
+    this(context, place, size, own, onHost, release, null, false);
+  }
+
+  private IbMemoryHandle(
+      IbContext context,
+      IbMemoryCodec.Place place,
+      long size,
+      VerbsMemory[] own,
+      boolean onHost,
+      Runnable release,
+      DeviceBuffer buffer,
+      boolean streamed) {
+    this.buffer = buffer;
+    this.streamed = streamed;
     this.context = context;
     this.place = place;
     this.size = size;
@@ -49,6 +70,26 @@ final class IbMemoryHandle implements MemoryHandle {
     }
   }
 
+  /**
+   * This rank's memory where it is staged.
+   *
+   * @param id by which peers name it
+   * @param streamed whether streams of the context's device copy it
+   * @param release run once, when nobody uses it any more
+   */
+  static IbMemoryHandle staged(
+      IbContext context, long id, DeviceBuffer buffer, boolean streamed, Runnable release) {
+    return new IbMemoryHandle(
+        context,
+        IbMemoryCodec.Place.staged(id),
+        buffer.size(),
+        new VerbsMemory[0],
+        false,
+        release,
+        buffer,
+        streamed);
+  }
+
   @Override
   public byte[] wire() {
     return IbMemoryCodec.encode(place);
@@ -57,11 +98,28 @@ final class IbMemoryHandle implements MemoryHandle {
   /** A peer's memory is reached by writes only. */
   @Override
   public long address() {
-    return isOwn() ? place.address() : 0;
+    return isOwn() ? addressAt(0) : 0;
   }
 
   boolean isOwn() {
-    return own.length > 0;
+    return own.length > 0 || buffer != null;
+  }
+
+  boolean isStaged() {
+    return place.isStaged();
+  }
+
+  /** By which peers name it, where it is staged. */
+  long id() {
+    return place.address();
+  }
+
+  DeviceBuffer buffer() {
+    return buffer;
+  }
+
+  boolean isStreamed() {
+    return streamed;
   }
 
   boolean isOnHost() {
@@ -76,9 +134,12 @@ final class IbMemoryHandle implements MemoryHandle {
     return context == other;
   }
 
-  /** The address of a byte, in the owner's process. */
+  /**
+   * The address of a byte, in the owner's process; of a peer's staged memory only its alignment.
+   */
   long addressAt(long offset) {
-    return place.address() + offset;
+    long start = buffer != null ? buffer.address() : isStaged() ? 0 : place.address();
+    return start + offset;
   }
 
   int localKeyAt(long offset) {

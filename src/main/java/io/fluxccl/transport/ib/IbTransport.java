@@ -28,6 +28,12 @@ public final class IbTransport implements TransportProvider {
   /** How many transports there are: IB0 to IB7. */
   public static final int MAX_DEVICES = 8;
 
+  /**
+   * {@code auto}, which stages a GPU's memory where nvidia-peermem is missing, or {@code always}:
+   * for tests, and for comparing. The same on all ranks.
+   */
+  public static final String STAGING_PROPERTY = "fluxccl.ib.staging";
+
   private static final Path CONNECTION_MANAGER = Path.of("/dev/infiniband/rdma_cm");
   private static final Path PEER_MEMORY = Path.of("/sys/module/nvidia_peermem");
   private static final Path NVIDIA = Path.of("/proc/driver/nvidia");
@@ -117,13 +123,16 @@ public final class IbTransport implements TransportProvider {
   @Override
   public Optional<String> unreachableBecause(Transport transport, DeviceKind kind) {
     index(transport);
-    if (kind == DeviceKind.CUDA && !Files.isDirectory(PEER_MEMORY)) {
-      return Optional.of("nvidia-peermem is not loaded (modprobe nvidia-peermem)");
-    }
     OptionalLong limit = LockedMemory.limit();
-    return kind == DeviceKind.HOST && limit.orElse(Long.MAX_VALUE) < LockedMemory.LEAST
+    return limit.orElse(Long.MAX_VALUE) < LockedMemory.LEAST
         ? Optional.of("no more than " + limit.getAsLong() + " bytes may be registered (ulimit -l)")
         : Optional.empty();
+  }
+
+  @Override
+  public boolean stages(Transport transport, DeviceKind kind) {
+    index(transport);
+    return isStaged(kind);
   }
 
   private static String names(List<RdmaDevices.Device> devices) {
@@ -140,10 +149,22 @@ public final class IbTransport implements TransportProvider {
   }
 
   private static String gpuMemory() {
-    return new IbTransport()
-        .unreachableBecause(Transport.IB0, DeviceKind.CUDA)
-        .map(why -> "not reached: " + why)
-        .orElse("by nvidia-peermem");
+    return isStaged(DeviceKind.CUDA)
+        ? "staged: nvidia-peermem is not loaded (modprobe nvidia-peermem)"
+        : "by nvidia-peermem";
+  }
+
+  /**
+   * Whether memory of such a device goes through pinned memory.
+   *
+   * @throws InvalidUsage if {@link #STAGING_PROPERTY} is neither {@code auto} nor {@code always}
+   */
+  private static boolean isStaged(DeviceKind kind) {
+    String wanted = System.getProperty(STAGING_PROPERTY, "auto");
+    if (!wanted.equals("auto") && !wanted.equals("always")) {
+      throw new InvalidUsage(STAGING_PROPERTY + "=" + wanted + "; give auto or always");
+    }
+    return wanted.equals("always") || kind == DeviceKind.CUDA && !Files.isDirectory(PEER_MEMORY);
   }
 
   private static String lockedMemory() {
@@ -163,7 +184,12 @@ public final class IbTransport implements TransportProvider {
             });
     RdmaDevices.Device device = RdmaDevices.ofThisMachine().get(index(transport));
     return IbContext.open(
-        transport, environment, VerbsLibrary.get(), device.address(), IbMemoryHandle.PIECE);
+        transport,
+        environment,
+        VerbsLibrary.get(),
+        device.address(),
+        IbMemoryHandle.PIECE,
+        isStaged(environment.device().kind()));
   }
 
   private static int index(Transport transport) {

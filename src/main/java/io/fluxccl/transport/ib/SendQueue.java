@@ -1,5 +1,6 @@
 package io.fluxccl.transport.ib;
 
+import io.fluxccl.FluxCclException;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.transport.RdmaOptions;
 import java.io.IOException;
@@ -22,7 +23,7 @@ import org.agrona.BufferUtil;
  * it: that is a flush. Completions are asked for at the last request before a flush, at the last
  * one that waits, and every quarter of the send queue.
  */
-final class SendQueue {
+final class SendQueue implements StagedOutbox.Poster {
   private static final int POSTS_AT_A_TIME = 64;
 
   private static final VarHandle WORKING;
@@ -50,6 +51,9 @@ final class SendQueue {
   private final InFlight inFlight;
   private final AtomicLong flushed = new AtomicLong();
 
+  /** Null where the device reaches all memory. Guarded as the queue pair is. */
+  private final StagedPath staging;
+
   /** 1 while a thread works with the queue pair, which all below is for: guarded by it. */
   private volatile int working;
 
@@ -66,8 +70,13 @@ final class SendQueue {
   private long progress;
 
   private int unsignaled;
+  private boolean stagingClosed;
 
-  SendQueue(Owner owner, RdmaOptions options) {
+  /**
+   * @param staging by which memory is reached that the device can't reach, or null
+   */
+  SendQueue(Owner owner, RdmaOptions options, StagedPath staging) {
+    this.staging = staging;
     this.owner = owner;
     this.options = options;
     this.inFlight = new InFlight(options.sendQueueSize());
@@ -112,7 +121,12 @@ final class SendQueue {
 
   /** Whether anything waits or is with the device; a moment ago, to who is not at it. */
   boolean isBusy() {
-    return !inFlight.isEmpty() || !posts.isEmpty();
+    return !inFlight.isEmpty() || !posts.isEmpty() || staging != null && staging.isPending();
+  }
+
+  /** Whether the peer's writes need this side's hands. */
+  boolean isStaged() {
+    return staging != null;
   }
 
   // Working with the queue pair: one thread at a time.
@@ -138,8 +152,9 @@ final class SendQueue {
    *
    * @param established the queue pair
    * @param port registers memory for its signals
+   * @param peer where the peer takes what is staged
    */
-  void open(VerbsLink established, VerbsPort port) throws IOException {
+  void open(VerbsLink established, VerbsPort port, IbEndpointCodec.Inbox peer) throws IOException {
     int length = options.sendQueueSize() * Long.BYTES;
     ByteBuffer memory = BufferUtil.allocateDirectAligned(length, Long.BYTES);
     VerbsMemory registered = port.register(BufferUtil.address(memory), length);
@@ -148,6 +163,9 @@ final class SendQueue {
     signalsAddress = BufferUtil.address(memory);
     signalsMemory = registered;
     link = established;
+    if (staging != null) {
+      staging.connect(peer);
+    }
     leave();
   }
 
@@ -166,14 +184,14 @@ final class SendQueue {
       if (link == null) {
         return 0;
       }
-      int work = poll || inFlight.isHalfFull() ? takeCompletions() : 0;
+      int work = poll || staging != null || inFlight.isHalfFull() ? takeCompletions() : 0;
       if (!owner.hasFailed()) {
-        work += postWaiting();
+        work += staging == null ? postWaiting() : staging.advance(posts, this);
       }
       publishFlushed();
       return work;
     } catch (IOException | RuntimeException e) {
-      owner.fail("the device refuses: " + e.getMessage(), e);
+      owner.fail("it can't go on: " + e.getMessage(), e);
       return 1;
     } finally {
       leave();
@@ -289,8 +307,50 @@ final class SendQueue {
     return (signaled ? VerbsLink.SIGNALED : 0) | (inline ? VerbsLink.INLINE : 0);
   }
 
+  @Override
+  public boolean hasRoom(int requests) {
+    return inFlight.hasRoom(requests);
+  }
+
+  @Override
+  public void postBytes(long address, int length, int localKey, long remoteAddress, int remoteKey)
+      throws IOException {
+    long id = inFlight.nextId();
+    inFlight.add(PostQueue.WRITE, 0, length);
+    link.postWrite(id, 0, address, length, localKey, remoteAddress, remoteKey);
+  }
+
+  @Override
+  public void postWord(long value, long remoteAddress, int remoteKey) throws IOException {
+    long place = signalsAddress + (long) inFlight.nextSlot() * Long.BYTES;
+    HostMemory.putLong(place, value);
+    long id = inFlight.nextId();
+    inFlight.add(PostQueue.UPDATE, 0, Long.BYTES);
+    int flags = VerbsLink.SIGNALED | (link.inlineLimit() >= Long.BYTES ? VerbsLink.INLINE : 0);
+    link.postWrite(
+        id, flags, place, Long.BYTES, signalsMemory.localKey(), remoteAddress, remoteKey);
+  }
+
+  /** Asks a device that is slow to copy whether it still works. Called by the agent. */
+  void checkDevice() {
+    if (staging == null || owner.hasFailed() || !tryEnter()) {
+      return;
+    }
+    try {
+      if (link != null && staging.isStalled()) {
+        staging.ask(
+            error -> {
+              FluxCclException reason = FluxCclException.from(error);
+              owner.fail("the device does not copy: " + reason.getMessage(), reason);
+            });
+      }
+    } finally {
+      leave();
+    }
+  }
+
   private void publishFlushed() {
-    long done = inFlight.doneTicket();
+    long done = staging == null ? inFlight.doneTicket() : staging.doneTicket();
     if (done > flushed.get()) {
       // Release: pairs with the acquire in flushedTicket().
       flushed.setRelease(done);
@@ -327,6 +387,10 @@ final class SendQueue {
     closeLinks.run();
     inFlight.abandon();
     dropWaiting();
+    if (staging != null && !stagingClosed) {
+      stagingClosed = true;
+      staging.close();
+    }
     if (signalsMemory != null) {
       signalsMemory.close();
       signalsMemory = null;

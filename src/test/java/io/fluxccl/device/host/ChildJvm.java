@@ -15,7 +15,7 @@ import java.util.concurrent.TimeUnit;
 
 /** Another JVM with this one's class path, killed when closed. */
 public final class ChildJvm implements AutoCloseable {
-  private static final long SECONDS = 30;
+  private static final long SECONDS = 120;
 
   private final Process process;
   private final BufferedReader output;

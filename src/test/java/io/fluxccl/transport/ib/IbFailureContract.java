@@ -15,6 +15,7 @@ import io.fluxccl.transport.RdmaOptions;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
@@ -114,9 +115,8 @@ abstract class IbFailureContract {
     Endpoint other = ranks.endpoint(1, 0, 0, RdmaOptions.DEFAULT);
     byte[] wire = other.wire();
     // The greatest token, so that this side calls, but not the one that the other end has.
-    for (int i = wire.length - IbEndpointCodec.TOKEN_LENGTH; i < wire.length; i++) {
-      wire[i] = (byte) 0xff;
-    }
+    int token = IbEndpointCodec.TOKEN_INDEX;
+    Arrays.fill(wire, token, token + IbEndpointCodec.TOKEN_LENGTH, (byte) 0xff);
     FluxCclException reason = failureOf(end.connect(wire, Deadline.after(IbRanks.LIMIT)));
     assertThat(reason)
         .isInstanceOf(TransportFailure.class)

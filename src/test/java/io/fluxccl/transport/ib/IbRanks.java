@@ -26,6 +26,7 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
+import java.util.function.IntFunction;
 
 /** Two ranks of one JVM over queue pairs of IB0, and what a communicator would do. */
 public final class IbRanks implements ConnectedRanks {
@@ -46,7 +47,7 @@ public final class IbRanks implements ConnectedRanks {
   }
 
   IbRanks(long piece) {
-    this(VerbsLibrary.get(), ofIb0(), piece, HostDevice.create(), HostDevice.create());
+    this(VerbsLibrary.get(), ofIb0(), piece, rank -> HostDevice.create(), false, false);
   }
 
   /** On whichever RDMA device has that address. */
@@ -55,32 +56,59 @@ public final class IbRanks implements ConnectedRanks {
         VerbsLibrary.get(),
         address,
         IbMemoryHandle.PIECE,
-        HostDevice.create(),
-        HostDevice.create());
+        rank -> HostDevice.create(),
+        false,
+        false);
   }
 
   /** Closes the devices when it is closed. */
-  private IbRanks(Verbs verbs, Inet4Address address, long piece, Device device0, Device device1) {
-    devices = List.of(device0, device1);
+  private IbRanks(
+      Verbs verbs,
+      Inet4Address address,
+      long piece,
+      IntFunction<Device> opener,
+      boolean staged0,
+      boolean staged1) {
+    devices = List.of(opener.apply(0), opener.apply(1));
     for (int rank = 0; rank < 2; rank++) {
-      contexts.add(context(rank, devices.get(rank), piece, verbs, address));
+      boolean staged = rank == 0 ? staged0 : staged1;
+      contexts.add(context(rank, devices.get(rank), piece, verbs, address, staged));
     }
   }
 
   /** On the host, without an RDMA device. */
   static IbRanks fake(long piece) {
+    return fake(piece, false, false);
+  }
+
+  /** On the host, without an RDMA device, all memory staged. */
+  static IbRanks fakeStaged(long piece) {
+    return fake(piece, true, true);
+  }
+
+  static IbRanks fake(long piece, boolean staged0, boolean staged1) {
     return new IbRanks(
-        new FakeVerbs(), loopback(), piece, HostDevice.create(), HostDevice.create());
+        new FakeVerbs(), loopback(), piece, rank -> HostDevice.create(), staged0, staged1);
   }
 
   /** On a GPU each, without an RDMA device. */
   static IbRanks fakeOnGpus(long piece) {
-    return new IbRanks(new FakeVerbs(), loopback(), piece, CudaDevice.open(0), CudaDevice.open(1));
+    return new IbRanks(new FakeVerbs(), loopback(), piece, CudaDevice::open, false, false);
+  }
+
+  /** On a GPU each, without an RDMA device, all memory staged. */
+  static IbRanks fakeStagedOnGpus(long piece) {
+    return new IbRanks(new FakeVerbs(), loopback(), piece, CudaDevice::open, true, true);
   }
 
   /** On a GPU each, over real queue pairs of IB0. */
   static IbRanks onGpus(long piece) {
-    return new IbRanks(VerbsLibrary.get(), ofIb0(), piece, CudaDevice.open(0), CudaDevice.open(1));
+    return new IbRanks(VerbsLibrary.get(), ofIb0(), piece, CudaDevice::open, false, false);
+  }
+
+  /** On a GPU each, over real queue pairs of IB0, all memory staged. */
+  static IbRanks stagedOnGpus(long piece) {
+    return new IbRanks(VerbsLibrary.get(), ofIb0(), piece, CudaDevice::open, true, true);
   }
 
   private static Inet4Address loopback() {
@@ -96,17 +124,18 @@ public final class IbRanks implements ConnectedRanks {
   }
 
   static IbContext context(int rank, Device device, long piece) {
-    return context(rank, device, piece, VerbsLibrary.get(), ofIb0());
+    return context(rank, device, piece, VerbsLibrary.get(), ofIb0(), false);
   }
 
   private static IbContext context(
-      int rank, Device device, long piece, Verbs verbs, Inet4Address address) {
+      int rank, Device device, long piece, Verbs verbs, Inet4Address address, boolean staged) {
     return IbContext.open(
         Transport.IB0,
         new TransportEnvironment(rank, 2, 1, rank, device, InetAddress.getLoopbackAddress()),
         verbs,
         address,
-        piece);
+        piece,
+        staged);
   }
 
   @Override

@@ -1,0 +1,7 @@
+package io.fluxccl.transport.ib;
+
+class FakeStagedIbConnectionTest extends StagedIbConnectionContract {
+  FakeStagedIbConnectionTest() {
+    super(IbRanks::fakeStaged);
+  }
+}
