@@ -10,4 +10,20 @@ class CudaIbTest extends IbConnectionContract {
   CudaIbTest() {
     super(IbRanks::onGpus);
   }
+
+  /** The connections of a host's memory have shown it in full. */
+  @Override
+  protected int signalRounds() {
+    return 500;
+  }
+
+  @Override
+  protected int manyWrites() {
+    return 500;
+  }
+
+  @Override
+  protected int longWrite() {
+    return 1 << 20;
+  }
 }

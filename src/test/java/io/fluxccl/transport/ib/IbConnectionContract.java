@@ -79,7 +79,7 @@ abstract class IbConnectionContract extends ConnectionContract<IbRanks> {
   @Test
   void shouldHoldBackWritesThatOutrunTheSendQueue() throws Exception {
     Connection link = ranks.connect(0, 1, 0, RdmaOptions.DEFAULT.withSendQueueSize(16)).get(0);
-    int count = 20_000;
+    int count = 2 * manyWrites();
     RegisteredMemory source = ranks.filled(0, count * 8, 3);
     RegisteredMemory target = ranks.memory(1, count * 8);
     RegisteredMemory remote = ranks.seenByPeer(target);

@@ -10,4 +10,20 @@ class StagedCudaIbTest extends StagedIbConnectionContract {
   StagedCudaIbTest() {
     super(IbRanks::stagedOnGpus);
   }
+
+  /** The connections of a host's memory have shown it in full. */
+  @Override
+  protected int signalRounds() {
+    return 500;
+  }
+
+  @Override
+  protected int manyWrites() {
+    return 500;
+  }
+
+  @Override
+  protected int longWrite() {
+    return 1 << 20;
+  }
 }
