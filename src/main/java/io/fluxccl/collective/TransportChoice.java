@@ -21,11 +21,6 @@ import java.util.stream.IntStream;
  */
 record TransportChoice(Optional<Transport> only, TransportFlags networks) {
 
-  /** With any network. */
-  static TransportChoice of(Optional<Transport> only) {
-    return new TransportChoice(only, CollectivesOptions.NETWORKS);
-  }
-
   static TransportChoice of(CollectivesOptions options) {
     return new TransportChoice(options.transport(), options.networks());
   }

@@ -11,13 +11,12 @@ import io.fluxccl.transport.TransportFlags;
 import java.util.ArrayList;
 import java.util.EnumSet;
 import java.util.List;
-import java.util.Optional;
 import java.util.Set;
 import org.junit.jupiter.api.Test;
 import org.mockito.Mockito;
 
 class TransportChoiceTest {
-  private static final TransportChoice CHOICE = TransportChoice.of(Optional.empty());
+  private static final TransportChoice CHOICE = TransportChoice.of(CollectivesOptions.DEFAULT);
 
   /** Ranks on the hosts of those numbers, each with the networks of that name. */
   private static final class Job {
@@ -93,7 +92,8 @@ class TransportChoiceTest {
   @Test
   void shouldObeyWhoAsksForOneTransport() {
     Job job = new Job().on(0, "").on(1, "");
-    TransportChoice only = TransportChoice.of(Optional.of(Transport.ETHERNET));
+    TransportChoice only =
+        TransportChoice.of(CollectivesOptions.DEFAULT.withTransport(Transport.ETHERNET));
     assertThat(only.between(0, 1, job.cards, job.bootstrap)).isEqualTo(Transport.ETHERNET);
   }
 
