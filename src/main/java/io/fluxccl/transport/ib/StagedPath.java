@@ -5,6 +5,8 @@ import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.PinnedBuffer;
 import java.io.IOException;
+import java.util.ArrayDeque;
+import java.util.Deque;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
@@ -40,26 +42,23 @@ final class StagedPath {
    */
   static StagedPath open(Device device, VerbsPort port, StagedMemories memories, String name)
       throws IOException {
-    PinnedBuffer out = device.allocatePinned(StagedSlots.ALL);
-    PinnedBuffer in = null;
-    VerbsMemory outKey = null;
+    Deque<Runnable> undo = new ArrayDeque<>();
     try {
-      in = device.allocatePinned(StagedSlots.ALL);
-      outKey = port.register(out.buffer().addressOffset(), StagedSlots.ALL);
-      VerbsMemory inKey = port.register(in.buffer().addressOffset(), StagedSlots.ALL);
       DeviceStream stream = device.createPreferredStream(name);
+      undo.push(stream::close);
+      PinnedBuffer out = device.allocatePinned(StagedSlots.ALL);
+      undo.push(out::close);
+      PinnedBuffer in = device.allocatePinned(StagedSlots.ALL);
+      undo.push(in::close);
+      VerbsMemory outKey = port.register(out.buffer().addressOffset(), StagedSlots.ALL);
+      undo.push(outKey::close);
+      VerbsMemory inKey = port.register(in.buffer().addressOffset(), StagedSlots.ALL);
       return new StagedPath(
           stream,
           new StagedOutbox(out, outKey, stream),
           new StagedInbox(in, inKey, stream, memories));
     } catch (IOException | RuntimeException e) {
-      if (outKey != null) {
-        outKey.close();
-      }
-      if (in != null) {
-        in.close();
-      }
-      out.close();
+      undo.forEach(Runnable::run);
       throw e;
     }
   }
