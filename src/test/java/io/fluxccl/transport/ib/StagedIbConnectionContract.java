@@ -8,7 +8,7 @@ abstract class StagedIbConnectionContract extends IbConnectionContract {
 
   @Override
   protected int signalRounds() {
-    return 2000;
+    return 1000;
   }
 
   /** The host device's streams allocate what is enqueued, and not always on the same thread. */
