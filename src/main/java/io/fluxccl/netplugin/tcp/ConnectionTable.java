@@ -1,0 +1,114 @@
+package io.fluxccl.netplugin.tcp;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.NonblockingThread;
+import io.fluxccl.TransportFailure;
+import java.io.IOException;
+import java.lang.management.ManagementFactory;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.time.Instant;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.Supplier;
+import java.util.stream.Collectors;
+import javax.management.JMException;
+import javax.management.MBeanServer;
+import javax.management.ObjectName;
+
+/**
+ * Shows the connections of a plugin: through JMX, and in a file that is written once a second. A
+ * file, not a signal: in a foreign process signals belong to others.
+ */
+final class ConnectionTable implements TcpConnectionsMXBean, AutoCloseable {
+  private static final long PERIOD_NANOS = 1_000_000_000;
+  private static final AtomicInteger NUMBER = new AtomicInteger();
+
+  private final Supplier<List<ConnectionState>> connections;
+  private final Path file;
+  private final ObjectName name;
+  private final Thread writer;
+  private volatile boolean closed;
+
+  /**
+   * @param connections gives the rows; for any thread
+   */
+  ConnectionTable(TcpOptions options, Supplier<List<ConnectionState>> connections) {
+    this.connections = connections;
+    file =
+        options.table() == null
+            ? null
+            : Path.of(options.table() + "." + ProcessHandle.current().pid());
+    name = options.jmx() ? register() : null;
+    if (file == null) {
+      writer = null;
+    } else {
+      write();
+      writer = new NonblockingThread(this::run, "fluxccl-net-table");
+      writer.start();
+    }
+  }
+
+  private ObjectName register() {
+    try {
+      // More than one plugin may be open.
+      ObjectName free =
+          new ObjectName("io.fluxccl:type=TcpConnections,number=" + NUMBER.incrementAndGet());
+      ManagementFactory.getPlatformMBeanServer().registerMBean(this, free);
+      return free;
+    } catch (JMException e) {
+      throw new TransportFailure(
+          FluxCclException.NO_RANK, "the table of connections can't be a JMX bean: " + e, e);
+    }
+  }
+
+  @Override
+  public List<ConnectionState> getConnections() {
+    return connections.get();
+  }
+
+  @Override
+  public String getTable() {
+    return getConnections().stream()
+        .map(ConnectionState::toString)
+        .collect(Collectors.joining("\n", ConnectionState.heading() + "\n", "\n"));
+  }
+
+  private void run() {
+    while (!closed) {
+      LockSupport.parkNanos(PERIOD_NANOS);
+      if (!closed) {
+        write();
+      }
+    }
+  }
+
+  /** Replaces the file, so that readers never see half of it. */
+  private void write() {
+    Path half = Path.of(file + ".new");
+    try {
+      Files.writeString(half, Instant.now() + "\n" + getTable());
+      Files.move(half, file, StandardCopyOption.ATOMIC_MOVE);
+    } catch (IOException e) {
+      // The next second may be better; connections do not depend on it.
+    }
+  }
+
+  @Override
+  public void close() {
+    closed = true;
+    if (writer != null) {
+      LockSupport.unpark(writer);
+    }
+    if (name != null) {
+      MBeanServer server = ManagementFactory.getPlatformMBeanServer();
+      try {
+        server.unregisterMBean(name);
+      } catch (JMException e) {
+        // Somebody else has removed it.
+      }
+    }
+  }
+}

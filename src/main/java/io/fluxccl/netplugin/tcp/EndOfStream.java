@@ -1,0 +1,12 @@
+package io.fluxccl.netplugin.tcp;
+
+import java.io.IOException;
+
+/** The peer has closed the connection. */
+final class EndOfStream extends IOException {
+  private static final long serialVersionUID = 1L;
+
+  EndOfStream() {
+    super("it closed the connection");
+  }
+}

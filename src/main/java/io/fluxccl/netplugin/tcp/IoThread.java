@@ -1,0 +1,129 @@
+package io.fluxccl.netplugin.tcp;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.NonblockingThread;
+import io.fluxccl.TransportFailure;
+import java.io.IOException;
+import java.nio.channels.ClosedChannelException;
+import java.nio.channels.SelectionKey;
+import java.nio.channels.Selector;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.function.Consumer;
+
+/**
+ * Moves the parts of several streams. Looks at those that have work as long as bytes move, then
+ * waits in a selector.
+ */
+final class IoThread implements AutoCloseable {
+  private static final int LOOKS_BEFORE_SLEEP = 50;
+  private static final Consumer<SelectionKey> NOTHING = key -> {};
+
+  private final Selector selector;
+  private final List<DataStream> streams = new ArrayList<>();
+  private final Queue<DataStream> added = new ConcurrentLinkedQueue<>();
+  private final Queue<DataStream> removed = new ConcurrentLinkedQueue<>();
+  private final NonblockingThread thread;
+
+  /** Set before the last look at the streams; who posts after that look sees it and wakes. */
+  private volatile boolean asleep;
+
+  private volatile boolean changed;
+  private volatile boolean closed;
+
+  IoThread(int number) {
+    try {
+      selector = Selector.open();
+    } catch (IOException e) {
+      throw new TransportFailure(FluxCclException.NO_RANK, "no selector: " + e, e);
+    }
+    thread = new NonblockingThread(this::run, "fluxccl-net-" + number);
+    thread.start();
+  }
+
+  void add(DataStream stream) {
+    added.add(stream);
+    change();
+  }
+
+  void remove(DataStream stream) {
+    removed.add(stream);
+    change();
+  }
+
+  /** After something was posted. */
+  void wake() {
+    if (asleep) {
+      selector.wakeup();
+    }
+  }
+
+  private void change() {
+    changed = true;
+    // Also frees the socket of a stream that was closed: that happens in the selector.
+    selector.wakeup();
+  }
+
+  @Override
+  public void close() {
+    closed = true;
+    selector.wakeup();
+  }
+
+  private void run() {
+    try (selector) {
+      int idle = 0;
+      while (!closed) {
+        if (changed) {
+          changed = false;
+          takeChanges();
+        }
+        long moved = 0;
+        for (int i = 0; i < streams.size(); i++) {
+          moved += streams.get(i).work();
+        }
+        if (moved > 0) {
+          idle = 0;
+        } else if (++idle < LOOKS_BEFORE_SLEEP) {
+          Thread.yield();
+        } else {
+          idle = 0;
+          sleep();
+        }
+      }
+    } catch (IOException e) {
+      for (DataStream stream : streams) {
+        stream.failed(e);
+      }
+    }
+  }
+
+  private void takeChanges() throws IOException {
+    for (DataStream stream = added.poll(); stream != null; stream = added.poll()) {
+      try {
+        stream.key(stream.channel().register(selector, 0));
+        streams.add(stream);
+      } catch (ClosedChannelException e) {
+        // Closed before its first part.
+        streams.remove(stream);
+      }
+    }
+    for (DataStream stream = removed.poll(); stream != null; stream = removed.poll()) {
+      streams.remove(stream);
+    }
+    selector.selectNow(NOTHING);
+  }
+
+  private void sleep() throws IOException {
+    asleep = true;
+    for (int i = 0; i < streams.size(); i++) {
+      streams.get(i).interest();
+    }
+    if (!changed && !closed) {
+      selector.select(NOTHING);
+    }
+    asleep = false;
+  }
+}

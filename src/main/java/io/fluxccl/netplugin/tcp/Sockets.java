@@ -1,0 +1,39 @@
+package io.fluxccl.netplugin.tcp;
+
+import java.io.IOException;
+import java.net.StandardSocketOptions;
+import java.nio.channels.Channel;
+import java.nio.channels.SocketChannel;
+import jdk.net.ExtendedSocketOptions;
+
+/** How sockets are set. */
+final class Sockets {
+  private static final int KEEPALIVE_IDLE_SECONDS = 10;
+  private static final int KEEPALIVE_INTERVAL_SECONDS = 5;
+  private static final int KEEPALIVE_COUNT = 3;
+
+  private Sockets() {}
+
+  /**
+   * Small messages leave at once, and a peer's host that vanishes is noticed though nothing is
+   * sent. The sizes of buffers are left to the kernel, whose own tuning beats any fixed size.
+   */
+  static void configure(SocketChannel channel) throws IOException {
+    channel.configureBlocking(false);
+    channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
+    channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
+    if (channel.supportedOptions().contains(ExtendedSocketOptions.TCP_KEEPIDLE)) {
+      channel.setOption(ExtendedSocketOptions.TCP_KEEPIDLE, KEEPALIVE_IDLE_SECONDS);
+      channel.setOption(ExtendedSocketOptions.TCP_KEEPINTERVAL, KEEPALIVE_INTERVAL_SECONDS);
+      channel.setOption(ExtendedSocketOptions.TCP_KEEPCOUNT, KEEPALIVE_COUNT);
+    }
+  }
+
+  static void close(Channel channel) {
+    try {
+      channel.close();
+    } catch (IOException e) {
+      // It is gone either way; what was sent before is the kernel's.
+    }
+  }
+}

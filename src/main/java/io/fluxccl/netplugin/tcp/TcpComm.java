@@ -1,0 +1,277 @@
+package io.fluxccl.netplugin.tcp;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.RemoteFailure;
+import io.fluxccl.Timeout;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.netplugin.NetComm;
+import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.PointerType;
+import java.io.IOException;
+import java.nio.channels.SocketChannel;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
+
+/**
+ * What both ends have in common: sockets, requests, how they fail. Stream 0 is driven by who tests
+ * the requests, the others by I/O threads. Used by one thread at a time, but for what says
+ * otherwise.
+ */
+abstract class TcpComm implements NetComm {
+  /** Of rings that hold what is in flight; more than there can be, a power of two. */
+  static final int RING = 2 * NetPlugin.MAX_REQUESTS;
+
+  private final TcpNetPlugin plugin;
+  private final int device;
+  private final String peer;
+  private final long timeoutNanos;
+  private final TcpRequest[] requests = new TcpRequest[NetPlugin.MAX_REQUESTS];
+  private final DataStream[] parts;
+
+  /** Stream 0. */
+  final SocketChannel channel;
+
+  /** Those that have no message yet, or not all of it in the socket; head and tail only grow. */
+  final TcpRequest[] queue = new TcpRequest[RING];
+
+  int head;
+  int tail;
+
+  /** The first failure; set by any thread. */
+  private final AtomicReference<FluxCclException> failure = new AtomicReference<>();
+
+  /** Written by the comm's thread, read by any. */
+  private final AtomicLong bytes = new AtomicLong();
+
+  private final AtomicLong messages = new AtomicLong();
+  private int next;
+  private boolean stopped;
+  private boolean closed;
+
+  /**
+   * @param sockets all of the connection, stream 0 first
+   */
+  TcpComm(TcpNetPlugin plugin, int device, String peer, SocketChannel[] sockets, boolean sends) {
+    this.plugin = plugin;
+    this.device = device;
+    this.peer = peer;
+    timeoutNanos = plugin.options().timeout().toNanos();
+    channel = sockets[0];
+    for (int i = 0; i < requests.length; i++) {
+      requests[i] = new TcpRequest(this);
+    }
+    parts = new DataStream[sockets.length - 1];
+    for (int i = 0; i < parts.length; i++) {
+      parts[i] = new DataStream(this, sockets[i + 1], sends, RING);
+      parts[i].movedBy(plugin.ioThread());
+    }
+  }
+
+  /** Moves what can be moved on stream 0, without blocking. */
+  abstract void progress();
+
+  /** "send to" or "receive from", for messages. */
+  abstract String operation();
+
+  /** Called now and then while a request waits. */
+  void look(long nowNanos) {}
+
+  /** The failure to be given now to a request that waits, or null to go on waiting. */
+  FluxCclException failure() {
+    return failure.get();
+  }
+
+  /** The next request, posted, at the end of the queue. */
+  final TcpRequest post(long address, long size, int tag, long nowNanos) {
+    for (int i = 0; i < requests.length; i++) {
+      TcpRequest request = requests[next++ & (requests.length - 1)];
+      if (!request.isInFlight()) {
+        request.post(address, size, tag, nowNanos);
+        queue[tail++ & (RING - 1)] = request;
+        return request;
+      }
+    }
+    throw new InvalidUsage(
+        operation() + " " + peer + ": " + requests.length + " requests are in flight, the most");
+  }
+
+  final void checkUsable(long size) {
+    if (closed) {
+      throw new InvalidUsage(operation() + " " + peer + ": the connection is closed");
+    }
+    if (size < 0) {
+      throw new InvalidUsage(operation() + " " + peer + ": size=" + size);
+    }
+    FluxCclException known = failure();
+    if (known != null) {
+      throw known;
+    }
+  }
+
+  /** Whether a message is spread over the I/O threads' streams. */
+  final boolean isSpread(long size) {
+    return parts.length > 0 && size >= WireDescriptor.SPREAD_FROM;
+  }
+
+  /** Hands each stream its part of a message. */
+  final void spread(TcpRequest request) {
+    request.addParts(parts.length);
+    long size = request.size();
+    for (int i = 0; i < parts.length; i++) {
+      long from = WireDescriptor.partAt(size, parts.length, i);
+      long to = WireDescriptor.partAt(size, parts.length, i + 1);
+      parts[i].post(request, request.address() + from, to - from);
+    }
+  }
+
+  final boolean isAnyArriving() {
+    for (TcpRequest request : requests) {
+      if (request.isArriving()) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  final void completed(TcpRequest request) {
+    bytes.setOpaque(bytes.getPlain() + request.size());
+    messages.setOpaque(messages.getPlain() + 1);
+  }
+
+  /** Throws if a request that is not done never will be. */
+  final void checkWait(TcpRequest request) {
+    long now = System.nanoTime();
+    long waited = now - request.postedNanos();
+    if (timeoutNanos > 0 && waited > timeoutNanos && failure.get() == null) {
+      fail(
+          new Timeout(
+              FluxCclException.NO_RANK,
+              String.format(
+                  "%s %s on %s took longer than %.1f s; %d requests are in flight. Raise"
+                      + " FLUXCCL_NET_TIMEOUT if the peer may be that late",
+                  operation(), peer, plugin.deviceName(device), waited / 1e9, inFlight())));
+    }
+    look(now);
+    FluxCclException known = failure();
+    if (known != null) {
+      stop();
+      request.abandon();
+      throw known;
+    }
+  }
+
+  /** For any thread; the first one counts. */
+  final void fail(FluxCclException reason) {
+    failure.compareAndSet(null, reason);
+  }
+
+  /** Of a data stream; called from its I/O thread. */
+  final void streamFailed(IOException e) {
+    fail(lost(e));
+  }
+
+  final FluxCclException lost(IOException e) {
+    String message =
+        operation() + " " + peer + " on " + plugin.deviceName(device) + ": " + e.getMessage();
+    String text = String.valueOf(e.getMessage());
+    boolean gone =
+        e instanceof EndOfStream || text.contains("reset") || text.contains("Broken pipe");
+    return gone
+        ? new RemoteFailure(FluxCclException.NO_RANK, message + "; the peer is gone")
+        : new TransportFailure(FluxCclException.NO_RANK, message, e);
+  }
+
+  /**
+   * Ends the I/O threads' use of memory. Stream 0 stays, so that the peer gets to read what it was
+   * told.
+   */
+  private void stop() {
+    if (!stopped) {
+      stopped = true;
+      for (DataStream part : parts) {
+        part.close();
+      }
+    }
+  }
+
+  @Override
+  public final int device() {
+    return device;
+  }
+
+  @Override
+  public final String peer() {
+    return peer;
+  }
+
+  @Override
+  public final NetMemory register(long address, long size, PointerType type) {
+    if (type != PointerType.HOST) {
+      throw new InvalidUsage("TCP reaches host memory only, not " + type);
+    }
+    if (closed) {
+      throw new InvalidUsage("register: the connection with " + peer + " is closed");
+    }
+    return new TcpMemory(this, address, size);
+  }
+
+  @Override
+  public final NetMemory registerDmaBuf(
+      long address, long size, PointerType type, long offset, int fileDescriptor) {
+    throw new InvalidUsage("TCP reaches host memory only, no dma-buf");
+  }
+
+  @Override
+  public void close() {
+    if (!closed) {
+      closed = true;
+      stop();
+      Sockets.close(channel);
+      plugin.forget(this);
+    }
+  }
+
+  /** Closes from another thread, which ends the comm's use as a failure. */
+  final void abort() {
+    fail(
+        new TransportFailure(
+            FluxCclException.NO_RANK, operation() + " " + peer + ": the network was closed"));
+    for (DataStream part : parts) {
+      part.close();
+    }
+    Sockets.close(channel);
+  }
+
+  /** How many requests are in flight; by any thread, as it happens to be. */
+  final int inFlight() {
+    int count = 0;
+    for (TcpRequest request : requests) {
+      count += request.isInFlight() ? 1 : 0;
+    }
+    return count;
+  }
+
+  /** What the table shows of it; by any thread. */
+  final ConnectionState state() {
+    long oldest = 0;
+    long now = System.nanoTime();
+    for (TcpRequest request : requests) {
+      if (request.isInFlight()) {
+        oldest = Math.max(oldest, now - request.postedNanos());
+      }
+    }
+    FluxCclException failed = failure.get();
+    return new ConnectionState(
+        operation(),
+        peer,
+        plugin.deviceName(device),
+        Math.max(1, parts.length),
+        messages.getOpaque(),
+        bytes.getOpaque(),
+        inFlight(),
+        oldest / 1_000_000,
+        failed == null ? "" : failed.getMessage());
+  }
+}

@@ -1,0 +1,132 @@
+package io.fluxccl.netplugin.tcp;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.RemoteFailure;
+import io.fluxccl.Timeout;
+import io.fluxccl.TransportFailure;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.SocketChannel;
+import java.util.concurrent.ThreadLocalRandom;
+
+/** How far a connect has come. Used by one thread at a time. */
+final class TcpConnect implements AutoCloseable {
+  private final TcpNetPlugin plugin;
+  private final int device;
+  private final WireDescriptor.Handle handle;
+  private final long startNanos = System.nanoTime();
+  private final long connection = ThreadLocalRandom.current().nextLong();
+  private final SocketChannel[] sockets;
+  private final boolean[] greeted;
+  private final ByteBuffer welcome = WireDescriptor.buffer(WireDescriptor.WELCOME_LENGTH);
+  private boolean done;
+
+  TcpConnect(TcpNetPlugin plugin, int device, WireDescriptor.Handle handle) {
+    this.plugin = plugin;
+    this.device = device;
+    this.handle = handle;
+    sockets = new SocketChannel[WireDescriptor.sockets(plugin.options().streams())];
+    greeted = new boolean[sockets.length];
+    try {
+      for (int i = 0; i < sockets.length; i++) {
+        sockets[i] = SocketChannel.open();
+        Sockets.configure(sockets[i]);
+        sockets[i].connect(handle.address());
+      }
+    } catch (IOException e) {
+      close();
+      throw failure(e);
+    }
+  }
+
+  /**
+   * Goes on as far as it can.
+   *
+   * @return the connection, or null: not yet
+   */
+  TcpSendComm poll() {
+    try {
+      for (int i = 0; i < sockets.length; i++) {
+        if (!greeted[i] && sockets[i].finishConnect()) {
+          greet(i);
+        }
+      }
+      if (!greeted[0]) {
+        checkTime();
+        return null;
+      }
+      if (sockets[0].read(welcome) < 0) {
+        throw new EndOfStream();
+      }
+      if (welcome.hasRemaining()) {
+        checkTime();
+        return null;
+      }
+    } catch (IOException e) {
+      throw failure(e);
+    }
+    String name = WireDescriptor.readWelcome(welcome);
+    if (name == null) {
+      throw new TransportFailure(
+          FluxCclException.NO_RANK, "connect to " + text() + ": it answered with no welcome");
+    }
+    done = true;
+    return new TcpSendComm(plugin, device, text() + " (" + name + ")", sockets);
+  }
+
+  private void greet(int stream) throws IOException {
+    ByteBuffer hello = WireDescriptor.buffer(WireDescriptor.HELLO_LENGTH);
+    WireDescriptor.putHello(
+        hello,
+        new WireDescriptor.Hello(
+            handle.token(),
+            connection,
+            stream,
+            plugin.options().streams(),
+            WireDescriptor.ownName()));
+    // Into an empty socket: it fits.
+    sockets[stream].write(hello);
+    greeted[stream] = true;
+  }
+
+  private void checkTime() {
+    long limit = plugin.options().timeout().toNanos();
+    if (limit > 0 && System.nanoTime() - startNanos > limit) {
+      throw new Timeout(
+          FluxCclException.NO_RANK,
+          String.format(
+              "connect to %s on %s: no answer in %.1f s; does it accept, and does a firewall let"
+                  + " its port through?",
+              text(), plugin.deviceName(device), limit / 1e9));
+    }
+  }
+
+  private FluxCclException failure(IOException e) {
+    return new RemoteFailure(
+        FluxCclException.NO_RANK,
+        "connect to "
+            + text()
+            + " on "
+            + plugin.deviceName(device)
+            + ": "
+            + e.getMessage()
+            + "; is its process alive, and is this interface the one that reaches it"
+            + " (FLUXCCL_NET_IFNAME)?");
+  }
+
+  private String text() {
+    return handle.address().getAddress().getHostAddress() + ":" + handle.address().getPort();
+  }
+
+  /** Gives up, unless it is done. */
+  @Override
+  public void close() {
+    if (!done) {
+      for (SocketChannel socket : sockets) {
+        if (socket != null) {
+          Sockets.close(socket);
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,185 @@
+package io.fluxccl.netplugin.tcp;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.netplugin.NetHandle;
+import io.fluxccl.netplugin.NetListenComm;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetProperties;
+import io.fluxccl.netplugin.NetSendComm;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.stream.Collectors;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * A network over TCP. Each network interface is a device; memory is the host's. A connection has
+ * one socket that is driven by who tests its requests, and with {@link TcpOptions#streams()} over 1
+ * as many more, driven by I/O threads, over which large messages are spread.
+ */
+public final class TcpNetPlugin implements NetPlugin {
+  /** Its name for {@code NCCL_NET}. */
+  public static final String NAME = "fluxccl";
+
+  private static final Logger LOG = LoggerFactory.getLogger(TcpNetPlugin.class);
+
+  private final TcpOptions options;
+  private final List<TcpDevice> devices;
+  private final ConnectionTable table;
+  private final Set<TcpComm> comms = ConcurrentHashMap.newKeySet();
+  private final Set<AutoCloseable> unfinished = ConcurrentHashMap.newKeySet();
+
+  /** Guarded by this, as {@link #turn}. */
+  private final IoThread[] threads;
+
+  private int turn;
+  private volatile boolean closed;
+
+  /**
+   * Opens the network.
+   *
+   * @param options how TCP is used
+   * @throws io.fluxccl.TransportFailure if there is no usable interface
+   */
+  public TcpNetPlugin(TcpOptions options) {
+    this.options = options;
+    devices = TcpDevice.find(options);
+    threads = new IoThread[options.threads()];
+    table = new ConnectionTable(options, this::connections);
+  }
+
+  @Override
+  public String name() {
+    return NAME;
+  }
+
+  @Override
+  public int devices() {
+    return devices.size();
+  }
+
+  @Override
+  public NetProperties properties(int device) {
+    return device(device).properties(device);
+  }
+
+  @Override
+  public NetListenComm listen(int device) {
+    checkOpen("listen");
+    TcpListenComm listener = new TcpListenComm(this, device, device(device));
+    unfinished.add(listener);
+    return listener;
+  }
+
+  @Override
+  public NetSendComm connect(int device, NetHandle handle) {
+    checkOpen("connect");
+    TcpConnect progress = (TcpConnect) handle.progress();
+    if (progress == null) {
+      device(device);
+      progress = new TcpConnect(this, device, WireDescriptor.readHandle(handle.bytes()));
+      handle.keep(progress);
+      unfinished.add(progress);
+    }
+    boolean pending = false;
+    try {
+      TcpSendComm comm = progress.poll();
+      pending = comm == null;
+      return pending ? null : remember(comm);
+    } finally {
+      if (!pending) {
+        handle.keep(null);
+        unfinished.remove(progress);
+        progress.close();
+      }
+    }
+  }
+
+  /** The connections, as they are now; for any thread. */
+  public List<ConnectionState> connections() {
+    return comms.stream().map(TcpComm::state).collect(Collectors.toList());
+  }
+
+  TcpOptions options() {
+    return options;
+  }
+
+  String deviceName(int device) {
+    return devices.get(device).name();
+  }
+
+  /** What is of interest only to who looks for a problem. */
+  void note(String message) {
+    LOG.info(message);
+  }
+
+  <T extends TcpComm> T remember(T comm) {
+    comms.add(comm);
+    if (closed) {
+      comm.abort();
+    }
+    return comm;
+  }
+
+  void forget(TcpComm comm) {
+    comms.remove(comm);
+  }
+
+  void forget(TcpListenComm listener) {
+    unfinished.remove(listener);
+  }
+
+  /** The thread for one more stream; they take turns. */
+  synchronized IoThread ioThread() {
+    int index = turn++ % threads.length;
+    if (threads[index] == null) {
+      threads[index] = new IoThread(index);
+    }
+    return threads[index];
+  }
+
+  private TcpDevice device(int device) {
+    if (device < 0 || device >= devices.size()) {
+      throw new InvalidUsage("device=" + device + "; there are " + devices.size());
+    }
+    return devices.get(device);
+  }
+
+  private void checkOpen(String operation) {
+    if (closed) {
+      throw new InvalidUsage(operation + ": the network is closed");
+    }
+  }
+
+  @Override
+  public void close() {
+    synchronized (this) {
+      if (closed) {
+        return;
+      }
+      closed = true;
+    }
+    table.close();
+    for (AutoCloseable each : unfinished) {
+      closeQuietly(each);
+    }
+    comms.forEach(TcpComm::abort);
+    comms.clear();
+    synchronized (this) {
+      for (IoThread thread : threads) {
+        if (thread != null) {
+          thread.close();
+        }
+      }
+    }
+  }
+
+  private static void closeQuietly(AutoCloseable each) {
+    try {
+      each.close();
+    } catch (Exception e) {
+      LOG.warn("closing {} failed", each, e);
+    }
+  }
+}

@@ -1,0 +1,31 @@
+package io.fluxccl.netplugin.tcp;
+
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetPluginProvider;
+import java.util.Optional;
+
+/** Offers {@link TcpNetPlugin}, set as the environment says. */
+public final class TcpNetPluginProvider implements NetPluginProvider {
+  /** Below what a special network would have. */
+  private static final int PRIORITY = 0;
+
+  @Override
+  public String name() {
+    return TcpNetPlugin.NAME;
+  }
+
+  @Override
+  public int priority() {
+    return PRIORITY;
+  }
+
+  @Override
+  public Optional<String> unavailableBecause() {
+    return Optional.empty();
+  }
+
+  @Override
+  public NetPlugin open() {
+    return new TcpNetPlugin(TcpOptions.fromEnvironment(System::getenv));
+  }
+}

@@ -1,0 +1,221 @@
+package io.fluxccl.netplugin.tcp;
+
+import io.fluxccl.InvalidUsage;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.function.UnaryOperator;
+
+/**
+ * How TCP is used. Immutable; {@link #DEFAULT} works.
+ *
+ * @param interfaces which network interfaces become devices
+ * @param family of their addresses
+ * @param ports on which listeners may be
+ * @param streams the sockets of a connection that large messages are spread over, 1 to {@value
+ *     #MAX_STREAMS}; with 1 there are no I/O threads
+ * @param threads the I/O threads of the plugin, 1 or more
+ * @param timeout the longest time that a request, or a connect, may take; zero for no limit
+ * @param handshakeTimeout the longest time that a socket may take to say who it is
+ * @param speedMbps what devices say of their speed, or 0 for what the system says
+ * @param table where the table of connections is written once a second, with the process's number
+ *     behind it, or null
+ * @param jmx whether the table is a bean of JMX
+ */
+public record TcpOptions(
+    InterfaceFilter interfaces,
+    Family family,
+    PortRange ports,
+    int streams,
+    int threads,
+    Duration timeout,
+    Duration handshakeTimeout,
+    int speedMbps,
+    Path table,
+    boolean jmx) {
+  /** Kinds of addresses. */
+  public enum Family {
+    /** IPv4 where there is one. */
+    ANY,
+    /** IPv4 only. */
+    IPV4,
+    /** IPv6 only. */
+    IPV6
+  }
+
+  /** The most streams that a connection can have. */
+  public static final int MAX_STREAMS = 32;
+
+  private static final int MAX_THREADS = 64;
+  private static final int CORES_PER_STREAM = 4;
+  private static final int MOST_BY_ITSELF = 4;
+
+  /** What is used where nothing is said. */
+  public static final TcpOptions DEFAULT =
+      new TcpOptions(
+          InterfaceFilter.parse(null),
+          Family.ANY,
+          PortRange.ANY,
+          byCores(),
+          byCores(),
+          Duration.ofMinutes(10),
+          Duration.ofSeconds(10),
+          0,
+          null,
+          false);
+
+  /** Refuses values that can't be. */
+  public TcpOptions {
+    if (streams < 1 || streams > MAX_STREAMS) {
+      throw new InvalidUsage("streams=" + streams + "; give 1 to " + MAX_STREAMS);
+    }
+    if (threads < 1 || threads > MAX_THREADS) {
+      throw new InvalidUsage("threads=" + threads + "; give 1 to " + MAX_THREADS);
+    }
+    if (timeout.isNegative() || handshakeTimeout.isNegative() || handshakeTimeout.isZero()) {
+      throw new InvalidUsage(
+          "timeout=" + timeout + " or handshakeTimeout=" + handshakeTimeout + " is too short");
+    }
+    if (speedMbps < 0) {
+      throw new InvalidUsage("speed=" + speedMbps + " Mbit/s is negative");
+    }
+  }
+
+  private static int byCores() {
+    int cores = Runtime.getRuntime().availableProcessors();
+    return Math.max(1, Math.min(MOST_BY_ITSELF, cores / CORES_PER_STREAM));
+  }
+
+  /**
+   * The options that the environment asks for: {@code FLUXCCL_NET_IFNAME}, {@code
+   * FLUXCCL_NET_PORTS}, {@code FLUXCCL_NET_STREAMS}, {@code FLUXCCL_NET_THREADS}, {@code
+   * FLUXCCL_NET_TIMEOUT} (seconds), {@code FLUXCCL_NET_SPEED} (Mbit/s), {@code FLUXCCL_NET_TABLE},
+   * {@code FLUXCCL_NET_JMX}, and NCCL's {@code NCCL_SOCKET_IFNAME} and {@code NCCL_SOCKET_FAMILY}.
+   *
+   * @param variable gives a variable's value, or null
+   * @return the options
+   * @throws InvalidUsage naming the variable that can't be read
+   */
+  public static TcpOptions fromEnvironment(UnaryOperator<String> variable) {
+    String interfaces = variable.apply("FLUXCCL_NET_IFNAME");
+    String table = variable.apply("FLUXCCL_NET_TABLE");
+    int streams = number(variable, "FLUXCCL_NET_STREAMS", DEFAULT.streams);
+    return new TcpOptions(
+        InterfaceFilter.parse(
+            interfaces != null ? interfaces : variable.apply("NCCL_SOCKET_IFNAME")),
+        family(variable.apply("NCCL_SOCKET_FAMILY")),
+        PortRange.parse("FLUXCCL_NET_PORTS", variable.apply("FLUXCCL_NET_PORTS")),
+        streams,
+        number(variable, "FLUXCCL_NET_THREADS", Math.min(streams, DEFAULT.threads)),
+        seconds(variable, "FLUXCCL_NET_TIMEOUT", DEFAULT.timeout),
+        DEFAULT.handshakeTimeout,
+        number(variable, "FLUXCCL_NET_SPEED", 0),
+        table == null || table.isBlank() ? null : Path.of(table),
+        "1".equals(variable.apply("FLUXCCL_NET_JMX")));
+  }
+
+  private static Family family(String name) {
+    if ("AF_INET".equals(name)) {
+      return Family.IPV4;
+    }
+    return "AF_INET6".equals(name) ? Family.IPV6 : Family.ANY;
+  }
+
+  private static int number(UnaryOperator<String> variable, String name, int otherwise) {
+    String text = variable.apply(name);
+    if (text == null || text.isBlank()) {
+      return otherwise;
+    }
+    try {
+      return Integer.parseInt(text.trim());
+    } catch (NumberFormatException e) {
+      throw new InvalidUsage(name + "=" + text + "; give a whole number", e);
+    }
+  }
+
+  private static Duration seconds(UnaryOperator<String> variable, String name, Duration otherwise) {
+    String text = variable.apply(name);
+    if (text == null || text.isBlank()) {
+      return otherwise;
+    }
+    try {
+      return Duration.ofNanos((long) (Double.parseDouble(text.trim()) * 1e9));
+    } catch (NumberFormatException e) {
+      throw new InvalidUsage(name + "=" + text + "; give seconds, 0 for no limit", e);
+    }
+  }
+
+  /** The same with interfaces chosen in the words of {@code NCCL_SOCKET_IFNAME}. */
+  public TcpOptions withInterfaces(String names) {
+    return new TcpOptions(
+        InterfaceFilter.parse(names),
+        family,
+        ports,
+        streams,
+        threads,
+        timeout,
+        handshakeTimeout,
+        speedMbps,
+        table,
+        jmx);
+  }
+
+  /** The same with another number of streams, and of I/O threads. */
+  public TcpOptions withStreams(int streams, int threads) {
+    return new TcpOptions(
+        interfaces,
+        family,
+        ports,
+        streams,
+        threads,
+        timeout,
+        handshakeTimeout,
+        speedMbps,
+        table,
+        jmx);
+  }
+
+  /** The same with listeners on ports from {@code low} to {@code high}, inclusive. */
+  public TcpOptions withPorts(int low, int high) {
+    return new TcpOptions(
+        interfaces,
+        family,
+        new PortRange(low, high),
+        streams,
+        threads,
+        timeout,
+        handshakeTimeout,
+        speedMbps,
+        table,
+        jmx);
+  }
+
+  /** The same with another limit for requests and one for handshakes. */
+  public TcpOptions withTimeouts(Duration timeout, Duration handshakeTimeout) {
+    return new TcpOptions(
+        interfaces,
+        family,
+        ports,
+        streams,
+        threads,
+        timeout,
+        handshakeTimeout,
+        speedMbps,
+        table,
+        jmx);
+  }
+
+  /** The same with the table of connections in a file, and as a bean of JMX. */
+  public TcpOptions withTable(Path table, boolean jmx) {
+    return new TcpOptions(
+        interfaces,
+        family,
+        ports,
+        streams,
+        threads,
+        timeout,
+        handshakeTimeout,
+        speedMbps,
+        table,
+        jmx);
+  }
+}

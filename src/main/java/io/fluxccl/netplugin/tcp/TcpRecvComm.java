@@ -1,0 +1,199 @@
+package io.fluxccl.netplugin.tcp;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetRecvComm;
+import io.fluxccl.netplugin.NetRequest;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.SocketChannel;
+import org.agrona.BufferUtil;
+import org.agrona.UnsafeApi;
+
+/**
+ * The end that receives. Headers and short messages come by way of a small buffer, several in one
+ * system call; the rest of a long one goes straight to where it belongs. Nothing is read for which
+ * no receive is posted: it waits in the kernel, and then with the sender.
+ */
+final class TcpRecvComm extends TcpComm implements NetRecvComm {
+  private static final int STAGING_LENGTH = 16 * 1024;
+
+  private final ByteBuffer staging = WireDescriptor.buffer(STAGING_LENGTH);
+  private final long stagingAddress = BufferUtil.address(staging);
+  private final RawView view = new RawView();
+  private final ByteBuffer[] scattered = {view.buffer(), staging};
+  private final long[] room = new long[RING];
+
+  /** What was read and not used yet: from here to the staging buffer's position. */
+  private int used;
+
+  /** The message that is arriving on stream 0, or null between messages. */
+  private TcpRequest current;
+
+  private long currentAddress;
+  private long currentLeft;
+
+  /** The sender has closed: what is arriving still may. */
+  private FluxCclException ended;
+
+  TcpRecvComm(TcpNetPlugin plugin, int device, String peer, SocketChannel[] sockets) {
+    super(plugin, device, peer, sockets, false);
+  }
+
+  @Override
+  String operation() {
+    return "receive from";
+  }
+
+  @Override
+  public NetRequest irecv(long address, long size, int tag, NetMemory memory) {
+    checkUsable(size);
+    TcpMemory.check(memory, this, address, Math.min(size, 1));
+    int slot = tail & (RING - 1);
+    TcpRequest request = post(address, size, tag, System.nanoTime());
+    room[slot] = size == 0 ? 0 : Math.min(size, ((TcpMemory) memory).bytesFrom(address));
+    return request;
+  }
+
+  @Override
+  public NetRequest irecv(int n, long[] addresses, long[] sizes, int[] tags, NetMemory[] memories) {
+    if (n != 1) {
+      throw new InvalidUsage("TCP receives no groups: n=" + n + ", maxRecvs=1");
+    }
+    return irecv(addresses[0], sizes[0], tags[0], memories[0]);
+  }
+
+  @Override
+  public NetRequest iflush(int n, long[] addresses, long[] sizes, NetMemory[] memories) {
+    checkUsable(0);
+    // Host memory needs none.
+    return null;
+  }
+
+  @Override
+  FluxCclException failure() {
+    FluxCclException known = super.failure();
+    return known != null || ended == null || isAnyArriving() ? known : ended;
+  }
+
+  @Override
+  void progress() {
+    try {
+      while (super.failure() == null && ended == null && step()) {}
+    } catch (EndOfStream e) {
+      ended = lost(e);
+    } catch (IOException e) {
+      fail(lost(e));
+    }
+  }
+
+  /** Uses what is there, or else reads; false when there is nothing to do, or nothing to read. */
+  private boolean step() throws IOException {
+    if (current != null) {
+      return staging.position() > used ? useStaged() : readOn();
+    }
+    if (head == tail) {
+      return false;
+    }
+    if (staging.position() - used >= WireDescriptor.HEADER_LENGTH) {
+      begin();
+      return true;
+    }
+    return fill();
+  }
+
+  private boolean fill() throws IOException {
+    if (used > 0) {
+      staging.limit(staging.position()).position(used);
+      staging.compact();
+      used = 0;
+    }
+    return checked(channel.read(staging)) > 0;
+  }
+
+  private boolean useStaged() {
+    int n = (int) Math.min(currentLeft, staging.position() - used);
+    UnsafeApi.copyMemory(stagingAddress + used, currentAddress, n);
+    used += n;
+    arrived(n);
+    return true;
+  }
+
+  /** The rest of the message in place, and what follows it into the staging buffer. */
+  private boolean readOn() throws IOException {
+    staging.clear();
+    used = 0;
+    view.point(currentAddress, currentLeft);
+    long wanted = currentLeft;
+    long n =
+        checked(
+            wanted > RawView.MAX_LENGTH
+                ? channel.read(scattered[0])
+                : channel.read(scattered, 0, scattered.length));
+    arrived(Math.min(n, wanted));
+    return n > 0;
+  }
+
+  private void arrived(long n) {
+    currentAddress += n;
+    currentLeft -= n;
+    if (currentLeft == 0) {
+      TcpRequest request = current;
+      current = null;
+      request.partDone();
+    }
+  }
+
+  /** Reads a header, for the receive at the head of the queue. */
+  private void begin() {
+    long size = WireDescriptor.sizeAt(staging, used);
+    int tag = WireDescriptor.tagAt(staging, used);
+    used += WireDescriptor.HEADER_LENGTH;
+    int slot = head & (RING - 1);
+    TcpRequest request = queue[slot];
+    if (size < 0) {
+      refuse(
+          new TransportFailure(
+              FluxCclException.NO_RANK, operation() + " " + peer() + ": it sent no message"));
+      return;
+    }
+    if (size > room[slot] || tag != request.tag()) {
+      refuse(
+          new InvalidUsage(
+              String.format(
+                  "%s %s: it sent %d bytes with tag %d to a receive of %d bytes with tag %d",
+                  operation(), peer(), size, tag, room[slot], request.tag())));
+      return;
+    }
+    queue[slot] = null;
+    head++;
+    request.arrives(size);
+    if (isSpread(size)) {
+      spread(request);
+      request.partDone();
+      return;
+    }
+    current = request;
+    currentAddress = request.address();
+    currentLeft = size;
+    arrived(0);
+  }
+
+  private void refuse(FluxCclException reason) {
+    fail(reason);
+    try {
+      channel.write(WireDescriptor.error(reason));
+    } catch (IOException e) {
+      // Then the peer is gone, and needs no reason.
+    }
+  }
+
+  private static long checked(long n) throws EndOfStream {
+    if (n < 0) {
+      throw new EndOfStream();
+    }
+    return n;
+  }
+}

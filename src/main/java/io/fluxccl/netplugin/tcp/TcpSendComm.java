@@ -1,0 +1,164 @@
+package io.fluxccl.netplugin.tcp;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.RemoteFailure;
+import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetRequest;
+import io.fluxccl.netplugin.NetSendComm;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.SocketChannel;
+import org.agrona.BufferUtil;
+
+/**
+ * The end that sends. A send is done when the kernel has it. Several messages leave in one system
+ * call, each header in front of its bytes.
+ */
+final class TcpSendComm extends TcpComm implements NetSendComm {
+  private static final int RANGES = 8;
+  private static final long BYTES_AT_ONCE = 4 << 20;
+  private static final long LOOK_NANOS = 1_000_000;
+
+  private final ByteBuffer headers = WireDescriptor.buffer(RING * WireDescriptor.HEADER_LENGTH);
+  private final long headersAddress = BufferUtil.address(headers);
+  private final RawView[] views = new RawView[RANGES];
+  private final ByteBuffer[] ranges = new ByteBuffer[RANGES];
+  private final ByteBuffer told =
+      WireDescriptor.buffer(WireDescriptor.ERROR_HEADER_LENGTH + WireDescriptor.MAX_ERROR_TEXT);
+
+  /** Of the message at the head: how much of header and bytes is in the socket. */
+  private long sent;
+
+  private long lookedNanos = System.nanoTime();
+
+  TcpSendComm(TcpNetPlugin plugin, int device, String peer, SocketChannel[] sockets) {
+    super(plugin, device, peer, sockets, true);
+    for (int i = 0; i < RANGES; i++) {
+      views[i] = new RawView();
+      ranges[i] = views[i].buffer();
+    }
+  }
+
+  @Override
+  String operation() {
+    return "send to";
+  }
+
+  @Override
+  public NetRequest isend(long address, long size, int tag, NetMemory memory) {
+    checkUsable(size);
+    TcpMemory.check(memory, this, address, size);
+    long now = System.nanoTime();
+    look(now);
+    int slot = tail & (RING - 1);
+    TcpRequest request = post(address, size, tag, now);
+    WireDescriptor.putHeader(headers, slot * WireDescriptor.HEADER_LENGTH, tag, size);
+    if (isSpread(size)) {
+      spread(request);
+    }
+    progress();
+    return request;
+  }
+
+  @Override
+  void progress() {
+    try {
+      boolean full = false;
+      while (head != tail && !full) {
+        int count = gather();
+        long planned = 0;
+        for (int i = 0; i < count; i++) {
+          planned += ranges[i].remaining();
+        }
+        long n = count == 1 ? channel.write(ranges[0]) : channel.write(ranges, 0, count);
+        account(n);
+        full = n < planned;
+      }
+    } catch (IOException e) {
+      // What the peer said before it went is the better reason.
+      hear();
+      fail(lost(e));
+    }
+  }
+
+  /** Points the ranges at what goes next; at least one. */
+  private int gather() {
+    int count = 0;
+    long planned = 0;
+    for (int i = head; i != tail && count < RANGES - 1 && planned < BYTES_AT_ONCE; i++) {
+      int slot = i & (RING - 1);
+      TcpRequest request = queue[slot];
+      long done = i == head ? sent : 0;
+      if (done < WireDescriptor.HEADER_LENGTH) {
+        long header = headersAddress + slot * WireDescriptor.HEADER_LENGTH;
+        views[count++].point(header + done, WireDescriptor.HEADER_LENGTH - done);
+        done = WireDescriptor.HEADER_LENGTH;
+      }
+      long left = bytesBehindHeader(request) - (done - WireDescriptor.HEADER_LENGTH);
+      if (left > 0) {
+        views[count++].point(request.address() + (done - WireDescriptor.HEADER_LENGTH), left);
+        planned += left;
+        if (left > RawView.MAX_LENGTH) {
+          break;
+        }
+      }
+    }
+    return count;
+  }
+
+  private void account(long written) {
+    long left = written;
+    while (left > 0) {
+      TcpRequest request = queue[head & (RING - 1)];
+      long rest = WireDescriptor.HEADER_LENGTH + bytesBehindHeader(request) - sent;
+      if (left < rest) {
+        sent += left;
+        return;
+      }
+      left -= rest;
+      sent = 0;
+      queue[head++ & (RING - 1)] = null;
+      request.partDone();
+    }
+  }
+
+  private long bytesBehindHeader(TcpRequest request) {
+    return isSpread(request.size()) ? 0 : request.size();
+  }
+
+  /** Whether the receiver has said something, or is gone. */
+  @Override
+  void look(long nowNanos) {
+    if (nowNanos - lookedNanos > LOOK_NANOS) {
+      lookedNanos = nowNanos;
+      hear();
+    }
+  }
+
+  /** A receiver speaks only to say that it has failed. */
+  private void hear() {
+    FluxCclException reason = null;
+    try {
+      int n = channel.read(told);
+      if (told.position() > 0) {
+        while (n > 0 && told.hasRemaining()) {
+          n = channel.read(told);
+        }
+        reason = refused();
+      } else if (n < 0) {
+        reason = lost(new EndOfStream());
+      }
+    } catch (IOException e) {
+      reason = told.position() > 0 ? refused() : lost(e);
+    }
+    if (reason != null) {
+      fail(reason);
+    }
+  }
+
+  private FluxCclException refused() {
+    return new RemoteFailure(
+        FluxCclException.NO_RANK,
+        operation() + " " + peer() + ": it answered " + WireDescriptor.readError(told));
+  }
+}

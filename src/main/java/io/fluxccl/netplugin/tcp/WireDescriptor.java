@@ -1,0 +1,217 @@
+package io.fluxccl.netplugin.tcp;
+
+import io.fluxccl.ErrorCode;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.UnknownHostException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Arrays;
+
+/**
+ * What goes over the wire; all little-endian.
+ *
+ * <pre>
+ * handle    magic 8, port 4, length of the address 4, address 16, token 16
+ * hello     magic 8, token 16, connection 8, stream 4, streams 4, name 64    each socket, sender first
+ * welcome   magic 8, name 64                                                 stream 0, when all are there
+ * message   magic 4, tag 4, size 8, and where it is not spread: the bytes    stream 0, to the receiver
+ * error     magic 4, code 4, length 4, text                                  stream 0, to the sender
+ * </pre>
+ *
+ * Stream 0 has the messages in their order. With n streams a message of {@link #SPREAD_FROM} bytes
+ * or more is spread: streams 1 to n have a part each, and nothing but parts, in the same order.
+ */
+final class WireDescriptor {
+  static final int TOKEN_LENGTH = 16;
+  static final int HANDLE_LENGTH = 48;
+  static final int HELLO_LENGTH = 104;
+  static final int WELCOME_LENGTH = 72;
+  static final int HEADER_LENGTH = 16;
+  static final int MAX_ERROR_TEXT = 512;
+  static final int ERROR_HEADER_LENGTH = 12;
+
+  /** Smaller messages go over stream 0 whole: handing them to a thread takes longer. */
+  static final int SPREAD_FROM = 64 * 1024;
+
+  private static final int PART_ALIGNMENT = 4096;
+  private static final int NAME_LENGTH = 64;
+  private static final int IPV6_LENGTH = 16;
+  private static final long HANDLE_MAGIC = 0x3144_4e41_4854_4e46L;
+  private static final long HELLO_MAGIC = 0x314f_4c4c_4548_4e46L;
+  private static final long WELCOME_MAGIC = 0x3143_4c45_5748_4e46L;
+  private static final int MESSAGE_MAGIC = 0x534d_4e46;
+  private static final int ERROR_MAGIC = 0x5245_4e46;
+
+  private WireDescriptor() {}
+
+  /** A first word and what follows it of a socket that wants to belong to a connection. */
+  record Hello(byte[] token, long connection, int stream, int streams, String name) {}
+
+  /** Where a listener is, and what shows that a socket knows its handle. */
+  record Handle(InetSocketAddress address, byte[] token) {}
+
+  static ByteBuffer buffer(int length) {
+    return ByteBuffer.allocateDirect(length).order(ByteOrder.LITTLE_ENDIAN);
+  }
+
+  static byte[] handle(InetAddress address, int port, byte[] token) {
+    byte[] raw = address.getAddress();
+    ByteBuffer out = ByteBuffer.allocate(HANDLE_LENGTH).order(ByteOrder.LITTLE_ENDIAN);
+    out.putLong(HANDLE_MAGIC).putInt(port).putInt(raw.length);
+    out.put(Arrays.copyOf(raw, IPV6_LENGTH)).put(token);
+    return out.array();
+  }
+
+  static Handle readHandle(ByteBuffer handle) {
+    ByteBuffer in = handle.duplicate().order(ByteOrder.LITTLE_ENDIAN).clear();
+    long magic = in.getLong();
+    int port = in.getInt();
+    int length = in.getInt();
+    if (magic != HANDLE_MAGIC
+        || port < 1
+        || port > 0xffff
+        || length != 4 && length != IPV6_LENGTH) {
+      throw new InvalidUsage("the handle is not of a TCP listener of FluxCCL");
+    }
+    byte[] address = new byte[IPV6_LENGTH];
+    byte[] token = new byte[TOKEN_LENGTH];
+    in.get(address).get(token);
+    try {
+      InetAddress host = InetAddress.getByAddress(Arrays.copyOf(address, length));
+      return new Handle(new InetSocketAddress(host, port), token);
+    } catch (UnknownHostException e) {
+      throw new InvalidUsage("the handle has no address", e);
+    }
+  }
+
+  static void putHello(ByteBuffer out, Hello hello) {
+    out.clear();
+    out.putLong(HELLO_MAGIC).put(hello.token()).putLong(hello.connection());
+    out.putInt(hello.stream()).putInt(hello.streams());
+    putName(out, hello.name());
+    out.flip();
+  }
+
+  /** The hello in a full buffer, or null when it is none. */
+  static Hello readHello(ByteBuffer in) {
+    in.flip();
+    if (in.getLong() != HELLO_MAGIC) {
+      return null;
+    }
+    byte[] token = new byte[TOKEN_LENGTH];
+    in.get(token);
+    long connection = in.getLong();
+    int stream = in.getInt();
+    int streams = in.getInt();
+    if (streams < 1 || streams > TcpOptions.MAX_STREAMS || stream < 0) {
+      return null;
+    }
+    return stream >= sockets(streams)
+        ? null
+        : new Hello(token, connection, stream, streams, readName(in));
+  }
+
+  static void putWelcome(ByteBuffer out, String name) {
+    out.clear();
+    out.putLong(WELCOME_MAGIC);
+    putName(out, name);
+    out.flip();
+  }
+
+  /** The name in a full welcome, or null when it is none. */
+  static String readWelcome(ByteBuffer in) {
+    in.flip();
+    return in.getLong() == WELCOME_MAGIC ? readName(in) : null;
+  }
+
+  static void putHeader(ByteBuffer out, int offset, int tag, long size) {
+    out.putInt(offset, MESSAGE_MAGIC);
+    out.putInt(offset + 4, tag);
+    out.putLong(offset + 8, size);
+  }
+
+  /** The size of the message whose header is there, or -1 when it is none. */
+  static long sizeAt(ByteBuffer in, int offset) {
+    long size = in.getLong(offset + 8);
+    return in.getInt(offset) == MESSAGE_MAGIC && size >= 0 ? size : -1;
+  }
+
+  static int tagAt(ByteBuffer in, int offset) {
+    return in.getInt(offset + 4);
+  }
+
+  static ByteBuffer error(FluxCclException failure) {
+    byte[] text = failure.getMessage().getBytes(StandardCharsets.UTF_8);
+    int length = Math.min(text.length, MAX_ERROR_TEXT);
+    ByteBuffer out = buffer(ERROR_HEADER_LENGTH + length);
+    out.putInt(ERROR_MAGIC).putInt(failure.code().ordinal()).putInt(length);
+    return out.put(text, 0, length).flip();
+  }
+
+  /** The text of an error of which a part or all has arrived; never null. */
+  static String readError(ByteBuffer in) {
+    in.flip();
+    if (in.remaining() < ERROR_HEADER_LENGTH || in.getInt() != ERROR_MAGIC) {
+      return "what is no message";
+    }
+    int code = in.getInt();
+    byte[] text = new byte[Math.max(0, Math.min(in.getInt(), in.remaining()))];
+    in.get(text);
+    String kind =
+        code >= 0 && code < ErrorCode.values().length
+            ? ErrorCode.values()[code].name()
+            : "error " + code;
+    return kind + ": " + new String(text, StandardCharsets.UTF_8);
+  }
+
+  /** How many sockets a connection of n streams has: with more than one, one for the messages. */
+  static int sockets(int streams) {
+    return streams == 1 ? 1 : streams + 1;
+  }
+
+  /** Where the part of a stream begins; streams count from 0, the last ends where n begins. */
+  static long partAt(long size, int streams, int stream) {
+    long part = (size / streams + PART_ALIGNMENT) & -PART_ALIGNMENT;
+    return stream == streams ? size : Math.min(size, stream * part);
+  }
+
+  /** This process, for the peer's messages: host and process number. */
+  static String ownName() {
+    return Name.OWN;
+  }
+
+  private static void putName(ByteBuffer out, String name) {
+    byte[] bytes = name.getBytes(StandardCharsets.UTF_8);
+    out.put(Arrays.copyOf(bytes, NAME_LENGTH));
+  }
+
+  private static String readName(ByteBuffer in) {
+    byte[] name = new byte[NAME_LENGTH];
+    in.get(name);
+    int end = 0;
+    while (end < NAME_LENGTH && name[end] != 0) {
+      end++;
+    }
+    // It ends up in logs.
+    return new String(name, 0, end, StandardCharsets.UTF_8).replaceAll("[^\\w.:-]", "_");
+  }
+
+  private static final class Name {
+    private static final String OWN = hostName() + ":" + ProcessHandle.current().pid();
+
+    private static String hostName() {
+      try {
+        return Files.readString(Path.of("/proc/sys/kernel/hostname")).trim();
+      } catch (IOException e) {
+        return "host";
+      }
+    }
+  }
+}
