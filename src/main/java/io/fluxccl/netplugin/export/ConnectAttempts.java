@@ -1,0 +1,49 @@
+package io.fluxccl.netplugin.export;
+
+import io.fluxccl.netplugin.NetHandle;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetSendComm;
+import java.util.Arrays;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.agrona.UnsafeApi;
+
+/**
+ * Connects that are under way. NCCL asks again with the same memory, so that memory's address says
+ * which one is meant; what is written there says whether it is a new one.
+ */
+final class ConnectAttempts {
+  private final Map<Long, Attempt> attempts = new ConcurrentHashMap<>();
+
+  private record Attempt(byte[] bytes, NetHandle handle) {}
+
+  /** As {@link NetPlugin#connect}, with the handle at an address. */
+  NetSendComm connect(NetPlugin network, int device, long address) {
+    byte[] bytes = new byte[NetPlugin.HANDLE_BYTES];
+    for (int i = 0; i < bytes.length; i += Long.BYTES) {
+      long word = UnsafeApi.getLong(address + i);
+      for (int b = 0; b < Long.BYTES; b++) {
+        bytes[i + b] = (byte) (word >>> (Byte.SIZE * b));
+      }
+    }
+    Attempt attempt = attempts.get(address);
+    if (attempt == null || !Arrays.equals(attempt.bytes, bytes)) {
+      attempt = new Attempt(bytes, new NetHandle(bytes));
+      attempts.put(address, attempt);
+    }
+    boolean pending = false;
+    try {
+      NetSendComm comm = network.connect(device, attempt.handle);
+      pending = comm == null;
+      return comm;
+    } finally {
+      if (!pending) {
+        attempts.remove(address);
+      }
+    }
+  }
+
+  void clear() {
+    attempts.clear();
+  }
+}

@@ -1,0 +1,49 @@
+package io.fluxccl.netplugin.export;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetPluginProvider;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Optional;
+import java.util.ServiceLoader;
+import java.util.ServiceLoader.Provider;
+import java.util.stream.Collectors;
+
+/** Chooses among the networks that are there. */
+final class Networks {
+  private Networks() {}
+
+  /**
+   * Opens one.
+   *
+   * @param name which, or null for the one with the highest priority that can be used
+   */
+  static NetPlugin open(String name) {
+    List<NetPluginProvider> found =
+        ServiceLoader.load(NetPluginProvider.class, Networks.class.getClassLoader()).stream()
+            .map(Provider::get)
+            .sorted(Comparator.comparingInt(NetPluginProvider::priority).reversed())
+            .collect(Collectors.toCollection(ArrayList::new));
+    String known = found.stream().map(NetPluginProvider::name).collect(Collectors.joining(", "));
+    if (name != null && !name.isBlank()) {
+      found.removeIf(each -> !each.name().equalsIgnoreCase(name.trim()));
+      if (found.isEmpty()) {
+        throw new InvalidUsage("FLUXCCL_NET=" + name + " is not there; there is " + known);
+      }
+    }
+    StringBuilder reasons = new StringBuilder();
+    for (NetPluginProvider each : found) {
+      Optional<String> missing = each.unavailableBecause();
+      if (missing.isEmpty()) {
+        return each.open();
+      }
+      reasons.append("; ").append(each.name()).append(": ").append(missing.get());
+    }
+    throw new TransportFailure(
+        FluxCclException.NO_RANK, "no network can be used, of: " + known + reasons);
+  }
+}

@@ -1,0 +1,9 @@
+/**
+ * The way from NCCL into a {@link io.fluxccl.netplugin.NetPlugin}: {@code libnccl-net-fluxccl.so}
+ * calls the static methods of {@link io.fluxccl.netplugin.export.NetPluginExport}, with numbers in
+ * place of objects.
+ *
+ * <p>Imports the root package and {@code netplugin}; finds networks by {@link
+ * java.util.ServiceLoader}.
+ */
+package io.fluxccl.netplugin.export;

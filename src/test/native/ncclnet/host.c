@@ -1,0 +1,560 @@
+// Plays NCCL: loads a network plugin with dlopen and drives it through one version of the interface.
+//
+//   host LIBRARY VERSION SCENARIO
+//
+// Knows the interface by the numbers of its functions and the offsets of its properties, not by the
+// plugin's own headers. Ends with 0 and a line "ok ..." when all was as it should be.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+  NAME, INIT, DEVICES, PROPERTIES, LISTEN, CONNECT, ACCEPT, REG_MR, REG_MR_DMABUF, DEREG_MR, ISEND, IRECV, IFLUSH, TEST,
+  CLOSE_SEND, CLOSE_RECV, CLOSE_LISTEN, GET_DEVICE_MR, IRECV_CONSUMED, MAKE_VDEVICE, FINALIZE, SET_NET_ATTR
+};
+enum { HANDLE = 128, REQUESTS = 32, PTR_HOST = 1, REMOTE_ERROR = 6 };
+
+static int version;
+static const char *library_path;
+static void *library;
+static void **net;
+static void *context;
+
+static void fail(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  vprintf(format, arguments);
+  va_end(arguments);
+  printf("\n");
+  fflush(stdout);
+  _exit(1);
+}
+
+#define CHECK(condition, ...)                                                                                          \
+  do {                                                                                                                 \
+    if (!(condition)) {                                                                                                \
+      fail(__VA_ARGS__);                                                                                               \
+    }                                                                                                                  \
+  } while (0)
+
+static void log_line(int level, unsigned long flags, const char *where, int line, const char *format, ...) {
+  (void)flags;
+  (void)where;
+  (void)line;
+  va_list arguments;
+  va_start(arguments, format);
+  char text[4096];
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  printf("log %d: %s\n", level, text);
+  fflush(stdout);
+}
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+// ---- the interface: what differs between versions is here ----
+
+static void load(void) {
+  char symbol[32];
+  snprintf(symbol, sizeof symbol, "ncclNetPlugin_v%d", version);
+  library = dlopen(library_path, RTLD_NOW | RTLD_LOCAL);
+  CHECK(library, "dlopen: %s", dlerror());
+  net = dlsym(library, symbol);
+  CHECK(net, "no %s", symbol);
+  CHECK(strcmp(net[NAME], "fluxccl") == 0, "its name is %s", (char *)net[NAME]);
+}
+
+static int init(void) {
+  typedef int (*init_v6)(void *);
+  typedef int (*init_v10)(void *, void *);
+  typedef int (*init_v11)(void **, uint64_t, void *, void *, void *);
+  if (version >= 11) {
+    int traffic_class = -1;
+    context = NULL;
+    int result = ((init_v11)net[INIT])(&context, 77, &traffic_class, (void *)log_line, NULL);
+    CHECK(result || context, "no context");
+    return result;
+  }
+  return version == 10 ? ((init_v10)net[INIT])((void *)log_line, NULL) : ((init_v6)net[INIT])((void *)log_line);
+}
+
+static void finalize(void) {
+  if (version >= 11) {
+    int result = ((int (*)(void *))net[FINALIZE])(context);
+    CHECK(result == 0, "finalize: %d", result);
+  }
+}
+
+static int devices(int *count) {
+  return ((int (*)(int *))net[DEVICES])(count);
+}
+
+static int do_listen(int device, void *handle, void **comm) {
+  return version >= 11 ? ((int (*)(void *, int, void *, void **))net[LISTEN])(context, device, handle, comm)
+                       : ((int (*)(int, void *, void **))net[LISTEN])(device, handle, comm);
+}
+
+static int do_connect(int device, void *handle, void **comm) {
+  void *offload = NULL;
+  int traffic_class = -1;
+  if (version >= 11) {
+    return ((int (*)(void *, int, void *, void **, void **))net[CONNECT])(context, device, handle, comm, &offload);
+  }
+  if (version == 10) {
+    return ((int (*)(int, void *, void *, void **, void **))net[CONNECT])(device, &traffic_class, handle, comm, &offload);
+  }
+  return version >= 7 ? ((int (*)(int, void *, void **, void **))net[CONNECT])(device, handle, comm, &offload)
+                      : ((int (*)(int, void *, void **))net[CONNECT])(device, handle, comm);
+}
+
+static int do_accept(void *listener, void **comm) {
+  void *offload = NULL;
+  return version >= 7 ? ((int (*)(void *, void **, void **))net[ACCEPT])(listener, comm, &offload)
+                      : ((int (*)(void *, void **))net[ACCEPT])(listener, comm);
+}
+
+static void *reg(void *comm, void *data, size_t size) {
+  void *memory = NULL;
+  int result = version >= 8 ? ((int (*)(void *, void *, size_t, int, void **))net[REG_MR])(comm, data, size, PTR_HOST, &memory)
+                            : ((int (*)(void *, void *, int, int, void **))net[REG_MR])(comm, data, (int)size, PTR_HOST, &memory);
+  CHECK(result == 0, "regMr: %d", result);
+  return memory;
+}
+
+static void dereg(void *comm, void *memory) {
+  int result = ((int (*)(void *, void *))net[DEREG_MR])(comm, memory);
+  CHECK(result == 0, "deregMr: %d", result);
+}
+
+static int isend(void *comm, void *data, size_t size, void *memory, void **request) {
+  if (version >= 10) {
+    return ((int (*)(void *, void *, size_t, int, void *, void *, void **))net[ISEND])(comm, data, size, 0, memory, NULL, request);
+  }
+  return version == 9 ? ((int (*)(void *, void *, size_t, int, void *, void **))net[ISEND])(comm, data, size, 0, memory, request)
+                      : ((int (*)(void *, void *, int, int, void *, void **))net[ISEND])(comm, data, (int)size, 0, memory, request);
+}
+
+static int irecv(void *comm, void *data, size_t size, void *memory, void **request) {
+  size_t wide = size;
+  int narrow = (int)size;
+  int tag = 0;
+  void *profiled = NULL;
+  // As NCCL has it where it allows a receive to be without a request.
+  *request = (void *)1;
+  if (version >= 10) {
+    return ((int (*)(void *, int, void **, size_t *, int *, void **, void **, void **))net[IRECV])(comm, 1, &data, &wide, &tag,
+                                                                                                   &memory, &profiled, request);
+  }
+  return version == 9
+             ? ((int (*)(void *, int, void **, size_t *, int *, void **, void **))net[IRECV])(comm, 1, &data, &wide, &tag, &memory, request)
+             : ((int (*)(void *, int, void **, int *, int *, void **, void **))net[IRECV])(comm, 1, &data, &narrow, &tag, &memory, request);
+}
+
+static int test(void *request, int *done, int *size) {
+  return ((int (*)(void *, int *, int *))net[TEST])(request, done, size);
+}
+
+static void do_close(int function, void *comm) {
+  int result = ((int (*)(void *))net[function])(comm);
+  CHECK(result == 0, "close (%d): %d", function, result);
+}
+
+static void check_properties(void) {
+  // Offsets of speed, maxRecvs, and of what was added later.
+  static const int speed[] = {28, 28, 32, 36, 36, 36, 36};
+  static const int receives[] = {44, 44, 48, 52, 52, 52, 52};
+  _Alignas(8) char properties[256];
+  memset(properties, 0x5a, sizeof properties);
+  int count = 0;
+  CHECK(devices(&count) == 0 && count >= 1, "devices: %d", count);
+  int result = ((int (*)(int, void *))net[PROPERTIES])(0, properties);
+  CHECK(result == 0, "getProperties: %d", result);
+#define AT(type, offset) (*(type *)(properties + (offset)))
+  CHECK(strlen(AT(char *, 0)) > 0, "no name");
+  CHECK(AT(char *, 8) == NULL || strncmp(AT(char *, 8), "/sys/", 5) == 0, "pciPath %s", AT(char *, 8));
+  CHECK(AT(int, 24) == PTR_HOST, "ptrSupport %d", AT(int, 24));
+  CHECK(AT(int, speed[version - 6]) > 0, "speed %d", AT(int, speed[version - 6]));
+  CHECK(AT(int, receives[version - 6]) == 1, "maxRecvs %d", AT(int, receives[version - 6]));
+  if (version >= 9) {
+    CHECK(AT(int, 64) == 1 && AT(int, 68) == 0, "vProps %d, %d", AT(int, 64), AT(int, 68));
+    CHECK(AT(size_t, version == 12 ? 104 : 88) >= 1 << 30, "maxP2pBytes");
+  }
+  if (version == 12) {
+    CHECK(AT(int16_t, 124) == -1 && AT(int16_t, 126) == -1, "rail and plane");
+  }
+  static const int end[] = {48, 56, 64, 104, 104, 112, 128};
+  CHECK(properties[end[version - 6]] == 0x5a, "it wrote behind the properties");
+}
+
+// ---- connections ----
+
+struct pair {
+  void *send, *receive;
+};
+
+static struct pair connect_pair(void) {
+  struct pair pair = {NULL, NULL};
+  char handle[HANDLE];
+  void *listener = NULL;
+  int result = do_listen(0, handle, &listener);
+  CHECK(result == 0 && listener, "listen: %d", result);
+  for (double end = now() + 60; !pair.send || !pair.receive;) {
+    result = pair.send ? 0 : do_connect(0, handle, &pair.send);
+    CHECK(result == 0, "connect: %d", result);
+    result = pair.receive ? 0 : do_accept(listener, &pair.receive);
+    CHECK(result == 0, "accept: %d", result);
+    CHECK(now() < end, "no connection in 60 s");
+    sched_yield();
+  }
+  do_close(CLOSE_LISTEN, listener);
+  return pair;
+}
+
+// Waits for a request; gives its size, or minus the result.
+static int await(void *request, double seconds) {
+  for (double end = now() + seconds; now() < end; sched_yield()) {
+    int done = 0, size = -1;
+    int result = test(request, &done, &size);
+    if (result) {
+      return -result;
+    }
+    if (done) {
+      return size;
+    }
+  }
+  fail("a request was not done in %.0f s", seconds);
+  return 0;
+}
+
+static void fill(unsigned char *data, size_t size, unsigned seed) {
+  for (size_t i = 0; i < size; i++) {
+    data[i] = (unsigned char)(i * 31 + (i >> 12) + seed);
+  }
+}
+
+// 32 messages in flight over one connection, of each size; all of them compared.
+static void transfer(struct pair pair, const size_t *sizes, int count, unsigned seed) {
+  size_t most = 0;
+  for (int i = 0; i < count; i++) {
+    most = sizes[i] > most ? sizes[i] : most;
+  }
+  size_t room = most + 64;
+  unsigned char *from = malloc(REQUESTS * room), *to = malloc(REQUESTS * room);
+  CHECK(from && to, "no memory");
+  void *from_memory = reg(pair.send, from, REQUESTS * room);
+  void *to_memory = reg(pair.receive, to, REQUESTS * room);
+  for (int s = 0; s < count; s++) {
+    void *sends[REQUESTS], *receives[REQUESTS];
+    memset(to, 0, REQUESTS * room);
+    for (int i = 0; i < REQUESTS; i++) {
+      fill(from + i * room, sizes[s], seed + s * REQUESTS + i);
+      int result = irecv(pair.receive, to + i * room, room, to_memory, &receives[i]);
+      CHECK(result == 0 && receives[i] > (void *)1, "irecv: %d", result);
+      result = isend(pair.send, from + i * room, sizes[s], from_memory, &sends[i]);
+      CHECK(result == 0 && sends[i], "isend: %d", result);
+    }
+    // The first would otherwise wait for a reader.
+    int open = 2 * REQUESTS;
+    for (double end = now() + 120; open;) {
+      for (int i = 0; i < REQUESTS; i++) {
+        int done = 0, size = -1;
+        if (sends[i]) {
+          CHECK(test(sends[i], &done, &size) == 0, "test of a send");
+          CHECK(!done || size == (int)sizes[s], "%d of %zu bytes sent", size, sizes[s]);
+          open -= done;
+          sends[i] = done ? NULL : sends[i];
+        }
+        done = 0;
+        if (receives[i]) {
+          CHECK(test(receives[i], &done, &size) == 0, "test of a receive");
+          CHECK(!done || size == (int)sizes[s], "%d of %zu bytes received", size, sizes[s]);
+          open -= done;
+          receives[i] = done ? NULL : receives[i];
+        }
+      }
+      CHECK(now() < end, "%d requests of %zu bytes were not done in 120 s", open, sizes[s]);
+      sched_yield();
+    }
+    for (int i = 0; i < REQUESTS; i++) {
+      CHECK(memcmp(from + i * room, to + i * room, sizes[s]) == 0, "message %d of %zu bytes is wrong", i, sizes[s]);
+      CHECK(to[i * room + sizes[s]] == 0, "written behind message %d of %zu bytes", i, sizes[s]);
+    }
+  }
+  dereg(pair.send, from_memory);
+  dereg(pair.receive, to_memory);
+  free(from);
+  free(to);
+}
+
+static void close_pair(struct pair pair) {
+  do_close(CLOSE_SEND, pair.send);
+  do_close(CLOSE_RECV, pair.receive);
+}
+
+// ---- scenarios ----
+
+static void *transfer_thread(void *number) {
+  static const size_t sizes[] = {0, 1, 1000, 4096, 65535, 65536, 100003, 524288};
+  struct pair pair = connect_pair();
+  transfer(pair, sizes, sizeof sizes / sizeof *sizes, (unsigned)(uintptr_t)number * 1000);
+  close_pair(pair);
+  return NULL;
+}
+
+static void scenario_transfer(void) {
+  enum { THREADS = 4 };
+  check_properties();
+  pthread_t threads[THREADS];
+  for (uintptr_t i = 0; i < THREADS; i++) {
+    pthread_create(&threads[i], NULL, transfer_thread, (void *)i);
+  }
+  for (int i = 0; i < THREADS; i++) {
+    pthread_join(threads[i], NULL);
+  }
+}
+
+// Ends are closed with requests in flight; memory that they used is freed; another goes on.
+static void scenario_close(void) {
+  static const size_t sizes[] = {0, 100, 300000};
+  enum { SIZE = 1 << 20 };
+  struct pair other = connect_pair();
+  for (int round = 0; round < 20; round++) {
+    struct pair pair = connect_pair();
+    char *data = malloc(2 * SIZE);
+    void *from = reg(pair.send, data, SIZE), *to = reg(pair.receive, data + SIZE, SIZE);
+    void *request;
+    for (int i = 0; i < REQUESTS / 2; i++) {
+      CHECK(isend(pair.send, data, SIZE, from, &request) == 0, "isend");
+      CHECK(round % 3 == 0 || irecv(pair.receive, data + SIZE, SIZE, to, &request) == 0, "irecv");
+    }
+    dereg(pair.send, from);
+    dereg(pair.receive, to);
+    if (round % 2) {
+      do_close(CLOSE_RECV, pair.receive);
+      do_close(CLOSE_SEND, pair.send);
+    } else {
+      close_pair(pair);
+    }
+    memset(data, round, 2 * SIZE);
+    free(data);
+  }
+  transfer(other, sizes, 3, 5);
+  close_pair(other);
+}
+
+static void scenario_rounds(void) {
+  static const size_t sizes[] = {64};
+  finalize();
+  for (int round = 0; round < 1000; round++) {
+    if (round % 100 == 99) {
+      dlclose(library);
+      load();
+    }
+    CHECK(init() == 0, "init in round %d", round);
+    struct pair pair = connect_pair();
+    if (round % 10 == 0) {
+      transfer(pair, sizes, 1, round);
+    }
+    close_pair(pair);
+    finalize();
+  }
+  CHECK(init() == 0, "the last init");
+}
+
+static void scenario_fork(void) {
+  pid_t child = fork();
+  if (child == 0) {
+    char handle[HANDLE];
+    void *comm = NULL;
+    int count;
+    int refused = init() != 0 && devices(&count) != 0 && do_listen(0, handle, &comm) != 0;
+    _exit(refused ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0,
+        "the forked child was not refused: %d", status);
+  transfer_thread(NULL);
+}
+
+// The other process of scenario_kill: connects to the handle on its input, or listens, and stays.
+static void scenario_peer(void) {
+  char handle[HANDLE], byte[64] = {0};
+  void *comm = NULL, *request = NULL;
+  CHECK(fread(handle, 1, 1, stdin) == 1, "no word");
+  if (handle[0] == 's') {
+    CHECK(fread(handle, 1, HANDLE, stdin) == HANDLE, "no handle");
+    while (!comm) {
+      CHECK(do_connect(0, handle, &comm) == 0, "connect");
+    }
+    CHECK(isend(comm, byte, sizeof byte, reg(comm, byte, sizeof byte), &request) == 0, "isend");
+    await(request, 60);
+  } else {
+    void *listener = NULL;
+    CHECK(do_listen(0, handle, &listener) == 0, "listen");
+    write(STDERR_FILENO, handle, HANDLE);
+    while (!comm) {
+      CHECK(do_accept(listener, &comm) == 0, "accept");
+    }
+    CHECK(irecv(comm, byte, sizeof byte, reg(comm, byte, sizeof byte), &request) == 0, "irecv");
+    await(request, 60);
+  }
+  pause();
+}
+
+// Starts the other process, with a pipe to its input and one from its standard error.
+static pid_t start_peer(int *to, int *from) {
+  int in[2], out[2];
+  CHECK(pipe(in) == 0 && pipe(out) == 0, "pipe");
+  pid_t child = fork();
+  if (child == 0) {
+    char number[8];
+    snprintf(number, sizeof number, "%d", version);
+    dup2(in[0], 0);
+    dup2(out[1], 2);
+    close(in[1]);
+    close(out[0]);
+    execl("/proc/self/exe", "host", library_path, number, "peer", (char *)NULL);
+    _exit(127);
+  }
+  close(in[0]);
+  close(out[1]);
+  *to = in[1];
+  *from = out[0];
+  return child;
+}
+
+static void scenario_kill(void) {
+  char handle[HANDLE], data[4096] = {0};
+  void *listener = NULL, *comm = NULL, *request = NULL;
+  int to, from;
+  // The sender dies.
+  CHECK(do_listen(0, handle, &listener) == 0, "listen");
+  pid_t child = start_peer(&to, &from);
+  CHECK(write(to, "s", 1) == 1 && write(to, handle, HANDLE) == HANDLE, "write");
+  while (!comm) {
+    CHECK(do_accept(listener, &comm) == 0, "accept");
+    sched_yield();
+  }
+  void *memory = reg(comm, data, sizeof data);
+  CHECK(irecv(comm, data, sizeof data, memory, &request) == 0, "irecv");
+  CHECK(await(request, 60) == 64, "the first message");
+  CHECK(irecv(comm, data, sizeof data, memory, &request) == 0, "irecv");
+  kill(child, SIGKILL);
+  double start = now();
+  int result = await(request, 60);
+  CHECK(result == -REMOTE_ERROR, "the receive ended with %d, not with ncclRemoteError", -result);
+  CHECK(now() - start < 10, "it took %.1f s", now() - start);
+  waitpid(child, NULL, 0);
+  dereg(comm, memory);
+  do_close(CLOSE_RECV, comm);
+  do_close(CLOSE_LISTEN, listener);
+  // The receiver dies.
+  child = start_peer(&to, &from);
+  CHECK(write(to, "r", 1) == 1, "write");
+  for (int have = 0; have < HANDLE;) {
+    int n = (int)read(from, handle + have, HANDLE - have);
+    CHECK(n > 0, "no handle came");
+    have += n;
+  }
+  for (comm = NULL; !comm; sched_yield()) {
+    CHECK(do_connect(0, handle, &comm) == 0, "connect");
+  }
+  memory = reg(comm, data, sizeof data);
+  CHECK(isend(comm, data, 64, memory, &request) == 0, "isend");
+  CHECK(await(request, 60) == 64, "the first message");
+  kill(child, SIGKILL);
+  waitpid(child, NULL, 0);
+  start = now();
+  for (result = 0; result >= 0;) {
+    CHECK(now() - start < 10, "sends to a dead process succeed");
+    result = -isend(comm, data, sizeof data, memory, &request);
+    result = result ? result : await(request, 60);
+  }
+  CHECK(result == -REMOTE_ERROR, "the send ended with %d, not with ncclRemoteError", -result);
+  dereg(comm, memory);
+  do_close(CLOSE_SEND, comm);
+}
+
+// With FLUXCCL_NET_TIMEOUT set to a second or so.
+static void scenario_deadline(void) {
+  struct pair pair = connect_pair();
+  char data[64];
+  void *request;
+  CHECK(irecv(pair.receive, data, sizeof data, reg(pair.receive, data, sizeof data), &request) == 0, "irecv");
+  double start = now();
+  int result = await(request, 60);
+  CHECK(result == -REMOTE_ERROR, "it ended with %d, not with ncclRemoteError", -result);
+  printf("after %.1f s\n", now() - start);
+  close_pair(pair);
+}
+
+// Misuse gets a code, and the process lives.
+static void scenario_misuse(void) {
+  struct pair pair = connect_pair();
+  char data[64], big[128];
+  void *request, *small, *memory = reg(pair.send, big, sizeof big);
+  int done;
+  CHECK(irecv(pair.receive, data, sizeof data, reg(pair.receive, data, sizeof data), &small) == 0, "irecv");
+  CHECK(isend(pair.receive, data, 1, NULL, &request) == 5 && !request, "isend on the receiving end");
+  CHECK(isend(pair.send, data, 1, NULL, &request) == 5 && !request, "isend without memory");
+  CHECK(test((void *)77, &done, NULL) == 5, "test of no request");
+  CHECK(isend(pair.send, big, sizeof big, memory, &request) == 0, "isend");
+  CHECK(await(small, 60) == -5, "more was sent than the receive has");
+  // The sender is told.
+  int result = await(request, 60);
+  for (double end = now() + 60; result >= 0;) {
+    CHECK(now() < end, "the sender never heard of it");
+    result = -isend(pair.send, big, 1, memory, &request);
+    result = result ? result : await(request, 60);
+  }
+  CHECK(result == -REMOTE_ERROR, "the sender's result is %d", -result);
+  close_pair(pair);
+  CHECK(isend(pair.send, big, 1, memory, &request) == 5, "isend on a closed end");
+}
+
+int main(int count, char **arguments) {
+  static const struct {
+    const char *name;
+    void (*run)(void);
+  } scenarios[] = {
+      {"transfer", scenario_transfer}, {"close", scenario_close},       {"rounds", scenario_rounds}, {"fork", scenario_fork},
+      {"peer", scenario_peer},         {"kill", scenario_kill},         {"deadline", scenario_deadline},
+      {"misuse", scenario_misuse},
+  };
+  CHECK(count == 4, "usage: host LIBRARY VERSION SCENARIO");
+  library_path = arguments[1];
+  version = atoi(arguments[2]);
+  CHECK(version >= 6 && version <= 12, "version %d", version);
+  load();
+  if (strcmp(arguments[3], "no-java") == 0) {
+    CHECK(init() == 2 && init() == 2, "init without Java");
+    printf("ok no-java v%d\n", version);
+    return 0;
+  }
+  int result = init();
+  CHECK(result == 0, "init: %d", result);
+  for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
+    if (strcmp(arguments[3], scenarios[i].name) == 0) {
+      scenarios[i].run();
+      finalize();
+      dlclose(library);
+      printf("ok %s v%d\n", arguments[3], version);
+      return 0;
+    }
+  }
+  fail("no scenario %s", arguments[3]);
+}
