@@ -10,6 +10,7 @@ import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.PointerType;
 import java.io.IOException;
+import java.nio.channels.ClosedChannelException;
 import java.nio.channels.SocketChannel;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
@@ -173,14 +174,12 @@ abstract class TcpComm implements NetComm {
   }
 
   final FluxCclException lost(IOException e) {
-    String message =
-        operation() + " " + peer + " on " + plugin.deviceName(device) + ": " + e.getMessage();
-    String text = String.valueOf(e.getMessage());
-    boolean gone =
-        e instanceof EndOfStream || text.contains("reset") || text.contains("Broken pipe");
-    return gone
-        ? new RemoteFailure(FluxCclException.NO_RANK, message + "; the peer is gone")
-        : new TransportFailure(FluxCclException.NO_RANK, message, e);
+    String reason = e instanceof ClosedChannelException ? "" : e.getMessage();
+    String message = operation() + " " + peer + " on " + plugin.deviceName(device) + ": " + reason;
+    // All else is the way to the peer or the peer; the system's words for it vary with language.
+    return e instanceof ClosedChannelException
+        ? new TransportFailure(FluxCclException.NO_RANK, message + "closed here", e)
+        : new RemoteFailure(FluxCclException.NO_RANK, message + "; the peer is gone");
   }
 
   /**

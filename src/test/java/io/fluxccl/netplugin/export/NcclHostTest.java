@@ -1,0 +1,140 @@
+package io.fluxccl.netplugin.export;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/**
+ * {@code libnccl-net-fluxccl.so} in a process that is no Java's: the C program in
+ * src/test/native/ncclnet loads it as NCCL does.
+ */
+class NcclHostTest {
+  private static final Path FOLDER = Path.of("target", "ncclnet").toAbsolutePath();
+  private static final Path HOST = FOLDER.resolve("host");
+  private static final Path LIBRARY = FOLDER.resolve("libnccl-net-fluxccl.so");
+  private static final long LONG_SECONDS = 180;
+
+  @TempDir private Path outputs;
+
+  @BeforeAll
+  static void checkThatItWasBuilt() {
+    assumeTrue(
+        Files.exists(LIBRARY) && Files.exists(HOST),
+        "libnccl-net-fluxccl.so or its host was not built: no C compiler");
+  }
+
+  private record Outcome(int status, String output) {}
+
+  private Outcome run(int version, String scenario, Map<String, String> environment)
+      throws IOException, InterruptedException {
+    Path output = outputs.resolve("output");
+    ProcessBuilder builder =
+        new ProcessBuilder(HOST.toString(), LIBRARY.toString(), Integer.toString(version), scenario)
+            .redirectErrorStream(true)
+            .redirectOutput(output.toFile());
+    builder.environment().keySet().removeIf(name -> name.startsWith("FLUXCCL_"));
+    builder.environment().put("FLUXCCL_NET_IFNAME", "=lo");
+    builder.environment().put("FLUXCCL_NET_JAVA_HOME", System.getProperty("java.home"));
+    builder.environment().putAll(environment);
+    Process process = builder.start();
+    try {
+      assertThat(process.waitFor(LONG_SECONDS, TimeUnit.SECONDS))
+          .as("%s of v%d ends; so far: %s", scenario, version, Files.readString(output))
+          .isTrue();
+    } finally {
+      process.destroyForcibly();
+    }
+    // What a crashed JVM prints need not be UTF-8.
+    return new Outcome(
+        process.exitValue(), new String(Files.readAllBytes(output), StandardCharsets.ISO_8859_1));
+  }
+
+  private String succeed(int version, String scenario, Map<String, String> environment)
+      throws IOException, InterruptedException {
+    Outcome outcome = run(version, scenario, environment);
+    assertThat(outcome.output).contains("ok " + scenario + " v" + version);
+    assertThat(outcome.status).isZero();
+    return outcome.output;
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {6, 7, 8, 9, 10, 11, 12})
+  void shouldMoveThirtyTwoMessagesAtATimeFromFourThreads(int version) throws Exception {
+    String output = succeed(version, "transfer", Map.of());
+    assertThat(output).contains("network fluxccl with 1 devices").doesNotContain("log 2");
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {6, 11})
+  void shouldSpreadMessagesOverStreams(int version) throws Exception {
+    Map<String, String> streams = Map.of("FLUXCCL_NET_STREAMS", "4", "FLUXCCL_NET_THREADS", "2");
+    assertThat(succeed(version, "transfer", streams)).doesNotContain("log 2");
+    succeed(version, "close", streams);
+  }
+
+  @ParameterizedTest
+  @CsvSource({"6, close", "11, close", "6, rounds", "11, rounds"})
+  void shouldEndAndBeginAgain(int version, String scenario) throws Exception {
+    assertThat(succeed(version, scenario, Map.of())).doesNotContain("log 2");
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {6, 11})
+  void shouldRefuseAForkedChildAndServeItsParent(int version) throws Exception {
+    assertThat(succeed(version, "fork", Map.of())).contains("init in a forked child");
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {6, 11})
+  void shouldEndWithRemoteErrorWhenThePeerIsKilled(int version) throws Exception {
+    assertThat(succeed(version, "kill", Map.of()))
+        .contains("receive from 127.0.0.1:", "send to 127.0.0.1:");
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {6, 11})
+  void shouldEndWithRemoteErrorWhenThePeerIsSilentForTooLong(int version) throws Exception {
+    assertThat(succeed(version, "deadline", Map.of("FLUXCCL_NET_TIMEOUT", "0.5")))
+        .containsPattern("receive from 127.0.0.1:\\d+ .* took longer than 0.5 s");
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {6, 11})
+  void shouldAnswerMisuseWithACode(int version) throws Exception {
+    assertThat(succeed(version, "misuse", Map.of()))
+        .contains("it sent 128 bytes", "it answered INVALID_USAGE");
+  }
+
+  @Test
+  void shouldSayOnceAndForAllThatThereIsNoJava() throws Exception {
+    assertThat(succeed(11, "no-java", Map.of("FLUXCCL_NET_JAVA_HOME", "/nothere")))
+        .contains("/nothere/lib/server/libjvm.so", "failed to start before");
+  }
+
+  @Test
+  void shouldSayThatTheClassesAreMissing() throws Exception {
+    assertThat(succeed(11, "no-java", Map.of("FLUXCCL_NET_CLASSPATH", "/nothere")))
+        .contains("does not find FluxCCL's class", "FLUXCCL_NET_CLASSPATH");
+  }
+
+  @Test
+  void shouldNameANetworkThatIsNotThere() throws Exception {
+    Outcome outcome = run(11, "transfer", Map.of("FLUXCCL_NET", "carrier-pigeon"));
+    assertThat(outcome.status).isEqualTo(1);
+    assertThat(outcome.output)
+        .contains("FLUXCCL_NET=carrier-pigeon is not there; there is")
+        .contains("init: 5");
+  }
+}
