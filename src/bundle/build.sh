@@ -15,10 +15,10 @@ rm -rf target/bundle
 mkdir -p "$root"/{bin,lib/native,lib/test}
 
 # What jdeps finds in the libraries and the tests, and what only a name in a string leads to: the
-# JDK's own management beans (bytes allocated, memory of the machine), JFR that Netty asks for, the
-# socket options of Linux, and the agent that Mockito attaches.
+# JDK's own management beans (bytes allocated, memory of the machine) and the agent that shows beans to
+# others, JFR that Netty asks for, the socket options of Linux, and the agent that Mockito attaches.
 modules=java.base,java.instrument,java.logging,java.management,java.naming,java.xml
-modules+=,jdk.attach,jdk.jfr,jdk.management,jdk.net,jdk.unsupported
+modules+=,jdk.attach,jdk.jfr,jdk.management,jdk.management.agent,jdk.net,jdk.unsupported
 "$java_home/bin/jlink" --add-modules "$modules" --output "$root/runtime" \
   --no-header-files --no-man-pages --strip-debug --vm server
 # Classes of the JDK shared between the JVMs of one machine, and ready at once.
@@ -35,6 +35,12 @@ for library in target/lib/*.jar; do
     *) cp "$library" "$root/lib/" ;;
   esac
 done
+# NCCL's way in: it looks for the jars beside it, and for the runtime beside their folder.
+if [ -f target/ncclnet/libnccl-net-fluxccl.so ]; then
+  cp target/ncclnet/libnccl-net-fluxccl.so "$root/lib/"
+else
+  echo "libnccl-net-fluxccl.so is not in the bundle: it was not built" >&2
+fi
 (
   cd "$root/lib/native"
   driver=$("$java_home/bin/jar" --list --file "$OLDPWD/$natives" | grep '^lib/libJCudaDriver-.*\.so$')
