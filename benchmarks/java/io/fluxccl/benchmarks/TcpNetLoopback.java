@@ -128,7 +128,7 @@ public final class TcpNetLoopback {
     }
     if (print) {
       System.out.printf(
-          "%d KiB x %d in flight: %.2f GB/s, %.2f B/op allocated by the sender%n",
+          "%d KiB x %d in flight: %.2f GB/s (%.2f bytes allocated by the sender for each)%n",
           size >> 10,
           depth,
           received * (double) size / time / 1e9,

@@ -87,9 +87,10 @@ public record TcpOptions(
 
   /**
    * The options that the environment asks for: {@code FLUXCCL_NET_IFNAME}, {@code
-   * FLUXCCL_NET_PORTS}, {@code FLUXCCL_NET_STREAMS}, {@code FLUXCCL_NET_THREADS}, {@code
-   * FLUXCCL_NET_TIMEOUT} (seconds), {@code FLUXCCL_NET_SPEED} (Mbit/s), {@code FLUXCCL_NET_TABLE},
-   * {@code FLUXCCL_NET_JMX}, and NCCL's {@code NCCL_SOCKET_IFNAME} and {@code NCCL_SOCKET_FAMILY}.
+   * FLUXCCL_NET_PORT_RANGE} or else {@code FLUXCCL_PORT_RANGE}, {@code FLUXCCL_NET_STREAMS}, {@code
+   * FLUXCCL_NET_THREADS}, {@code FLUXCCL_NET_TIMEOUT} (seconds), {@code FLUXCCL_NET_SPEED}
+   * (Mbit/s), {@code FLUXCCL_NET_TABLE}, {@code FLUXCCL_NET_JMX}, and NCCL's {@code
+   * NCCL_SOCKET_IFNAME} and {@code NCCL_SOCKET_FAMILY}.
    *
    * @param variable gives a variable's value, or null
    * @return the options
@@ -103,7 +104,7 @@ public record TcpOptions(
         InterfaceFilter.parse(
             interfaces != null ? interfaces : variable.apply("NCCL_SOCKET_IFNAME")),
         family(variable.apply("NCCL_SOCKET_FAMILY")),
-        PortRange.parse("FLUXCCL_NET_PORTS", variable.apply("FLUXCCL_NET_PORTS")),
+        ports(variable),
         streams,
         number(variable, "FLUXCCL_NET_THREADS", Math.min(streams, DEFAULT.threads)),
         seconds(variable, "FLUXCCL_NET_TIMEOUT", DEFAULT.timeout),
@@ -111,6 +112,12 @@ public record TcpOptions(
         number(variable, "FLUXCCL_NET_SPEED", 0),
         table == null || table.isBlank() ? null : Path.of(table),
         "1".equals(variable.apply("FLUXCCL_NET_JMX")));
+  }
+
+  private static PortRange ports(UnaryOperator<String> variable) {
+    String own = "FLUXCCL_NET_PORT_RANGE";
+    String name = variable.apply(own) != null ? own : "FLUXCCL_PORT_RANGE";
+    return PortRange.parse(name, variable.apply(name));
   }
 
   private static Family family(String name) {

@@ -30,7 +30,7 @@ class TcpOptionsTest {
                 "FLUXCCL_NET_IFNAME", "=eth1",
                 "NCCL_SOCKET_IFNAME", "ib",
                 "NCCL_SOCKET_FAMILY", "AF_INET6",
-                "FLUXCCL_NET_PORTS", "40000-40010",
+                "FLUXCCL_NET_PORT_RANGE", "40000-40010",
                 "FLUXCCL_NET_STREAMS", "8",
                 "FLUXCCL_NET_THREADS", "3",
                 "FLUXCCL_NET_TIMEOUT", "2.5",
@@ -51,8 +51,8 @@ class TcpOptionsTest {
 
   @ParameterizedTest
   @CsvSource({
-    "FLUXCCL_NET_PORTS, 10",
-    "FLUXCCL_NET_PORTS, 20-10",
+    "FLUXCCL_NET_PORT_RANGE, 10",
+    "FLUXCCL_NET_PORT_RANGE, 20-10",
     "FLUXCCL_NET_STREAMS, many",
     "FLUXCCL_NET_TIMEOUT, soon"
   })
