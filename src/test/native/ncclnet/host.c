@@ -548,6 +548,29 @@ static void scenario_misuse(void) {
   CHECK(isend(pair.send, big, 1, memory, &request) == 5, "isend on a closed end");
 }
 
+// Starts a JVM as a program that embeds one does: HOST_JVM is its libjvm.so, HOST_CLASS_PATH its class path.
+static void start_jvm(void) {
+  // As jni.h has them.
+  struct {
+    const char *text;
+    void *extra;
+  } options[] = {{NULL, NULL}, {"--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED", NULL}, {"-Xrs", NULL}};
+  struct {
+    int version, count;
+    void *options;
+    unsigned char ignore;
+  } given = {0x000a0000, 3, options, 0};
+  char class_path[65536];
+  snprintf(class_path, sizeof class_path, "-Djava.class.path=%s", getenv("HOST_CLASS_PATH"));
+  options[0].text = class_path;
+  void *jvm_library = dlopen(getenv("HOST_JVM"), RTLD_NOW | RTLD_LOCAL);
+  CHECK(jvm_library, "dlopen: %s", dlerror());
+  int (*create)(void **, void **, void *) = (int (*)(void **, void **, void *))dlsym(jvm_library, "JNI_CreateJavaVM");
+  void *jvm, *env;
+  int result = create(&jvm, &env, &given);
+  CHECK(result == 0, "JNI_CreateJavaVM: %d", result);
+}
+
 int main(int count, char **arguments) {
   static const struct {
     const char *name;
@@ -561,6 +584,9 @@ int main(int count, char **arguments) {
   library_path = arguments[1];
   version = atoi(arguments[2]);
   CHECK(version >= 6 && version <= 12, "version %d", version);
+  if (getenv("HOST_JVM")) {
+    start_jvm();
+  }
   load();
   if (strcmp(arguments[3], "no-java") == 0) {
     CHECK(init() == 2 && init() == 2, "init without Java");

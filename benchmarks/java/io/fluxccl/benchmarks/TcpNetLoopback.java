@@ -22,10 +22,10 @@ import org.agrona.concurrent.IdleStrategy;
  * The TCP network over the loopback, one connection between two threads of this JVM: GB/s of
  * messages with several in flight, bytes allocated for each, and the round trip of a small one.
  *
- * <p>Arguments: streams (1), I/O threads (1), KiB (512), messages in flight (8), seconds (5).
+ * <p>Arguments: streams (1), I/O threads (1), KiB (512), messages in flight (8), seconds (5), round
+ * trips (20000).
  */
 public final class TcpNetLoopback {
-  private static final int ROUND_TRIPS = 20_000;
   private static final int SMALL = 1024;
 
   private final TcpNetPlugin network;
@@ -44,14 +44,17 @@ public final class TcpNetLoopback {
     int size = (given.length > 2 ? given[2] : 512) << 10;
     int depth = given.length > 3 ? given[3] : 8;
     int seconds = given.length > 4 ? given[4] : 5;
+    int roundTrips = given.length > 5 ? given[5] : 20_000;
     TcpOptions options = TcpOptions.DEFAULT.withInterfaces("=lo").withStreams(streams, threads);
     try (TcpNetPlugin network = new TcpNetPlugin(options)) {
       TcpNetLoopback loopback = new TcpNetLoopback(network);
       System.out.printf("TCP loopback, %d streams, %d I/O threads%n", streams, threads);
       loopback.bandwidth(size, depth, 1, false);
       loopback.bandwidth(size, depth, seconds, true);
-      loopback.roundTrips(false);
-      loopback.roundTrips(true);
+      if (roundTrips > 0) {
+        loopback.roundTrips(roundTrips, false);
+        loopback.roundTrips(roundTrips, true);
+      }
     }
   }
 
@@ -160,7 +163,7 @@ public final class TcpNetLoopback {
     }
   }
 
-  private void roundTrips(boolean print) throws Exception {
+  private void roundTrips(int count, boolean print) throws Exception {
     Pair there = connect();
     Pair back = connect();
     ByteBuffer memory = BufferUtil.allocateDirectAligned(4 * SMALL, 64);
@@ -168,13 +171,13 @@ public final class TcpNetLoopback {
     CompletableFuture<Void> echo =
         CompletableFuture.runAsync(
             () -> {
-              for (int i = 0; i < ROUND_TRIPS; i++) {
+              for (int i = 0; i < count; i++) {
                 receive(there.receive, address);
                 send(back.send, address);
               }
             });
-    long[] nanos = new long[ROUND_TRIPS];
-    for (int i = 0; i < ROUND_TRIPS; i++) {
+    long[] nanos = new long[count];
+    for (int i = 0; i < count; i++) {
       long start = System.nanoTime();
       send(there.send, address + SMALL);
       receive(back.receive, address + SMALL);
@@ -185,7 +188,7 @@ public final class TcpNetLoopback {
     if (print) {
       System.out.printf(
           "1 KiB, one way: p50 %.1f us, p99 %.1f us%n",
-          nanos[ROUND_TRIPS / 2] / 2e3, nanos[ROUND_TRIPS * 99 / 100] / 2e3);
+          nanos[count / 2] / 2e3, nanos[count * 99 / 100] / 2e3);
     }
   }
 

@@ -159,11 +159,12 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
               FluxCclException.NO_RANK, operation() + " " + peer() + ": it sent no message"));
       return;
     }
-    if (size > room[slot] || tag != request.tag()) {
+    // Tags tell the messages of a group apart, and there are no groups.
+    if (size > room[slot]) {
       refuse(
           new InvalidUsage(
               String.format(
-                  "%s %s: it sent %d bytes with tag %d to a receive of %d bytes with tag %d",
+                  "%s %s: it sent %d bytes (tag %d) to a receive of %d bytes (tag %d)",
                   operation(), peer(), size, tag, room[slot], request.tag())));
       return;
     }

@@ -130,6 +130,19 @@ class NcclHostTest {
   }
 
   @Test
+  void shouldUseTheJvmThatRunsAlready() throws Exception {
+    String jvm = System.getProperty("java.home") + "/lib/server/libjvm.so";
+    assertThat(
+            succeed(
+                11,
+                "transfer",
+                Map.of("HOST_JVM", jvm, "HOST_CLASS_PATH", System.getProperty("java.class.path"))))
+        .contains("uses the JVM that runs in this process");
+    assertThat(succeed(11, "no-java", Map.of("HOST_JVM", jvm, "HOST_CLASS_PATH", "/nothere")))
+        .contains("it ran before, start it with FluxCCL's jars");
+  }
+
+  @Test
   void shouldNameANetworkThatIsNotThere() throws Exception {
     Outcome outcome = run(11, "transfer", Map.of("FLUXCCL_NET", "carrier-pigeon"));
     assertThat(outcome.status).isEqualTo(1);
