@@ -2,6 +2,7 @@ package io.fluxccl.netplugin.tcp;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.channels.CancelledKeyException;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.SocketChannel;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -112,9 +113,14 @@ final class DataStream {
     if (key == null || !key.isValid()) {
       return;
     }
-    int wanted = hasWork() ? (sends ? SelectionKey.OP_WRITE : SelectionKey.OP_READ) : 0;
-    if (key.interestOps() != wanted) {
-      key.interestOps(wanted);
+    try {
+      int wanted = hasWork() ? (sends ? SelectionKey.OP_WRITE : SelectionKey.OP_READ) : 0;
+      if (key.interestOps() != wanted) {
+        key.interestOps(wanted);
+      }
+    } catch (CancelledKeyException e) {
+      // Closed at this moment; it will be removed.
+      return;
     }
   }
 

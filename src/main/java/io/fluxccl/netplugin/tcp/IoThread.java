@@ -33,6 +33,9 @@ final class IoThread implements AutoCloseable {
   private volatile boolean changed;
   private volatile boolean closed;
 
+  /** Why there is no thread any more, or null. */
+  private volatile IOException broken;
+
   IoThread(int number) {
     try {
       selector = Selector.open();
@@ -45,6 +48,10 @@ final class IoThread implements AutoCloseable {
 
   void add(DataStream stream) {
     added.add(stream);
+    IOException reason = broken;
+    if (reason != null) {
+      stream.failed(reason);
+    }
     change();
   }
 
@@ -93,9 +100,13 @@ final class IoThread implements AutoCloseable {
           sleep();
         }
       }
-    } catch (IOException e) {
+    } catch (IOException | RuntimeException | Error e) {
+      // Nobody would move what is posted: say so, to streams that come later, too.
+      IOException reason = new IOException("the I/O thread has ended: " + e, e);
+      broken = reason;
+      streams.addAll(added);
       for (DataStream stream : streams) {
-        stream.failed(e);
+        stream.failed(reason);
       }
     }
   }

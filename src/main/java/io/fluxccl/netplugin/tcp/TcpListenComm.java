@@ -30,6 +30,9 @@ final class TcpListenComm implements NetListenComm {
   private static final int BACKLOG = 1024;
   private static final int ACCEPTS_AT_ONCE = 64;
 
+  /** In a row: no file descriptor is left, rather than a socket that went away. */
+  private static final int MAX_FAILED_ACCEPTS = 100;
+
   /** Random for all listeners of the process; seeding one each would take long. */
   private static final SecureRandom RANDOM = new SecureRandom();
 
@@ -46,6 +49,9 @@ final class TcpListenComm implements NetListenComm {
   private WireDescriptor.Hello first;
   private long firstNanos;
   private int missing;
+  private long askedNanos;
+  private boolean asked;
+  private int failedAccepts;
   private boolean closed;
 
   private record Stranger(SocketChannel channel, ByteBuffer hello, long sinceNanos) {}
@@ -111,6 +117,7 @@ final class TcpListenComm implements NetListenComm {
       }
     }
     if (first == null) {
+      checkTime(now);
       return null;
     }
     if (missing > 0) {
@@ -124,6 +131,7 @@ final class TcpListenComm implements NetListenComm {
     try {
       for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
         SocketChannel channel = server.accept();
+        failedAccepts = 0;
         if (channel == null) {
           return;
         }
@@ -138,7 +146,32 @@ final class TcpListenComm implements NetListenComm {
     } catch (IOException e) {
       // One that was gone before it was accepted; of those that remain the rest is heard later.
       plugin.note("a socket was gone before it was accepted: " + e.getMessage());
+      if (++failedAccepts > MAX_FAILED_ACCEPTS) {
+        throw new TransportFailure(
+            FluxCclException.NO_RANK, "accept on " + text() + ": " + e.getMessage(), e);
+      }
     }
+  }
+
+  private void checkTime(long now) {
+    if (!asked) {
+      asked = true;
+      askedNanos = now;
+    }
+    long limit = plugin.options().timeout().toNanos();
+    if (limit > 0 && now - askedNanos > limit) {
+      throw new Timeout(
+          FluxCclException.NO_RANK,
+          String.format(
+              "accept on %s: the sender did not connect in %.1f s; does it live, and does a"
+                  + " firewall let this port through?",
+              text(), limit / 1e9));
+    }
+  }
+
+  private String text() {
+    InetSocketAddress at = WireDescriptor.readHandle(ByteBuffer.wrap(handle)).address();
+    return plugin.deviceName(device) + ", " + at.getAddress().getHostAddress() + ":" + at.getPort();
   }
 
   /** Reads what a stranger says; true when it is none any more. */

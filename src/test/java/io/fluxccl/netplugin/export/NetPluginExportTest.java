@@ -1,0 +1,162 @@
+package io.fluxccl.netplugin.export;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import com.sun.management.ThreadMXBean;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetResult;
+import java.lang.management.ManagementFactory;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import org.agrona.BufferUtil;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+/** The calls of C, from Java: numbers in, numbers out. */
+@org.junit.jupiter.api.Timeout(120)
+class NetPluginExportTest {
+  private static final long LONG_NANOS = Duration.ofSeconds(60).toNanos();
+  private static final int HOST = 1;
+  private static final int INVALID_USAGE = -NetResult.INVALID_USAGE.code();
+
+  private final ByteBuffer memory = ByteBuffer.allocateDirect(4096).order(ByteOrder.nativeOrder());
+  private final long base = BufferUtil.address(memory);
+  private final long handle = base + 1024;
+  private final long arrays = base + 2048;
+  private long send;
+  private long receive;
+  private long sendMemory;
+  private long receiveMemory;
+
+  @BeforeEach
+  void connect() {
+    assertThat(NetPluginExport.open()).isPositive();
+    long listener = NetPluginExport.listen(0, handle);
+    assertThat(listener).isPositive();
+    long start = System.nanoTime();
+    while (send == 0 || receive == 0) {
+      send = send == 0 ? NetPluginExport.connect(0, handle) : send;
+      receive = receive == 0 ? NetPluginExport.accept(listener) : receive;
+      assertThat(send).isNotNegative();
+      assertThat(receive).isNotNegative();
+      assertThat(System.nanoTime() - start).isLessThan(LONG_NANOS);
+    }
+    assertThat(NetPluginExport.closeListen(listener)).isZero();
+    sendMemory = NetPluginExport.register(send, base, 512, HOST);
+    receiveMemory = NetPluginExport.register(receive, base + 512, 512, HOST);
+    memory.putLong(2048, base + 512).putLong(2056, 512).putInt(2064, 0);
+    memory.putLong(2072, receiveMemory);
+  }
+
+  @AfterEach
+  void release() {
+    NetPluginExport.close(send);
+    NetPluginExport.close(receive);
+    assertThat(NetPluginExport.release()).isZero();
+  }
+
+  private long irecv() {
+    return NetPluginExport.irecv(receive, 1, arrays, arrays + 8, true, arrays + 16, arrays + 24);
+  }
+
+  private static void await(long request, long sizes) {
+    long start = System.nanoTime();
+    int result;
+    do {
+      result = NetPluginExport.test(request, sizes);
+      Thread.yield();
+    } while (result == 0 && System.nanoTime() - start < LONG_NANOS);
+    if (result != 1) {
+      throw new AssertionError("test gave " + result);
+    }
+  }
+
+  private void move(int size) {
+    long receiving = irecv();
+    long sending = NetPluginExport.isend(send, base, size, 0, sendMemory);
+    await(sending, 0);
+    await(receiving, arrays + 32);
+  }
+
+  @Test
+  void shouldMoveMessagesByNumbers() {
+    memory.put(3, (byte) 42);
+    move(10);
+    assertThat(memory.get(512 + 3)).isEqualTo((byte) 42);
+    assertThat(memory.getInt(2048 + 32)).isEqualTo(10);
+    move(0);
+    assertThat(memory.getInt(2048 + 32)).isZero();
+    assertThat(NetPluginExport.iflush(receive, 1, arrays, arrays + 8, arrays + 24)).isZero();
+    assertThat(NetPluginExport.deregister(send, sendMemory)).isZero();
+    assertThat(NetPluginExport.deregister(send, sendMemory)).isEqualTo(INVALID_USAGE);
+  }
+
+  @Test
+  void shouldAllocateNothingWhileMessagesMove() {
+    ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+    long least = Long.MAX_VALUE;
+    for (int round = 0; round < 10; round++) {
+      long before = threads.getThreadAllocatedBytes(Thread.currentThread().getId());
+      for (int i = 0; i < 200; i++) {
+        move(100);
+      }
+      long after = threads.getThreadAllocatedBytes(Thread.currentThread().getId());
+      least = Math.min(least, after - before);
+    }
+    assertThat(least).isLessThan(200);
+  }
+
+  @Test
+  void shouldDescribeDevices() {
+    assertThat(NetPluginExport.properties(0, base)).isZero();
+    byte[] name = new byte[128];
+    memory.get(48, name);
+    assertThat(new String(name, StandardCharsets.UTF_8).trim()).isNotEmpty();
+    assertThat(memory.getInt(16)).isEqualTo(HOST);
+    assertThat(memory.getInt(28)).isPositive();
+    assertThat(memory.getInt(44)).isEqualTo(1);
+    assertThat(NetPluginExport.properties(99, base)).isEqualTo(INVALID_USAGE);
+  }
+
+  @Test
+  void shouldAnswerWithCodesAndThrowNothing() {
+    assertThat(NetPluginExport.listen(99, handle)).isEqualTo(INVALID_USAGE);
+    assertThat(NetPluginExport.accept(send)).isEqualTo(INVALID_USAGE);
+    assertThat(NetPluginExport.register(send, base, 8, 2)).isEqualTo(INVALID_USAGE);
+    assertThat(NetPluginExport.register(send, base, 8, 3)).isEqualTo(INVALID_USAGE);
+    assertThat(NetPluginExport.registerDmaBuf(send, base, 8, HOST, 0, 0)).isEqualTo(INVALID_USAGE);
+    assertThat(NetPluginExport.isend(0, base, 8, 0, sendMemory)).isEqualTo(INVALID_USAGE);
+    assertThat(NetPluginExport.isend(send, base, 8, 0, 77)).isEqualTo(INVALID_USAGE);
+    assertThat(NetPluginExport.test(send, 0)).isEqualTo(INVALID_USAGE);
+    assertThat(NetPluginExport.test(send | 5, 0)).isEqualTo(INVALID_USAGE);
+    assertThat(NetPluginExport.close(12345)).isEqualTo(INVALID_USAGE);
+    assertThat(NetPluginExport.closeListen(0)).isEqualTo(INVALID_USAGE);
+  }
+
+  @Test
+  void shouldTakeOtherBytesAtTheSameAddressForAnotherConnect() {
+    for (int i = 0; i < 2; i++) {
+      long listener = NetPluginExport.listen(0, handle);
+      // Given up: nobody asks again.
+      assertThat(NetPluginExport.connect(0, handle)).isZero();
+      assertThat(NetPluginExport.closeListen(listener)).isZero();
+    }
+    for (int i = 0; i < NetPlugin.HANDLE_BYTES; i++) {
+      memory.put(1024 + i, (byte) 9);
+    }
+    assertThat(NetPluginExport.connect(0, handle)).isEqualTo(INVALID_USAGE);
+  }
+
+  @Test
+  void shouldKeepTheNetworkUntilItsLastUserIsGone() {
+    assertThat(NetPluginExport.open()).isPositive();
+    assertThat(NetPluginExport.release()).isZero();
+    move(5);
+    assertThat(NetPluginExport.release()).isZero();
+    assertThat(NetPluginExport.listen(0, handle)).isEqualTo(INVALID_USAGE);
+    assertThat(NetPluginExport.open()).isPositive();
+  }
+}
