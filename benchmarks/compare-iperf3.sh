@@ -1,8 +1,11 @@
 #!/bin/sh
-# One TCP stream over the loopback: FluxCCL's ETHERNET transport beside iperf3. Both run in turn
-# ROUNDS times; each figure is the median of its rounds.
+# One TCP stream over the loopback: FluxCCL beside iperf3. Both run in turn ROUNDS times; each figure
+# is the median of its rounds.
 #
 #   benchmarks/compare-iperf3.sh        ROUNDS=3 SECONDS_EACH=5 PORT=5299
+#
+# BENCHMARK   EthernetLoopback, the transport (the default), or TcpNetLoopback, the network for NCCL
+# ARGUMENTS   of the benchmark: for TcpNetLoopback "4 2" is four streams and two I/O threads
 #
 # Needs iperf3: apt-get install iperf3
 set -eu
@@ -15,11 +18,11 @@ command -v iperf3 >/dev/null || {
   exit 1
 }
 class=
-for name in EthernetBandwidth EthernetLoopback; do
+for name in ${BENCHMARK:-EthernetBandwidth EthernetLoopback}; do
   [ -n "$class" ] || [ ! -f "$here/java/io/fluxccl/benchmarks/$name.java" ] || class=io.fluxccl.benchmarks.$name
 done
 [ -n "$class" ] || {
-  echo "compare-iperf3: $here/java has no benchmark of ETHERNET" >&2
+  echo "compare-iperf3: $here/java has no benchmark ${BENCHMARK:-of ETHERNET}" >&2
   exit 1
 }
 
@@ -40,7 +43,8 @@ export FLUXCCL_CLASSPATH
 
 # Gives the best size of one run in GB/s; lines are "GB/s 3.21" or "... 3.21 GB/s".
 ours() {
-  "$home/fluxccl" exec "$class" > "$work/ours"
+  # shellcheck disable=SC2086
+  "$home/fluxccl" exec "$class" ${ARGUMENTS:-} > "$work/ours"
   awk '{ for (i = 1; i <= NF; i++) if ($i == "GB/s") { v = $(i + 1) ~ /^[0-9.]+$/ ? $(i + 1) : $(i - 1); if (v + 0 > best) best = v + 0 } }
     END { if (!best) exit 1; print best }' "$work/ours" || {
     echo "compare-iperf3: $class printed no GB/s" >&2
@@ -82,6 +86,6 @@ own=$(median "$work/own")
 theirs=$(median "$work/peers")
 echo "# one TCP stream, loopback; median of $rounds rounds, ours at its best size"
 echo "# $(uname -srm), $(nproc) x $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -n 1), $(date -u +%Y-%m-%d), $(iperf3 --version | head -n 1)"
-printf '%16s %14s %10s\n' 'ETHERNET (GB/s)' 'iperf3 (GB/s)' 'ratio'
+printf '%16s %14s %10s\n' 'FluxCCL (GB/s)' 'iperf3 (GB/s)' 'ratio'
 awk -v a="$own" -v b="$theirs" 'BEGIN { printf "%16.2f %14.2f %10.2f\n", a, b, a / b }'
 echo "# ratio: our bandwidth over theirs; above 1 is faster"

@@ -14,7 +14,7 @@ import java.util.function.UnaryOperator;
  * @param streams the sockets of a connection that large messages are spread over, 1 to {@value
  *     #MAX_STREAMS}; with 1 there are no I/O threads
  * @param threads the I/O threads of the plugin, 1 or more
- * @param timeout the longest time that a request, or a connect, may take; zero for no limit
+ * @param timeout the longest time that a request, a connect or an accept may take; zero for no limit
  * @param handshakeTimeout the longest time that a socket may take to say who it is
  * @param speedMbps what devices say of their speed, or 0 for what the system says
  * @param table where the table of connections is written once a second, with the process's number
