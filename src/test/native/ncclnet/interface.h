@@ -1,0 +1,48 @@
+// NCCL's interface for network plugins, as the host uses it: in every version the same.
+#ifndef FLUXCCL_TEST_NCCL_INTERFACE_H
+#define FLUXCCL_TEST_NCCL_INTERFACE_H
+
+#include <stddef.h>
+
+// Where the functions are in the tables of all versions.
+enum {
+  NAME, INIT, DEVICES, PROPERTIES, LISTEN, CONNECT, ACCEPT, REG_MR, REG_MR_DMABUF, DEREG_MR, ISEND, IRECV, IFLUSH, TEST,
+  CLOSE_SEND, CLOSE_RECV, CLOSE_LISTEN, GET_DEVICE_MR, IRECV_CONSUMED, MAKE_VDEVICE, FINALIZE, SET_NET_ATTR
+};
+enum { HANDLE = 128, REQUESTS = 32, PTR_HOST = 1, REMOTE_ERROR = 6 };
+
+// 6 to 12; set before load.
+extern int version;
+extern const char *library_path;
+extern void *library;
+
+#define CHECK(condition, ...)                                                                                          \
+  do {                                                                                                                 \
+    if (!(condition)) {                                                                                                \
+      fail(__VA_ARGS__);                                                                                               \
+    }                                                                                                                  \
+  } while (0)
+
+// Prints why, and ends the process with 1.
+void fail(const char *format, ...);
+// dlopen, and the table of the version.
+void load(void);
+// Each gives the plugin's result.
+int init(void);
+void finalize(void);
+int devices(int *count);
+int do_listen(int device, void *handle, void **comm);
+int do_connect(int device, void *handle, void **comm);
+int do_accept(void *listener, void **comm);
+// End the process unless the result is success.
+void *reg(void *comm, void *data, size_t size);
+void dereg(void *comm, void *memory);
+int isend(void *comm, void *data, size_t size, void *memory, void **request);
+int irecv(void *comm, void *data, size_t size, void *memory, void **request);
+int test(void *request, int *done, int *size);
+// The function is CLOSE_SEND, CLOSE_RECV or CLOSE_LISTEN.
+void do_close(int function, void *comm);
+// What device 0 says of itself, and that nothing behind it is written.
+void check_properties(void);
+
+#endif
