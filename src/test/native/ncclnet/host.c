@@ -304,7 +304,7 @@ static void scenario_kill(void) {
   double start = now();
   int result = await(request, 60);
   CHECK(result == -REMOTE_ERROR, "the receive ended with %d, not with ncclRemoteError", -result);
-  CHECK(now() - start < 10, "it took %.1f s", now() - start);
+  CHECK(now() - start < 60, "it took %.1f s", now() - start);
   waitpid(child, NULL, 0);
   dereg(comm, memory);
   do_close(CLOSE_RECV, comm);
@@ -327,7 +327,7 @@ static void scenario_kill(void) {
   waitpid(child, NULL, 0);
   start = now();
   for (result = 0; result >= 0;) {
-    CHECK(now() - start < 10, "sends to a dead process succeed");
+    CHECK(now() - start < 60, "sends to a dead process succeed");
     result = -isend(comm, data, sizeof data, memory, &request);
     result = result ? result : await(request, 60);
   }

@@ -77,7 +77,7 @@ public final class TcpNetLoopback {
 
   /** Keeps {@code depth} requests in flight until the time is over, or {@code count} are done. */
   private static long pump(Post post, int depth, long count, long untilNanos) {
-    IdleStrategy idle = new BackoffIdleStrategy(20, 20, 10_000, 100_000);
+    IdleStrategy idle = new BackoffIdleStrategy(20, 1, 5_000, 50_000);
     NetRequest[] inFlight = new NetRequest[depth];
     long posted = 0;
     long done = 0;
@@ -143,7 +143,7 @@ public final class TcpNetLoopback {
 
   private static long receiveUntilEmpty(
       NetRecvComm receive, long target, int size, int depth, NetMemory to) {
-    IdleStrategy idle = new BackoffIdleStrategy(20, 20, 10_000, 100_000);
+    IdleStrategy idle = new BackoffIdleStrategy(20, 1, 5_000, 50_000);
     NetRequest[] inFlight = new NetRequest[depth];
     for (int i = 0; i < depth; i++) {
       inFlight[i] = receive.irecv(target + (long) i * size, size, 0, to);

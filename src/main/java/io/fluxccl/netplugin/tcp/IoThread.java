@@ -18,7 +18,7 @@ import java.util.function.Consumer;
  * waits in a selector.
  */
 final class IoThread implements AutoCloseable {
-  private static final int LOOKS_BEFORE_SLEEP = 50;
+  private static final int LOOKS_BEFORE_SLEEP = 20;
   private static final Consumer<SelectionKey> NOTHING = key -> {};
 
   private final Selector selector;
@@ -94,7 +94,7 @@ final class IoThread implements AutoCloseable {
         if (moved > 0) {
           idle = 0;
         } else if (++idle < LOOKS_BEFORE_SLEEP) {
-          Thread.yield();
+          Thread.onSpinWait();
         } else {
           idle = 0;
           sleep();

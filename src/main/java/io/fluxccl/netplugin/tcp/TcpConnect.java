@@ -90,7 +90,7 @@ final class TcpConnect implements AutoCloseable {
   }
 
   private void checkTime() {
-    long limit = plugin.options().timeout().toNanos();
+    long limit = plugin.options().connectNanos();
     if (limit > 0 && System.nanoTime() - startNanos > limit) {
       throw new Timeout(
           FluxCclException.NO_RANK,

@@ -158,7 +158,7 @@ final class TcpListenComm implements NetListenComm {
       asked = true;
       askedNanos = now;
     }
-    long limit = plugin.options().timeout().toNanos();
+    long limit = plugin.options().connectNanos();
     if (limit > 0 && now - askedNanos > limit) {
       throw new Timeout(
           FluxCclException.NO_RANK,

@@ -14,8 +14,9 @@ import java.util.function.UnaryOperator;
  * @param streams the sockets of a connection that large messages are spread over, 1 to {@value
  *     #MAX_STREAMS}; with 1 there are no I/O threads
  * @param threads the I/O threads of the plugin, 1 or more
- * @param timeout the longest time that a request, a connect or an accept may take; zero for no limit
- * @param handshakeTimeout the longest time that a socket may take to say who it is
+ * @param timeout the longest time that a request may take; zero for no limit
+ * @param handshakeTimeout the longest time that a socket may take to say who it is; connects and
+ *     accepts may take as long, or {@code timeout} if that is longer
  * @param speedMbps what devices say of their speed, or 0 for what the system says
  * @param table where the table of connections is written once a second, with the process's number
  *     behind it, or null
@@ -78,6 +79,11 @@ public record TcpOptions(
     if (speedMbps < 0) {
       throw new InvalidUsage("speed=" + speedMbps + " Mbit/s is negative");
     }
+  }
+
+  /** The longest time in nanoseconds that a connect or accept may take; 0 for no limit. */
+  long connectNanos() {
+    return timeout.isZero() ? 0 : Math.max(timeout.toNanos(), handshakeTimeout.toNanos());
   }
 
   private static int byCores() {
