@@ -141,7 +141,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def environment(network, library, log):
+def environment(network, library, log, mode):
     chosen = dict(os.environ)
     chosen.update(
         NCCL_P2P_DISABLE="1",
@@ -152,8 +152,10 @@ def environment(network, library, log):
         NCCL_NET_PLUGIN_REF_COUNT="1",
         NCCL_DEBUG="INFO",
         NCCL_DEBUG_FILE=log,
-        TORCH_NCCL_BLOCKING_WAIT="1",
     )
+    if mode == "die":
+        # An exception where the failure is, in place of a watchdog that ends the process later.
+        chosen["TORCH_NCCL_BLOCKING_WAIT"] = "1"
     chosen.pop("CUDA_LAUNCH_BLOCKING", None)
     return chosen
 
@@ -174,7 +176,7 @@ class Job:
                 self.ranks.append(
                     subprocess.Popen(
                         command,
-                        env=environment(network, library, self.logs[rank]),
+                        env=environment(network, library, self.logs[rank], mode),
                         stdout=output,
                         stderr=subprocess.STDOUT,
                     )
@@ -218,7 +220,6 @@ class Job:
         return "\n".join(self.output().splitlines()[-30:] + warnings[-10:])
 
     def expect_network(self, network):
-        # A plugin may say its name beside NCCL's line; both must be there.
         for wanted in (rf"Using network {network}\b", rf"via NET/{network}/0"):
             if not re.search(wanted, self.log()):
                 raise Failed(f"{self.name}: NCCL's log has no line with {wanted!r}\n{self.tail()}")

@@ -31,6 +31,7 @@ public final class NetPluginExport {
   private static volatile NetPlugin network;
 
   private static int users;
+  private static boolean opening;
 
   private NetPluginExport() {}
 
@@ -42,7 +43,7 @@ public final class NetPluginExport {
   static synchronized int open() {
     try {
       if (network == null) {
-        NetPlugin opened = Networks.open(System.getenv("FLUXCCL_NET"));
+        NetPlugin opened = openNetwork();
         say(
             false,
             "network "
@@ -57,6 +58,19 @@ public final class NetPluginExport {
       return network.devices();
     } catch (Throwable e) {
       return failed("init", e);
+    }
+  }
+
+  /** A network that loads NCCL's plugins may be told to load this one. */
+  private static NetPlugin openNetwork() {
+    if (opening) {
+      throw new InvalidUsage("the network to load is the one that is being opened, FluxCCL itself");
+    }
+    opening = true;
+    try {
+      return Networks.open(System.getenv("FLUXCCL_NET"), Networks.providers());
+    } finally {
+      opening = false;
     }
   }
 

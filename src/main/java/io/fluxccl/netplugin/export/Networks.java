@@ -17,15 +17,22 @@ import java.util.stream.Collectors;
 final class Networks {
   private Networks() {}
 
+  /** The networks that are on the class path. */
+  static List<NetPluginProvider> providers() {
+    return ServiceLoader.load(NetPluginProvider.class, Networks.class.getClassLoader()).stream()
+        .map(Provider::get)
+        .toList();
+  }
+
   /**
    * Opens one.
    *
    * @param name which, or null for the one with the highest priority that can be used
+   * @param providers among which
    */
-  static NetPlugin open(String name) {
+  static NetPlugin open(String name, List<NetPluginProvider> providers) {
     List<NetPluginProvider> found =
-        ServiceLoader.load(NetPluginProvider.class, Networks.class.getClassLoader()).stream()
-            .map(Provider::get)
+        providers.stream()
             .sorted(Comparator.comparingInt(NetPluginProvider::priority).reversed())
             .collect(Collectors.toCollection(ArrayList::new));
     String known = found.stream().map(NetPluginProvider::name).collect(Collectors.joining(", "));
@@ -38,10 +45,17 @@ final class Networks {
     StringBuilder reasons = new StringBuilder();
     for (NetPluginProvider each : found) {
       Optional<String> missing = each.unavailableBecause();
+      String reason;
       if (missing.isEmpty()) {
-        return each.open();
+        try {
+          return each.open();
+        } catch (FluxCclException e) {
+          reason = e.getMessage();
+        }
+      } else {
+        reason = missing.get();
       }
-      reasons.append("; ").append(each.name()).append(": ").append(missing.get());
+      reasons.append("; ").append(each.name()).append(": ").append(reason);
     }
     throw new TransportFailure(
         FluxCclException.NO_RANK, "no network can be used, of: " + known + reasons);
