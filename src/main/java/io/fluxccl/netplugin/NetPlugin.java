@@ -20,7 +20,7 @@ public interface NetPlugin extends AutoCloseable {
   /** The size of a connection's handle in bytes. */
   int HANDLE_BYTES = 128;
 
-  /** How many receives, grouped or not, may be in flight on one connection. */
+  /** How many receives, grouped or not, may be in flight on one connection: the usual limit. */
   int MAX_REQUESTS = 32;
 
   /** The network's name, as in {@code NCCL_NET}; the same always. */
@@ -28,6 +28,14 @@ public interface NetPlugin extends AutoCloseable {
 
   /** How many devices there are, 1 or more. */
   int devices();
+
+  /**
+   * How many receives, grouped or not, may be in flight on one connection; and so many sends, times
+   * {@link NetProperties#maxRecvs()}.
+   */
+  default int maxRequests() {
+    return MAX_REQUESTS;
+  }
 
   /**
    * What a device is.

@@ -1,0 +1,492 @@
+/* A vendor's network plugin, called from Java. Objects of the plugin are numbers there. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <link.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "jni_support.h"
+#include "netplugin_abi.h"
+
+#define CALL(name) JNICALL Java_io_fluxccl_netplugin_vendor_NetPluginCalls_##name
+
+typedef struct {
+  int version;
+  int slot;
+  int initialized;
+  void *context;
+  NetTable net;
+} Plugin;
+
+static Plugin *plugin_of(jlong plugin) { return (Plugin *)(intptr_t)plugin; }
+
+static void *pointer_of(jlong address) { return (void *)(intptr_t)address; }
+
+/* As NCCL reads it: any other number is an error, too. */
+static jint result_of(int result) {
+  return result >= 0 && result < 256 ? result : NET_INTERNAL_ERROR;
+}
+
+/* What a call gave, which no pointer is when it is negative: a result that is not success. */
+static jlong pointer_or_error(int result, void *pointer) {
+  return result == NET_SUCCESS ? (jlong)(intptr_t)pointer : -(jlong)result_of(result);
+}
+
+/* Opens a library; 0, and the loader's words in problem[0], when it can't. */
+JNIEXPORT jlong CALL(openLibrary)(JNIEnv *env, jclass type, jbyteArray name,
+                                  jobjectArray problem) {
+  (void)type;
+  char *text = fluxccl_copy_bytes(env, name);
+  if (text == NULL) {
+    return 0;
+  }
+  void *library = dlopen(text, RTLD_NOW | RTLD_LOCAL);
+  free(text);
+  if (library == NULL) {
+    const char *reason = dlerror();
+    reason = reason == NULL ? "unknown" : reason;
+    jbyteArray bytes = fluxccl_new_bytes(env, reason, strlen(reason));
+    if (bytes != NULL) {
+      (*env)->SetObjectArrayElement(env, problem, 0, bytes);
+    }
+  }
+  return (jlong)(intptr_t)library;
+}
+
+JNIEXPORT void CALL(closeLibrary)(JNIEnv *env, jclass type, jlong library) {
+  (void)env;
+  (void)type;
+  dlclose(pointer_of(library));
+}
+
+/* Where the library was found. */
+JNIEXPORT jbyteArray CALL(path)(JNIEnv *env, jclass type, jlong library) {
+  (void)type;
+  struct link_map *map = NULL;
+  const char *path = "";
+  if (dlinfo(pointer_of(library), RTLD_DI_LINKMAP, &map) == 0 && map != NULL) {
+    path = map->l_name;
+  }
+  return fluxccl_new_bytes(env, path, strlen(path));
+}
+
+static size_t table_bytes(int version) {
+  if (version < 7) {
+    return offsetof(NetTable, getDeviceMr);
+  }
+  if (version < 9) {
+    return offsetof(NetTable, makeVDevice);
+  }
+  return version < 11 ? offsetof(NetTable, finalize) : sizeof(NetTable);
+}
+
+static int is_complete(const NetTable *net) {
+  return net->name != NULL && net->init != NULL && net->devices != NULL &&
+         net->getProperties != NULL && net->listen != NULL && net->connect != NULL &&
+         net->accept != NULL && net->regMr != NULL && net->deregMr != NULL && net->isend != NULL &&
+         net->irecv != NULL && net->test != NULL && net->closeSend != NULL &&
+         net->closeRecv != NULL && net->closeListen != NULL;
+}
+
+/* The plugin of that version in a library, to be freed; 0 when it has none. */
+JNIEXPORT jlong CALL(find)(JNIEnv *env, jclass type, jlong library, jint version) {
+  (void)type;
+  char symbol[32];
+  snprintf(symbol, sizeof symbol, "ncclNetPlugin_v%d", (int)version);
+  const void *table = dlsym(pointer_of(library), symbol);
+  if (table == NULL || version < NET_OLDEST_VERSION || version > NET_NEWEST_VERSION) {
+    return 0;
+  }
+  Plugin *plugin = calloc(1, sizeof *plugin);
+  if (plugin == NULL) {
+    fluxccl_throw_out_of_memory(env);
+    return 0;
+  }
+  plugin->version = version;
+  plugin->slot = -1;
+  memcpy(&plugin->net, table, table_bytes(version));
+  if (!is_complete(&plugin->net)) {
+    free(plugin);
+    return 0;
+  }
+  return (jlong)(intptr_t)plugin;
+}
+
+JNIEXPORT jbyteArray CALL(name)(JNIEnv *env, jclass type, jlong plugin) {
+  (void)type;
+  const char *name = plugin_of(plugin)->net.name;
+  return fluxccl_new_bytes(env, name, strlen(name));
+}
+
+/* NCCL's profiler is not here: events are taken and forgotten. */
+static int ignore_event(void **event, int type, void *parent, int64_t id, void *data) {
+  (void)event;
+  (void)type;
+  (void)parent;
+  (void)id;
+  (void)data;
+  return NET_SUCCESS;
+}
+
+static int call_init(Plugin *plugin, NetLogger logger, uint64_t job) {
+  NetConfig config = {.trafficClass = -1};
+  if (plugin->version >= 11) {
+    return ((NetInit11)plugin->net.init)(&plugin->context, job, &config, logger, ignore_event);
+  }
+  if (plugin->version == 10) {
+    return ((NetInit10)plugin->net.init)(logger, ignore_event);
+  }
+  return ((NetInit6)plugin->net.init)(logger);
+}
+
+/* The plugin's init; -1 when too many are at work. What it logs above the level is dropped. */
+JNIEXPORT jint CALL(init)(JNIEnv *env, jclass type, jlong handle, jint log_level, jlong job) {
+  (void)env;
+  (void)type;
+  Plugin *plugin = plugin_of(handle);
+  NetLogger logger = fluxccl_net_take_logger(plugin->net.name, log_level, &plugin->slot);
+  if (logger == NULL) {
+    return -1;
+  }
+  int result = call_init(plugin, logger, (uint64_t)job);
+  plugin->initialized = result == NET_SUCCESS;
+  return result_of(result);
+}
+
+/* Finalizes what was initialized, and forgets the plugin. */
+JNIEXPORT jint CALL(finish)(JNIEnv *env, jclass type, jlong handle) {
+  (void)env;
+  (void)type;
+  Plugin *plugin = plugin_of(handle);
+  int result = NET_SUCCESS;
+  if (plugin->initialized && plugin->net.finalize != NULL) {
+    result = plugin->net.finalize(plugin->context);
+  }
+  if (plugin->slot >= 0) {
+    fluxccl_net_return_logger(plugin->slot);
+  }
+  free(plugin);
+  return result_of(result);
+}
+
+JNIEXPORT jint CALL(devices)(JNIEnv *env, jclass type, jlong plugin, jintArray count) {
+  (void)type;
+  int found = 0;
+  int result = plugin_of(plugin)->net.devices(&found);
+  put_int(env, count, found);
+  return result_of(result);
+}
+
+typedef struct {
+  const char *name;
+  const char *pciPath;
+  /* guid, pointers, global, flush, speed, port, latency in ns, comms, receives, bytes */
+  jlong numbers[10];
+} Properties;
+
+#define COMMON(from, to)                      \
+  do {                                        \
+    (to)->name = (from)->name;                \
+    (to)->pciPath = (from)->pciPath;          \
+    (to)->numbers[0] = (jlong)(from)->guid;   \
+    (to)->numbers[1] = (from)->ptrSupport;    \
+    (to)->numbers[4] = (from)->speed;         \
+    (to)->numbers[5] = (from)->port;          \
+    (to)->numbers[6] = (jlong)((double)(from)->latency * 1000.0); \
+    (to)->numbers[7] = (from)->maxComms;      \
+    (to)->numbers[8] = (from)->maxRecvs;      \
+  } while (0)
+
+/* What old plugins are given at most: sizes were ints, of which NCCL uses a power of two. */
+static const jlong OLD_MAX_BYTES = 1L << 30;
+
+static int read_properties(const Plugin *plugin, int device, Properties *to) {
+  /* Zero where a plugin leaves things out, and room for one that writes a later version's. */
+  union {
+    NetProperties7 of7;
+    NetProperties8 of8;
+    NetProperties11 of11;
+    NetProperties12 of12;
+    char room[512];
+  } from;
+  memset(&from, 0, sizeof from);
+  int result = plugin->net.getProperties(device, &from);
+  if (result != NET_SUCCESS) {
+    return result;
+  }
+  to->numbers[9] = OLD_MAX_BYTES;
+  if (plugin->version <= 7) {
+    COMMON(&from.of7, to);
+  } else if (plugin->version == 8) {
+    COMMON(&from.of8, to);
+    to->numbers[2] = from.of8.regIsGlobal;
+  } else if (plugin->version <= 11) {
+    COMMON(&from.of11, to);
+    to->numbers[2] = from.of11.regIsGlobal;
+    to->numbers[3] = from.of11.forceFlush;
+    to->numbers[9] = (jlong)from.of11.maxP2pBytes;
+  } else {
+    COMMON(&from.of12, to);
+    to->numbers[2] = from.of12.regIsGlobal;
+    to->numbers[3] = from.of12.forceFlush;
+    to->numbers[9] = (jlong)from.of12.maxP2pBytes;
+  }
+  return result;
+}
+
+static void put_text(JNIEnv *env, jobjectArray texts, int index, const char *text) {
+  jbyteArray bytes = text == NULL ? NULL : fluxccl_new_bytes(env, text, strlen(text));
+  if (!(*env)->ExceptionCheck(env)) {
+    (*env)->SetObjectArrayElement(env, texts, index, bytes);
+  }
+}
+
+/* Name and path, which may be null, into texts; ten numbers. */
+JNIEXPORT jint CALL(properties)(JNIEnv *env, jclass type, jlong plugin, jint device,
+                                jobjectArray texts, jlongArray numbers) {
+  (void)type;
+  Properties properties;
+  memset(&properties, 0, sizeof properties);
+  int result = read_properties(plugin_of(plugin), device, &properties);
+  if (result == NET_SUCCESS) {
+    put_text(env, texts, 0, properties.name);
+    put_text(env, texts, 1, properties.pciPath);
+    (*env)->SetLongArrayRegion(env, numbers, 0, 10, properties.numbers);
+  }
+  return result_of(result);
+}
+
+/* A listener, whose handle goes to 128 bytes; a negative result otherwise. */
+JNIEXPORT jlong CALL(listen)(JNIEnv *env, jclass type, jlong handle, jint device,
+                             jlong net_handle) {
+  (void)env;
+  (void)type;
+  Plugin *plugin = plugin_of(handle);
+  void *comm = NULL;
+  int result =
+      plugin->version >= 11
+          ? ((NetListen11)plugin->net.listen)(plugin->context, device, pointer_of(net_handle),
+                                              &comm)
+          : ((NetListen6)plugin->net.listen)(device, pointer_of(net_handle), &comm);
+  return pointer_or_error(result, comm);
+}
+
+/* A sender; 0 for not yet; a negative result otherwise. */
+JNIEXPORT jlong CALL(connect)(JNIEnv *env, jclass type, jlong handle, jint device,
+                              jlong net_handle) {
+  (void)env;
+  (void)type;
+  Plugin *plugin = plugin_of(handle);
+  NetConfig config = {.trafficClass = -1};
+  void *comm = NULL;
+  /* Null: no offload to a device is asked for. */
+  void *device_comm = NULL;
+  void *peer = pointer_of(net_handle);
+  int result;
+  if (plugin->version >= 11) {
+    result = ((NetConnect11)plugin->net.connect)(plugin->context, device, peer, &comm,
+                                                 &device_comm);
+  } else if (plugin->version == 10) {
+    result = ((NetConnect10)plugin->net.connect)(device, &config, peer, &comm, &device_comm);
+  } else if (plugin->version >= 7) {
+    result = ((NetConnect7)plugin->net.connect)(device, peer, &comm, &device_comm);
+  } else {
+    result = ((NetConnect6)plugin->net.connect)(device, peer, &comm);
+  }
+  return pointer_or_error(result, comm);
+}
+
+/* A receiver; 0 for not yet; a negative result otherwise. */
+JNIEXPORT jlong CALL(accept)(JNIEnv *env, jclass type, jlong handle, jlong listener) {
+  (void)env;
+  (void)type;
+  Plugin *plugin = plugin_of(handle);
+  void *comm = NULL;
+  void *device_comm = NULL;
+  int result =
+      plugin->version >= 7
+          ? ((NetAccept7)plugin->net.accept)(pointer_of(listener), &comm, &device_comm)
+          : ((NetAccept6)plugin->net.accept)(pointer_of(listener), &comm);
+  return pointer_or_error(result, comm);
+}
+
+/* The registration, which may be 0, into memory[0]. */
+JNIEXPORT jint CALL(register)(JNIEnv *env, jclass type, jlong handle, jlong comm, jlong address,
+                              jlong size, jint kind, jlongArray memory) {
+  (void)type;
+  Plugin *plugin = plugin_of(handle);
+  void *registered = NULL;
+  int result =
+      plugin->version >= 8
+          ? ((NetRegister8)plugin->net.regMr)(pointer_of(comm), pointer_of(address), (size_t)size,
+                                              kind, &registered)
+          : ((NetRegister6)plugin->net.regMr)(pointer_of(comm), pointer_of(address), (int)size,
+                                              kind, &registered);
+  put_long(env, memory, (jlong)(intptr_t)registered);
+  return result_of(result);
+}
+
+JNIEXPORT jint CALL(registerDmaBuf)(JNIEnv *env, jclass type, jlong plugin, jlong comm,
+                                    jlong address, jlong size, jint kind, jlong offset,
+                                    jint descriptor, jlongArray memory) {
+  (void)type;
+  NetRegisterDmaBuf function = plugin_of(plugin)->net.regMrDmaBuf;
+  if (function == NULL) {
+    return NET_INTERNAL_ERROR;
+  }
+  void *registered = NULL;
+  int result = function(pointer_of(comm), pointer_of(address), (size_t)size, kind,
+                        (uint64_t)offset, descriptor, &registered);
+  put_long(env, memory, (jlong)(intptr_t)registered);
+  return result_of(result);
+}
+
+JNIEXPORT jint CALL(deregister)(JNIEnv *env, jclass type, jlong plugin, jlong comm,
+                                jlong memory) {
+  (void)env;
+  (void)type;
+  return result_of(plugin_of(plugin)->net.deregMr(pointer_of(comm), pointer_of(memory)));
+}
+
+/* The request; 0 for not now; a negative result otherwise. */
+JNIEXPORT jlong CALL(isend)(JNIEnv *env, jclass type, jlong handle, jlong comm, jlong address,
+                            jlong size, jint tag, jlong memory) {
+  (void)env;
+  (void)type;
+  const Plugin *plugin = plugin_of(handle);
+  void *request = NULL;
+  int result;
+  if (plugin->version >= 10) {
+    result = ((NetSend10)plugin->net.isend)(pointer_of(comm), pointer_of(address), (size_t)size,
+                                            tag, pointer_of(memory), NULL, &request);
+  } else if (plugin->version == 9) {
+    result = ((NetSend9)plugin->net.isend)(pointer_of(comm), pointer_of(address), (size_t)size,
+                                           tag, pointer_of(memory), &request);
+  } else {
+    result = ((NetSend6)plugin->net.isend)(pointer_of(comm), pointer_of(address), (int)size, tag,
+                                           pointer_of(memory), &request);
+  }
+  return pointer_or_error(result, request);
+}
+
+static jlong receive(const Plugin *plugin, void *comm, int n, void **data, size_t *sizes,
+                     int *tags, void **memories) {
+  void *request = NULL;
+  int result;
+  if (plugin->version >= 10) {
+    void *profiles[NET_MAX_GROUP] = {NULL};
+    result = ((NetReceive10)plugin->net.irecv)(comm, n, data, sizes, tags, memories, profiles,
+                                               &request);
+  } else if (plugin->version == 9) {
+    result = ((NetReceive9)plugin->net.irecv)(comm, n, data, sizes, tags, memories, &request);
+  } else {
+    int small_sizes[NET_MAX_GROUP];
+    for (int i = 0; i < n; i++) {
+      small_sizes[i] = (int)sizes[i];
+    }
+    result = ((NetReceive6)plugin->net.irecv)(comm, n, data, small_sizes, tags, memories,
+                                              &request);
+  }
+  return pointer_or_error(result, request);
+}
+
+/* As isend. */
+JNIEXPORT jlong CALL(irecv)(JNIEnv *env, jclass type, jlong plugin, jlong comm, jlong address,
+                            jlong size, jint tag, jlong memory) {
+  (void)env;
+  (void)type;
+  void *data = pointer_of(address);
+  size_t bytes = (size_t)size;
+  int only_tag = tag;
+  void *registered = pointer_of(memory);
+  return receive(plugin_of(plugin), pointer_of(comm), 1, &data, &bytes, &only_tag, &registered);
+}
+
+/* Up to NET_MAX_GROUP addresses, sizes, registrations and tags, one after the other, 8 bytes each. */
+typedef struct {
+  int64_t addresses[NET_MAX_GROUP];
+  int64_t sizes[NET_MAX_GROUP];
+  int64_t memories[NET_MAX_GROUP];
+  int64_t tags[NET_MAX_GROUP];
+} Group;
+
+_Static_assert(sizeof(Group) == 4 * 8 * 32, "GroupBlock in Java");
+
+/* As isend, for a group that lies at an address. */
+JNIEXPORT jlong CALL(irecvGroup)(JNIEnv *env, jclass type, jlong plugin, jlong comm, jint n,
+                                 jlong address) {
+  (void)env;
+  (void)type;
+  const Group *group = pointer_of(address);
+  void *data[NET_MAX_GROUP];
+  size_t sizes[NET_MAX_GROUP];
+  int tags[NET_MAX_GROUP];
+  void *memories[NET_MAX_GROUP];
+  for (int i = 0; i < n; i++) {
+    data[i] = pointer_of(group->addresses[i]);
+    sizes[i] = (size_t)group->sizes[i];
+    tags[i] = (int)group->tags[i];
+    memories[i] = pointer_of(group->memories[i]);
+  }
+  return receive(plugin_of(plugin), pointer_of(comm), n, data, sizes, tags, memories);
+}
+
+/* As isend; 0 when there is nothing to wait for. */
+JNIEXPORT jlong CALL(iflush)(JNIEnv *env, jclass type, jlong plugin, jlong comm, jint n,
+                             jlong address) {
+  (void)env;
+  (void)type;
+  NetFlush function = plugin_of(plugin)->net.iflush;
+  if (function == NULL) {
+    return 0;
+  }
+  const Group *group = pointer_of(address);
+  void *data[NET_MAX_GROUP];
+  int sizes[NET_MAX_GROUP];
+  void *memories[NET_MAX_GROUP];
+  for (int i = 0; i < n; i++) {
+    data[i] = pointer_of(group->addresses[i]);
+    sizes[i] = (int)group->sizes[i];
+    memories[i] = pointer_of(group->memories[i]);
+  }
+  void *request = NULL;
+  int result = function(pointer_of(comm), n, data, sizes, memories, &request);
+  return pointer_or_error(result, request);
+}
+
+/*
+ * 1 when the request is done, 0 when not; a negative result otherwise. Sizes is room for n ints,
+ * made zero first, because some plugins leave it alone; 0 when they don't matter.
+ */
+JNIEXPORT jint CALL(test)(JNIEnv *env, jclass type, jlong plugin, jlong request, jlong sizes,
+                          jint n) {
+  (void)env;
+  (void)type;
+  int done = 0;
+  int *room = pointer_of(sizes);
+  for (int i = 0; room != NULL && i < n; i++) {
+    room[i] = 0;
+  }
+  int result = plugin_of(plugin)->net.test(pointer_of(request), &done, room);
+  return result == NET_SUCCESS ? done != 0 : -result_of(result);
+}
+
+JNIEXPORT jint CALL(closeSend)(JNIEnv *env, jclass type, jlong plugin, jlong comm) {
+  (void)env;
+  (void)type;
+  return result_of(plugin_of(plugin)->net.closeSend(pointer_of(comm)));
+}
+
+JNIEXPORT jint CALL(closeRecv)(JNIEnv *env, jclass type, jlong plugin, jlong comm) {
+  (void)env;
+  (void)type;
+  return result_of(plugin_of(plugin)->net.closeRecv(pointer_of(comm)));
+}
+
+JNIEXPORT jint CALL(closeListen)(JNIEnv *env, jclass type, jlong plugin, jlong comm) {
+  (void)env;
+  (void)type;
+  return result_of(plugin_of(plugin)->net.closeListen(pointer_of(comm)));
+}

@@ -1,0 +1,178 @@
+package io.fluxccl.netplugin;
+
+import io.fluxccl.InvalidUsage;
+import java.util.ArrayList;
+import java.util.List;
+
+/** Checks one end of a connection, for the thread that uses it. */
+abstract class CheckedComm implements NetComm {
+  private final CheckedNetPlugin plugin;
+  private final NetComm comm;
+  private final NetProperties properties;
+  private final CheckedRequest[] requests;
+  private final List<CheckedMemory> memories = new ArrayList<>();
+  private volatile boolean closed;
+
+  /** How many of {@link #requests}, from the front, are not in flight. */
+  private int free;
+
+  /**
+   * @param limit how many requests may be in flight
+   */
+  CheckedComm(CheckedNetPlugin plugin, NetComm comm, int limit, int group) {
+    this.plugin = plugin;
+    this.comm = comm;
+    this.properties = plugin.properties(comm.device());
+    this.requests = new CheckedRequest[limit];
+    for (int i = 0; i < limit; i++) {
+      requests[i] = new CheckedRequest(this, group);
+    }
+    this.free = limit;
+  }
+
+  final NetProperties properties() {
+    return properties;
+  }
+
+  @Override
+  public final int device() {
+    return comm.device();
+  }
+
+  @Override
+  public final String peer() {
+    return comm.peer();
+  }
+
+  final void requireOpen(String call) {
+    plugin.requireOpen();
+    if (closed) {
+      throw new InvalidUsage(call + " on " + this + ", which is closed");
+    }
+  }
+
+  /** What is to be posted next; {@link #posted} says what became of it. */
+  final CheckedRequest next(String call) {
+    requireOpen(call);
+    if (free == 0) {
+      throw new InvalidUsage(
+          call
+              + " on "
+              + this
+              + " with "
+              + requests.length
+              + " requests in flight, which is all that there may be; test them first");
+    }
+    CheckedRequest request = requests[free - 1];
+    request.clear();
+    return request;
+  }
+
+  /** Takes the one that {@link #next} gave, unless the plugin took nothing. */
+  final NetRequest posted(CheckedRequest request, NetRequest started) {
+    if (started == null) {
+      return null;
+    }
+    free--;
+    request.start(started, free);
+    return request;
+  }
+
+  /** A request is over; the one that is last in flight takes its place. */
+  final void free(CheckedRequest request) {
+    CheckedRequest last = requests[free];
+    int place = request.place();
+    requests[place] = last;
+    last.move(place);
+    requests[free++] = request;
+  }
+
+  /** Refuses what can't be sent or received there. */
+  final void checkRange(String call, NetMemory memory, long address, long size) {
+    if (!(memory instanceof CheckedMemory)) {
+      throw new InvalidUsage(
+          call
+              + " on "
+              + this
+              + ": "
+              + (memory == null ? "memory=null" : "foreign memory")
+              + "; give what register of this connection gave");
+    }
+    if (size < 0 || size > properties.maxBytes()) {
+      throw new InvalidUsage(
+          call + " on " + this + ": size=" + size + "; give 0 to " + properties.maxBytes());
+    }
+    ((CheckedMemory) memory).check(call, this, address, size);
+  }
+
+  @Override
+  public final NetMemory register(long address, long size, PointerType type) {
+    checkRegistration(size, type, type);
+    return keep(address, size, comm.register(address, size, type));
+  }
+
+  @Override
+  public final NetMemory registerDmaBuf(
+      long address, long size, PointerType type, long offset, int fileDescriptor) {
+    checkRegistration(size, type, PointerType.DMABUF);
+    if (offset < 0 || fileDescriptor < 0) {
+      throw new InvalidUsage(
+          "registerDmaBuf on "
+              + this
+              + ": offset="
+              + offset
+              + ", fileDescriptor="
+              + fileDescriptor
+              + "; neither is negative");
+    }
+    return keep(address, size, comm.registerDmaBuf(address, size, type, offset, fileDescriptor));
+  }
+
+  private void checkRegistration(long size, PointerType type, PointerType needed) {
+    requireOpen("register");
+    if (size < 0) {
+      throw new InvalidUsage("register on " + this + ": size=" + size + "; give 0 or more");
+    }
+    if (type == PointerType.DMABUF || !properties.pointers().contains(needed)) {
+      throw new InvalidUsage(
+          "register on "
+              + this
+              + ": type="
+              + needed
+              + "; the device reaches "
+              + properties.pointers());
+    }
+  }
+
+  private NetMemory keep(long address, long size, NetMemory registered) {
+    CheckedMemory memory = new CheckedMemory(this, address, size, registered);
+    memories.add(memory);
+    return memory;
+  }
+
+  final void forget(CheckedMemory memory) {
+    memories.remove(memory);
+  }
+
+  /** Whether what was registered with that one can be used here. */
+  final boolean shares(CheckedComm other) {
+    return other == this
+        || properties.regIsGlobal() && other.plugin == plugin && other.device() == device();
+  }
+
+  @Override
+  public final void close() {
+    if (closed) {
+      return;
+    }
+    closed = true;
+    memories.forEach(CheckedMemory::end);
+    memories.clear();
+    comm.close();
+  }
+
+  @Override
+  public final String toString() {
+    return "a connection of " + plugin.name() + " with " + peer();
+  }
+}

@@ -1,0 +1,62 @@
+package io.fluxccl.netplugin;
+
+import io.fluxccl.InvalidUsage;
+
+/** A registration whose place is known. */
+final class CheckedMemory implements NetMemory {
+  private final CheckedComm comm;
+  private final long address;
+  private final long size;
+  private final NetMemory registered;
+  private volatile boolean closed;
+
+  CheckedMemory(CheckedComm comm, long address, long size, NetMemory registered) {
+    this.comm = comm;
+    this.address = address;
+    this.size = size;
+    this.registered = registered;
+  }
+
+  /** What the plugin calls it. */
+  NetMemory registered() {
+    return registered;
+  }
+
+  void check(String call, CheckedComm by, long start, long length) {
+    if (closed) {
+      throw new InvalidUsage(call + " on " + by + ": the memory's registration is closed");
+    }
+    if (!by.shares(comm)) {
+      throw new InvalidUsage(
+          call + " on " + by + ": the memory is registered with another connection");
+    }
+    long offset = start - address;
+    if (offset < 0 || length > size - offset) {
+      throw new InvalidUsage(
+          call
+              + " on "
+              + by
+              + ": offset="
+              + offset
+              + ", size="
+              + length
+              + " is outside of the "
+              + size
+              + " bytes that are registered");
+    }
+  }
+
+  /** Its comm has ended it. */
+  void end() {
+    closed = true;
+  }
+
+  @Override
+  public void close() {
+    if (!closed) {
+      closed = true;
+      comm.forget(this);
+      registered.close();
+    }
+  }
+}

@@ -1,0 +1,18 @@
+package io.fluxccl.netplugin;
+
+/** Checks the end that sends. */
+final class CheckedSendComm extends CheckedComm implements NetSendComm {
+  private final NetSendComm comm;
+
+  CheckedSendComm(CheckedNetPlugin plugin, NetSendComm comm) {
+    super(plugin, comm, plugin.maxRequests() * plugin.properties(comm.device()).maxRecvs(), 0);
+    this.comm = comm;
+  }
+
+  @Override
+  public NetRequest isend(long address, long size, int tag, NetMemory memory) {
+    CheckedRequest request = next("isend");
+    checkRange("isend", memory, address, size);
+    return posted(request, comm.isend(address, size, tag, ((CheckedMemory) memory).registered()));
+  }
+}

@@ -1,0 +1,84 @@
+package io.fluxccl.netplugin.vendor;
+
+import io.fluxccl.NativeLibrary;
+
+/**
+ * The native half. Strings are bytes without a NUL; libraries, plugins, comms, registrations,
+ * requests and addresses are numbers. A result is NCCL's code; where a number is given back, minus
+ * that code.
+ */
+final class NetPluginCalls {
+  /** Versions of the interface that can be called. */
+  static final int NEWEST_VERSION = 12;
+
+  static final int OLDEST_VERSION = 6;
+
+  /** The most receives of a group. */
+  static final int MAX_GROUP = 32;
+
+  /** The size of the block that {@link #irecvGroup} and {@link #iflush} read. */
+  static final int GROUP_BYTES = 4 * Long.BYTES * MAX_GROUP;
+
+  static {
+    NativeLibrary.isAvailable(); // loads it
+  }
+
+  private NetPluginCalls() {}
+
+  static native long openLibrary(byte[] name, byte[][] problem);
+
+  static native void closeLibrary(long library);
+
+  static native byte[] path(long library);
+
+  static native long find(long library, int version);
+
+  static native byte[] name(long plugin);
+
+  static native int init(long plugin, int logLevel, long job);
+
+  static native int finish(long plugin);
+
+  static native int devices(long plugin, int[] count);
+
+  static native int properties(long plugin, int device, byte[][] texts, long[] numbers);
+
+  static native long listen(long plugin, int device, long handle);
+
+  static native long connect(long plugin, int device, long handle);
+
+  static native long accept(long plugin, long listener);
+
+  static native int register(
+      long plugin, long comm, long address, long size, int type, long[] memory);
+
+  static native int registerDmaBuf(
+      long plugin,
+      long comm,
+      long address,
+      long size,
+      int type,
+      long offset,
+      int descriptor,
+      long[] memory);
+
+  static native int deregister(long plugin, long comm, long memory);
+
+  static native long isend(long plugin, long comm, long address, long size, int tag, long memory);
+
+  static native long irecv(long plugin, long comm, long address, long size, int tag, long memory);
+
+  static native long irecvGroup(long plugin, long comm, int n, long group);
+
+  static native long iflush(long plugin, long comm, int n, long group);
+
+  static native int test(long plugin, long request, long sizes, int n);
+
+  static native int closeSend(long plugin, long comm);
+
+  static native int closeRecv(long plugin, long comm);
+
+  static native int closeListen(long plugin, long comm);
+
+  static native int nextLogLine(byte[][] texts, int[] numbers, int timeoutMillis);
+}

@@ -1,0 +1,98 @@
+package io.fluxccl.netplugin.vendor;
+
+import io.fluxccl.NonblockingThread;
+import java.nio.charset.StandardCharsets;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Brings what plugins log to SLF4J, on a daemon thread that lives while a plugin is loaded: NCCL's
+ * warnings as warnings, its version lines as info, its info lines, which NCCL shows on demand only,
+ * as debug. A line that this logger would not show is dropped where it is made.
+ */
+final class PluginLog {
+  private static final Logger LOGGER = LoggerFactory.getLogger(NativeNetPlugin.class);
+  private static final int WAIT_MILLIS = 500;
+
+  private static final int NO_LINE = -1;
+  private static final int VERSION = 1;
+  private static final int WARN = 2;
+  private static final int INFO = 3;
+  private static final int ABORT = 4;
+  private static final int TRACE = 5;
+
+  /** How many plugins are loaded; guarded by the class. */
+  private static int users;
+
+  private static Thread thread;
+
+  private PluginLog() {}
+
+  /** A plugin is about to be loaded. */
+  static synchronized void enter() {
+    users++;
+    if (thread == null) {
+      thread = new NonblockingThread(PluginLog::run, "fluxccl-net-log");
+      thread.start();
+    }
+  }
+
+  /** A plugin is gone. */
+  static synchronized void exit() {
+    users--;
+  }
+
+  /** The least important of NCCL's levels that somebody wants to see. */
+  static int level() {
+    if (LOGGER.isTraceEnabled()) {
+      return TRACE;
+    }
+    if (LOGGER.isDebugEnabled()) {
+      return INFO;
+    }
+    return LOGGER.isWarnEnabled() ? WARN : 0;
+  }
+
+  private static void run() {
+    byte[][] texts = new byte[3][];
+    int[] numbers = new int[2];
+    while (true) {
+      int level = NetPluginCalls.nextLogLine(texts, numbers, WAIT_MILLIS);
+      if (level == NO_LINE) {
+        if (ended()) {
+          return;
+        }
+      } else {
+        log(level, texts, numbers);
+      }
+    }
+  }
+
+  private static synchronized boolean ended() {
+    if (users == 0) {
+      thread = null;
+      return true;
+    }
+    return false;
+  }
+
+  private static void log(int level, byte[][] texts, int[] numbers) {
+    if (numbers[1] > 0) {
+      LOGGER.warn("{} log lines of network plugins were lost: too many at once", numbers[1]);
+    }
+    String plugin = text(texts[0]);
+    String place = text(texts[1]) + ":" + numbers[0];
+    String text = text(texts[2]).strip();
+    switch (level) {
+      case VERSION -> LOGGER.info("{}: {} ({})", plugin, text, place);
+      case WARN -> LOGGER.warn("{}: {} ({})", plugin, text, place);
+      case INFO, ABORT -> LOGGER.debug("{}: {} ({})", plugin, text, place);
+      case TRACE -> LOGGER.trace("{}: {} ({})", plugin, text, place);
+      default -> {}
+    }
+  }
+
+  private static String text(byte[] bytes) {
+    return new String(bytes, StandardCharsets.UTF_8);
+  }
+}

@@ -1,0 +1,111 @@
+package io.fluxccl.netplugin.vendor;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.NativeLibrary;
+import io.fluxccl.TransportFailure;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+
+/** Finds a plugin's library as NCCL does, and in it the newest version that can be called. */
+final class PluginSearch {
+  private static final String PREFIX = "libnccl-net";
+  private static final String SUFFIX = ".so";
+
+  private PluginSearch() {}
+
+  /**
+   * What was found.
+   *
+   * @param library to be closed
+   * @param plugin to be finished before that
+   * @param version of the interface
+   * @param path the library's file
+   */
+  record Found(long library, long plugin, int version, String path) {}
+
+  /**
+   * The names to open, in order: several may be given with commas between. A name that is neither a
+   * path nor a library's is tried as it is and as a suffix.
+   *
+   * @param wanted as in {@code NCCL_NET_PLUGIN}; null or empty for the default
+   */
+  static List<String> candidates(String wanted) {
+    if (wanted == null || wanted.isBlank()) {
+      return List.of(PREFIX + SUFFIX);
+    }
+    List<String> names = new ArrayList<>();
+    for (String part : wanted.split(",")) {
+      String name = part.strip();
+      if (name.isEmpty()) {
+        continue;
+      }
+      names.add(name);
+      boolean isLibrary = name.startsWith("lib") && name.endsWith(SUFFIX);
+      if (name.indexOf('/') < 0 && !isLibrary) {
+        names.add(PREFIX + "-" + name + SUFFIX);
+      }
+    }
+    return names;
+  }
+
+  /**
+   * Opens the first library that has a plugin.
+   *
+   * @throws TransportFailure if there is none, saying what was searched
+   */
+  static Found open(String wanted) {
+    NativeLibrary.require("a network plugin");
+    StringBuilder searched = new StringBuilder();
+    for (String name : candidates(wanted)) {
+      if (name.indexOf(0) >= 0) {
+        throw new InvalidUsage("a NUL character in the network plugin's name: " + name);
+      }
+      byte[][] problem = new byte[1][];
+      long library = NetPluginCalls.openLibrary(bytes(name), problem);
+      if (library == 0) {
+        searched.append("; ").append(name).append(": ").append(text(problem[0]));
+        continue;
+      }
+      Found found = newest(library);
+      if (found != null) {
+        return found;
+      }
+      NetPluginCalls.closeLibrary(library);
+      searched
+          .append("; ")
+          .append(name)
+          .append(": has no complete ncclNetPlugin_v")
+          .append(NetPluginCalls.OLDEST_VERSION)
+          .append(" to _v")
+          .append(NetPluginCalls.NEWEST_VERSION);
+    }
+    throw new TransportFailure(
+        FluxCclException.NO_RANK,
+        "no network plugin was found"
+            + searched
+            + "; name one by its suffix or its file in NCCL_NET_PLUGIN, and its folder in"
+            + " LD_LIBRARY_PATH");
+  }
+
+  private static Found newest(long library) {
+    for (int version = NetPluginCalls.NEWEST_VERSION;
+        version >= NetPluginCalls.OLDEST_VERSION;
+        version--) {
+      long plugin = NetPluginCalls.find(library, version);
+      if (plugin != 0) {
+        return new Found(library, plugin, version, text(NetPluginCalls.path(library)));
+      }
+    }
+    return null;
+  }
+
+  static byte[] bytes(String text) {
+    return text.getBytes(StandardCharsets.UTF_8);
+  }
+
+  static String text(byte[] bytes) {
+    return bytes == null ? "" : new String(bytes, StandardCharsets.UTF_8);
+  }
+}

@@ -1,0 +1,253 @@
+package io.fluxccl.netplugin.vendor;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.netplugin.NetHandle;
+import io.fluxccl.netplugin.NetListenComm;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetProperties;
+import io.fluxccl.netplugin.NetSendComm;
+import io.fluxccl.netplugin.PointerType;
+import java.util.ArrayList;
+import java.util.EnumSet;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
+import org.agrona.BufferUtil;
+
+/**
+ * A loaded plugin, its arguments unchecked but for what is closed: {@link NativeNetPlugin} checks
+ * them first.
+ */
+final class VendorPlugin implements NetPlugin {
+  private static final int CLOSED = Integer.MIN_VALUE;
+  private static final int OLD_MAX_REQUESTS = 8;
+  private static final int TOO_MANY = -1;
+  private static final AtomicLong JOBS = new AtomicLong();
+
+  private final PluginSearch.Found found;
+  private final boolean keepLoaded;
+  private final String name;
+  private final List<NetProperties> properties;
+
+  /** Calls under way that are no comm's; the sign bit is set once it is closed. */
+  private final AtomicInteger calls = new AtomicInteger();
+
+  private final Set<AutoCloseable> open = ConcurrentHashMap.newKeySet();
+
+  private VendorPlugin(
+      PluginSearch.Found found, boolean keepLoaded, String name, List<NetProperties> properties) {
+    this.found = found;
+    this.keepLoaded = keepLoaded;
+    this.name = name;
+    this.properties = properties;
+  }
+
+  /**
+   * Initializes what was found; lets go of it when that fails.
+   *
+   * @throws FluxCclException if the plugin refuses or has no device
+   */
+  static VendorPlugin open(PluginSearch.Found found, boolean keepLoaded) {
+    PluginLog.enter();
+    try {
+      String name = PluginSearch.text(NetPluginCalls.name(found.plugin()));
+      int result = NetPluginCalls.init(found.plugin(), PluginLog.level(), JOBS.incrementAndGet());
+      if (result == TOO_MANY) {
+        throw new InvalidUsage("16 network plugins are loaded; close one before " + found.path());
+      }
+      VendorPlugin plugin = new VendorPlugin(found, keepLoaded, name, new ArrayList<>());
+      plugin.check(result, "init");
+      plugin.readDevices();
+      return plugin;
+    } catch (RuntimeException e) {
+      letGo(found, keepLoaded);
+      throw e;
+    }
+  }
+
+  private static void letGo(PluginSearch.Found found, boolean keepLoaded) {
+    NetPluginCalls.finish(found.plugin());
+    if (!keepLoaded) {
+      NetPluginCalls.closeLibrary(found.library());
+    }
+    PluginLog.exit();
+  }
+
+  private void readDevices() {
+    int[] count = new int[1];
+    check(NetPluginCalls.devices(found.plugin(), count), "devices");
+    if (count[0] < 1) {
+      throw new TransportFailure(
+          FluxCclException.NO_RANK,
+          this + " has no devices (" + count[0] + "): is its network's interface up?");
+    }
+    for (int device = 0; device < count[0]; device++) {
+      properties.add(readProperties(device));
+    }
+  }
+
+  private NetProperties readProperties(int device) {
+    byte[][] texts = new byte[2][];
+    long[] numbers = new long[10];
+    check(
+        NetPluginCalls.properties(found.plugin(), device, texts, numbers),
+        "getProperties of device " + device);
+    EnumSet<PointerType> pointers = EnumSet.noneOf(PointerType.class);
+    for (PointerType type : PointerType.values()) {
+      if ((numbers[1] & type.bit()) != 0) {
+        pointers.add(type);
+      }
+    }
+    return new NetProperties(
+        texts[0] == null ? name + "/" + device : PluginSearch.text(texts[0]),
+        texts[1] == null ? null : PluginSearch.text(texts[1]),
+        numbers[0],
+        pointers,
+        numbers[2] != 0,
+        numbers[3] != 0,
+        (int) numbers[4],
+        (int) numbers[5],
+        numbers[6] / 1000f,
+        (int) Math.max(1, numbers[7]),
+        (int) Math.max(1, Math.min(numbers[8], NetPluginCalls.MAX_GROUP)),
+        // Sizes that were received come back as ints.
+        Math.max(1, Math.min(numbers[9], Integer.MAX_VALUE)));
+  }
+
+  int version() {
+    return found.version();
+  }
+
+  String path() {
+    return found.path();
+  }
+
+  long plugin() {
+    return found.plugin();
+  }
+
+  @Override
+  public String name() {
+    return name;
+  }
+
+  @Override
+  public int devices() {
+    return properties.size();
+  }
+
+  @Override
+  public int maxRequests() {
+    return found.version() < 7 ? OLD_MAX_REQUESTS : MAX_REQUESTS;
+  }
+
+  @Override
+  public NetProperties properties(int device) {
+    return properties.get(device);
+  }
+
+  @Override
+  public NetListenComm listen(int device) {
+    enter();
+    try {
+      NetHandle handle = new NetHandle(new byte[0]);
+      long comm = NetPluginCalls.listen(plugin(), device, BufferUtil.address(handle.bytes()));
+      check(comm, "listen");
+      byte[] bytes = new byte[HANDLE_BYTES];
+      handle.bytes().get(0, bytes);
+      return keep(new VendorListenComm(this, device, comm, bytes));
+    } finally {
+      exit();
+    }
+  }
+
+  @Override
+  public NetSendComm connect(int device, NetHandle handle) {
+    enter();
+    try {
+      long comm = NetPluginCalls.connect(plugin(), device, BufferUtil.address(handle.bytes()));
+      check(comm, "connect");
+      return comm == 0 ? null : keep(new VendorSendComm(this, device, comm));
+    } finally {
+      exit();
+    }
+  }
+
+  /** Notes what is to be closed with the plugin. */
+  <T extends AutoCloseable> T keep(T comm) {
+    open.add(comm);
+    return comm;
+  }
+
+  void forget(AutoCloseable comm) {
+    open.remove(comm);
+  }
+
+  /**
+   * Refuses a result that is not success.
+   *
+   * @param result NCCL's code, or minus it
+   * @param call what was asked
+   */
+  void check(int result, String call) {
+    if (result != 0) {
+      throw PluginResults.failure(Math.abs(result), toString(), call);
+    }
+  }
+
+  /** As {@link #check(int, String)}, for what is an object when it is not negative. */
+  void check(long object, String call) {
+    if (object < 0) {
+      throw PluginResults.failure((int) -object, toString(), call);
+    }
+  }
+
+  /** Keeps the plugin loaded until {@link #exit()}. */
+  void enter() {
+    int before;
+    do {
+      before = calls.get();
+      if (before < 0) {
+        throw new InvalidUsage(this + " is closed");
+      }
+    } while (!calls.compareAndSet(before, before + 1));
+  }
+
+  void exit() {
+    calls.decrementAndGet();
+  }
+
+  @Override
+  public void close() {
+    if (calls.getAndUpdate(count -> count | CLOSED) < 0) {
+      return;
+    }
+    while (calls.get() != CLOSED) {
+      Thread.yield();
+    }
+    // A connection that is being accepted is added late.
+    while (!open.isEmpty()) {
+      open.forEach(VendorPlugin::closeQuietly);
+    }
+    letGo(found, keepLoaded);
+  }
+
+  /** Closing takes it out of the set first. */
+  private static void closeQuietly(AutoCloseable comm) {
+    try {
+      comm.close();
+    } catch (Exception e) {
+      // The plugin says that it can't close a comm that nobody wants any more; it has logged why.
+      org.slf4j.LoggerFactory.getLogger(NativeNetPlugin.class).debug("{}", e.getMessage());
+    }
+  }
+
+  @Override
+  public String toString() {
+    return name + " (" + found.path() + ", v" + found.version() + ")";
+  }
+}
