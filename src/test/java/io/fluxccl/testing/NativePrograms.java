@@ -14,17 +14,30 @@ import java.util.List;
 public final class NativePrograms {
   private NativePrograms() {}
 
-  /** Builds a shared library of src/test/native, in the given folder and of the given name. */
-  public static Path sharedLibrary(String source, Path folder, String name) throws Exception {
-    assumeTrue(isOnPath("gcc"), "no gcc on the PATH");
+  /**
+   * Builds a shared library of src/test/native, in the given folder and of the given name.
+   *
+   * @param options more for the compiler, for example {@code -DNAME=1}
+   */
+  public static Path sharedLibrary(String source, Path folder, String name, String... options)
+      throws Exception {
     Path library = folder.resolve(name);
-    List<String> command = new ArrayList<>(List.of("gcc", "-std=c11", "-O1", "-Wall", "-Wextra"));
-    command.addAll(List.of("-Werror", "-fPIC", "-shared", "-o", library.toString()));
+    List<String> command = new ArrayList<>(List.of("-shared", "-o", library.toString()));
+    command.addAll(List.of(options));
     command.add(Path.of("src/test/native", source).toString());
+    compile(command);
+    return library;
+  }
+
+  /** Runs the compiler with the options that all have, and these. */
+  public static void compile(List<String> options) throws Exception {
+    assumeTrue(isOnPath("gcc"), "no gcc on the PATH");
+    List<String> command = new ArrayList<>(List.of("gcc", "-std=c11", "-O1", "-Wall", "-Wextra"));
+    command.addAll(List.of("-Werror", "-fPIC"));
+    command.addAll(options);
     Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
     String output = new String(process.getInputStream().readAllBytes());
     assertThat(process.waitFor()).as(output).isZero();
-    return library;
   }
 
   /** Whether a program of that name can be run. */
