@@ -16,6 +16,7 @@ public final class BlockHoundRules implements BlockHoundIntegration {
         .disallowBlockingCallsInside("io.fluxccl.device.host.LiveHostStream", "complete")
         .allowBlockingCallsInside("io.fluxccl.completion.CompletionAgent", "idle")
         .allowBlockingCallsInside("io.fluxccl.completion.CompletionAgent", "park")
-        .allowBlockingCallsInside("io.fluxccl.transport.ib.IbAgent", "idle");
+        .allowBlockingCallsInside("io.fluxccl.transport.ib.IbAgent", "idle")
+        .allowBlockingCallsInside("io.fluxccl.transport.net.NetAgent", "idle");
   }
 }

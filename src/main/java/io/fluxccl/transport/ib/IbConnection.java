@@ -7,6 +7,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.FlushWaiters;
 import io.fluxccl.transport.MemoryHandle;
 import io.fluxccl.transport.RdmaOptions;
 import io.fluxccl.transport.RegisteredMemory;

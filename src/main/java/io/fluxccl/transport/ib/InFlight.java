@@ -1,5 +1,7 @@
 package io.fluxccl.transport.ib;
 
+import io.fluxccl.transport.PostQueue;
+
 /**
  * The requests that are with the device, oldest first, in a ring as long as its send queue: what
  * each was, for an error; what memory each holds; which flush is done with it. A completion stands

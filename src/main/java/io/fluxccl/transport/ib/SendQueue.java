@@ -2,6 +2,7 @@ package io.fluxccl.transport.ib;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.transport.PostQueue;
 import io.fluxccl.transport.RdmaOptions;
 import java.io.IOException;
 import java.lang.invoke.MethodHandles;
@@ -47,7 +48,7 @@ final class SendQueue implements StagedOutbox.Poster {
 
   private final Owner owner;
   private final RdmaOptions options;
-  private final PostQueue posts = new PostQueue();
+  private final PostQueue<IbMemoryHandle> posts = new PostQueue<>();
   private final InFlight inFlight;
   private final AtomicLong flushed = new AtomicLong();
 

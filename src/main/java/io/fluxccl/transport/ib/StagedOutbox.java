@@ -3,6 +3,7 @@ package io.fluxccl.transport.ib;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.transport.PostQueue;
 import java.io.IOException;
 import org.agrona.concurrent.AtomicBuffer;
 
@@ -82,7 +83,7 @@ final class StagedOutbox {
   }
 
   /** Takes as many posts as there are slots; returns how many it has dealt with. */
-  int fill(PostQueue posts) {
+  int fill(PostQueue<IbMemoryHandle> posts) {
     int done = 0;
     while (true) {
       int type = posts.type();
@@ -105,7 +106,7 @@ final class StagedOutbox {
     }
   }
 
-  private void fillWrite(PostQueue posts) {
+  private void fillWrite(PostQueue<IbMemoryHandle> posts) {
     IbMemoryHandle target = posts.target();
     IbMemoryHandle source = posts.source();
     long from = posts.sourceOffset() + progress;

@@ -4,6 +4,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.PinnedBuffer;
+import io.fluxccl.transport.PostQueue;
 import java.io.IOException;
 import java.util.ArrayDeque;
 import java.util.Deque;
@@ -79,7 +80,7 @@ final class StagedPath {
    * @throws IOException if the device refuses, or the peer writes where it may not
    * @throws FluxCclException if the stream refuses
    */
-  int advance(PostQueue posts, StagedOutbox.Poster poster) throws IOException {
+  int advance(PostQueue<IbMemoryHandle> posts, StagedOutbox.Poster poster) throws IOException {
     int work =
         inbox.take()
             + inbox.acknowledge(poster, peer)

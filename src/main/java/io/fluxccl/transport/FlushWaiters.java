@@ -1,4 +1,4 @@
-package io.fluxccl.transport.ib;
+package io.fluxccl.transport;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
@@ -9,8 +9,11 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.function.Function;
 
-/** Those who wait for a flush. Any thread adds; all else is the agent's. */
-final class FlushWaiters {
+/**
+ * For transports: those who wait for a flush. Any thread adds; all else is for the one thread that
+ * serves the connection.
+ */
+public final class FlushWaiters {
   private final Function<Deadline, FluxCclException> timeout;
   private final Queue<Waiter> arrivals = new ConcurrentLinkedQueue<>();
   private final ArrayDeque<Waiter> waiting = new ArrayDeque<>();
@@ -18,29 +21,39 @@ final class FlushWaiters {
   private record Waiter(long ticket, Deadline deadline, CompletableFuture<Void> future) {}
 
   /**
+   * Nobody waits.
+   *
    * @param timeout makes the error of one whose deadline passed
    */
-  FlushWaiters(Function<Deadline, FluxCclException> timeout) {
+  public FlushWaiters(Function<Deadline, FluxCclException> timeout) {
     this.timeout = timeout;
   }
 
-  CompletableFuture<Void> add(long ticket, Deadline deadline) {
+  /**
+   * Adds one.
+   *
+   * @param ticket of its flush
+   * @param deadline by when
+   * @return completes when the flush is done, with an error when time is up or all failed
+   */
+  public CompletableFuture<Void> add(long ticket, Deadline deadline) {
     Waiter waiter = new Waiter(ticket, deadline, new CompletableFuture<>());
     arrivals.add(waiter);
     return waiter.future();
   }
 
   /** Whether nobody waits. */
-  boolean isEmpty() {
+  public boolean isEmpty() {
     return waiting.isEmpty() && arrivals.isEmpty();
   }
 
   /**
    * Ends those whose flush is done, and takes in those who are new.
    *
+   * @param flushed the highest ticket that is done
    * @return how many ended
    */
-  int advance(long flushed) {
+  public int advance(long flushed) {
     admit();
     int ended = 0;
     // Tickets are taken before waiters are added, so theirs may be a little out of order: those
@@ -61,8 +74,12 @@ final class FlushWaiters {
     }
   }
 
-  /** Ends those whose deadline has passed. */
-  void expire(long flushed) {
+  /**
+   * Ends those whose deadline has passed.
+   *
+   * @param flushed the highest ticket that is done
+   */
+  public void expire(long flushed) {
     if (waiting.isEmpty()) {
       return;
     }
@@ -79,8 +96,12 @@ final class FlushWaiters {
     }
   }
 
-  /** Ends all with that error. */
-  void fail(FluxCclException reason) {
+  /**
+   * Ends all with that error.
+   *
+   * @param reason why
+   */
+  public void fail(FluxCclException reason) {
     admit();
     for (Waiter waiter = waiting.poll(); waiter != null; waiter = waiting.poll()) {
       waiter.future().completeExceptionally(reason);

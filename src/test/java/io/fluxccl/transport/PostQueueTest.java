@@ -1,4 +1,4 @@
-package io.fluxccl.transport.ib;
+package io.fluxccl.transport;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
@@ -10,7 +10,7 @@ import org.junit.jupiter.api.Timeout;
 
 @Timeout(30)
 class PostQueueTest {
-  private final PostQueue queue = new PostQueue();
+  private final PostQueue<Object> queue = new PostQueue<>();
 
   @Test
   void shouldGiveBackWhatWasPostedInOrderAcrossSegments() {

@@ -1,23 +1,32 @@
-package io.fluxccl.transport.ib;
+package io.fluxccl.transport;
 
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.util.concurrent.atomic.AtomicReference;
 
 /**
- * What was posted on a connection and is not with the device yet. Any thread posts, those that do
- * at once take turns for as long as storing one post takes; one thread at a time takes. Grows by
- * segments where the device is slower than the posts, and gives one back for reuse: posting in
- * steady state allocates nothing.
+ * For transports: what was posted on a connection and is not with the device yet. Any thread posts,
+ * those that do at once take turns for as long as storing one post takes; one thread at a time
+ * takes. Grows by segments where the device is slower than the posts, and gives one back for reuse:
+ * posting in steady state allocates nothing.
+ *
+ * @param <M> what a transport knows of a memory
  */
-final class PostQueue {
-  static final int NONE = 0;
-  static final int WRITE = 1;
-  static final int UPDATE = 2;
-  static final int FLUSH = 3;
+public final class PostQueue<M> {
+  /** There is no post. */
+  public static final int NONE = 0;
+
+  /** A post of {@link #write}. */
+  public static final int WRITE = 1;
+
+  /** A post of {@link #update}. */
+  public static final int UPDATE = 2;
+
+  /** A post of {@link #flush}. */
+  public static final int FLUSH = 3;
 
   /** Posts that may wait before {@link #isFull()}. */
-  static final int LIMIT = 1 << 16;
+  public static final int LIMIT = 1 << 16;
 
   private static final int SEGMENT_LENGTH = 1024;
   private static final int WORDS = 4;
@@ -40,7 +49,7 @@ final class PostQueue {
 
   private static final class Segment {
     final long[] words = new long[SEGMENT_LENGTH * WORDS];
-    final IbMemoryHandle[] handles = new IbMemoryHandle[SEGMENT_LENGTH * HANDLES];
+    final Object[] handles = new Object[SEGMENT_LENGTH * HANDLES];
     Segment next;
   }
 
@@ -69,23 +78,37 @@ final class PostQueue {
   private long taken;
   private long seen;
 
-  /** Posts a write; false, and nothing done, once closed. */
-  boolean write(
-      IbMemoryHandle target,
-      long targetOffset,
-      IbMemoryHandle source,
-      long sourceOffset,
-      long length) {
+  /** An empty queue. */
+  public PostQueue() {}
+
+  /**
+   * Posts a write.
+   *
+   * @param target where it goes
+   * @param targetOffset bytes from its start
+   * @param source where it comes from
+   * @param sourceOffset bytes from its start
+   * @param length bytes
+   * @return false, and nothing done, once closed
+   */
+  public boolean write(M target, long targetOffset, M source, long sourceOffset, long length) {
     return post(WRITE, target, targetOffset, source, sourceOffset, length);
   }
 
-  /** Posts a signal; false, and nothing done, once closed. */
-  boolean update(IbMemoryHandle target, long targetOffset, long value) {
+  /**
+   * Posts a signal.
+   *
+   * @param target where it goes
+   * @param targetOffset bytes from its start
+   * @param value what is stored there
+   * @return false, and nothing done, once closed
+   */
+  public boolean update(M target, long targetOffset, long value) {
     return post(UPDATE, target, targetOffset, null, value, Long.BYTES);
   }
 
   /** Posts a flush and gives its ticket, greater than those before; 0 once closed. */
-  long flush() {
+  public long flush() {
     lock();
     try {
       if (closed) {
@@ -99,8 +122,7 @@ final class PostQueue {
     }
   }
 
-  private boolean post(
-      int type, IbMemoryHandle target, long a, IbMemoryHandle source, long b, long length) {
+  private boolean post(int type, M target, long a, M source, long b, long length) {
     lock();
     try {
       if (!closed) {
@@ -112,8 +134,7 @@ final class PostQueue {
     }
   }
 
-  private void store(
-      int type, IbMemoryHandle target, long a, IbMemoryHandle source, long b, long length) {
+  private void store(int type, M target, long a, M source, long b, long length) {
     if (tailIndex == SEGMENT_LENGTH) {
       Segment fresh = spare.getAndSet(null);
       fresh = fresh == null ? new Segment() : fresh;
@@ -143,24 +164,24 @@ final class PostQueue {
   }
 
   /** Whether who posts should wait. */
-  boolean isFull() {
+  public boolean isFull() {
     return published - consumed >= LIMIT;
   }
 
   /** Whether nothing waits. Any thread. */
-  boolean isEmpty() {
+  public boolean isEmpty() {
     return published == consumed;
   }
 
   /** Lets nobody post any more; what waits stays, to be taken. */
-  void close() {
+  public void close() {
     lock();
     closed = true;
     unlock();
   }
 
   /** The kind of the oldest post, or {@link #NONE}. This and all below: who takes. */
-  int type() {
+  public int type() {
     if (taken == seen) {
       seen = (long) PUBLISHED.getAcquire(this);
       if (taken == seen) {
@@ -178,29 +199,34 @@ final class PostQueue {
   }
 
   /** Where the oldest goes, or its ticket. */
-  long targetOffset() {
+  public long targetOffset() {
     return head.words[headIndex * WORDS + 1];
   }
 
   /** Where the oldest comes from, or the value that it is. */
-  long sourceOffset() {
+  public long sourceOffset() {
     return head.words[headIndex * WORDS + 2];
   }
 
-  long length() {
+  public long length() {
     return head.words[headIndex * WORDS + 3];
   }
 
-  IbMemoryHandle target() {
-    return head.handles[headIndex * HANDLES];
+  public M target() {
+    return memory(headIndex * HANDLES);
   }
 
-  IbMemoryHandle source() {
-    return head.handles[headIndex * HANDLES + 1];
+  public M source() {
+    return memory(headIndex * HANDLES + 1);
+  }
+
+  @SuppressWarnings("unchecked") // only M are stored
+  private M memory(int index) {
+    return (M) head.handles[index];
   }
 
   /** Takes the oldest. */
-  void pop() {
+  public void pop() {
     head.handles[headIndex * HANDLES] = null;
     head.handles[headIndex * HANDLES + 1] = null;
     headIndex++;

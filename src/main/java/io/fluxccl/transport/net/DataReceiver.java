@@ -1,0 +1,150 @@
+package io.fluxccl.transport.net;
+
+import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetRecvComm;
+import io.fluxccl.netplugin.NetRequest;
+import io.fluxccl.netplugin.PointerType;
+
+/**
+ * Receives the bytes of writes on one rail, to where they go, in order; what goes to a GPU is
+ * flushed behind that. Confined to the agent; allocates nothing in steady state.
+ */
+final class DataReceiver {
+  private static final int FREE = 0;
+  private static final int RECEIVING = 1;
+  private static final int RECEIVED = 2;
+  private static final int FLUSHING = 3;
+  private static final int DONE = 4;
+
+  private final NetRecvComm comm;
+  private final CommMemory memories;
+  private final int capacity;
+  private final int[] states;
+  private final OwnedMemory[] targets;
+  private final NetRequest[] requests;
+  private final NetMemory[] registrations;
+  private final long[] addresses;
+  private final long[] lengths;
+
+  // One flush's ranges.
+  private final long[] flushAddress = new long[1];
+  private final long[] flushLength = new long[1];
+  private final NetMemory[] flushMemory = new NetMemory[1];
+
+  // Messages that were ever posted, done, given away.
+  private long posted;
+  private long done;
+
+  DataReceiver(NetRecvComm comm, int capacity) {
+    this.comm = comm;
+    this.memories = new CommMemory(comm);
+    this.capacity = capacity;
+    this.states = new int[capacity];
+    this.targets = new OwnedMemory[capacity];
+    this.requests = new NetRequest[capacity];
+    this.registrations = new NetMemory[capacity];
+    this.addresses = new long[capacity];
+    this.lengths = new long[capacity];
+  }
+
+  /**
+   * Posts a receive, of whose memory the caller has a use that becomes this one's.
+   *
+   * @return which place it has, or -1: not now
+   */
+  int post(OwnedMemory target, long offset, int length) {
+    int slot = (int) (posted % capacity);
+    if (states[slot] != FREE) {
+      return -1;
+    }
+    NetMemory registration = memories.at(target, offset);
+    long address = target.address() + offset;
+    NetRequest request = comm.irecv(address, length, 0, registration);
+    if (request == null) {
+      return -1;
+    }
+    states[slot] = RECEIVING;
+    targets[slot] = target;
+    requests[slot] = request;
+    registrations[slot] = registration;
+    addresses[slot] = address;
+    lengths[slot] = length;
+    posted++;
+    return slot;
+  }
+
+  /** Sees what has come; returns how much. */
+  int progress() {
+    int work = 0;
+    while (done < posted && advance((int) (done % capacity))) {
+      done++;
+      work++;
+    }
+    return work;
+  }
+
+  private boolean advance(int slot) {
+    if (states[slot] == RECEIVING && requests[slot].test()) {
+      long size = requests[slot].size(0);
+      if (size != lengths[slot]) {
+        throw new ProtocolViolation(
+            "a write of "
+                + lengths[slot]
+                + " bytes was announced, and "
+                + size
+                + " bytes came, or the network plugin does not tell sizes");
+      }
+      states[slot] = targets[slot].pointerType() == PointerType.CUDA ? RECEIVED : DONE;
+    }
+    if (states[slot] == RECEIVED) {
+      flushAddress[0] = addresses[slot];
+      flushLength[0] = lengths[slot];
+      flushMemory[0] = registrations[slot];
+      requests[slot] = comm.iflush(1, flushAddress, flushLength, flushMemory);
+      states[slot] = requests[slot] == null ? DONE : FLUSHING;
+    }
+    if (states[slot] == FLUSHING && requests[slot].test()) {
+      states[slot] = DONE;
+    }
+    return states[slot] == DONE;
+  }
+
+  /** Whether what has that place is there; then the place is free again. */
+  boolean take(int slot) {
+    if (states[slot] != DONE) {
+      return false;
+    }
+    endUse(slot);
+    return true;
+  }
+
+  private void endUse(int slot) {
+    OwnedMemory target = targets[slot];
+    states[slot] = FREE;
+    targets[slot] = null;
+    target.endUse();
+  }
+
+  /** Whether something that goes to that memory is on its way. */
+  boolean uses(OwnedMemory memory) {
+    for (OwnedMemory target : targets) {
+      if (target == memory) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void forget(OwnedMemory memory) {
+    memories.forget(memory);
+  }
+
+  /** The comm is closed: nothing is in flight any more. */
+  void abandon() {
+    for (int slot = 0; slot < capacity; slot++) {
+      if (targets[slot] != null) {
+        endUse(slot);
+      }
+    }
+  }
+}

@@ -1,0 +1,108 @@
+package io.fluxccl.transport.net;
+
+import io.fluxccl.TransportFailure;
+import io.fluxccl.netplugin.NetPlugin;
+import java.nio.BufferUnderflowException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+
+/**
+ * What one end tells the other: by which network, where it listens, and the token by which it knows
+ * who may connect. Little-endian:
+ *
+ * <pre>
+ *   int32 magic "FXNE"   int16 version (1)   int16 length of the network's name
+ *   int32 rank   int32 tag   int64 bytes of the longest message   int32 rails, 1 to 8
+ *   32 bytes token   the name   128 bytes handle for control messages   128 bytes for each rail
+ * </pre>
+ *
+ * @param network the plugin's name
+ * @param rank who says so
+ * @param tag of the connection
+ * @param maxBytes of the longest message
+ * @param token what proves that a connection is for this end
+ * @param handles for control messages first, then of each rail
+ */
+record EndpointWire(
+    String network, int rank, int tag, long maxBytes, byte[] token, byte[][] handles) {
+  static final int TOKEN_LENGTH = 32;
+  static final int MAX_RAILS = 8;
+
+  private static final int MAGIC = 0x454e5846;
+  private static final short VERSION = 1;
+  private static final int MAX_NAME = 256;
+
+  int rails() {
+    return handles.length - 1;
+  }
+
+  byte[] encode() {
+    byte[] name = network.getBytes(StandardCharsets.UTF_8);
+    ByteBuffer out =
+        ByteBuffer.allocate(
+                28 + TOKEN_LENGTH + name.length + handles.length * NetPlugin.HANDLE_BYTES)
+            .order(ByteOrder.LITTLE_ENDIAN)
+            .putInt(MAGIC)
+            .putShort(VERSION)
+            .putShort((short) name.length)
+            .putInt(rank)
+            .putInt(tag)
+            .putLong(maxBytes)
+            .putInt(rails())
+            .put(token)
+            .put(name);
+    for (byte[] handle : handles) {
+      out.put(handle);
+    }
+    return out.array();
+  }
+
+  /**
+   * Reads what a peer sent, trusting nothing. What a wrong handle leads to is the plugin's to say.
+   *
+   * @param wire what arrived
+   * @param fromRank who sent it, for the error
+   * @throws TransportFailure if it is malformed
+   */
+  static EndpointWire decode(byte[] wire, int fromRank) {
+    ByteBuffer in = ByteBuffer.wrap(wire).order(ByteOrder.LITTLE_ENDIAN);
+    try {
+      check(in.getInt() == MAGIC, "magic", fromRank);
+      check(in.getShort() == VERSION, "version", fromRank);
+      int nameLength = in.getShort();
+      check(nameLength >= 0 && nameLength <= MAX_NAME, "name's length", fromRank);
+      int rank = in.getInt();
+      check(rank == fromRank, "rank", fromRank);
+      int tag = in.getInt();
+      long maxBytes = in.getLong();
+      check(maxBytes > 0, "longest message", fromRank);
+      int rails = in.getInt();
+      check(rails >= 1 && rails <= MAX_RAILS, "rails", fromRank);
+      byte[] token = new byte[TOKEN_LENGTH];
+      in.get(token);
+      byte[] name = new byte[nameLength];
+      in.get(name);
+      check(in.remaining() == (rails + 1) * NetPlugin.HANDLE_BYTES, "length", fromRank);
+      byte[][] handles = new byte[rails + 1][NetPlugin.HANDLE_BYTES];
+      for (byte[] handle : handles) {
+        in.get(handle);
+      }
+      return new EndpointWire(
+          new String(name, StandardCharsets.UTF_8), rank, tag, maxBytes, token, handles);
+    } catch (BufferUnderflowException e) {
+      throw malformed("length=" + wire.length, fromRank);
+    }
+  }
+
+  private static void check(boolean condition, String field, int rank) {
+    if (!condition) {
+      throw malformed(field, rank);
+    }
+  }
+
+  private static TransportFailure malformed(String field, int rank) {
+    return new TransportFailure(
+        rank, "the NET endpoint that rank " + rank + " sent is malformed at its " + field);
+  }
+}

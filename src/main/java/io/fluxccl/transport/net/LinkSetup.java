@@ -1,0 +1,178 @@
+package io.fluxccl.transport.net;
+
+import io.fluxccl.netplugin.NetHandle;
+import io.fluxccl.netplugin.NetListenComm;
+import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetRequest;
+import io.fluxccl.netplugin.PointerType;
+import java.nio.ByteBuffer;
+import java.security.MessageDigest;
+import org.agrona.BufferUtil;
+
+/**
+ * Makes the plugin's connections of one end: connects to each of the peer's listeners, takes who
+ * comes to each of its own, and exchanges a greeting on each, which has the token that the end
+ * there gave: the plugin itself lets in whoever knows a handle. Confined to the agent.
+ */
+final class LinkSetup {
+  private static final int GREETING_BYTES = EndpointWire.TOKEN_LENGTH;
+
+  private final NetPlugin plugin;
+  private final int[] devices;
+  private final NetListenComm[] listeners;
+  private final byte[] token;
+
+  private EndpointWire peer;
+  private Links links;
+  private NetHandle[] handles;
+  private ByteBuffer greetings;
+  private Greeting[] greeted;
+
+  /** One connection's greeting on its way. */
+  private static final class Greeting {
+    NetMemory memory;
+    NetRequest request;
+    boolean done;
+  }
+
+  /**
+   * Listens. Called from any thread, once; all else is the agent's.
+   *
+   * @param devices that of each rail
+   */
+  LinkSetup(NetPlugin plugin, int[] devices, byte[] token) {
+    this.plugin = plugin;
+    this.devices = devices;
+    this.token = token;
+    this.listeners = new NetListenComm[devices.length + 1];
+    try {
+      for (int i = 0; i < listeners.length; i++) {
+        listeners[i] = plugin.listen(deviceOf(i));
+      }
+    } catch (RuntimeException e) {
+      closeListeners();
+      throw e;
+    }
+  }
+
+  private int deviceOf(int link) {
+    return devices[Math.max(0, link - 1)];
+  }
+
+  byte[][] ownHandles() {
+    byte[][] own = new byte[listeners.length][NetPlugin.HANDLE_BYTES];
+    for (int i = 0; i < own.length; i++) {
+      byte[] handle = listeners[i].handle();
+      System.arraycopy(handle, 0, own[i], 0, handle.length);
+    }
+    return own;
+  }
+
+  /** The peer's end is known. */
+  void start(EndpointWire remote) {
+    peer = remote;
+    int rails = Math.min(remote.rails(), devices.length);
+    links = new Links(rails);
+    handles = new NetHandle[rails + 1];
+    greeted = new Greeting[2 * (rails + 1)];
+    for (int i = 0; i <= rails; i++) {
+      handles[i] = new NetHandle(remote.handles()[i]);
+    }
+    greetings = BufferUtil.allocateDirectAligned(greeted.length * GREETING_BYTES, 64);
+  }
+
+  /** Goes on; gives the connections when all are there. */
+  Links poll() {
+    for (int i = 0; i < handles.length; i++) {
+      if (links.senders[i] == null) {
+        links.senders[i] = plugin.connect(deviceOf(i), handles[i]);
+      }
+      if (links.receivers[i] == null) {
+        links.receivers[i] = listeners[i].accept();
+      }
+    }
+    boolean all = links.areComplete();
+    for (int i = 0; i < handles.length; i++) {
+      all &= links.senders[i] != null && sendGreeting(i);
+      all &= links.receivers[i] != null && receiveGreeting(i);
+    }
+    if (!all) {
+      return null;
+    }
+    closeListeners();
+    for (Greeting greeting : greeted) {
+      greeting.memory.close();
+    }
+    return links;
+  }
+
+  private boolean sendGreeting(int link) {
+    int place = 2 * link;
+    long address = BufferUtil.address(greetings) + (long) place * GREETING_BYTES;
+    Greeting greeting = greeted[place];
+    if (greeting == null) {
+      greeting = new Greeting();
+      greetings.put(place * GREETING_BYTES, peer.token());
+      greeting.memory = links.senders[link].register(address, GREETING_BYTES, PointerType.HOST);
+      greeted[place] = greeting;
+    }
+    if (greeting.request == null) {
+      greeting.request = links.senders[link].isend(address, GREETING_BYTES, 0, greeting.memory);
+    }
+    greeting.done = greeting.done || greeting.request != null && greeting.request.test();
+    return greeting.done;
+  }
+
+  private boolean receiveGreeting(int link) {
+    int place = 2 * link + 1;
+    long address = BufferUtil.address(greetings) + (long) place * GREETING_BYTES;
+    Greeting greeting = greeted[place];
+    if (greeting == null) {
+      greeting = new Greeting();
+      greeting.memory = links.receivers[link].register(address, GREETING_BYTES, PointerType.HOST);
+      greeted[place] = greeting;
+    }
+    if (greeting.request == null) {
+      greeting.request = links.receivers[link].irecv(address, GREETING_BYTES, 0, greeting.memory);
+    }
+    if (!greeting.done && greeting.request != null && greeting.request.test()) {
+      byte[] said = new byte[GREETING_BYTES];
+      greetings.get(place * GREETING_BYTES, said);
+      if (greeting.request.size(0) != GREETING_BYTES || !MessageDigest.isEqual(said, token)) {
+        throw new ProtocolViolation("somebody else connected to this end, without its token");
+      }
+      greeting.done = true;
+    }
+    return greeting.done;
+  }
+
+  /** What is missing, for a message. */
+  String missing() {
+    if (links == null) {
+      return "it was not told of its peer";
+    }
+    for (int i = 0; i < handles.length; i++) {
+      if (links.senders[i] == null) {
+        return "it has not answered";
+      }
+    }
+    return "it has not connected to this rank";
+  }
+
+  /** Gives up what is not done. */
+  void close() {
+    closeListeners();
+    if (links != null) {
+      links.close();
+    }
+  }
+
+  private void closeListeners() {
+    for (NetListenComm listener : listeners) {
+      if (listener != null) {
+        listener.close();
+      }
+    }
+  }
+}

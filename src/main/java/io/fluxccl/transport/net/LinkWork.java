@@ -1,0 +1,193 @@
+package io.fluxccl.transport.net;
+
+import io.fluxccl.FluxCclException;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * One connection's life with the plugin: its links are made, used, and after a farewell closed.
+ * Confined to the agent.
+ */
+final class LinkWork implements Inbound.Events {
+  /** How long a farewell may take to be taken. */
+  private static final long FAREWELL_NS = TimeUnit.MILLISECONDS.toNanos(500);
+
+  /** What a connection is doing. */
+  private enum State {
+    WAITING,
+    CONNECTING,
+    OPEN,
+    LEAVING,
+    ENDED
+  }
+
+  private final NetConnection connection;
+  private final LinkSetup setup;
+  private State state = State.WAITING;
+  private EndpointWire peer;
+  private Links links;
+  private Outbound outbound;
+  private Inbound inbound;
+
+  /** What the peer is told that it did; null for an end in order. */
+  private String complaint;
+
+  private boolean farewellPut;
+  private boolean farewellArrived;
+  private long farewellStartNs;
+
+  LinkWork(NetConnection connection, LinkSetup setup) {
+    this.connection = connection;
+    this.setup = setup;
+  }
+
+  void connect(EndpointWire remote) {
+    peer = remote;
+    setup.start(remote);
+    state = State.CONNECTING;
+  }
+
+  String missing() {
+    return setup.missing();
+  }
+
+  /** Goes on; returns how much was done. */
+  int doWork() {
+    try {
+      return switch (state) {
+        case CONNECTING -> poll();
+        case OPEN -> connection.hasPeerLeft() ? sayGoodbyeBack() : move();
+        case LEAVING -> sayFarewell();
+        default -> 0;
+      };
+    } catch (ProtocolViolation e) {
+      complaint = e.getMessage();
+      connection.fail(complaint, null);
+    } catch (RuntimeException e) {
+      broken(e);
+    }
+    return 1;
+  }
+
+  private int poll() {
+    links = setup.poll();
+    if (links == null) {
+      return 0;
+    }
+    int capacity = connection.context().plugin().maxRequests();
+    long maxBytes = Math.min(connection.context().maxBytes(), peer.maxBytes());
+    outbound = new Outbound(connection.queue(), links, capacity, maxBytes, connection::asked);
+    inbound = new Inbound(links, capacity, connection.context().memories(), this);
+    state = State.OPEN;
+    connection.established();
+    return 1;
+  }
+
+  private int move() {
+    if (connection.failure() != null) {
+      return 0;
+    }
+    return inbound.progress() + outbound.progress();
+  }
+
+  /** So that the peer need not wait until this side is closed, too. */
+  private int sayGoodbyeBack() {
+    farewellPut = farewellPut || outbound.putFarewell(ControlMessage.GOODBYE, "");
+    return outbound.progressControl();
+  }
+
+  private void broken(RuntimeException e) {
+    boolean quiet = connection.hasPeerLeft() || state == State.LEAVING;
+    boolean connecting = state == State.CONNECTING;
+    breakOff();
+    if (!quiet) {
+      connection.fail(
+          (connecting ? "was not connected: " : "the network failed: ")
+              + FluxCclException.from(e).getMessage(),
+          e);
+    }
+  }
+
+  @Override
+  public void flushRequested(long ticket) {
+    outbound.acknowledge(ticket);
+  }
+
+  @Override
+  public void acknowledged(long ticket) {
+    connection.acknowledged(ticket);
+  }
+
+  @Override
+  public void errorReported(String text) {
+    connection.fail("rank " + connection.remoteRank() + " refuses: " + text, null);
+  }
+
+  @Override
+  public void peerLeaves() {
+    connection.peerLeaves();
+  }
+
+  @Override
+  public void farewellArrived() {
+    farewellArrived = true;
+  }
+
+  /** The connection has ended: says so to the peer where that makes sense, and closes the links. */
+  void leave() {
+    if (state == State.OPEN) {
+      state = State.LEAVING;
+      farewellStartNs = System.nanoTime();
+    } else if (state != State.LEAVING) {
+      breakOff();
+      connection.ended();
+    }
+  }
+
+  private int sayFarewell() {
+    if (!farewellPut) {
+      int type = complaint == null ? ControlMessage.GOODBYE : ControlMessage.ERROR;
+      farewellPut = outbound.putFarewell(type, complaint == null ? "" : complaint);
+    }
+    int work = outbound.progressControl();
+    if (!farewellArrived) {
+      work += inbound.progressArrivals();
+    }
+    boolean said = farewellPut && outbound.isControlIdle() && farewellArrived;
+    if (said || System.nanoTime() - farewellStartNs > FAREWELL_NS) {
+      breakOff();
+    }
+    return work;
+  }
+
+  /** Closes the links at once. */
+  void breakOff() {
+    if (state == State.ENDED) {
+      return;
+    }
+    boolean leaving = state == State.LEAVING;
+    state = State.ENDED;
+    try {
+      setup.close();
+    } catch (FluxCclException e) {
+      connection.fail("closing failed: " + e.getMessage(), e);
+    }
+    if (outbound != null) {
+      outbound.abandon();
+      inbound.abandon();
+    }
+    if (leaving) {
+      connection.ended();
+    }
+  }
+
+  boolean receivesInto(OwnedMemory memory) {
+    return state != State.ENDED && inbound != null && inbound.uses(memory);
+  }
+
+  void forget(OwnedMemory memory) {
+    if (outbound != null && state != State.ENDED) {
+      outbound.forget(memory);
+      inbound.forget(memory);
+    }
+  }
+}

@@ -1,0 +1,38 @@
+package io.fluxccl.transport.net;
+
+import io.fluxccl.netplugin.NetRecvComm;
+import io.fluxccl.netplugin.NetSendComm;
+import java.util.Arrays;
+
+/** The plugin's connections that make one of this transport's. Confined to the agent. */
+final class Links {
+  /** For control messages first, then of each rail. */
+  final NetSendComm[] senders;
+
+  final NetRecvComm[] receivers;
+
+  Links(int rails) {
+    senders = new NetSendComm[rails + 1];
+    receivers = new NetRecvComm[rails + 1];
+  }
+
+  int rails() {
+    return senders.length - 1;
+  }
+
+  boolean areComplete() {
+    return Arrays.stream(senders).allMatch(comm -> comm != null)
+        && Arrays.stream(receivers).allMatch(comm -> comm != null);
+  }
+
+  void close() {
+    for (int i = 0; i < senders.length; i++) {
+      if (senders[i] != null) {
+        senders[i].close();
+      }
+      if (receivers[i] != null) {
+        receivers[i].close();
+      }
+    }
+  }
+}

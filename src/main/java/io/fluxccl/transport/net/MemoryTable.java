@@ -1,0 +1,52 @@
+package io.fluxccl.transport.net;
+
+import io.fluxccl.device.DeviceBuffer;
+import java.security.SecureRandom;
+import java.util.ArrayList;
+import java.util.List;
+import org.agrona.collections.Long2ObjectHashMap;
+
+/**
+ * This rank's registered memory by id. Reading takes no lock and allocates nothing; registering
+ * copies the table. An id is a sequence number below 32 random bits: never used again, and not to
+ * be guessed.
+ */
+final class MemoryTable {
+  private final NetContext context;
+  private final SecureRandom random;
+
+  /** Replaced, never changed; the volatile store pairs with the agent's volatile load. */
+  private volatile Long2ObjectHashMap<OwnedMemory> entries = new Long2ObjectHashMap<>();
+
+  /** Guarded by this. */
+  private int sequence;
+
+  MemoryTable(NetContext context, SecureRandom random) {
+    this.context = context;
+    this.random = random;
+  }
+
+  synchronized OwnedMemory add(DeviceBuffer buffer) {
+    long id = ((long) random.nextInt() << 32) | (sequence++ & 0xffff_ffffL);
+    OwnedMemory memory = new OwnedMemory(context, id, buffer);
+    Long2ObjectHashMap<OwnedMemory> changed = new Long2ObjectHashMap<>(entries);
+    changed.put(id, memory);
+    entries = changed;
+    return memory;
+  }
+
+  /** The memory of that id, or null. */
+  OwnedMemory get(long id) {
+    return entries.get(id);
+  }
+
+  synchronized void remove(OwnedMemory memory) {
+    Long2ObjectHashMap<OwnedMemory> changed = new Long2ObjectHashMap<>(entries);
+    changed.remove(memory.id());
+    entries = changed;
+  }
+
+  List<OwnedMemory> all() {
+    return new ArrayList<>(entries.values());
+  }
+}

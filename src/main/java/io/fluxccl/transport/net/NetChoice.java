@@ -1,0 +1,147 @@
+package io.fluxccl.transport.net;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.netplugin.CheckedNetPlugin;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetPluginProvider;
+import io.fluxccl.netplugin.vendor.NativeNetPlugin;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Optional;
+import java.util.ServiceLoader;
+
+/**
+ * Which network is used, and which of its devices.
+ *
+ * @param network the name that it must have, as in {@code NCCL_NET}, or null
+ * @param library the vendor's library, as in {@code NCCL_NET_PLUGIN}, or null; {@code none} for no
+ *     library
+ * @param devices numbers or names of devices, with commas between, or null for all
+ * @param keepLoaded whether a vendor's library stays loaded after its last use
+ */
+record NetChoice(String network, String library, String devices, boolean keepLoaded) {
+  private static final String NO_LIBRARY = "none";
+
+  /** What the environment says, each variable overridden by its system property. */
+  static NetChoice fromEnvironment() {
+    return new NetChoice(
+        value(NetTransport.NETWORK_PROPERTY, NetTransport.NETWORK_VARIABLE),
+        value(NetTransport.LIBRARY_PROPERTY, NativeNetPlugin.VARIABLE),
+        value(NetTransport.DEVICES_PROPERTY, NetTransport.DEVICES_VARIABLE),
+        "1".equals(value(NetTransport.KEEP_PROPERTY, NetTransport.KEEP_VARIABLE)));
+  }
+
+  private static String value(String property, String variable) {
+    String value = System.getProperty(property, System.getenv(variable));
+    return value == null || value.isBlank() ? null : value.strip();
+  }
+
+  /**
+   * Opens the network, or shares it when it is open.
+   *
+   * @throws FluxCclException if there is none, saying what was tried
+   */
+  OpenPlugins.Lease open() {
+    List<String> tried = new ArrayList<>();
+    Optional<OpenPlugins.Lease> found =
+        library == null && network != null
+            ? inJava(tried).or(() -> vendors(tried))
+            : vendors(tried).or(() -> inJava(tried));
+    return found.orElseThrow(
+        () ->
+            new TransportFailure(
+                FluxCclException.NO_RANK,
+                "there is no network "
+                    + (network == null ? "plugin" : network)
+                    + " for NET: "
+                    + (tried.isEmpty() ? "none was named" : String.join("; ", tried))));
+  }
+
+  private Optional<OpenPlugins.Lease> vendors(List<String> tried) {
+    if (NO_LIBRARY.equals(library)) {
+      return Optional.empty();
+    }
+    OpenPlugins.Lease lease;
+    try {
+      lease =
+          OpenPlugins.lease("library " + library, () -> NativeNetPlugin.open(library, keepLoaded));
+    } catch (FluxCclException e) {
+      if (library != null && network == null) {
+        throw e;
+      }
+      tried.add(e.getMessage());
+      return Optional.empty();
+    }
+    if (network != null && !lease.plugin().name().equalsIgnoreCase(network)) {
+      tried.add(lease.plugin() + " has another name");
+      lease.close();
+      return Optional.empty();
+    }
+    return Optional.of(lease);
+  }
+
+  private Optional<OpenPlugins.Lease> inJava(List<String> tried) {
+    return ServiceLoader.load(NetPluginProvider.class).stream()
+        .map(ServiceLoader.Provider::get)
+        .filter(provider -> network == null || provider.name().equalsIgnoreCase(network))
+        .sorted(Comparator.comparingInt(NetPluginProvider::priority).reversed())
+        .flatMap(provider -> open(provider, tried).stream())
+        .findFirst();
+  }
+
+  private static Optional<OpenPlugins.Lease> open(NetPluginProvider provider, List<String> tried) {
+    Optional<String> reason = provider.unavailableBecause();
+    if (reason.isPresent()) {
+      tried.add(provider.name() + ": " + reason.get());
+      return Optional.empty();
+    }
+    try {
+      return Optional.of(
+          OpenPlugins.lease(
+              "provider " + provider.name(), () -> CheckedNetPlugin.of(provider.open())));
+    } catch (FluxCclException e) {
+      tried.add(provider.name() + ": " + e.getMessage());
+      return Optional.empty();
+    }
+  }
+
+  /**
+   * The devices of a network that are used, one a rail: at most eight.
+   *
+   * @throws InvalidUsage if one is named that is not there
+   */
+  int[] devicesOf(NetPlugin plugin) {
+    List<Integer> chosen = new ArrayList<>();
+    if (devices == null) {
+      for (int device = 0; device < plugin.devices(); device++) {
+        chosen.add(device);
+      }
+    } else {
+      for (String name : devices.split(",")) {
+        chosen.add(deviceOf(plugin, name.strip()));
+      }
+    }
+    return chosen.stream().limit(EndpointWire.MAX_RAILS).mapToInt(Integer::intValue).toArray();
+  }
+
+  private static int deviceOf(NetPlugin plugin, String name) {
+    List<String> names = new ArrayList<>();
+    for (int device = 0; device < plugin.devices(); device++) {
+      names.add(plugin.properties(device).name());
+      if (names.get(device).equals(name) || Integer.toString(device).equals(name)) {
+        return device;
+      }
+    }
+    throw new InvalidUsage(
+        NetTransport.DEVICES_VARIABLE
+            + ": the network "
+            + plugin.name()
+            + " has no device \""
+            + name
+            + "\"; it has "
+            + names);
+  }
+}

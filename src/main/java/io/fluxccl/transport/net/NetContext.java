@@ -1,0 +1,234 @@
+package io.fluxccl.transport.net;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceKind;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.PointerType;
+import io.fluxccl.transport.Endpoint;
+import io.fluxccl.transport.EndpointConfig;
+import io.fluxccl.transport.MemoryHandle;
+import io.fluxccl.transport.MemoryOrigin;
+import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportContext;
+import io.fluxccl.transport.TransportEnvironment;
+import java.security.SecureRandom;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+
+/** A network plugin as one communicator uses it. */
+final class NetContext implements TransportContext {
+  private static final long CLOSE_SECONDS = 10;
+
+  private final TransportEnvironment environment;
+  private final OpenPlugins.Lease lease;
+  private final int[] devices;
+  private final SecureRandom random = new SecureRandom();
+  private final MemoryTable memories = new MemoryTable(this, random);
+  private final NetAgent agent;
+  private final Set<NetConnection> connections = ConcurrentHashMap.newKeySet();
+  private final AtomicBoolean closed = new AtomicBoolean();
+
+  /**
+   * @param lease of the plugin; given back when the context is closed
+   * @param devices that of each rail
+   */
+  NetContext(TransportEnvironment environment, OpenPlugins.Lease lease, int[] devices) {
+    this.environment = environment;
+    this.lease = lease;
+    this.devices = devices;
+    this.agent = new NetAgent("fluxccl-net-rank" + environment.rank());
+    agent.start();
+  }
+
+  @Override
+  public Transport transport() {
+    return Transport.NET;
+  }
+
+  int rank() {
+    return environment.rank();
+  }
+
+  NetPlugin plugin() {
+    return lease.plugin();
+  }
+
+  int[] devices() {
+    return devices;
+  }
+
+  NetAgent agent() {
+    return agent;
+  }
+
+  MemoryTable memories() {
+    return memories;
+  }
+
+  /** Bytes of the longest message that every device takes. */
+  long maxBytes() {
+    long least = Long.MAX_VALUE;
+    for (int device : devices) {
+      least = Math.min(least, plugin().properties(device).maxBytes());
+    }
+    return least;
+  }
+
+  @Override
+  public MemoryHandle register(DeviceBuffer buffer) {
+    requireOpen();
+    if (buffer.device().kind() != DeviceKind.HOST) {
+      requireReach(buffer);
+    }
+    return memories.add(buffer);
+  }
+
+  private void requireReach(DeviceBuffer buffer) {
+    for (int device : devices) {
+      Set<PointerType> pointers = plugin().properties(device).pointers();
+      if (!pointers.contains(PointerType.CUDA)) {
+        throw new InvalidUsage(
+            "device "
+                + plugin().properties(device).name()
+                + " of the network "
+                + plugin().name()
+                + " reaches "
+                + pointers
+                + " memory, and this buffer is on a "
+                + buffer.device().kind()
+                + " device; use ETHERNET, which stages it, or a network that reaches GPUs");
+      }
+    }
+    if (environment.device().kind() != buffer.device().kind()
+        || environment.device().index() != buffer.device().index()) {
+      throw new InvalidUsage(
+          "the buffer is on "
+              + buffer.device().kind()
+              + " device "
+              + buffer.device().index()
+              + ", the communicator on "
+              + environment.device().kind()
+              + " device "
+              + environment.device().index()
+              + "; register memory of the communicator's own device");
+    }
+  }
+
+  @Override
+  public MemoryHandle open(byte[] wire, MemoryOrigin origin) {
+    requireOpen();
+    return NetMemoryHandle.decode(wire, origin.rank(), origin.size());
+  }
+
+  @Override
+  public Endpoint createEndpoint(int remoteRank, int tag, EndpointConfig config) {
+    requireOpen();
+    if (remoteRank < 0 || remoteRank >= environment.nRanks()) {
+      throw new InvalidUsage(
+          "remoteRank=" + remoteRank + "; give 0 to " + (environment.nRanks() - 1));
+    }
+    byte[] token = new byte[EndpointWire.TOKEN_LENGTH];
+    random.nextBytes(token);
+    LinkSetup setup = new LinkSetup(plugin(), devices, token);
+    NetConnection connection = new NetConnection(this, remoteRank, tag, setup);
+    connections.add(connection);
+    agent.execute(() -> agent.add(connection));
+    if (closed.get()) {
+      connection.close();
+      requireOpen();
+    }
+    EndpointWire wire =
+        new EndpointWire(plugin().name(), rank(), tag, maxBytes(), token, setup.ownHandles());
+    return new NetEndpoint(connection, wire.encode());
+  }
+
+  void forget(NetConnection connection) {
+    connections.remove(connection);
+  }
+
+  /** How many connections there are. For tests. */
+  int openConnections() {
+    return connections.size();
+  }
+
+  /** A memory's registration has ended: sees to it that no peer writes to it any more. */
+  void closed(OwnedMemory memory) {
+    memories.remove(memory);
+    CountDownLatch done = new CountDownLatch(1);
+    Runnable task =
+        () -> {
+          for (NetConnection connection : agent.connections()) {
+            connection.closed(memory);
+          }
+          done.countDown();
+        };
+    if (agent.isCurrentThread()) {
+      task.run();
+      return;
+    }
+    agent.execute(task);
+    awaitClosed(done, memory);
+  }
+
+  private void awaitClosed(CountDownLatch done, OwnedMemory memory) {
+    boolean interrupted = false;
+    long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(CLOSE_SECONDS);
+    while (done.getCount() > 0) {
+      try {
+        if (!done.await(end - System.nanoTime(), TimeUnit.NANOSECONDS)) {
+          throw new TransportFailure(
+              rank(),
+              "closing a NET registration of "
+                  + memory.size()
+                  + " bytes: the network plugin "
+                  + plugin().name()
+                  + " has not returned within "
+                  + CLOSE_SECONDS
+                  + " s");
+        }
+      } catch (InterruptedException e) {
+        interrupted = true;
+      }
+    }
+    if (interrupted) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  /** Nobody uses that memory any more. */
+  void letGo(OwnedMemory memory) {
+    agent.execute(
+        () -> {
+          for (NetConnection connection : agent.connections()) {
+            connection.forget(memory);
+          }
+          memory.release();
+        });
+  }
+
+  private void requireOpen() {
+    if (closed.get()) {
+      throw new InvalidUsage("the NET context of rank " + rank() + " is closed");
+    }
+  }
+
+  @Override
+  public void close() {
+    if (!closed.compareAndSet(false, true)) {
+      return;
+    }
+    connections.forEach(NetConnection::close);
+    agent.execute(() -> agent.end(this::ended));
+  }
+
+  /** All connections have ended. */
+  private void ended() {
+    memories.all().forEach(OwnedMemory::close);
+    lease.close();
+  }
+}

@@ -1,0 +1,117 @@
+package io.fluxccl.transport.net;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetProperties;
+import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportContext;
+import io.fluxccl.transport.TransportEnvironment;
+import io.fluxccl.transport.TransportProvider;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+import java.util.Set;
+
+/**
+ * Provides {@link Transport#NET}: any network that has a plugin for NCCL. {@code NCCL_NET_PLUGIN}
+ * names a vendor's library, as for NCCL; {@value #NETWORK_VARIABLE} the network, which may also be
+ * one in Java that {@link io.fluxccl.netplugin.NetPluginProvider} provides. With neither, {@code
+ * libnccl-net.so} is taken where there is one, then the Java network of the highest priority.
+ * {@value #DEVICES_VARIABLE} chooses among its devices, for example {@code 0,2} or by their names;
+ * all chosen are used, as rails: the n-th of one rank with the n-th of another. A system property
+ * overrides each variable.
+ *
+ * <p>Each context has one daemon thread, on which its connections' futures complete: hand long work
+ * on, and never block there.
+ */
+public final class NetTransport implements TransportProvider {
+  /** The environment variable, NCCL's, with the network's name. */
+  public static final String NETWORK_VARIABLE = "NCCL_NET";
+
+  /** The environment variable with the devices to use. */
+  public static final String DEVICES_VARIABLE = "FLUXCCL_NET_DEVICES";
+
+  /**
+   * The environment variable that, set to 1, keeps a vendor's library loaded after its last use.
+   */
+  public static final String KEEP_VARIABLE = "FLUXCCL_NET_KEEP_LOADED";
+
+  /** The system property with the network's name. */
+  public static final String NETWORK_PROPERTY = "fluxccl.net.name";
+
+  /** The system property with the vendor's library. */
+  public static final String LIBRARY_PROPERTY = "fluxccl.net.plugin";
+
+  /** The system property with the devices to use. */
+  public static final String DEVICES_PROPERTY = "fluxccl.net.devices";
+
+  /** The system property that, set to 1, keeps a vendor's library loaded after its last use. */
+  public static final String KEEP_PROPERTY = "fluxccl.net.keep.loaded";
+
+  private static final int MBPS = 1000;
+
+  /** For {@link java.util.ServiceLoader}. */
+  public NetTransport() {}
+
+  @Override
+  public Set<Transport> transports() {
+    return Set.of(Transport.NET);
+  }
+
+  @Override
+  public Optional<String> unavailableBecause(Transport transport) {
+    requireNet(transport);
+    NetChoice choice = NetChoice.fromEnvironment();
+    try (OpenPlugins.Lease lease = choice.open()) {
+      choice.devicesOf(lease.plugin());
+      return Optional.empty();
+    } catch (FluxCclException e) {
+      return Optional.of(e.getMessage());
+    }
+  }
+
+  @Override
+  public Optional<String> description(Transport transport) {
+    requireNet(transport);
+    NetChoice choice = NetChoice.fromEnvironment();
+    try (OpenPlugins.Lease lease = choice.open()) {
+      NetPlugin plugin = lease.plugin();
+      List<String> devices = new ArrayList<>();
+      for (int device : choice.devicesOf(plugin)) {
+        NetProperties properties = plugin.properties(device);
+        devices.add(
+            properties.name()
+                + " ("
+                + properties.speedMbps() / MBPS
+                + " Gb/s, "
+                + String.join(
+                    " and ", properties.pointers().stream().map(Enum::name).sorted().toList())
+                + " memory)");
+      }
+      return Optional.of(plugin + ": " + String.join(", ", devices));
+    }
+  }
+
+  @Override
+  public TransportContext open(Transport transport, TransportEnvironment environment) {
+    requireNet(transport);
+    return open(NetChoice.fromEnvironment(), environment);
+  }
+
+  static NetContext open(NetChoice choice, TransportEnvironment environment) {
+    OpenPlugins.Lease lease = choice.open();
+    try {
+      return new NetContext(environment, lease, choice.devicesOf(lease.plugin()));
+    } catch (RuntimeException e) {
+      lease.close();
+      throw e;
+    }
+  }
+
+  private static void requireNet(Transport transport) {
+    if (transport != Transport.NET) {
+      throw new InvalidUsage("transport=" + transport + "; this provider has only NET");
+    }
+  }
+}

@@ -1,0 +1,76 @@
+package io.fluxccl.transport.net;
+
+import io.fluxccl.netplugin.NetPlugin;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.function.Supplier;
+
+/**
+ * The plugins that this process has open, shared by all its communicators: most can be initialized
+ * only once. Thread-safe.
+ */
+final class OpenPlugins {
+  /** Guarded by the class. */
+  private static final Map<String, Entry> ENTRIES = new HashMap<>();
+
+  private OpenPlugins() {}
+
+  private static final class Entry {
+    final NetPlugin plugin;
+    int users;
+
+    Entry(NetPlugin plugin) {
+      this.plugin = plugin;
+    }
+  }
+
+  /** The use of a plugin; who closes the last one closes the plugin. */
+  static final class Lease implements AutoCloseable {
+    private final String key;
+    private final NetPlugin plugin;
+    private boolean closed;
+
+    private Lease(String key, NetPlugin plugin) {
+      this.key = key;
+      this.plugin = plugin;
+    }
+
+    NetPlugin plugin() {
+      return plugin;
+    }
+
+    @Override
+    public void close() {
+      synchronized (OpenPlugins.class) {
+        if (!closed) {
+          closed = true;
+          giveBack(key);
+        }
+      }
+    }
+  }
+
+  /**
+   * A plugin, opened unless it is open.
+   *
+   * @param key stands for how it is opened
+   * @param opener opens it
+   */
+  static synchronized Lease lease(String key, Supplier<NetPlugin> opener) {
+    Entry entry = ENTRIES.get(key);
+    if (entry == null) {
+      entry = new Entry(opener.get());
+      ENTRIES.put(key, entry);
+    }
+    entry.users++;
+    return new Lease(key, entry.plugin);
+  }
+
+  private static void giveBack(String key) {
+    Entry entry = ENTRIES.get(key);
+    if (--entry.users == 0) {
+      ENTRIES.remove(key);
+      entry.plugin.close();
+    }
+  }
+}

@@ -1,0 +1,208 @@
+package io.fluxccl.transport.net;
+
+import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.PointerType;
+import io.fluxccl.transport.PostQueue;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.function.LongConsumer;
+import org.agrona.BufferUtil;
+
+/**
+ * Turns posts into messages: a short write or a signal into one control message, a longer write
+ * into one for each part and the part itself on a rail, part after part on rail after rail.
+ * Confined to the agent; allocates nothing in steady state.
+ */
+final class Outbound {
+  /** Bytes of a part, so that several rails have their share and the receiver can go on. */
+  private static final long PART = 1 << 20;
+
+  private static final int MESSAGES_AT_A_TIME = 64;
+
+  private final PostQueue<NetMemoryHandle> queue;
+  private final ControlSender control;
+  private final DataSender[] rails;
+  private final long maxPart;
+
+  /** The values of signals on their way on rail 0, one place for each of its messages. */
+  private final ByteBuffer signals;
+
+  private final NetMemory signalsRegistration;
+  private final LongConsumer asked;
+
+  private int nextRail;
+
+  /** Bytes of the oldest write that are put. */
+  private long progress;
+
+  private long acknowledged;
+  private long toAcknowledge;
+
+  /**
+   * @param maxBytes of the longest message that both ends take
+   * @param asked is told of each flush that the peer is asked for
+   */
+  Outbound(
+      PostQueue<NetMemoryHandle> queue,
+      Links links,
+      int capacity,
+      long maxBytes,
+      LongConsumer asked) {
+    this.queue = queue;
+    this.asked = asked;
+    this.control = new ControlSender(links.senders[0], capacity);
+    this.rails = new DataSender[links.rails()];
+    for (int i = 0; i < rails.length; i++) {
+      rails[i] = new DataSender(links.senders[i + 1], capacity);
+    }
+    this.maxPart = Math.min(PART, maxBytes);
+    this.signals = BufferUtil.allocateDirectAligned(capacity * Long.BYTES, Long.BYTES);
+    this.signalsRegistration =
+        links.senders[1].register(
+            BufferUtil.address(signals), signals.capacity(), PointerType.HOST);
+  }
+
+  /** Has the peer told that all up to this flush of its is in place. */
+  void acknowledge(long ticket) {
+    toAcknowledge = ticket;
+  }
+
+  /** Goes on with everything; returns how much was done. */
+  int progress() {
+    int work = putAcknowledgement();
+    for (int i = 0; i < MESSAGES_AT_A_TIME && control.hasRoom(); i++) {
+      if (!putNext()) {
+        break;
+      }
+      work++;
+    }
+    return work + control.progress() + progressRails();
+  }
+
+  private int progressRails() {
+    int work = 0;
+    for (DataSender rail : rails) {
+      work += rail.progress();
+    }
+    return work;
+  }
+
+  /** Goes on with what was put, and with acknowledgements, but not with posts. */
+  int progressControl() {
+    return putAcknowledgement() + control.progress();
+  }
+
+  private int putAcknowledgement() {
+    if (toAcknowledge == acknowledged || !control.hasRoom()) {
+      return 0;
+    }
+    acknowledged = toAcknowledge;
+    control.put(ControlMessage.ACK, 0, 0, 0, acknowledged, 0);
+    return 1;
+  }
+
+  /** Whether nothing that was put is on its way in control messages. */
+  boolean isControlIdle() {
+    return toAcknowledge == acknowledged && control.isIdle();
+  }
+
+  private boolean putNext() {
+    int type = queue.type();
+    if (type == PostQueue.WRITE) {
+      return putWrite((RemoteMemory) queue.target(), (OwnedMemory) queue.source());
+    }
+    if (type == PostQueue.UPDATE) {
+      return putUpdate((RemoteMemory) queue.target());
+    }
+    if (type == PostQueue.FLUSH) {
+      asked.accept(queue.targetOffset());
+      control.put(ControlMessage.FLUSH, 0, 0, 0, queue.targetOffset(), 0);
+      queue.pop();
+      return true;
+    }
+    return false;
+  }
+
+  private boolean putWrite(RemoteMemory target, OwnedMemory source) {
+    long left = queue.length() - progress;
+    long targetOffset = queue.targetOffset() + progress;
+    long sourceOffset = queue.sourceOffset() + progress;
+    if (queue.length() <= ControlMessage.INLINE_LIMIT && target.isOnHost() && source.isOnHost()) {
+      int bytes = (int) left;
+      HostMemory.copy(control.payloadAddress(), source.address() + sourceOffset, bytes);
+      control.put(ControlMessage.INLINE, 0, target.id(), targetOffset, bytes, bytes);
+      queue.pop();
+      source.endUse();
+      return true;
+    }
+    DataSender rail = rails[nextRail];
+    if (!rail.hasRoom()) {
+      return false;
+    }
+    int length =
+        (int)
+            Math.min(
+                Math.min(left, maxPart),
+                Math.min(
+                    CommMemory.untilNextPiece(targetOffset),
+                    CommMemory.untilNextPiece(sourceOffset)));
+    if (length == left) {
+      queue.pop();
+      progress = 0;
+    } else {
+      progress += length;
+      source.addUse();
+    }
+    rail.put(source, sourceOffset, length);
+    control.put(ControlMessage.DATA, nextRail, target.id(), targetOffset, length, 0);
+    nextRail = (nextRail + 1) % rails.length;
+    return true;
+  }
+
+  private boolean putUpdate(RemoteMemory target) {
+    long value = queue.sourceOffset();
+    if (target.isOnHost()) {
+      control.put(ControlMessage.UPDATE, 0, target.id(), queue.targetOffset(), value, 0);
+      queue.pop();
+      return true;
+    }
+    if (!rails[0].hasRoom()) {
+      return false;
+    }
+    long place = BufferUtil.address(signals) + (long) rails[0].nextPlace() * Long.BYTES;
+    HostMemory.putLong(place, value);
+    rails[0].put(signalsRegistration, place, Long.BYTES);
+    control.put(ControlMessage.UPDATE_DATA, 0, target.id(), queue.targetOffset(), Long.BYTES, 0);
+    queue.pop();
+    return true;
+  }
+
+  /** Puts a message of farewell; false when there is no room for it now. */
+  boolean putFarewell(int type, String text) {
+    if (!control.hasRoom()) {
+      return false;
+    }
+    byte[] bytes = text.getBytes(StandardCharsets.UTF_8);
+    int length = Math.min(bytes.length, ControlMessage.INLINE_LIMIT);
+    long address = control.payloadAddress();
+    for (int i = 0; i < length; i++) {
+      HostMemory.fill(address + i, 1, bytes[i]);
+    }
+    control.put(type, 0, 0, 0, length, length);
+    return true;
+  }
+
+  void forget(OwnedMemory memory) {
+    for (DataSender rail : rails) {
+      rail.forget(memory);
+    }
+  }
+
+  /** All comms are closed: nothing is in flight any more. */
+  void abandon() {
+    for (DataSender rail : rails) {
+      rail.abandon();
+    }
+  }
+}

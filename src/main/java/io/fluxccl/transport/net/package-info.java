@@ -1,0 +1,8 @@
+/**
+ * The transport {@link io.fluxccl.transport.Transport#NET}: one-sided writes and signals over the
+ * sends and receives of any {@link io.fluxccl.netplugin.NetPlugin}, a vendor's or one in Java.
+ *
+ * <p>Imports the root package, {@code device}, {@code device.host}, {@code netplugin}, {@code
+ * netplugin.vendor} and {@code transport}.
+ */
+package io.fluxccl.transport.net;

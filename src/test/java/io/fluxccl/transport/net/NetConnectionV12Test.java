@@ -1,0 +1,13 @@
+package io.fluxccl.transport.net;
+
+import io.fluxccl.testing.TestNet;
+import java.nio.file.Path;
+
+/** The newest interface, two rails, and requests that can't be had at first. */
+class NetConnectionV12Test extends NetConnectionContract {
+  @Override
+  NetChoice choice(Path folder) throws Exception {
+    String library = TestNet.library(folder, 12, "NULL_REQUESTS=500").toString();
+    return new NetChoice("testnet", library, null, false);
+  }
+}

@@ -1,0 +1,12 @@
+package io.fluxccl.transport.net;
+
+import io.fluxccl.testing.TestNet;
+import java.nio.file.Path;
+
+/** Eight requests, sizes that are ints, one rail. */
+class NetConnectionV6Test extends NetConnectionContract {
+  @Override
+  NetChoice choice(Path folder) throws Exception {
+    return new NetChoice(null, TestNet.library(folder, 6).toString(), "0", false);
+  }
+}

@@ -1,0 +1,140 @@
+package io.fluxccl.transport.net;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.Endpoint;
+import io.fluxccl.transport.EndpointConfig;
+import io.fluxccl.transport.MemoryHandle;
+import io.fluxccl.transport.MemoryOrigin;
+import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportEnvironment;
+import io.fluxccl.transport.TransportFlags;
+import java.net.InetAddress;
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.TimeUnit;
+import org.awaitility.Awaitility;
+
+/** Two ranks of one JVM over a network plugin, and what a communicator would do. */
+final class NetRanks implements AutoCloseable {
+  static final Duration LIMIT = Duration.ofSeconds(60);
+
+  final List<NetContext> contexts = new ArrayList<>();
+  private final List<Device> devices;
+  private final List<DeviceBuffer> buffers = new CopyOnWriteArrayList<>();
+
+  NetRanks(NetChoice choice) {
+    this(choice, HostDevice.create(), HostDevice.create());
+  }
+
+  /** Closes the devices when it is closed. */
+  NetRanks(NetChoice choice, Device device0, Device device1) {
+    devices = List.of(device0, device1);
+    for (int rank = 0; rank < 2; rank++) {
+      contexts.add(NetTransport.open(choice, environment(rank, devices.get(rank))));
+    }
+  }
+
+  static TransportEnvironment environment(int rank, Device device) {
+    return new TransportEnvironment(rank, 2, 1, rank, device, InetAddress.getLoopbackAddress());
+  }
+
+  NetContext context(int rank) {
+    return contexts.get(rank);
+  }
+
+  /** A connection of rank 0 to rank 1 and its other end. */
+  List<Connection> connect(int tag) throws Exception {
+    return connect(0, 1, tag);
+  }
+
+  List<Connection> connect(int a, int b, int tag) throws Exception {
+    Endpoint endA = endpoint(a, b, tag);
+    Endpoint endB = endpoint(b, a, tag);
+    CompletableFuture<Connection> toB = endA.connect(endB.wire(), Deadline.after(LIMIT));
+    CompletableFuture<Connection> toA = endB.connect(endA.wire(), Deadline.after(LIMIT));
+    return List.of(get(toB), get(toA));
+  }
+
+  Endpoint endpoint(int rank, int remoteRank, int tag) {
+    return context(rank).createEndpoint(remoteRank, tag, EndpointConfig.of(Transport.NET));
+  }
+
+  static <T> T get(CompletableFuture<T> future) throws Exception {
+    return future.get(LIMIT.toMillis(), TimeUnit.MILLISECONDS);
+  }
+
+  DeviceBuffer allocate(int rank, long size) {
+    DeviceBuffer buffer = devices.get(rank).allocate(size);
+    buffers.add(buffer);
+    return buffer;
+  }
+
+  /** New registered memory of a rank. */
+  RegisteredMemory memory(int rank, long size) {
+    return register(rank, allocate(rank, size));
+  }
+
+  RegisteredMemory filled(int rank, int size, long seed) {
+    RegisteredMemory memory = memory(rank, size);
+    byte[] bytes = new byte[size];
+    new Random(seed).nextBytes(bytes);
+    memory.buffer().upload(0, ByteBuffer.wrap(bytes));
+    return memory;
+  }
+
+  RegisteredMemory register(int rank, DeviceBuffer buffer) {
+    MemoryHandle handle = context(rank).register(buffer);
+    return RegisteredMemory.local(
+        new MemoryOrigin(rank, 1, rank, buffer.address(), buffer.size()),
+        buffer,
+        Map.of(Transport.NET, handle));
+  }
+
+  /** A rank's memory as the other rank sees it. */
+  RegisteredMemory seenByPeer(RegisteredMemory owned) {
+    return seenByPeer(owned, owned.handle(Transport.NET).wire(), owned.size());
+  }
+
+  RegisteredMemory seenByPeer(RegisteredMemory owned, byte[] wire, long size) {
+    MemoryOrigin origin = new MemoryOrigin(owned.rank(), 1, owned.rank(), 1, size);
+    MemoryHandle opened = context(1 - owned.rank()).open(wire, origin);
+    return RegisteredMemory.remote(
+        origin, TransportFlags.of(Transport.NET), Map.of(Transport.NET, opened));
+  }
+
+  static byte[] bytes(RegisteredMemory memory, long offset, int size) {
+    byte[] bytes = new byte[size];
+    memory.buffer().download(offset, ByteBuffer.wrap(bytes));
+    return bytes;
+  }
+
+  static long getLong(RegisteredMemory memory, long offset) {
+    return HostMemory.getLongAcquire(memory.address() + offset);
+  }
+
+  static void putLong(RegisteredMemory memory, long offset, long value) {
+    HostMemory.putLong(memory.address() + offset, value);
+  }
+
+  @Override
+  public void close() {
+    contexts.forEach(NetContext::close);
+    Awaitility.await()
+        .atMost(LIMIT)
+        .until(() -> contexts.stream().allMatch(context -> context.agent().isTerminated()));
+    buffers.forEach(DeviceBuffer::close);
+    devices.forEach(Device::close);
+  }
+}
