@@ -220,11 +220,11 @@ class CommunicatorTest {
       ranks.run(
           rank -> {
             rank.communicator()
-                .connectOnSetup(1 - rank.rank(), 0, EndpointConfig.of(Transport.NET));
+                .connectOnSetup(1 - rank.rank(), 0, EndpointConfig.of(Transport.IB7));
             assertThatThrownBy(() -> rank.communicator().setup().join())
                 .cause()
                 .isInstanceOf(FluxCclException.class)
-                .hasMessageContaining("NET is not in this build");
+                .hasMessageContaining("IB7 is not available");
           });
     }
   }

@@ -25,7 +25,7 @@ final class NetAgent implements Agent {
   private static final long SPIN_NS = TimeUnit.MICROSECONDS.toNanos(50);
   private static final long YIELD_NS = TimeUnit.MILLISECONDS.toNanos(1);
   private static final long QUIET_NS = TimeUnit.SECONDS.toNanos(1);
-  private static final long SHORT_NAP_NS = TimeUnit.MICROSECONDS.toNanos(50);
+  private static final long SHORT_NAP_NS = TimeUnit.MICROSECONDS.toNanos(20);
   private static final long LONG_NAP_NS = TimeUnit.MILLISECONDS.toNanos(1);
   private static final long LONGEST_PARK_NS = TimeUnit.MILLISECONDS.toNanos(20);
 
@@ -173,11 +173,14 @@ final class NetAgent implements Agent {
     long quiet = System.nanoTime() - lastWorkNs;
     if (connections.length == 0) {
       park(LONGEST_PARK_NS);
-    } else if (quiet < SPIN_NS && !SpinPolicy.isCrowded()) {
-      Thread.onSpinWait();
-    } else if (quiet < YIELD_NS) {
-      Thread.yield();
+    } else if (quiet < YIELD_NS && !SpinPolicy.isCrowded()) {
+      if (quiet < SPIN_NS) {
+        Thread.onSpinWait();
+      } else {
+        Thread.yield();
+      }
     } else {
+      // Where others want the core, who sleeps gets it back sooner than who has yielded.
       park(quiet < QUIET_NS ? SHORT_NAP_NS : LONG_NAP_NS);
     }
   }

@@ -51,6 +51,12 @@ public final class NetTransport implements TransportProvider {
 
   private static final int MBPS = 1000;
 
+  /**
+   * The network that {@link #unavailableBecause} found, held until {@link #open} has it, so that it
+   * is not initialized twice. Guarded by the class.
+   */
+  private static OpenPlugins.Lease found;
+
   /** For {@link java.util.ServiceLoader}. */
   public NetTransport() {}
 
@@ -63,12 +69,22 @@ public final class NetTransport implements TransportProvider {
   public Optional<String> unavailableBecause(Transport transport) {
     requireNet(transport);
     NetChoice choice = NetChoice.fromEnvironment();
-    try (OpenPlugins.Lease lease = choice.open()) {
+    try {
+      OpenPlugins.Lease lease = choice.open();
+      hold(lease);
       choice.devicesOf(lease.plugin());
       return Optional.empty();
     } catch (FluxCclException e) {
+      hold(null);
       return Optional.of(e.getMessage());
     }
+  }
+
+  private static synchronized void hold(OpenPlugins.Lease lease) {
+    if (found != null) {
+      found.close();
+    }
+    found = lease;
   }
 
   @Override
@@ -96,7 +112,9 @@ public final class NetTransport implements TransportProvider {
   @Override
   public TransportContext open(Transport transport, TransportEnvironment environment) {
     requireNet(transport);
-    return open(NetChoice.fromEnvironment(), environment);
+    NetContext context = open(NetChoice.fromEnvironment(), environment);
+    hold(null);
+    return context;
   }
 
   static NetContext open(NetChoice choice, TransportEnvironment environment) {

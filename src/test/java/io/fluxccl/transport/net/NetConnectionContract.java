@@ -43,12 +43,12 @@ abstract class NetConnectionContract {
 
   private NetRanks ranks;
 
-  /** The plugin; its library may be built in the folder. */
-  abstract NetChoice choice(Path folder) throws Exception;
+  /** Two ranks over the plugin, whose library may be built in the folder. */
+  abstract NetRanks open(Path folder) throws Exception;
 
   @BeforeEach
   void open() throws Exception {
-    ranks = new NetRanks(choice(folder));
+    ranks = open(folder);
   }
 
   @AfterEach

@@ -6,8 +6,8 @@ import java.nio.file.Path;
 /** The newest interface, two rails, and requests that can't be had at first. */
 class NetConnectionV12Test extends NetConnectionContract {
   @Override
-  NetChoice choice(Path folder) throws Exception {
+  NetRanks open(Path folder) throws Exception {
     String library = TestNet.library(folder, 12, "NULL_REQUESTS=500").toString();
-    return new NetChoice("testnet", library, null, false);
+    return new NetRanks(new NetChoice("testnet", library, null, false));
   }
 }

@@ -6,7 +6,7 @@ import java.nio.file.Path;
 /** Eight requests, sizes that are ints, one rail. */
 class NetConnectionV6Test extends NetConnectionContract {
   @Override
-  NetChoice choice(Path folder) throws Exception {
-    return new NetChoice(null, TestNet.library(folder, 6).toString(), "0", false);
+  NetRanks open(Path folder) throws Exception {
+    return new NetRanks(new NetChoice(null, TestNet.library(folder, 6).toString(), "0", false));
   }
 }

@@ -191,15 +191,15 @@ class NetFailureTest {
       Endpoint b = ranks.endpoint(1, 0, 0);
       byte[] wire = b.wire();
       wire[28 + 5] ^= 1;
-      CompletableFuture<Connection> toB = a.connect(wire, Deadline.after(LIMIT));
+      // Depending on who is first this end is made, and then ends, or waits until its deadline.
+      CompletableFuture<Connection> toB = a.connect(wire, Deadline.after(Duration.ofSeconds(2)));
       CompletableFuture<Connection> toA = b.connect(a.wire(), Deadline.after(LIMIT));
       assertThatThrownBy(() -> get(toA))
           .hasCauseInstanceOf(TransportFailure.class)
           .hasMessageContaining("without its token");
-      // The other end may have been made before it was refused.
       CompletableFuture<FluxCclException> ended =
           toB.thenCompose(Connection::failed).exceptionally(FluxCclException::from);
-      assertThat(get(ended)).isInstanceOf(TransportFailure.class);
+      assertThat(get(ended).rank()).isEqualTo(1);
     }
   }
 

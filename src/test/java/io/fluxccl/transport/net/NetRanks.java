@@ -3,6 +3,7 @@ package io.fluxccl.transport.net;
 import io.fluxccl.Deadline;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.transport.Connection;
@@ -16,6 +17,7 @@ import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportFlags;
 import java.net.InetAddress;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -120,12 +122,19 @@ final class NetRanks implements AutoCloseable {
     return bytes;
   }
 
+  /** With acquire on the host; a download elsewhere. */
   static long getLong(RegisteredMemory memory, long offset) {
-    return HostMemory.getLongAcquire(memory.address() + offset);
+    if (memory.buffer().device().kind() == DeviceKind.HOST) {
+      return HostMemory.getLongAcquire(memory.address() + offset);
+    }
+    ByteBuffer word = ByteBuffer.allocateDirect(Long.BYTES).order(ByteOrder.LITTLE_ENDIAN);
+    memory.buffer().download(offset, word);
+    return word.getLong(0);
   }
 
   static void putLong(RegisteredMemory memory, long offset, long value) {
-    HostMemory.putLong(memory.address() + offset, value);
+    ByteBuffer word = ByteBuffer.allocateDirect(Long.BYTES).order(ByteOrder.LITTLE_ENDIAN);
+    memory.buffer().upload(offset, word.putLong(0, value));
   }
 
   @Override

@@ -1,0 +1,157 @@
+package io.fluxccl.transport.net;
+
+import static io.fluxccl.transport.net.NetRanks.LIMIT;
+import static io.fluxccl.transport.net.NetRanks.get;
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.mockito.Mockito.mock;
+import static org.mockito.Mockito.when;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.testing.RequiresNativeLibrary;
+import io.fluxccl.testing.TestNet;
+import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportContext;
+import io.fluxccl.transport.TransportProvider;
+import java.nio.file.Path;
+import java.util.ServiceLoader;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+@RequiresNativeLibrary
+@Timeout(60)
+class NetTransportTest {
+  @TempDir private static Path folder;
+
+  private final TransportProvider provider =
+      ServiceLoader.load(TransportProvider.class).stream()
+          .map(ServiceLoader.Provider::get)
+          .filter(found -> found.transports().contains(Transport.NET))
+          .findFirst()
+          .orElseThrow();
+
+  private String library;
+
+  @BeforeEach
+  void build() throws Exception {
+    library = TestNet.library(folder, 11).toString();
+  }
+
+  @AfterEach
+  void clear() {
+    System.clearProperty(NetTransport.NETWORK_PROPERTY);
+    System.clearProperty(NetTransport.LIBRARY_PROPERTY);
+    System.clearProperty(NetTransport.DEVICES_PROPERTY);
+    System.clearProperty(RenamedNetProvider.LIBRARY_PROPERTY);
+  }
+
+  private static void ask(String network, String plugin, String devices) {
+    set(NetTransport.NETWORK_PROPERTY, network);
+    set(NetTransport.LIBRARY_PROPERTY, plugin);
+    set(NetTransport.DEVICES_PROPERTY, devices);
+  }
+
+  private static void set(String property, String value) {
+    if (value != null) {
+      System.setProperty(property, value);
+    }
+  }
+
+  @Test
+  void shouldDescribeAndOpenTheLibraryThatIsNamed() {
+    ask(null, library, null);
+    assertThat(provider.unavailableBecause(Transport.NET)).isEmpty();
+    assertThat(provider.description(Transport.NET))
+        .hasValue(
+            "testnet ("
+                + library
+                + ", v11): test0 (10 Gb/s, HOST memory), test1 (10 Gb/s, HOST memory)");
+    TransportContext context =
+        provider.open(Transport.NET, NetRanks.environment(0, HostDevice.create()));
+    assertThat(context.transport()).isEqualTo(Transport.NET);
+    context.close();
+    context.close();
+    assertThatThrownBy(
+            () -> provider.open(Transport.SHM, NetRanks.environment(0, HostDevice.create())))
+        .isInstanceOf(InvalidUsage.class);
+  }
+
+  @Test
+  void shouldSayWhatWasSearchedWhenThereIsNoNetwork() {
+    ask("atlantis", null, null);
+    assertThat(provider.unavailableBecause(Transport.NET).orElseThrow())
+        .contains("no network atlantis")
+        .contains("libnccl-net.so: ");
+    ask("atlantis", library, null);
+    assertThat(provider.unavailableBecause(Transport.NET).orElseThrow())
+        .contains("testnet (" + library + ", v11) has another name");
+    ask("renamed", "none", null);
+    assertThat(provider.unavailableBecause(Transport.NET).orElseThrow())
+        .contains("renamed: only a test wants it");
+    assertThatThrownBy(
+            () -> provider.open(Transport.NET, NetRanks.environment(0, HostDevice.create())))
+        .isInstanceOf(TransportFailure.class);
+  }
+
+  @Test
+  void shouldUseANetworkInJavaByItsName() throws Exception {
+    System.setProperty(RenamedNetProvider.LIBRARY_PROPERTY, library);
+    ask("Renamed", null, "test1");
+    assertThat(provider.unavailableBecause(Transport.NET)).isEmpty();
+    try (NetRanks ranks = new NetRanks(NetChoice.fromEnvironment())) {
+      assertThat(ranks.context(0).plugin().name()).isEqualTo("renamed");
+      assertThat(ranks.context(0).devices()).containsExactly(1);
+      Connection link = ranks.connect(0).get(0);
+      RegisteredMemory source = ranks.filled(0, 100_000, 3);
+      RegisteredMemory target = ranks.memory(1, 100_000);
+      link.write(ranks.seenByPeer(target), 0, source, 0, 100_000);
+      get(link.flush(LIMIT));
+      assertThat(NetRanks.bytes(target, 0, 100_000)).isEqualTo(NetRanks.bytes(source, 0, 100_000));
+    }
+  }
+
+  @Test
+  void shouldConnectRanksWithDifferentNumbersOfRails() throws Exception {
+    try (NetRanks one = new NetRanks(new NetChoice(null, library, "1,0", false));
+        NetRanks other = new NetRanks(new NetChoice(null, library, "0", false))) {
+      var a = one.endpoint(0, 1, 0);
+      var b = other.endpoint(1, 0, 0);
+      var toB = a.connect(b.wire(), io.fluxccl.Deadline.after(LIMIT));
+      var toA = b.connect(a.wire(), io.fluxccl.Deadline.after(LIMIT));
+      get(get(toB).flush(LIMIT));
+      get(get(toA).flush(LIMIT));
+    }
+  }
+
+  @Test
+  void shouldRefuseADeviceThatIsNotThere() {
+    ask(null, library, "0,test7");
+    assertThat(provider.unavailableBecause(Transport.NET).orElseThrow())
+        .contains("no device \"test7\"")
+        .contains("[test0, test1]");
+  }
+
+  @Test
+  void shouldRefuseMemoryThatTheNetworkCannotReach() throws Exception {
+    Device gpu = mock(Device.class);
+    when(gpu.kind()).thenReturn(DeviceKind.CUDA);
+    DeviceBuffer buffer = mock(DeviceBuffer.class);
+    when(buffer.device()).thenReturn(gpu);
+    when(buffer.size()).thenReturn(8L);
+    try (NetRanks ranks = new NetRanks(new NetChoice(null, library, null, false))) {
+      assertThatThrownBy(() -> ranks.context(0).register(buffer))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("CUDA");
+    }
+  }
+}
