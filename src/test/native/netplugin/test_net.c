@@ -10,12 +10,14 @@
  *   INIT_CODE      what init returns
  *   DEVICES        how many there are, 2 unless said otherwise
  *   NO_SIZES       1: test never writes sizes
- *   POINTERS       what memory is said to be reached: 1 host, 3 and CUDA's, 7 and by dma-buf
+ *   POINTERS       what memory is reached: 1 host, 3 and CUDA's, 7 and by dma-buf. What is received
+ *                  for a GPU is there after iflush, not before.
  *   GROUP          the most receives of a group: 8, or fewer
  *   LOG_THREAD     1: a thread of its own logs three lines
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -108,6 +110,9 @@ typedef struct {
   uint64_t sizes[MAX_GROUP];
   int tags[MAX_GROUP];
   int filled[MAX_GROUP];
+  /* Of a GPU: the memory, and where its bytes are meanwhile. */
+  char *device;
+  char *bounce;
 } Request;
 
 struct Comm {
@@ -121,6 +126,8 @@ struct Comm {
   int part;
   int failed;
   Request requests[MAX_REQUESTS * MAX_GROUP + MAX_REQUESTS];
+  /* What was received for a GPU, and is not flushed. */
+  Request unflushed[MAX_REQUESTS];
 };
 
 typedef struct {
@@ -306,7 +313,18 @@ static int do_accept(void *listen_comm, void **comm) {
 typedef struct {
   char *start;
   size_t size;
+  int type;
 } Memory;
+
+static int cuda_copy(const char *function, const void *to, const void *from, size_t size) {
+  void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+  int (*copy)(const void *, const void *, size_t) = NULL;
+  void *found = driver == NULL ? NULL : dlsym(driver, function);
+  memcpy(&copy, &found, sizeof copy);
+  return copy == NULL ? INTERNAL : copy(to, from, size) == 0 ? OK : 1;
+}
+
+static int is_of_gpu(const void *memory) { return ((const Memory *)memory)->type == 2; }
 
 static int reg(void *comm, void *data, size_t size, int type, void **memory) {
   if (comm == NULL || (type != 1 && !(fault("TESTNET_POINTERS", POINTERS) & type))) {
@@ -315,6 +333,7 @@ static int reg(void *comm, void *data, size_t size, int type, void **memory) {
   Memory *registered = malloc(sizeof *registered);
   registered->start = data;
   registered->size = size;
+  registered->type = type;
   *memory = registered;
   return OK;
 }
@@ -481,6 +500,14 @@ static int do_send(Comm *comm, void *data, uint64_t size, int tag, void *memory,
   request->data[0] = data;
   request->sizes[0] = size;
   request->tags[0] = tag;
+  if (is_of_gpu(memory)) {
+    request->device = data;
+    request->data[0] = request->bounce = malloc(size + 1);
+    int result = cuda_copy("cuMemcpyDtoH_v2", request->bounce, data, size);
+    if (result != OK) {
+      return result;
+    }
+  }
   enqueue(comm, request);
   progress(comm);
   *to = request;
@@ -515,6 +542,10 @@ static int do_receive(Comm *comm, int n, void **data, Size *sizes, int *tags, vo
     request->sizes[i] = (uint64_t)sizes[i];
     request->tags[i] = tags[i];
   }
+  if (is_of_gpu(memories[0])) {
+    request->device = data[0];
+    request->data[0] = request->bounce = malloc((size_t)sizes[0] + 1);
+  }
   enqueue(comm, request);
   progress(comm);
   *to = request;
@@ -529,6 +560,18 @@ static int iflush(void *recv_comm, int n, void **data, int *sizes, void **memori
       return INTERNAL;
     }
   }
+  for (int i = 0; i < MAX_REQUESTS; i++) {
+    Request *received = &comm->unflushed[i];
+    if (received->device != NULL && received->device == data[0]) {
+      int result =
+          cuda_copy("cuMemcpyHtoD_v2", received->device, received->bounce, received->sizes[0]);
+      free(received->bounce);
+      received->device = NULL;
+      if (result != OK) {
+        return result;
+      }
+    }
+  }
   Request *request = new_request(comm);
   if (request == NULL) {
     return INTERNAL;
@@ -536,6 +579,20 @@ static int iflush(void *recv_comm, int n, void **data, int *sizes, void **memori
   request->flush_polls = 2;
   *to = request;
   return OK;
+}
+
+static int done_for_gpu(Comm *comm, Request *request) {
+  if (comm->sending) {
+    free(request->bounce);
+    return OK;
+  }
+  for (int i = 0; i < MAX_REQUESTS; i++) {
+    if (comm->unflushed[i].device == NULL) {
+      comm->unflushed[i] = *request;
+      return OK;
+    }
+  }
+  return INTERNAL; /* nobody flushes */
 }
 
 static int test(void *tested, int *done, int *sizes) {
@@ -560,6 +617,7 @@ static int test(void *tested, int *done, int *sizes) {
       sizes[i] = (int)request->sizes[i];
     }
     request->used = 0;
+    return request->bounce == NULL ? OK : done_for_gpu(comm, request);
   }
   return OK;
 }

@@ -17,6 +17,7 @@ public final class BlockHoundRules implements BlockHoundIntegration {
         .allowBlockingCallsInside("io.fluxccl.completion.CompletionAgent", "idle")
         .allowBlockingCallsInside("io.fluxccl.completion.CompletionAgent", "park")
         .allowBlockingCallsInside("io.fluxccl.transport.ib.IbAgent", "idle")
-        .allowBlockingCallsInside("io.fluxccl.transport.net.NetAgent", "idle");
+        .allowBlockingCallsInside("io.fluxccl.transport.net.NetAgent", "idle")
+        .allowBlockingCallsInside("io.fluxccl.netplugin.NetLoop", "idle");
   }
 }

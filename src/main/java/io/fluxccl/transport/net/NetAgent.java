@@ -2,6 +2,7 @@ package io.fluxccl.transport.net;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.NonblockingThread;
+import io.fluxccl.device.Device;
 import io.fluxccl.device.host.SpinPolicy;
 import java.lang.invoke.VarHandle;
 import java.util.Arrays;
@@ -33,6 +34,7 @@ final class NetAgent implements Agent {
   private static final long CHORES_INTERVAL_NS = TimeUnit.MILLISECONDS.toNanos(1);
 
   private final String name;
+  private final Device device;
   private final Thread thread;
   private final Queue<Runnable> tasks = new ConcurrentLinkedQueue<>();
 
@@ -48,8 +50,12 @@ final class NetAgent implements Agent {
   private long lastChoresNs = System.nanoTime();
   private long lastWorkNs = lastChoresNs;
 
-  NetAgent(String name) {
+  /**
+   * @param device whose memory plugins may use on this thread
+   */
+  NetAgent(String name, Device device) {
     this.name = name;
+    this.device = device;
     this.thread = new NonblockingThread(this::run, name);
   }
 
@@ -124,6 +130,7 @@ final class NetAgent implements Agent {
     // Kernels that wait must leave this thread a core, or yield.
     SpinPolicy.enter();
     try {
+      bindToDevice();
       while (ending == null || connections.length > 0 || !tasks.isEmpty()) {
         if (doWork() > 0) {
           lastWorkNs = System.nanoTime();
@@ -136,6 +143,15 @@ final class NetAgent implements Agent {
       SpinPolicy.exit();
       terminated = true;
       runLateTasks();
+    }
+  }
+
+  private void bindToDevice() {
+    try {
+      device.bindThread();
+    } catch (FluxCclException e) {
+      // Plugins may do without: what they can't do, they say when they are asked to.
+      LOGGER.warn("{}: {}", name, e.getMessage());
     }
   }
 

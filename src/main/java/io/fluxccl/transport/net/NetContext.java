@@ -41,7 +41,7 @@ final class NetContext implements TransportContext {
     this.environment = environment;
     this.lease = lease;
     this.devices = devices;
-    this.agent = new NetAgent("fluxccl-net-rank" + environment.rank());
+    this.agent = new NetAgent("fluxccl-net-rank" + environment.rank(), environment.device());
     agent.start();
   }
 

@@ -1,0 +1,93 @@
+package io.fluxccl.netplugin;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.Timeout;
+import java.util.function.Supplier;
+import reactor.core.publisher.MonoSink;
+
+/**
+ * Something that a subscriber waits for. Confined to the loop, but for {@link #abandon}. When
+ * nobody waits any more, what the plugin has not begun is dropped; what it has begun goes on to its
+ * end, because there is no way to take it back, and its result is discarded.
+ *
+ * @param <T> what comes of it, never null
+ */
+abstract class NetOperation<T> {
+  private final Object lane;
+  private final Supplier<String> description;
+  private final Deadline deadline;
+  private final MonoSink<T> sink;
+  private volatile boolean abandoned;
+
+  /**
+   * @param lane operations of the same one begin in the order in which they came
+   * @param description what it is and with whom, for the error
+   */
+  NetOperation(Object lane, Supplier<String> description, Deadline deadline, MonoSink<T> sink) {
+    this.lane = lane;
+    this.description = description;
+    this.deadline = deadline;
+    this.sink = sink;
+  }
+
+  final Object lane() {
+    return lane;
+  }
+
+  /** Goes on; null: not yet. */
+  abstract T poll();
+
+  /** Whether the plugin has begun it. */
+  abstract boolean hasBegun();
+
+  /** Takes what nobody waits for any more. */
+  void discard(T result) {}
+
+  /** The subscriber has gone. Any thread. */
+  final void abandon() {
+    abandoned = true;
+  }
+
+  /** Goes on; true when it is over. */
+  final boolean advance() {
+    if (!abandoned && deadline.expired()) {
+      abandoned = true;
+      sink.error(
+          new Timeout(
+              FluxCclException.NO_RANK,
+              description.get()
+                  + " was not done within "
+                  + deadline.timeout().toMillis()
+                  + " ms; is the peer alive, and does it do its part?"));
+    }
+    if (abandoned && !hasBegun()) {
+      return true;
+    }
+    try {
+      T result = poll();
+      if (result != null) {
+        deliver(result);
+      }
+      return result != null;
+    } catch (RuntimeException e) {
+      fail(e);
+      return true;
+    }
+  }
+
+  private void deliver(T result) {
+    if (abandoned) {
+      discard(result);
+    } else {
+      sink.success(result);
+    }
+  }
+
+  final void fail(RuntimeException reason) {
+    if (!abandoned) {
+      abandoned = true;
+      sink.error(FluxCclException.from(reason));
+    }
+  }
+}

@@ -1,0 +1,330 @@
+package io.fluxccl.netplugin;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.InvalidUsage;
+import java.time.Duration;
+import java.util.concurrent.Callable;
+import java.util.function.Function;
+import java.util.function.Supplier;
+import reactor.core.publisher.Mono;
+import reactor.core.publisher.MonoSink;
+
+/**
+ * A network plugin as Monos: nobody calls again and again, and nobody blocks; a loop of its own
+ * asks. Every Mono is cold: each subscription begins the operation anew. Each has a deadline, after
+ * which it ends with {@link io.fluxccl.Timeout} naming the peer.
+ *
+ * <p>A comm that is used here must be used only here: the loop makes all its calls, in the order of
+ * the subscriptions. So also {@link #register} and {@link #close(AutoCloseable)} it here.
+ *
+ * <p>Cancelling is safe at any time, and so is a deadline: what the plugin has not begun is
+ * dropped. What it has begun can't be taken back; the loop sees it to its end and discards what
+ * comes of it. Its memory stays in use until then, or until the comm is closed.
+ *
+ * <p>Results come on the loop's thread, which must not be blocked: hand long work on. Thread-safe.
+ */
+public final class ReactiveNet implements AutoCloseable {
+  private final NetPlugin plugin;
+  private final NetLoop loop;
+
+  private ReactiveNet(NetPlugin plugin) {
+    this.plugin = plugin;
+    this.loop = new NetLoop("fluxccl-reactive-net-" + plugin.name());
+  }
+
+  /**
+   * Starts the loop.
+   *
+   * @param plugin what it asks; misuse is refused as {@link CheckedNetPlugin} does. Remains the
+   *     caller's, to be closed after this.
+   * @return the plugin's reactive face
+   */
+  public static ReactiveNet of(NetPlugin plugin) {
+    ReactiveNet net = new ReactiveNet(CheckedNetPlugin.of(plugin));
+    net.loop.start();
+    return net;
+  }
+
+  /**
+   * Starts to listen for one connection.
+   *
+   * @param device on which
+   * @param timeout by when
+   * @return the listener
+   */
+  public Mono<NetListenComm> listen(int device, Duration timeout) {
+    return call(
+        plugin, () -> "listen on device " + device, timeout, () -> plugin.listen(device));
+  }
+
+  /**
+   * Connects to a listener.
+   *
+   * @param device on which
+   * @param handle the listener's {@link NetListenComm#handle()}
+   * @param timeout by when
+   * @return the sending end
+   */
+  public Mono<NetSendComm> connect(int device, byte[] handle, Duration timeout) {
+    return Mono.create(
+        sink -> {
+          NetHandle progress = new NetHandle(handle);
+          submit(
+              sink,
+              new NetOperation<NetSendComm>(
+                  progress,
+                  () -> "connect of " + plugin.name() + " to its peer, on device " + device,
+                  Deadline.after(timeout),
+                  sink) {
+                private boolean begun;
+
+                @Override
+                NetSendComm poll() {
+                  begun = true;
+                  return plugin.connect(device, progress);
+                }
+
+                @Override
+                boolean hasBegun() {
+                  return begun;
+                }
+
+                @Override
+                void discard(NetSendComm comm) {
+                  comm.close();
+                }
+              });
+        });
+  }
+
+  /**
+   * Takes the connection that comes to a listener.
+   *
+   * @param listener where
+   * @param timeout by when
+   * @return the receiving end
+   */
+  public Mono<NetRecvComm> accept(NetListenComm listener, Duration timeout) {
+    return Mono.create(
+        sink ->
+            submit(
+                sink,
+                new NetOperation<NetRecvComm>(
+                    listener,
+                    () -> "accept of " + plugin.name() + ", which waits for its peer,",
+                    Deadline.after(timeout),
+                    sink) {
+                  @Override
+                  NetRecvComm poll() {
+                    return listener.accept();
+                  }
+
+                  @Override
+                  boolean hasBegun() {
+                    return false; // who stops asking has left nothing behind
+                  }
+
+                  @Override
+                  void discard(NetRecvComm comm) {
+                    comm.close();
+                  }
+                }));
+  }
+
+  /**
+   * Registers memory for a connection.
+   *
+   * @param comm which
+   * @param address where it begins
+   * @param size bytes
+   * @param type whose memory it is
+   * @param timeout by when
+   * @return the registration
+   */
+  public Mono<NetMemory> register(
+      NetComm comm, long address, long size, PointerType type, Duration timeout) {
+    return call(
+        comm,
+        () -> "register with " + comm.peer(),
+        timeout,
+        () -> comm.register(address, size, type));
+  }
+
+  /**
+   * Sends one message.
+   *
+   * @param comm on which connection
+   * @param address of its first byte
+   * @param size bytes, 0 or more
+   * @param tag which receive of a group it is for; 0 where there are no groups
+   * @param memory the registration that holds it
+   * @param timeout by when
+   * @return how many bytes were sent
+   */
+  public Mono<Long> send(
+      NetSendComm comm, long address, long size, int tag, NetMemory memory, Duration timeout) {
+    return request(
+        comm,
+        () -> "send of " + size + " bytes to " + comm.peer(),
+        timeout,
+        () -> comm.isend(address, size, tag, memory),
+        request -> request.size(0));
+  }
+
+  /**
+   * Receives one message.
+   *
+   * @param comm on which connection
+   * @param address where its first byte goes
+   * @param size bytes there, at least as many as are sent
+   * @param tag as the sender's; 0 where there are no groups
+   * @param memory the registration that holds it
+   * @param timeout by when
+   * @return how many bytes came
+   */
+  public Mono<Long> receive(
+      NetRecvComm comm, long address, long size, int tag, NetMemory memory, Duration timeout) {
+    return request(
+        comm,
+        () -> "receive of " + size + " bytes from " + comm.peer(),
+        timeout,
+        () -> comm.irecv(address, size, tag, memory),
+        request -> request.size(0));
+  }
+
+  /**
+   * Receives a group of messages, told apart by their tags. The arrays must stay as they are until
+   * it is done.
+   *
+   * @param comm on which connection
+   * @param addresses n addresses
+   * @param sizes n sizes in bytes
+   * @param tags n tags, all different
+   * @param memories n registrations
+   * @param timeout by when
+   * @return how many bytes came for each
+   */
+  public Mono<long[]> receive(
+      NetRecvComm comm,
+      long[] addresses,
+      long[] sizes,
+      int[] tags,
+      NetMemory[] memories,
+      Duration timeout) {
+    int n = addresses.length;
+    if (sizes.length != n || tags.length != n || memories.length != n) {
+      throw new InvalidUsage(
+          "a group of n="
+              + n
+              + " addresses has "
+              + sizes.length
+              + " sizes, "
+              + tags.length
+              + " tags and "
+              + memories.length
+              + " memories; give n of each");
+    }
+    return request(
+        comm,
+        () -> "receive of a group of " + n + " from " + comm.peer(),
+        timeout,
+        () -> comm.irecv(n, addresses, sizes, tags, memories),
+        request -> {
+          long[] came = new long[n];
+          for (int i = 0; i < n; i++) {
+            came[i] = request.size(i);
+          }
+          return came;
+        });
+  }
+
+  /**
+   * Closes a comm, a listener or a registration, behind what was asked of it before.
+   *
+   * @param object what {@link #connect}, {@link #accept}, {@link #listen} or {@link #register} gave
+   * @param timeout by when
+   * @return completes when it is closed
+   */
+  public Mono<Void> close(AutoCloseable object, Duration timeout) {
+    return call(
+            object,
+            () -> "close",
+            timeout,
+            () -> {
+              object.close();
+              return object;
+            })
+        .then();
+  }
+
+  private static void submitTo(NetLoop loop, MonoSink<?> sink, NetOperation<?> operation) {
+    sink.onCancel(operation::abandon);
+    loop.submit(operation);
+  }
+
+  private void submit(MonoSink<?> sink, NetOperation<?> operation) {
+    submitTo(loop, sink, operation);
+  }
+
+  private <T> Mono<T> call(
+      Object lane, Supplier<String> description, Duration timeout, Callable<T> call) {
+    return Mono.create(
+        sink ->
+            submit(
+                sink,
+                new NetOperation<T>(lane, description, Deadline.after(timeout), sink) {
+                  @Override
+                  T poll() {
+                    try {
+                      return call.call();
+                    } catch (RuntimeException e) {
+                      throw e;
+                    } catch (Exception e) {
+                      throw new InvalidUsage("can't be closed: " + e.getMessage(), e);
+                    }
+                  }
+
+                  @Override
+                  boolean hasBegun() {
+                    return false;
+                  }
+                }));
+  }
+
+  private <T> Mono<T> request(
+      NetComm comm,
+      Supplier<String> description,
+      Duration timeout,
+      Supplier<NetRequest> post,
+      Function<NetRequest, T> result) {
+    return Mono.create(
+        sink ->
+            submit(
+                sink,
+                new NetOperation<T>(comm, description, Deadline.after(timeout), sink) {
+                  private NetRequest request;
+
+                  @Override
+                  T poll() {
+                    if (request == null) {
+                      request = post.get();
+                    }
+                    return request != null && request.test() ? result.apply(request) : null;
+                  }
+
+                  @Override
+                  boolean hasBegun() {
+                    return request != null;
+                  }
+                }));
+  }
+
+  /**
+   * Ends the loop: what is under way ends with {@link io.fluxccl.Aborted}, further calls are
+   * refused. The comms and the plugin are for their owner to close, after this. Idempotent.
+   */
+  @Override
+  public void close() {
+    loop.close();
+  }
+}
