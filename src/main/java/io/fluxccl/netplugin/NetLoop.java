@@ -125,7 +125,9 @@ final class NetLoop implements Agent {
     }
   }
 
-  /** Fails what is under way. Returns when the loop makes no more calls, unless it is the caller. */
+  /**
+   * Fails what is under way. Returns when the loop makes no more calls, unless it is the caller.
+   */
   void close() {
     closed = true;
     LockSupport.unpark(thread);

@@ -53,8 +53,7 @@ public final class ReactiveNet implements AutoCloseable {
    * @return the listener
    */
   public Mono<NetListenComm> listen(int device, Duration timeout) {
-    return call(
-        plugin, () -> "listen on device " + device, timeout, () -> plugin.listen(device));
+    return call(plugin, () -> "listen on device " + device, timeout, () -> plugin.listen(device));
   }
 
   /**

@@ -142,8 +142,7 @@ class ReactiveNetTest {
     Mono<Long> sends =
         net.send(sender, address(source), 8, 0, from, LONG)
             .then(net.send(sender, address(source) + 8, 8, 0, from, LONG));
-    StepVerifier.create(
-            Mono.zip(sends, net.receive(receiver, address(target) + 8, 8, 0, to, LONG)))
+    StepVerifier.create(Mono.zip(sends, net.receive(receiver, address(target) + 8, 8, 0, to, LONG)))
         .expectNextCount(1)
         .expectComplete()
         .verify(LONG);
@@ -154,8 +153,7 @@ class ReactiveNetTest {
   @Test
   void shouldFailWithTheReasonOfThePlugin() {
     StepVerifier.create(
-            net.close(sender, LONG)
-                .then(net.receive(receiver, address(target), 8, 0, to, LONG)))
+            net.close(sender, LONG).then(net.receive(receiver, address(target), 8, 0, to, LONG)))
         .expectError(RemoteFailure.class)
         .verify(LONG);
     StepVerifier.create(net.send(sender, address(source), 8, 0, from, LONG))
