@@ -26,7 +26,7 @@ class PagesTest {
   private static void compare(String language, Path tests, String name) throws IOException {
     Pattern blocks = Pattern.compile("(?s)```" + language + "\n(.*?)```");
     String tested = squeezed(String.join("\n", contents(tests, name)));
-    for (String page : contents(Path.of("docs"), "\\d-.+\\.md")) {
+    for (String page : contents(Path.of("docs"), "\\d+-.+\\.md")) {
       Matcher block = blocks.matcher(page);
       while (block.find()) {
         String shown = block.group(1);
