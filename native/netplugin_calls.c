@@ -9,6 +9,7 @@
 
 #include "jni_support.h"
 #include "netplugin_abi.h"
+#include "netplugin_jni.h"
 
 #define CALL(name) JNICALL Java_io_fluxccl_netplugin_vendor_NetPluginCalls_##name
 
@@ -21,18 +22,6 @@ typedef struct {
 } Plugin;
 
 static Plugin *plugin_of(jlong plugin) { return (Plugin *)(intptr_t)plugin; }
-
-static void *pointer_of(jlong address) { return (void *)(intptr_t)address; }
-
-/* As NCCL reads it: any other number is an error, too. */
-static jint result_of(int result) {
-  return result >= 0 && result < 256 ? result : NET_INTERNAL_ERROR;
-}
-
-/* What a call gave, which no pointer is when it is negative: a result that is not success. */
-static jlong pointer_or_error(int result, void *pointer) {
-  return result == NET_SUCCESS ? (jlong)(intptr_t)pointer : -(jlong)result_of(result);
-}
 
 /* Opens a library; 0, and the loader's words in problem[0], when it can't. */
 JNIEXPORT jlong CALL(openLibrary)(JNIEnv *env, jclass type, jbyteArray name,
@@ -179,13 +168,6 @@ JNIEXPORT jint CALL(devices)(JNIEnv *env, jclass type, jlong plugin, jintArray c
   return result_of(result);
 }
 
-typedef struct {
-  const char *name;
-  const char *pciPath;
-  /* guid, pointers, global, flush, speed, port, latency in ns, comms, receives, bytes */
-  jlong numbers[10];
-} Properties;
-
 #define COMMON(from, to)                      \
   do {                                        \
     (to)->name = (from)->name;                \
@@ -202,7 +184,8 @@ typedef struct {
 /* What old plugins are given at most: sizes were ints, of which NCCL uses a power of two. */
 static const jlong OLD_MAX_BYTES = 1L << 30;
 
-static int read_properties(const Plugin *plugin, int device, Properties *to) {
+static int read_properties(int version, NetGetProperties get_properties, int device,
+                           NetReadProperties *to) {
   /* Zero where a plugin leaves things out, and room for one that writes a later version's. */
   union {
     NetProperties7 of7;
@@ -212,17 +195,17 @@ static int read_properties(const Plugin *plugin, int device, Properties *to) {
     char room[512];
   } from;
   memset(&from, 0, sizeof from);
-  int result = plugin->net.getProperties(device, &from);
+  int result = get_properties(device, &from);
   if (result != NET_SUCCESS) {
     return result;
   }
   to->numbers[9] = OLD_MAX_BYTES;
-  if (plugin->version <= 7) {
+  if (version <= 7) {
     COMMON(&from.of7, to);
-  } else if (plugin->version == 8) {
+  } else if (version == 8) {
     COMMON(&from.of8, to);
     to->numbers[2] = from.of8.regIsGlobal;
-  } else if (plugin->version <= 11) {
+  } else if (version <= 11) {
     COMMON(&from.of11, to);
     to->numbers[2] = from.of11.regIsGlobal;
     to->numbers[3] = from.of11.forceFlush;
@@ -243,19 +226,26 @@ static void put_text(JNIEnv *env, jobjectArray texts, int index, const char *tex
   }
 }
 
-/* Name and path, which may be null, into texts; ten numbers. */
-JNIEXPORT jint CALL(properties)(JNIEnv *env, jclass type, jlong plugin, jint device,
-                                jobjectArray texts, jlongArray numbers) {
-  (void)type;
-  Properties properties;
+jint fluxccl_net_properties(JNIEnv *env, int version, NetGetProperties get_properties, int device,
+                            jobjectArray texts, jlongArray numbers) {
+  NetReadProperties properties;
   memset(&properties, 0, sizeof properties);
-  int result = read_properties(plugin_of(plugin), device, &properties);
+  int result = read_properties(version, get_properties, device, &properties);
   if (result == NET_SUCCESS) {
     put_text(env, texts, 0, properties.name);
     put_text(env, texts, 1, properties.pciPath);
-    (*env)->SetLongArrayRegion(env, numbers, 0, 10, properties.numbers);
+    (*env)->SetLongArrayRegion(env, numbers, 0, NET_PROPERTY_NUMBERS, properties.numbers);
   }
   return result_of(result);
+}
+
+/* Name and path, which may be null, into texts; ten numbers. */
+JNIEXPORT jint CALL(properties)(JNIEnv *env, jclass type, jlong handle, jint device,
+                                jobjectArray texts, jlongArray numbers) {
+  (void)type;
+  const Plugin *plugin = plugin_of(handle);
+  return fluxccl_net_properties(env, plugin->version, plugin->net.getProperties, device, texts,
+                                numbers);
 }
 
 /* A listener, whose handle goes to 128 bytes; a negative result otherwise. */

@@ -72,6 +72,8 @@ class NetworkPluginsTest {
       for (int device = 0; device < plugin.devices(); device++) {
         System.out.println(plugin.properties(device));
       }
+    }
+    try (NetPlugin plugin = NativeNetPlugin.open(library)) {
       assertThat(plugin.properties(1).name()).isEqualTo("test1");
     }
   }

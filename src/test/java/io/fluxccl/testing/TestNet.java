@@ -24,6 +24,18 @@ public final class TestNet {
     return NativePrograms.sharedLibrary(SOURCE, folder, name, options.toArray(new String[0]));
   }
 
+  /** A library with the plugin of one version, and with a network that reduces by itself. */
+  public static Path collectiveLibrary(Path folder, int version) throws Exception {
+    return NativePrograms.sharedLibrary(
+        SOURCE,
+        folder,
+        "testcoll-v" + version + ".so",
+        "-pthread",
+        "-fvisibility=hidden",
+        "-DNET_VERSION=" + version,
+        "src/test/native/netplugin/test_coll.c");
+  }
+
   /** A library with the plugin in several versions. */
   public static Path library(Path folder, List<Integer> versions) throws Exception {
     Path library = folder.resolve("testnet-several.so");

@@ -1,11 +1,13 @@
 package io.fluxccl.netplugin.vendor;
 
 import io.fluxccl.netplugin.CheckedNetPlugin;
+import io.fluxccl.netplugin.CollNetPlugin;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetProperties;
 import io.fluxccl.netplugin.NetSendComm;
+import java.util.Optional;
 
 /**
  * A vendor's network plugin for NCCL, of version 6 to 12 of the interface, loaded into this
@@ -67,6 +69,17 @@ public final class NativeNetPlugin implements NetPlugin {
   /** The library's file. */
   public String path() {
     return vendor.path();
+  }
+
+  /**
+   * The library's network that reduces by itself, initialized when first asked for; closed with
+   * this.
+   *
+   * @return it, or empty where the library has none of the version in use
+   * @throws io.fluxccl.FluxCclException if it can't be initialized or has no device
+   */
+  public Optional<CollNetPlugin> collNet() {
+    return Optional.ofNullable(vendor.collNet());
   }
 
   @Override

@@ -16,6 +16,9 @@ final class NetPluginCalls {
   /** The most receives of a group. */
   static final int MAX_GROUP = 32;
 
+  /** How many numbers {@link #properties} gives. */
+  static final int PROPERTY_NUMBERS = 10;
+
   /** The size of the block that {@link #irecvGroup} and {@link #iflush} read. */
   static final int GROUP_BYTES = 4 * Long.BYTES * MAX_GROUP;
 

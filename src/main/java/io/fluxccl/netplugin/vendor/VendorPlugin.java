@@ -3,14 +3,13 @@ package io.fluxccl.netplugin.vendor;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.netplugin.CollNetPlugin;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetProperties;
 import io.fluxccl.netplugin.NetSendComm;
-import io.fluxccl.netplugin.PointerType;
 import java.util.ArrayList;
-import java.util.EnumSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -37,6 +36,9 @@ final class VendorPlugin implements NetPlugin {
   private final AtomicInteger calls = new AtomicInteger();
 
   private final Set<AutoCloseable> open = ConcurrentHashMap.newKeySet();
+
+  /** Guarded by {@link #properties}. */
+  private VendorCollNet collNet;
 
   private VendorPlugin(
       PluginSearch.Found found, boolean keepLoaded, String name, List<NetProperties> properties) {
@@ -92,30 +94,26 @@ final class VendorPlugin implements NetPlugin {
 
   private NetProperties readProperties(int device) {
     byte[][] texts = new byte[2][];
-    long[] numbers = new long[10];
+    long[] numbers = new long[NetPluginCalls.PROPERTY_NUMBERS];
     check(
         NetPluginCalls.properties(found.plugin(), device, texts, numbers),
         "getProperties of device " + device);
-    EnumSet<PointerType> pointers = EnumSet.noneOf(PointerType.class);
-    for (PointerType type : PointerType.values()) {
-      if ((numbers[1] & type.bit()) != 0) {
-        pointers.add(type);
+    return VendorProperties.of(name + "/" + device, texts, numbers);
+  }
+
+  /** The library's collective network, opened when first asked for; null when it has none. */
+  CollNetPlugin collNet() {
+    enter();
+    try {
+      synchronized (properties) {
+        if (collNet == null) {
+          collNet = VendorCollNet.open(found.library(), found.version(), JOBS.incrementAndGet());
+        }
+        return collNet;
       }
+    } finally {
+      exit();
     }
-    return new NetProperties(
-        texts[0] == null ? name + "/" + device : PluginSearch.text(texts[0]),
-        texts[1] == null ? null : PluginSearch.text(texts[1]),
-        numbers[0],
-        pointers,
-        numbers[2] != 0,
-        numbers[3] != 0,
-        (int) numbers[4],
-        (int) numbers[5],
-        numbers[6] / 1000f,
-        (int) Math.max(1, numbers[7]),
-        (int) Math.max(1, Math.min(numbers[8], NetPluginCalls.MAX_GROUP)),
-        // Sizes that were received come back as ints.
-        Math.max(1, Math.min(numbers[9], Integer.MAX_VALUE)));
   }
 
   int version() {
@@ -233,11 +231,14 @@ final class VendorPlugin implements NetPlugin {
     while (!open.isEmpty()) {
       open.forEach(VendorPlugin::closeQuietly);
     }
+    if (collNet != null) {
+      collNet.close();
+    }
     letGo(found, keepLoaded);
   }
 
   /** Closing takes it out of the set first. */
-  private static void closeQuietly(AutoCloseable comm) {
+  static void closeQuietly(AutoCloseable comm) {
     try {
       comm.close();
     } catch (Exception e) {

@@ -1,0 +1,219 @@
+/*
+ * A collective network for tests: ranks of one process, which sum floats. Built into the library of
+ * test_net.c, in the same version of the interface, NET_VERSION.
+ */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OK = 0, INTERNAL = 3, USAGE = 5, MAX_RANKS = 8, FLOAT32 = 7, SUM = 0, PROPERTY_BYTES = 48 };
+
+#if NET_VERSION >= 9
+typedef size_t Count;
+#else
+typedef int Count;
+#endif
+#if NET_VERSION >= 8
+typedef size_t RegSize;
+#else
+typedef int RegSize;
+#endif
+
+typedef void (*Logger)(int, unsigned long, const char *, int, const char *, ...);
+
+typedef struct {
+  int n_ranks;
+  int joined;
+  int posted;
+  int taken;
+  uint64_t count;
+  const float *from[MAX_RANKS];
+  float *to[MAX_RANKS];
+} Group;
+
+typedef struct {
+  Group *group;
+  int rank;
+  int in_flight;
+  int polls;
+} Comm;
+
+typedef struct {
+  char *start;
+  size_t size;
+} Memory;
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static int start(Logger logger) {
+  logger(2, ~0UL, __FILE__, __LINE__, "collective init of v%d", NET_VERSION);
+  return OK;
+}
+
+static int devices(int *count) {
+  *count = 1;
+  return OK;
+}
+
+/* Only what all versions begin with; the rest is zero. */
+static int get_properties(int device, void *properties) {
+  struct {
+    char *name;
+    char *path;
+    uint64_t guid;
+    int pointers;
+  } common = {"coll0", NULL, 90 + (uint64_t)device, 1};
+  memcpy(properties, &common, sizeof common - sizeof(int));
+  return OK;
+}
+
+static int do_listen(void *handle, void **comm) {
+  Group *group = calloc(1, sizeof *group);
+  memcpy(handle, &group, sizeof group);
+  *comm = group;
+  return OK;
+}
+
+static int join(void *handles[], int n_ranks, int rank, void *listener, void **comm) {
+  Group *own;
+  Group *group;
+  memcpy(&own, handles[rank], sizeof own);
+  memcpy(&group, handles[0], sizeof group);
+  if (own != listener || n_ranks > MAX_RANKS) {
+    return USAGE;
+  }
+  Comm *joined = calloc(1, sizeof *joined);
+  joined->group = group;
+  joined->rank = rank;
+  pthread_mutex_lock(&mutex);
+  group->n_ranks = n_ranks;
+  group->joined++;
+  pthread_mutex_unlock(&mutex);
+  *comm = joined;
+  return OK;
+}
+
+static int reduce_support(int type, int op, int *supported) {
+  *supported = type == FLOAT32 && op == SUM;
+  return OK;
+}
+
+static int reg_mr(void *comm, void *data, RegSize size, int type, void **memory) {
+  (void)comm;
+  Memory *registered = malloc(sizeof *registered);
+  registered->start = data;
+  registered->size = (size_t)size;
+  *memory = registered;
+  return type == 1 ? OK : USAGE;
+}
+
+static int dereg_mr(void *comm, void *memory) {
+  (void)comm;
+  free(memory);
+  return OK;
+}
+
+static int iallreduce(void *coll_comm, void *from, void *to, Count count, int type, int op,
+                      void *from_memory, void *to_memory, void **request) {
+  Comm *comm = coll_comm;
+  Group *group = comm->group;
+  *request = NULL;
+  if (type != FLOAT32 || op != SUM || ((Memory *)from_memory)->size < count * sizeof(float) ||
+      ((Memory *)to_memory)->size < count * sizeof(float)) {
+    return INTERNAL;
+  }
+  if (comm->polls++ % 3 < 2) {
+    return OK; /* not now */
+  }
+  pthread_mutex_lock(&mutex);
+  group->from[comm->rank] = from;
+  group->to[comm->rank] = to;
+  group->count = (uint64_t)count;
+  group->posted++;
+  for (uint64_t i = 0; group->posted == group->n_ranks && i < group->count; i++) {
+    float sum = 0;
+    for (int rank = 0; rank < group->n_ranks; rank++) {
+      sum += group->from[rank][i];
+    }
+    for (int rank = 0; rank < group->n_ranks; rank++) {
+      group->to[rank][i] = sum;
+    }
+  }
+  pthread_mutex_unlock(&mutex);
+  *request = comm;
+  return OK;
+}
+
+static int iflush(void *coll_comm, void *data, int size, void *memory, void **request) {
+  (void)coll_comm;
+  (void)data;
+  *request = NULL;
+  return size > 0 && memory != NULL ? OK : INTERNAL;
+}
+
+static int test(void *request, int *done, int *size) {
+  Comm *comm = request;
+  Group *group = comm->group;
+  pthread_mutex_lock(&mutex);
+  *done = group->posted == group->n_ranks;
+  if (*done && ++group->taken == group->n_ranks) {
+    group->posted = group->taken = 0;
+  }
+  pthread_mutex_unlock(&mutex);
+  *size = 0;
+  return OK;
+}
+
+static int close_coll(void *comm) {
+  free(comm);
+  return OK;
+}
+
+static int close_listen(void *listener) {
+  free(listener);
+  return OK;
+}
+
+#if NET_VERSION >= 11
+static int inits;
+
+static int init(void **context, uint64_t job, Logger logger) {
+  *context = &inits;
+  inits++;
+  return job == 0 ? INTERNAL : start(logger);
+}
+static int finalize(void *context) { return context == &inits && inits-- > 0 ? OK : INTERNAL; }
+static int coll_listen(void *context, int device, void *handle, void **comm) {
+  (void)device;
+  return context == &inits ? do_listen(handle, comm) : INTERNAL;
+}
+#else
+static int init(Logger logger) { return start(logger); }
+static int coll_listen(int device, void *handle, void **comm) {
+  (void)device;
+  return do_listen(handle, comm);
+}
+#endif
+
+#define JOIN(a, b) a##b
+#define SYMBOL(version) JOIN(ncclCollNetPlugin_v, version)
+
+__attribute__((visibility("default"))) struct {
+  const char *name;
+  void *functions[14 + (NET_VERSION >= 8) * 2 + (NET_VERSION >= 9) + (NET_VERSION >= 11)];
+} SYMBOL(NET_VERSION) = {
+    "testcoll",
+    {init, devices, get_properties, coll_listen, join, reduce_support, reg_mr, NULL, dereg_mr,
+     iallreduce,
+#if NET_VERSION >= 8
+     NULL, NULL,
+#endif
+     iflush, test, close_coll, close_listen,
+#if NET_VERSION >= 9
+     NULL,
+#endif
+#if NET_VERSION >= 11
+     finalize,
+#endif
+    }};
