@@ -3,6 +3,7 @@ package io.fluxccl.netplugin;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.function.Supplier;
 import org.agrona.BufferUtil;
@@ -53,9 +54,9 @@ public final class NetLink implements AutoCloseable {
     }
   }
 
-  /** Memory outside of the heap. */
+  /** Memory outside of the heap, little-endian. */
   public static ByteBuffer memory(int size) {
-    return BufferUtil.allocateDirectAligned(Math.max(64, size), 64);
+    return BufferUtil.allocateDirectAligned(Math.max(64, size), 64).order(ByteOrder.LITTLE_ENDIAN);
   }
 
   public static long address(ByteBuffer memory) {

@@ -222,6 +222,24 @@ class NetFailureTest {
   }
 
   @Test
+  void shouldRefuseMalformedMemoryHandles() throws Exception {
+    try (NetRanks ranks = open()) {
+      RegisteredMemory owned = ranks.memory(1, 64);
+      byte[] wire = owned.handle(Transport.NET).wire();
+      for (int place : new int[] {0, 4, 6, 16, 20}) {
+        byte[] wrong = wire.clone();
+        wrong[place] ^= 0x55;
+        assertThatThrownBy(() -> ranks.seenByPeer(owned, wrong, 64))
+            .isInstanceOf(TransportFailure.class)
+            .hasMessageContaining("rank 1");
+      }
+      byte[] cut = java.util.Arrays.copyOf(wire, wire.length - 1);
+      assertThatThrownBy(() -> ranks.seenByPeer(owned, cut, 64))
+          .isInstanceOf(TransportFailure.class);
+    }
+  }
+
+  @Test
   void shouldServeAnotherConnectionAfterOneFailed() throws Exception {
     try (NetRanks ranks = open()) {
       List<Connection> ends = ranks.connect(0);
