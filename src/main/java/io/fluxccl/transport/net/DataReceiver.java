@@ -3,18 +3,19 @@ package io.fluxccl.transport.net;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetRequest;
-import io.fluxccl.netplugin.PointerType;
 
 /**
  * Receives the bytes of writes on one rail, to where they go, in order; what goes to a GPU is
- * flushed behind that. Confined to the agent; allocates nothing in steady state.
+ * flushed behind that, or copied there by the device where the network can't reach it. Confined to
+ * the agent; allocates nothing in steady state.
  */
 final class DataReceiver {
   private static final int FREE = 0;
   private static final int RECEIVING = 1;
   private static final int RECEIVED = 2;
   private static final int FLUSHING = 3;
-  private static final int DONE = 4;
+  private static final int STORING = 4;
+  private static final int DONE = 5;
 
   private final NetRecvComm comm;
   private final CommMemory memories;
@@ -25,6 +26,11 @@ final class DataReceiver {
   private final NetMemory[] registrations;
   private final long[] addresses;
   private final long[] lengths;
+  private final long[] offsets;
+  private final boolean[] signals;
+
+  /** Null where the network reaches all memory. */
+  private final StagingSlots slots;
 
   // One flush's ranges.
   private final long[] flushAddress = new long[1];
@@ -35,7 +41,9 @@ final class DataReceiver {
   private long posted;
   private long done;
 
-  DataReceiver(NetRecvComm comm, int capacity) {
+  DataReceiver(NetRecvComm comm, int limit, Staging staging) {
+    int capacity = staging == null ? limit : Math.min(limit, StagingSlots.MAX_SLOTS);
+    this.slots = staging == null ? null : staging.receiving(comm, capacity);
     this.comm = comm;
     this.memories = new CommMemory(comm);
     this.capacity = capacity;
@@ -45,20 +53,26 @@ final class DataReceiver {
     this.registrations = new NetMemory[capacity];
     this.addresses = new long[capacity];
     this.lengths = new long[capacity];
+    this.offsets = new long[capacity];
+    this.signals = new boolean[capacity];
   }
 
   /**
    * Posts a receive, of whose memory the caller has a use that becomes this one's.
    *
+   * @param signal whether it is 8 bytes that must be stored at once
    * @return which place it has, or -1: not now
    */
-  int post(OwnedMemory target, long offset, int length) {
+  int post(OwnedMemory target, long offset, int length, boolean signal) {
     int slot = (int) (posted % capacity);
     if (states[slot] != FREE) {
       return -1;
     }
-    NetMemory registration = memories.at(target, offset);
-    long address = target.address() + offset;
+    if (target.isStaged() && length > StagingSlots.SLOT_BYTES) {
+      throw new ProtocolViolation("a part of " + length + " bytes for memory that is staged");
+    }
+    NetMemory registration = target.isStaged() ? slots.registration() : memories.at(target, offset);
+    long address = target.isStaged() ? slots.address(slot) : target.address() + offset;
     NetRequest request = comm.irecv(address, length, 0, registration);
     if (request == null) {
       return -1;
@@ -69,6 +83,8 @@ final class DataReceiver {
     registrations[slot] = registration;
     addresses[slot] = address;
     lengths[slot] = length;
+    offsets[slot] = offset;
+    signals[slot] = signal;
     posted++;
     return slot;
   }
@@ -94,7 +110,14 @@ final class DataReceiver {
                 + size
                 + " bytes came, or the network plugin does not tell sizes");
       }
-      states[slot] = targets[slot].pointerType() == PointerType.CUDA ? RECEIVED : DONE;
+      states[slot] = targets[slot].isOnHost() ? DONE : RECEIVED;
+    }
+    if (states[slot] == RECEIVED && targets[slot].isStaged()) {
+      store(slot);
+      states[slot] = STORING;
+    }
+    if (states[slot] == STORING && slots.isDone(slot)) {
+      states[slot] = DONE;
     }
     if (states[slot] == RECEIVED) {
       flushAddress[0] = addresses[slot];
@@ -107,6 +130,14 @@ final class DataReceiver {
       states[slot] = DONE;
     }
     return states[slot] == DONE;
+  }
+
+  private void store(int slot) {
+    if (signals[slot]) {
+      slots.storeSignal(slot, targets[slot], offsets[slot]);
+    } else {
+      slots.store(slot, targets[slot], offsets[slot], (int) lengths[slot]);
+    }
   }
 
   /** Whether what has that place is there; then the place is free again. */
@@ -141,6 +172,9 @@ final class DataReceiver {
 
   /** The comm is closed: nothing is in flight any more. */
   void abandon() {
+    if (slots != null) {
+      slots.close();
+    }
     for (int slot = 0; slot < capacity; slot++) {
       if (targets[slot] != null) {
         endUse(slot);

@@ -18,12 +18,17 @@ final class DataSender {
   private final OwnedMemory[] sources;
   private final NetRequest[] requests;
 
+  /** Null where the network reaches all memory. */
+  private final StagingSlots slots;
+
   // Messages that were ever put, posted, done.
   private long put;
   private long posted;
   private long done;
 
-  DataSender(NetSendComm comm, int capacity) {
+  DataSender(NetSendComm comm, int limit, Staging staging) {
+    int capacity = staging == null ? limit : Math.min(limit, StagingSlots.MAX_SLOTS);
+    this.slots = staging == null ? null : staging.sending(comm, capacity);
     this.comm = comm;
     this.memories = new CommMemory(comm);
     this.capacity = capacity;
@@ -41,8 +46,14 @@ final class DataSender {
   /** Sends a part of memory, of which the caller has a use that becomes this one's. */
   void put(OwnedMemory source, long offset, int length) {
     int slot = (int) (put % capacity);
-    registrations[slot] = memories.at(source, offset);
-    addresses[slot] = source.address() + offset;
+    if (source.isStaged()) {
+      slots.fetch(slot, source, offset, length);
+      registrations[slot] = slots.registration();
+      addresses[slot] = slots.address(slot);
+    } else {
+      registrations[slot] = memories.at(source, offset);
+      addresses[slot] = source.address() + offset;
+    }
     lengths[slot] = length;
     sources[slot] = source;
     put++;
@@ -68,6 +79,9 @@ final class DataSender {
     int work = 0;
     while (posted < put) {
       int slot = (int) (posted % capacity);
+      if (slots != null && !slots.isDone(slot)) {
+        break;
+      }
       NetRequest request = comm.isend(addresses[slot], lengths[slot], 0, registrations[slot]);
       if (request == null) {
         break;
@@ -98,6 +112,9 @@ final class DataSender {
 
   /** The comm is closed: nothing is in flight any more. */
   void abandon() {
+    if (slots != null) {
+      slots.close();
+    }
     for (int slot = 0; slot < capacity; slot++) {
       endUse(slot);
     }

@@ -54,7 +54,7 @@ final class Inbound {
   private long started;
   private long done;
 
-  Inbound(Links links, int capacity, MemoryTable table, Events events) {
+  Inbound(Links links, int capacity, MemoryTable table, Staging staging, Events events) {
     this.comm = links.receivers[0];
     this.table = table;
     this.events = events;
@@ -62,7 +62,7 @@ final class Inbound {
     this.rails = new DataReceiver[links.rails()];
     for (int i = 0; i < rails.length; i++) {
       // One request less than there may be, for the flush behind a receive.
-      rails[i] = new DataReceiver(links.receivers[i + 1], capacity - 1);
+      rails[i] = new DataReceiver(links.receivers[i + 1], capacity - 1, staging);
     }
     this.memory = BufferUtil.allocateDirectAligned(capacity * ControlMessage.MAX_BYTES, 64);
     this.buffer = new UnsafeBuffer(memory);
@@ -236,7 +236,8 @@ final class Inbound {
     try {
       int rail = buffer.getInt(index(started) + ControlMessage.RAIL);
       int length = (int) field(started, ControlMessage.VALUE);
-      place = rails[rail].post(target, field(started, ControlMessage.OFFSET), length);
+      long offset = field(started, ControlMessage.OFFSET);
+      place = rails[rail].post(target, offset, length, signal);
     } finally {
       if (place == NOT_STARTED) {
         target.endUse();

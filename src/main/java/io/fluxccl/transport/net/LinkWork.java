@@ -75,8 +75,10 @@ final class LinkWork implements Inbound.Events {
     }
     int capacity = connection.context().plugin().maxRequests();
     long maxBytes = Math.min(connection.context().maxBytes(), peer.maxBytes());
-    outbound = new Outbound(connection.queue(), links, capacity, maxBytes, connection::asked);
-    inbound = new Inbound(links, capacity, connection.context().memories(), this);
+    Staging staging = connection.context().staging();
+    outbound =
+        new Outbound(connection.queue(), links, capacity, maxBytes, staging, connection::asked);
+    inbound = new Inbound(links, capacity, connection.context().memories(), staging, this);
     state = State.OPEN;
     connection.established();
     return 1;
@@ -173,6 +175,8 @@ final class LinkWork implements Inbound.Events {
     }
     if (outbound != null) {
       outbound.abandon();
+    }
+    if (inbound != null) {
       inbound.abandon();
     }
     if (leaving) {
@@ -185,7 +189,7 @@ final class LinkWork implements Inbound.Events {
   }
 
   void forget(OwnedMemory memory) {
-    if (outbound != null && state != State.ENDED) {
+    if (inbound != null && state != State.ENDED) {
       outbound.forget(memory);
       inbound.forget(memory);
     }

@@ -26,9 +26,9 @@ final class MemoryTable {
     this.random = random;
   }
 
-  synchronized OwnedMemory add(DeviceBuffer buffer) {
+  synchronized OwnedMemory add(DeviceBuffer buffer, NetMemoryHandle.Place place) {
     long id = ((long) random.nextInt() << 32) | (sequence++ & 0xffff_ffffL);
-    OwnedMemory memory = new OwnedMemory(context, id, buffer);
+    OwnedMemory memory = new OwnedMemory(context, id, buffer, place);
     Long2ObjectHashMap<OwnedMemory> changed = new Long2ObjectHashMap<>(entries);
     changed.put(id, memory);
     entries = changed;

@@ -30,6 +30,10 @@ final class NetContext implements TransportContext {
   private final SecureRandom random = new SecureRandom();
   private final MemoryTable memories = new MemoryTable(this, random);
   private final NetAgent agent;
+
+  /** Null where the network reaches all memory that there may be. */
+  private final Staging staging;
+
   private final Set<NetConnection> connections = ConcurrentHashMap.newKeySet();
   private final AtomicBoolean closed = new AtomicBoolean();
 
@@ -41,6 +45,10 @@ final class NetContext implements TransportContext {
     this.environment = environment;
     this.lease = lease;
     this.devices = devices;
+    this.staging =
+        environment.device().kind() == DeviceKind.HOST || reachesGpus()
+            ? null
+            : new Staging(environment.device());
     this.agent = new NetAgent("fluxccl-net-rank" + environment.rank(), environment.device());
     agent.start();
   }
@@ -66,6 +74,10 @@ final class NetContext implements TransportContext {
     return agent;
   }
 
+  Staging staging() {
+    return staging;
+  }
+
   MemoryTable memories() {
     return memories;
   }
@@ -82,28 +94,25 @@ final class NetContext implements TransportContext {
   @Override
   public MemoryHandle register(DeviceBuffer buffer) {
     requireOpen();
-    if (buffer.device().kind() != DeviceKind.HOST) {
-      requireReach(buffer);
+    if (buffer.device().kind() == DeviceKind.HOST) {
+      return memories.add(buffer, NetMemoryHandle.Place.HOST);
     }
-    return memories.add(buffer);
+    refuseOthers(buffer);
+    return memories.add(
+        buffer, staging == null ? NetMemoryHandle.Place.DEVICE : NetMemoryHandle.Place.STAGED);
   }
 
-  private void requireReach(DeviceBuffer buffer) {
+  /** Whether every device that is used reaches a GPU's memory. */
+  private boolean reachesGpus() {
     for (int device : devices) {
-      Set<PointerType> pointers = plugin().properties(device).pointers();
-      if (!pointers.contains(PointerType.CUDA)) {
-        throw new InvalidUsage(
-            "device "
-                + plugin().properties(device).name()
-                + " of the network "
-                + plugin().name()
-                + " reaches "
-                + pointers
-                + " memory, and this buffer is on a "
-                + buffer.device().kind()
-                + " device; use ETHERNET, which stages it, or a network that reaches GPUs");
+      if (!plugin().properties(device).pointers().contains(PointerType.CUDA)) {
+        return false;
       }
     }
+    return true;
+  }
+
+  private void refuseOthers(DeviceBuffer buffer) {
     if (environment.device().kind() != buffer.device().kind()
         || environment.device().index() != buffer.device().index()) {
       throw new InvalidUsage(
@@ -229,6 +238,9 @@ final class NetContext implements TransportContext {
   /** All connections have ended. */
   private void ended() {
     memories.all().forEach(OwnedMemory::close);
+    if (staging != null) {
+      staging.close();
+    }
     lease.close();
   }
 }

@@ -7,23 +7,34 @@ import java.nio.ByteOrder;
 
 /**
  * Memory as this transport names it: an id that only the owner can resolve. On the wire,
- * little-endian: int32 magic "FXNM", int16 version (1), int16 1 where the owner's process can store
- * to it and 0 elsewhere, int64 id, int64 size.
+ * little-endian: int32 magic "FXNM", int16 version (1), int16 place (of {@link Place}), int64 id,
+ * int64 size.
  */
 abstract class NetMemoryHandle implements MemoryHandle {
   static final int WIRE_LENGTH = 24;
 
   private static final int MAGIC = 0x4d4e5846;
   private static final short VERSION = 1;
+  private static final Place[] PLACES = Place.values();
 
   private final long id;
   private final long size;
-  private final boolean onHost;
+  private final Place place;
 
-  NetMemoryHandle(long id, long size, boolean onHost) {
+  /** How bytes get there. */
+  enum Place {
+    /** By the network, and by stores of the owner's process. */
+    HOST,
+    /** By the network. */
+    DEVICE,
+    /** By the owner's device, from pinned memory: in parts that fit there. */
+    STAGED
+  }
+
+  NetMemoryHandle(long id, long size, Place place) {
     this.id = id;
     this.size = size;
-    this.onHost = onHost;
+    this.place = place;
   }
 
   final long id() {
@@ -36,7 +47,12 @@ abstract class NetMemoryHandle implements MemoryHandle {
 
   /** Whether the owner's process can store to it. */
   final boolean isOnHost() {
-    return onHost;
+    return place == Place.HOST;
+  }
+
+  /** Whether it is reached through pinned memory. */
+  final boolean isStaged() {
+    return place == Place.STAGED;
   }
 
   /** Keeps the memory until {@link #endUse()}, unless it is closed: then false. */
@@ -50,7 +66,7 @@ abstract class NetMemoryHandle implements MemoryHandle {
         .order(ByteOrder.LITTLE_ENDIAN)
         .putInt(MAGIC)
         .putShort(VERSION)
-        .putShort((short) (onHost ? 1 : 0))
+        .putShort((short) place.ordinal())
         .putLong(id)
         .putLong(size)
         .array();
@@ -70,7 +86,7 @@ abstract class NetMemoryHandle implements MemoryHandle {
       throw malformed(rank, "header or length=" + wire.length);
     }
     int place = in.getShort();
-    if (place != 0 && place != 1) {
+    if (place < 0 || place >= PLACES.length) {
       throw malformed(rank, "place=" + place);
     }
     long id = in.getLong();
@@ -78,7 +94,7 @@ abstract class NetMemoryHandle implements MemoryHandle {
     if (ownSize != size || ownSize < 1) {
       throw malformed(rank, "size=" + ownSize + ", its origin says " + size);
     }
-    return new RemoteMemory(id, size, place == 1);
+    return new RemoteMemory(id, size, PLACES[place]);
   }
 
   private static TransportFailure malformed(int rank, String field) {

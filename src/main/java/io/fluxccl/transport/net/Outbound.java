@@ -41,6 +41,7 @@ final class Outbound {
 
   /**
    * @param maxBytes of the longest message that both ends take
+   * @param staging null where the network reaches all memory of this rank
    * @param asked is told of each flush that the peer is asked for
    */
   Outbound(
@@ -48,13 +49,14 @@ final class Outbound {
       Links links,
       int capacity,
       long maxBytes,
+      Staging staging,
       LongConsumer asked) {
     this.queue = queue;
     this.asked = asked;
     this.control = new ControlSender(links.senders[0], capacity);
     this.rails = new DataSender[links.rails()];
     for (int i = 0; i < rails.length; i++) {
-      rails[i] = new DataSender(links.senders[i + 1], capacity);
+      rails[i] = new DataSender(links.senders[i + 1], capacity, staging);
     }
     this.maxPart = Math.min(PART, maxBytes);
     this.signals = BufferUtil.allocateDirectAligned(capacity * Long.BYTES, Long.BYTES);
@@ -140,10 +142,11 @@ final class Outbound {
     if (!rail.hasRoom()) {
       return false;
     }
+    boolean staged = source.isStaged() || target.isStaged();
     int length =
         (int)
             Math.min(
-                Math.min(left, maxPart),
+                Math.min(left, staged ? Math.min(maxPart, StagingSlots.SLOT_BYTES) : maxPart),
                 Math.min(
                     CommMemory.untilNextPiece(targetOffset),
                     CommMemory.untilNextPiece(sourceOffset)));

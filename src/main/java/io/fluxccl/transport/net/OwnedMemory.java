@@ -1,7 +1,6 @@
 package io.fluxccl.transport.net;
 
 import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.device.DeviceKind;
 import io.fluxccl.netplugin.PointerType;
 import java.util.concurrent.atomic.AtomicInteger;
 
@@ -19,17 +18,21 @@ final class OwnedMemory extends NetMemoryHandle {
   private final RemoteMemory seenByItself;
   private final AtomicInteger uses = new AtomicInteger();
 
-  OwnedMemory(NetContext context, long id, DeviceBuffer buffer) {
-    super(id, buffer.size(), buffer.device().kind() == DeviceKind.HOST);
+  OwnedMemory(NetContext context, long id, DeviceBuffer buffer, Place place) {
+    super(id, buffer.size(), place);
     this.context = context;
     this.buffer = buffer;
     this.address = buffer.address();
-    this.seenByItself = new RemoteMemory(id, size(), isOnHost());
+    this.seenByItself = new RemoteMemory(id, size(), place);
     buffer.retain();
   }
 
   PointerType pointerType() {
     return isOnHost() ? PointerType.HOST : PointerType.CUDA;
+  }
+
+  DeviceBuffer buffer() {
+    return buffer;
   }
 
   boolean belongsTo(NetContext other) {
@@ -76,7 +79,11 @@ final class OwnedMemory extends NetMemoryHandle {
 
   /** The registration is not used any more, and has gone from all connections. */
   void release() {
-    buffer.release();
+    if (isStaged()) {
+      context.staging().afterCopies(buffer::release);
+    } else {
+      buffer.release();
+    }
   }
 
   /**

@@ -4,8 +4,8 @@ package io.fluxccl.transport.net;
 final class RemoteMemory extends NetMemoryHandle {
   private volatile boolean closed;
 
-  RemoteMemory(long id, long size, boolean onHost) {
-    super(id, size, onHost);
+  RemoteMemory(long id, long size, Place place) {
+    super(id, size, place);
   }
 
   @Override

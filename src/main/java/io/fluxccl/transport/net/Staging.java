@@ -1,0 +1,39 @@
+package io.fluxccl.transport.net;
+
+import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.netplugin.NetComm;
+
+/**
+ * What a context needs for memory of a device that the network can't reach: a stream for each
+ * direction, shared by all connections, because a GPU has few queues of its own.
+ */
+final class Staging {
+  private final Device device;
+  private final DeviceStream outbound;
+  private final DeviceStream inbound;
+
+  Staging(Device device) {
+    this.device = device;
+    this.outbound = device.createPreferredStream("net-out");
+    this.inbound = device.createPreferredStream("net-in");
+  }
+
+  StagingSlots sending(NetComm comm, int count) {
+    return new StagingSlots(device, outbound, comm, count);
+  }
+
+  StagingSlots receiving(NetComm comm, int count) {
+    return new StagingSlots(device, inbound, comm, count);
+  }
+
+  /** Runs an action when copies that were enqueued are done. */
+  void afterCopies(Runnable action) {
+    device.whenEnqueuedWorkIsDone(action);
+  }
+
+  void close() {
+    outbound.close();
+    inbound.close();
+  }
+}

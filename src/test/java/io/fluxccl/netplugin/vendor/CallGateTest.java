@@ -1,0 +1,39 @@
+package io.fluxccl.netplugin.vendor;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.InvalidUsage;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+@Timeout(60)
+class CallGateTest {
+  private final CallGate gate = new CallGate("a comm");
+
+  @Test
+  void shouldRefuseASecondThread() {
+    gate.enter();
+    assertThatThrownBy(gate::enter)
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("a comm is used by two threads at once");
+    gate.exit();
+    gate.enter();
+    gate.exit();
+  }
+
+  @Test
+  void shouldCloseOnceAndOnlyWhenNobodyIsIn() throws Exception {
+    gate.enter();
+    CompletableFuture<Boolean> closing = CompletableFuture.supplyAsync(gate::close);
+    assertThat(closing.isDone()).isFalse();
+    gate.exit();
+    assertThat(closing.get(60, TimeUnit.SECONDS)).isTrue();
+    assertThat(gate.close()).isFalse();
+    assertThatThrownBy(gate::enter)
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("a comm is closed");
+  }
+}

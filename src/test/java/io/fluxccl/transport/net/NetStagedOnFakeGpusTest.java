@@ -1,0 +1,17 @@
+package io.fluxccl.transport.net;
+
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.testing.FakeCuda;
+import io.fluxccl.testing.TestNet;
+import java.nio.file.Path;
+
+/** Memory of the fake driver's GPUs, over a plugin that reaches the host's only. */
+@FakeCuda
+class NetStagedOnFakeGpusTest extends NetConnectionContract {
+  @Override
+  NetRanks open(Path folder) throws Exception {
+    String library = TestNet.library(folder, 9).toString();
+    return new NetRanks(
+        new NetChoice(null, library, null, false), CudaDevice.open(0), CudaDevice.open(1));
+  }
+}
