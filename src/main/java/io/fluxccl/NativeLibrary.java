@@ -5,8 +5,8 @@ import java.util.Optional;
 
 /**
  * FluxCCL's own native code, {@code libfluxccl.so}: what Java and JCuda can't do. It is optional:
- * everything but CUDA's VMM memory, NVRTC and the binding of threads to NUMA nodes works without
- * it. Loaded once, at the first question; all methods are for any thread.
+ * everything but CUDA's VMM memory, NVRTC, vendors' network plugins and the binding of threads to
+ * NUMA nodes works without it. Loaded once, at the first question; all methods are for any thread.
  *
  * <p>It comes out of the jar, by way of a temporary file that is gone as soon as it is loaded, or
  * from where {@value #PATH_PROPERTY} says.

@@ -1,5 +1,6 @@
 package io.fluxccl.testing;
 
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -12,12 +13,15 @@ public final class TestNet {
   private TestNet() {}
 
   /**
-   * A library with the plugin of one version.
+   * A library with the plugin of one version; built once a folder.
    *
    * @param faults as the source says, for example {@code FAIL_AFTER=3}
    */
   public static Path library(Path folder, int version, String... faults) throws Exception {
     String name = "testnet-v" + version + String.join("-", faults).replace('=', '_') + ".so";
+    if (Files.exists(folder.resolve(name))) {
+      return folder.resolve(name);
+    }
     List<String> options = new ArrayList<>(List.of("-pthread", "-fvisibility=hidden"));
     options.add("-DNET_VERSION=" + version);
     Arrays.stream(faults).map(fault -> "-D" + fault).forEach(options::add);
