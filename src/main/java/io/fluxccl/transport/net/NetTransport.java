@@ -4,6 +4,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetProperties;
+import io.fluxccl.netplugin.vendor.NativeNetPlugin;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
@@ -105,7 +106,8 @@ public final class NetTransport implements TransportProvider {
                     " and ", properties.pointers().stream().map(Enum::name).sorted().toList())
                 + " memory)");
       }
-      return Optional.of(plugin + ": " + String.join(", ", devices));
+      String network = plugin instanceof NativeNetPlugin ? plugin.toString() : plugin.name();
+      return Optional.of(network + ": " + String.join(", ", devices));
     }
   }
 

@@ -108,6 +108,8 @@ class NetTransportTest {
     System.setProperty(RenamedNetProvider.LIBRARY_PROPERTY, library);
     ask("Renamed", null, "test1");
     assertThat(provider.unavailableBecause(Transport.NET)).isEmpty();
+    assertThat(provider.description(Transport.NET))
+        .hasValue("renamed: test1 (10 Gb/s, HOST memory)");
     try (NetRanks ranks = new NetRanks(NetChoice.fromEnvironment())) {
       assertThat(ranks.context(0).plugin().name()).isEqualTo("renamed");
       assertThat(ranks.context(0).devices()).containsExactly(1);
