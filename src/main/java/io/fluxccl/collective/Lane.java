@@ -6,18 +6,15 @@ import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
-import io.fluxccl.Timeout;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.TransportFlags;
-import java.time.Duration;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Optional;
-import java.util.OptionalInt;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import reactor.core.Exceptions;
@@ -37,7 +34,7 @@ final class Lane implements AutoCloseable {
   private final List<AlgorithmSet> sets;
   private final AlgorithmSelector selector;
   private final Agreement agreement;
-  private final Registrations registrations = new Registrations();
+  private final Registrations registrations;
   private final RunsInFlight inFlight;
   private final Farewells farewells;
 
@@ -77,6 +74,7 @@ final class Lane implements AutoCloseable {
     this.options = options;
     this.mesh = mesh;
     this.sets = sets;
+    this.registrations = new Registrations(mesh, sets);
     this.farewells = farewells;
     this.selector = new AlgorithmSelector(sets, options, tuning, mesh.topology());
     this.inFlight =
@@ -408,33 +406,8 @@ final class Lane implements AutoCloseable {
 
   private void late(Run run) {
     if (communicator.failure() == null) {
-      communicator.abort(timedOut(options.timeout(), run.description()));
+      communicator.abort(Lateness.of(communicator, run.description(), options.timeout()));
     }
-  }
-
-  private Timeout timedOut(Duration limit, String what) {
-    OptionalInt silent = communicator.bootstrap().unresponsiveRank();
-    int waitedFor = communicator.abortFlag().waitingFor();
-    String who;
-    if (silent.isPresent()) {
-      who = "rank " + silent.getAsInt() + " answers no heartbeat";
-    } else if (waitedFor >= 0) {
-      who =
-          "the last long wait was for rank "
-              + waitedFor
-              + ", which is alive: does it enqueue the same operations? Or is the limit too short?";
-    } else {
-      who = "no rank was waited for long: is the limit too short?";
-    }
-    return new Timeout(
-        silent.orElse(waitedFor),
-        what
-            + " on rank "
-            + communicator.bootstrap().rank()
-            + ": not done within "
-            + Deadline.after(limit).timeout().toMillis()
-            + " ms; "
-            + who);
   }
 
   /** A run was cancelled while it was in flight. */
@@ -446,28 +419,8 @@ final class Lane implements AutoCloseable {
 
   /** Registers a buffer on all ranks; see {@link Collectives#register}. */
   CompletableFuture<Registration> register(DeviceBuffer buffer) {
-    if (buffer.device() != communicator.device()) {
-      return CompletableFuture.failedFuture(
-          new InvalidUsage(
-              "register on rank "
-                  + communicator.bootstrap().rank()
-                  + ": the buffer must be of the communicator's device, "
-                  + communicator.device().description()));
-    }
-    return communicator
-        .inTurn(
-            options.tag(),
-            () -> {
-              CompletableFuture<Void> ready = CompletableFuture.completedFuture(null);
-              for (AlgorithmSet set : sets) {
-                ready =
-                    ready.thenComposeAsync(done -> set.reserve(buffer.size()), PeerMesh.MAY_BLOCK);
-              }
-              return ready
-                  .thenComposeAsync(done -> mesh.exchange(buffer), PeerMesh.MAY_BLOCK)
-                  // Who closes now must not take memory from a peer that is still mapping it.
-                  .thenCompose(memories -> mesh.meetAll().thenApply(met -> memories));
-            })
+    return registrations
+        .exchange(buffer)
         .thenApply(memories -> registration(buffer, memories))
         .thenApplyAsync(
             registration -> {

@@ -1,13 +1,61 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.transport.RegisteredMemory;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 
 /** The buffers that are registered with a lane. Looked up for each call; changed rarely. */
 final class Registrations {
+  private final PeerMesh mesh;
+  private final List<AlgorithmSet> sets;
+
   // Replaced as a whole, so that who looks up takes no lock.
   private volatile List<Registration> open = List.of();
+
+  /**
+   * Of a lane.
+   *
+   * @param mesh over which ranks tell each other of their buffers
+   * @param sets that have to make room for buffers
+   */
+  Registrations(PeerMesh mesh, List<AlgorithmSet> sets) {
+    this.mesh = mesh;
+    this.sets = sets;
+  }
+
+  /**
+   * Makes a buffer known to all ranks and all ranks' known here; every rank calls it.
+   *
+   * @return everybody's, by rank; {@link InvalidUsage} if the buffer is of another device, or of
+   *     another size than a peer's
+   */
+  CompletableFuture<RegisteredMemory[]> exchange(DeviceBuffer buffer) {
+    Communicator communicator = mesh.communicator();
+    if (buffer.device() != communicator.device()) {
+      return CompletableFuture.failedFuture(
+          new InvalidUsage(
+              "register on rank "
+                  + communicator.bootstrap().rank()
+                  + ": the buffer must be of the communicator's device, "
+                  + communicator.device().description()));
+    }
+    return communicator.inTurn(
+        mesh.tag(),
+        () -> {
+          CompletableFuture<Void> ready = CompletableFuture.completedFuture(null);
+          for (AlgorithmSet set : sets) {
+            ready = ready.thenComposeAsync(done -> set.reserve(buffer.size()), PeerMesh.MAY_BLOCK);
+          }
+          return ready
+              .thenComposeAsync(done -> mesh.exchange(buffer), PeerMesh.MAY_BLOCK)
+              // Who closes now must not take memory from a peer that is still mapping it.
+              .thenCompose(memories -> mesh.meetAll().thenApply(met -> memories));
+        });
+  }
 
   synchronized void add(Registration registration) {
     List<Registration> more = new ArrayList<>(open);
