@@ -29,7 +29,11 @@ final class NetLoop implements Agent {
   private final Thread thread;
   private final Queue<NetOperation<?>> arrivals = new ConcurrentLinkedQueue<>();
   private volatile boolean closed;
+
+  /** Nobody looks at arrivals any more: who adds one refuses it. */
   private volatile boolean ended;
+
+  private volatile boolean finished;
 
   // Of the loop's thread.
   private final Map<Object, ArrayDeque<NetOperation<?>>> lanes = new IdentityHashMap<>();
@@ -73,6 +77,7 @@ final class NetLoop implements Agent {
     lanes.clear();
     ended = true;
     refuseArrivals();
+    finished = true;
   }
 
   private void refuseArrivals() {
@@ -131,7 +136,7 @@ final class NetLoop implements Agent {
   void close() {
     closed = true;
     LockSupport.unpark(thread);
-    while (!ended && thread.isAlive() && Thread.currentThread() != thread) {
+    while (!finished && thread.isAlive() && Thread.currentThread() != thread) {
       Thread.yield();
     }
   }
