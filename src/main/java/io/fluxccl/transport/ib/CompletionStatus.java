@@ -1,5 +1,8 @@
 package io.fluxccl.transport.ib;
 
+import java.util.EnumSet;
+import java.util.Set;
+
 /** What an {@code ibv_wc_status} is called, and what usually is the reason. */
 enum CompletionStatus {
   SUCCESS(""),
@@ -28,6 +31,19 @@ enum CompletionStatus {
 
   private static final CompletionStatus[] ALL = values();
 
+  private static final Set<CompletionStatus> REMOTE =
+      EnumSet.of(
+          WR_FLUSH_ERR,
+          BAD_RESP_ERR,
+          REM_INV_REQ_ERR,
+          REM_ACCESS_ERR,
+          REM_OP_ERR,
+          RETRY_EXC_ERR,
+          RNR_RETRY_EXC_ERR,
+          REM_INV_RD_REQ_ERR,
+          REM_ABORT_ERR,
+          RESP_TIMEOUT_ERR);
+
   private final String reason;
 
   CompletionStatus(String reason) {
@@ -41,5 +57,10 @@ enum CompletionStatus {
     }
     CompletionStatus known = ALL[status];
     return "IBV_WC_" + known.name() + (known.reason.isEmpty() ? "" : " (" + known.reason + ")");
+  }
+
+  /** Whether it says that the peer, or the way to it, failed. */
+  static boolean isRemote(int status) {
+    return status >= 0 && status < ALL.length && REMOTE.contains(ALL[status]);
   }
 }

@@ -22,9 +22,9 @@ import java.util.stream.Stream;
  * it counted as such; or those that the environment variable {@value #VARIABLE} lists, in its
  * order.
  */
-final class RdmaDevices {
+public final class RdmaDevices {
   /** For example {@code mlx5_2,mlx5_0=10.0.0.5}: devices in order, an address where it matters. */
-  static final String VARIABLE = "FLUXCCL_IB_DEVICES";
+  public static final String VARIABLE = "FLUXCCL_IB_DEVICES";
 
   private static final Path SYSFS = Path.of("/sys/class/infiniband");
   private static final String IPV4_MAPPED = "0000:0000:0000:0000:0000:ffff:";
@@ -39,10 +39,14 @@ final class RdmaDevices {
    * @param active whether a port of it has a link
    * @param linkLayer {@code Ethernet} (RoCE), {@code InfiniBand}, or what else the kernel says
    */
-  record Device(String name, Inet4Address address, boolean active, String linkLayer) {}
+  public record Device(String name, Inet4Address address, boolean active, String linkLayer) {}
 
-  /** Those of this machine. */
-  static List<Device> ofThisMachine() {
+  /**
+   * Those of this machine.
+   *
+   * @throws InvalidUsage if {@value #VARIABLE} can't be read or names one that is not there
+   */
+  public static List<Device> ofThisMachine() {
     return find(SYSFS, System.getenv(VARIABLE));
   }
 

@@ -11,7 +11,7 @@ import java.util.Optional;
  * The verbs of this JVM, by DiSNI and {@code libdisni.so}. Loaded once, at the first question; any
  * thread.
  */
-final class VerbsLibrary {
+public final class VerbsLibrary {
   private static final String IMPLEMENTATION = "io.fluxccl.transport.ib.disni.DisniVerbs";
   private static final String FILE_NAME = "libdisni.so";
 
@@ -32,7 +32,7 @@ final class VerbsLibrary {
    *
    * @throws TransportFailure if there are none
    */
-  static Verbs get() {
+  public static Verbs get() {
     if (UNAVAILABLE != null) {
       throw new TransportFailure(FluxCclException.NO_RANK, "no RDMA verbs: " + UNAVAILABLE);
     }

@@ -10,6 +10,24 @@ public interface VerbsLink extends AutoCloseable {
   /** Copy the bytes into the request. */
   int INLINE = 8;
 
+  /**
+   * The name of a completion's status and the usual reason, for a message.
+   *
+   * @param status an {@code ibv_wc_status}
+   */
+  static String describe(int status) {
+    return CompletionStatus.describe(status);
+  }
+
+  /**
+   * Whether a completion's status says that the peer, or the way to it, failed.
+   *
+   * @param status an {@code ibv_wc_status}
+   */
+  static boolean isRemoteFailure(int status) {
+    return CompletionStatus.isRemote(status);
+  }
+
   /** The most bytes that a request can have {@link #INLINE}. */
   int inlineLimit();
 

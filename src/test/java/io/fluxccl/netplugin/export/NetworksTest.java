@@ -70,6 +70,8 @@ class NetworksTest {
 
   @Test
   void shouldFindTheTcpNetwork() {
-    assertThat(Networks.providers()).extracting(NetPluginProvider::name).contains("fluxccl");
+    assertThat(Networks.providers())
+        .extracting(NetPluginProvider::name)
+        .contains("fluxccl", "fluxccl-ib");
   }
 }

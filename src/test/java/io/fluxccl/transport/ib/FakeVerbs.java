@@ -18,7 +18,7 @@ import org.agrona.collections.Int2ObjectHashMap;
  * at once, keys and ranges are checked as a device would, and who works with a queue pair from two
  * threads at once, or overflows it, is told.
  */
-final class FakeVerbs implements Verbs {
+public final class FakeVerbs implements Verbs {
   private static final int LOCAL_PROTECTION_ERROR = 4;
   private static final int FLUSHED_WITH_ERROR = 5;
   private static final int REMOTE_ACCESS_ERROR = 10;

@@ -1,0 +1,312 @@
+package io.fluxccl.netplugin.ib;
+
+import static io.fluxccl.netplugin.ib.IbNetLink.LONG;
+import static io.fluxccl.netplugin.ib.IbNetLink.await;
+import static io.fluxccl.netplugin.ib.IbNetLink.failureOf;
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.assertj.core.api.Assertions.catchThrowable;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.RemoteFailure;
+import io.fluxccl.Timeout;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.netplugin.NetHandle;
+import io.fluxccl.netplugin.NetListenComm;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetRequest;
+import io.fluxccl.netplugin.PointerType;
+import io.fluxccl.transport.RdmaOptions;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import org.agrona.BufferUtil;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** What the network does over any verbs. */
+@org.junit.jupiter.api.Timeout(240)
+abstract class IbNetPluginContract {
+  static final IbNetOptions OPTIONS = IbNetOptions.DEFAULT.withTimeout(LONG);
+
+  private static final int[] SIZES = {0, 1, 15, 4096, 0, 65_535, 1 << 20, 1_000_003, 8 << 20};
+
+  private final List<IbNetPlugin> open = new ArrayList<>();
+
+  /** Opens a network of one device, which reaches those that were opened before. */
+  abstract IbNetPlugin open(IbNetOptions options);
+
+  final IbNetPlugin network(IbNetOptions options) {
+    IbNetPlugin network = open(options);
+    open.add(network);
+    return network;
+  }
+
+  final IbNetLink link(IbNetOptions options, int bytes) {
+    return new IbNetLink(network(options), network(options), bytes);
+  }
+
+  @AfterEach
+  void closeNetworks() {
+    open.forEach(IbNetPlugin::close);
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {16, 256})
+  void shouldMoveMessagesOfAllSizesInTheirOrder(int sendQueueSize) {
+    int total = 0;
+    for (int size : SIZES) {
+      total += size;
+    }
+    RdmaOptions rdma =
+        RdmaOptions.DEFAULT.withSendQueueSize(sendQueueSize).withMaxMessage(256 << 10);
+    try (IbNetLink link = link(OPTIONS.withRdma(rdma), total)) {
+      for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < total; i++) {
+          link.source.put(i, (byte) (i * 7 + (i >> 8) + round));
+          link.target.put(i, (byte) 0);
+        }
+        boolean receivesFirst = round % 2 == 0;
+        NetRequest[] requests = new NetRequest[2 * SIZES.length];
+        for (int step = 0; step < 2; step++) {
+          int offset = 0;
+          for (int i = 0; i < SIZES.length; i++) {
+            requests[step * SIZES.length + i] =
+                step == 0 == receivesFirst
+                    ? link.irecv(offset, SIZES[i])
+                    : link.isend(offset, SIZES[i]);
+            offset += SIZES[i];
+          }
+        }
+        await(requests);
+        assertThat(link.target).isEqualTo(link.source);
+        for (int i = 0; i < requests.length; i++) {
+          assertThat(requests[i].size(0)).isEqualTo(SIZES[i % SIZES.length]);
+        }
+      }
+    }
+  }
+
+  @Test
+  void shouldAllowThirtyTwoRequestsAndRefuseOneMore() {
+    try (IbNetLink link = link(OPTIONS, 256)) {
+      NetRequest[] all = new NetRequest[2 * NetPlugin.MAX_REQUESTS];
+      for (int round = 0; round < 5; round++) {
+        for (int i = 0; i < NetPlugin.MAX_REQUESTS; i++) {
+          link.source.put(i, (byte) (i + 1 + round));
+          all[i] = link.isend(i, 1);
+          all[NetPlugin.MAX_REQUESTS + i] = link.irecv(i, 1);
+        }
+        assertThatThrownBy(() -> link.irecv(0, 1))
+            .isInstanceOf(InvalidUsage.class)
+            .hasMessageContaining("32 requests are in flight");
+        assertThatThrownBy(() -> link.isend(0, 1))
+            .isInstanceOf(InvalidUsage.class)
+            .hasMessageContaining("32 requests are in flight");
+        await(all);
+        for (int i = 0; i < NetPlugin.MAX_REQUESTS; i++) {
+          assertThat(link.target.get(i)).isEqualTo((byte) (i + 1 + round));
+        }
+      }
+    }
+  }
+
+  @Test
+  void shouldSayTheSizeThatWasSentWhereTheReceiveHadMoreRoom() {
+    try (IbNetLink link = link(OPTIONS, 200_000)) {
+      NetRequest receive = link.irecv(0, 200_000);
+      await(link.isend(0, 100_000), receive);
+      assertThat(receive.size(0)).isEqualTo(100_000);
+    }
+  }
+
+  @Test
+  void shouldRefuseMoreThanTheReceiveHasRoomForOnBothSides() {
+    try (IbNetLink link = link(OPTIONS, 256)) {
+      NetRequest fits = link.irecv(0, 64);
+      NetRequest receive = link.irecv(64, 64);
+      link.target.put(128, (byte) 9);
+      NetRequest first = link.isend(0, 64);
+      NetRequest send = link.isend(64, 128);
+      await(fits, first);
+      assertThat(failureOf(send))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("send to ")
+          .hasMessageContaining("128 bytes")
+          .hasMessageContaining("64 bytes");
+      assertThat(failureOf(receive))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("receive from ")
+          .hasMessageContaining("128 bytes")
+          .hasMessageContaining("64 bytes");
+      assertThat(link.target.get(128)).isEqualTo((byte) 9);
+      assertThatThrownBy(() -> link.irecv(0, 64)).isInstanceOf(InvalidUsage.class);
+      assertThatThrownBy(() -> link.isend(0, 64)).isInstanceOf(InvalidUsage.class);
+    }
+  }
+
+  @Test
+  void shouldEndWaitingRequestsAfterTheirTimeNamingThePeer() {
+    IbNetOptions hasty = OPTIONS.withTimeout(Duration.ofMillis(50));
+    IbNetPlugin patient = network(OPTIONS);
+    try (IbNetLink link = new IbNetLink(patient, network(hasty), 64)) {
+      assertThat(failureOf(link.irecv(0, 64)))
+          .isInstanceOf(Timeout.class)
+          .hasMessageContaining("receive from ")
+          .hasMessageContaining(":" + ProcessHandle.current().pid())
+          .hasMessageContaining("FLUXCCL_NET_TIMEOUT");
+      // The link is closed with it, so that nothing arrives in memory that was given back.
+      assertThat(failureOf(link.isend(0, 64))).isInstanceOf(RemoteFailure.class);
+      assertThat(link.target.get(0)).isZero();
+    }
+  }
+
+  @Test
+  void shouldDeliverWhatWasSentBeforeTheSenderLeft() {
+    try (IbNetLink link = link(OPTIONS, 400_000)) {
+      NetRequest first = link.irecv(0, 100_000);
+      NetRequest second = link.irecv(100_000, 100_000);
+      NetRequest none = link.irecv(200_000, 100_000);
+      link.source.put(150_000, (byte) 9);
+      await(link.isend(0, 100_000), link.isend(100_000, 100_000));
+      link.send.close();
+      await(first, second);
+      assertThat(link.target.get(150_000)).isEqualTo((byte) 9);
+      assertThat(failureOf(none))
+          .isInstanceOf(RemoteFailure.class)
+          .hasMessageContaining("receive from ");
+    }
+  }
+
+  @Test
+  void shouldTellTheSenderThatTheReceiverLeft() {
+    try (IbNetLink link = link(OPTIONS, 64)) {
+      NetRequest waiting = link.isend(0, 64);
+      link.receive.close();
+      assertThat(failureOf(waiting))
+          .isInstanceOf(RemoteFailure.class)
+          .hasMessageContaining("send to ");
+    }
+  }
+
+  @Test
+  void shouldLeaveMemoryAloneOnceAnEndIsClosed() {
+    try (IbNetLink link = link(OPTIONS, 4 << 20)) {
+      for (int i = 0; i < 4; i++) {
+        link.irecv(i << 20, 1 << 20);
+      }
+      link.receive.close();
+      for (int i = 0; i < 4; i++) {
+        int offset = i << 20;
+        catchThrowable(() -> link.isend(offset, 1 << 20));
+      }
+      link.send.close();
+      for (int i = 0; i < 4 << 20; i += 4096) {
+        assertThat(link.target.get(i)).isZero();
+      }
+      assertThatThrownBy(() -> link.irecv(0, 1))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("closed");
+    }
+  }
+
+  @Test
+  void shouldFailWhatIsInFlightWhenTheNetworkIsClosed() {
+    IbNetPlugin from = network(OPTIONS);
+    IbNetPlugin to = network(OPTIONS);
+    try (IbNetLink link = new IbNetLink(from, to, 64)) {
+      NetRequest receive = link.irecv(0, 64);
+      to.close();
+      assertThat(failureOf(receive))
+          .isInstanceOf(TransportFailure.class)
+          .hasMessageContaining("closed");
+      assertThatThrownBy(() -> to.listen(0)).isInstanceOf(InvalidUsage.class);
+    }
+  }
+
+  @Test
+  void shouldRefuseMemoryThatIsNotRegisteredHere() {
+    try (IbNetLink link = link(OPTIONS, 64)) {
+      long address = BufferUtil.address(link.source);
+      assertThatThrownBy(() -> link.send.isend(address, 65, 0, link.sourceMemory))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("65 bytes");
+      assertThatThrownBy(() -> link.send.isend(address, 1, 0, link.targetMemory))
+          .isInstanceOf(InvalidUsage.class);
+      assertThatThrownBy(() -> link.send.isend(address, -1, 0, link.sourceMemory))
+          .isInstanceOf(InvalidUsage.class);
+      assertThatThrownBy(() -> link.send.register(address, 64, PointerType.CUDA))
+          .isInstanceOf(InvalidUsage.class);
+      link.sourceMemory.close();
+      assertThatThrownBy(() -> link.isend(0, 1)).isInstanceOf(InvalidUsage.class);
+      // Without bytes there is no need of memory.
+      await(link.isend(0, 0), link.irecv(0, 0));
+    }
+  }
+
+  @Test
+  void shouldNotLetStraysInNorBeWedgedByThem() {
+    IbNetPlugin from = network(OPTIONS);
+    IbNetPlugin to = network(OPTIONS);
+    NetListenComm listener = to.listen(0);
+    for (int i = 0; i < 3; i++) {
+      byte[] wrong = listener.handle();
+      wrong[20] ^= 1; // in the token
+      NetHandle stray = new NetHandle(wrong);
+      assertThat(
+              catchThrowable(
+                  () -> {
+                    while (from.connect(0, stray) == null) {
+                      assertThat(listener.accept()).isNull();
+                    }
+                  }))
+          .isInstanceOf(RemoteFailure.class)
+          .hasMessageContaining("connect to ");
+    }
+    try (IbNetLink link = new IbNetLink(from, to, listener, 64)) {
+      await(link.isend(0, 64), link.irecv(0, 64));
+    }
+    assertThatThrownBy(() -> from.connect(0, new NetHandle(new byte[] {1, 2, 3})))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("handle");
+  }
+
+  @Test
+  void shouldServeConnectionsOfSeveralThreadsAtATime() throws Exception {
+    int threads = 4;
+    int messages = 300;
+    IbNetPlugin from = network(OPTIONS);
+    IbNetPlugin to = network(OPTIONS);
+    ExecutorService pool = Executors.newFixedThreadPool(threads);
+    try {
+      List<CompletableFuture<Void>> all = new ArrayList<>();
+      for (int t = 0; t < threads; t++) {
+        int first = t * messages;
+        all.add(CompletableFuture.runAsync(() -> exchange(from, to, first, messages), pool));
+      }
+      for (CompletableFuture<Void> each : all) {
+        each.get(2 * LONG.toSeconds(), TimeUnit.SECONDS);
+      }
+    } finally {
+      pool.shutdownNow();
+    }
+    assertThat(to.port(0).openMemories()).isZero();
+    assertThat(from.port(0).openMemories()).isZero();
+  }
+
+  private static void exchange(IbNetPlugin from, IbNetPlugin to, int first, int messages) {
+    try (IbNetLink link = new IbNetLink(from, to, 64)) {
+      for (int i = 0; i < messages; i++) {
+        link.source.putInt(0, first + i);
+        await(link.isend(0, 64), link.irecv(0, 64));
+        assertThat(link.target.getInt(0)).isEqualTo(first + i);
+      }
+    }
+  }
+}
