@@ -10,8 +10,8 @@ import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.PointerType;
 import io.fluxccl.transport.ib.VerbsLink;
 import java.io.IOException;
-import java.util.HashSet;
 import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 
 /**
  * What both ends have in common: queue pair, mailbox, requests, how they fail. Who posts or tests a
@@ -28,7 +28,9 @@ abstract class IbNetComm implements NetComm {
   private final LinkState link;
   private final long timeoutNanos;
   private final IbNetRequest[] requests = new IbNetRequest[Mailbox.PLACES];
-  private final Set<IbNetMemory> memories = new HashSet<>();
+
+  /** NCCL registers by another thread, beside the one that sends or receives. */
+  private final Set<IbNetMemory> memories = ConcurrentHashMap.newKeySet();
 
   /** Of the queue pair; contended only when the network is closed while it is used. */
   private final Turn turn = new Turn();
@@ -261,7 +263,7 @@ abstract class IbNetComm implements NetComm {
     if (!closed) {
       closed = true;
       end(text() + "the connection was closed here");
-      Set.copyOf(memories).forEach(IbNetMemory::close);
+      memories.forEach(IbNetMemory::close);
       mailbox.close();
       plugin.forget(this);
     }

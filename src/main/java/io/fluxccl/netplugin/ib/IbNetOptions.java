@@ -8,28 +8,28 @@ import java.util.function.UnaryOperator;
 /**
  * How RDMA is used. Immutable; {@link #DEFAULT} works.
  *
- * @param timeout the longest time that a request may take, and a connect or accept, these at least
- *     10 s; zero for no limit
+ * @param timeout the longest time that a request may take; zero for no limit
+ * @param leastConnect what a connect or accept may take where {@code timeout} is shorter
  * @param rdma of the queue pairs
  */
-public record IbNetOptions(Duration timeout, RdmaOptions rdma) {
-  /** What is used where nothing is said: 10 minutes. */
+public record IbNetOptions(Duration timeout, Duration leastConnect, RdmaOptions rdma) {
+  /** What is used where nothing is said: 10 minutes, and 10 s. */
   public static final IbNetOptions DEFAULT =
-      new IbNetOptions(Duration.ofMinutes(10), RdmaOptions.DEFAULT);
+      new IbNetOptions(Duration.ofMinutes(10), Duration.ofSeconds(10), RdmaOptions.DEFAULT);
 
   private static final String TIMEOUT = "FLUXCCL_NET_TIMEOUT";
-  private static final Duration LEAST_CONNECT = Duration.ofSeconds(10);
 
   /** Refuses values that can't be. */
   public IbNetOptions {
-    if (timeout.isNegative()) {
-      throw new InvalidUsage("timeout=" + timeout + " is negative");
+    if (timeout.isNegative() || leastConnect.isNegative()) {
+      throw new InvalidUsage(
+          "timeout=" + timeout + ", leastConnect=" + leastConnect + "; give zero or more");
     }
   }
 
   /** The longest time in nanoseconds that a connect or accept may take; 0 for no limit. */
   long connectNanos() {
-    return timeout.isZero() ? 0 : Math.max(timeout.toNanos(), LEAST_CONNECT.toNanos());
+    return timeout.isZero() ? 0 : Math.max(timeout.toNanos(), leastConnect.toNanos());
   }
 
   /**
@@ -45,20 +45,21 @@ public record IbNetOptions(Duration timeout, RdmaOptions rdma) {
       return DEFAULT;
     }
     try {
-      return DEFAULT.withTimeout(
-          Duration.ofNanos((long) (Double.parseDouble(text.trim()) * 1_000_000_000)));
+      return DEFAULT.withTimeouts(
+          Duration.ofNanos((long) (Double.parseDouble(text.trim()) * 1_000_000_000)),
+          DEFAULT.leastConnect);
     } catch (NumberFormatException e) {
       throw new InvalidUsage(TIMEOUT + "=" + text + "; give seconds, 0 for no limit", e);
     }
   }
 
-  /** The same with another limit for requests. */
-  public IbNetOptions withTimeout(Duration limit) {
-    return new IbNetOptions(limit, rdma);
+  /** The same with another limit for requests, and another least one for connects and accepts. */
+  public IbNetOptions withTimeouts(Duration requests, Duration connects) {
+    return new IbNetOptions(requests, connects, rdma);
   }
 
   /** The same with other queue pairs. */
   public IbNetOptions withRdma(RdmaOptions options) {
-    return new IbNetOptions(timeout, options);
+    return new IbNetOptions(timeout, leastConnect, options);
   }
 }

@@ -107,7 +107,7 @@ final class IbNetSendComm extends IbNetComm implements NetSendComm {
     if (!fits) {
       tooLong =
           new InvalidUsage(
-              text() + "a message of " + size + " bytes, for a receive of " + room + " bytes");
+              text() + "a message of " + size + " bytes for a receive of " + room + " bytes");
     }
     report(size, fits);
     return true;

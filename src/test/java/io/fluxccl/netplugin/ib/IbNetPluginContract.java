@@ -33,7 +33,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 /** What the network does over any verbs. */
 @org.junit.jupiter.api.Timeout(240)
 abstract class IbNetPluginContract {
-  static final IbNetOptions OPTIONS = IbNetOptions.DEFAULT.withTimeout(LONG);
+  static final IbNetOptions OPTIONS = IbNetOptions.DEFAULT.withTimeouts(LONG, LONG);
 
   private static final int[] SIZES = {0, 1, 15, 4096, 0, 65_535, 1 << 20, 1_000_003, 8 << 20};
 
@@ -153,7 +153,7 @@ abstract class IbNetPluginContract {
 
   @Test
   void shouldEndWaitingRequestsAfterTheirTimeNamingThePeer() {
-    IbNetOptions hasty = OPTIONS.withTimeout(Duration.ofMillis(50));
+    IbNetOptions hasty = OPTIONS.withTimeouts(Duration.ofMillis(50), LONG);
     IbNetPlugin patient = network(OPTIONS);
     try (IbNetLink link = new IbNetLink(patient, network(hasty), 64)) {
       assertThat(failureOf(link.irecv(0, 64)))
@@ -275,6 +275,42 @@ abstract class IbNetPluginContract {
     assertThatThrownBy(() -> from.connect(0, new NetHandle(new byte[] {1, 2, 3})))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("handle");
+  }
+
+  @Test
+  void shouldGiveUpAConnectThatNobodyAccepts() {
+    Duration little = Duration.ofMillis(50);
+    IbNetPlugin to = network(OPTIONS);
+    IbNetPlugin from = network(OPTIONS.withTimeouts(little, little));
+    try (NetListenComm listener = to.listen(0)) {
+      NetHandle handle = new NetHandle(listener.handle());
+      assertThatThrownBy(
+              () -> {
+                while (from.connect(0, handle) == null) {
+                  Thread.onSpinWait();
+                }
+              })
+          .isInstanceOf(Timeout.class)
+          .hasMessageContaining("connect to ");
+    }
+    assertThat(from.port(0).openMemories()).isZero();
+    assertThat(to.port(0).openMemories()).isZero();
+  }
+
+  @Test
+  void shouldGiveUpAnAcceptToWhichNobodyConnects() {
+    Duration little = Duration.ofMillis(50);
+    IbNetPlugin network = network(OPTIONS.withTimeouts(little, little));
+    try (NetListenComm listener = network.listen(0)) {
+      assertThatThrownBy(
+              () -> {
+                while (listener.accept() == null) {
+                  Thread.onSpinWait();
+                }
+              })
+          .isInstanceOf(Timeout.class)
+          .hasMessageContaining("accept on ");
+    }
   }
 
   @Test
