@@ -21,6 +21,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
@@ -333,6 +334,43 @@ abstract class IbNetPluginContract {
       pool.shutdownNow();
     }
     assertThat(to.port(0).openMemories()).isZero();
+    assertThat(from.port(0).openMemories()).isZero();
+  }
+
+  @Test
+  void shouldSayWhatTheDeviceSaysOfAFailedWrite() {
+    try (IbNetLink link = link(OPTIONS, 4096)) {
+      NetRequest receive = link.irecv(0, 4096);
+      link.targetMemory.close();
+      assertThat(failureOf(link.isend(0, 4096)))
+          .isInstanceOf(RemoteFailure.class)
+          .hasMessageContaining("send to ")
+          .hasMessageContaining("IBV_WC_REM_ACCESS_ERR");
+      assertThat(failureOf(receive)).isInstanceOf(RemoteFailure.class);
+    }
+  }
+
+  @Test
+  void shouldEndConnectionsInUseWhenAnotherThreadClosesTheNetwork() throws Exception {
+    IbNetPlugin from = network(OPTIONS);
+    IbNetPlugin to = network(OPTIONS);
+    CountDownLatch underWay = new CountDownLatch(100);
+    try (IbNetLink link = new IbNetLink(from, to, 4096)) {
+      CompletableFuture<Throwable> ended =
+          CompletableFuture.supplyAsync(
+              () ->
+                  catchThrowable(
+                      () -> {
+                        while (true) {
+                          await(link.irecv(0, 4096), link.isend(0, 4096));
+                          underWay.countDown();
+                        }
+                      }));
+      assertThat(underWay.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
+      to.close();
+      assertThat(ended.get(LONG.toSeconds(), TimeUnit.SECONDS))
+          .isInstanceOfAny(TransportFailure.class, RemoteFailure.class);
+    }
     assertThat(from.port(0).openMemories()).isZero();
   }
 
