@@ -51,8 +51,12 @@ final class IbNetConnect implements AutoCloseable {
       checkTime();
       return null;
     }
+    IbNetSendComm comm =
+        plugin.remember(
+            new IbNetSendComm(plugin, device, handle.text(), link, mailbox, handle.mailbox()));
+    // From here on they are the comm's to close, which the plugin knows by now.
     done = true;
-    return new IbNetSendComm(plugin, device, handle.text(), link, mailbox, handle.mailbox());
+    return comm;
   }
 
   private void checkTime() {

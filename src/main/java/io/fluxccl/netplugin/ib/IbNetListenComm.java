@@ -30,7 +30,7 @@ final class IbNetListenComm implements NetListenComm {
 
   private long askedNanos;
   private boolean asked;
-  private boolean accepted;
+  private volatile boolean accepted;
   private volatile boolean closed;
 
   IbNetListenComm(IbNetPlugin plugin, int device) {
@@ -77,9 +77,12 @@ final class IbNetListenComm implements NetListenComm {
       checkTime();
       return null;
     }
+    IbNetRecvComm comm =
+        plugin.remember(
+            new IbNetRecvComm(plugin, device, who.text(), link, mailbox, who.mailbox()));
+    // From here on they are the comm's to close, which the plugin knows by now.
     accepted = true;
-    return plugin.remember(
-        new IbNetRecvComm(plugin, device, who.text(), link, mailbox, who.mailbox()));
+    return comm;
   }
 
   private void checkTime() {

@@ -96,7 +96,7 @@ public final class IbNetPlugin implements NetPlugin {
     try {
       IbNetSendComm comm = progress.poll();
       pending = comm == null;
-      return pending ? null : remember(comm);
+      return comm;
     } finally {
       if (!pending) {
         handle.keep(null);

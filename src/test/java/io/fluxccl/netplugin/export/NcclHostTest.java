@@ -3,6 +3,7 @@ package io.fluxccl.netplugin.export;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import io.fluxccl.testing.RequiresRdma;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -115,6 +116,17 @@ class NcclHostTest {
   void shouldAnswerMisuseWithACode(int version) throws Exception {
     assertThat(succeed(version, "misuse", Map.of()))
         .contains("it sent 128 bytes", "it answered INVALID_USAGE");
+  }
+
+  @RequiresRdma
+  @ParameterizedTest
+  @ValueSource(strings = {"transfer", "kill", "deadline"})
+  void shouldDoTheSameOverRdma(String scenario) throws Exception {
+    Map<String, String> rdma = Map.of("FLUXCCL_NET", "fluxccl-ib", "FLUXCCL_NET_TIMEOUT", "20");
+    String output = succeed(11, scenario, rdma);
+    if (scenario.equals("kill")) {
+      assertThat(output).contains("receive from ", "send to ");
+    }
   }
 
   @Test
