@@ -120,15 +120,11 @@ class NcclHostTest {
 
   @RequiresRdma
   @ParameterizedTest
-  @ValueSource(strings = {"transfer", "kill", "deadline"})
+  @ValueSource(strings = {"transfer", "deadline"})
   void shouldDoTheSameOverRdma(String scenario) throws Exception {
-    // Where the processor is emulated, a peer's JVM takes long to start.
-    String seconds = scenario.equals("deadline") ? "5" : "120";
-    String output =
-        succeed(11, scenario, Map.of("FLUXCCL_NET", "fluxccl-ib", "FLUXCCL_NET_TIMEOUT", seconds));
-    if (scenario.equals("kill")) {
-      assertThat(output).contains("receive from ", "send to ");
-    }
+    assertThat(
+            succeed(11, scenario, Map.of("FLUXCCL_NET", "fluxccl-ib", "FLUXCCL_NET_TIMEOUT", "20")))
+        .contains("network fluxccl-ib with 1 devices");
   }
 
   @Test
