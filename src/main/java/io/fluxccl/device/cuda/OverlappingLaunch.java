@@ -10,8 +10,13 @@ import jcuda.driver.CUstream;
  */
 final class OverlappingLaunch {
   private static final int LEAST_COMPUTE_CAPABILITY = 90;
+
+  /** Environment variable: {@code 0} launches all kernels as if none could overlap. */
+  private static final String VARIABLE = "FLUXCCL_OVERLAP_LAUNCHES";
+
+  private static final boolean WANTED = !"0".equals(System.getenv(VARIABLE));
   private static final boolean DRIVER_CAN =
-      NativeLibrary.isAvailable() && FunctionCalls.canOverlap();
+      WANTED && NativeLibrary.isAvailable() && FunctionCalls.canOverlap();
 
   private OverlappingLaunch() {}
 
