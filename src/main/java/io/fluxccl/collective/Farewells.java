@@ -107,6 +107,8 @@ final class Farewells {
       notice = communicator.recvNotice(peer, tag, Deadline.after(EVER));
       listening[peer] = notice;
     }
+    // It fails only when this lane, the communicator or the peer's bootstrap has ended: no farewell
+    // matters, or none comes, any more.
     notice.thenAccept(
         bytes -> {
           hear(peer, bytes, heard);
@@ -143,7 +145,8 @@ final class Farewells {
   }
 
   /**
-   * Tells all ranks that this one leaves. Waits for nothing.
+   * Tells all ranks that this one leaves. Waits for nothing: who can't be told any more is gone
+   * itself.
    *
    * @param rounds how many collectives of all ranks it has taken part in, or will, as they are
    *     enqueued

@@ -108,6 +108,7 @@ class FarewellsTest {
 
   @Test
   void shouldRefuseACallThatCannotBeRightWithoutHarmWhenAPeerHasLeft() {
+    CountDownLatch left = new CountDownLatch(1);
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,
@@ -117,8 +118,9 @@ class FarewellsTest {
             DeviceBuffer small = rank.device().allocate(4);
             if (rank.rank() == 1) {
               collectives.close();
+              left.countDown();
             } else {
-              Thread.sleep(50); // either way; mostly the peer has left then
+              assertThat(left.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
               StepVerifier.create(
                       collectives.allReduce(small, small, 2, DataType.INT32, ReduceOp.SUM))
                   .expectError(InvalidUsage.class)

@@ -52,15 +52,7 @@ record IbNetDevice(String name, Inet4Address address, int speedMbps, String pciP
     return List.copyOf(found);
   }
 
-  /** Whether the first RDMA device with a link is one of hardware. */
-  static boolean isFirstOfHardware() {
-    return RdmaDevices.ofThisMachine().stream()
-        .filter(device -> device.active() && device.address() != null)
-        .findFirst()
-        .map(device -> isHardware(SYSFS, device.name()))
-        .orElse(false);
-  }
-
+  /** Whether a device is one of hardware, not Soft-RoCE or Soft-iWARP. */
   static boolean isHardware(Path sysfs, String name) {
     return OF_HARDWARE.stream().anyMatch(file -> Files.exists(sysfs.resolve(name).resolve(file)));
   }

@@ -10,7 +10,6 @@ import java.util.Optional;
 
 /** Offers {@link IbNetPlugin}, set as the environment says. */
 public final class IbNetPluginProvider implements NetPluginProvider {
-  private static final int ABOVE_TCP = 10;
   private static final int BELOW_TCP = -10;
 
   @Override
@@ -18,15 +17,13 @@ public final class IbNetPluginProvider implements NetPluginProvider {
     return IbNetPlugin.NAME;
   }
 
-  /** Above TCP's for hardware; below it for Soft-RoCE, which takes the same way and longer. */
+  /**
+   * Below TCP's, so that it has to be named: all hosts must choose the same network, and not all
+   * need have a device.
+   */
   @Override
   public int priority() {
-    try {
-      return IbNetDevice.isFirstOfHardware() ? ABOVE_TCP : BELOW_TCP;
-    } catch (FluxCclException e) {
-      // It says why when it is asked for.
-      return BELOW_TCP;
-    }
+    return BELOW_TCP;
   }
 
   @Override
