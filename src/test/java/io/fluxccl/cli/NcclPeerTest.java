@@ -161,6 +161,7 @@ class NcclPeerTest {
         LIMIT,
         (rank, peer, input, output) -> {
           PerfWork work = peer.prepare(shape(Collective.REDUCE), Placement.OUT_OF_PLACE, 1, false);
+          rank.meet();
           assertThatThrownBy(() -> work.run(1).join())
               .rootCause()
               .isInstanceOf(FluxCclException.class)
@@ -180,6 +181,7 @@ class NcclPeerTest {
         (rank, peer, input, output) -> {
           PerfCase shape = shape(Collective.ALL_GATHER);
           PerfWork work = peer.prepare(shape, Placement.OUT_OF_PLACE, 1, false);
+          rank.meet();
           assertThatThrownBy(() -> work.run(1).join())
               .rootCause()
               .isInstanceOf(FluxCclException.class)
