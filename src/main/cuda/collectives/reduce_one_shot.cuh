@@ -9,14 +9,62 @@
 namespace fluxccl {
 namespace collectives {
 
-// A block takes some rows at once. Each has a warp for each rank, which sends to that rank and receives from
-// it; the first of them reduces.
+// Between two ranks a warp does all of a row, and some rows at once, without a barrier. False if the job
+// was aborted.
 template <typename T, class Rows>
-FLUXCCL_DEVICE void reduceOneShot(const MappedPeers& peers, const Reduction& task) {
+FLUXCCL_DEVICE bool exchangeRowsOfPair(const MappedPeers& peers, const Reduction& task, uint32_t epoch) {
+  const uint32_t lane = threadIdx.x % kLanes;
+  // Neighbouring rows go to different blocks.
+  const uint32_t warp = threadIdx.x / kLanes * gridDim.x + blockIdx.x;
+  const uint32_t warps = blockDim.x / kLanes * gridDim.x;
+  const uint32_t rows = rowsOf<Rows>(task.bytes);
+  const int other = 1 - peers.rank;
+  const Piece<T> input{peers.inputs[peers.rank], task.bytes};
+  const Piece<T> output{peers.outputs[peers.rank], task.bytes};
+  uint8_t* outbound = peers.area(other, task.area) + task.slot(peers, 0, 1, peers.rank, epoch);
+  uint8_t* inbound = peers.area(peers.rank, task.area) + task.slot(peers, 0, 1, other, epoch);
+  for (uint32_t first = warp; first < rows; first += kRowsOfPair * warps) {
+    const auto rowOf = [=](int i) { return first + i * warps; };
+    typename Rows::Word words[kRowsOfPair];
+    uint32_t wanted = 0;
+#pragma unroll
+    for (int i = 0; i < kRowsOfPair; ++i) {
+      if (rowOf(i) < rows) {
+        wanted |= 1u << i;
+        words[i] = input.template load<Rows>(rowOf(i), lane);
+      }
+    }
+    if (task.isTarget(other)) {
+#pragma unroll
+      for (int i = 0; i < kRowsOfPair; ++i) {
+        if (wanted >> i & 1) {
+          Rows::send(outbound + rowOf(i) * Rows::kSize, lane, words[i], epoch);
+        }
+      }
+    }
+    if (task.isTarget(peers.rank)) {
+      if (!reduceRowsOfPair<T, Rows>(
+              peers, task, wanted, lane, epoch, [&](int i) { return inbound + rowOf(i) * Rows::kSize; }, words)) {
+        return false;
+      }
+#pragma unroll
+      for (int i = 0; i < kRowsOfPair; ++i) {
+        if (wanted >> i & 1) {
+          output.template store<Rows>(rowOf(i), lane, words[i]);
+        }
+      }
+    }
+  }
+  return true;
+}
+
+// Of more ranks a block takes some rows at once. Each has a warp for each rank, which sends to that rank and
+// receives from it; the first of them reduces. False if the job was aborted.
+template <typename T, class Rows>
+FLUXCCL_DEVICE bool exchangeRows(const MappedPeers& peers, const Reduction& task, uint32_t epoch) {
   using Word = typename Rows::Word;
   constexpr int kMaxWarps = 16;
   __shared__ Word words[kMaxWarps][kLanes];
-  const uint32_t epoch = beginEpoch(peers);
   const int warp = threadIdx.x / kLanes;
   const uint32_t lane = threadIdx.x % kLanes;
   const int group = warp / peers.nRanks;
@@ -48,7 +96,7 @@ FLUXCCL_DEVICE void reduceOneShot(const MappedPeers& peers, const Reduction& tas
       words[warp][lane] = word;
     }
     if (!__syncthreads_and(arrived)) {
-      return;
+      return false;
     }
     if (receives && peer == 0 && row < rows) {
       output.template store<Rows>(row, lane, reduceLoaded<T, Word>(peers.nRanks, task.op, [&](int rank) {
@@ -57,6 +105,17 @@ FLUXCCL_DEVICE void reduceOneShot(const MappedPeers& peers, const Reduction& tas
     }
     // The words have been read, and may be overwritten.
     __syncthreads();
+  }
+  return true;
+}
+
+template <typename T, class Rows>
+FLUXCCL_DEVICE void reduceOneShot(const MappedPeers& peers, const Reduction& task) {
+  const uint32_t epoch = beginEpoch(peers);
+  const bool exchanged =
+      peers.nRanks == 2 ? exchangeRowsOfPair<T, Rows>(peers, task, epoch) : exchangeRows<T, Rows>(peers, task, epoch);
+  if (!__syncthreads_and(exchanged)) {
+    return;
   }
   // A root hears of everybody, the others only of the root's having begun: so all of them meet.
   if (task.target == Reduction::kEverybody || meet(peers, Point::ENTERED, epoch)) {

@@ -92,6 +92,72 @@ FLUXCCL_DEVICE bool gatherParts(const MappedPeers& peers, const Reduction& task,
   return true;
 }
 
+// Sends a reduced row to those that want it, and keeps it, if this rank does.
+template <typename T, class Rows>
+FLUXCCL_DEVICE void handOnRow(const MappedPeers& peers, const Reduction& task, uint32_t row, uint32_t lane,
+                              uint32_t epoch, const typename Rows::Word& reduced) {
+  const uint32_t offset = task.slot(peers, kGather, kShots, peers.rank, epoch) + row * Rows::kSize;
+#pragma unroll 4
+  for (int k = 1; k < peers.nRanks; ++k) {
+    const int peer = peers.ahead(k);
+    if (task.isTarget(peer)) {
+      Rows::send(peers.area(peer, task.area) + offset, lane, reduced, epoch);
+    }
+  }
+  if (task.target == Reduction::kOwners || task.isTarget(peers.rank)) {
+    task.outputPart<T>(peers, peers.rank).template store<Rows>(row, lane, reduced);
+  }
+}
+
+// Reduces this rank's part. False if the job was aborted.
+template <typename T, class Rows>
+FLUXCCL_DEVICE bool reducePart(const MappedPeers& peers, const Reduction& task, uint32_t rows, uint32_t lane,
+                               uint32_t warp, uint32_t warps, uint32_t epoch) {
+  uint8_t* inbound = peers.area(peers.rank, task.area) + task.slot(peers, kScatter, kShots, 0, epoch);
+  const Piece<T> own = task.inputPart<T>(peers, peers.rank);
+  for (uint32_t row = warp; row < rows; row += warps) {
+    typename Rows::Word reduced;
+    if (!reduceRow<T, Rows>(peers, task, inbound + row * Rows::kSize, lane, epoch,
+                            own.template load<Rows>(row, lane), reduced)) {
+      return false;
+    }
+    handOnRow<T, Rows>(peers, task, row, lane, epoch, reduced);
+  }
+  return true;
+}
+
+// The same of two ranks: one source leaves room for some rows at once.
+template <typename T, class Rows>
+FLUXCCL_DEVICE bool reducePartOfPair(const MappedPeers& peers, const Reduction& task, uint32_t rows, uint32_t lane,
+                                     uint32_t warp, uint32_t warps, uint32_t epoch) {
+  uint8_t* inbound =
+      peers.area(peers.rank, task.area) + task.slot(peers, kScatter, kShots, 1 - peers.rank, epoch);
+  const Piece<T> own = task.inputPart<T>(peers, peers.rank);
+  for (uint32_t first = warp; first < rows; first += kRowsOfPair * warps) {
+    const auto rowOf = [=](int i) { return first + i * warps; };
+    typename Rows::Word words[kRowsOfPair];
+    uint32_t wanted = 0;
+#pragma unroll
+    for (int i = 0; i < kRowsOfPair; ++i) {
+      if (rowOf(i) < rows) {
+        wanted |= 1u << i;
+        words[i] = own.template load<Rows>(rowOf(i), lane);
+      }
+    }
+    if (!reduceRowsOfPair<T, Rows>(
+            peers, task, wanted, lane, epoch, [&](int i) { return inbound + rowOf(i) * Rows::kSize; }, words)) {
+      return false;
+    }
+#pragma unroll
+    for (int i = 0; i < kRowsOfPair; ++i) {
+      if (wanted >> i & 1) {
+        handOnRow<T, Rows>(peers, task, rowOf(i), lane, epoch, words[i]);
+      }
+    }
+  }
+  return true;
+}
+
 template <typename T, class Rows>
 FLUXCCL_DEVICE void reduceTwoShots(const MappedPeers& peers, const Reduction& task) {
   const uint32_t epoch = beginEpoch(peers);
@@ -101,27 +167,8 @@ FLUXCCL_DEVICE void reduceTwoShots(const MappedPeers& peers, const Reduction& ta
   const uint32_t warps = blockDim.x / kLanes * gridDim.x;
   const uint32_t rows = rowsOf<Rows>(task.partBytes);
   scatterParts<T, Rows>(peers, task, rows, lane, warp, warps, epoch);
-  bool arrived = true;
-  uint8_t* inbound = peers.area(peers.rank, task.area) + task.slot(peers, kScatter, kShots, 0, epoch);
-  const uint32_t outbound = task.slot(peers, kGather, kShots, peers.rank, epoch);
-  for (uint32_t row = warp; arrived && row < rows; row += warps) {
-    const uint32_t offset = row * Rows::kSize;
-    typename Rows::Word reduced;
-    arrived = reduceRow<T, Rows>(peers, task, inbound + offset, lane, epoch,
-                                 task.inputPart<T>(peers, peers.rank).template load<Rows>(row, lane), reduced);
-    if (arrived) {
-#pragma unroll 4
-      for (int k = 1; k < peers.nRanks; ++k) {
-        const int peer = peers.ahead(k);
-        if (task.isTarget(peer)) {
-          Rows::send(peers.area(peer, task.area) + (outbound + offset), lane, reduced, epoch);
-        }
-      }
-      if (task.target == Reduction::kOwners || task.isTarget(peers.rank)) {
-        task.outputPart<T>(peers, peers.rank).template store<Rows>(row, lane, reduced);
-      }
-    }
-  }
+  bool arrived = peers.nRanks == 2 ? reducePartOfPair<T, Rows>(peers, task, rows, lane, warp, warps, epoch)
+                                   : reducePart<T, Rows>(peers, task, rows, lane, warp, warps, epoch);
   if (arrived && task.isTarget(peers.rank)) {
     arrived = gatherParts<T, Rows>(peers, task, rows, lane, warp, warps, epoch);
   }

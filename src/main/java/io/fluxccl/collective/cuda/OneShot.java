@@ -44,13 +44,14 @@ final class OneShot implements CollectiveAlgorithm {
   public void enqueue(DeviceStream stream, BoundCall call) {
     long rows = area.kind().rows(call.totalBytes());
     int blocks = set.grid().blocksFor(rows, 1);
-    // A warp for each rank, and more than one row at once where blocks have room for that.
-    long most = GpuGrid.MAX_THREADS / WARP_SIZE / call.nRanks();
+    // More than one row at once where blocks have room for that.
+    int warpsOfRow = call.nRanks() == 2 ? 1 : call.nRanks();
+    long most = GpuGrid.MAX_THREADS / WARP_SIZE / warpsOfRow;
     int rowsOfBlock = (int) Math.min(most, (rows + blocks - 1) / blocks);
     stream.launch(
         set.grid().forBlocks(kernels.of(call.call().type()), blocks),
         blocks,
-        WARP_SIZE * call.nRanks() * rowsOfBlock,
+        WARP_SIZE * warpsOfRow * rowsOfBlock,
         KernelArgs.of(set.peers().bind(call), task.bind(call)));
   }
 }
