@@ -13,6 +13,7 @@ namespace pipes {
 struct Spread {
   uint64_t total;
   uint64_t stride;
+  uint64_t each;
   // Negative for any.
   int32_t only;
   int32_t except;
@@ -24,10 +25,10 @@ struct Spread {
     if ((only >= 0 && peer != only) || peer == except) {
       return -1;
     }
-    return static_cast<int64_t>(stride == 0 ? total : min(stride, total - offset(peer)));
+    return static_cast<int64_t>(min(each, total - offset(peer)));
   }
 };
-FLUXCCL_ASSERT_SIZE(Spread, 24);
+FLUXCCL_ASSERT_SIZE(Spread, 32);
 
 // Written by ExchangeHandle.
 struct ExchangePlan {
@@ -55,8 +56,8 @@ struct ExchangePlan {
 FLUXCCL_ASSERT_OFFSET(ExchangePlan, input, 24);
 FLUXCCL_ASSERT_OFFSET(ExchangePlan, selfBytes, 80);
 FLUXCCL_ASSERT_OFFSET(ExchangePlan, give, 88);
-FLUXCCL_ASSERT_OFFSET(ExchangePlan, op, 184);
-FLUXCCL_ASSERT_SIZE(ExchangePlan, 200);
+FLUXCCL_ASSERT_OFFSET(ExchangePlan, op, 216);
+FLUXCCL_ASSERT_SIZE(ExchangePlan, 232);
 
 // What is given and taken in the first exchange, as the plan says.
 struct PlannedParts {

@@ -117,7 +117,7 @@ class PermutedReduction {
   // Parts that begin at no multiple of 16 bytes lie in the slots just as in the input: then whole words can
   // be copied.
   FLUXCCL_DEVICE uint8_t* scatterSlot(int at, int from) const {
-    return scratch_.areas[at] + from * scratch_.slotBytes + inSlot_ + at * task_.partBytes % 16;
+    return scratch_.areas[at] + from * scratch_.slotBytes + inSlot_ + at * task_.inputStride % 16;
   }
   FLUXCCL_DEVICE uint8_t* gatherSlot(int at, int from) const {
     return scratch_.areas[at] + (peers_.nRanks + from) * scratch_.slotBytes + inSlot_;
@@ -135,7 +135,7 @@ class PermutedReduction {
 #pragma unroll 1
     for (int k = 1; k < peers_.nRanks; ++k) {
       const int peer = peers_.ahead(k);
-      copy<16>(scatterSlot(peer, peers_.rank), peers_.inputs[peers_.rank] + peer * task_.partBytes + begin_,
+      copy<16>(scatterSlot(peer, peers_.rank), peers_.inputs[peers_.rank] + peer * task_.inputStride + begin_,
                lengthOf(peer), threadIdx.x, blockDim.x);
       __syncthreads();
       if (threadIdx.x == 0) {
@@ -173,7 +173,7 @@ class PermutedReduction {
       return false;
     }
     const int next = task_.target >= 0 && task_.target != peers_.rank ? task_.target : peers_.ahead(1);
-    reduceBytes<T>(peers_, task_.op, peers_.inputs[peers_.rank] + peers_.rank * task_.partBytes + begin_,
+    reduceBytes<T>(peers_, task_.op, peers_.inputs[peers_.rank] + peers_.rank * task_.inputStride + begin_,
                    scatterSlot(peers_.rank, 0), scratch_.slotBytes, lengthOf(peers_.rank), target(peers_.rank),
                    target(next), threadIdx.x, blockDim.x);
     return true;
@@ -225,7 +225,7 @@ FLUXCCL_DEVICE void reduceSlice(const MappedPeers& peers, const Reduction& task,
                                 uint64_t bytes) {
   const uint64_t size = task.sizeOf(peers.rank);
   if (begin < size) {
-    reduceBytes<T>(peers, task.op, peers.inputs[peers.rank] + peers.rank * task.partBytes + begin,
+    reduceBytes<T>(peers, task.op, peers.inputs[peers.rank] + peers.rank * task.inputStride + begin,
                    scratch.areas[peers.rank] + begin, scratch.slotBytes, min(bytes, size - begin),
                    peers.outputs[peers.rank] + task.outputOffset(peers.rank) + begin, nullptr,
                    blockIdx.x * static_cast<uint64_t>(blockDim.x) + threadIdx.x,

@@ -29,6 +29,9 @@ struct Reduction {
   // own part at the start; or one rank's, with the parts at their places.
   int32_t target;
   int32_t padding;
+  // From one part of the input to the next: as far as parts are long, or farther where they are pieces of
+  // longer ones.
+  uint64_t inputStride;
 
 #if defined(FLUXCCL_CUDA)
   FLUXCCL_DEVICE uint64_t sizeOf(int part) const {
@@ -45,7 +48,7 @@ struct Reduction {
 
   template <typename T>
   FLUXCCL_DEVICE Piece<T> inputPart(const MappedPeers& peers, int part) const {
-    return Piece<T>{peers.inputs[peers.rank] + part * partBytes, sizeOf(part)};
+    return Piece<T>{peers.inputs[peers.rank] + part * inputStride, sizeOf(part)};
   }
 
   template <typename T>
@@ -62,7 +65,7 @@ struct Reduction {
 #endif
 };
 FLUXCCL_ASSERT_OFFSET(Reduction, op, 28);
-FLUXCCL_ASSERT_SIZE(Reduction, 40);
+FLUXCCL_ASSERT_SIZE(Reduction, 48);
 
 #if defined(FLUXCCL_CUDA)
 

@@ -99,7 +99,7 @@ final class CallChecks {
       return;
     }
     long distance = call.output().address() - call.input().address();
-    long part = rank * call.countBytes();
+    long part = rank * call.strideBytes();
     boolean allowed =
         switch (call.collective()) {
           case ALL_REDUCE, REDUCE, BROADCAST, ALL_TO_ALL -> distance == 0;

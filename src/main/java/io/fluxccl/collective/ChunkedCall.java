@@ -1,9 +1,11 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.device.DeviceBuffer;
 
-/** A call that is done piece by piece, each a call of its own on a range of the elements. */
+/**
+ * A call that is done piece by piece, each a call of its own on a range of the elements; of every
+ * rank's share, where a buffer has one for each.
+ */
 final class ChunkedCall {
   private final CollectiveCall call;
   private final long chunkElements;
@@ -12,17 +14,16 @@ final class ChunkedCall {
   /**
    * Cuts a call.
    *
-   * @param call an all-reduce, a reduce or a broadcast
+   * @param call of which all ranks know how many elements it has: no all-to-all-v, send-receive or
+   *     barrier
    * @param chunkElements elements of each chunk but the last
    */
   ChunkedCall(CollectiveCall call, long chunkElements) {
     switch (call.collective()) {
-      case ALL_REDUCE, REDUCE, BROADCAST -> {}
-      default ->
+      case ALL_TO_ALL_V, SEND_RECEIVE, BARRIER ->
           throw new InvalidUsage(
-              call
-                  + " can't be chunked: a range of its output is not made of one range of each"
-                  + " input. All-reduce, reduce and broadcast can");
+              call + " can't be chunked: ranks don't know how many elements the others have");
+      default -> {}
     }
     if (chunkElements < 1 || (call.count() - 1) / chunkElements >= Integer.MAX_VALUE) {
       throw new InvalidUsage(
@@ -57,24 +58,7 @@ final class ChunkedCall {
   /** A chunk as a call; the whole was checked. */
   CollectiveCall call(int index) {
     Chunk chunk = chunk(index);
-    DeviceBuffer input = part(call.input(), chunk);
-    DeviceBuffer output = call.output() == call.input() ? input : part(call.output(), chunk);
-    return switch (call.collective()) {
-      case ALL_REDUCE ->
-          CollectiveCall.allReduce(input, output, chunk.count(), call.type(), call.op());
-      case REDUCE ->
-          CollectiveCall.reduce(input, output, chunk.count(), call.type(), call.op(), call.root());
-      case BROADCAST ->
-          CollectiveCall.broadcast(input, output, chunk.count(), call.type(), call.root());
-      default -> throw new IllegalStateException(call.toString());
-    };
-  }
-
-  /** What a rank has no use for may be null, or too small. */
-  private DeviceBuffer part(DeviceBuffer buffer, Chunk chunk) {
-    long offset = chunk.offset() * call.type().size();
-    long size = chunk.count() * call.type().size();
-    return buffer == null || offset + size > buffer.size() ? null : buffer.slice(offset, size);
+    return call.part(chunk.offset(), chunk.count());
   }
 
   @Override

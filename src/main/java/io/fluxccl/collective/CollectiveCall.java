@@ -35,6 +35,7 @@ public final class CollectiveCall {
   private final DeviceBuffer input;
   private final DeviceBuffer output;
   private final long count;
+  private final long stride;
   private final DataType type;
   private final ReduceOp op;
   private final int root;
@@ -48,6 +49,7 @@ public final class CollectiveCall {
       DeviceBuffer input,
       DeviceBuffer output,
       long count,
+      long stride,
       DataType type,
       ReduceOp op,
       int root,
@@ -59,6 +61,7 @@ public final class CollectiveCall {
     this.input = input;
     this.output = output;
     this.count = count;
+    this.stride = stride;
     this.type = type;
     this.op = op;
     this.root = root;
@@ -80,7 +83,7 @@ public final class CollectiveCall {
       ReduceOp op,
       int root) {
     return new CollectiveCall(
-        collective, input, output, count, type, op, root, NO_PEER, NO_PEER, null, null);
+        collective, input, output, count, count, type, op, root, NO_PEER, NO_PEER, null, null);
   }
 
   /** An all-reduce of {@code count} elements. */
@@ -149,6 +152,7 @@ public final class CollectiveCall {
         input,
         output,
         LongStream.of(sendCounts).sum(),
+        0,
         type,
         null,
         NO_PEER,
@@ -199,6 +203,7 @@ public final class CollectiveCall {
         input,
         output,
         Math.max(sendCount, receiveCount),
+        0,
         type,
         null,
         NO_PEER,
@@ -267,6 +272,62 @@ public final class CollectiveCall {
   }
 
   /**
+   * Bytes from one rank's share of a buffer to the next one's, where a buffer has a share for each
+   * rank: {@link #countBytes()}, or more if this {@linkplain #isPartOfShares() is a part}.
+   */
+  public long strideBytes() {
+    return stride * type.size();
+  }
+
+  /** Whether the shares of a buffer don't lie one behind the other; the same on every rank. */
+  public boolean isPartOfShares() {
+    return stride > count;
+  }
+
+  /**
+   * The same with a range of every share only, and of what is no share.
+   *
+   * @param offset of the range's first element
+   * @param elements how many, 1 or more
+   */
+  CollectiveCall part(long offset, long elements) {
+    boolean manyIn =
+        switch (collective) {
+          case REDUCE_SCATTER, ALL_TO_ALL, SCATTER -> true;
+          default -> false;
+        };
+    boolean manyOut =
+        switch (collective) {
+          case ALL_GATHER, ALL_TO_ALL, GATHER -> true;
+          default -> false;
+        };
+    DeviceBuffer from = range(input, offset, elements, manyIn);
+    return new CollectiveCall(
+        collective,
+        from,
+        output == input ? from : range(output, offset, elements, manyOut),
+        elements,
+        manyIn || manyOut ? stride : elements,
+        type,
+        op,
+        root,
+        destination,
+        source,
+        sendCounts,
+        receiveCounts);
+  }
+
+  /** From there on; null if a rank has no use for the buffer, which may then be too small. */
+  private DeviceBuffer range(DeviceBuffer buffer, long offset, long elements, boolean many) {
+    long begin = offset * type.size();
+    long length = elements * type.size();
+    if (buffer == null || begin + length > buffer.size()) {
+      return null;
+    }
+    return buffer.slice(begin, many ? buffer.size() - begin : length);
+  }
+
+  /**
    * The bytes by which algorithms are chosen, the same on every rank: the larger of input and
    * output. 0 where ranks can't know each other's sizes.
    *
@@ -280,13 +341,18 @@ public final class CollectiveCall {
     };
   }
 
+  /** From the first share's beginning to the last one's end. */
+  private long sharesBytes(int nRanks) {
+    return (nRanks - 1) * strideBytes() + countBytes();
+  }
+
   /** Bytes of this rank's input. */
   public long inputBytes(int rank, int nRanks) {
     return switch (collective) {
       case ALL_REDUCE, REDUCE, ALL_GATHER, GATHER -> countBytes();
       case BROADCAST -> rank == root ? countBytes() : 0;
-      case SCATTER -> rank == root ? countBytes() * nRanks : 0;
-      case REDUCE_SCATTER, ALL_TO_ALL -> countBytes() * nRanks;
+      case SCATTER -> rank == root ? sharesBytes(nRanks) : 0;
+      case REDUCE_SCATTER, ALL_TO_ALL -> sharesBytes(nRanks);
       case ALL_TO_ALL_V, SEND_RECEIVE -> LongStream.of(sendCounts).sum() * type.size();
       case BARRIER -> 0;
     };
@@ -297,8 +363,8 @@ public final class CollectiveCall {
     return switch (collective) {
       case ALL_REDUCE, BROADCAST, REDUCE_SCATTER, SCATTER -> countBytes();
       case REDUCE -> rank == root ? countBytes() : 0;
-      case GATHER -> rank == root ? countBytes() * nRanks : 0;
-      case ALL_GATHER, ALL_TO_ALL -> countBytes() * nRanks;
+      case GATHER -> rank == root ? sharesBytes(nRanks) : 0;
+      case ALL_GATHER, ALL_TO_ALL -> sharesBytes(nRanks);
       case ALL_TO_ALL_V, SEND_RECEIVE -> LongStream.of(receiveCounts).sum() * type.size();
       case BARRIER -> 0;
     };
@@ -310,7 +376,7 @@ public final class CollectiveCall {
    */
   public long sendOffset(int peer) {
     return switch (collective) {
-      case REDUCE_SCATTER, ALL_TO_ALL, SCATTER -> peer * countBytes();
+      case REDUCE_SCATTER, ALL_TO_ALL, SCATTER -> peer * strideBytes();
       case ALL_TO_ALL_V -> sum(sendCounts, peer);
       default -> 0;
     };
@@ -331,7 +397,7 @@ public final class CollectiveCall {
   /** Where in this rank's output the bytes of a peer begin, if they are not combined. */
   public long receiveOffset(int peer) {
     return switch (collective) {
-      case ALL_GATHER, ALL_TO_ALL, GATHER -> peer * countBytes();
+      case ALL_GATHER, ALL_TO_ALL, GATHER -> peer * strideBytes();
       case ALL_TO_ALL_V -> sum(receiveCounts, peer);
       default -> 0;
     };
@@ -378,6 +444,9 @@ public final class CollectiveCall {
     }
     if (collective != Collective.ALL_TO_ALL_V && collective != Collective.SEND_RECEIVE) {
       text.append(" count=").append(count);
+    }
+    if (isPartOfShares()) {
+      text.append(" of ").append(stride);
     }
     text.append(" type=").append(type);
     if (op != null) {

@@ -142,9 +142,13 @@ public final class Collectives implements AutoCloseable {
    * <p>Cancelling leaves undone what is not enqueued; what is in flight, chunks ahead as well,
    * aborts as the class says. {@code take(n)} cancels: give it no prefetch.
    *
-   * @param call an all-reduce, a reduce or a broadcast; of the others a range of the output is not
-   *     made of one range of each input
-   * @param chunkElements elements of each chunk but the last; multiples of 16 bytes are fastest
+   * <p>Where a buffer has a share for each rank, a chunk is a range of every share: after a chunk
+   * of an all-gather the elements {@code offset} to {@code offset + count - 1} of all ranks' shares
+   * are there.
+   *
+   * @param call anything but an all-to-all-v, a send-receive or a barrier
+   * @param chunkElements elements of each chunk but the last, in each share; multiples of 16 bytes
+   *     are fastest
    * @param prefetch chunks that are enqueued beyond those requested, 0 to 31
    * @return the chunks; fails as the class says
    * @throws InvalidUsage if the call can't be chunked so

@@ -152,7 +152,7 @@ final class Exchange {
     boolean isRoot = rank == root;
     long bytes = call.countBytes();
     Spread all = Spread.whole(bytes);
-    Spread parts = Spread.parts(bytes * nRanks, bytes);
+    Spread parts = Spread.apart(bytes, call.strideBytes(), nRanks);
     switch (call.collective()) {
       case ALL_REDUCE, BARRIER -> {
         give = all;
@@ -165,7 +165,7 @@ final class Exchange {
       case REDUCE_SCATTER -> {
         give = parts;
         take = all;
-        own = input + rank * bytes;
+        own = input + call.sendOffset(rank);
       }
       case ALL_TO_ALL -> {
         give = parts;

@@ -26,7 +26,7 @@ final class GpuAlgorithms implements AutoCloseable {
   /** {@code ListedParts::kMost} of pipe_exchange.cuh. */
   private static final int MOST_LISTED = 128;
 
-  private static final int EXCHANGE_BYTES = 200;
+  private static final int EXCHANGE_BYTES = 232;
   private static final int REDUCTION_BYTES = 88;
 
   private final CudaDevice gpu;

@@ -3,6 +3,7 @@ package io.fluxccl.collective.channel;
 import io.fluxccl.DataType;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.CollectiveCall;
 
 /** The ways of doing collectives over pipes, and what they cost. */
 enum Method {
@@ -44,6 +45,11 @@ enum Method {
     }
 
     @Override
+    boolean takesPartsOfShares() {
+      return false;
+    }
+
+    @Override
     double estimate(BoundCall call) {
       return LinkCosts.of(call.topology())
           .hierarchical(call.call().collective(), call.totalBytes());
@@ -70,10 +76,17 @@ enum Method {
   /** Whether it does a call, among ranks where there is this method. */
   final boolean supports(BoundCall call) {
     Collective collective = call.call().collective();
-    return supports(collective) && (!collective.reduces() || reduces(call.call().type()));
+    return supports(collective)
+        && (!collective.reduces() || reduces(call.call().type()))
+        && (!call.call().isPartOfShares() || takesPartsOfShares());
   }
 
   abstract boolean supports(Collective collective);
+
+  /** Whether it does {@link CollectiveCall#isPartOfShares}. */
+  boolean takesPartsOfShares() {
+    return true;
+  }
 
   /** Microseconds. */
   abstract double estimate(BoundCall call);

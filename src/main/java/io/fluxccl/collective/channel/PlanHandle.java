@@ -24,7 +24,11 @@ final class PlanHandle implements DeviceHandle {
   }
 
   PlanHandle put(Spread spread) {
-    return put(spread.total()).put(spread.stride()).put(spread.only()).put(spread.except());
+    return put(spread.total())
+        .put(spread.stride())
+        .put(spread.each())
+        .put(spread.only())
+        .put(spread.except());
   }
 
   @Override

@@ -3,35 +3,41 @@ package io.fluxccl.collective.channel;
 /**
  * How the bytes that a rank gives to, or gets from, the others are spread over them.
  *
- * @param total bytes of all
- * @param stride bytes of each but the last ones, one behind the other; 0: each has all of them
+ * @param total bytes from the first to the last
+ * @param stride bytes from where one's begin to where the next one's do; 0: all have the same
+ * @param each bytes of each but the last ones
  * @param only the one rank that has any; {@link #ANY} for all
  * @param except a rank that has none; {@link #ANY} for nobody
  */
-record Spread(long total, long stride, int only, int except) {
+record Spread(long total, long stride, long each, int only, int except) {
   static final int ANY = -1;
 
   /** Of a rank that takes no part. */
   static final long NONE = -1;
 
-  static final Spread NOTHING = new Spread(0, 0, Integer.MAX_VALUE, ANY);
+  static final Spread NOTHING = new Spread(0, 0, 0, Integer.MAX_VALUE, ANY);
 
   /** The same bytes for everybody. */
   static Spread whole(long bytes) {
-    return new Spread(bytes, 0, ANY, ANY);
+    return new Spread(bytes, 0, bytes, ANY, ANY);
   }
 
   /** One part for each. */
   static Spread parts(long total, long stride) {
-    return new Spread(total, stride, ANY, ANY);
+    return new Spread(total, stride, stride, ANY, ANY);
+  }
+
+  /** As many bytes for each, a stride apart. */
+  static Spread apart(long each, long stride, int nRanks) {
+    return new Spread((nRanks - 1) * stride + each, stride, each, ANY, ANY);
   }
 
   Spread only(int rank) {
-    return new Spread(total, stride, rank, except);
+    return new Spread(total, stride, each, rank, except);
   }
 
   Spread except(int rank) {
-    return new Spread(total, stride, only, rank);
+    return new Spread(total, stride, each, only, rank);
   }
 
   long offset(int peer) {
@@ -43,6 +49,6 @@ record Spread(long total, long stride, int only, int except) {
     if (only != ANY && peer != only || peer == except) {
       return NONE;
     }
-    return stride == 0 ? total : Math.min(stride, total - offset(peer));
+    return Math.min(each, total - offset(peer));
   }
 }

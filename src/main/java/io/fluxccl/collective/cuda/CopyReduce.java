@@ -113,7 +113,7 @@ final class CopyReduce implements CollectiveAlgorithm {
       if (size > 0) {
         stream.copyAsync(
             space.slotsOn(peer) + call.rank() * space.slotBytes() + begin,
-            call.call().input().address() + part + begin,
+            call.call().input().address() + peer * Reduction.inputStride(call) + begin,
             size);
       }
     }

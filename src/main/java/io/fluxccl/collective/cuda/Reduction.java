@@ -20,11 +20,13 @@ final class Reduction implements DeviceHandle {
   private static final int SLOT_BYTES_OFFSET = AREA_OFFSET + Long.BYTES;
   private static final int OP_OFFSET = SLOT_BYTES_OFFSET + Integer.BYTES;
   private static final int TARGET_OFFSET = OP_OFFSET + Integer.BYTES;
-  private static final int LENGTH = TARGET_OFFSET + 2 * Integer.BYTES;
+  private static final int INPUT_STRIDE_OFFSET = TARGET_OFFSET + 2 * Integer.BYTES;
+  private static final int LENGTH = INPUT_STRIDE_OFFSET + Long.BYTES;
 
   private final PacketArea area;
   private long bytes;
   private long partBytes;
+  private long inputStride;
   private int op;
   private int target;
 
@@ -41,6 +43,13 @@ final class Reduction implements DeviceHandle {
         : Partition.chunkElements(call.count(), call.type(), bound.nRanks()) * call.type().size();
   }
 
+  /** Bytes from one part of the input to the next. */
+  static long inputStride(BoundCall bound) {
+    return bound.call().collective() == Collective.REDUCE_SCATTER
+        ? bound.call().strideBytes()
+        : partBytes(bound);
+  }
+
   /**
    * Fills in a call.
    *
@@ -50,6 +59,7 @@ final class Reduction implements DeviceHandle {
     CollectiveCall call = bound.call();
     bytes = bound.totalBytes();
     partBytes = partBytes(bound);
+    inputStride = inputStride(bound);
     op = call.op().ordinal();
     target =
         switch (call.collective()) {
@@ -74,5 +84,6 @@ final class Reduction implements DeviceHandle {
     out.putInt(offset + OP_OFFSET, op, ByteOrder.LITTLE_ENDIAN);
     out.putInt(offset + TARGET_OFFSET, target, ByteOrder.LITTLE_ENDIAN);
     out.putInt(offset + TARGET_OFFSET + Integer.BYTES, 0, ByteOrder.LITTLE_ENDIAN);
+    out.putLong(offset + INPUT_STRIDE_OFFSET, inputStride, ByteOrder.LITTLE_ENDIAN);
   }
 }

@@ -155,7 +155,7 @@ final class Reductions {
     for (int peer = 0; peer < nRanks; peer++) {
       sources[peer] =
           address(peer, cards[peer].inputId, cards[peer].inputOffset)
-              + (scatters ? rank * what.countBytes() : 0)
+              + what.sendOffset(rank)
               + begin;
       if (peer == rank
           ? !toRoot || rank == what.root()

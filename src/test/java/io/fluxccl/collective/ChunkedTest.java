@@ -1,0 +1,55 @@
+package io.fluxccl.collective;
+
+import static io.fluxccl.DataType.INT32;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.transport.Transport;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+/** Chunks on the host device. */
+@Timeout(300)
+class ChunkedTest {
+  @ParameterizedTest(name = "{0} ranks, {1} elements, registered: {2}")
+  @CsvSource({"2,10007,false", "2,100003,true", "3,5001,true", "3,40001,false", "4,5,false"})
+  void shouldGiveWhatTheWholeCallGives(int nRanks, int count, boolean registered) {
+    try (LocalRanks ranks = LocalRanks.of(nRanks)) {
+      new ChunkedContract(CollectivesOptions.DEFAULT, count, registered).check(ranks);
+    }
+  }
+
+  @Test
+  void shouldGiveItOverSockets() {
+    CollectivesOptions options = CollectivesOptions.DEFAULT.withTransport(Transport.ETHERNET);
+    try (LocalRanks ranks = LocalRanks.of(3)) {
+      new ChunkedContract(options, 30_001, false).check(ranks);
+    }
+  }
+
+  @Test
+  void shouldGiveItBetweenHostsOfSeveralRanks() {
+    try (LocalRanks ranks = LocalRanks.ofHosts(2, 2)) {
+      new ChunkedContract(CollectivesOptions.DEFAULT, 100_003, false).check(ranks);
+    }
+  }
+
+  @Test
+  void shouldRefuseWhatHasNoChunks() {
+    long[] counts = {1, 1};
+    for (CollectiveCall call :
+        new CollectiveCall[] {
+          CollectiveCall.barrier(),
+          CollectiveCall.allToAllv(null, counts, null, counts, INT32),
+          CollectiveCall.sendReceive(null, 0, 1, null, 0, 1, INT32)
+        }) {
+      assertThatThrownBy(() -> new ChunkedCall(call, 1))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining(call.collective().label())
+          .hasMessageContaining("can't be chunked");
+    }
+  }
+}
