@@ -13,15 +13,11 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.EndpointConfig;
-import io.fluxccl.transport.MemoryHandle;
-import io.fluxccl.transport.MemoryOrigin;
 import io.fluxccl.transport.RegisteredMemory;
-import io.fluxccl.transport.RegisteredMemoryCodec;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportFlags;
 import java.util.ArrayList;
-import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -30,7 +26,6 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Supplier;
 import java.util.stream.IntStream;
 import reactor.core.scheduler.Schedulers;
@@ -55,14 +50,12 @@ public final class Communicator implements AutoCloseable {
   private final CommunicatorOptions options;
   private final SetupMessages messages;
   private final TransportContexts transports;
-  private final AbortFlag abortFlag;
-  private final AtomicReference<FluxCclException> failure = new AtomicReference<>();
-  private final CompletableFuture<FluxCclException> failed = new CompletableFuture<>();
-  private final PendingSetups pending = new PendingSetups(failure::get);
+  private final Memories memories;
+  private final Ending ending;
+  private final PendingSetups pending;
   private final SetupTurns turns = new SetupTurns();
   private final HostLoad.Share hostLoad;
   private final Map<Connection, Boolean> connections = new ConcurrentHashMap<>();
-  private final Map<CompletableFuture<?>, Boolean> inFlight = new ConcurrentHashMap<>();
   // Guarded by itself.
   private final List<Setupable> queue = new ArrayList<>();
   private volatile boolean closed;
@@ -82,7 +75,9 @@ public final class Communicator implements AutoCloseable {
                 bootstrap.processHash(rank),
                 device,
                 bootstrap.hostAddress()));
-    this.abortFlag = new AbortFlag(device);
+    this.memories = new Memories(bootstrap, transports);
+    this.ending = new Ending(new AbortFlag(device));
+    this.pending = new PendingSetups(ending::reason);
     this.hostLoad = HostLoad.add(processesOnHost(bootstrap));
     bootstrap.failure().thenAccept(this::failElsewhere);
   }
@@ -135,7 +130,7 @@ public final class Communicator implements AutoCloseable {
 
   /** The word that kernels watch while they wait. */
   public AbortFlag abortFlag() {
-    return abortFlag;
+    return ending.abortFlag();
   }
 
   /**
@@ -200,27 +195,7 @@ public final class Communicator implements AutoCloseable {
    * @throws InvalidUsage if a transport is not available or can't reach such memory
    */
   public RegisteredMemory registerMemory(DeviceBuffer buffer, TransportFlags flags) {
-    if (flags.asSet().isEmpty()) {
-      throw new InvalidUsage("registerMemory needs at least one transport");
-    }
-    int rank = bootstrap.rank();
-    MemoryOrigin origin =
-        new MemoryOrigin(
-            rank,
-            bootstrap.hostHash(rank),
-            bootstrap.processHash(rank),
-            buffer.address(),
-            buffer.size());
-    Map<Transport, MemoryHandle> handles = new EnumMap<>(Transport.class);
-    try {
-      for (Transport transport : flags.asSet()) {
-        handles.put(transport, transports.of(transport).register(buffer));
-      }
-    } catch (RuntimeException e) {
-      handles.values().forEach(MemoryHandle::close);
-      throw e;
-    }
-    return RegisteredMemory.local(origin, buffer, handles);
+    return memories.register(buffer, flags);
   }
 
   /**
@@ -253,37 +228,9 @@ public final class Communicator implements AutoCloseable {
    */
   public NonblockingFuture<RegisteredMemory> recvMemoryOnSetup(int peer, int tag) {
     messages.checkPeer(peer, tag);
-    MemoryReceiver receiver = new MemoryReceiver(messages, this::openMemory, peer, tag);
+    MemoryReceiver receiver = new MemoryReceiver(messages, memories::open, peer, tag);
     onSetup(receiver);
     return receiver.result();
-  }
-
-  private RegisteredMemory openMemory(RegisteredMemoryCodec.Decoded memory) {
-    MemoryOrigin origin = memory.origin();
-    Map<Transport, MemoryHandle> handles = new EnumMap<>(Transport.class);
-    try {
-      memory
-          .wires()
-          .forEach(
-              (transport, wire) -> {
-                if (reaches(transport, origin)) {
-                  transports
-                      .ifAvailable(transport)
-                      .ifPresent(context -> handles.put(transport, context.open(wire, origin)));
-                }
-              });
-    } catch (RuntimeException e) {
-      handles.values().forEach(MemoryHandle::close);
-      throw e;
-    }
-    TransportFlags offered = TransportFlags.of(memory.wires().keySet().toArray(new Transport[0]));
-    return RegisteredMemory.remote(origin, offered, handles);
-  }
-
-  /** Memory that is mapped, not sent to, can only be used on its own host. */
-  private boolean reaches(Transport transport, MemoryOrigin origin) {
-    boolean mapped = transport == Transport.SHM || transport == Transport.CUDA_IPC;
-    return !mapped || origin.hostHash() == bootstrap.hostHash(bootstrap.rank());
   }
 
   /** Queues an operation of another layer; it ends at once when this communicator has failed. */
@@ -487,17 +434,8 @@ public final class Communicator implements AutoCloseable {
     }
   }
 
-  /** Makes everybody give up; true for the first reason only. */
-  private boolean giveUp(FluxCclException reason) {
-    if (!failure.compareAndSet(null, reason)) {
-      return false;
-    }
-    abortFlag.set();
-    return true;
-  }
-
   private void failElsewhere(FluxCclException reason) {
-    if (giveUp(reason)) {
+    if (ending.begin(reason)) {
       // What users chained to these futures must hold up neither the bootstrap's thread, which
       // answers heartbeats, nor a proxy's.
       try {
@@ -509,10 +447,9 @@ public final class Communicator implements AutoCloseable {
   }
 
   private void tell(FluxCclException reason) {
-    failed.complete(reason);
+    ending.tell(reason);
     failQueued(reason);
     pending.fail(reason);
-    inFlight.keySet().forEach(operation -> operation.completeExceptionally(reason));
   }
 
   /**
@@ -524,18 +461,12 @@ public final class Communicator implements AutoCloseable {
    * @return the same future
    */
   public <T> CompletableFuture<T> inFlight(CompletableFuture<T> operation) {
-    inFlight.put(operation, true);
-    operation.whenComplete((done, reason) -> inFlight.remove(operation));
-    FluxCclException reason = failure();
-    if (reason != null) {
-      operation.completeExceptionally(reason);
-    }
-    return operation;
+    return ending.tie(operation);
   }
 
   /** Why this communicator failed, or null while it works. Allocates nothing. */
   public FluxCclException failure() {
-    return failure.get();
+    return ending.reason();
   }
 
   /**
@@ -543,7 +474,7 @@ public final class Communicator implements AutoCloseable {
    * communicator fails, or with an {@link Aborted} when it is closed.
    */
   public CompletableFuture<FluxCclException> failed() {
-    return failed.copy();
+    return ending.told();
   }
 
   /** Whether it was {@linkplain #close() closed} here, and had not failed before. */
@@ -565,7 +496,7 @@ public final class Communicator implements AutoCloseable {
     Aborted reason =
         new Aborted(
             bootstrap.rank(), "the communicator of rank " + bootstrap.rank() + " was closed");
-    if (giveUp(reason)) {
+    if (ending.begin(reason)) {
       closed = true;
       tell(reason);
     }
@@ -575,7 +506,7 @@ public final class Communicator implements AutoCloseable {
         () -> {
           connections.keySet().forEach(Connection::close);
           transports.close();
-          abortFlag.close();
+          ending.close();
         });
   }
 }
