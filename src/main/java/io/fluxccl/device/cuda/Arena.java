@@ -1,5 +1,6 @@
 package io.fluxccl.device.cuda;
 
+import io.fluxccl.device.RefCounted;
 import java.util.function.Supplier;
 
 /**

@@ -1,5 +1,6 @@
 package io.fluxccl.device.cuda;
 
+import io.fluxccl.device.RefCounted;
 import java.security.SecureRandom;
 import java.time.Duration;
 import java.util.Optional;
@@ -116,7 +117,7 @@ public abstract class CudaAllocation extends RefCounted {
   abstract void free();
 
   @Override
-  final void lastUserLeft() {
+  protected final void lastUserLeft() {
     OWNED.remove(id);
     context
         .reaper()

@@ -2,8 +2,8 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.PartBuffer;
 import java.nio.ByteBuffer;
-import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
  * A part of a {@link CudaAllocation}. Thread-safe.
@@ -12,29 +12,18 @@ import java.util.concurrent.atomic.AtomicBoolean;
  * waiting for it. Who uses the memory beyond that, a registration for example, retains the {@link
  * #allocation()}. {@link #upload} and {@link #download} wait for the copy and for nothing else.
  */
-public final class CudaBuffer implements DeviceBuffer {
+public final class CudaBuffer extends PartBuffer<CudaAllocation> {
   private final CudaDevice device;
-  private final CudaAllocation allocation;
-  private final long allocationOffset;
-  private final long size;
-  private final CudaBuffer whole;
-  private final AtomicBoolean closed = new AtomicBoolean();
 
   /** Takes over one user of the allocation. */
   CudaBuffer(CudaDevice device, CudaAllocation allocation, long allocationOffset, long size) {
+    super(allocation, allocationOffset, size);
     this.device = device;
-    this.allocation = allocation;
-    this.allocationOffset = allocationOffset;
-    this.size = size;
-    this.whole = this;
   }
 
-  private CudaBuffer(CudaBuffer whole, long allocationOffset, long size) {
-    this.device = whole.device;
-    this.allocation = whole.allocation;
-    this.allocationOffset = allocationOffset;
-    this.size = size;
-    this.whole = whole;
+  private CudaBuffer(CudaBuffer of, long offset, long size) {
+    super(of, offset, size);
+    this.device = of.device;
   }
 
   @Override
@@ -44,33 +33,22 @@ public final class CudaBuffer implements DeviceBuffer {
 
   @Override
   public long address() {
-    return allocation.address() + allocationOffset;
-  }
-
-  @Override
-  public long size() {
-    return size;
+    return memory().address() + memoryOffset();
   }
 
   /** The allocation that it is a part of. */
   public CudaAllocation allocation() {
-    return allocation;
+    return memory();
   }
 
   /** Where in {@link #allocation()} it begins, in bytes. */
   public long allocationOffset() {
-    return allocationOffset;
-  }
-
-  /** Whether it, or the buffer that it is a slice of, was closed. */
-  public boolean isClosed() {
-    return whole.closed.get();
+    return memoryOffset();
   }
 
   @Override
   public CudaBuffer slice(long offset, long sliceSize) {
-    checkRange("slice", offset, sliceSize);
-    return new CudaBuffer(whole, allocationOffset + offset, sliceSize);
+    return new CudaBuffer(this, offset, sliceSize);
   }
 
   @Override
@@ -95,25 +73,6 @@ public final class CudaBuffer implements DeviceBuffer {
     }
   }
 
-  @Override
-  public void retain() {
-    if (isClosed() || !allocation.tryRetain()) {
-      throw new InvalidUsage(this + " is closed");
-    }
-  }
-
-  @Override
-  public void release() {
-    allocation.release();
-  }
-
-  @Override
-  public void close() {
-    if (whole == this && closed.compareAndSet(false, true)) {
-      device.whenEnqueuedWorkIsDone(allocation::release);
-    }
-  }
-
   /** The address of a range for a stream of a device; refuses what is not there. */
   static long addressFor(
       CudaDevice device, String what, DeviceBuffer buffer, long offset, long size) {
@@ -127,24 +86,5 @@ public final class CudaBuffer implements DeviceBuffer {
       throw new InvalidUsage(what + " " + memory + " is closed");
     }
     return memory.address() + offset;
-  }
-
-  void checkRange(String what, long offset, long length) {
-    if (offset < 0 || length < 0 || offset > size - length) {
-      throw new InvalidUsage(
-          what
-              + " range offset="
-              + offset
-              + " length="
-              + length
-              + " is outside the "
-              + size
-              + " bytes of the buffer");
-    }
-  }
-
-  @Override
-  public String toString() {
-    return "CudaBuffer(size=" + size + ", at " + allocationOffset + " of " + allocation + ")";
   }
 }

@@ -1,5 +1,7 @@
 package io.fluxccl.device.cuda;
 
+import io.fluxccl.device.RefCounted;
+
 /**
  * Memory of a GPU as kernels of one device of this process reach it: another process's, mapped, or
  * this process's own. The whole allocation, however small the part that somebody wants.
@@ -46,7 +48,7 @@ public final class CudaMapping extends RefCounted {
   }
 
   @Override
-  void lastUserLeft() {
+  protected void lastUserLeft() {
     context.mappings().remove(this);
     context
         .reaper()

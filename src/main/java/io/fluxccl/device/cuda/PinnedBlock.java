@@ -1,6 +1,7 @@
 package io.fluxccl.device.cuda;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.RefCounted;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /** {@link PinnedMemory} that is freed with its last user. */
@@ -26,7 +27,7 @@ final class PinnedBlock extends RefCounted {
   }
 
   @Override
-  void lastUserLeft() {
+  protected void lastUserLeft() {
     context
         .reaper()
         .execute(

@@ -2,6 +2,7 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.RefCounted;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -72,7 +73,7 @@ final class PrimaryContext extends RefCounted {
   }
 
   @Override
-  void lastUserLeft() {
+  protected void lastUserLeft() {
     synchronized (OPEN) {
       OPEN.remove(ordinal, this);
     }

@@ -1,9 +1,7 @@
 package io.fluxccl.device.host;
 
-import io.fluxccl.InvalidUsage;
-import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.PartBuffer;
 import java.nio.ByteBuffer;
-import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
  * A part of a {@link SharedSegment}. Thread-safe.
@@ -12,29 +10,18 @@ import java.util.concurrent.atomic.AtomicBoolean;
  * waiting for it. Who uses the memory beyond that, a registration for example, retains the {@link
  * #segment()}.
  */
-public final class HostBuffer implements DeviceBuffer {
+public final class HostBuffer extends PartBuffer<SharedSegment> {
   private final HostDevice device;
-  private final SharedSegment segment;
-  private final long segmentOffset;
-  private final long size;
-  private final HostBuffer whole;
-  private final AtomicBoolean closed = new AtomicBoolean();
 
   /** Takes over one user of the segment. */
   HostBuffer(HostDevice device, SharedSegment segment, long segmentOffset, long size) {
+    super(segment, segmentOffset, size);
     this.device = device;
-    this.segment = segment;
-    this.segmentOffset = segmentOffset;
-    this.size = size;
-    this.whole = this;
   }
 
-  private HostBuffer(HostBuffer whole, long segmentOffset, long size) {
-    this.device = whole.device;
-    this.segment = whole.segment;
-    this.segmentOffset = segmentOffset;
-    this.size = size;
-    this.whole = whole;
+  private HostBuffer(HostBuffer of, long offset, long size) {
+    super(of, offset, size);
+    this.device = of.device;
   }
 
   @Override
@@ -44,33 +31,22 @@ public final class HostBuffer implements DeviceBuffer {
 
   @Override
   public long address() {
-    return segment.address() + segmentOffset;
-  }
-
-  @Override
-  public long size() {
-    return size;
+    return memory().address() + memoryOffset();
   }
 
   /** The segment that it is a part of. */
   public SharedSegment segment() {
-    return segment;
+    return memory();
   }
 
   /** Where in {@link #segment()} it begins, in bytes. */
   public long segmentOffset() {
-    return segmentOffset;
-  }
-
-  /** Whether it, or the buffer that it is a slice of, was closed. */
-  public boolean isClosed() {
-    return whole.closed.get();
+    return memoryOffset();
   }
 
   @Override
   public HostBuffer slice(long offset, long sliceSize) {
-    checkRange("slice", offset, sliceSize);
-    return new HostBuffer(whole, segmentOffset + offset, sliceSize);
+    return new HostBuffer(this, offset, sliceSize);
   }
 
   @Override
@@ -79,7 +55,7 @@ public final class HostBuffer implements DeviceBuffer {
     retain();
     try {
       checkRange("upload", offset, length);
-      segment.view(segmentOffset + offset, length).put(source);
+      memory().view(memoryOffset() + offset, length).put(source);
     } finally {
       release();
     }
@@ -91,47 +67,9 @@ public final class HostBuffer implements DeviceBuffer {
     retain();
     try {
       checkRange("download", offset, length);
-      target.put(segment.view(segmentOffset + offset, length));
+      target.put(memory().view(memoryOffset() + offset, length));
     } finally {
       release();
     }
-  }
-
-  @Override
-  public void retain() {
-    if (isClosed() || !segment.tryRetain()) {
-      throw new InvalidUsage(this + " is closed");
-    }
-  }
-
-  @Override
-  public void release() {
-    segment.release();
-  }
-
-  @Override
-  public void close() {
-    if (whole == this && closed.compareAndSet(false, true)) {
-      device.whenEnqueuedWorkIsDone(segment::release);
-    }
-  }
-
-  void checkRange(String what, long offset, long length) {
-    if (offset < 0 || length < 0 || offset > size - length) {
-      throw new InvalidUsage(
-          what
-              + " range offset="
-              + offset
-              + " length="
-              + length
-              + " is outside the "
-              + size
-              + " bytes of the buffer");
-    }
-  }
-
-  @Override
-  public String toString() {
-    return "HostBuffer(size=" + size + ", at " + segmentOffset + " of " + segment + ")";
   }
 }

@@ -2,6 +2,7 @@ package io.fluxccl.device.host;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.RefCounted;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -14,7 +15,6 @@ import java.nio.file.StandardOpenOption;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.atomic.AtomicInteger;
 import org.agrona.BufferUtil;
 import org.agrona.IoUtil;
 
@@ -26,7 +26,7 @@ import org.agrona.IoUtil;
  * <p>Counts its users: made with one, mapped until the last has released it, then unmapped by that
  * call. The addresses are page-aligned. Thread-safe.
  */
-public final class SharedSegment {
+public final class SharedSegment extends RefCounted {
   /**
    * The largest size: one page less than 2 GiB, the most that Java maps at once. Allocate several
    * buffers for more.
@@ -44,7 +44,6 @@ public final class SharedSegment {
   private final MappedByteBuffer mapped;
   private final FileChannel ownersChannel;
   private final long address;
-  private final AtomicInteger users = new AtomicInteger(1);
 
   private SharedSegment(SegmentName name, MappedByteBuffer mapped, FileChannel ownersChannel) {
     this.name = name;
@@ -168,57 +167,8 @@ public final class SharedSegment {
     return ownersChannel != null;
   }
 
-  /** How many users it has; 0 once it is unmapped. */
-  public int users() {
-    return users.get();
-  }
-
-  /**
-   * Adds a user.
-   *
-   * @throws InvalidUsage if it is unmapped already
-   */
-  public void retain() {
-    if (!tryRetain()) {
-      throw new InvalidUsage(this + " is closed");
-    }
-  }
-
-  /**
-   * Adds a user unless it is unmapped already.
-   *
-   * @return whether one was added
-   */
-  public boolean tryRetain() {
-    int before;
-    do {
-      before = users.get();
-      if (before == 0) {
-        return false;
-      }
-    } while (!users.compareAndSet(before, before + 1));
-    return true;
-  }
-
-  /**
-   * Takes a user away, and unmaps the segment with the last one.
-   *
-   * @throws InvalidUsage if it has none
-   */
-  public void release() {
-    int before;
-    do {
-      before = users.get();
-      if (before == 0) {
-        throw new InvalidUsage(this + " is released more often than it was retained");
-      }
-    } while (!users.compareAndSet(before, before - 1));
-    if (before == 1) {
-      unmap();
-    }
-  }
-
-  private void unmap() {
+  @Override
+  protected void lastUserLeft() {
     OWNED.remove(name, this);
     OPENED.remove(this);
     IoUtil.unmap(mapped);

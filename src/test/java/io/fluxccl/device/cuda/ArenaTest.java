@@ -4,6 +4,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.RefCounted;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
@@ -23,7 +24,7 @@ class ArenaTest {
     private boolean freed;
 
     @Override
-    void lastUserLeft() {
+    protected void lastUserLeft() {
       freed = true;
     }
   }

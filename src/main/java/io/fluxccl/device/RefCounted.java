@@ -1,14 +1,14 @@
-package io.fluxccl.device.cuda;
+package io.fluxccl.device;
 
 import io.fluxccl.InvalidUsage;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /** Counts its users: made with one, let go with the last. Thread-safe. */
-abstract class RefCounted {
+public abstract class RefCounted {
   private final AtomicInteger users = new AtomicInteger(1);
 
   /** Called once, by whoever releases last. Waits for nothing. */
-  abstract void lastUserLeft();
+  protected abstract void lastUserLeft();
 
   /** How many users it has; 0 once it is let go. */
   public int users() {
@@ -43,7 +43,7 @@ abstract class RefCounted {
   }
 
   /**
-   * Takes a user away. The last one's call begins to free, on another thread, and returns.
+   * Takes a user away. The last one's call lets go; it waits for nothing.
    *
    * @throws InvalidUsage if it has none
    */

@@ -1,0 +1,116 @@
+package io.fluxccl.device;
+
+import io.fluxccl.InvalidUsage;
+import java.util.concurrent.atomic.AtomicBoolean;
+
+/**
+ * A buffer that is a part of a larger piece of memory, which counts its users. Thread-safe.
+ *
+ * <p>Closing it lets go of the piece once the work that was enqueued before is done, without
+ * waiting for it.
+ *
+ * @param <M> the larger piece
+ */
+public abstract class PartBuffer<M extends RefCounted> implements DeviceBuffer {
+  private final M memory;
+  private final long offset;
+  private final long size;
+  private final PartBuffer<M> whole;
+  private final AtomicBoolean closed;
+
+  /**
+   * Takes over one user of the memory.
+   *
+   * @param memory that it is a part of
+   * @param offset where the part begins, in bytes
+   * @param size its bytes
+   */
+  protected PartBuffer(M memory, long offset, long size) {
+    this.memory = memory;
+    this.offset = offset;
+    this.size = size;
+    this.whole = this;
+    this.closed = new AtomicBoolean();
+  }
+
+  /**
+   * A slice, which is closed with the whole.
+   *
+   * @param of a buffer or a slice
+   * @param sliceOffset where it begins in that, in bytes
+   * @param size its bytes
+   * @throws InvalidUsage if it does not lie within that
+   */
+  protected PartBuffer(PartBuffer<M> of, long sliceOffset, long size) {
+    of.checkRange("slice", sliceOffset, size);
+    this.memory = of.memory;
+    this.offset = of.offset + sliceOffset;
+    this.size = size;
+    this.whole = of.whole;
+    this.closed = whole.closed;
+  }
+
+  /** What it is a part of. */
+  protected final M memory() {
+    return memory;
+  }
+
+  /** Where in {@link #memory()} it begins, in bytes. */
+  protected final long memoryOffset() {
+    return offset;
+  }
+
+  @Override
+  public final long size() {
+    return size;
+  }
+
+  /** Whether it, or the buffer that it is a slice of, was closed. */
+  public final boolean isClosed() {
+    return closed.get();
+  }
+
+  @Override
+  public final void retain() {
+    if (isClosed() || !memory.tryRetain()) {
+      throw new InvalidUsage(this + " is closed");
+    }
+  }
+
+  @Override
+  public final void release() {
+    memory.release();
+  }
+
+  @Override
+  public final void close() {
+    if (whole == this && closed.compareAndSet(false, true)) {
+      device().whenEnqueuedWorkIsDone(memory::release);
+    }
+  }
+
+  /**
+   * Refuses a range that does not lie within the buffer.
+   *
+   * @param what for the message
+   * @throws InvalidUsage if it does not
+   */
+  public final void checkRange(String what, long offset, long length) {
+    if (offset < 0 || length < 0 || offset > size - length) {
+      throw new InvalidUsage(
+          what
+              + " range offset="
+              + offset
+              + " length="
+              + length
+              + " is outside the "
+              + size
+              + " bytes of the buffer");
+    }
+  }
+
+  @Override
+  public final String toString() {
+    return getClass().getSimpleName() + "(size=" + size + ", at " + offset + " of " + memory + ")";
+  }
+}
