@@ -2,8 +2,13 @@
 // PipeLayout, where it is told how they work.
 #pragma once
 
+#include <fluxccl/copy.cuh>
 #include <fluxccl/proxy_channel.cuh>
 #include <fluxccl/sm_channel.cuh>
+
+// Called, not put in line: for what is long, stands in many places of each kernel, and takes much longer
+// than the call.
+#define FLUXCCL_PIPE_CALL __device__ __noinline__
 
 namespace fluxccl {
 namespace collectives {
@@ -13,6 +18,7 @@ namespace pipes {
 constexpr uint64_t kSlots = 16;
 constexpr uint64_t kSlotsPerCredit = 8;
 constexpr int kDepth = 3;
+constexpr int kSingleDepth = 8;
 constexpr int kRingPieces = 4;
 constexpr uint64_t kLeastShare = 32 << 10;
 constexpr uint64_t kLeastPiece = 16 << 10;
@@ -24,6 +30,11 @@ constexpr int kThreads = 512;
 constexpr int kMaxRanks = kThreads;
 
 FLUXCCL_DEVICE uint64_t roundUp(uint64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+// Copies by all threads of the block.
+FLUXCCL_PIPE_CALL inline void copyBlock(void* to, const void* from, uint64_t bytes) {
+  copy(to, from, bytes, threadIdx.x, blockDim.x);
+}
 
 // How bytes are shared out to lanes and cut into pieces. Part of every plan.
 struct Layout {
@@ -97,7 +108,7 @@ struct Pipe {
   FLUXCCL_DEVICE bool isMapped() const { return filled.remoteInbound != nullptr; }
 
   // The address of a slot to fill; null if the communicator was aborted.
-  FLUXCCL_DEVICE uint8_t* claim() {
+  FLUXCCL_PIPE_CALL uint8_t* claim() {
     while (sent == credited) {
       if (!emptied.wait()) {
         return nullptr;
@@ -108,7 +119,7 @@ struct Pipe {
   }
 
   // Sends the claimed slot's first bytes, which this thread wrote or synchronised with.
-  FLUXCCL_DEVICE void publish(uint64_t bytes) {
+  FLUXCCL_PIPE_CALL void publish(uint64_t bytes) {
     if (isMapped()) {
       filled.signal();
     } else if (bytes == 0) {
@@ -120,10 +131,10 @@ struct Pipe {
   }
 
   // Waits for the next piece; null if the communicator was aborted.
-  FLUXCCL_DEVICE const uint8_t* take() const { return filled.wait() ? inbox + at(taken) : nullptr; }
+  FLUXCCL_PIPE_CALL const uint8_t* take() const { return filled.wait() ? inbox + at(taken) : nullptr; }
 
   // Gives the piece's slot back, which this thread has read or synchronised with who did.
-  FLUXCCL_DEVICE void release() {
+  FLUXCCL_PIPE_CALL void release() {
     ++taken;
     if (taken % kSlotsPerCredit == 0) {
       if (isMapped()) {

@@ -30,7 +30,7 @@ struct Spread {
 };
 FLUXCCL_ASSERT_SIZE(Spread, 32);
 
-// Written by ExchangeHandle.
+// Written by GpuAlgorithms.
 struct ExchangePlan {
   Pipe* pipes;
   Layout layout;
@@ -118,10 +118,6 @@ class ExchangeLane {
   FLUXCCL_DEVICE void copyOwn() const {
     const uint64_t begin = plan_.layout.begin(plan_.selfBytes);
     copyBlock(plan_.selfTo + begin, plan_.selfFrom + begin, plan_.layout.length(plan_.selfBytes));
-  }
-
-  FLUXCCL_DEVICE static void copyBlock(void* to, const void* from, uint64_t bytes) {
-    copy(to, from, bytes, threadIdx.x, blockDim.x);
   }
 
   // Sends a piece to every rank that gets one; from(peer) is where all that is for it begins.

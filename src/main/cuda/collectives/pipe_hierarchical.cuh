@@ -1,235 +1,268 @@
-// All-reduce inside hosts and between them. Twin of HostHierarchical, where it is told how it works.
+// What collectives by hosts have in common: who is where, and pieces that go to and come from the ranks
+// of the host and of the rail. Twin of Hierarchy and HostHierarchical.
 #pragma once
 
-#include "pipe_ring.cuh"
+#include "pipe.cuh"
+#include "pipe_reduction.cuh"
 
 namespace fluxccl {
 namespace collectives {
 namespace pipes {
 
-template <typename T>
-class HierarchicalLane {
- public:
-  FLUXCCL_DEVICE HierarchicalLane(const ReductionPlan& plan, Slots& slots)
-      : plan_(plan), lane_(plan.pipes, plan.rank, plan.nRanks, slots) {}
+// The ordinals of io.fluxccl.DataType, as far as the hierarchy reduces it.
+enum class DataType : int32_t { INT8, UINT8, INT32, UINT32, INT64, UINT64, FLOAT16, FLOAT32, FLOAT64, BFLOAT16 };
 
-  FLUXCCL_DEVICE void run() {
-    const int behind = plan_.split != 0 ? 4 * kDepth : 3 * kDepth;
-    // A shorter part may be shared by fewer lanes, which then have more of it.
-    int64_t most = 0;
-    for (int part = 0; part < plan_.nLocal; ++part) {
-      most = max(most, plan_.layout.pieces(plan_.bytes(part)));
-    }
-    const int64_t steps = most + behind;
-    for (int64_t step = 0; step < steps; ++step) {
-      if (!giveLocally(step) || !reduceLocally(step - kDepth) || !reduceHosts(step - 2 * kDepth) ||
-          !takeFromHosts(step - 3 * kDepth) || !takeLocally(step - behind)) {
-        return;
-      }
-    }
+// A rank is at a place of a host; ranks at the same place are a rail. Written by GpuHierarchy.
+struct Hierarchy {
+  int32_t nLocal;
+  int32_t localIndex;
+  int32_t hosts;
+  int32_t host;
+  // The local ranks; a rank of each host; for each rank its number among the former, and then among the
+  // latter, or -1; all ranks, one host behind the other.
+  const int32_t* ranks;
+
+  FLUXCCL_DEVICE const int32_t* locals() const { return ranks; }
+  FLUXCCL_DEVICE const int32_t* rail() const { return ranks + nLocal; }
+  FLUXCCL_DEVICE int localRank(int place) const { return locals()[place]; }
+  FLUXCCL_DEVICE int railRank(int onHost) const { return rail()[onHost]; }
+  // -1: not of this host.
+  FLUXCCL_DEVICE int placeOf(int rank) const { return ranks[nLocal + hosts + rank]; }
+  // -1: not of this rail.
+  FLUXCCL_DEVICE int hostOf(int rank) const { return ranks[nLocal + hosts + hosts * nLocal + rank]; }
+  FLUXCCL_DEVICE int rank(int onHost, int place) const {
+    return ranks[nLocal + hosts + 2 * hosts * nLocal + onHost * nLocal + place];
   }
 
- private:
-  // A part of a piece.
-  struct Range {
-    uint64_t offset;
-    uint64_t length;
-  };
+  // The place, and the host, so many behind this rank's.
+  FLUXCCL_DEVICE int otherPlace(int distance) const { return (localIndex + distance) % nLocal; }
+  FLUXCCL_DEVICE int otherHost(int distance) const { return (host + distance) % hosts; }
+};
+FLUXCCL_ASSERT_SIZE(Hierarchy, 24);
 
-  FLUXCCL_DEVICE int localRank(int index) const { return plan_.places[index]; }
-  FLUXCCL_DEVICE int railRank(int host) const { return plan_.places[plan_.nLocal + host]; }
-  FLUXCCL_DEVICE int localIndexOf(int rank) const {
-    return plan_.places[plan_.nLocal + plan_.hosts + rank];
+// Written by GpuHierarchy.
+struct HierarchyPlan {
+  Pipe* pipes;
+  Layout layout;
+  int32_t rank;
+  int32_t nRanks;
+  // Null where this rank has none.
+  const uint8_t* input;
+  uint8_t* output;
+  // Of the whole buffer, or of each rank's share.
+  uint64_t size;
+  // Of a part, of which there are as many as local ranks.
+  uint64_t stride;
+  DataType type;
+  ReduceOp op;
+  // Whether an all-reduce's pieces go between hosts in parts.
+  int32_t split;
+  int32_t rootHost;
+  int32_t rootPlace;
+  int32_t reserved;
+  Hierarchy hierarchy;
+
+  FLUXCCL_DEVICE uint64_t begin(int part) const { return min(size, stride * part); }
+  FLUXCCL_DEVICE uint64_t bytes(int part) const { return min(stride, size - begin(part)); }
+  FLUXCCL_DEVICE const uint8_t* inputOf(int of) const { return input + of * size; }
+  FLUXCCL_DEVICE uint8_t* outputOf(int of) const { return output + of * size; }
+};
+FLUXCCL_ASSERT_OFFSET(HierarchyPlan, input, 24);
+FLUXCCL_ASSERT_OFFSET(HierarchyPlan, type, 56);
+FLUXCCL_ASSERT_OFFSET(HierarchyPlan, hierarchy, 80);
+FLUXCCL_ASSERT_SIZE(HierarchyPlan, 104);
+
+// Where the pieces are that a block has taken of each rank of a list, with this rank's own among them.
+struct Sources {
+  const Slots& slots;
+  const int32_t* ranks;
+  int own;
+  const uint8_t* at;
+  // Behind the list; negative for nobody.
+  int32_t further;
+  int count;
+
+  FLUXCCL_DEVICE const uint8_t* operator()(int i) const {
+    return i == own ? at : slots.in[i == count ? further : ranks[i]];
   }
-  FLUXCCL_DEVICE int hostOf(int rank) const {
-    return plan_.places[plan_.nLocal + plan_.hosts + plan_.nRanks + rank];
-  }
-
-  FLUXCCL_DEVICE bool has(int part, int64_t step) const {
-    return step >= 0 && step < plan_.layout.pieces(plan_.bytes(part));
-  }
-
-  FLUXCCL_DEVICE uint64_t begin(int part, int64_t step) const {
-    return plan_.begin(part) + plan_.layout.pieceBegin(plan_.bytes(part), step);
-  }
-
-  FLUXCCL_DEVICE uint64_t length(int part, int64_t step) const {
-    return plan_.layout.pieceBytes(plan_.bytes(part), step);
-  }
-
-  FLUXCCL_DEVICE int localPart(int distance) const {
-    return (plan_.localIndex + distance) % plan_.nLocal;
-  }
-
-  FLUXCCL_DEVICE int otherHost(int distance) const { return (plan_.host + distance) % plan_.hosts; }
-
-  FLUXCCL_DEVICE Range partOf(int host, uint64_t bytes) const {
-    if (plan_.split == 0) {
-      return Range{0, bytes};
-    }
-    const uint64_t stride = roundUp((bytes + plan_.hosts - 1) / plan_.hosts);
-    const uint64_t offset = min(bytes, host * stride);
-    return Range{offset, min(stride, bytes - offset)};
-  }
-
-  FLUXCCL_DEVICE static void copyBlock(void* to, const void* from, uint64_t bytes) {
-    copy(to, from, bytes, threadIdx.x, blockDim.x);
-  }
-
-  FLUXCCL_DEVICE auto locals() const {
-    return [this](int rank) { return localIndexOf(rank) >= 0; };
-  }
-
-  FLUXCCL_DEVICE bool giveLocally(int64_t step) {
-    const auto wants = [&](int rank) {
-      return localIndexOf(rank) >= 0 && has(localIndexOf(rank), step);
-    };
-    if (!lane_.claim(wants)) {
-      return false;
-    }
-    for (int i = 1; i < plan_.nLocal; ++i) {
-      const int part = localPart(i);
-      if (has(part, step)) {
-        copyBlock(lane_.out(localRank(part)), plan_.input + begin(part, step), length(part, step));
-      }
-    }
-    lane_.publish([&](int rank) {
-      return wants(rank) ? static_cast<int64_t>(length(localIndexOf(rank), step)) : -1;
-    });
-    return true;
-  }
-
-  FLUXCCL_DEVICE bool reduceLocally(int64_t step) {
-    if (!has(plan_.localIndex, step)) {
-      return true;
-    }
-    const uint64_t bytes = length(plan_.localIndex, step);
-    const auto wants = [&](int rank) {
-      return hostOf(rank) >= 0 && partOf(hostOf(rank), bytes).length > 0;
-    };
-    if (!lane_.take(locals()) || !lane_.claim(wants)) {
-      return false;
-    }
-    const uint64_t at = begin(plan_.localIndex, step);
-    const uint8_t* own = plan_.input + at;
-    uint8_t* output = plan_.output + at;
-    const auto sourceOf = [&](uint64_t offset) {
-      return [this, own, offset](int i) {
-        return (i == plan_.localIndex ? own : lane_.in(localRank(i))) + offset;
-      };
-    };
-    if (plan_.split != 0) {
-      for (int i = 0; i < plan_.hosts; ++i) {
-        const int host = otherHost(i);
-        const Range range = partOf(host, bytes);
-        uint8_t* slot = i == 0 || range.length == 0 ? nullptr : lane_.out(railRank(host));
-        reducePiece<T>(range.length, addressOf(own) | addressOf(output), plan_.op, 1, plan_.nLocal,
-                       sourceOf(range.offset), slot == nullptr ? 1 : 2,
-                       [&](int target) { return target == 0 ? output + range.offset : slot; });
-      }
-    } else {
-      reducePiece<T>(bytes, addressOf(own) | addressOf(output), plan_.op, 1, plan_.nLocal,
-                     sourceOf(0), plan_.hosts, [&](int i) {
-                       return i == 0 ? output : lane_.out(railRank(otherHost(i)));
-                     });
-    }
-    lane_.publish([&](int rank) {
-      return wants(rank) ? static_cast<int64_t>(partOf(hostOf(rank), bytes).length) : -1;
-    });
-    lane_.release(locals());
-    return true;
-  }
-
-  FLUXCCL_DEVICE bool reduceHosts(int64_t step) {
-    if (!has(plan_.localIndex, step)) {
-      return true;
-    }
-    const Range range = partOf(plan_.host, length(plan_.localIndex, step));
-    if (range.length == 0) {
-      return true;
-    }
-    const auto rails = [&](int rank) { return hostOf(rank) >= 0; };
-    // What is not split is done with this, and may go to the local ranks.
-    const bool split = plan_.split != 0;
-    const auto targets = [&](int rank) { return (split ? hostOf(rank) : localIndexOf(rank)) >= 0; };
-    if (!lane_.take(rails) || !lane_.claim(targets)) {
-      return false;
-    }
-    uint8_t* mine = plan_.output + begin(plan_.localIndex, step) + range.offset;
-    reducePiece<T>(
-        range.length, addressOf(mine), plan_.op, plan_.nRanks, plan_.hosts,
-        [&](int host) { return host == plan_.host ? mine : lane_.in(railRank(host)); },
-        split ? plan_.hosts : plan_.nLocal, [&](int i) {
-          return i == 0 ? mine
-                        : lane_.out(split ? railRank(otherHost(i)) : localRank(localPart(i)));
-        });
-    lane_.publish(
-        [&](int rank) { return targets(rank) ? static_cast<int64_t>(range.length) : -1; });
-    lane_.release(rails);
-    return true;
-  }
-
-  FLUXCCL_DEVICE bool takeFromHosts(int64_t step) {
-    if (plan_.split == 0 || !has(plan_.localIndex, step)) {
-      return true;
-    }
-    const uint64_t bytes = length(plan_.localIndex, step);
-    const auto wants = [&](int rank) {
-      return hostOf(rank) >= 0 && partOf(hostOf(rank), bytes).length > 0;
-    };
-    if (!lane_.take(wants) || !lane_.claim(locals())) {
-      return false;
-    }
-    uint8_t* output = plan_.output + begin(plan_.localIndex, step);
-    for (int i = 0; i < plan_.hosts; ++i) {
-      const int host = otherHost(i);
-      const Range range = partOf(host, bytes);
-      if (range.length == 0) {
-        continue;
-      }
-      const uint8_t* from = i == 0 ? output + range.offset : lane_.in(railRank(host));
-      if (i > 0) {
-        copyBlock(output + range.offset, from, range.length);
-      }
-      for (int local = 1; local < plan_.nLocal; ++local) {
-        copyBlock(lane_.out(localRank(localPart(local))) + range.offset, from, range.length);
-      }
-    }
-    lane_.publish(
-        [&](int rank) { return localIndexOf(rank) >= 0 ? static_cast<int64_t>(bytes) : -1; });
-    lane_.release(wants);
-    return true;
-  }
-
-  FLUXCCL_DEVICE bool takeLocally(int64_t step) {
-    if (step < 0) {
-      return true;
-    }
-    const auto wants = [&](int rank) {
-      return localIndexOf(rank) >= 0 && has(localIndexOf(rank), step);
-    };
-    if (!lane_.take(wants)) {
-      return false;
-    }
-    for (int i = 1; i < plan_.nLocal; ++i) {
-      const int part = localPart(plan_.nLocal - i);
-      if (has(part, step)) {
-        copyBlock(plan_.output + begin(part, step), lane_.in(localRank(part)), length(part, step));
-      }
-    }
-    lane_.release(wants);
-    return true;
-  }
-
-  const ReductionPlan& plan_;
-  Lane lane_;
 };
 
 template <typename T>
-FLUXCCL_DEVICE void hierarchical(const ReductionPlan& plan) {
-  __shared__ Slots slots;
-  HierarchicalLane<T>(plan, slots).run();
+FLUXCCL_PIPE_CALL void combineElements(const Sources& sources, uint8_t* to, uint64_t bytes, ReduceOp op,
+                                       int divisor) {
+  reducePiece<T>(bytes, addressOf(sources.at) | addressOf(to), op, divisor,
+                 sources.count + (sources.further < 0 ? 0 : 1), sources, 1, [&](int) { return to; });
 }
+
+// Combines them, in their order, into one memory. Which type it is, is decided for each piece: a kernel
+// for each would be mostly the same code.
+FLUXCCL_DEVICE void combine(const Sources& sources, uint8_t* to, uint64_t bytes, DataType type, ReduceOp op,
+                            int divisor) {
+  switch (type) {
+    case DataType::INT8:
+      return combineElements<signed char>(sources, to, bytes, op, divisor);
+    case DataType::UINT8:
+      return combineElements<uint8_t>(sources, to, bytes, op, divisor);
+    case DataType::INT32:
+      return combineElements<int32_t>(sources, to, bytes, op, divisor);
+    case DataType::UINT32:
+      return combineElements<uint32_t>(sources, to, bytes, op, divisor);
+    case DataType::INT64:
+      return combineElements<int64_t>(sources, to, bytes, op, divisor);
+    case DataType::UINT64:
+      return combineElements<uint64_t>(sources, to, bytes, op, divisor);
+    case DataType::FLOAT16:
+      return combineElements<Half>(sources, to, bytes, op, divisor);
+    case DataType::FLOAT32:
+      return combineElements<float>(sources, to, bytes, op, divisor);
+    case DataType::FLOAT64:
+      return combineElements<double>(sources, to, bytes, op, divisor);
+    case DataType::BFLOAT16:
+      return combineElements<Bfloat16>(sources, to, bytes, op, divisor);
+  }
+}
+
+// A block's share of a collective by hosts, which it cuts into pieces. A method that is false has seen
+// that the communicator was aborted; all threads see that alike.
+class HierarchicalLane {
+ protected:
+  FLUXCCL_DEVICE HierarchicalLane(const HierarchyPlan& plan, Slots& slots)
+      : plan_(plan), who_(plan.hierarchy), slots_(slots), lane_(plan.pipes, plan.rank, plan.nRanks, slots) {}
+
+  // Cuts this lane's share of so many bytes into pieces of at most so many; gives how many.
+  FLUXCCL_DEVICE int64_t cut(uint64_t bytes, uint64_t most) {
+    const uint64_t share = plan_.layout.length(bytes);
+    begin_ = plan_.layout.begin(bytes);
+    end_ = begin_ + share;
+    piece_ = min(most, plan_.layout.piece(share));
+    pieces_ = static_cast<int64_t>((share + piece_ - 1) / piece_);
+    return pieces_;
+  }
+
+  FLUXCCL_DEVICE uint64_t at(int64_t number) const { return begin_ + number * piece_; }
+
+  // Bytes of a piece of what is as long as was cut, or shorter; 0: there is none.
+  FLUXCCL_DEVICE uint64_t length(int64_t number, uint64_t bytes) const {
+    const uint64_t end = min(end_, bytes);
+    return number < 0 || number >= pieces_ || at(number) >= end ? 0 : min(piece_, end - at(number));
+  }
+
+  FLUXCCL_DEVICE auto locals() const {
+    return [this](int rank) { return who_.placeOf(rank) >= 0; };
+  }
+
+  FLUXCCL_DEVICE auto rail() const {
+    return [this](int rank) { return who_.hostOf(rank) >= 0; };
+  }
+
+  FLUXCCL_DEVICE static auto only(int one) {
+    return [one](int rank) { return rank == one; };
+  }
+
+  // As many bytes to every rank that is wanted.
+  template <typename Wants>
+  FLUXCCL_DEVICE void publish(Wants wants, uint64_t bytes) {
+    lane_.publish([&](int rank) { return wants(rank) ? static_cast<int64_t>(bytes) : -1; });
+  }
+
+  // Gives each local rank the first bytesOf(place) bytes from fromOf(place), or nothing.
+  template <typename BytesOf, typename FromOf>
+  FLUXCCL_DEVICE bool giveLocals(BytesOf bytesOf, FromOf fromOf) {
+    const auto wants = wantsOf(bytesOf);
+    if (!lane_.claim(wants)) {
+      return false;
+    }
+    for (int i = 1; i < who_.nLocal; ++i) {
+      const int place = who_.otherPlace(i);
+      copySome(lane_.out(who_.localRank(place)), fromOf(place), bytesOf(place));
+    }
+    lane_.publish([&](int rank) {
+      return wants(rank) ? static_cast<int64_t>(bytesOf(who_.placeOf(rank))) : -1;
+    });
+    return true;
+  }
+
+  // Takes what giveLocals gave, to toOf(place).
+  template <typename BytesOf, typename ToOf>
+  FLUXCCL_DEVICE bool takeLocals(BytesOf bytesOf, ToOf toOf) {
+    const auto wants = wantsOf(bytesOf);
+    if (!lane_.take(wants)) {
+      return false;
+    }
+    for (int i = 1; i < who_.nLocal; ++i) {
+      const int place = who_.otherPlace(who_.nLocal - i);
+      copySome(toOf(place), lane_.in(who_.localRank(place)), bytesOf(place));
+    }
+    lane_.release(wants);
+    return true;
+  }
+
+  // Gives the local ranks but one a piece, and a rank of another host; negative for none.
+  FLUXCCL_DEVICE bool giveOn(const uint8_t* from, uint64_t bytes, int but, int next) {
+    const auto wants = [&](int rank) { return rank == next || (who_.placeOf(rank) >= 0 && rank != but); };
+    if (!lane_.claim(wants)) {
+      return false;
+    }
+    if (next >= 0) {
+      copyBlock(lane_.out(next), from, bytes);
+    }
+    for (int i = 1; i < who_.nLocal; ++i) {
+      const int rank = who_.localRank(who_.otherPlace(i));
+      if (rank != but) {
+        copyBlock(lane_.out(rank), from, bytes);
+      }
+    }
+    publish(wants, bytes);
+    return true;
+  }
+
+  // Takes a rank's piece, keeps it and gives it on.
+  FLUXCCL_DEVICE bool takeAndGiveOn(int source, uint8_t* to, uint64_t bytes, int but, int next) {
+    if (!lane_.take(only(source))) {
+      return false;
+    }
+    const uint8_t* piece = lane_.in(source);
+    copyBlock(to, piece, bytes);
+    if (!giveOn(piece, bytes, but, next)) {
+      return false;
+    }
+    lane_.release(only(source));
+    return true;
+  }
+
+  FLUXCCL_DEVICE Sources localSources(const uint8_t* own, int further) const {
+    return Sources{slots_, who_.locals(), who_.localIndex, own, further, who_.nLocal};
+  }
+
+  FLUXCCL_DEVICE Sources railSources(const uint8_t* own) const {
+    return Sources{slots_, who_.rail(), who_.host, own, -1, who_.hosts};
+  }
+
+  const HierarchyPlan& plan_;
+  const Hierarchy& who_;
+  Slots& slots_;
+  Lane lane_;
+
+ private:
+  template <typename BytesOf>
+  FLUXCCL_DEVICE auto wantsOf(BytesOf bytesOf) const {
+    return [this, bytesOf](int rank) {
+      const int place = who_.placeOf(rank);
+      return place >= 0 && bytesOf(place) > 0;
+    };
+  }
+
+  FLUXCCL_DEVICE static void copySome(void* to, const void* from, uint64_t bytes) {
+    if (bytes > 0) {
+      copyBlock(to, from, bytes);
+    }
+  }
+
+  uint64_t begin_ = 0;
+  uint64_t end_ = 0;
+  uint64_t piece_ = 0;
+  int64_t pieces_ = 0;
+};
 
 }  // namespace pipes
 }  // namespace collectives

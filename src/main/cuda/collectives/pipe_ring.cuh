@@ -8,7 +8,7 @@ namespace fluxccl {
 namespace collectives {
 namespace pipes {
 
-// What the ring and the hierarchy reduce. Written by ReductionHandle.
+// Written by GpuAlgorithms.
 struct ReductionPlan {
   Pipe* pipes;
   Layout layout;
@@ -20,24 +20,13 @@ struct ReductionPlan {
   // Of a part.
   uint64_t stride;
   ReduceOp op;
-  // Of the hierarchy: whether pieces go between hosts in parts.
-  int32_t split;
-  // Of the hierarchy: how many ranks a host has, which of them this is, and so for the hosts.
-  int32_t nLocal;
-  int32_t localIndex;
-  int32_t hosts;
-  int32_t host;
-  // Of the hierarchy: the local ranks, a rank of each host, and then for each rank its number among
-  // the former, and among the latter, or -1.
-  const int32_t* places;
 
   FLUXCCL_DEVICE uint64_t begin(int part) const { return min(size, stride * part); }
   FLUXCCL_DEVICE uint64_t bytes(int part) const { return min(stride, size - begin(part)); }
 };
 FLUXCCL_ASSERT_OFFSET(ReductionPlan, input, 24);
 FLUXCCL_ASSERT_OFFSET(ReductionPlan, op, 56);
-FLUXCCL_ASSERT_OFFSET(ReductionPlan, places, 80);
-FLUXCCL_ASSERT_SIZE(ReductionPlan, 88);
+FLUXCCL_ASSERT_SIZE(ReductionPlan, 64);
 
 template <typename T>
 class RingLane {
@@ -95,8 +84,7 @@ class RingLane {
       return false;
     }
     const uint64_t bytes = bytesOf(number, plan_.rank);
-    copy(lane_.out(next_), plan_.input + plan_.begin(plan_.rank) + offset(number), bytes, threadIdx.x,
-         blockDim.x);
+    copyBlock(lane_.out(next_), plan_.input + plan_.begin(plan_.rank) + offset(number), bytes);
     publish(bytes);
     return true;
   }
@@ -123,9 +111,9 @@ class RingLane {
           [&](int i) { return i == 0 && isSentOn ? slot : output; });
     } else {
       if (isSentOn) {
-        copy(slot, in, bytes, threadIdx.x, blockDim.x);
+        copyBlock(slot, in, bytes);
       }
-      copy(output, in, bytes, threadIdx.x, blockDim.x);
+      copyBlock(output, in, bytes);
     }
     if (isSentOn) {
       publish(bytes);

@@ -1,7 +1,6 @@
-// The kernels of collectives between hosts, one for each method and type of element. What does not
-// reduce is moved as uint8.
+// The kernels of collectives between hosts that don't go by hosts, one for each method and type of
+// element. What does not reduce is moved as uint8.
 #include "pipe_exchange.cuh"
-#include "pipe_hierarchical.cuh"
 #include "pipe_ring.cuh"
 
 constexpr int kPipeThreads = fluxccl::collectives::pipes::kThreads;
@@ -18,10 +17,6 @@ constexpr int kPipeThreads = fluxccl::collectives::pipes::kThreads;
   extern "C" __global__ void __launch_bounds__(kPipeThreads, 1)                                     \
       fluxccl_pipe_ring_##label(const __grid_constant__ fluxccl::collectives::pipes::ReductionPlan plan) {\
     fluxccl::collectives::pipes::ring<T>(plan);                                                     \
-  }                                                                                                 \
-  extern "C" __global__ void __launch_bounds__(kPipeThreads, 1)                                     \
-      fluxccl_pipe_hierarchical_##label(const __grid_constant__ fluxccl::collectives::pipes::ReductionPlan plan) {\
-    fluxccl::collectives::pipes::hierarchical<T>(plan);                                             \
   }
 
 FLUXCCL_PIPES(int8, signed char)

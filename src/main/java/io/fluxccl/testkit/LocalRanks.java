@@ -146,6 +146,16 @@ public final class LocalRanks implements AutoCloseable {
     return new LocalRanks(LocalBootstrap.group(hostOf), LocalRanks::hostDevice);
   }
 
+  /**
+   * {@link #onHosts(List)}, each rank on a GPU as in {@link #onGpus}.
+   *
+   * @param hostOf for each rank a number of its host
+   * @throws InvalidUsage if there is no GPU; says why
+   */
+  public static LocalRanks onHostsOnGpus(List<Long> hostOf) {
+    return new LocalRanks(LocalBootstrap.group(hostOf), LocalRanks::gpu);
+  }
+
   /** The ranks, by number. */
   public List<LocalRank> ranks() {
     return List.copyOf(ranks);

@@ -26,9 +26,8 @@ public final class ChannelFamily implements AlgorithmFamily {
     return List.of(
         "all-pairs: every collective, between hosts; each rank with each, in pieces",
         "ring: all-reduce between hosts, each rank with its neighbours",
-        "hierarchical: all-reduce between hosts of equally many ranks; inside first, then rail by"
-            + " rail; on the host device also all-gather, reduce-scatter, broadcast, reduce,"
-            + " all-to-all");
+        "hierarchical: all-reduce, all-gather, reduce-scatter, broadcast, reduce, all-to-all"
+            + " between hosts of equally many ranks; inside first, then rail by rail");
   }
 
   @Override

@@ -11,8 +11,6 @@ import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaModule;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.EnumMap;
 import java.util.List;
@@ -27,30 +25,27 @@ final class GpuAlgorithms implements AutoCloseable {
   private static final int MOST_LISTED = 128;
 
   private static final int EXCHANGE_BYTES = 232;
-  private static final int REDUCTION_BYTES = 88;
+  private static final int REDUCTION_BYTES = 64;
 
   private final CudaDevice gpu;
   private final PipeLayout layout;
   private final RankTopology topology;
   private final DeviceBuffer table;
-  private final DeviceBuffer places;
   private final List<CollectiveAlgorithm> algorithms = new ArrayList<>();
+  private GpuHierarchy hierarchy;
 
   GpuAlgorithms(Pipes pipes) {
     this.gpu = (CudaDevice) pipes.mesh().communicator().device();
     this.layout = pipes.layout();
     this.topology = pipes.mesh().topology();
     this.table = gpu.allocate(PipeTable.bytes(layout));
-    boolean hierarchical = Hierarchy.isPossible(topology);
-    this.places = hierarchical ? gpu.allocate(4L * Integer.BYTES * topology.nRanks()) : null;
     try {
       PipeTable.write(pipes, table);
       addExchange();
-      addReduction(Method.RING, null);
-      if (hierarchical) {
-        Hierarchy hierarchy = Hierarchy.of(topology);
-        writePlaces(hierarchy);
-        addReduction(Method.HIERARCHICAL, hierarchy);
+      addRing();
+      if (Hierarchy.isPossible(topology)) {
+        hierarchy = new GpuHierarchy(this, gpu, topology);
+        algorithms.add(hierarchy.algorithm());
       }
     } catch (RuntimeException e) {
       close();
@@ -62,7 +57,8 @@ final class GpuAlgorithms implements AutoCloseable {
     return algorithms;
   }
 
-  private Map<DataType, Kernel> kernels(Method method, String name) {
+  /** By type of element, of those that a method reduces. */
+  Map<DataType, Kernel> kernels(Method method, String name) {
     Map<DataType, Kernel> byType = new EnumMap<>(DataType.class);
     for (DataType type : DataType.values()) {
       if (method.reduces(type)) {
@@ -73,7 +69,7 @@ final class GpuAlgorithms implements AutoCloseable {
   }
 
   /** Loaded now: later that might wait for kernels. */
-  private Kernel kernel(String name) {
+  Kernel kernel(String name) {
     return CudaModule.builtIn().kernel("fluxccl_pipe_" + name).prepare(gpu);
   }
 
@@ -100,26 +96,20 @@ final class GpuAlgorithms implements AutoCloseable {
             }));
   }
 
-  private void addReduction(Method method, Hierarchy hierarchy) {
-    Map<DataType, Kernel> kernels = kernels(method, method.label());
-    int parts = hierarchy == null ? topology.nRanks() : hierarchy.nLocal();
+  private void addRing() {
+    Map<DataType, Kernel> kernels = kernels(Method.RING, "ring");
     algorithms.add(
         new ChannelAlgorithm(
-            method,
-            // There are no kernels by which hosts would do other collectives one inside the other.
-            call -> call.call().collective() == Collective.ALL_REDUCE,
+            Method.RING,
+            call -> true,
             (stream, call) -> {
-              Reduction reduction = Reduction.of(call, parts);
-              launch(
-                  stream,
-                  kernels.get(reduction.type()),
-                  reduction.stride(),
-                  KernelArgs.of(handle(reduction, hierarchy)));
+              Reduction ring = Reduction.of(call);
+              launch(stream, kernels.get(ring.type()), ring.stride(), KernelArgs.of(handle(ring)));
             }));
   }
 
   /** With as many lanes as share the most bytes of any pair. */
-  private void launch(DeviceStream stream, Kernel kernel, long most, KernelArgs args) {
+  void launch(DeviceStream stream, Kernel kernel, long most, KernelArgs args) {
     stream.launch(kernel, layout.lanesOf(most), THREADS, args);
   }
 
@@ -144,7 +134,8 @@ final class GpuAlgorithms implements AutoCloseable {
         .put(x.always ? 1 : 0);
   }
 
-  private PlanHandle begin(int length) {
+  /** A plan as each method's begins. */
+  PlanHandle begin(int length) {
     return new PlanHandle(length)
         .put(table.address())
         .put(layout.lanes())
@@ -153,7 +144,7 @@ final class GpuAlgorithms implements AutoCloseable {
         .put(topology.nRanks());
   }
 
-  private static int ordinal(ReduceOp op) {
+  static int ordinal(ReduceOp op) {
     return op == null ? 0 : op.ordinal();
   }
 
@@ -171,57 +162,20 @@ final class GpuAlgorithms implements AutoCloseable {
   }
 
   /** {@code ReductionPlan} of pipe_ring.cuh. */
-  private PlanHandle handle(Reduction reduction, Hierarchy hierarchy) {
-    PlanHandle plan =
-        begin(REDUCTION_BYTES)
-            .put(reduction.input())
-            .put(reduction.output())
-            .put(reduction.size())
-            .put(reduction.stride())
-            .put(ordinal(reduction.op()));
-    return hierarchy == null
-        ? plan
-        : plan.put(hierarchy.isSplit(reduction.size()) ? 1 : 0)
-            .put(hierarchy.nLocal())
-            .put(hierarchy.localIndex())
-            .put(hierarchy.hosts())
-            .put(hierarchy.railIndex())
-            .put(places.address());
-  }
-
-  /** {@code ReductionPlan::places}. */
-  private void writePlaces(Hierarchy hierarchy) {
-    int nRanks = topology.nRanks();
-    int[] localOf = new int[nRanks];
-    int[] railOf = new int[nRanks];
-    for (int rank = 0; rank < nRanks; rank++) {
-      localOf[rank] = indexOf(hierarchy.local(), rank);
-      railOf[rank] = indexOf(hierarchy.rail(), rank);
-    }
-    ByteBuffer bytes =
-        ByteBuffer.allocateDirect((int) places.size()).order(ByteOrder.nativeOrder());
-    for (int[] section : new int[][] {hierarchy.local(), hierarchy.rail(), localOf, railOf}) {
-      for (int place : section) {
-        bytes.putInt(place);
-      }
-    }
-    places.upload(0, bytes.flip());
-  }
-
-  private static int indexOf(int[] ranks, int rank) {
-    for (int i = 0; i < ranks.length; i++) {
-      if (ranks[i] == rank) {
-        return i;
-      }
-    }
-    return -1;
+  private PlanHandle handle(Reduction ring) {
+    return begin(REDUCTION_BYTES)
+        .put(ring.input())
+        .put(ring.output())
+        .put(ring.size())
+        .put(ring.stride())
+        .put(ordinal(ring.op()));
   }
 
   @Override
   public void close() {
     table.close();
-    if (places != null) {
-      places.close();
+    if (hierarchy != null) {
+      hierarchy.close();
     }
   }
 }

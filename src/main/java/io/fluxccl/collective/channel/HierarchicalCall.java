@@ -34,9 +34,19 @@ record HierarchicalCall(
     int root,
     long[] inputs,
     long[] outputs) {
+  /** As it is done through slots alone. */
   static HierarchicalCall of(BoundCall bound, Hierarchy hierarchy) {
+    return of(bound, hierarchy, false);
+  }
+
+  /** As ranks do it that reach registered buffers of their host. */
+  static HierarchicalCall directlyOf(BoundCall bound, Hierarchy hierarchy) {
+    boolean direct = bound.call().collective() == Collective.ALL_REDUCE && bound.isRegistered();
+    return of(bound, hierarchy, direct);
+  }
+
+  private static HierarchicalCall of(BoundCall bound, Hierarchy hierarchy, boolean direct) {
     CollectiveCall call = bound.call();
-    boolean direct = call.collective() == Collective.ALL_REDUCE && bound.isRegistered();
     int[] local = hierarchy.local();
     return new HierarchicalCall(
         call.collective(),

@@ -38,17 +38,14 @@ final class HostAlgorithms {
             Method.ALL_PAIRS, Exchange.class, Exchange::of, lane -> new HostExchange(lane)::run));
     all.add(
         host.algorithm(
-            Method.RING,
-            Reduction.class,
-            call -> Reduction.of(call, topology.nRanks()),
-            lane -> new HostRing(lane)::run));
+            Method.RING, Reduction.class, Reduction::of, lane -> new HostRing(lane)::run));
     if (Hierarchy.isPossible(topology)) {
       Hierarchy hierarchy = Hierarchy.of(topology);
       all.add(
           host.algorithm(
               Method.HIERARCHICAL,
               HierarchicalCall.class,
-              call -> HierarchicalCall.of(call, hierarchy),
+              call -> HierarchicalCall.directlyOf(call, hierarchy),
               lane -> hierarchical(lane, hierarchy)));
     }
     return all;

@@ -1,0 +1,7 @@
+package io.fluxccl.collective.channel;
+
+import io.fluxccl.testing.EmulatedGpus;
+
+/** The contract on GPUs that the CPU plays. */
+@EmulatedGpus
+class HierarchyEmulatedTest extends HierarchyGpuContract {}

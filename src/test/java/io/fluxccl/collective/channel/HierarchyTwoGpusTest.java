@@ -1,0 +1,7 @@
+package io.fluxccl.collective.channel;
+
+import io.fluxccl.testing.RequiresGpus;
+
+/** The contract on GPUs, which several ranks may share. */
+@RequiresGpus(2)
+class HierarchyTwoGpusTest extends HierarchyGpuContract {}
