@@ -119,6 +119,11 @@ class LinkCostsTest {
     assertCrossover(new LinkCosts(4, 2, 2, false), 64 << 10);
     assertCrossover(new LinkCosts(8, 2, 4, false), 252 << 10);
     assertCrossover(new LinkCosts(16, 4, 4, false), 1536 << 10);
+    assertCrossover(new LinkCosts(4, 2, 2, true), 2_400_000);
+    for (LinkCosts larger : List.of(new LinkCosts(8, 2, 4, true), new LinkCosts(6, 3, 2, true))) {
+      assertThat(larger.hierarchical(Collective.ALL_TO_ALL, 1L << 32))
+          .isLessThan(larger.allPairs(Collective.ALL_TO_ALL, 1L << 32, false));
+    }
   }
 
   private static void assertCrossover(LinkCosts costs, long bytes) {
