@@ -14,13 +14,17 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicBoolean;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /** A rank's part in a job of NCCL's, which can be ended from any thread. */
 final class NcclCommunicator implements AutoCloseable {
+  private static final Logger LOG = LoggerFactory.getLogger(NcclCommunicator.class);
   private static final byte READY = 1;
   private static final Duration FAREWELL = Duration.ofSeconds(5);
 
@@ -28,7 +32,8 @@ final class NcclCommunicator implements AutoCloseable {
   private final CudaDevice device;
   private final int rank;
   private final long handle;
-  private final AtomicBoolean ended = new AtomicBoolean();
+  private final AtomicBoolean leaving = new AtomicBoolean();
+  private final CompletableFuture<Void> left = new CompletableFuture<>();
 
   private NcclCommunicator(NcclLibrary library, CudaDevice device, int rank, long handle) {
     this.library = library;
@@ -48,7 +53,7 @@ final class NcclCommunicator implements AutoCloseable {
       Communicator communicator, Map<String, String> environment, Duration limit) {
     Bootstrap bootstrap = communicator.bootstrap();
     Invitation mine = Invitation.of(communicator, environment);
-    List<byte[]> all = bootstrap.allGather(mine.message(), Deadline.after(limit)).join();
+    List<byte[]> all = tellAll(bootstrap, mine, limit);
     if (mine.refused != null) {
       throw mine.refused;
     }
@@ -60,6 +65,14 @@ final class NcclCommunicator implements AutoCloseable {
     CudaDevice device = (CudaDevice) communicator.device();
     long handle = init(mine.library, communicator, device, id, limit);
     return new NcclCommunicator(mine.library, device, bootstrap.rank(), handle);
+  }
+
+  private static List<byte[]> tellAll(Bootstrap bootstrap, Invitation mine, Duration limit) {
+    try {
+      return bootstrap.allGather(mine.message(), Deadline.after(limit)).join();
+    } catch (CompletionException e) {
+      throw FluxCclException.from(e);
+    }
   }
 
   /** What a rank tells the others: that it can come, and if it is the first, the job's id. */
@@ -155,11 +168,10 @@ final class NcclCommunicator implements AutoCloseable {
     }
   }
 
-  private static Thread daemon(String name, Runnable task) {
+  private static void daemon(String name, Runnable task) {
     Thread thread = new Thread(task, name);
     thread.setDaemon(true);
     thread.start();
-    return thread;
   }
 
   NcclLibrary library() {
@@ -179,40 +191,47 @@ final class NcclCommunicator implements AutoCloseable {
 
   /** Throws what has gone wrong after the calls had returned. */
   void requireHealthy(String what) {
-    if (!ended.get()) {
+    if (!leaving.get()) {
       library.check(NcclCalls.asyncError(library.handle(), handle), what + " on rank " + rank);
     }
   }
 
   /** Ends it at once, with the kernels that wait for other ranks. Waits for nothing. */
   void abort() {
-    if (ended.compareAndSet(false, true)) {
-      daemon(
-          "nccl-abort-" + rank,
-          () -> {
-            device.makeCurrent();
-            NcclCalls.abort(library.handle(), handle);
-          });
-    }
+    leave("nccl-abort-", () -> NcclCalls.abort(library.handle(), handle));
   }
 
-  /** Leaves the job, whose work is done; gives up on NCCL when that takes seconds. */
+  /**
+   * Leaves the job, whose work is done or aborted, so that its memory and its GPU may be closed;
+   * gives up on NCCL when that takes seconds.
+   */
   @Override
   public void close() {
-    if (!ended.compareAndSet(false, true)) {
-      return;
-    }
-    Thread leaving =
-        daemon(
-            "nccl-destroy-" + rank,
-            () -> {
-              device.makeCurrent();
-              NcclCalls.destroy(library.handle(), handle);
-            });
+    leave("nccl-destroy-", () -> NcclCalls.destroy(library.handle(), handle));
     try {
-      leaving.join(FAREWELL.toMillis());
+      left.get(FAREWELL.toSeconds(), TimeUnit.SECONDS);
+    } catch (TimeoutException | ExecutionException e) {
+      LOG.warn("rank {}: NCCL has not let go within {}", rank, FAREWELL, e);
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
     }
+  }
+
+  /** Only the first way of leaving counts. */
+  private void leave(String name, Runnable call) {
+    if (!leaving.compareAndSet(false, true)) {
+      return;
+    }
+    daemon(
+        name + rank,
+        () -> {
+          try {
+            device.makeCurrent();
+            call.run();
+            left.complete(null);
+          } catch (RuntimeException | Error e) {
+            left.completeExceptionally(e);
+          }
+        });
   }
 }

@@ -145,6 +145,10 @@ final class NcclPeer implements PerfContender, AutoCloseable {
               }
               return null;
             });
+    if (done.isDone()) {
+      // The job has failed, and NCCL was aborted: its communicator is gone.
+      return outcome;
+    }
     try {
       nccl.requireHealthy(what);
       work.get()
@@ -181,11 +185,10 @@ final class NcclPeer implements PerfContender, AutoCloseable {
 
   @Override
   public void close() {
-    if (communicator.failure() == null) {
-      nccl.close();
-    } else {
+    if (communicator.failure() != null) {
       nccl.abort();
     }
+    nccl.close();
     scratch.close();
     stream.close();
   }
