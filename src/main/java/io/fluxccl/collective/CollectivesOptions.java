@@ -28,7 +28,9 @@ import reactor.core.scheduler.Schedulers;
  *     allow others: both ends must
  * @param tag of its connections, to keep several of one communicator apart; lanes take the tags
  *     behind it
- * @param timeout how long setting up, and each operation, may take
+ * @param timeout how long each operation may take
+ * @param setupTimeout how long opening, and registering a buffer, may take, which a short limit for
+ *     operations would cut off; empty: as long as an operation
  * @param threads of a kernel on the host device; 0: one for each core that this rank has to itself,
  *     at least one. GPUs choose for themselves
  * @param scheduler where what follows an operation runs; {@code Schedulers.immediate()}, the
@@ -44,6 +46,7 @@ public record CollectivesOptions(
     TransportFlags networks,
     int tag,
     Duration timeout,
+    Optional<Duration> setupTimeout,
     int threads,
     Scheduler scheduler,
     boolean checked,
@@ -61,6 +64,7 @@ public record CollectivesOptions(
           NETWORKS,
           0,
           Deadline.DEFAULT_TIMEOUT,
+          Optional.empty(),
           0,
           Schedulers.immediate(),
           false,
@@ -73,9 +77,8 @@ public record CollectivesOptions(
    * is no network.
    */
   public CollectivesOptions {
-    if (timeout.isNegative() || timeout.isZero()) {
-      throw new InvalidUsage("timeout=" + timeout + "; give more than zero");
-    }
+    requirePositive("timeout", timeout);
+    setupTimeout.ifPresent(limit -> requirePositive("setupTimeout", limit));
     if (threads < 0 || threads > HostKernel.MAX_BLOCK_DIM) {
       throw new InvalidUsage(
           "threads=" + threads + "; give 0 for the default, or up to " + HostKernel.MAX_BLOCK_DIM);
@@ -87,6 +90,12 @@ public record CollectivesOptions(
     }
     algorithms = Map.copyOf(algorithms);
     families = List.copyOf(families);
+  }
+
+  private static void requirePositive(String name, Duration limit) {
+    if (limit.isNegative() || limit.isZero()) {
+      throw new InvalidUsage(name + "=" + limit + "; give more than zero");
+    }
   }
 
   /** These options with one transport for all peers. */
@@ -101,6 +110,7 @@ public record CollectivesOptions(
         allowed,
         tag,
         timeout,
+        setupTimeout,
         threads,
         scheduler,
         checked,
@@ -117,6 +127,22 @@ public record CollectivesOptions(
   /** These options with another time limit. */
   public CollectivesOptions withTimeout(Duration newTimeout) {
     return copy(transport, tag, newTimeout, threads, scheduler, checked);
+  }
+
+  /** These options with a time limit of its own for opening and registering. */
+  public CollectivesOptions withSetupTimeout(Duration limit) {
+    return new CollectivesOptions(
+        transport,
+        networks,
+        tag,
+        timeout,
+        Optional.of(limit),
+        threads,
+        scheduler,
+        checked,
+        algorithms,
+        tuning,
+        families);
   }
 
   /** These options with a number of kernel threads. */
@@ -140,7 +166,17 @@ public record CollectivesOptions(
     more.putAll(algorithms);
     more.put(collective, name);
     return new CollectivesOptions(
-        transport, networks, tag, timeout, threads, scheduler, checked, more, tuning, families);
+        transport,
+        networks,
+        tag,
+        timeout,
+        setupTimeout,
+        threads,
+        scheduler,
+        checked,
+        more,
+        tuning,
+        families);
   }
 
   /** These options with a tuning file. */
@@ -150,6 +186,7 @@ public record CollectivesOptions(
         networks,
         tag,
         timeout,
+        setupTimeout,
         threads,
         scheduler,
         checked,
@@ -163,7 +200,17 @@ public record CollectivesOptions(
     List<AlgorithmFamily> more = new ArrayList<>(families);
     more.add(family);
     return new CollectivesOptions(
-        transport, networks, tag, timeout, threads, scheduler, checked, algorithms, tuning, more);
+        transport,
+        networks,
+        tag,
+        timeout,
+        setupTimeout,
+        threads,
+        scheduler,
+        checked,
+        algorithms,
+        tuning,
+        more);
   }
 
   private CollectivesOptions copy(
@@ -178,6 +225,7 @@ public record CollectivesOptions(
         networks,
         newTag,
         newTimeout,
+        setupTimeout,
         newThreads,
         newScheduler,
         newChecked,

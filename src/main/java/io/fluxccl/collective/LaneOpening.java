@@ -25,7 +25,7 @@ final class LaneOpening {
    */
   static CompletableFuture<Lane> open(
       Communicator communicator, DeviceStream stream, CollectivesOptions options) {
-    Deadline deadline = Deadline.after(options.timeout());
+    Deadline deadline = Deadline.after(options.setupTimeout().orElse(options.timeout()));
     List<AlgorithmSet> sets = new ArrayList<>();
     return communicator
         .inTurn(

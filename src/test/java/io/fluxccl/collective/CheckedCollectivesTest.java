@@ -152,8 +152,11 @@ class CheckedCollectivesTest {
           LONG,
           rank -> {
             Collectives collectives =
-                Collectives.create(rank.communicator(), CHECKED.withTimeout(Duration.ofSeconds(2)))
+                Collectives.create(
+                        rank.communicator(),
+                        CHECKED.withTimeout(Duration.ofSeconds(2)).withSetupTimeout(LONG))
                     .join();
+            rank.meet();
             if (rank.rank() == 0) {
               assertThatThrownBy(() -> collectives.barrier().block(LONG))
                   .isInstanceOf(Timeout.class)

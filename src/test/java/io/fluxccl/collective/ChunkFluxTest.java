@@ -35,7 +35,7 @@ import reactor.util.context.Context;
 /** What demand does to chunks: each is enqueued and done exactly when it should be. */
 @Timeout(120)
 class ChunkFluxTest {
-  private static final Duration LONG = Duration.ofSeconds(30);
+  private static final Duration LONG = Duration.ofSeconds(60);
 
   private final SteppedFamily family = new SteppedFamily();
   private final LocalRanks ranks = LocalRanks.of(2);

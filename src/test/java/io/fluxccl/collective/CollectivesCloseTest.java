@@ -49,23 +49,24 @@ class CollectivesCloseTest {
               CollectivesOptions.DEFAULT
                   .withTransport(transport)
                   .withThreads(2)
-                  .withTimeout(Duration.ofSeconds(2));
+                  .withTimeout(Duration.ofSeconds(2))
+                  .withSetupTimeout(Duration.ofSeconds(60));
           preparing.add(Collectives.create(rank.communicator(), options));
         }
         CountDownLatch running = new CountDownLatch(2);
         List<CompletableFuture<Void>> ends = new ArrayList<>();
         for (int i = 0; i < 2; i++) {
-          Collectives collectives = preparing.get(i).get(10, TimeUnit.SECONDS);
+          Collectives collectives = preparing.get(i).get(60, TimeUnit.SECONDS);
           DeviceBuffer buffer = buffers.get(i);
           ends.add(
               CompletableFuture.runAsync(
                   () -> runUntilItEnds(collectives, buffer, running), start()));
         }
-        assertThat(running.await(10, TimeUnit.SECONDS)).isTrue();
+        assertThat(running.await(60, TimeUnit.SECONDS)).isTrue();
         LockSupport.parkNanos(round * 100_000L);
         close(what, ranks.ranks().get(0), preparing.get(0).join());
         for (CompletableFuture<Void> end : ends) {
-          assertThatThrownBy(() -> end.get(20, TimeUnit.SECONDS))
+          assertThatThrownBy(() -> end.get(60, TimeUnit.SECONDS))
               .cause()
               .isInstanceOf(FluxCclException.class);
         }

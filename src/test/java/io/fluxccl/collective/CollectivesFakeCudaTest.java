@@ -81,7 +81,7 @@ class CollectivesFakeCudaTest {
       ranks.run(
           rank -> {
             CompletableFuture<Collectives> opening = Collectives.create(rank.communicator());
-            assertThatThrownBy(() -> opening.get(20, TimeUnit.SECONDS))
+            assertThatThrownBy(() -> opening.get(60, TimeUnit.SECONDS))
                 .cause()
                 .isInstanceOf(InvalidUsage.class)
                 .hasMessageContaining("FLUXCCL_DEVICE");
@@ -125,7 +125,7 @@ class CollectivesFakeCudaTest {
               if (rank.rank() == 2) {
                 rank.communicator().abort(new Aborted(2, "enough"));
               }
-              rank.communicator().failed().get(10, TimeUnit.SECONDS);
+              rank.communicator().failed().get(60, TimeUnit.SECONDS);
               assertThatThrownBy(
                       () -> collectives.allReduce(buffer, DataType.INT8, ReduceOp.SUM).block(LONG))
                   .isInstanceOf(FluxCclException.class)

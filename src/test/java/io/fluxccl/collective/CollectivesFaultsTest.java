@@ -29,8 +29,14 @@ class CollectivesFaultsTest {
   private static final Duration SHORT = Duration.ofSeconds(1);
 
   private static Collectives open(LocalRank rank, Duration timeout) {
-    return Collectives.create(rank.communicator(), CollectivesOptions.DEFAULT.withTimeout(timeout))
-        .join();
+    Collectives collectives =
+        Collectives.create(
+                rank.communicator(),
+                CollectivesOptions.DEFAULT.withTimeout(timeout).withSetupTimeout(LONG))
+            .join();
+    // Who ends the job behind this ends nobody's opening.
+    rank.meet();
+    return collectives;
   }
 
   private static DeviceBuffer buffer(LocalRank rank) {

@@ -20,7 +20,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 
 /** Setting up and tearing down, again and again, leaves nothing. */
 class CollectivesLeakTest {
-  private static final Duration LONG = Duration.ofSeconds(30);
+  private static final Duration LONG = Duration.ofSeconds(60);
 
   /** What this process holds that only closing gives back. */
   private record Held(Set<Thread> threads, long descriptors, long mappings, long files) {
@@ -61,6 +61,7 @@ class CollectivesLeakTest {
       round(transport, closed);
     }
     Awaitility.await()
+        .atMost(LONG)
         .untilAsserted(
             () -> {
               Held after = Held.now();
@@ -74,6 +75,7 @@ class CollectivesLeakTest {
   /** What earlier rounds are still closing must not count as held before. */
   private static Held settled() throws IOException {
     Awaitility.await()
+        .atMost(LONG)
         .untilAsserted(
             () ->
                 assertThat(Held.now().threads())

@@ -27,7 +27,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 
 /** Opening and closing lanes, and what must not happen meanwhile. */
 class CollectivesSetupTest {
-  private static final Duration LONG = Duration.ofSeconds(30);
+  private static final Duration LONG = Duration.ofSeconds(120);
 
   private static Collectives open(LocalRank rank, CollectivesOptions options) {
     return Collectives.create(rank.communicator(), options).join();
@@ -48,7 +48,7 @@ class CollectivesSetupTest {
             long size = rank.rank() == 1 ? 4096 : 8192;
             try (DeviceBuffer buffer = rank.device().allocate(size)) {
               CompletableFuture<?> registering = collectives.register(buffer);
-              assertThatThrownBy(() -> registering.get(20, TimeUnit.SECONDS))
+              assertThatThrownBy(() -> registering.get(60, TimeUnit.SECONDS))
                   .cause()
                   .isInstanceOf(InvalidUsage.class)
                   .hasMessageContaining("rank " + rank.rank())
@@ -69,16 +69,20 @@ class CollectivesSetupTest {
             DeviceBuffer buffer = rank.device().allocate(words * 4L);
             HostMemory.fill(buffer.address(), words * 4L, (byte) 1);
             CollectivesOptions options =
-                CollectivesOptions.DEFAULT.withTimeout(Duration.ofMillis(700)).withThreads(2);
+                CollectivesOptions.DEFAULT
+                    .withTimeout(Duration.ofMillis(700))
+                    .withSetupTimeout(LONG)
+                    .withThreads(2);
             try (Collectives collectives = open(rank, options)) {
               collectives.register(buffer).join();
+              rank.meet();
               if (rank.rank() == 0) {
                 assertThatThrownBy(
                         () ->
                             collectives.allReduce(buffer, DataType.INT32, ReduceOp.SUM).block(LONG))
                     .isInstanceOf(Timeout.class);
               } else {
-                rank.communicator().failed().get(10, TimeUnit.SECONDS);
+                rank.communicator().failed().get(60, TimeUnit.SECONDS);
               }
             }
             long mismatches = 0;
@@ -149,7 +153,7 @@ class CollectivesSetupTest {
               for (int i = 0; i < lanes; i++) {
                 try (DeviceBuffer buffer = rank.device().allocate(4)) {
                   HostMemory.putInt(buffer.address(), 1 + i * 1000);
-                  Collectives collectives = opening.get(i).get(20, TimeUnit.SECONDS);
+                  Collectives collectives = opening.get(i).get(60, TimeUnit.SECONDS);
                   collectives.allReduce(buffer, DataType.INT32, ReduceOp.SUM).block(LONG);
                   assertThat(HostMemory.getInt(buffer.address())).isEqualTo(3 + i * 3000);
                 }
@@ -224,7 +228,9 @@ class CollectivesSetupTest {
             rank.meet();
           });
     }
-    Awaitility.await().untilAsserted(() -> assertThat(before).containsAll(proxyThreads()));
+    Awaitility.await()
+        .atMost(LONG)
+        .untilAsserted(() -> assertThat(before).containsAll(proxyThreads()));
   }
 
   private static Set<Thread> proxyThreads() {

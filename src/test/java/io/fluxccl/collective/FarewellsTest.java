@@ -158,6 +158,7 @@ class FarewellsTest {
           LONG,
           rank -> {
             open(rank);
+            rank.meet();
             Communicator communicator = rank.communicator();
             if (rank.rank() == 0) {
               communicator.sendNotice(

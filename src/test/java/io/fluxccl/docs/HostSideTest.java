@@ -174,7 +174,7 @@ class HostSideTest {
       Communicator zero = ranks.ranks().get(0).communicator();
       CompletableFuture<String> seen = watch(zero);
       giveUp(ranks.ranks().get(1).communicator());
-      assertThat(seen.orTimeout(5, java.util.concurrent.TimeUnit.SECONDS).join())
+      assertThat(seen.orTimeout(60, java.util.concurrent.TimeUnit.SECONDS).join())
           .isEqualTo("ABORTED by rank 1");
       FluxCclException why =
           catchThrowableOfType(FluxCclException.class, () -> throwFrom(zero.setup()));

@@ -48,7 +48,7 @@ class TestingTest {
             try (Collectives collectives = Collectives.create(rank.communicator()).join()) {
               StepVerifier.create(collectives.allReduce(x, DataType.INT32, ReduceOp.SUM))
                   .expectComplete()
-                  .verify(Duration.ofSeconds(10));
+                  .verify(Duration.ofSeconds(30));
             }
             ByteBuffer got = ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN);
             x.download(0, got);
@@ -143,12 +143,16 @@ class TestingTest {
 
   @Test
   void shouldNameTheRankThatDoesNotTakePart() {
-    CollectivesOptions impatient = CollectivesOptions.DEFAULT.withTimeout(Duration.ofSeconds(1));
+    CollectivesOptions impatient =
+        CollectivesOptions.DEFAULT
+            .withTimeout(Duration.ofSeconds(1))
+            .withSetupTimeout(Duration.ofSeconds(30));
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           rank -> {
             DeviceBuffer x = rank.device().allocate(1024);
             Collectives collectives = Collectives.create(rank.communicator(), impatient).join();
+            rank.meet();
             if (rank.rank() == 0) {
               StepVerifier.create(collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM))
                   .expectErrorSatisfies(
@@ -156,7 +160,7 @@ class TestingTest {
                         assertThat(e).isInstanceOf(Timeout.class);
                         assertThat(((Timeout) e).rank()).isEqualTo(1);
                       })
-                  .verify(Duration.ofSeconds(10));
+                  .verify(Duration.ofSeconds(30));
             }
           });
     }
@@ -174,10 +178,10 @@ class TestingTest {
               StepVerifier.create(collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM))
                   .thenAwait(Duration.ofMillis(50))
                   .thenCancel()
-                  .verify(Duration.ofSeconds(10));
+                  .verify(Duration.ofSeconds(30));
             } else {
               FluxCclException why =
-                  rank.communicator().failed().get(10, java.util.concurrent.TimeUnit.SECONDS);
+                  rank.communicator().failed().get(30, java.util.concurrent.TimeUnit.SECONDS);
               assertThat(why).hasMessageContaining("cancelled by rank 0");
             }
           });
@@ -195,7 +199,7 @@ class TestingTest {
             if (rank.rank() == 0) {
               StepVerifier.create(collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM))
                   .expectErrorMatches(e -> ((FluxCclException) e).rank() == 1)
-                  .verify(Duration.ofSeconds(10));
+                  .verify(Duration.ofSeconds(30));
             } else {
               rank.bootstrap().abort(new RemoteFailure(1, "rank 1 plays dead"));
             }

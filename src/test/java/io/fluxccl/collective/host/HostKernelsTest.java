@@ -44,7 +44,10 @@ class HostKernelsTest {
   private static Collectives create(LocalRank rank, Duration timeout, int threads) {
     return Collectives.create(
             rank.communicator(),
-            CollectivesOptions.DEFAULT.withTimeout(timeout).withThreads(threads))
+            CollectivesOptions.DEFAULT
+                .withTimeout(timeout)
+                .withSetupTimeout(LONG)
+                .withThreads(threads))
         .join();
   }
 
@@ -160,7 +163,7 @@ class HostKernelsTest {
               }
               byte[] mine = first;
               List<byte[]> all =
-                  rank.bootstrap().allGather(mine, Deadline.after(LONG)).get(30, TimeUnit.SECONDS);
+                  rank.bootstrap().allGather(mine, Deadline.after(LONG)).get(60, TimeUnit.SECONDS);
               assertThat(all).allSatisfy(r -> assertThat(Arrays.equals(r, mine)).isTrue());
             }
           });
@@ -181,6 +184,7 @@ class HostKernelsTest {
             Collectives collectives =
                 create(rank, rank.rank() == 0 ? Duration.ofSeconds(1) : LONG, 2);
             collectives.register(memory).join();
+            rank.meet();
             if (rank.rank() == 0) {
               assertThatThrownBy(() -> collectives.run(call(which, x, y, BYTES, 0, 2)).block(LONG))
                   .isInstanceOf(Timeout.class)
@@ -202,6 +206,7 @@ class HostKernelsTest {
             HostMemory.fill(memory.address(), BYTES, (byte) 1);
             Collectives collectives = create(rank, Duration.ofSeconds(1), 1);
             collectives.register(memory).join();
+            rank.meet();
             if (rank.rank() == 0) {
               assertThatThrownBy(
                       () -> collectives.allReduce(memory, DataType.INT8, ReduceOp.SUM).block(LONG))
@@ -226,6 +231,7 @@ class HostKernelsTest {
             DeviceBuffer x = memory.slice(0, BYTES);
             DeviceBuffer y = memory.slice(BYTES, BYTES);
             Collectives collectives = create(rank, LONG, 1);
+            rank.meet();
             CompletableFuture<Void> last = null;
             for (int i = 0; i < 200; i++) {
               Collective which = Collective.values()[i % Collective.values().length];
