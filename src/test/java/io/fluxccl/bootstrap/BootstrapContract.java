@@ -31,6 +31,9 @@ import org.junit.jupiter.api.Timeout.ThreadMode;
 abstract class BootstrapContract {
   static final int LIMIT = 1 << 16;
 
+  /** Far below the deadlines of what must end before them; a busy machine may take seconds. */
+  private static final Duration SOON = Duration.ofSeconds(10);
+
   private final List<Bootstrap> open = Collections.synchronizedList(new ArrayList<>());
 
   /** Ranks that are set up, with a message limit of {@link #LIMIT}. */
@@ -51,7 +54,7 @@ abstract class BootstrapContract {
   }
 
   static Deadline soon() {
-    return Deadline.after(Duration.ofSeconds(20));
+    return Deadline.after(Duration.ofSeconds(40));
   }
 
   static Deadline in(long millis) {
@@ -68,12 +71,12 @@ abstract class BootstrapContract {
   }
 
   static <T> T await(CompletableFuture<T> future) {
-    return future.orTimeout(30, SECONDS).join();
+    return future.orTimeout(50, SECONDS).join();
   }
 
   static FluxCclException failureOf(CompletableFuture<?> future) {
     try {
-      Object value = future.copy().orTimeout(30, SECONDS).join();
+      Object value = future.copy().orTimeout(50, SECONDS).join();
       throw new AssertionError("succeeded with " + value);
     } catch (CompletionException e) {
       assertThat(e.getCause()).isInstanceOf(FluxCclException.class);
@@ -245,8 +248,7 @@ abstract class BootstrapContract {
       assertThat(late.rank()).isEqualTo(2);
       assertThat(late).hasMessageContaining("rank 2").hasMessageContaining("500 ms");
     }
-    assertThat(Duration.ofNanos(System.nanoTime() - start))
-        .isBetween(Duration.ofMillis(490), Duration.ofMillis(1200));
+    assertThat(Duration.ofNanos(System.nanoTime() - start)).isBetween(Duration.ofMillis(490), SOON);
     // Nobody else is harmed, and the receive that gave up took nothing.
     ranks.get(2).send(0, 5, bytes("late"), soon());
     assertThat(await(ranks.get(0).recv(2, 5, soon()))).isEqualTo(bytes("late"));
@@ -276,7 +278,7 @@ abstract class BootstrapContract {
   }
 
   @Test
-  void shouldNameTheDeadRankEverywhereWithinASecond() {
+  void shouldNameTheDeadRankEverywhereBeforeAnyDeadline() {
     List<? extends Bootstrap> ranks = group(4);
     List<CompletableFuture<?>> waiting = new ArrayList<>();
     for (int rank : new int[] {0, 1, 3}) {
@@ -298,7 +300,7 @@ abstract class BootstrapContract {
       assertThat(failureOf(ranks.get(rank).send(rank, 0, new byte[0], soon())).rank()).isEqualTo(2);
       assertThat(failureOf(ranks.get(rank).allGather(new byte[0], soon())).rank()).isEqualTo(2);
     }
-    assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(Duration.ofSeconds(1));
+    assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(SOON);
   }
 
   @Test
@@ -311,7 +313,7 @@ abstract class BootstrapContract {
       assertThat(reason).isInstanceOf(RemoteFailure.class);
       assertThat(reason.rank()).isEqualTo(0);
     }
-    assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(Duration.ofSeconds(1));
+    assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(SOON);
   }
 
   @Test
@@ -397,7 +399,7 @@ abstract class BootstrapContract {
       assertThat(reason).isInstanceOf(RemoteFailure.class);
       assertThat(reason.rank()).isEqualTo(4);
     }
-    assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(Duration.ofSeconds(1));
+    assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(SOON);
     assertThat(ranks.get(0).failure()).isNotDone();
   }
 

@@ -290,7 +290,7 @@ class ProxyChannelTest {
                   CompletableFuture.supplyAsync(() -> end.channel.flush());
               rank.meet();
               rank.communicator().abort(new Aborted(rank.rank(), "test"));
-              assertThat(flushed.get(5, TimeUnit.SECONDS)).isFalse();
+              assertThat(flushed.get(60, TimeUnit.SECONDS)).isFalse();
             }
           });
     }

@@ -315,7 +315,7 @@ final class FakeBackend implements PerfBackend {
 
     private void meet() {
       try {
-        job.barrier.await(10, TimeUnit.SECONDS);
+        job.barrier.await(60, TimeUnit.SECONDS);
       } catch (BrokenBarrierException | TimeoutException e) {
         throw new RemoteFailure(failingRank, "another rank is gone");
       } catch (InterruptedException e) {

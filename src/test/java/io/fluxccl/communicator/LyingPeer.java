@@ -18,7 +18,7 @@ import java.util.concurrent.TimeUnit;
  * that names the peer and the operation, and never a hang.
  */
 final class LyingPeer {
-  private static final Duration TIMEOUT = Duration.ofSeconds(5);
+  private static final Duration TIMEOUT = Duration.ofSeconds(30);
   private static final int RESERVED = 0x40000000;
   private static final int MEMORY = 1 << 24;
 
@@ -52,7 +52,7 @@ final class LyingPeer {
   }
 
   private static void assertTyped(CompletableFuture<Void> setup, String operation) {
-    Throwable failure = setup.handle((done, e) -> e).orTimeout(10, TimeUnit.SECONDS).join();
+    Throwable failure = setup.handle((done, e) -> e).orTimeout(60, TimeUnit.SECONDS).join();
     if (failure != null) {
       FluxCclException typed = FluxCclException.from(failure);
       assertThat(typed).hasMessageContaining(operation).hasMessageContaining("rank 1");

@@ -129,10 +129,10 @@ class CompletionAgentTest {
                     }));
       }
       if (i % 1000 == 0) {
-        CompletableFuture.allOf(last.toArray(CompletableFuture[]::new)).get(20, TimeUnit.SECONDS);
+        CompletableFuture.allOf(last.toArray(CompletableFuture[]::new)).get(60, TimeUnit.SECONDS);
       }
     }
-    CompletableFuture.allOf(last.toArray(CompletableFuture[]::new)).get(20, TimeUnit.SECONDS);
+    CompletableFuture.allOf(last.toArray(CompletableFuture[]::new)).get(60, TimeUnit.SECONDS);
     for (Thread stream : streams) {
       stream.join();
     }

@@ -19,11 +19,11 @@ import reactor.core.publisher.Mono;
 import reactor.test.StepVerifier;
 
 class RankGroupTest {
-  private static final Duration LONG = Duration.ofSeconds(20);
+  private static final Duration LONG = Duration.ofSeconds(60);
 
   @Test
   void shouldEndWithATypedErrorWhenAnotherRankClosesItsGroup() throws Exception {
-    List<RankGroup> groups = RankGroup.local(3, Duration.ofSeconds(1));
+    List<RankGroup> groups = RankGroup.local(3, Duration.ofSeconds(10));
     List<DeviceBuffer> buffers = new ArrayList<>();
     for (RankGroup group : groups) {
       DeviceBuffer buffer = group.device().allocate(1 << 16);
@@ -40,7 +40,7 @@ class RankGroupTest {
           .isInstanceOf(FluxCclException.class)
           .hasMessageContaining("rank");
     }
-    leaving.get(10, TimeUnit.SECONDS);
+    leaving.get(60, TimeUnit.SECONDS);
     groups.forEach(RankGroup::close);
     groups.forEach(RankGroup::close);
     buffers.forEach(DeviceBuffer::close);
@@ -53,7 +53,7 @@ class RankGroupTest {
     List<CompletableFuture<Void>> closing = new ArrayList<>();
     groups.forEach(group -> closing.add(group.closeAsync()));
     assertThat(CompletableFuture.allOf(closing.toArray(new CompletableFuture<?>[0])))
-        .succeedsWithin(3, TimeUnit.SECONDS);
+        .succeedsWithin(LONG);
   }
 
   @Test

@@ -49,7 +49,7 @@ abstract class CudaStreamContract {
   }
 
   static void await(CompletableFuture<?> future) throws Exception {
-    future.get(20, TimeUnit.SECONDS);
+    future.get(60, TimeUnit.SECONDS);
   }
 
   /** Holds up what is enqueued on the stream next. */

@@ -47,7 +47,7 @@ class EmulatedKernelTest {
       }
       stream.launch(kernel, 2, 64, arguments);
       try {
-        stream.completion().get(20, TimeUnit.SECONDS);
+        stream.completion().get(60, TimeUnit.SECONDS);
         System.out.println("no error");
       } catch (ExecutionException e) {
         System.out.println(e.getCause().getMessage());
@@ -74,7 +74,7 @@ class EmulatedKernelTest {
     DeviceStream stream = device.createStream("bounds");
     CudaKernel kernel = (CudaKernel) TestKernels.of("mistakes", "sixtyFourThreads");
     stream.launch(kernel, 1, 64, KernelArgs.of());
-    stream.completion().get(20, TimeUnit.SECONDS);
+    stream.completion().get(60, TimeUnit.SECONDS);
     assertThatThrownBy(() -> stream.launch(kernel, 1, 96, KernelArgs.of()))
         .isInstanceOf(FluxCclException.class);
   }

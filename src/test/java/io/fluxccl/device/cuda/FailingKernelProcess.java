@@ -45,7 +45,7 @@ final class FailingKernelProcess {
     System.out.println("later completion: " + failed(held.completion()));
     System.out.println("health: " + fails(held::requireHealthy));
     System.out.println("later allocation: " + fails(() -> device.allocate(2 << 20)));
-    if (ran.await(20, TimeUnit.SECONDS)) {
+    if (ran.await(60, TimeUnit.SECONDS)) {
       System.out.println("action behind the work ran");
     }
     large.close();
@@ -65,7 +65,7 @@ final class FailingKernelProcess {
 
   private static boolean failed(CompletableFuture<?> future) throws Exception {
     try {
-      future.get(20, TimeUnit.SECONDS);
+      future.get(60, TimeUnit.SECONDS);
       return false;
     } catch (java.util.concurrent.ExecutionException e) {
       FluxCclException failure = FluxCclException.from(e);

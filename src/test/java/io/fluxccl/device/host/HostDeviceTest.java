@@ -143,7 +143,7 @@ class HostDeviceTest {
         .launch(kernel, 1, 3, KernelArgs.NONE)
         .copy(large, 0, small, 0, 100)
         .completion()
-        .get(20, TimeUnit.SECONDS);
+        .get(60, TimeUnit.SECONDS);
     stream.launch(kernel, 1, 2, KernelArgs.NONE);
     large.close();
     small.close();

@@ -37,7 +37,7 @@ class HostStreamTest {
   }
 
   private static void await(CompletableFuture<?> future) throws Exception {
-    future.get(20, TimeUnit.SECONDS);
+    future.get(60, TimeUnit.SECONDS);
   }
 
   private static HostKernel kernel(HostKernel.Body body) {
@@ -113,7 +113,7 @@ class HostStreamTest {
     CompletableFuture<Void> running = stream.completion();
     stream.launch(kernel((thread, args) -> dropped.incrementAndGet()), 1, 1, KernelArgs.NONE);
     CompletableFuture<Void> waiting = stream.completion();
-    assertThat(begun.await(10, TimeUnit.SECONDS)).isTrue();
+    assertThat(begun.await(60, TimeUnit.SECONDS)).isTrue();
 
     stream.close();
 
@@ -255,7 +255,7 @@ class HostStreamTest {
           4,
           KernelArgs.of(1L, abort));
       CompletableFuture<Void> done = stream.completion();
-      assertThat(begun.await(10, TimeUnit.SECONDS)).isTrue();
+      assertThat(begun.await(60, TimeUnit.SECONDS)).isTrue();
       assertThat(done).isNotDone();
       abort.set();
       await(done);

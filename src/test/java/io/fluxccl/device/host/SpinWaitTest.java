@@ -39,7 +39,7 @@ class SpinWaitTest {
       word.buffer().putLongRelease(0, 2);
       assertThat(waiter).isNotDone();
       word.buffer().putLongRelease(0, 3);
-      assertThat(waiter.get(10, TimeUnit.SECONDS)).isTrue();
+      assertThat(waiter.get(60, TimeUnit.SECONDS)).isTrue();
     }
   }
 
@@ -60,7 +60,7 @@ class SpinWaitTest {
               () -> SpinWait.awaitAtLeast(word.deviceAddress(), 1, abort.deviceAddress(), 5));
       Awaitility.await().until(() -> abort.waitingFor() == 5);
       abort.set();
-      assertThat(waiter.get(10, TimeUnit.SECONDS)).isFalse();
+      assertThat(waiter.get(60, TimeUnit.SECONDS)).isFalse();
     }
   }
 

@@ -83,7 +83,7 @@ abstract class CudaIpcContract {
 
   static FluxCclException failure(CompletableFuture<?> future) {
     try {
-      future.get(20, TimeUnit.SECONDS);
+      future.get(60, TimeUnit.SECONDS);
     } catch (Exception e) {
       return FluxCclException.from(e);
     }
@@ -95,7 +95,7 @@ abstract class CudaIpcContract {
   }
 
   static void flush(Connection connection) throws Exception {
-    connection.flush(SECONDS).get(20, TimeUnit.SECONDS);
+    connection.flush(SECONDS).get(60, TimeUnit.SECONDS);
   }
 
   @Test
@@ -256,7 +256,7 @@ abstract class CudaIpcContract {
       assertThat(flushes).noneMatch(CompletableFuture::isDone);
       stall.letGo();
       CompletableFuture.allOf(flushes.toArray(new CompletableFuture<?>[0]))
-          .get(20, TimeUnit.SECONDS);
+          .get(60, TimeUnit.SECONDS);
     }
   }
 
@@ -281,7 +281,7 @@ abstract class CudaIpcContract {
       assertThat(connection.failure()).isNull();
       assertThat(patient).isNotDone();
       stall.letGo();
-      patient.get(20, TimeUnit.SECONDS);
+      patient.get(60, TimeUnit.SECONDS);
     }
     assertThat(getLong(to, 0)).isEqualTo(9);
   }
@@ -347,7 +347,7 @@ abstract class CudaIpcContract {
                   }
                 }));
       }
-      assertThat(begun.await(20, TimeUnit.SECONDS)).isTrue();
+      assertThat(begun.await(60, TimeUnit.SECONDS)).isTrue();
       if (round % 2 == 0) {
         there.close();
       } else {

@@ -100,7 +100,7 @@ class CudaIpcFailureTest {
         Thread.onSpinWait();
       }
       say(polls.failure());
-      say(polls.failed().get(10, TimeUnit.SECONDS));
+      say(polls.failed().get(60, TimeUnit.SECONDS));
       say(CudaIpcContract.failure(polls.flush(Duration.ofSeconds(20))));
       forEver.close();
       System.setErr(

@@ -93,7 +93,7 @@ abstract class CudaIpcProcessContract {
 
       child.kill();
       long ticket = connection.write(large, 0, source, 0, SIZE).beginFlush();
-      connection.flush(Duration.ofSeconds(20)).get(20, TimeUnit.SECONDS);
+      connection.flush(Duration.ofSeconds(20)).get(60, TimeUnit.SECONDS);
       assertThat(connection.flushedTicket()).isGreaterThanOrEqualTo(ticket);
       large.close();
       small.close();

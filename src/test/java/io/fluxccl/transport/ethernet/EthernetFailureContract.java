@@ -218,12 +218,12 @@ abstract class EthernetFailureContract {
             Thread.currentThread().interrupt();
           }
         });
-    assertThat(blocked.await(10, TimeUnit.SECONDS)).isTrue();
+    assertThat(blocked.await(60, TimeUnit.SECONDS)).isTrue();
     return release;
   }
 
   static <T> T onLoop(EthernetContext context, java.util.concurrent.Callable<T> question)
       throws Exception {
-    return context.loop().submit(question).get(10, TimeUnit.SECONDS);
+    return context.loop().submit(question).get(60, TimeUnit.SECONDS);
   }
 }

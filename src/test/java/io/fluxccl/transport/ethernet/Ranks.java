@@ -28,7 +28,7 @@ import java.util.concurrent.TimeUnit;
 
 /** Two ranks of one JVM over real sockets of the loopback, and what a communicator would do. */
 public final class Ranks implements ConnectedRanks {
-  static final Duration LIMIT = Duration.ofSeconds(20);
+  static final Duration LIMIT = Duration.ofSeconds(60);
 
   final List<Device> devices;
   private final Device host = HostDevice.create();

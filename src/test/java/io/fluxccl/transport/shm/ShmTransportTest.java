@@ -288,7 +288,7 @@ class ShmTransportTest {
       zero.context.close();
       assertThat(zero.context.mappedSegments()).isEqualTo(1);
       end.countDown();
-      done.get(10, TimeUnit.SECONDS);
+      done.get(60, TimeUnit.SECONDS);
       Awaitility.await().until(() -> zero.context.mappedSegments() == 0);
     }
   }
@@ -310,9 +310,9 @@ class ShmTransportTest {
                     begun.countDown();
                   }
                 });
-        assertThat(begun.await(10, TimeUnit.SECONDS)).isTrue();
+        assertThat(begun.await(60, TimeUnit.SECONDS)).isTrue();
         there.close();
-        assertThatThrownBy(() -> loop.get(10, TimeUnit.SECONDS))
+        assertThatThrownBy(() -> loop.get(60, TimeUnit.SECONDS))
             .hasCauseInstanceOf(InvalidUsage.class);
         assertThat(writer.context.mappedSegments()).isZero();
       }
