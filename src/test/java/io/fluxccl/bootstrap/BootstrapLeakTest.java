@@ -55,7 +55,7 @@ class BootstrapLeakTest {
     }
     awaitQuiet();
     Awaitility.await()
-        .atMost(Duration.ofSeconds(10))
+        .atMost(Duration.ofSeconds(60))
         .untilAsserted(
             () -> {
               assertThat(openDescriptors()).isLessThanOrEqualTo(before);
@@ -83,7 +83,7 @@ class BootstrapLeakTest {
   // Netty's own helper thread ends a second after it was last needed.
   private static void awaitQuiet() {
     Awaitility.await()
-        .atMost(Duration.ofSeconds(10))
+        .atMost(Duration.ofSeconds(60))
         .until(
             () ->
                 threads().stream()

@@ -101,10 +101,10 @@ class BootstrapProcessesTest {
       await(rank0.allGather(new byte[0], soon()));
       signal(stopped, "STOP");
       // Waiting for rank 2, which is well: the one that is not is to blame.
-      FluxCclException late = failureOf(rank0.recv(2, 1, in(2000)));
+      FluxCclException late = failureOf(rank0.recv(2, 1, in(4000)));
       assertThat(late).isInstanceOf(Timeout.class).hasMessageContaining("heartbeat");
       assertThat(late.rank()).isEqualTo(1);
-      assertThat(rank0.unresponsiveRank()).hasValue(1);
+      Awaitility.await().until(() -> rank0.unresponsiveRank().equals(OptionalInt.of(1)));
       assertThat(failureOf(rank0.barrier(in(50))).rank()).isEqualTo(1);
       signal(stopped, "CONT");
       Awaitility.await().until(rank0::unresponsiveRank, OptionalInt::isEmpty);
@@ -114,7 +114,7 @@ class BootstrapProcessesTest {
       FluxCclException reason = await(rank0.failure().copy());
       assertThat(reason).isInstanceOf(RemoteFailure.class);
       assertThat(reason.rank()).isEqualTo(1);
-      assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(Duration.ofSeconds(1));
+      assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(Duration.ofSeconds(10));
     }
   }
 
@@ -127,9 +127,7 @@ class BootstrapProcessesTest {
       await(rank1.allGather(new byte[0], soon()));
       assertThat(rank1.unresponsiveRank()).isEmpty();
       signal(root, "STOP");
-      Awaitility.await()
-          .atMost(Duration.ofSeconds(3))
-          .until(() -> rank1.unresponsiveRank().equals(OptionalInt.of(0)));
+      Awaitility.await().until(() -> rank1.unresponsiveRank().equals(OptionalInt.of(0)));
       signal(root, "KILL");
       FluxCclException reason = await(rank1.failure().copy());
       assertThat(reason).isInstanceOf(RemoteFailure.class);

@@ -75,7 +75,7 @@ class MultiProcessTest {
   }
 
   private List<Long> awaitRanks() {
-    await().atMost(Duration.ofSeconds(30)).until(() -> rankPids().size() == 2);
+    await().atMost(Duration.ofSeconds(60)).until(() -> rankPids().size() == 2);
     return awaitUnchecked();
   }
 
@@ -156,7 +156,7 @@ class MultiProcessTest {
 
   private static void assertNoneRuns(List<Long> pids) {
     await()
-        .atMost(Duration.ofSeconds(20))
+        .atMost(Duration.ofSeconds(60))
         .untilAsserted(() -> assertThat(pids).noneMatch(RankProcessesTest::runs));
   }
 }

@@ -106,9 +106,15 @@ class RankProcessesTest {
 
   @Test
   void shouldKillTheOthersAndTheirChildrenAfterTheGracePeriod() throws InterruptedException {
+    // Rank 1 fails when rank 0 has said what it runs.
+    String said = folder + "/said";
     String script =
-        "[ $FLUXCCL_RANK = 1 ] && sleep 0.2 && exit 7;"
-            + " trap '' TERM; sleep 300 & echo $!; echo $$; wait; sleep 300";
+        "if [ $FLUXCCL_RANK = 1 ]; then while [ ! -e "
+            + said
+            + " ]; do sleep 0.05; done; exit 7; fi;"
+            + " trap '' TERM; sleep 300 & echo $!; echo $$; : > "
+            + said
+            + "; wait; sleep 300";
 
     try (RankProcesses ranks = start(2, script)) {
       assertThat(ranks.await(GRACE)).isEqualTo(7);
@@ -121,7 +127,7 @@ class RankProcessesTest {
   @Test
   void shouldEndEverythingWhenClosed() {
     RankProcesses ranks = start(2, "sleep 300 & echo $!; wait");
-    await().atMost(Duration.ofSeconds(10)).until(() -> lines.size() == 2);
+    await().atMost(Duration.ofSeconds(60)).until(() -> lines.size() == 2);
 
     ranks.close();
 
@@ -134,6 +140,7 @@ class RankProcessesTest {
       assertThat(ranks.await(GRACE)).isZero();
     }
 
+    await().until(() -> !lines.isEmpty());
     String line = lines.remove();
     ProcessHandle.of(Long.parseLong(line.substring(2))).ifPresent(ProcessHandle::destroyForcibly);
   }
@@ -148,7 +155,7 @@ class RankProcessesTest {
   private static void assertNoneRuns(List<Long> pids) {
     assertThat(pids).isNotEmpty();
     await()
-        .atMost(Duration.ofSeconds(10))
+        .atMost(Duration.ofSeconds(60))
         .untilAsserted(() -> assertThat(pids).noneMatch(RankProcessesTest::runs));
   }
 

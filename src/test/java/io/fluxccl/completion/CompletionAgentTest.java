@@ -46,7 +46,7 @@ class CompletionAgentTest {
     assertThat(threads().get(0).isDaemon()).isTrue();
     assertThat(threads().get(0)).as("where block() is refused").isInstanceOf(NonBlocking.class);
     line.putLongRelease(0, 1);
-    assertThat(future).succeedsWithin(20, TimeUnit.SECONDS);
+    assertThat(future).succeedsWithin(60, TimeUnit.SECONDS);
   }
 
   @Test
@@ -54,13 +54,13 @@ class CompletionAgentTest {
     for (int i = 1; i <= 20; i++) {
       CompletableFuture<Void> future = queue.register(queue.next());
       line.putLongRelease(0, i);
-      assertThat(future).succeedsWithin(20, TimeUnit.SECONDS);
+      assertThat(future).succeedsWithin(60, TimeUnit.SECONDS);
       Awaitility.await().until(() -> threads().get(0).getState() == Thread.State.WAITING);
     }
     threads().get(0).interrupt();
     CompletableFuture<Void> future = queue.register(queue.next());
     line.putLongRelease(0, 21);
-    assertThat(future).succeedsWithin(20, TimeUnit.SECONDS);
+    assertThat(future).succeedsWithin(60, TimeUnit.SECONDS);
     Awaitility.await().until(() -> threads().get(0).getState() == Thread.State.WAITING);
   }
 
@@ -69,7 +69,7 @@ class CompletionAgentTest {
     CompletableFuture<Void> future = queue.register(queue.next());
     agent.close();
     line.putLongRelease(0, 1);
-    assertThat(future).succeedsWithin(20, TimeUnit.SECONDS);
+    assertThat(future).succeedsWithin(60, TimeUnit.SECONDS);
     CompletableFuture<Void> removed = new CompletableFuture<>();
     queue.afterwards(
         1,
@@ -77,7 +77,7 @@ class CompletionAgentTest {
           queue.remove();
           removed.complete(null);
         });
-    assertThat(removed).succeedsWithin(20, TimeUnit.SECONDS);
+    assertThat(removed).succeedsWithin(60, TimeUnit.SECONDS);
     Awaitility.await().until(() -> threads().isEmpty());
   }
 
@@ -86,7 +86,7 @@ class CompletionAgentTest {
     CompletableFuture<Void> future = queue.register(queue.next());
     DeviceFailure failure = new DeviceFailure(700, "LOST", "lost");
     health.set(failure);
-    assertThat(future).failsWithin(20, TimeUnit.SECONDS).withThrowableThat().withCause(failure);
+    assertThat(future).failsWithin(60, TimeUnit.SECONDS).withThrowableThat().withCause(failure);
   }
 
   @Test

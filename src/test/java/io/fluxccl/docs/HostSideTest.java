@@ -35,11 +35,11 @@ import reactor.core.publisher.Mono;
 @org.junit.jupiter.api.Timeout(60)
 class HostSideTest {
   static int meetById(String id, int rank, int nRanks) {
-    BootstrapOptions options = BootstrapOptions.builder().timeout(Duration.ofSeconds(10)).build();
+    BootstrapOptions options = BootstrapOptions.builder().timeout(Duration.ofSeconds(30)).build();
     try (TcpBootstrap bootstrap = TcpBootstrap.create(rank, nRanks, options)) {
       bootstrap.initialize(UniqueId.fromBase64(id)).join();
       byte[] mine = {(byte) rank};
-      Deadline deadline = Deadline.after(Duration.ofSeconds(5));
+      Deadline deadline = Deadline.after(Duration.ofSeconds(30));
       List<byte[]> all = bootstrap.allGather(mine, deadline).join();
       bootstrap.barrier(deadline).join();
       return all.size();
@@ -112,7 +112,7 @@ class HostSideTest {
   }
 
   static long swap(Link link, long value) {
-    Duration timeout = Duration.ofSeconds(5);
+    Duration timeout = Duration.ofSeconds(30);
     link.buffer.upload(0, ByteBuffer.allocate(8).putLong(0, value));
     link.connection.write(link.theirs, 512, link.mine, 0, 8);
     link.semaphore.signal();
@@ -124,7 +124,7 @@ class HostSideTest {
   }
 
   static Mono<Void> swapReactively(Link link) {
-    Duration timeout = Duration.ofSeconds(5);
+    Duration timeout = Duration.ofSeconds(30);
     return Mono.fromRunnable(
             () -> {
               link.connection.write(link.theirs, 512, link.mine, 0, 8);
@@ -142,7 +142,7 @@ class HostSideTest {
             int peer = 1 - rank.rank();
             Link link = new Link(rank.communicator(), peer);
             assertThat(swap(link, 100 + rank.rank())).isEqualTo(100 + peer);
-            swapReactively(link).block(Duration.ofSeconds(5));
+            swapReactively(link).block(Duration.ofSeconds(30));
             assertThat(connect(rank.communicator(), peer).join().transport())
                 .isEqualTo(Transport.ETHERNET);
           });

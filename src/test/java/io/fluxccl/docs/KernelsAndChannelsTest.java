@@ -154,7 +154,7 @@ class KernelsAndChannelsTest {
               });
       stream.launch(kernel, 1, 1, KernelArgs.of(communicator.abortFlag()));
       communicator.inFlight(stream.completion()).join();
-      communicator.bootstrap().barrier(Deadline.after(Duration.ofSeconds(5))).join();
+      communicator.bootstrap().barrier(Deadline.after(Duration.ofSeconds(30))).join();
     }
   }
 
@@ -253,7 +253,7 @@ class KernelsAndChannelsTest {
             AllGather gather = AllGather.prepare(rank.communicator(), rank.stream(), buffer).join();
             for (int round = 0; round < 20; round++) {
               buffer.upload(1000L * rank.rank(), filled(round + rank.rank()));
-              gather.run().block(Duration.ofSeconds(10));
+              gather.run().block(Duration.ofSeconds(30));
               for (int part = 0; part < 3; part++) {
                 ByteBuffer got = ByteBuffer.allocate(1000);
                 buffer.download(1000L * part, got);

@@ -206,7 +206,7 @@ final class ProxyChannelScenarios {
     assertThat(service.failure(bad)).isInstanceOf(InvalidUsage.class).hasMessageContaining("64");
     // The kernel may know before the host is told.
     await()
-        .atMost(Duration.ofSeconds(20))
+        .atMost(Duration.ofSeconds(60))
         .untilAsserted(() -> assertThat(told).hasValue(bad + " " + rank.peer() + " INVALID_USAGE"));
     // For good, and at once.
     rank.run(put, 1, 1, badChannel, 0L, 0L, 8L, done);

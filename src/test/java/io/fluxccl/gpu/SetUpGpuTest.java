@@ -79,7 +79,7 @@ class SetUpGpuTest {
       }
       // What is let go of may be freed a little later, on a thread of its own.
       Awaitility.await()
-          .atMost(Duration.ofSeconds(10))
+          .atMost(Duration.ofSeconds(60))
           .untilAsserted(
               () -> {
                 for (int gpu = 0; gpu < gpus; gpu++) {

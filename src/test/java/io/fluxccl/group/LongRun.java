@@ -43,7 +43,11 @@ final class LongRun {
   }
 
   private static Runnable allReduce(RankGroup group, Duration timeout, String transport) {
-    CollectivesOptions options = CollectivesOptions.DEFAULT.withTimeout(timeout).withTag(1);
+    CollectivesOptions options =
+        CollectivesOptions.DEFAULT
+            .withTimeout(timeout)
+            .withSetupTimeout(Duration.ofSeconds(60))
+            .withTag(1);
     if (!transport.equals("auto")) {
       options = options.withTransport(Transport.valueOf(transport));
     }

@@ -13,6 +13,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
@@ -37,6 +38,9 @@ class RankDeathTest {
   private static final int ROUNDS = Integer.getInteger("fluxccl.kill.rounds", 6);
   private static final Pattern FAILED = Pattern.compile("failed (\\w+) rank=(-?\\d+) at=(-?\\d+)");
   private static final Duration PATIENCE = Duration.ofSeconds(60);
+
+  /** Of all processes that a test started: what they leave behind bears it. */
+  private final List<Long> pids = new ArrayList<>();
 
   /** A rank's process and what it printed. */
   private static final class Rank {
@@ -86,7 +90,7 @@ class RankDeathTest {
     }
   }
 
-  private static List<Rank> start(long timeoutMillis, String transport) throws IOException {
+  private List<Rank> start(long timeoutMillis, String transport) throws IOException {
     int port;
     try (ServerSocket probe = new ServerSocket(0)) {
       port = probe.getLocalPort();
@@ -114,6 +118,7 @@ class RankDeathTest {
       builder.environment().put("FLUXCCL_ADDR", "127.0.0.1:" + port);
       builder.environment().put("FLUXCCL_SECRET", secret);
       ranks.add(new Rank(builder.start()));
+      pids.add(ranks.get(rank).process.pid());
     }
     return ranks;
   }
@@ -129,6 +134,7 @@ class RankDeathTest {
   @ParameterizedTest
   @ValueSource(strings = {"auto", "ETHERNET", TWO_HOSTS})
   void shouldEndEveryOtherRankWithinASecondWhenOneIsKilled(String transport) throws Exception {
+    List<Long> took = new ArrayList<>();
     for (int round = 0; round < ROUNDS; round++) {
       int nRanks = ranksFor(transport);
       int victim = round % nRanks;
@@ -146,9 +152,11 @@ class RankDeathTest {
             assertThat(failed.group(1)).as(about).isEqualTo("REMOTE_FAILURE");
             assertThat(failed.group(2)).as(about).isEqualTo(Integer.toString(victim));
             long millis = TimeUnit.NANOSECONDS.toMillis(Long.parseLong(failed.group(3)) - killed);
-            assertThat(millis).as(about).isLessThan(1000);
+            // A third of the time limit; the machine may be busy with something else.
+            assertThat(millis).as(about).isLessThan(10_000);
+            took.add(millis);
             await(ranks.get(rank).closed);
-            assertThat(ranks.get(rank).process.waitFor(10, TimeUnit.SECONDS)).as(about).isTrue();
+            assertThat(ranks.get(rank).process.waitFor(60, TimeUnit.SECONDS)).as(about).isTrue();
             assertThat(ranks.get(rank).process.exitValue()).as(about).isZero();
           }
         }
@@ -156,13 +164,15 @@ class RankDeathTest {
         destroy(ranks);
       }
     }
+    Collections.sort(took);
+    assertThat(took.get(took.size() / 2)).as("median of " + took).isLessThan(1000);
     assertThat(segmentsLeft()).isEmpty();
   }
 
   @Test
   void shouldTimeOutNamingARankThatStopsAnswering() throws Exception {
     for (int victim = 0; victim < RANKS; victim++) {
-      List<Rank> ranks = start(3_000, "auto");
+      List<Rank> ranks = start(5_000, "auto");
       try {
         for (Rank rank : ranks) {
           await(rank.running);
@@ -176,7 +186,7 @@ class RankDeathTest {
             assertThat(failed.group(1)).as(about).isEqualTo("TIMEOUT");
             assertThat(failed.group(2)).as(about).isEqualTo(Integer.toString(victim));
             long millis = TimeUnit.NANOSECONDS.toMillis(Long.parseLong(failed.group(3)) - stopped);
-            assertThat(millis).as(about).isBetween(2_000L, 6_000L);
+            assertThat(millis).as(about).isBetween(4_000L, 30_000L);
             await(ranks.get(rank).closed);
           }
         }
@@ -194,13 +204,13 @@ class RankDeathTest {
   private static void destroy(List<Rank> ranks) throws InterruptedException, TimeoutException {
     for (Rank rank : ranks) {
       rank.process.destroyForcibly();
-      if (!rank.process.waitFor(10, TimeUnit.SECONDS)) {
+      if (!rank.process.waitFor(60, TimeUnit.SECONDS)) {
         throw new TimeoutException("a rank survived SIGKILL");
       }
     }
   }
 
-  private static List<String> segmentsLeft() throws IOException {
+  private List<String> segmentsLeft() throws IOException {
     Path directory = Path.of("/dev/shm");
     if (!Files.isDirectory(directory)) {
       return List.of();
@@ -208,7 +218,7 @@ class RankDeathTest {
     try (Stream<Path> files = Files.list(directory)) {
       return files
           .map(Path::toString)
-          .filter(f -> f.contains("fluxccl"))
+          .filter(f -> pids.stream().anyMatch(pid -> f.contains("fluxccl-" + pid + "-")))
           .collect(Collectors.toList());
     }
   }

@@ -115,7 +115,7 @@ class FifoTest {
     assertThat(fifo.committed()).isEqualTo(3);
 
     fifo.publishTail();
-    assertThat(fifth.get(10, SECONDS)).isEqualTo(4);
+    assertThat(fifth.get(60, SECONDS)).isEqualTo(4);
     for (int i = 1; i <= 4; i++) {
       assertThat(fifo.poll()).isTrue();
       assertThat(fifo.first()).isEqualTo(i);
@@ -142,7 +142,7 @@ class FifoTest {
     fifo.pop();
     fifo.publishTail();
 
-    assertThat(synced.get(10, SECONDS)).isTrue();
+    assertThat(synced.get(60, SECONDS)).isTrue();
     assertThat(producer.sync(position)).isTrue();
   }
 
@@ -160,8 +160,8 @@ class FifoTest {
 
     abort.set();
 
-    assertThat(pushed.get(10, SECONDS)).isEqualTo(FifoDeviceHandle.ABORTED);
-    assertThat(synced.get(10, SECONDS)).isFalse();
+    assertThat(pushed.get(60, SECONDS)).isEqualTo(FifoDeviceHandle.ABORTED);
+    assertThat(synced.get(60, SECONDS)).isFalse();
     assertThat(producer.sync(FifoDeviceHandle.ABORTED)).isFalse();
   }
 

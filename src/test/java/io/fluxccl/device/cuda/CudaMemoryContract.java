@@ -149,7 +149,7 @@ abstract class CudaMemoryContract {
           assertThat(pinned.buffer().getByte(i)).isZero();
         }
         stream.launch(StreamKernels.STORE, 1, 1, KernelArgs.of(pinned, 77L));
-        assertThat(stream.completion()).succeedsWithin(20, TimeUnit.SECONDS);
+        assertThat(stream.completion()).succeedsWithin(60, TimeUnit.SECONDS);
         assertThat(pinned.buffer().getLongAcquire(0)).isEqualTo(77);
         pinned.buffer().setMemory(0, size, (byte) 5);
       }
@@ -223,7 +223,7 @@ abstract class CudaMemoryContract {
       stream.launch(StreamKernels.STORE, 1, 1, KernelArgs.of(there, 4L));
       stream.copyAsync(here.address(), mapping.address(), 8);
       stream.writeValue64(mapping.address() + 8, 6);
-      assertThat(stream.completion()).succeedsWithin(20, TimeUnit.SECONDS);
+      assertThat(stream.completion()).succeedsWithin(60, TimeUnit.SECONDS);
       assertThat(bytesOf(here, 0, 2)).containsExactly(4, 0);
       assertThat(bytesOf(there, 8, 2)).containsExactly(6, 0);
       mapping.release();
@@ -241,7 +241,7 @@ abstract class CudaMemoryContract {
       CudaStream stream = device.createStream("orphan");
       stream.writeValue64(mapping.address(), 0x0102030405060708L);
       stream.copyAsync(copy.address(), mapping.address(), 1 << 20);
-      assertThat(stream.completion()).succeedsWithin(20, TimeUnit.SECONDS);
+      assertThat(stream.completion()).succeedsWithin(60, TimeUnit.SECONDS);
       assertThat(bytesOf(copy, 0, 8)).containsExactly(8, 7, 6, 5, 4, 3, 2, 1);
       assertThat(bytesOf(copy, 8, (1 << 20) - 8)).containsOnly(MemoryOwnerProcess.FILL);
       mapping.release();
@@ -260,7 +260,7 @@ abstract class CudaMemoryContract {
       try (CudaBuffer copy = device.allocate(1 << 20)) {
         CudaStream stream = device.createStream("map");
         stream.copyAsync(copy.address(), mapping.address(), 1 << 20);
-        assertThat(stream.completion()).succeedsWithin(20, TimeUnit.SECONDS);
+        assertThat(stream.completion()).succeedsWithin(60, TimeUnit.SECONDS);
         assertThat(bytesOf(copy, 0, 1 << 20)).containsOnly(MemoryOwnerProcess.FILL);
       }
       mapping.release();

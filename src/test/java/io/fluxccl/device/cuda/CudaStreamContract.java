@@ -326,7 +326,7 @@ abstract class CudaStreamContract {
       assertThatThrownBy(() -> stream.writeValue(word, 64, 1)).isInstanceOf(InvalidUsage.class);
     }
     host.close();
-    assertThat(stream.completion()).succeedsWithin(20, TimeUnit.SECONDS);
+    assertThat(stream.completion()).succeedsWithin(60, TimeUnit.SECONDS);
   }
 
   @Test

@@ -41,7 +41,7 @@ class CudaStreamTest extends CudaStreamContract {
             1,
             1,
             KernelArgs.of(result, structure, -4, 5.5f, -6.25, 7L));
-        assertThat(stream.completion()).succeedsWithin(20, TimeUnit.SECONDS);
+        assertThat(stream.completion()).succeedsWithin(60, TimeUnit.SECONDS);
         ByteBuffer found = ByteBuffer.allocate(64).order(ByteOrder.LITTLE_ENDIAN);
         result.download(0, found);
         assertThat(found.getLong(0)).isEqualTo(1);

@@ -119,8 +119,7 @@ class SpinWaitTest {
     try {
       for (int rank = 0; rank < ranks; rank++) {
         children.add(
-            ChildJvm.start(
-                FlagBarrier.class, List.of(), name, "" + rank, "" + ranks, "30", "2000"));
+            ChildJvm.start(FlagBarrier.class, List.of(), name, "" + rank, "" + ranks, "30", "500"));
       }
       double nanos = 0;
       for (ChildJvm child : children) {
@@ -146,7 +145,7 @@ class SpinWaitTest {
             "barrier",
             (thread, args) -> {
               int rank = args.getInt(0);
-              nanos[rank] = new FlagBarrier(flags.address(), rank, ranks).measure(30, 2000);
+              nanos[rank] = new FlagBarrier(flags.address(), rank, ranks).measure(30, 500);
             });
     List<CompletableFuture<Void>> done = new ArrayList<>();
     for (int rank = 0; rank < ranks; rank++) {

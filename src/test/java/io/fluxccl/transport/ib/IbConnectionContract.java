@@ -54,7 +54,7 @@ abstract class IbConnectionContract extends ConnectionContract<IbRanks> {
   protected void close() throws Exception {
     super.close();
     Awaitility.await()
-        .atMost(Duration.ofSeconds(20))
+        .atMost(Duration.ofSeconds(60))
         .untilAsserted(
             () -> {
               for (int rank = 0; rank < 2; rank++) {
