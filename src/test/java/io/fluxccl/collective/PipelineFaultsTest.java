@@ -227,20 +227,25 @@ class PipelineFaultsTest {
               collectives
                   .barrier()
                   .then(Mono.fromRunnable(() -> Mono.delay(Duration.ofSeconds(1)).block()));
+          // Who comes late to what is done already goes on by himself; so hold it.
+          PinnedBuffer first = rank.device().allocatePinned(64);
+          CompletableFuture<Void> held =
+              hold(collectives.pipeline(), rank.device(), first).run().toFuture();
           StepVerifier.create(blocking)
+              .then(() -> release(first))
               .expectErrorSatisfies(
                   e ->
                       assertThat(e)
                           .isInstanceOf(IllegalStateException.class)
                           .hasMessageContaining("blocking"))
               .verify(LONG);
+          assertThat(held).succeedsWithin(LONG);
           Mono<String> thread =
               Mono.defer(
                   () ->
                       collectives
                           .barrier()
                           .then(Mono.fromCallable(() -> Thread.currentThread().getName())));
-          // Who comes late to what is done already goes on by himself; so hold it.
           PinnedBuffer gate = rank.device().allocatePinned(64);
           CompletableFuture<String> where =
               hold(collectives.pipeline(), rank.device(), gate).run().then(thread).toFuture();

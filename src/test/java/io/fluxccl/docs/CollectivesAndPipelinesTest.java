@@ -24,6 +24,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -99,7 +100,14 @@ class CollectivesAndPipelinesTest {
               sum.doOnSuccess(done -> collectives.barrier().block()); // BAD: IllegalStateException
           Mono<Void> good = sum.then(collectives.barrier()); // GOOD
           good.block(LONG);
-          assertThatThrownBy(() -> bad.block(LONG))
+          // Who comes late to what is done already goes on by himself; so hold it.
+          CountDownLatch subscribed = new CountDownLatch(1);
+          Kernel hold = HostKernel.of("hold", (thread, args) -> subscribed.await());
+          collectives.stream().launch(hold, 1, 1, KernelArgs.NONE);
+          CompletableFuture<Void> refused = bad.toFuture();
+          subscribed.countDown();
+          assertThatThrownBy(refused::join)
+              .cause()
               .isInstanceOf(IllegalStateException.class)
               .hasMessageContaining("blocking");
         });

@@ -25,7 +25,7 @@ import org.junit.jupiter.params.provider.EnumSource;
  * and so does the next communicator of the same JVM.
  */
 class AbortGpuTest {
-  private static final Duration SOON = Duration.ofMillis(EmulatedGpus.HERE ? 10_000 : 100);
+  private static final Duration SOON = Duration.ofMillis(EmulatedGpus.HERE ? 60_000 : 100);
   private static final int GAVE_UP = 2;
   private static final int MOST_THREADS = 4096;
 

@@ -22,7 +22,7 @@ import java.util.concurrent.TimeUnit;
 
 /** One rank on a GPU, with what the tests do on it over and over. Closed by who made it. */
 public final class GpuRank implements AutoCloseable {
-  static final Duration PATIENCE = Duration.ofSeconds(30);
+  static final Duration PATIENCE = Duration.ofSeconds(60);
 
   /** {@code -Dfluxccl.test.memory=VMM} runs the same on memory of the other kind. */
   static final CudaMemoryKind MEMORY =

@@ -17,7 +17,7 @@ import java.util.stream.IntStream;
 
 /** Ranks of this JVM on GPUs; when one fails the others are aborted. */
 public final class GpuRanks {
-  private static final Duration LIMIT = Duration.ofSeconds(50);
+  private static final Duration LIMIT = Duration.ofSeconds(120);
 
   private static final Map<Integer, CudaDevice> KEPT_OPEN = new ConcurrentHashMap<>();
 

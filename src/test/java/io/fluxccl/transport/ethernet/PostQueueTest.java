@@ -75,7 +75,7 @@ class PostQueueTest {
       producers[i].start();
     }
     InOrder sink = new InOrder();
-    long deadline = System.nanoTime() + 20_000_000_000L;
+    long deadline = System.nanoTime() + 25_000_000_000L;
     while (sink.taken < (long) PRODUCERS * POSTS && System.nanoTime() < deadline) {
       queue.drain(sink, 16);
     }
