@@ -12,9 +12,8 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.Optional;
-import java.util.concurrent.BrokenBarrierException;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CyclicBarrier;
+import java.util.concurrent.Phaser;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -89,12 +88,12 @@ final class FakeBackend implements PerfBackend {
   }
 
   private static final class Job {
-    final CyclicBarrier barrier;
+    final Phaser barrier;
     final ByteBuffer[][] buffers;
     final byte[][] messages;
 
     Job(int nRanks) {
-      barrier = new CyclicBarrier(nRanks);
+      barrier = new Phaser(nRanks);
       buffers = new ByteBuffer[nRanks][2];
       messages = new byte[nRanks][];
     }
@@ -208,7 +207,8 @@ final class FakeBackend implements PerfBackend {
       try {
         for (int i = 0; i < calls; i++) {
           if (rank == failingRank && operations++ == operationsBeforeFailure) {
-            job.barrier.reset();
+            // Who waits, and who has yet to come: none finds all ranks there any more.
+            job.barrier.forceTermination();
             throw new TransportFailure(rank, "the fake cable was cut");
           }
           call(shape, placement);
@@ -315,8 +315,12 @@ final class FakeBackend implements PerfBackend {
 
     private void meet() {
       try {
-        job.barrier.await(60, TimeUnit.SECONDS);
-      } catch (BrokenBarrierException | TimeoutException e) {
+        int phase =
+            job.barrier.awaitAdvanceInterruptibly(job.barrier.arrive(), 30, TimeUnit.SECONDS);
+        if (phase < 0) {
+          throw new RemoteFailure(failingRank, "another rank is gone");
+        }
+      } catch (TimeoutException e) {
         throw new RemoteFailure(failingRank, "another rank is gone");
       } catch (InterruptedException e) {
         Thread.currentThread().interrupt();

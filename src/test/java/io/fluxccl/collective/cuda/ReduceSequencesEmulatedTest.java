@@ -31,7 +31,7 @@ import reactor.core.publisher.Mono;
 /** Reductions in turn on one state, and what ends them. */
 @EmulatedGpus
 class ReduceSequencesEmulatedTest {
-  private static final Duration LONG = Duration.ofSeconds(120);
+  private static final Duration LONG = Duration.ofSeconds(300);
   private static final int CALLS = 60;
   private static final int MOST = 60_000;
 
