@@ -30,7 +30,8 @@ import reactor.core.publisher.Mono;
  * it, or letting its time limit pass, while the operation is in flight aborts the communicator on
  * every rank, with the reason and the rank: peers may already be reading and writing memory. What
  * was not enqueued yet is simply not enqueued. By default what follows a Mono runs on the library's
- * completion thread, where blocking is refused; {@link CollectivesOptions#withScheduler} moves it.
+ * completion thread, where blocking is refused, or on the subscriber's, if all is done by the time
+ * it has subscribed; {@link CollectivesOptions#withScheduler} moves it.
  *
  * <p>Shapes, and what in place means, are in {@link CollectiveCall}. Counts of 0 are allowed. Any
  * buffer of the communicator's device will do; one that every rank {@linkplain #register
