@@ -94,7 +94,7 @@ class ShmTransportProcessTest {
       Endpoint end = context.createEndpoint(1, 7, config());
       Connection connection =
           end.connect(
-                  HexFormat.of().parseHex(child.readLine()), Deadline.after(Duration.ofSeconds(5)))
+                  HexFormat.of().parseHex(child.readLine()), Deadline.after(Duration.ofSeconds(60)))
               .join();
       HostMemory.putLong(local.address() + SIZE - 8, 4711);
 

@@ -100,7 +100,7 @@ class ShmTransportTest {
   }
 
   private static Deadline deadline() {
-    return Deadline.after(Duration.ofSeconds(5));
+    return Deadline.after(Duration.ofSeconds(60));
   }
 
   @AfterEach
