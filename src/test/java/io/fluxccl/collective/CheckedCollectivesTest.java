@@ -19,7 +19,7 @@ import reactor.core.publisher.Mono;
 import reactor.test.StepVerifier;
 
 class CheckedCollectivesTest {
-  private static final Duration LONG = Duration.ofSeconds(60);
+  private static final Duration LONG = Duration.ofSeconds(120);
   private static final CollectivesOptions CHECKED = CollectivesOptions.DEFAULT.withChecks(true);
 
   private static Collectives checked(LocalRank rank) {

@@ -25,7 +25,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 /** All but the kernels, which do nothing on the fake driver. */
 @FakeCuda
 class CollectivesFakeCudaTest {
-  private static final Duration LONG = Duration.ofSeconds(60);
+  private static final Duration LONG = Duration.ofSeconds(120);
 
   @ParameterizedTest
   @CsvSource({"1,2", "1,3", "2,1", "2,2"})

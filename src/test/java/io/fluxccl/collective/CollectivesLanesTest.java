@@ -20,7 +20,7 @@ import reactor.test.StepVerifier;
 
 /** Orders, threads and what follows an operation. */
 class CollectivesLanesTest {
-  private static final Duration LONG = Duration.ofSeconds(60);
+  private static final Duration LONG = Duration.ofSeconds(120);
 
   @Test
   void shouldRunLanesIndependentlyOfEachOther() {

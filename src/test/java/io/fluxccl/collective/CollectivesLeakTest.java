@@ -20,7 +20,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 
 /** Setting up and tearing down, again and again, leaves nothing. */
 class CollectivesLeakTest {
-  private static final Duration LONG = Duration.ofSeconds(60);
+  private static final Duration LONG = Duration.ofSeconds(120);
 
   /** What this process holds that only closing gives back. */
   private record Held(Set<Thread> threads, long descriptors, long mappings, long files) {

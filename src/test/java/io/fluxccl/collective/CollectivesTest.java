@@ -14,7 +14,7 @@ import reactor.core.publisher.Mono;
 import reactor.test.StepVerifier;
 
 class CollectivesTest {
-  private static final Duration LONG = Duration.ofSeconds(60);
+  private static final Duration LONG = Duration.ofSeconds(120);
 
   /** The value of an element, the same for whoever computes it. */
   private static int value(int rank, int i) {

@@ -24,7 +24,7 @@ import reactor.test.StepVerifier;
 
 /** Who closes a lane while others still count on it ends their waiting, whatever they wait on. */
 class FarewellsTest {
-  private static final Duration LONG = Duration.ofSeconds(60);
+  private static final Duration LONG = Duration.ofSeconds(120);
 
   private static LocalRanks ranks(int hosts) {
     return hosts == 1 ? LocalRanks.of(3) : LocalRanks.ofHosts(hosts, 1);

@@ -21,7 +21,7 @@ import reactor.core.scheduler.Schedulers;
  * whole JVM.
  */
 final class NonBlockingRun {
-  private static final Duration LONG = Duration.ofSeconds(60);
+  private static final Duration LONG = Duration.ofSeconds(120);
   private static final int COUNT = 5000;
 
   private NonBlockingRun() {}

@@ -29,7 +29,7 @@ import reactor.test.StepVerifier;
 
 /** What must not happen between hosts when ranks close, overwrite, or don't come. */
 class ChannelFaultsTest {
-  private static final Duration LONG = Duration.ofSeconds(60);
+  private static final Duration LONG = Duration.ofSeconds(180);
 
   private static Collectives open(io.fluxccl.testkit.LocalRank rank, CollectivesOptions options) {
     return Collectives.create(rank.communicator(), options).join();

@@ -23,7 +23,7 @@ import reactor.test.StepVerifier;
  * what HostReduction makes of them. Values are small integers, so no order of adding rounds.
  */
 final class Trial {
-  private static final Duration LONG = Duration.ofSeconds(60);
+  private static final Duration LONG = Duration.ofSeconds(120);
   private static final byte GUARD = 0x5a;
   private static final int GUARD_BYTES = 64;
 

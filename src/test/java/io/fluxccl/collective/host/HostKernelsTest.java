@@ -38,7 +38,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 
 /** What the kernels promise besides right results. */
 class HostKernelsTest {
-  private static final Duration LONG = Duration.ofSeconds(60);
+  private static final Duration LONG = Duration.ofSeconds(120);
   private static final int BYTES = 1 << 20;
 
   private static Collectives create(LocalRank rank, Duration timeout, int threads) {
