@@ -82,7 +82,7 @@ class BootstrapProcessesTest {
         List.of("/usr/bin/mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "4");
     Path output = output();
     Process job = start(Map.of(), mpirun, "gather");
-    boolean ended = job.waitFor(60, TimeUnit.SECONDS);
+    boolean ended = job.waitFor(100, TimeUnit.SECONDS);
     String said = Files.readString(output);
     assertThat(ended).as(said).isTrue();
     assertThat(job.exitValue()).as(said).isZero();
@@ -143,7 +143,7 @@ class BootstrapProcessesTest {
             Map.of("FLUXCCL_RANK", "0", "FLUXCCL_NRANKS", "1", "FLUXCCL_UNIQUE_ID", id.toBase64()),
             List.of(),
             "gather");
-    assertThat(one.waitFor(30, TimeUnit.SECONDS)).isTrue();
+    assertThat(one.waitFor(100, TimeUnit.SECONDS)).isTrue();
     assertThat(one.exitValue()).isZero();
     // With its last rank gone the root has ended too.
     Awaitility.await()

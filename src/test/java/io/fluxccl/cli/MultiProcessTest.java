@@ -20,7 +20,7 @@ import org.junit.jupiter.api.io.TempDir;
 
 /** The command line as processes of its own, with ranks as processes of theirs. */
 @Tag("multiprocess")
-@Timeout(120)
+@Timeout(300)
 class MultiProcessTest {
   private static final Pattern PID = Pattern.compile("pid (\\d+)");
 
@@ -53,7 +53,7 @@ class MultiProcessTest {
   }
 
   private int code() throws InterruptedException {
-    assertThat(process.waitFor(60, TimeUnit.SECONDS)).isTrue();
+    assertThat(process.waitFor(200, TimeUnit.SECONDS)).isTrue();
     return process.exitValue();
   }
 

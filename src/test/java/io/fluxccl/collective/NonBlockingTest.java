@@ -32,7 +32,7 @@ class NonBlockingTest {
         .orTimeout(SECONDS, TimeUnit.SECONDS)
         .exceptionally(late -> process.destroyForcibly());
     String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
-    assertThat(process.waitFor(10, TimeUnit.SECONDS)).as(output).isTrue();
+    assertThat(process.waitFor(60, TimeUnit.SECONDS)).as(output).isTrue();
     assertThat(output).contains("watching: true").contains("nothing blocked");
     assertThat(output).contains("refused to sleep on rank-");
     assertThat(output).doesNotContain("BlockingOperationError");
