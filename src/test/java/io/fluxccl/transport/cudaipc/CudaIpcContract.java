@@ -48,7 +48,7 @@ import org.junit.jupiter.api.Timeout;
 /** What connections between ranks of one process do, on whatever GPUs these have. */
 @Timeout(60)
 abstract class CudaIpcContract {
-  static final Duration SECONDS = Duration.ofSeconds(20);
+  static final Duration SECONDS = Duration.ofSeconds(60);
 
   IpcRank zero;
   IpcRank one;

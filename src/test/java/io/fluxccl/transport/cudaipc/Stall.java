@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaStream;
+import io.fluxccl.device.cuda.GatedEnqueue;
 import jcuda.driver.CUdeviceptr;
 import jcuda.driver.CUresult;
 import jcuda.driver.CUstreamWaitValue_flags;
@@ -21,13 +22,15 @@ final class Stall implements AutoCloseable {
   static Stall of(CudaDevice device, CudaStream stream) {
     PinnedBuffer word = device.allocatePinned(64);
     stream.writeValue(word, 8, 0); // makes the GPU's context current on this thread
-    assertThat(
-            JCudaDriver.cuStreamWaitValue64(
-                stream.handle(),
-                new CUdeviceptr().withByteOffset(word.deviceAddress()),
-                1,
-                CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ))
-        .isEqualTo(CUresult.CUDA_SUCCESS);
+    GatedEnqueue.run(
+        () ->
+            assertThat(
+                    JCudaDriver.cuStreamWaitValue64(
+                        stream.handle(),
+                        new CUdeviceptr().withByteOffset(word.deviceAddress()),
+                        1,
+                        CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ))
+                .isEqualTo(CUresult.CUDA_SUCCESS));
     return new Stall(word);
   }
 
