@@ -14,6 +14,7 @@
  *                  for a GPU is there after iflush, not before.
  *   GROUP          the most receives of a group: 8, or fewer
  *   LOG_THREAD     1: a thread of its own logs three lines
+ *   STUCK_MS       so long isend takes to return
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -59,6 +60,9 @@
 #endif
 #ifndef LOG_THREAD
 #define LOG_THREAD 0
+#endif
+#ifndef STUCK_MS
+#define STUCK_MS 0
 #endif
 
 enum { OK = 0, SYSTEM = 2, INTERNAL = 3, USAGE = 5, REMOTE = 6 };
@@ -481,6 +485,9 @@ static int broken(const Comm *comm) {
 }
 
 static int do_send(Comm *comm, void *data, uint64_t size, int tag, void *memory, void **to) {
+  if (fault("TESTNET_STUCK_MS", STUCK_MS) > 0) {
+    usleep(1000 * (useconds_t)fault("TESTNET_STUCK_MS", STUCK_MS));
+  }
   *to = NULL;
   if (broken(comm) != 0) {
     return broken(comm);

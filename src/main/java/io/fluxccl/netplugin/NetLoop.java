@@ -1,25 +1,33 @@
 package io.fluxccl.netplugin;
 
 import io.fluxccl.Aborted;
+import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingThread;
+import io.fluxccl.Timeout;
+import java.time.Duration;
 import java.util.ArrayDeque;
-import java.util.ArrayList;
 import java.util.IdentityHashMap;
 import java.util.Iterator;
 import java.util.Map;
 import java.util.Queue;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import org.agrona.concurrent.Agent;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * The thread that makes a plugin's calls for {@link ReactiveNet}: asks whether operations are done,
  * with naps that get longer while nothing happens.
  */
 final class NetLoop implements Agent {
+  private static final Logger LOGGER = LoggerFactory.getLogger(NetLoop.class);
+
   private static final long LONGEST_NAP_NS = TimeUnit.MILLISECONDS.toNanos(1);
   private static final long SHORTEST_NAP_NS = TimeUnit.MICROSECONDS.toNanos(5);
   private static final long PARK_NS = TimeUnit.MILLISECONDS.toNanos(50);
@@ -33,7 +41,11 @@ final class NetLoop implements Agent {
   /** Nobody looks at arrivals any more: who adds one refuses it. */
   private volatile boolean ended;
 
-  private volatile boolean finished;
+  /** All that came and is not over: who gives up on the thread ends these. */
+  private final Set<NetOperation<?>> pending = ConcurrentHashMap.newKeySet();
+
+  /** The one whose call the plugin is in, or null. */
+  private volatile NetOperation<?> current;
 
   // Of the loop's thread.
   private final Map<Object, ArrayDeque<NetOperation<?>>> lanes = new IdentityHashMap<>();
@@ -56,6 +68,7 @@ final class NetLoop implements Agent {
 
   /** Any thread. */
   void submit(NetOperation<?> operation) {
+    pending.add(operation);
     arrivals.add(operation);
     LockSupport.unpark(thread);
     if (ended) {
@@ -64,25 +77,34 @@ final class NetLoop implements Agent {
   }
 
   private void run() {
-    while (!closed) {
-      if (doWork() > 0) {
-        idleTurns = 0;
-        napNs = SHORTEST_NAP_NS;
-      } else {
-        idle();
+    try {
+      while (!closed) {
+        if (doWork() > 0) {
+          idleTurns = 0;
+          napNs = SHORTEST_NAP_NS;
+        } else {
+          idle();
+        }
       }
+    } finally {
+      lanes.clear();
+      end();
     }
-    Aborted reason = new Aborted(FluxCclException.NO_RANK, name + " was closed");
-    lanes.values().forEach(lane -> new ArrayList<>(lane).forEach(o -> o.fail(reason)));
-    lanes.clear();
+  }
+
+  /** Nobody waits in vain, whatever comes. Any thread. */
+  private void end() {
     ended = true;
     refuseArrivals();
-    finished = true;
+    Aborted reason = new Aborted(FluxCclException.NO_RANK, name + " was closed");
+    pending.forEach(operation -> operation.fail(reason));
+    pending.clear();
   }
 
   private void refuseArrivals() {
     for (NetOperation<?> late = arrivals.poll(); late != null; late = arrivals.poll()) {
       late.fail(new InvalidUsage(name + " is closed"));
+      pending.remove(late);
     }
   }
 
@@ -104,12 +126,16 @@ final class NetLoop implements Agent {
     return work;
   }
 
-  private static int advance(ArrayDeque<NetOperation<?>> lane) {
+  private int advance(ArrayDeque<NetOperation<?>> lane) {
     int done = 0;
     for (Iterator<NetOperation<?>> operations = lane.iterator(); operations.hasNext(); ) {
       NetOperation<?> operation = operations.next();
-      if (operation.advance()) {
+      current = operation;
+      boolean over = operation.advance();
+      current = null;
+      if (over) {
         operations.remove();
+        pending.remove(operation);
         done++;
       } else if (!operation.hasBegun()) {
         // Those behind it must not overtake it.
@@ -132,12 +158,46 @@ final class NetLoop implements Agent {
 
   /**
    * Fails what is under way. Returns when the loop makes no more calls, unless it is the caller.
+   *
+   * @param timeout how long a call of the plugin may take to return
+   * @throws Timeout if it has not: the thread stays in it, and ends when it returns
    */
-  void close() {
+  void close(Duration timeout) {
     closed = true;
     LockSupport.unpark(thread);
-    while (!finished && thread.isAlive() && Thread.currentThread() != thread) {
-      Thread.yield();
+    if (Thread.currentThread() == thread || hasEnded(Deadline.after(timeout))) {
+      return;
     }
+    NetOperation<?> stuck = current;
+    Timeout reason =
+        new Timeout(
+            FluxCclException.NO_RANK,
+            name
+                + ": close: the network plugin has not returned within "
+                + timeout.toMillis()
+                + " ms from "
+                + (stuck == null ? "a call" : stuck.description())
+                + "; its thread and what the call uses are left");
+    LOGGER.warn(reason.getMessage());
+    end();
+    throw reason;
+  }
+
+  private boolean hasEnded(Deadline deadline) {
+    boolean interrupted = false;
+    boolean over = !thread.isAlive();
+    while (!over) {
+      try {
+        // At least one: 0 would be for ever.
+        thread.join(Math.max(1, deadline.remainingMillis()));
+        over = !thread.isAlive() || deadline.expired();
+      } catch (InterruptedException e) {
+        interrupted = true;
+      }
+    }
+    if (interrupted) {
+      Thread.currentThread().interrupt();
+    }
+    return !thread.isAlive();
   }
 }

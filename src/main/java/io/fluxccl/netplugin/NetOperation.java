@@ -3,13 +3,14 @@ package io.fluxccl.netplugin;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.Timeout;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Supplier;
 import reactor.core.publisher.MonoSink;
 
 /**
- * Something that a subscriber waits for. Confined to the loop, but for {@link #abandon}. When
- * nobody waits any more, what the plugin has not begun is dropped; what it has begun goes on to its
- * end, because there is no way to take it back, and its result is discarded.
+ * Something that a subscriber waits for. Confined to the loop, but for {@link #abandon} and {@link
+ * #fail}. When nobody waits any more, what the plugin has not begun is dropped; what it has begun
+ * goes on to its end, because there is no way to take it back, and its result is discarded.
  *
  * @param <T> what comes of it, never null
  */
@@ -18,7 +19,9 @@ abstract class NetOperation<T> {
   private final Supplier<String> description;
   private final Deadline deadline;
   private final MonoSink<T> sink;
-  private volatile boolean abandoned;
+
+  /** Nobody waits any more: the subscriber has gone or has its answer. */
+  private final AtomicBoolean abandoned = new AtomicBoolean();
 
   /**
    * @param lane operations of the same one begin in the order in which they came
@@ -35,6 +38,11 @@ abstract class NetOperation<T> {
     return lane;
   }
 
+  /** What it is, for people. */
+  final String description() {
+    return description.get();
+  }
+
   /** Goes on; null: not yet. */
   abstract T poll();
 
@@ -46,14 +54,13 @@ abstract class NetOperation<T> {
 
   /** The subscriber has gone. Any thread. */
   final void abandon() {
-    abandoned = true;
+    abandoned.set(true);
   }
 
   /** Goes on; true when it is over. */
   final boolean advance() {
-    if (!abandoned && deadline.expired()) {
-      abandoned = true;
-      sink.error(
+    if (!abandoned.get() && deadline.expired()) {
+      fail(
           new Timeout(
               FluxCclException.NO_RANK,
               description.get()
@@ -61,7 +68,7 @@ abstract class NetOperation<T> {
                   + deadline.timeout().toMillis()
                   + " ms; is the peer alive, and does it do its part?"));
     }
-    if (abandoned && !hasBegun()) {
+    if (abandoned.get() && !hasBegun()) {
       return true;
     }
     try {
@@ -77,16 +84,16 @@ abstract class NetOperation<T> {
   }
 
   private void deliver(T result) {
-    if (abandoned) {
-      discard(result);
-    } else {
+    if (abandoned.compareAndSet(false, true)) {
       sink.success(result);
+    } else {
+      discard(result);
     }
   }
 
+  /** Ends it for the subscriber, if one still waits. Any thread. */
   final void fail(RuntimeException reason) {
-    if (!abandoned) {
-      abandoned = true;
+    if (abandoned.compareAndSet(false, true)) {
       sink.error(FluxCclException.from(reason));
     }
   }

@@ -21,9 +21,14 @@ import reactor.core.publisher.MonoSink;
  * dropped. What it has begun can't be taken back; the loop sees it to its end and discards what
  * comes of it. Its memory stays in use until then, or until the comm is closed.
  *
+ * <p>No call of a plugin may block. One that does holds up the loop, and with it all deadlines:
+ * {@link #close(Duration)} then ends what waits.
+ *
  * <p>Results come on the loop's thread, which must not be blocked: hand long work on. Thread-safe.
  */
 public final class ReactiveNet implements AutoCloseable {
+  private static final Duration CLOSE_TIMEOUT = Duration.ofSeconds(10);
+
   private final NetPlugin plugin;
   private final NetLoop loop;
 
@@ -318,12 +323,23 @@ public final class ReactiveNet implements AutoCloseable {
                 }));
   }
 
+  /** As {@link #close(Duration)}, with 10 s. */
+  @Override
+  public void close() {
+    close(CLOSE_TIMEOUT);
+  }
+
   /**
    * Ends the loop: what is under way ends with {@link io.fluxccl.Aborted}, further calls are
    * refused. The comms and the plugin are for their owner to close, after this. Idempotent.
+   *
+   * @param timeout how long to wait for a call of the plugin that the loop is in
+   * @throws io.fluxccl.Timeout if that call has not returned by then, naming the plugin and what
+   *     was asked of it. All operations have ended nevertheless. Left behind are the loop's daemon
+   *     thread, which ends when the call returns, and the memory and the comm that the call uses:
+   *     they must stay until then
    */
-  @Override
-  public void close() {
-    loop.close();
+  public void close(Duration timeout) {
+    loop.close(timeout);
   }
 }

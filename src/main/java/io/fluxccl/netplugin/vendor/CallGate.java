@@ -1,7 +1,14 @@
 package io.fluxccl.netplugin.vendor;
 
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Timeout;
+import java.time.Duration;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.BooleanSupplier;
 
 /**
  * Stands before an object of a plugin, which one thread at a time may use and nobody once it is
@@ -11,15 +18,19 @@ final class CallGate {
   private static final int FREE = 0;
   private static final int IN_USE = 1;
   private static final int CLOSED = 2;
+  private static final long NAP_NS = TimeUnit.MICROSECONDS.toNanos(50);
 
   private final AtomicInteger state = new AtomicInteger();
   private final String what;
+  private final Duration patience;
 
   /**
    * @param what stands behind it, for messages
+   * @param patience how long {@link #close()} waits for who is in
    */
-  CallGate(String what) {
+  CallGate(String what, Duration patience) {
     this.what = what;
+    this.patience = patience;
   }
 
   /**
@@ -41,6 +52,11 @@ final class CallGate {
     state.setRelease(FREE);
   }
 
+  /** Whether a thread is in. For tests. */
+  boolean isInUse() {
+    return state.get() == IN_USE;
+  }
+
   boolean isClosed() {
     return state.get() == CLOSED;
   }
@@ -49,14 +65,41 @@ final class CallGate {
    * Lets nobody in any more, once who is in has left.
    *
    * @return whether this call closed it
+   * @throws Timeout if who is in does not leave: the gate is then as it was, and what stands behind
+   *     it must be left alone
    */
   boolean close() {
-    while (!state.compareAndSet(FREE, CLOSED)) {
-      if (state.get() == CLOSED) {
-        return false;
+    boolean[] first = new boolean[1];
+    awaitReturn(
+        () -> {
+          first[0] = state.compareAndSet(FREE, CLOSED);
+          return first[0] || state.get() == CLOSED;
+        },
+        what,
+        patience);
+    return first[0];
+  }
+
+  /**
+   * Waits until no call of a plugin is under way.
+   *
+   * @param returned whether that is so
+   * @param what the call is of, for the message
+   * @throws Timeout if it is not so in time
+   */
+  static void awaitReturn(BooleanSupplier returned, String what, Duration patience) {
+    Deadline deadline = Deadline.after(patience);
+    while (!returned.getAsBoolean()) {
+      if (deadline.expired()) {
+        throw new Timeout(
+            FluxCclException.NO_RANK,
+            "close of "
+                + what
+                + ": a call of it has not returned within "
+                + patience.toMillis()
+                + " ms; it is left as it is, and its library stays loaded");
       }
-      Thread.yield();
+      LockSupport.parkNanos(NAP_NS);
     }
-    return true;
   }
 }

@@ -112,6 +112,14 @@ public final class NativeNetPlugin implements NetPlugin {
     return checked.connect(device, handle);
   }
 
+  /**
+   * Closes the plugin with all that is open of it, and unloads the library. Waits 10 s at most for
+   * each call under way.
+   *
+   * @throws io.fluxccl.Timeout if a call has not returned by then. The library then stays loaded
+   *     and initialized, and what the call is of stays open, as long as this process lives: to free
+   *     them under the call would be a crash. The rest is closed.
+   */
   @Override
   public void close() {
     checked.close();

@@ -29,7 +29,7 @@ final class VendorCollComm implements CollNetComm {
     this.net = net;
     this.comm = comm;
     this.properties = properties;
-    this.gate = new CallGate("a group of " + net);
+    this.gate = new CallGate("a group of " + net, net.patience());
     for (int i = 0; i < free.length; i++) {
       free[i] = new Request();
     }

@@ -12,6 +12,7 @@ import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetProperties;
 import java.nio.ByteBuffer;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
@@ -26,6 +27,7 @@ final class VendorCollNet implements CollNetPlugin {
   private final int version;
   private final String name;
   private final List<NetProperties> properties = new ArrayList<>();
+  private final Duration patience;
   private final CallGate gate;
 
   /** Calls of connect under way. */
@@ -33,27 +35,29 @@ final class VendorCollNet implements CollNetPlugin {
 
   private final Set<AutoCloseable> open = ConcurrentHashMap.newKeySet();
 
-  private VendorCollNet(long coll, int version) {
+  private VendorCollNet(long coll, int version, Duration patience) {
     this.coll = coll;
     this.version = version;
+    this.patience = patience;
     this.name = PluginSearch.text(CollNetCalls.name(coll));
-    this.gate = new CallGate(toString());
+    this.gate = new CallGate(toString(), patience);
   }
 
   /**
    * Initializes the collective network of a library.
    *
    * @param version that of its network plugin: the two go together
+   * @param patience how long a close waits for a call under way
    * @return null if the library has none
    * @throws FluxCclException if it refuses, or has no device
    */
-  static VendorCollNet open(long library, int version, long job) {
+  static VendorCollNet open(long library, int version, Duration patience, long job) {
     long coll = CollNetCalls.find(library, version);
     if (coll == 0) {
       return null;
     }
     try {
-      VendorCollNet opened = new VendorCollNet(coll, version);
+      VendorCollNet opened = new VendorCollNet(coll, version, patience);
       opened.check(CollNetCalls.init(coll, PluginLog.level(), job), "init");
       opened.readDevices();
       return opened;
@@ -79,6 +83,10 @@ final class VendorCollNet implements CollNetPlugin {
 
   long coll() {
     return coll;
+  }
+
+  Duration patience() {
+    return patience;
   }
 
   int version() {
@@ -215,12 +223,8 @@ final class VendorCollNet implements CollNetPlugin {
     if (!gate.close()) {
       return;
     }
-    while (joining.get() > 0) {
-      Thread.yield();
-    }
-    for (AutoCloseable object : open) {
-      VendorPlugin.closeQuietly(object);
-    }
+    CallGate.awaitReturn(() -> joining.get() == 0, toString(), patience);
+    VendorPlugin.closeAll(open);
     CollNetCalls.finish(coll);
   }
 

@@ -36,7 +36,7 @@ abstract class VendorComm implements NetComm {
     this.plugin = plugin;
     this.device = device;
     this.comm = comm;
-    this.gate = new CallGate("a connection of " + plugin);
+    this.gate = new CallGate("a connection of " + plugin, plugin.patience());
     // Room for what a plugin writes that always writes a group's.
     int places = Math.max(MIN_SIZES, sizesEach);
     this.sizes = BufferUtil.allocateDirectAligned(requests * places * Integer.BYTES, 64);

@@ -16,7 +16,7 @@ final class VendorListenComm implements NetListenComm {
     this.device = device;
     this.comm = comm;
     this.handle = handle;
-    this.gate = new CallGate("a listener of " + plugin);
+    this.gate = new CallGate("a listener of " + plugin, plugin.patience());
   }
 
   @Override

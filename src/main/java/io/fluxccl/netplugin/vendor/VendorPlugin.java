@@ -2,6 +2,7 @@ package io.fluxccl.netplugin.vendor;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.netplugin.CollNetPlugin;
 import io.fluxccl.netplugin.NetHandle;
@@ -9,6 +10,7 @@ import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetProperties;
 import io.fluxccl.netplugin.NetSendComm;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
@@ -16,6 +18,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import org.agrona.BufferUtil;
+import org.slf4j.LoggerFactory;
 
 /**
  * A loaded plugin, its arguments unchecked but for what is closed: {@link NativeNetPlugin} checks
@@ -25,12 +28,14 @@ final class VendorPlugin implements NetPlugin {
   private static final int CLOSED = Integer.MIN_VALUE;
   private static final int OLD_MAX_REQUESTS = 8;
   private static final int TOO_MANY = -1;
+  private static final Duration PATIENCE = Duration.ofSeconds(10);
   private static final AtomicLong JOBS = new AtomicLong();
 
   private final PluginSearch.Found found;
   private final boolean keepLoaded;
+  private final Duration patience;
   private final String name;
-  private final List<NetProperties> properties;
+  private final List<NetProperties> properties = new ArrayList<>();
 
   /** Calls under way that are no comm's; the sign bit is set once it is closed. */
   private final AtomicInteger calls = new AtomicInteger();
@@ -41,11 +46,11 @@ final class VendorPlugin implements NetPlugin {
   private VendorCollNet collNet;
 
   private VendorPlugin(
-      PluginSearch.Found found, boolean keepLoaded, String name, List<NetProperties> properties) {
+      PluginSearch.Found found, boolean keepLoaded, Duration patience, String name) {
     this.found = found;
     this.keepLoaded = keepLoaded;
+    this.patience = patience;
     this.name = name;
-    this.properties = properties;
   }
 
   /**
@@ -54,6 +59,15 @@ final class VendorPlugin implements NetPlugin {
    * @throws FluxCclException if the plugin refuses or has no device
    */
   static VendorPlugin open(PluginSearch.Found found, boolean keepLoaded) {
+    return open(found, keepLoaded, PATIENCE);
+  }
+
+  /**
+   * As {@link #open(PluginSearch.Found, boolean)}.
+   *
+   * @param patience how long a close waits for a call under way
+   */
+  static VendorPlugin open(PluginSearch.Found found, boolean keepLoaded, Duration patience) {
     PluginLog.enter();
     try {
       String name = PluginSearch.text(NetPluginCalls.name(found.plugin()));
@@ -61,7 +75,7 @@ final class VendorPlugin implements NetPlugin {
       if (result == TOO_MANY) {
         throw new InvalidUsage("16 network plugins are loaded; close one before " + found.path());
       }
-      VendorPlugin plugin = new VendorPlugin(found, keepLoaded, name, new ArrayList<>());
+      VendorPlugin plugin = new VendorPlugin(found, keepLoaded, patience, name);
       plugin.check(result, "init");
       plugin.readDevices();
       return plugin;
@@ -107,13 +121,20 @@ final class VendorPlugin implements NetPlugin {
     try {
       synchronized (properties) {
         if (collNet == null) {
-          collNet = VendorCollNet.open(found.library(), found.version(), JOBS.incrementAndGet());
+          collNet =
+              VendorCollNet.open(
+                  found.library(), found.version(), patience, JOBS.incrementAndGet());
         }
         return collNet;
       }
     } finally {
       exit();
     }
+  }
+
+  /** How long a close waits for a call under way. */
+  Duration patience() {
+    return patience;
   }
 
   int version() {
@@ -219,31 +240,48 @@ final class VendorPlugin implements NetPlugin {
     calls.decrementAndGet();
   }
 
+  /**
+   * Closes all and unloads the library.
+   *
+   * @throws Timeout if a call does not return: the library, what is in that call, and the
+   *     collective network then stay for good
+   */
   @Override
   public void close() {
     if (calls.getAndUpdate(count -> count | CLOSED) < 0) {
       return;
     }
-    while (calls.get() != CLOSED) {
-      Thread.yield();
-    }
-    // A connection that is being accepted is added late.
-    while (!open.isEmpty()) {
-      open.forEach(VendorPlugin::closeQuietly);
-    }
+    CallGate.awaitReturn(() -> calls.get() == CLOSED, toString(), patience);
+    closeAll(open);
     if (collNet != null) {
       collNet.close();
     }
     letGo(found, keepLoaded);
   }
 
-  /** Closing takes it out of the set first. */
-  static void closeQuietly(AutoCloseable comm) {
-    try {
-      comm.close();
-    } catch (Exception e) {
-      // The plugin says that it can't close a comm that nobody wants any more; it has logged why.
-      org.slf4j.LoggerFactory.getLogger(NativeNetPlugin.class).debug("{}", e.getMessage());
+  /**
+   * Closes what is open, also what is added meanwhile: a connection that is being accepted comes
+   * late.
+   *
+   * @throws Timeout of the first that a call is in; the others are closed
+   */
+  static void closeAll(Set<AutoCloseable> open) {
+    Timeout stuck = null;
+    while (!open.isEmpty()) {
+      for (AutoCloseable comm : open) {
+        try {
+          comm.close();
+        } catch (Timeout e) {
+          stuck = stuck == null ? e : stuck;
+        } catch (Exception e) {
+          // It can't close what nobody wants any more; it has logged why.
+          LoggerFactory.getLogger(NativeNetPlugin.class).debug("{}", e.getMessage());
+        }
+        open.remove(comm);
+      }
+    }
+    if (stuck != null) {
+      throw stuck;
     }
   }
 

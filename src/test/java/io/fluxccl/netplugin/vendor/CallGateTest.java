@@ -4,6 +4,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
+import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
@@ -11,7 +12,7 @@ import org.junit.jupiter.api.Timeout;
 
 @Timeout(60)
 class CallGateTest {
-  private final CallGate gate = new CallGate("a comm");
+  private final CallGate gate = new CallGate("a comm", Duration.ofSeconds(60));
 
   @Test
   void shouldRefuseASecondThread() {
@@ -35,5 +36,18 @@ class CallGateTest {
     assertThatThrownBy(gate::enter)
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("a comm is closed");
+  }
+
+  @Test
+  void shouldStayAsItIsWhenWhoIsInDoesNotLeave() {
+    CallGate impatient = new CallGate("a comm", Duration.ofMillis(50));
+    impatient.enter();
+    assertThatThrownBy(impatient::close)
+        .isInstanceOf(io.fluxccl.Timeout.class)
+        .hasMessageContaining("close of a comm")
+        .hasMessageContaining("50 ms");
+    assertThat(impatient.isClosed()).isFalse();
+    impatient.exit();
+    assertThat(impatient.close()).isTrue();
   }
 }

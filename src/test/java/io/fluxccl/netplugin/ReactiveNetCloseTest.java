@@ -1,0 +1,96 @@
+package io.fluxccl.netplugin;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.mockito.ArgumentMatchers.anyInt;
+import static org.mockito.Mockito.mock;
+import static org.mockito.Mockito.when;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.InvalidUsage;
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import org.awaitility.Awaitility;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import reactor.test.StepVerifier;
+
+/** Over a plugin whose listen does not return. */
+@Timeout(120)
+class ReactiveNetCloseTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
+  private static final Duration SHORT = Duration.ofMillis(50);
+
+  private final NetPlugin plugin = mock(NetPlugin.class);
+  private final CountDownLatch called = new CountDownLatch(1);
+  private final CountDownLatch returns = new CountDownLatch(1);
+
+  @BeforeEach
+  void script() {
+    when(plugin.name()).thenReturn("stuck");
+    when(plugin.devices()).thenReturn(1);
+    when(plugin.listen(anyInt()))
+        .thenAnswer(
+            call -> {
+              called.countDown();
+              returns.await();
+              return mock(NetListenComm.class);
+            });
+  }
+
+  private static Thread loopThread() {
+    return Thread.getAllStackTraces().keySet().stream()
+        .filter(thread -> thread.getName().equals("fluxccl-reactive-net-stuck"))
+        .findFirst()
+        .orElse(null);
+  }
+
+  private static void assertAborted(CompletableFuture<?> future) {
+    assertThatThrownBy(() -> future.get(LONG.toSeconds(), TimeUnit.SECONDS))
+        .isInstanceOf(ExecutionException.class)
+        .hasCauseInstanceOf(Aborted.class);
+  }
+
+  @Test
+  void shouldGiveUpNamingPluginAndCallAndEndWhatWaits() throws Exception {
+    ReactiveNet net = ReactiveNet.of(plugin);
+    CompletableFuture<NetListenComm> stuck = net.listen(0, LONG).toFuture();
+    called.await();
+    CompletableFuture<NetSendComm> behind = net.connect(0, new byte[8], LONG).toFuture();
+
+    for (int time = 0; time < 2; time++) {
+      assertThatThrownBy(() -> net.close(SHORT))
+          .isInstanceOf(io.fluxccl.Timeout.class)
+          .hasMessageContaining("fluxccl-reactive-net-stuck")
+          .hasMessageContaining("listen on device 0")
+          .hasMessageContaining("50 ms");
+    }
+
+    assertAborted(stuck);
+    assertThatThrownBy(() -> behind.get(LONG.toSeconds(), TimeUnit.SECONDS))
+        .hasCauseInstanceOf(io.fluxccl.FluxCclException.class);
+    StepVerifier.create(net.listen(0, LONG)).expectError(InvalidUsage.class).verify(LONG);
+    assertThat(loopThread()).isNotNull();
+
+    returns.countDown();
+    Awaitility.await().atMost(LONG).until(() -> loopThread() == null);
+    net.close(LONG);
+  }
+
+  @Test
+  void shouldWaitForACallThatReturnsInTime() throws Exception {
+    ReactiveNet net = ReactiveNet.of(plugin);
+    CompletableFuture<NetListenComm> slow = net.listen(0, LONG).toFuture();
+    called.await();
+    CompletableFuture<Void> closing = CompletableFuture.runAsync(() -> net.close(LONG));
+    assertThat(slow.isDone()).isFalse();
+    returns.countDown();
+    closing.get(LONG.toSeconds(), TimeUnit.SECONDS);
+    assertThat(slow.get(LONG.toSeconds(), TimeUnit.SECONDS)).isNotNull();
+    assertThat(loopThread()).isNull();
+  }
+}
