@@ -50,6 +50,13 @@ JNIEXPORT void CALL(closeLibrary)(JNIEnv *env, jclass type, jlong library) {
   dlclose(pointer_of(library));
 }
 
+/* Whether it is FluxCCL's own, native/ncclnet, which would load FluxCCL again. */
+JNIEXPORT jboolean CALL(isFluxCcl)(JNIEnv *env, jclass type, jlong library) {
+  (void)env;
+  (void)type;
+  return dlsym(pointer_of(library), "fluxccl_nccl_net") != NULL;
+}
+
 /* Where the library was found. */
 JNIEXPORT jbyteArray CALL(path)(JNIEnv *env, jclass type, jlong library) {
   (void)type;

@@ -159,6 +159,9 @@ static int receive_consumed(void *comm, int n, void *request) {
   return RESULT_INTERNAL_ERROR;
 }
 
+// By this FluxCCL, which loads NCCL's plugins too, knows that the plugin is itself.
+EXPORTED const int fluxccl_nccl_net = 1;
+
 // ---- the tables ----
 
 #define MEMORY(reg) .regMr = reg, .regMrDmaBuf = net_register_dma_buf, .deregMr = net_deregister

@@ -8,6 +8,7 @@ import io.fluxccl.netplugin.NetResult;
 import io.fluxccl.netplugin.NetSendComm;
 import io.fluxccl.netplugin.PointerType;
 import java.nio.charset.StandardCharsets;
+import java.util.function.Supplier;
 import org.agrona.UnsafeApi;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -43,16 +44,7 @@ public final class NetPluginExport {
   static synchronized int open() {
     try {
       if (network == null) {
-        NetPlugin opened = openNetwork();
-        say(
-            false,
-            "network "
-                + opened.name()
-                + " with "
-                + opened.devices()
-                + " devices, Java "
-                + Runtime.version());
-        network = opened;
+        network = openOnce(() -> Networks.open(System.getenv("FLUXCCL_NET"), Networks.providers()));
       }
       users++;
       return network.devices();
@@ -61,14 +53,26 @@ public final class NetPluginExport {
     }
   }
 
-  /** A network that loads NCCL's plugins may be told to load this one. */
-  private static NetPlugin openNetwork() {
+  /**
+   * Opens a network and sees that it is there. One that loads NCCL's plugins may have come back
+   * here, by an older library of FluxCCL that does not tell who it is.
+   */
+  static synchronized NetPlugin openOnce(Supplier<NetPlugin> opener) {
     if (opening) {
       throw new InvalidUsage("the network to load is the one that is being opened, FluxCCL itself");
     }
     opening = true;
     try {
-      return Networks.open(System.getenv("FLUXCCL_NET"), Networks.providers());
+      NetPlugin opened = opener.get();
+      say(
+          false,
+          "network "
+              + opened.name()
+              + " with "
+              + opened.devices()
+              + " devices, Java "
+              + Runtime.version());
+      return opened;
     } finally {
       opening = false;
     }

@@ -41,7 +41,7 @@ public final class NativeNetPlugin implements NetPlugin {
    *     libnccl-net.so}
    * @return the plugin
    * @throws io.fluxccl.TransportFailure if none was found, saying what was searched, or it has no
-   *     devices
+   *     devices. {@code libnccl-net-fluxccl.so} is none: it would load FluxCCL again
    * @throws io.fluxccl.FluxCclException if the plugin can't be initialized
    * @throws io.fluxccl.DeviceFailure if FluxCCL's native library is missing
    */

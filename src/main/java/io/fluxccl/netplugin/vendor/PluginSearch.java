@@ -12,6 +12,14 @@ import java.util.List;
 final class PluginSearch {
   private static final String PREFIX = "libnccl-net";
   private static final String SUFFIX = ".so";
+  private static final String ITSELF =
+      "is FluxCCL's own plugin for NCCL, which would load FluxCCL into itself; without a library"
+          + " (NCCL_NET_PLUGIN=none) FluxCCL's networks are used directly";
+  private static final String NO_PLUGIN =
+      "has no complete ncclNetPlugin_v"
+          + NetPluginCalls.OLDEST_VERSION
+          + " to _v"
+          + NetPluginCalls.NEWEST_VERSION;
 
   private PluginSearch() {}
 
@@ -68,18 +76,14 @@ final class PluginSearch {
         searched.append("; ").append(name).append(": ").append(text(problem[0]));
         continue;
       }
-      Found found = newest(library);
+      // Before anything of it is called: it would load this again, and so on.
+      boolean itself = NetPluginCalls.isFluxCcl(library);
+      Found found = itself ? null : newest(library);
       if (found != null) {
         return found;
       }
       NetPluginCalls.closeLibrary(library);
-      searched
-          .append("; ")
-          .append(name)
-          .append(": has no complete ncclNetPlugin_v")
-          .append(NetPluginCalls.OLDEST_VERSION)
-          .append(" to _v")
-          .append(NetPluginCalls.NEWEST_VERSION);
+      searched.append("; ").append(name).append(": ").append(itself ? ITSELF : NO_PLUGIN);
     }
     throw new TransportFailure(
         FluxCclException.NO_RANK,

@@ -152,6 +152,27 @@ class NcclHostTest {
         .contains("it ran before, start it with FluxCCL's jars");
   }
 
+  /** NCCL loads FluxCCL, whose network, one of tests, loads the plugin that NCCL loads. */
+  @Test
+  void shouldSayThatTheNetworkLoadsItself() throws Exception {
+    Outcome outcome =
+        run(
+            11,
+            "transfer",
+            Map.of(
+                "FLUXCCL_NET",
+                "renamed",
+                "FLUXCCL_NET_CLASSPATH",
+                System.getProperty("java.class.path"),
+                "FLUXCCL_NET_JAVA_OPTIONS",
+                "-Dfluxccl.test.renamed.net=" + LIBRARY));
+    assertThat(outcome.status).as(outcome.output).isEqualTo(1);
+    assertThat(outcome.output)
+        .contains("renamed: no network plugin was found; " + LIBRARY)
+        .contains("is FluxCCL's own plugin for NCCL, which would load FluxCCL into itself")
+        .contains("init: 2");
+  }
+
   @Test
   void shouldNameANetworkThatIsNotThere() throws Exception {
     Outcome outcome = run(11, "transfer", Map.of("FLUXCCL_NET", "carrier-pigeon"));

@@ -1,8 +1,12 @@
 package io.fluxccl.netplugin.export;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.mockito.Mockito.mock;
+import static org.mockito.Mockito.when;
 
 import com.sun.management.ThreadMXBean;
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetResult;
 import java.lang.management.ManagementFactory;
@@ -10,6 +14,8 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.List;
+import java.util.function.Supplier;
 import org.agrona.BufferUtil;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -134,6 +140,20 @@ class NetPluginExportTest {
     assertThat(NetPluginExport.test(send | 5, 0)).isEqualTo(INVALID_USAGE);
     assertThat(NetPluginExport.close(12345)).isEqualTo(INVALID_USAGE);
     assertThat(NetPluginExport.closeListen(0)).isEqualTo(INVALID_USAGE);
+  }
+
+  @Test
+  void shouldRefuseToBeTheNetworkThatItOpens() {
+    NetPlugin opensLate = mock(NetPlugin.class);
+    when(opensLate.devices())
+        .thenAnswer(call -> NetPluginExport.openOnce(() -> opensLate).devices());
+    for (Supplier<NetPlugin> opener :
+        List.<Supplier<NetPlugin>>of(
+            () -> NetPluginExport.openOnce(() -> opensLate), () -> opensLate)) {
+      assertThatThrownBy(() -> NetPluginExport.openOnce(opener))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("FluxCCL itself");
+    }
   }
 
   @Test

@@ -4,6 +4,7 @@ import static io.fluxccl.transport.net.NetRanks.LIMIT;
 import static io.fluxccl.transport.net.NetRanks.get;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.when;
 
@@ -20,6 +21,7 @@ import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportProvider;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ServiceLoader;
 import org.junit.jupiter.api.AfterEach;
@@ -101,6 +103,22 @@ class NetTransportTest {
     assertThatThrownBy(
             () -> provider.open(Transport.NET, NetRanks.environment(0, HostDevice.create())))
         .isInstanceOf(TransportFailure.class);
+  }
+
+  @Test
+  void shouldUseFluxCclsOwnNetworksOnlyDirectly() throws Exception {
+    Path own = Path.of("target", "ncclnet", "libnccl-net-fluxccl.so").toAbsolutePath();
+    assumeTrue(Files.exists(own), "libnccl-net-fluxccl.so was not built: no C compiler");
+    // By whatever name: who it is stands inside.
+    Path copy = Files.copy(own, folder.resolve("libnccl-net.so"));
+    ask(null, copy.toString(), null);
+    assertThat(provider.unavailableBecause(Transport.NET).orElseThrow())
+        .contains(copy + ": is FluxCCL's own plugin for NCCL")
+        .contains("NCCL_NET_PLUGIN=none");
+    // As for NCCL in the same environment.
+    ask("fluxccl", copy.toString(), null);
+    assertThat(provider.unavailableBecause(Transport.NET)).isEmpty();
+    assertThat(provider.description(Transport.NET).orElseThrow()).startsWith("fluxccl: ");
   }
 
   @Test
