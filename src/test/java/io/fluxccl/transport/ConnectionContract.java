@@ -8,6 +8,7 @@ import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorService;
@@ -26,10 +27,10 @@ import org.junit.jupiter.api.Test;
 public abstract class ConnectionContract<R extends ConnectedRanks> {
   protected R ranks;
 
-  protected abstract R openRanks();
+  protected abstract R openRanks() throws Exception;
 
   @BeforeEach
-  void open() {
+  void open() throws Exception {
     ranks = openRanks();
   }
 
@@ -41,6 +42,11 @@ public abstract class ConnectionContract<R extends ConnectedRanks> {
   /** How often a signal is followed by a look at its data. */
   protected int signalRounds() {
     return 10_000;
+  }
+
+  /** How many longs are written before a signal, in turn. */
+  protected int[] signalledLongs() {
+    return new int[] {1024, 1}; // 8 KiB: beyond what is copied when posted
   }
 
   /** Bytes of a write that takes a moment. */
@@ -95,18 +101,19 @@ public abstract class ConnectionContract<R extends ConnectedRanks> {
   @Test
   void shouldNeverShowSignalBeforeItsData() throws Exception {
     Connection link = ranks.connect(0).get(0);
-    int longs = 1024; // 8 KiB: beyond what is copied when posted
-    RegisteredMemory source = ranks.memory(0, longs * 8);
-    RegisteredMemory target = ranks.memory(1, longs * 8 + 8);
+    int[] sizes = signalledLongs();
+    int longs = Arrays.stream(sizes).max().orElseThrow();
+    RegisteredMemory source = ranks.memory(0, longs * 8L);
+    RegisteredMemory target = ranks.memory(1, longs * 8L + 8);
     RegisteredMemory remote = ranks.seenByPeer(target);
     AtomicLong counter = new AtomicLong();
     int rounds = signalRounds();
     for (int round = 1; round <= rounds; round++) {
-      int words = (round & 1) == 0 ? longs : 1;
+      int words = sizes[round % sizes.length];
       Contents.putLong(source, 0, round);
       Contents.putLong(source, (words - 1) * 8L, round);
       link.write(remote, 0, source, 0, words * 8L);
-      link.updateAndSync(remote, longs * 8, counter, round);
+      link.updateAndSync(remote, longs * 8L, counter, round);
       long deadline = System.nanoTime() + ranks.limit().toNanos();
       while (Contents.getLong(target, longs * 8L) < round && System.nanoTime() < deadline) {
         Thread.yield();
@@ -189,7 +196,7 @@ public abstract class ConnectionContract<R extends ConnectedRanks> {
   @Test
   void shouldServeFourThreadsThatWriteAndFlushAtOnce() throws Exception {
     Connection link = ranks.connect(0).get(0);
-    int part = 20_000;
+    int part = 40_000;
     RegisteredMemory source = ranks.filled(0, 4 * part, 9);
     RegisteredMemory target = ranks.memory(1, 4 * part);
     RegisteredMemory remote = ranks.seenByPeer(target);
@@ -201,11 +208,11 @@ public abstract class ConnectionContract<R extends ConnectedRanks> {
         done.add(
             CompletableFuture.runAsync(
                 () -> {
-                  for (int at = start; at < start + part; at += 2500) {
+                  for (int at = start; at < start + part; at += 10_000) {
                     link.write(remote, at, source, at, 1000);
-                    link.write(remote, at + 1000, source, at + 1000, 1500);
+                    link.write(remote, at + 1000, source, at + 1000, 9000);
                     link.flush(ranks.limit()).join();
-                    Contents.assertSame(target, at, source, at, 2500);
+                    Contents.assertSame(target, at, source, at, 10_000);
                   }
                 },
                 threads));

@@ -3,6 +3,7 @@ package io.fluxccl.netplugin.tcp;
 import io.fluxccl.InvalidUsage;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.function.Consumer;
 import java.util.function.UnaryOperator;
 
 /**
@@ -159,76 +160,77 @@ public record TcpOptions(
 
   /** The same with interfaces chosen in the words of {@code NCCL_SOCKET_IFNAME}. */
   public TcpOptions withInterfaces(String names) {
-    return new TcpOptions(
-        InterfaceFilter.parse(names),
-        family,
-        ports,
-        streams,
-        threads,
-        timeout,
-        handshakeTimeout,
-        speedMbps,
-        table,
-        jmx);
+    return changed(draft -> draft.interfaces = InterfaceFilter.parse(names));
   }
 
   /** The same with another number of streams, and of I/O threads. */
   public TcpOptions withStreams(int streams, int threads) {
-    return new TcpOptions(
-        interfaces,
-        family,
-        ports,
-        streams,
-        threads,
-        timeout,
-        handshakeTimeout,
-        speedMbps,
-        table,
-        jmx);
+    return changed(
+        draft -> {
+          draft.streams = streams;
+          draft.threads = threads;
+        });
   }
 
   /** The same with listeners on ports from {@code low} to {@code high}, inclusive. */
   public TcpOptions withPorts(int low, int high) {
-    return new TcpOptions(
-        interfaces,
-        family,
-        new PortRange(low, high),
-        streams,
-        threads,
-        timeout,
-        handshakeTimeout,
-        speedMbps,
-        table,
-        jmx);
+    return changed(draft -> draft.ports = new PortRange(low, high));
   }
 
   /** The same with another limit for requests and one for handshakes. */
   public TcpOptions withTimeouts(Duration timeout, Duration handshakeTimeout) {
-    return new TcpOptions(
-        interfaces,
-        family,
-        ports,
-        streams,
-        threads,
-        timeout,
-        handshakeTimeout,
-        speedMbps,
-        table,
-        jmx);
+    return changed(
+        draft -> {
+          draft.timeout = timeout;
+          draft.handshakeTimeout = handshakeTimeout;
+        });
   }
 
   /** The same with the table of connections in a file, and as a bean of JMX. */
   public TcpOptions withTable(Path table, boolean jmx) {
+    return changed(
+        draft -> {
+          draft.table = table;
+          draft.jmx = jmx;
+        });
+  }
+
+  private TcpOptions changed(Consumer<Draft> change) {
+    Draft draft = new Draft(this);
+    change.accept(draft);
     return new TcpOptions(
-        interfaces,
+        draft.interfaces,
         family,
-        ports,
-        streams,
-        threads,
-        timeout,
-        handshakeTimeout,
+        draft.ports,
+        draft.streams,
+        draft.threads,
+        draft.timeout,
+        draft.handshakeTimeout,
         speedMbps,
-        table,
-        jmx);
+        draft.table,
+        draft.jmx);
+  }
+
+  /** The values that can be changed. */
+  private static final class Draft {
+    private InterfaceFilter interfaces;
+    private PortRange ports;
+    private int streams;
+    private int threads;
+    private Duration timeout;
+    private Duration handshakeTimeout;
+    private Path table;
+    private boolean jmx;
+
+    Draft(TcpOptions options) {
+      interfaces = options.interfaces;
+      ports = options.ports;
+      streams = options.streams;
+      threads = options.threads;
+      timeout = options.timeout;
+      handshakeTimeout = options.handshakeTimeout;
+      table = options.table;
+      jmx = options.jmx;
+    }
   }
 }

@@ -1,12 +1,11 @@
 package io.fluxccl.transport.ethernet;
 
-import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.ConnectionEnd;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.netty.bootstrap.Bootstrap;
@@ -21,20 +20,17 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
-import java.util.concurrent.atomic.AtomicReference;
 
 /**
  * A connection over two sockets: this side writes on the one that it connected (acknowledgements
  * come back on it), the peer on the one accepted here. Posting hands over to the event loop through
  * a queue and never waits; all else happens on the event loop.
  */
-final class EthernetConnection implements Connection {
+final class EthernetConnection extends ConnectionEnd {
   /** How much may wait for the socket; only descriptions of users' memory wait, not copies. */
   static final WriteBufferWaterMark WATER_MARKS = new WriteBufferWaterMark(1 << 20, 4 << 20);
 
   private final EthernetContext context;
-  private final int remoteRank;
-  private final int tag;
   private final byte[] token;
 
   private final PostQueue queue = new PostQueue();
@@ -47,10 +43,7 @@ final class EthernetConnection implements Connection {
 
   private final AtomicBoolean connecting = new AtomicBoolean();
   private final CompletableFuture<Connection> connected = new CompletableFuture<>();
-  private final AtomicReference<FluxCclException> failure = new AtomicReference<>();
-  private final CompletableFuture<FluxCclException> failed = new CompletableFuture<>();
   private volatile boolean established;
-  private volatile boolean peerLeft;
 
   // Confined to the event loop.
   private InboundReader incoming;
@@ -60,27 +53,11 @@ final class EthernetConnection implements Connection {
   private ScheduledFuture<?> connectTimer;
 
   EthernetConnection(EthernetContext context, int remoteRank, int tag, byte[] token) {
+    super(Transport.ETHERNET, context.rank(), remoteRank, tag);
     this.context = context;
-    this.remoteRank = remoteRank;
-    this.tag = tag;
     this.token = token;
     this.waiters = new FlushWaiters(context.loop(), this::flushTimeout);
     this.staged = context.staging() == null ? null : context.staging().output(this, context.pool());
-  }
-
-  @Override
-  public Transport transport() {
-    return Transport.ETHERNET;
-  }
-
-  @Override
-  public int remoteRank() {
-    return remoteRank;
-  }
-
-  @Override
-  public int tag() {
-    return tag;
   }
 
   @Override
@@ -114,9 +91,7 @@ final class EthernetConnection implements Connection {
   public Connection updateAndSync(
       RegisteredMemory target, long targetOffset, AtomicLong counter, long newValue) {
     EthernetMemory to = checkedTarget(target, targetOffset, Long.BYTES);
-    if ((targetOffset & (Long.BYTES - 1)) != 0) {
-      throw new InvalidUsage("targetOffset=" + targetOffset + "; give a multiple of 8");
-    }
+    checkAligned(targetOffset);
     checkWorking();
     counter.set(newValue);
     queue.update(to.id(), targetOffset, newValue);
@@ -152,7 +127,7 @@ final class EthernetConnection implements Connection {
     queue.flush(ticket);
     wake();
     // A failure in between may not have seen the waiter; one of the two sides sees the other.
-    FluxCclException reason = failure.get();
+    FluxCclException reason = failure();
     if (reason != null) {
       waiter.completeExceptionally(reason);
     }
@@ -160,21 +135,8 @@ final class EthernetConnection implements Connection {
   }
 
   @Override
-  public FluxCclException failure() {
-    return failure.get();
-  }
-
-  @Override
-  public CompletableFuture<FluxCclException> failed() {
-    return failed.copy();
-  }
-
-  @Override
   public void close() {
-    end(
-        new Aborted(context.rank(), describe() + " was closed by rank " + context.rank()),
-        true,
-        true);
+    end(closedHere(), true, true);
   }
 
   /** What proves that a socket is for this end. */
@@ -194,16 +156,15 @@ final class EthernetConnection implements Connection {
 
   CompletableFuture<Connection> connect(byte[] remoteWire, Deadline deadline) {
     if (!connecting.compareAndSet(false, true)) {
-      return CompletableFuture.failedFuture(
-          new InvalidUsage(describe() + ": connect was called before; make a new endpoint"));
+      return CompletableFuture.failedFuture(connectedTwice());
     }
     // A caller that cancels gives up this end.
     connected.whenComplete((connection, error) -> giveUp());
     EndpointWire peer;
     try {
-      peer = EndpointWire.decode(remoteWire, remoteRank);
+      peer = EndpointWire.decode(remoteWire, remoteRank());
     } catch (TransportFailure e) {
-      end(e, false, true);
+      end(e);
       return connected;
     }
     context.onLoop(() -> connect(peer, deadline));
@@ -213,15 +174,12 @@ final class EthernetConnection implements Connection {
   /** Ends an end that was not connected. */
   void giveUp() {
     if (!established) {
-      end(
-          new Aborted(context.rank(), describe() + " was given up before it was connected"),
-          false,
-          true);
+      end(givenUp());
     }
   }
 
   private void connect(EndpointWire peer, Deadline deadline) {
-    if (failure.get() != null) {
+    if (hasFailed()) {
       return;
     }
     connectTimer =
@@ -251,7 +209,7 @@ final class EthernetConnection implements Connection {
           if (!opened.isSuccess()) {
             fail(
                 "rank "
-                    + remoteRank
+                    + remoteRank()
                     + " can't be reached at "
                     + peer.address()
                     + "; is it alive, and no firewall between?",
@@ -265,27 +223,13 @@ final class EthernetConnection implements Connection {
         outgoingUp
             ? "it has not connected to this rank"
             : "it has not answered at " + peer.address();
-    end(
-        new Timeout(
-            remoteRank,
-            describe()
-                + " was not connected within "
-                + deadline.timeout().toMillis()
-                + " ms: "
-                + missing
-                + "; does rank "
-                + remoteRank
-                + " connect to rank "
-                + context.rank()
-                + " with the same tag?"),
-        false,
-        true);
+    end(connectTimeout(deadline, missing));
   }
 
   /** The peer's socket was admitted. */
   void incomingUp(InboundReader reader) {
     incoming = reader;
-    if (failure.get() != null) {
+    if (hasFailed()) {
       reader.close(false);
       return;
     }
@@ -299,7 +243,7 @@ final class EthernetConnection implements Connection {
   }
 
   private void establish() {
-    if (incoming == null || !outgoingUp || established || failure.get() != null) {
+    if (incoming == null || !outgoingUp || established || hasFailed()) {
       return;
     }
     connectTimer.cancel(false);
@@ -313,7 +257,7 @@ final class EthernetConnection implements Connection {
     // A full fence that reads what wake() wrote: pairs with its getAndSet, so that a post made
     // before a wake() that found this set is seen below.
     pumping.getAndSet(false);
-    FluxCclException reason = failure.get();
+    FluxCclException reason = failure();
     if (reason != null) {
       waiters.fail(reason);
       return;
@@ -337,18 +281,16 @@ final class EthernetConnection implements Connection {
 
   /** Memory that sockets can't reach could not be copied. */
   void stagingFailed(FluxCclException cause) {
-    if (failure.get() == null) {
+    if (!hasFailed()) {
       end(
           new TransportFailure(
-              context.rank(),
+              rank(),
               describe()
                   + ": copying between pinned memory and rank "
-                  + context.rank()
+                  + rank()
                   + "'s device failed: "
                   + cause.getMessage(),
-              cause),
-          false,
-          true);
+              cause));
     }
   }
 
@@ -366,9 +308,9 @@ final class EthernetConnection implements Connection {
 
   /** The peer says that it writes no more. */
   void peerLeaves() {
-    peerLeft = true;
+    setPeerLeft();
     if (!established) {
-      fail("rank " + remoteRank + " closed its end before this one was connected", null);
+      fail("rank " + remoteRank() + " closed its end before this one was connected", null);
     }
   }
 
@@ -385,14 +327,14 @@ final class EthernetConnection implements Connection {
 
   /** A socket ended without a goodbye. */
   void socketEnded(Throwable cause) {
-    if (failure.get() != null && outgoing != null) {
+    if (hasFailed() && outgoing != null) {
       // The peer has hung up after it was told of its mistake.
       outgoing.close();
       return;
     }
     fail(
         "rank "
-            + remoteRank
+            + remoteRank()
             + " ended a socket without a goodbye; its process may have died, or the network"
             + " between",
         cause);
@@ -403,18 +345,16 @@ final class EthernetConnection implements Connection {
    * it has hung up, lest an end without a word comes before the reason.
    */
   void peerMisbehaved(String message) {
-    end(new TransportFailure(remoteRank, describe() + ": " + message), false, false);
+    end(new TransportFailure(remoteRank(), describe() + ": " + message), false, false);
   }
 
-  /** Ends this connection. */
-  void fail(String message, Throwable cause) {
-    if (failure.get() == null) {
-      end(new TransportFailure(remoteRank, describe() + ": " + message, cause), false, true);
-    }
+  @Override
+  public void end(FluxCclException reason) {
+    end(reason, false, true);
   }
 
   private void end(FluxCclException reason, boolean inOrder, boolean closeSockets) {
-    if (failure.compareAndSet(null, reason)) {
+    if (setFailure(reason)) {
       context.onLoop(() -> afterEnd(reason, inOrder, closeSockets));
     }
   }
@@ -439,7 +379,7 @@ final class EthernetConnection implements Connection {
     }
     connected.completeExceptionally(reason);
     waiters.fail(reason);
-    failed.complete(reason);
+    tellFailed();
   }
 
   private void wake() {
@@ -450,14 +390,14 @@ final class EthernetConnection implements Connection {
   }
 
   private EthernetMemory checkedTarget(RegisteredMemory target, long offset, long size) {
-    if (target.rank() != remoteRank) {
+    if (target.rank() != remoteRank()) {
       throw new InvalidUsage(
           "target memory belongs to rank "
               + target.rank()
               + "; "
               + describe()
               + " reaches rank "
-              + remoteRank);
+              + remoteRank());
     }
     target.checkRange("target", offset, size);
     return open("target", target);
@@ -466,43 +406,8 @@ final class EthernetConnection implements Connection {
   private EthernetMemory open(String what, RegisteredMemory memory) {
     EthernetMemory handle = (EthernetMemory) memory.handle(Transport.ETHERNET);
     if (handle.isClosed()) {
-      throw new InvalidUsage(what + " memory " + memory + " is closed");
+      throw closed(what, memory);
     }
     return handle;
-  }
-
-  private void checkWorking() {
-    if (peerLeft) {
-      fail(left(), null);
-    }
-    FluxCclException reason = failure.get();
-    if (reason != null) {
-      throw reason;
-    }
-  }
-
-  private String left() {
-    return "rank " + remoteRank + " has closed its end";
-  }
-
-  private FluxCclException flushTimeout(Deadline deadline) {
-    return new Timeout(
-        remoteRank,
-        "flush of "
-            + describe()
-            + " was not acknowledged by rank "
-            + remoteRank
-            + " within "
-            + deadline.timeout().toMillis()
-            + " ms; allow more time, or see what holds that rank up");
-  }
-
-  private String describe() {
-    return "the ETHERNET connection to rank " + remoteRank + " (tag " + tag + ")";
-  }
-
-  @Override
-  public String toString() {
-    return describe();
   }
 }

@@ -1,16 +1,10 @@
 package io.fluxccl.transport.ib;
 
-import io.fluxccl.FluxCclException;
-import io.fluxccl.NonblockingThread;
 import io.fluxccl.device.host.SpinPolicy;
+import io.fluxccl.transport.TransportAgent;
 import java.io.IOException;
-import java.lang.invoke.VarHandle;
-import java.util.Arrays;
-import java.util.Queue;
-import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.LockSupport;
-import org.agrona.concurrent.Agent;
+import org.agrona.collections.ArrayUtil;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -21,7 +15,7 @@ import org.slf4j.LoggerFactory;
  * then with naps; so it does all the time while there is a connection whose memory is staged here.
  * Otherwise it naps, or is parked and looks up every few milliseconds. A cycle allocates nothing.
  */
-final class IbAgent implements Agent {
+final class IbAgent extends TransportAgent {
   private static final Logger LOGGER = LoggerFactory.getLogger(IbAgent.class);
 
   private static final long SPIN_NS = TimeUnit.MICROSECONDS.toNanos(50);
@@ -33,107 +27,34 @@ final class IbAgent implements Agent {
   /** Connection events and deadlines are looked at this often. */
   private static final long CHORES_INTERVAL_NS = TimeUnit.MICROSECONDS.toNanos(500);
 
-  private final String name;
-  private final Thread thread;
-  private final Queue<Runnable> tasks = new ConcurrentLinkedQueue<>();
-
   /** Set by the task that opens it; used by the agent's thread only. */
   private VerbsPort port;
 
   /** Replaced as a whole, by tasks of the agent. */
   private IbConnection[] connections = {};
 
-  private volatile boolean parked;
-
-  /** Set when the thread has run its last task of its own accord. */
-  private volatile boolean terminated;
-
-  private boolean ending;
   private long lastChoresNs = System.nanoTime();
   private long lastEventNs;
   private long napNs;
 
   IbAgent(String name) {
-    this.name = name;
-    this.thread = new NonblockingThread(this::run, name);
+    super(name);
   }
 
   /** Begins to work with that device. */
   void start(VerbsPort opened) {
     port = opened;
-    thread.start();
-  }
-
-  @Override
-  public String roleName() {
-    return name;
-  }
-
-  boolean isCurrentThread() {
-    return Thread.currentThread() == thread;
-  }
-
-  /**
-   * Runs a task between two cycles; never inside of one, nor inside of what is chained to a future.
-   * Once the thread has ended, on the caller's. Any thread.
-   */
-  void execute(Runnable task) {
-    tasks.add(task);
-    wake();
-    if (terminated) {
-      runLateTasks();
-    }
-  }
-
-  /** Those who come late take turns. */
-  private synchronized void runLateTasks() {
-    runTasks();
-  }
-
-  /** Sees to it that what was just posted is looked at. Any thread; allocates nothing. */
-  void wake() {
-    // Orders the post before the look at the flag; pairs with the volatile store in park().
-    VarHandle.fullFence();
-    if (parked) {
-      LockSupport.unpark(thread);
-    }
+    start();
   }
 
   /** A task adds a connection to those served. */
   void add(IbConnection connection) {
-    IbConnection[] more = Arrays.copyOf(connections, connections.length + 1);
-    more[connections.length] = connection;
-    connections = more;
+    connections = ArrayUtil.add(connections, connection);
   }
 
   /** A task takes a connection away. */
   void remove(IbConnection connection) {
-    connections =
-        Arrays.stream(connections).filter(c -> c != connection).toArray(IbConnection[]::new);
-  }
-
-  /** A task lets the thread end once all tasks are done. */
-  void end() {
-    ending = true;
-  }
-
-  private void run() {
-    // Kernels that wait must leave this thread a core, or yield.
-    SpinPolicy.enter();
-    try {
-      event();
-      while (!ending || !tasks.isEmpty()) {
-        if (doWork() > 0) {
-          event();
-        } else {
-          idle();
-        }
-      }
-    } finally {
-      SpinPolicy.exit();
-      terminated = true;
-      runLateTasks();
-    }
+    connections = ArrayUtil.remove(connections, connection);
   }
 
   /** One look at everything. Called by the agent's thread only. */
@@ -144,7 +65,7 @@ final class IbAgent implements Agent {
       work += connection.doWork();
     }
     long now = System.nanoTime();
-    if (now - lastChoresNs >= CHORES_INTERVAL_NS && !ending) {
+    if (now - lastChoresNs >= CHORES_INTERVAL_NS && !isEnding()) {
       lastChoresNs = now;
       work += doChores();
     }
@@ -156,7 +77,7 @@ final class IbAgent implements Agent {
     try {
       events = port.poll();
     } catch (IOException e) {
-      LOGGER.warn("{}: connection events can't be read: {}", name, e.getMessage());
+      LOGGER.warn("{}: connection events can't be read: {}", roleName(), e.getMessage());
     }
     for (IbConnection connection : connections) {
       connection.checkDeadlines();
@@ -164,25 +85,14 @@ final class IbAgent implements Agent {
     return events;
   }
 
-  private int runTasks() {
-    int run = 0;
-    for (Runnable task = tasks.poll(); task != null; task = tasks.poll()) {
-      try {
-        task.run();
-      } catch (RuntimeException e) {
-        LOGGER.warn("{}: a task failed: {}", name, FluxCclException.from(e).getMessage(), e);
-      }
-      run++;
-    }
-    return run;
-  }
-
-  private void event() {
+  @Override
+  protected void worked() {
     lastEventNs = System.nanoTime();
     napNs = 1_000;
   }
 
-  private void idle() {
+  @Override
+  protected void idle() {
     boolean busy = false;
     boolean awaited = false;
     boolean connecting = false;
@@ -208,26 +118,16 @@ final class IbAgent implements Agent {
   }
 
   private void nap() {
-    Thread.interrupted(); // else it would not sleep; nobody interrupts this thread for a reason
-    LockSupport.parkNanos(this, napNs);
+    nap(napNs);
     napNs = Math.min(2 * napNs, LONGEST_NAP_NS);
   }
 
-  private void park(long nanos) {
-    Thread.interrupted();
-    parked = true;
-    // Again after the flag is up: who posts looks at the flag after that.
-    if (!hasWork()) {
-      LockSupport.parkNanos(this, nanos);
-    }
-    parked = false;
-  }
-
-  private boolean hasWork() {
-    boolean work = !tasks.isEmpty();
+  @Override
+  protected boolean hasPosts() {
+    boolean posts = false;
     for (IbConnection connection : connections) {
-      work |= connection.isAwaited();
+      posts |= connection.isAwaited();
     }
-    return work;
+    return posts;
   }
 }

@@ -312,8 +312,7 @@ final class IbContext implements TransportContext {
     agent.execute(
         () -> {
           handles.forEach(IbMemoryHandle::close);
-          port.close();
-          agent.end();
+          agent.end(port::close);
         });
   }
 }

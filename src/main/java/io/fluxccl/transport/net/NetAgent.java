@@ -1,16 +1,11 @@
 package io.fluxccl.transport.net;
 
 import io.fluxccl.FluxCclException;
-import io.fluxccl.NonblockingThread;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.host.SpinPolicy;
-import java.lang.invoke.VarHandle;
-import java.util.Arrays;
-import java.util.Queue;
-import java.util.concurrent.ConcurrentLinkedQueue;
+import io.fluxccl.transport.TransportAgent;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.LockSupport;
-import org.agrona.concurrent.Agent;
+import org.agrona.collections.ArrayUtil;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -20,7 +15,7 @@ import org.slf4j.LoggerFactory;
  * work it asks without a pause, later with naps between, the longer the quieter it is; a post wakes
  * it. A cycle allocates nothing.
  */
-final class NetAgent implements Agent {
+final class NetAgent extends TransportAgent {
   private static final Logger LOGGER = LoggerFactory.getLogger(NetAgent.class);
 
   private static final long SPIN_NS = TimeUnit.MICROSECONDS.toNanos(50);
@@ -33,20 +28,11 @@ final class NetAgent implements Agent {
   /** Deadlines are looked at this often. */
   private static final long CHORES_INTERVAL_NS = TimeUnit.MILLISECONDS.toNanos(1);
 
-  private final String name;
   private final Device device;
-  private final Thread thread;
-  private final Queue<Runnable> tasks = new ConcurrentLinkedQueue<>();
 
   /** Replaced as a whole, by tasks of the agent. */
   private NetConnection[] connections = {};
 
-  private volatile boolean parked;
-
-  /** Set when the thread has run its last task of its own accord. */
-  private volatile boolean terminated;
-
-  private Runnable ending;
   private long lastChoresNs = System.nanoTime();
   private long lastWorkNs = lastChoresNs;
 
@@ -54,66 +40,18 @@ final class NetAgent implements Agent {
    * @param device whose memory plugins may use on this thread
    */
   NetAgent(String name, Device device) {
-    this.name = name;
+    super(name);
     this.device = device;
-    this.thread = new NonblockingThread(this::run, name);
-  }
-
-  void start() {
-    thread.start();
-  }
-
-  @Override
-  public String roleName() {
-    return name;
-  }
-
-  boolean isCurrentThread() {
-    return Thread.currentThread() == thread;
-  }
-
-  /** Whether nothing runs any more. */
-  boolean isTerminated() {
-    return terminated;
-  }
-
-  /**
-   * Runs a task between two cycles; never inside of one, nor inside of what is chained to a future.
-   * Once the thread has ended, on the caller's. Any thread.
-   */
-  void execute(Runnable task) {
-    tasks.add(task);
-    wake();
-    if (terminated) {
-      runLateTasks();
-    }
-  }
-
-  /** Those who come late take turns. */
-  private synchronized void runLateTasks() {
-    runTasks();
-  }
-
-  /** Sees to it that what was just posted is looked at. Any thread; allocates nothing. */
-  void wake() {
-    // Orders the post before the look at the flag; pairs with the volatile store in park().
-    VarHandle.fullFence();
-    if (parked) {
-      LockSupport.unpark(thread);
-    }
   }
 
   /** A task adds a connection to those served. */
   void add(NetConnection connection) {
-    NetConnection[] more = Arrays.copyOf(connections, connections.length + 1);
-    more[connections.length] = connection;
-    connections = more;
+    connections = ArrayUtil.add(connections, connection);
   }
 
   /** A task, or a connection that has ended, takes it away. */
   void remove(NetConnection connection) {
-    connections =
-        Arrays.stream(connections).filter(c -> c != connection).toArray(NetConnection[]::new);
+    connections = ArrayUtil.remove(connections, connection);
   }
 
   /** The connections served; for tasks. */
@@ -121,29 +59,20 @@ final class NetAgent implements Agent {
     return connections;
   }
 
-  /** A task lets the thread end once all connections have, with that as its last deed. */
-  void end(Runnable last) {
-    ending = last;
+  @Override
+  protected void begin() {
+    bindToDevice();
+    worked();
   }
 
-  private void run() {
-    // Kernels that wait must leave this thread a core, or yield.
-    SpinPolicy.enter();
-    try {
-      bindToDevice();
-      while (ending == null || connections.length > 0 || !tasks.isEmpty()) {
-        if (doWork() > 0) {
-          lastWorkNs = System.nanoTime();
-        } else {
-          idle();
-        }
-      }
-      ending.run();
-    } finally {
-      SpinPolicy.exit();
-      terminated = true;
-      runLateTasks();
-    }
+  @Override
+  protected void worked() {
+    lastWorkNs = System.nanoTime();
+  }
+
+  @Override
+  protected boolean mayEnd() {
+    return connections.length == 0;
   }
 
   private void bindToDevice() {
@@ -151,7 +80,7 @@ final class NetAgent implements Agent {
       device.bindThread();
     } catch (FluxCclException e) {
       // Plugins may do without: what they can't do, they say when they are asked to.
-      LOGGER.warn("{}: {}", name, e.getMessage());
+      LOGGER.warn("{}: {}", roleName(), e.getMessage());
     }
   }
 
@@ -172,20 +101,8 @@ final class NetAgent implements Agent {
     return work;
   }
 
-  private int runTasks() {
-    int run = 0;
-    for (Runnable task = tasks.poll(); task != null; task = tasks.poll()) {
-      try {
-        task.run();
-      } catch (RuntimeException e) {
-        LOGGER.warn("{}: a task failed: {}", name, FluxCclException.from(e).getMessage(), e);
-      }
-      run++;
-    }
-    return run;
-  }
-
-  private void idle() {
+  @Override
+  protected void idle() {
     long quiet = System.nanoTime() - lastWorkNs;
     if (connections.length == 0) {
       park(LONGEST_PARK_NS);
@@ -201,21 +118,12 @@ final class NetAgent implements Agent {
     }
   }
 
-  private void park(long nanos) {
-    Thread.interrupted(); // else it would not sleep; nobody interrupts this thread for a reason
-    parked = true;
-    // Again after the flag is up: who posts looks at the flag after that.
-    if (!hasWork()) {
-      LockSupport.parkNanos(this, nanos);
-    }
-    parked = false;
-  }
-
-  private boolean hasWork() {
-    boolean work = !tasks.isEmpty();
+  @Override
+  protected boolean hasPosts() {
+    boolean posts = false;
     for (NetConnection connection : connections) {
-      work |= connection.hasPosts();
+      posts |= connection.hasPosts();
     }
-    return work;
+    return posts;
   }
 }

@@ -1,45 +1,32 @@
 package io.fluxccl.transport.net;
 
-import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.transport.AgentConnection;
 import io.fluxccl.transport.Connection;
-import io.fluxccl.transport.FlushWaiters;
 import io.fluxccl.transport.MemoryHandle;
 import io.fluxccl.transport.PostQueue;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
-import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
-import java.util.concurrent.atomic.AtomicReference;
-import java.util.concurrent.locks.LockSupport;
 
 /**
  * A connection over a network plugin. Posting hands over to the agent through a queue and waits for
  * nobody; all else, every call of the plugin included, happens on the agent's thread, in {@link
  * LinkWork}.
  */
-final class NetConnection implements Connection {
-  private static final long FULL_QUEUE_NAP_NS = 20_000;
-
+final class NetConnection extends AgentConnection {
   private final NetContext context;
   private final NetAgent agent;
-  private final int remoteRank;
-  private final int tag;
   private final PostQueue<NetMemoryHandle> queue = new PostQueue<>();
-  private final FlushWaiters waiters = new FlushWaiters(this::flushTimeout);
   private final AtomicLong flushed = new AtomicLong();
   private final AtomicBoolean connecting = new AtomicBoolean();
   private final CompletableFuture<Connection> connected = new CompletableFuture<>();
-  private final AtomicReference<FluxCclException> failure = new AtomicReference<>();
-  private final CompletableFuture<FluxCclException> failed = new CompletableFuture<>();
   private volatile boolean delivered;
-  private volatile boolean peerLeft;
 
   /** Confined to the agent, as are the methods that use it. */
   private final LinkWork work;
@@ -50,10 +37,9 @@ final class NetConnection implements Connection {
   private Deadline connectDeadline;
 
   NetConnection(NetContext context, int remoteRank, int tag, LinkSetup setup) {
+    super(Transport.NET, context.rank(), remoteRank, tag, context.agent());
     this.context = context;
     this.agent = context.agent();
-    this.remoteRank = remoteRank;
-    this.tag = tag;
     this.work = new LinkWork(this, setup);
   }
 
@@ -63,21 +49,6 @@ final class NetConnection implements Connection {
 
   PostQueue<NetMemoryHandle> queue() {
     return queue;
-  }
-
-  @Override
-  public Transport transport() {
-    return Transport.NET;
-  }
-
-  @Override
-  public int remoteRank() {
-    return remoteRank;
-  }
-
-  @Override
-  public int tag() {
-    return tag;
   }
 
   // Posting: any thread.
@@ -111,9 +82,7 @@ final class NetConnection implements Connection {
     checkWorking();
     NetMemoryHandle to = remoteHandle(target);
     target.checkRange("target", targetOffset, Long.BYTES);
-    if ((targetOffset & (Long.BYTES - 1)) != 0) {
-      throw new InvalidUsage("targetOffset=" + targetOffset + "; give a multiple of 8");
-    }
+    checkAligned(targetOffset);
     beginUse("target", to, target);
     counter.set(newValue);
     if (!queue.update(to, targetOffset, newValue)) {
@@ -124,14 +93,8 @@ final class NetConnection implements Connection {
   }
 
   @Override
-  public long beginFlush() {
-    checkWorking();
-    long ticket = queue.flush();
-    if (ticket == 0) {
-      checkWorking();
-    }
-    posted();
-    return ticket;
+  protected long postFlush() {
+    return queue.flush();
   }
 
   /** Acquire: pairs with the release in {@link #acknowledged}. */
@@ -141,42 +104,25 @@ final class NetConnection implements Connection {
   }
 
   @Override
-  public CompletableFuture<Void> flush(Duration timeout) {
-    Deadline deadline = Deadline.after(timeout);
-    long ticket;
-    try {
-      ticket = beginFlush();
-    } catch (FluxCclException e) {
-      return CompletableFuture.failedFuture(e);
-    }
-    CompletableFuture<Void> waiter = waiters.add(ticket, deadline);
+  protected void posted() {
     agent.wake();
-    // A failure in between may not have seen the waiter; one of the two sides sees the other.
-    FluxCclException reason = failure.get();
-    if (reason != null) {
-      waiter.completeExceptionally(reason);
-    }
-    return waiter;
+    awaitRoom();
   }
 
-  private void posted() {
-    agent.wake();
-    // Only who outruns the network by tens of thousands of posts is held back, until it has caught
-    // up or the connection has failed.
-    while (queue.isFull() && failure.get() == null && !agent.isCurrentThread()) {
-      LockSupport.parkNanos(this, FULL_QUEUE_NAP_NS);
-    }
+  @Override
+  protected boolean isFull() {
+    return queue.isFull();
   }
 
   private NetMemoryHandle remoteHandle(RegisteredMemory memory) {
-    MemoryHandle handle = handleOf("target", memory, remoteRank);
+    MemoryHandle handle = handleOf("target", memory, remoteRank());
     return handle instanceof OwnedMemory
         ? ((OwnedMemory) handle).seenByItself()
         : (NetMemoryHandle) handle;
   }
 
   private OwnedMemory ownHandle(RegisteredMemory memory) {
-    MemoryHandle handle = handleOf("source", memory, context.rank());
+    MemoryHandle handle = handleOf("source", memory, rank());
     if (!(handle instanceof OwnedMemory) || !((OwnedMemory) handle).belongsTo(context)) {
       throw new InvalidUsage(
           "source "
@@ -186,27 +132,9 @@ final class NetConnection implements Connection {
     return (OwnedMemory) handle;
   }
 
-  private static MemoryHandle handleOf(String what, RegisteredMemory memory, int rank) {
-    if (memory.rank() != rank) {
-      throw new InvalidUsage(
-          what + " is memory of rank " + memory.rank() + "; here it must be rank " + rank + "'s");
-    }
-    return memory.handle(Transport.NET);
-  }
-
   private static void beginUse(String what, NetMemoryHandle handle, RegisteredMemory memory) {
     if (!handle.beginUse()) {
-      throw new InvalidUsage(what + " memory " + memory + " is closed");
-    }
-  }
-
-  private void checkWorking() {
-    if (peerLeft) {
-      fail(left(), null);
-    }
-    FluxCclException reason = failure.get();
-    if (reason != null) {
-      throw reason;
+      throw closed(what, memory);
     }
   }
 
@@ -214,29 +142,28 @@ final class NetConnection implements Connection {
 
   CompletableFuture<Connection> connect(byte[] remoteWire, Deadline deadline) {
     if (!connecting.compareAndSet(false, true)) {
-      return CompletableFuture.failedFuture(
-          new InvalidUsage(describe() + ": connect was called before; make a new endpoint"));
+      return CompletableFuture.failedFuture(connectedTwice());
     }
     // A caller that cancels gives up this end.
     connected.whenComplete((connection, error) -> giveUp());
     EndpointWire peer;
     try {
-      peer = EndpointWire.decode(remoteWire, remoteRank);
+      peer = EndpointWire.decode(remoteWire, remoteRank());
     } catch (TransportFailure e) {
       end(e);
       return connected;
     }
     String own = context.plugin().name();
-    if (peer.tag() != tag || !peer.network().equals(own)) {
+    if (peer.tag() != tag() || !peer.network().equals(own)) {
       fail(
           "rank "
-              + remoteRank
+              + remoteRank()
               + " connects with tag="
               + peer.tag()
               + " over the network "
               + peer.network()
               + ", this rank with tag="
-              + tag
+              + tag()
               + " over "
               + own
               + "; give all ranks the same NCCL_NET and NCCL_NET_PLUGIN",
@@ -246,7 +173,7 @@ final class NetConnection implements Connection {
     agent.execute(
         () -> {
           connectDeadline = deadline;
-          if (failure.get() == null) {
+          if (!hasFailed()) {
             work.connect(peer);
           }
         });
@@ -256,13 +183,13 @@ final class NetConnection implements Connection {
   /** Ends an end that was not connected. */
   void giveUp() {
     if (!delivered) {
-      end(new Aborted(context.rank(), describe() + " was given up before it was connected"));
+      end(givenUp());
     }
   }
 
   /** All links are there. */
   void established() {
-    if (failure.get() == null) {
+    if (!hasFailed()) {
       delivered = true;
       connected.complete(this);
     }
@@ -272,38 +199,23 @@ final class NetConnection implements Connection {
 
   /** Whether something was posted that the agent has not taken. Any thread. */
   boolean hasPosts() {
-    return !queue.isEmpty() && !peerLeft;
+    return !queue.isEmpty() && !hasPeerLeft();
   }
 
   /** Goes on with everything; returns how much was done. */
   int doWork() {
-    return work.doWork() + waiters.advance(flushed.get());
+    return work.doWork() + waiters().advance(flushed.get());
   }
 
   /** Called every millisecond or so. */
   void checkDeadlines() {
-    waiters.expire(flushed.get());
-    if (peerLeft && (!queue.isEmpty() || !waiters.isEmpty())) {
+    waiters().expire(flushed.get());
+    if (hasPeerLeft() && (!queue.isEmpty() || !waiters().isEmpty())) {
       // Posted just before this side learned of it.
       fail(left(), null);
     }
-    if (connectDeadline != null
-        && !delivered
-        && failure.get() == null
-        && connectDeadline.expired()) {
-      end(
-          new Timeout(
-              remoteRank,
-              describe()
-                  + " was not connected within "
-                  + connectDeadline.timeout().toMillis()
-                  + " ms: "
-                  + work.missing()
-                  + "; does rank "
-                  + remoteRank
-                  + " connect to rank "
-                  + context.rank()
-                  + " with the same tag?"));
+    if (connectDeadline != null && !delivered && !hasFailed() && connectDeadline.expired()) {
+      end(connectTimeout(connectDeadline, work.missing()));
     }
   }
 
@@ -325,14 +237,10 @@ final class NetConnection implements Connection {
 
   /** The peer writes no more. */
   void peerLeaves() {
-    peerLeft = true;
-    if (!queue.isEmpty() || !waiters.isEmpty() || tickets != flushed.get()) {
+    setPeerLeft();
+    if (!queue.isEmpty() || !waiters().isEmpty() || tickets != flushed.get()) {
       fail(left(), null);
     }
-  }
-
-  boolean hasPeerLeft() {
-    return peerLeft;
   }
 
   /** That memory's registration has ended. */
@@ -340,7 +248,7 @@ final class NetConnection implements Connection {
     if (work.receivesInto(memory)) {
       work.breakOff();
       fail(
-          "rank " + context.rank() + " closed a memory that rank " + remoteRank + " was writing to",
+          "rank " + rank() + " closed a memory that rank " + remoteRank() + " was writing to",
           null);
     }
   }
@@ -357,25 +265,12 @@ final class NetConnection implements Connection {
 
   // Ending.
 
-  void fail(String message, Throwable cause) {
-    if (failure.get() == null) {
-      end(new TransportFailure(remoteRank, describe() + ": " + message, cause));
-    }
-  }
-
-  private void end(FluxCclException reason) {
-    if (failure.compareAndSet(null, reason)) {
-      agent.execute(() -> afterEnd(reason));
-    }
-  }
-
-  private void afterEnd(FluxCclException reason) {
+  @Override
+  protected void afterEnd(FluxCclException reason) {
     queue.close();
     dropWaiting();
     work.leave();
     connected.completeExceptionally(reason);
-    waiters.fail(reason);
-    failed.complete(reason);
   }
 
   private void dropWaiting() {
@@ -392,45 +287,5 @@ final class NetConnection implements Connection {
   void ended() {
     agent.remove(this);
     context.forget(this);
-  }
-
-  @Override
-  public FluxCclException failure() {
-    return failure.get();
-  }
-
-  @Override
-  public CompletableFuture<FluxCclException> failed() {
-    return failed.copy();
-  }
-
-  @Override
-  public void close() {
-    end(new Aborted(context.rank(), describe() + " was closed by rank " + context.rank()));
-  }
-
-  String left() {
-    return "rank " + remoteRank + " has closed its end";
-  }
-
-  private FluxCclException flushTimeout(Deadline deadline) {
-    return new Timeout(
-        remoteRank,
-        "flush of "
-            + describe()
-            + " was not acknowledged by rank "
-            + remoteRank
-            + " within "
-            + deadline.timeout().toMillis()
-            + " ms; allow more time, or see what holds that rank up");
-  }
-
-  private String describe() {
-    return "the NET connection to rank " + remoteRank + " (tag " + tag + ")";
-  }
-
-  @Override
-  public String toString() {
-    return describe();
   }
 }

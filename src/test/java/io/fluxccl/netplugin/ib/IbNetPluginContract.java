@@ -1,8 +1,8 @@
 package io.fluxccl.netplugin.ib;
 
-import static io.fluxccl.netplugin.ib.IbNetLink.LONG;
-import static io.fluxccl.netplugin.ib.IbNetLink.await;
-import static io.fluxccl.netplugin.ib.IbNetLink.failureOf;
+import static io.fluxccl.netplugin.MessageLink.LONG;
+import static io.fluxccl.netplugin.MessageLink.await;
+import static io.fluxccl.netplugin.MessageLink.failureOf;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.assertj.core.api.Assertions.catchThrowable;
@@ -11,92 +11,88 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.netplugin.MessageLink;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetPluginContract;
 import io.fluxccl.netplugin.NetRequest;
-import io.fluxccl.netplugin.PointerType;
 import io.fluxccl.transport.RdmaOptions;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
-import org.agrona.BufferUtil;
-import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.ValueSource;
 
 /** What the network does over any verbs. */
 @org.junit.jupiter.api.Timeout(240)
-abstract class IbNetPluginContract {
+abstract class IbNetPluginContract extends NetPluginContract {
   static final IbNetOptions OPTIONS = IbNetOptions.DEFAULT.withTimeouts(LONG, LONG);
 
   private static final int[] SIZES = {0, 1, 15, 4096, 0, 65_535, 1 << 20, 1_000_003, 8 << 20};
-
-  private final List<IbNetPlugin> open = new ArrayList<>();
 
   /** Opens a network of one device, which reaches those that were opened before. */
   abstract IbNetPlugin open(IbNetOptions options);
 
   final IbNetPlugin network(IbNetOptions options) {
-    IbNetPlugin network = open(options);
-    open.add(network);
-    return network;
+    return closing(open(options));
   }
 
-  final IbNetLink link(IbNetOptions options, int bytes) {
-    return new IbNetLink(network(options), network(options), bytes);
+  @Override
+  protected NetPlugin network(Duration requests, Duration connects) {
+    return network(OPTIONS.withTimeouts(requests, connects));
   }
 
-  @AfterEach
-  void closeNetworks() {
-    open.forEach(IbNetPlugin::close);
+  @Override
+  protected int[] sizes() {
+    return SIZES;
   }
 
-  @ParameterizedTest
-  @ValueSource(ints = {16, 256})
-  void shouldMoveMessagesOfAllSizesInTheirOrder(int sendQueueSize) {
-    int total = 0;
-    for (int size : SIZES) {
-      total += size;
+  @Override
+  protected void assertNothingLeft(NetPlugin network) {
+    assertThat(((IbNetPlugin) network).port(0).openMemories()).isZero();
+  }
+
+  final MessageLink link(IbNetOptions options, int bytes) {
+    return new MessageLink(network(options), network(options), bytes);
+  }
+
+  @Test
+  void shouldCutMessagesAndWaitForRoomInTheSendQueue() {
+    RdmaOptions rdma = RdmaOptions.DEFAULT.withSendQueueSize(16).withMaxMessage(256 << 10);
+    try (MessageLink link = link(OPTIONS.withRdma(rdma), Arrays.stream(SIZES).sum())) {
+      link.moveAll(SIZES, 4);
     }
-    RdmaOptions rdma =
-        RdmaOptions.DEFAULT.withSendQueueSize(sendQueueSize).withMaxMessage(256 << 10);
-    try (IbNetLink link = link(OPTIONS.withRdma(rdma), total)) {
-      for (int round = 0; round < 4; round++) {
-        for (int i = 0; i < total; i++) {
-          link.source.put(i, (byte) (i * 7 + (i >> 8) + round));
-          link.target.put(i, (byte) 0);
-        }
-        boolean receivesFirst = round % 2 == 0;
-        NetRequest[] requests = new NetRequest[2 * SIZES.length];
-        for (int step = 0; step < 2; step++) {
-          int offset = 0;
-          for (int i = 0; i < SIZES.length; i++) {
-            requests[step * SIZES.length + i] =
-                step == 0 == receivesFirst
-                    ? link.irecv(offset, SIZES[i])
-                    : link.isend(offset, SIZES[i]);
-            offset += SIZES[i];
-          }
-        }
-        await(requests);
-        assertThat(link.target).isEqualTo(link.source);
-        for (int i = 0; i < requests.length; i++) {
-          assertThat(requests[i].size(0)).isEqualTo(SIZES[i % SIZES.length]);
-        }
-      }
+  }
+
+  @Test
+  void shouldCloseTheLinkWithARequestWhoseTimeIsUp() {
+    IbNetOptions hasty = OPTIONS.withTimeouts(Duration.ofMillis(50), LONG);
+    IbNetPlugin patient = network(OPTIONS);
+    try (MessageLink link = new MessageLink(patient, network(hasty), 64)) {
+      assertThat(failureOf(link.irecv(0, 64))).isInstanceOf(Timeout.class);
+      // So that nothing arrives in memory that was given back.
+      assertThat(failureOf(link.isend(0, 64))).isInstanceOf(RemoteFailure.class);
+      assertThat(link.target.get(0)).isZero();
+    }
+  }
+
+  @Test
+  void shouldNeedNoMemoryForAMessageWithoutBytes() {
+    try (MessageLink link = link(OPTIONS, 64)) {
+      link.sourceMemory.close();
+      await(link.isend(0, 0), link.irecv(0, 0));
     }
   }
 
   @Test
   void shouldAllowThirtyTwoRequestsAndRefuseOneMore() {
-    try (IbNetLink link = link(OPTIONS, 256)) {
+    try (MessageLink link = link(OPTIONS, 256)) {
       NetRequest[] all = new NetRequest[2 * NetPlugin.MAX_REQUESTS];
       for (int round = 0; round < 5; round++) {
         for (int i = 0; i < NetPlugin.MAX_REQUESTS; i++) {
@@ -119,17 +115,8 @@ abstract class IbNetPluginContract {
   }
 
   @Test
-  void shouldSayTheSizeThatWasSentWhereTheReceiveHadMoreRoom() {
-    try (IbNetLink link = link(OPTIONS, 200_000)) {
-      NetRequest receive = link.irecv(0, 200_000);
-      await(link.isend(0, 100_000), receive);
-      assertThat(receive.size(0)).isEqualTo(100_000);
-    }
-  }
-
-  @Test
   void shouldRefuseMoreThanTheReceiveHasRoomForOnBothSides() {
-    try (IbNetLink link = link(OPTIONS, 256)) {
+    try (MessageLink link = link(OPTIONS, 256)) {
       NetRequest fits = link.irecv(0, 64);
       NetRequest receive = link.irecv(64, 64);
       link.target.put(128, (byte) 9);
@@ -153,41 +140,8 @@ abstract class IbNetPluginContract {
   }
 
   @Test
-  void shouldEndWaitingRequestsAfterTheirTimeNamingThePeer() {
-    IbNetOptions hasty = OPTIONS.withTimeouts(Duration.ofMillis(50), LONG);
-    IbNetPlugin patient = network(OPTIONS);
-    try (IbNetLink link = new IbNetLink(patient, network(hasty), 64)) {
-      assertThat(failureOf(link.irecv(0, 64)))
-          .isInstanceOf(Timeout.class)
-          .hasMessageContaining("receive from ")
-          .hasMessageContaining(":" + ProcessHandle.current().pid())
-          .hasMessageContaining("FLUXCCL_NET_TIMEOUT");
-      // The link is closed with it, so that nothing arrives in memory that was given back.
-      assertThat(failureOf(link.isend(0, 64))).isInstanceOf(RemoteFailure.class);
-      assertThat(link.target.get(0)).isZero();
-    }
-  }
-
-  @Test
-  void shouldDeliverWhatWasSentBeforeTheSenderLeft() {
-    try (IbNetLink link = link(OPTIONS, 400_000)) {
-      NetRequest first = link.irecv(0, 100_000);
-      NetRequest second = link.irecv(100_000, 100_000);
-      NetRequest none = link.irecv(200_000, 100_000);
-      link.source.put(150_000, (byte) 9);
-      await(link.isend(0, 100_000), link.isend(100_000, 100_000));
-      link.send.close();
-      await(first, second);
-      assertThat(link.target.get(150_000)).isEqualTo((byte) 9);
-      assertThat(failureOf(none))
-          .isInstanceOf(RemoteFailure.class)
-          .hasMessageContaining("receive from ");
-    }
-  }
-
-  @Test
   void shouldTellTheSenderThatTheReceiverLeft() {
-    try (IbNetLink link = link(OPTIONS, 64)) {
+    try (MessageLink link = link(OPTIONS, 64)) {
       NetRequest waiting = link.isend(0, 64);
       link.receive.close();
       assertThat(failureOf(waiting))
@@ -198,7 +152,7 @@ abstract class IbNetPluginContract {
 
   @Test
   void shouldLeaveMemoryAloneOnceAnEndIsClosed() {
-    try (IbNetLink link = link(OPTIONS, 4 << 20)) {
+    try (MessageLink link = link(OPTIONS, 4 << 20)) {
       for (int i = 0; i < 4; i++) {
         link.irecv(i << 20, 1 << 20);
       }
@@ -214,40 +168,6 @@ abstract class IbNetPluginContract {
       assertThatThrownBy(() -> link.irecv(0, 1))
           .isInstanceOf(InvalidUsage.class)
           .hasMessageContaining("closed");
-    }
-  }
-
-  @Test
-  void shouldFailWhatIsInFlightWhenTheNetworkIsClosed() {
-    IbNetPlugin from = network(OPTIONS);
-    IbNetPlugin to = network(OPTIONS);
-    try (IbNetLink link = new IbNetLink(from, to, 64)) {
-      NetRequest receive = link.irecv(0, 64);
-      to.close();
-      assertThat(failureOf(receive))
-          .isInstanceOf(TransportFailure.class)
-          .hasMessageContaining("closed");
-      assertThatThrownBy(() -> to.listen(0)).isInstanceOf(InvalidUsage.class);
-    }
-  }
-
-  @Test
-  void shouldRefuseMemoryThatIsNotRegisteredHere() {
-    try (IbNetLink link = link(OPTIONS, 64)) {
-      long address = BufferUtil.address(link.source);
-      assertThatThrownBy(() -> link.send.isend(address, 65, 0, link.sourceMemory))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("65 bytes");
-      assertThatThrownBy(() -> link.send.isend(address, 1, 0, link.targetMemory))
-          .isInstanceOf(InvalidUsage.class);
-      assertThatThrownBy(() -> link.send.isend(address, -1, 0, link.sourceMemory))
-          .isInstanceOf(InvalidUsage.class);
-      assertThatThrownBy(() -> link.send.register(address, 64, PointerType.CUDA))
-          .isInstanceOf(InvalidUsage.class);
-      link.sourceMemory.close();
-      assertThatThrownBy(() -> link.isend(0, 1)).isInstanceOf(InvalidUsage.class);
-      // Without bytes there is no need of memory.
-      await(link.isend(0, 0), link.irecv(0, 0));
     }
   }
 
@@ -270,48 +190,12 @@ abstract class IbNetPluginContract {
           .isInstanceOf(RemoteFailure.class)
           .hasMessageContaining("connect to ");
     }
-    try (IbNetLink link = new IbNetLink(from, to, listener, 64)) {
+    try (MessageLink link = new MessageLink(from, to, listener, 64)) {
       await(link.isend(0, 64), link.irecv(0, 64));
     }
     assertThatThrownBy(() -> from.connect(0, new NetHandle(new byte[] {1, 2, 3})))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("handle");
-  }
-
-  @Test
-  void shouldGiveUpAConnectThatNobodyAccepts() {
-    Duration little = Duration.ofMillis(50);
-    IbNetPlugin to = network(OPTIONS);
-    IbNetPlugin from = network(OPTIONS.withTimeouts(little, little));
-    try (NetListenComm listener = to.listen(0)) {
-      NetHandle handle = new NetHandle(listener.handle());
-      assertThatThrownBy(
-              () -> {
-                while (from.connect(0, handle) == null) {
-                  Thread.onSpinWait();
-                }
-              })
-          .isInstanceOf(Timeout.class)
-          .hasMessageContaining("connect to ");
-    }
-    assertThat(from.port(0).openMemories()).isZero();
-    assertThat(to.port(0).openMemories()).isZero();
-  }
-
-  @Test
-  void shouldGiveUpAnAcceptToWhichNobodyConnects() {
-    Duration little = Duration.ofMillis(50);
-    IbNetPlugin network = network(OPTIONS.withTimeouts(little, little));
-    try (NetListenComm listener = network.listen(0)) {
-      assertThatThrownBy(
-              () -> {
-                while (listener.accept() == null) {
-                  Thread.onSpinWait();
-                }
-              })
-          .isInstanceOf(Timeout.class)
-          .hasMessageContaining("accept on ");
-    }
   }
 
   @Test
@@ -339,7 +223,7 @@ abstract class IbNetPluginContract {
 
   @Test
   void shouldSayWhatTheDeviceSaysOfAFailedWrite() {
-    try (IbNetLink link = link(OPTIONS, 4096)) {
+    try (MessageLink link = link(OPTIONS, 4096)) {
       NetRequest receive = link.irecv(0, 4096);
       link.targetMemory.close();
       assertThat(failureOf(link.isend(0, 4096)))
@@ -355,7 +239,7 @@ abstract class IbNetPluginContract {
     IbNetPlugin from = network(OPTIONS);
     IbNetPlugin to = network(OPTIONS);
     CountDownLatch underWay = new CountDownLatch(100);
-    try (IbNetLink link = new IbNetLink(from, to, 4096)) {
+    try (MessageLink link = new MessageLink(from, to, 4096)) {
       CompletableFuture<Throwable> ended =
           CompletableFuture.supplyAsync(
               () ->
@@ -375,7 +259,7 @@ abstract class IbNetPluginContract {
   }
 
   private static void exchange(IbNetPlugin from, IbNetPlugin to, int first, int messages) {
-    try (IbNetLink link = new IbNetLink(from, to, 64)) {
+    try (MessageLink link = new MessageLink(from, to, 64)) {
       for (int i = 0; i < messages; i++) {
         link.source.putInt(0, first + i);
         await(link.isend(0, 64), link.irecv(0, 64));

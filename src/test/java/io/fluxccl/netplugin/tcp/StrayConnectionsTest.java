@@ -1,7 +1,7 @@
 package io.fluxccl.netplugin.tcp;
 
-import static io.fluxccl.netplugin.tcp.TcpLink.LONG;
-import static io.fluxccl.netplugin.tcp.TcpLink.OPTIONS;
+import static io.fluxccl.netplugin.tcp.TcpNetPluginTest.LONG;
+import static io.fluxccl.netplugin.tcp.TcpNetPluginTest.OPTIONS;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 

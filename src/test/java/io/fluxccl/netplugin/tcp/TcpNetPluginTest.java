@@ -1,21 +1,19 @@
 package io.fluxccl.netplugin.tcp;
 
-import static io.fluxccl.netplugin.tcp.TcpLink.LONG;
-import static io.fluxccl.netplugin.tcp.TcpLink.OPTIONS;
-import static io.fluxccl.netplugin.tcp.TcpLink.await;
-import static io.fluxccl.netplugin.tcp.TcpLink.failureOf;
+import static io.fluxccl.netplugin.MessageLink.await;
+import static io.fluxccl.netplugin.MessageLink.failureOf;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.assertj.core.api.Assertions.catchThrowable;
 
-import com.sun.management.ThreadMXBean;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
-import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.netplugin.MessageLink;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetPluginContract;
 import io.fluxccl.netplugin.NetProperties;
 import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.PointerType;
@@ -29,75 +27,55 @@ import java.util.List;
 import java.util.Set;
 import javax.management.MBeanServer;
 import javax.management.ObjectName;
-import org.agrona.BufferUtil;
 import org.awaitility.Awaitility;
-import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 @org.junit.jupiter.api.Timeout(120)
-class TcpNetPluginTest {
-  private static final int[] SIZES = {0, 1, 15, 4096, 16_384, 65_535, 65_536, 65_537, 1_000_003};
+class TcpNetPluginTest extends NetPluginContract {
+  static final Duration LONG = MessageLink.LONG;
+  static final TcpOptions OPTIONS =
+      TcpOptions.DEFAULT.withInterfaces("=lo").withStreams(1, 1).withTimeouts(LONG, LONG);
 
-  private final List<TcpNetPlugin> open = new ArrayList<>();
+  static final int[] SIZES = {0, 1, 15, 4096, 16_384, 65_535, 65_536, 65_537, 1_000_003};
+
+  @Override
+  protected final NetPlugin network(Duration requests, Duration connects) {
+    return network(OPTIONS.withTimeouts(requests, connects));
+  }
+
+  @Override
+  protected final String address() {
+    return "127.0.0.1:";
+  }
+
+  @Override
+  protected final int[] sizes() {
+    return SIZES;
+  }
 
   private TcpNetPlugin network(TcpOptions options) {
-    TcpNetPlugin network = new TcpNetPlugin(options);
-    open.add(network);
-    return network;
+    return closing(new TcpNetPlugin(options));
   }
 
-  private TcpLink link(TcpOptions options, int bytes) {
-    return new TcpLink(network(options), network(options), bytes);
-  }
-
-  @AfterEach
-  void closeNetworks() {
-    open.forEach(TcpNetPlugin::close);
+  private MessageLink link(TcpOptions options, int bytes) {
+    return new MessageLink(network(options), network(options), bytes);
   }
 
   @ParameterizedTest
-  @ValueSource(ints = {1, 2, 4})
-  void shouldMoveMessagesOfAllSizesInTheirOrder(int streams) {
-    int total = 0;
-    for (int size : SIZES) {
-      total += size;
-    }
-    try (TcpLink link = link(OPTIONS.withStreams(streams, 2), total)) {
-      for (int round = 0; round < 5; round++) {
-        for (int i = 0; i < total; i++) {
-          link.source.put(i, (byte) (i * 7 + (i >> 8) + round));
-          link.target.put(i, (byte) 0);
-        }
-        NetRequest[] requests = new NetRequest[2 * SIZES.length];
-        int offset = 0;
-        for (int i = 0; i < SIZES.length; i++) {
-          // Odd rounds send before there is a receive.
-          requests[i] =
-              round % 2 == 0 ? link.irecv(offset, SIZES[i]) : link.isend(offset, SIZES[i]);
-          offset += SIZES[i];
-        }
-        offset = 0;
-        for (int i = 0; i < SIZES.length; i++) {
-          requests[SIZES.length + i] =
-              round % 2 == 0 ? link.isend(offset, SIZES[i]) : link.irecv(offset, SIZES[i]);
-          offset += SIZES[i];
-        }
-        await(requests);
-        assertThat(link.target).isEqualTo(link.source);
-        for (int i = 0; i < SIZES.length; i++) {
-          assertThat(requests[i].size(0)).isEqualTo(SIZES[i]);
-          assertThat(requests[SIZES.length + i].size(0)).isEqualTo(SIZES[i]);
-        }
-      }
+  @ValueSource(ints = {1, 2})
+  void shouldAllocateNothingWhileMessagesMove(int streams) {
+    try (MessageLink link = link(OPTIONS.withStreams(streams, 1), 100_000)) {
+      // Both sizes fit into the kernel's buffers.
+      assertThat(link.leastAllocated()).isLessThan(500);
     }
   }
 
   @Test
   void shouldAllowThirtyTwoRequestsAndRefuseOneMore() {
-    try (TcpLink link = link(OPTIONS, 64)) {
+    try (MessageLink link = link(OPTIONS, 64)) {
       List<NetRequest> receives = new ArrayList<>();
       for (int i = 0; i < NetPlugin.MAX_REQUESTS; i++) {
         receives.add(link.irecv(i, 1));
@@ -119,17 +97,8 @@ class TcpNetPluginTest {
   }
 
   @Test
-  void shouldSayTheSizeThatWasSentWhereTheReceiveHadMoreRoom() {
-    try (TcpLink link = link(OPTIONS.withStreams(3, 1), 200_000)) {
-      NetRequest receive = link.irecv(0, 200_000);
-      await(link.isend(0, 100_000), receive);
-      assertThat(receive.size(0)).isEqualTo(100_000);
-    }
-  }
-
-  @Test
   void shouldRefuseMoreThanTheReceiveHasRoomForAndTellTheSender() {
-    try (TcpLink link = link(OPTIONS, 128)) {
+    try (MessageLink link = link(OPTIONS, 128)) {
       NetRequest receive = link.irecv(0, 64);
       link.isend(0, 128);
       assertThat(failureOf(receive))
@@ -149,21 +118,8 @@ class TcpNetPluginTest {
   }
 
   @Test
-  void shouldEndWaitingRequestsAfterTheirTimeNamingThePeer() {
-    TcpOptions hasty = OPTIONS.withTimeouts(Duration.ofMillis(50), LONG);
-    TcpNetPlugin patient = network(OPTIONS);
-    try (TcpLink link = new TcpLink(patient, network(hasty), 64)) {
-      assertThat(failureOf(link.irecv(0, 64)))
-          .isInstanceOf(Timeout.class)
-          .hasMessageContaining("receive from 127.0.0.1:")
-          .hasMessageContaining(":" + ProcessHandle.current().pid())
-          .hasMessageContaining("FLUXCCL_NET_TIMEOUT");
-    }
-  }
-
-  @Test
   void shouldWaitWithoutLimitWhereThereIsNone() {
-    try (TcpLink link = link(OPTIONS.withTimeouts(Duration.ZERO, LONG), 64)) {
+    try (MessageLink link = link(OPTIONS.withTimeouts(Duration.ZERO, LONG), 64)) {
       NetRequest receive = link.irecv(0, 64);
       for (int i = 0; i < 1000; i++) {
         assertThat(receive.test()).isFalse();
@@ -173,29 +129,9 @@ class TcpNetPluginTest {
     }
   }
 
-  @ParameterizedTest
-  @ValueSource(ints = {1, 4})
-  void shouldDeliverWhatWasSentBeforeTheSenderLeft(int streams) {
-    try (TcpLink link = link(OPTIONS.withStreams(streams, 1), 400_000)) {
-      NetRequest first = link.irecv(0, 100_000);
-      NetRequest second = link.irecv(100_000, 100_000);
-      NetRequest none = link.irecv(200_000, 100_000);
-      link.source.put(150_000, (byte) 9);
-      // Done for the sender: the kernel has it.
-      await(link.isend(0, 100_000), link.isend(100_000, 100_000));
-      link.send.close();
-      await(first, second);
-      assertThat(link.target.get(150_000)).isEqualTo((byte) 9);
-      assertThat(failureOf(none))
-          .isInstanceOf(RemoteFailure.class)
-          .hasMessageContaining("receive from 127.0.0.1:")
-          .hasMessageContaining("on lo");
-    }
-  }
-
   @Test
   void shouldTellTheSenderThatTheReceiverLeft() {
-    try (TcpLink link = link(OPTIONS, 64)) {
+    try (MessageLink link = link(OPTIONS, 64)) {
       link.receive.close();
       Awaitility.await()
           .atMost(LONG)
@@ -210,7 +146,7 @@ class TcpNetPluginTest {
   @ParameterizedTest
   @ValueSource(ints = {1, 4})
   void shouldLeaveMemoryAloneOnceAnEndIsClosed(int streams) {
-    try (TcpLink link = link(OPTIONS.withStreams(streams, 2), 4 << 20)) {
+    try (MessageLink link = link(OPTIONS.withStreams(streams, 2), 4 << 20)) {
       for (int i = 0; i < 4; i++) {
         link.irecv(i << 20, 1 << 20);
       }
@@ -232,38 +168,6 @@ class TcpNetPluginTest {
   }
 
   @Test
-  void shouldFailWhatIsInFlightWhenTheNetworkIsClosed() {
-    TcpNetPlugin from = network(OPTIONS);
-    TcpNetPlugin to = network(OPTIONS);
-    try (TcpLink link = new TcpLink(from, to, 64)) {
-      NetRequest receive = link.irecv(0, 64);
-      to.close();
-      assertThat(failureOf(receive))
-          .isInstanceOf(TransportFailure.class)
-          .hasMessageContaining("closed");
-      assertThatThrownBy(() -> to.listen(0)).isInstanceOf(InvalidUsage.class);
-    }
-  }
-
-  @Test
-  void shouldRefuseMemoryThatIsNotRegisteredHere() {
-    try (TcpLink link = link(OPTIONS, 64)) {
-      long address = BufferUtil.address(link.source);
-      assertThatThrownBy(() -> link.send.isend(address, 65, 0, link.sourceMemory))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("65 bytes");
-      assertThatThrownBy(() -> link.send.isend(address, 1, 0, link.targetMemory))
-          .isInstanceOf(InvalidUsage.class);
-      assertThatThrownBy(() -> link.send.isend(address, -1, 0, link.sourceMemory))
-          .isInstanceOf(InvalidUsage.class);
-      assertThatThrownBy(() -> link.send.register(address, 64, PointerType.CUDA))
-          .isInstanceOf(InvalidUsage.class);
-      link.sourceMemory.close();
-      assertThatThrownBy(() -> link.isend(0, 1)).isInstanceOf(InvalidUsage.class);
-    }
-  }
-
-  @Test
   void shouldSayThatNobodyListensAnyMore() {
     TcpNetPlugin network = network(OPTIONS);
     NetListenComm listener = network.listen(0);
@@ -280,68 +184,6 @@ class TcpNetPluginTest {
     assertThatThrownBy(() -> network.connect(0, new NetHandle(new byte[] {1, 2, 3})))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("handle");
-  }
-
-  @Test
-  void shouldGiveUpAConnectThatNobodyAccepts() {
-    Duration little = Duration.ofMillis(50);
-    TcpNetPlugin network = network(OPTIONS.withTimeouts(little, little));
-    try (NetListenComm listener = network.listen(0)) {
-      NetHandle handle = new NetHandle(listener.handle());
-      assertThatThrownBy(
-              () -> {
-                while (network.connect(0, handle) == null) {
-                  Thread.onSpinWait();
-                }
-              })
-          .isInstanceOf(Timeout.class)
-          .hasMessageContaining("connect to 127.0.0.1:");
-    }
-  }
-
-  @Test
-  void shouldGiveUpAnAcceptToWhichNobodyConnects() {
-    Duration little = Duration.ofMillis(50);
-    TcpNetPlugin network = network(OPTIONS.withTimeouts(little, little));
-    try (NetListenComm listener = network.listen(0)) {
-      assertThatThrownBy(
-              () -> {
-                while (listener.accept() == null) {
-                  Thread.onSpinWait();
-                }
-              })
-          .isInstanceOf(Timeout.class)
-          .hasMessageContaining("accept on lo, 127.0.0.1:");
-    }
-  }
-
-  @ParameterizedTest
-  @ValueSource(ints = {1, 2})
-  void shouldAllocateNothingWhileMessagesMove(int streams) {
-    try (TcpLink link = link(OPTIONS.withStreams(streams, 1), 100_000)) {
-      ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
-      NetRequest[] pair = new NetRequest[2];
-      long least = Long.MAX_VALUE;
-      // Both fit into the kernel's buffers. A round may meet a compiler that makes room; the best
-      // of many shows what the code does.
-      for (int round = 0; round < 10; round++) {
-        long before = threads.getThreadAllocatedBytes(Thread.currentThread().getId());
-        for (int i = 0; i < 200; i++) {
-          pair[0] = link.irecv(0, 100_000);
-          pair[1] = link.isend(0, i % 2 == 0 ? 100 : 100_000);
-          while (!pair[1].test()) {
-            Thread.yield();
-          }
-          while (!pair[0].test()) {
-            Thread.yield();
-          }
-        }
-        least =
-            Math.min(
-                least, threads.getThreadAllocatedBytes(Thread.currentThread().getId()) - before);
-      }
-      assertThat(least).isLessThan(500);
-    }
   }
 
   @Test
@@ -392,7 +234,7 @@ class TcpNetPluginTest {
   void shouldShowItsConnections(@TempDir Path folder) throws Exception {
     Path table = folder.resolve("table");
     TcpNetPlugin network = network(OPTIONS.withTable(table, true));
-    try (TcpLink link = new TcpLink(network, network, 64)) {
+    try (MessageLink link = new MessageLink(network, network, 64)) {
       await(link.isend(0, 64), link.irecv(0, 64));
       NetRequest waiting = link.irecv(0, 64);
       assertThat(waiting.test()).isFalse();

@@ -1,36 +1,25 @@
 package io.fluxccl.transport.net;
 
 import static io.fluxccl.transport.net.NetRanks.LIMIT;
-import static io.fluxccl.transport.net.NetRanks.bytes;
 import static io.fluxccl.transport.net.NetRanks.get;
-import static io.fluxccl.transport.net.NetRanks.getLong;
-import static io.fluxccl.transport.net.NetRanks.putLong;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.fluxccl.Aborted;
-import io.fluxccl.Deadline;
-import io.fluxccl.InvalidUsage;
-import io.fluxccl.TransportFailure;
 import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.transport.Connection;
-import io.fluxccl.transport.Endpoint;
+import io.fluxccl.transport.ConnectionContract;
+import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.RegisteredMemory;
 import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.awaitility.Awaitility;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -38,22 +27,37 @@ import org.junit.jupiter.api.io.TempDir;
 /** What a connection does, over whichever plugin. */
 @RequiresNativeLibrary
 @Timeout(120)
-abstract class NetConnectionContract {
+abstract class NetConnectionContract extends ConnectionContract<NetRanks> {
   @TempDir private static Path folder;
-
-  private NetRanks ranks;
 
   /** Two ranks over the plugin, whose library may be built in the folder. */
   abstract NetRanks open(Path folder) throws Exception;
 
-  @BeforeEach
-  void open() throws Exception {
-    ranks = open(folder);
+  @Override
+  protected NetRanks openRanks() throws Exception {
+    return open(folder);
   }
 
-  @AfterEach
-  void close() {
-    ranks.close();
+  /** More than may wait. */
+  @Override
+  protected int manyWrites() {
+    return 70_000;
+  }
+
+  @Override
+  protected int longWrite() {
+    return 32 << 20;
+  }
+
+  @Override
+  protected int signalRounds() {
+    return 2000;
+  }
+
+  /** On a rail, and within a message. */
+  @Override
+  protected int[] signalledLongs() {
+    return new int[] {32 << 10, 1024, 1, 1};
   }
 
   @Test
@@ -66,62 +70,14 @@ abstract class NetConnectionContract {
       target.buffer().upload(0, ByteBuffer.allocate(5 << 20));
       link.write(remote, 100, source, 5, size);
       get(link.flush(LIMIT));
-      assertThat(bytes(target, 100, size)).isEqualTo(bytes(source, 5, size));
-      assertThat(bytes(target, 0, 100)).containsOnly(0);
-      assertThat(bytes(target, 100 + size, 50)).containsOnly(0);
+      assertThat(Contents.get(target, 100, size)).isEqualTo(Contents.get(source, 5, size));
+      assertThat(Contents.get(target, 0, 100)).containsOnly(0);
+      assertThat(Contents.get(target, 100 + size, 50)).containsOnly(0);
     }
     assertThat(link.transport()).hasToString("NET");
     assertThat(link.remoteRank()).isEqualTo(1);
     assertThat(link.tag()).isEqualTo(3);
     assertThat(link.failure()).isNull();
-  }
-
-  @Test
-  void shouldDoNothingWhenWriteHasNoBytes() throws Exception {
-    Connection link = ranks.connect(0).get(0);
-    RegisteredMemory source = ranks.memory(0, 8);
-    link.write(ranks.seenByPeer(ranks.memory(1, 8)), 8, source, 8, 0);
-    get(link.flush(LIMIT));
-    assertThat(link.failure()).isNull();
-  }
-
-  @Test
-  void shouldPlaceManySmallWritesWhenFlushedOnce() throws Exception {
-    Connection link = ranks.connect(0).get(0);
-    int count = 70_000; // more than may wait
-    RegisteredMemory source = ranks.filled(0, count * 8, 3);
-    RegisteredMemory target = ranks.memory(1, count * 8);
-    RegisteredMemory remote = ranks.seenByPeer(target);
-    for (int i = 0; i < count; i++) {
-      link.write(remote, i * 8L, source, i * 8L, 8);
-    }
-    get(link.flush(LIMIT));
-    assertThat(bytes(target, 0, count * 8)).isEqualTo(bytes(source, 0, count * 8));
-  }
-
-  @Test
-  void shouldNeverShowSignalBeforeItsData() throws Exception {
-    Connection link = ranks.connect(0).get(0);
-    int longs = 32 << 10; // 256 KiB, on a rail; and 8 bytes within a message
-    RegisteredMemory source = ranks.memory(0, longs * 8L);
-    RegisteredMemory target = ranks.memory(1, longs * 8L + 8);
-    RegisteredMemory remote = ranks.seenByPeer(target);
-    AtomicLong counter = new AtomicLong();
-    int rounds = 2000;
-    for (int round = 1; round <= rounds; round++) {
-      int words = round % 4 == 0 ? longs : round % 4 == 1 ? 1024 : 1;
-      putLong(source, 0, round);
-      putLong(source, (words - 1) * 8L, round);
-      link.write(remote, 0, source, 0, words * 8L);
-      link.updateAndSync(remote, longs * 8L, counter, round);
-      while (getLong(target, longs * 8L) < round && link.failure() == null) {
-        Thread.yield();
-      }
-      assertThat(link.failure()).isNull();
-      assertThat(getLong(target, 0)).isEqualTo(round);
-      assertThat(getLong(target, (words - 1) * 8L)).isEqualTo(round);
-    }
-    assertThat(counter).hasValue(rounds);
   }
 
   /** Short writes within messages, and longer ones beside them, to the same place. */
@@ -139,9 +95,9 @@ abstract class NetConnectionContract {
         link.write(remote, 100, source, i, 8);
       }
       get(link.flush(LIMIT));
-      byte[] expected = bytes(source, (count - 1) * size, size);
-      System.arraycopy(bytes(source, count - 1, 8), 0, expected, 100, 8);
-      assertThat(bytes(target, 0, size)).isEqualTo(expected);
+      byte[] expected = Contents.get(source, (count - 1) * size, size);
+      System.arraycopy(Contents.get(source, count - 1, 8), 0, expected, 100, 8);
+      assertThat(Contents.get(target, 0, size)).isEqualTo(expected);
     }
   }
 
@@ -161,7 +117,7 @@ abstract class NetConnectionContract {
     }
     release.countDown();
     get(link.flush(LIMIT));
-    assertThat(getLong(target, 0)).isEqualTo(20_000);
+    assertThat(Contents.getLong(target, 0)).isEqualTo(20_000);
   }
 
   /** Holds a context's agent up until the latch is counted down. */
@@ -181,144 +137,6 @@ abstract class NetConnectionContract {
             });
     assertThat(blocked.await(60, TimeUnit.SECONDS)).isTrue();
     return release;
-  }
-
-  @Test
-  void shouldConnectRankToItselfByTwoEndsAndByOne() throws Exception {
-    RegisteredMemory source = ranks.filled(0, 64, 1);
-    RegisteredMemory target = ranks.memory(0, 64);
-    Connection link = ranks.connect(0, 0, 5).get(0);
-    link.write(target, 0, source, 0, 64);
-    get(link.flush(LIMIT));
-    assertThat(bytes(target, 0, 64)).isEqualTo(bytes(source, 0, 64));
-
-    RegisteredMemory other = ranks.memory(0, 64);
-    Endpoint end = ranks.endpoint(0, 0, 6);
-    Connection own = get(end.connect(end.wire(), Deadline.after(LIMIT)));
-    own.write(other, 0, source, 0, 64);
-    get(own.flush(LIMIT));
-    assertThat(bytes(other, 0, 64)).isEqualTo(bytes(source, 0, 64));
-    own.close();
-    assertThat(own.failure()).isInstanceOf(Aborted.class);
-  }
-
-  @Test
-  void shouldKeepSeveralConnectionsToOnePeerApart() throws Exception {
-    List<Connection> links = new ArrayList<>();
-    for (int tag = 0; tag < 4; tag++) {
-      List<Connection> ends = ranks.connect(tag);
-      assertThat(ends.get(1).tag()).isEqualTo(tag);
-      links.add(ends.get(0));
-    }
-    links.get(1).close();
-    RegisteredMemory source = ranks.filled(0, 64, 1);
-    RegisteredMemory target = ranks.memory(1, 64);
-    links.get(2).write(ranks.seenByPeer(target), 0, source, 0, 64);
-    get(links.get(2).flush(LIMIT));
-    assertThat(bytes(target, 0, 64)).isEqualTo(bytes(source, 0, 64));
-  }
-
-  @Test
-  void shouldWriteInBothDirectionsAtOnce() throws Exception {
-    List<Connection> ends = ranks.connect(0);
-    int size = 32 << 20;
-    RegisteredMemory[] sources = {ranks.filled(0, size, 1), ranks.filled(1, size, 2)};
-    RegisteredMemory[] targets = {ranks.memory(0, size), ranks.memory(1, size)};
-    List<CompletableFuture<Void>> flushes = new ArrayList<>();
-    for (int rank = 0; rank < 2; rank++) {
-      Connection link = ends.get(rank);
-      link.write(ranks.seenByPeer(targets[1 - rank]), 0, sources[rank], 0, size);
-      flushes.add(link.flush(LIMIT));
-    }
-    for (CompletableFuture<Void> flush : flushes) {
-      get(flush);
-    }
-    assertThat(bytes(targets[1], 0, size)).isEqualTo(bytes(sources[0], 0, size));
-    assertThat(bytes(targets[0], 0, size)).isEqualTo(bytes(sources[1], 0, size));
-  }
-
-  @Test
-  void shouldServeFourThreadsThatWriteAndFlushAtOnce() throws Exception {
-    Connection link = ranks.connect(0).get(0);
-    int part = 40_000;
-    RegisteredMemory source = ranks.filled(0, 4 * part, 9);
-    RegisteredMemory target = ranks.memory(1, 4 * part);
-    RegisteredMemory remote = ranks.seenByPeer(target);
-    ExecutorService threads = Executors.newFixedThreadPool(4);
-    try {
-      List<CompletableFuture<Void>> done = new ArrayList<>();
-      for (int thread = 0; thread < 4; thread++) {
-        int start = thread * part;
-        done.add(
-            CompletableFuture.runAsync(
-                () -> {
-                  for (int at = start; at < start + part; at += 10_000) {
-                    link.write(remote, at, source, at, 1000);
-                    link.write(remote, at + 1000, source, at + 1000, 9000);
-                    link.flush(LIMIT).join();
-                    assertThat(bytes(target, at, 10_000)).isEqualTo(bytes(source, at, 10_000));
-                  }
-                },
-                threads));
-      }
-      for (CompletableFuture<Void> thread : done) {
-        get(thread);
-      }
-    } finally {
-      threads.shutdownNow();
-    }
-  }
-
-  @Test
-  void shouldRaiseFlushedTicketWhenPeerHasAll() throws Exception {
-    Connection link = ranks.connect(0).get(0);
-    RegisteredMemory source = ranks.filled(0, 64, 1);
-    link.write(ranks.seenByPeer(ranks.memory(1, 64)), 0, source, 0, 64);
-    long first = link.beginFlush();
-    long second = link.beginFlush();
-    assertThat(second).isGreaterThan(first);
-    Awaitility.await().atMost(LIMIT).until(() -> link.flushedTicket() >= second);
-  }
-
-  @Test
-  void shouldRefuseRangesAndMemoriesThatCannotBe() throws Exception {
-    Connection link = ranks.connect(0).get(0);
-    RegisteredMemory source = ranks.memory(0, 64);
-    RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 64));
-    assertThatThrownBy(() -> link.write(remote, 1, source, 0, 64)).isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> link.write(remote, 0, source, 1, 64)).isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> link.write(source, 0, source, 0, 8))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("rank 0");
-    assertThatThrownBy(() -> link.write(remote, 0, remote, 0, 8)).isInstanceOf(InvalidUsage.class);
-    AtomicLong counter = new AtomicLong(3);
-    assertThatThrownBy(() -> link.updateAndSync(remote, 4, counter, 5))
-        .isInstanceOf(InvalidUsage.class);
-    assertThat(counter).hasValue(3);
-    source.close();
-    assertThatThrownBy(() -> link.write(remote, 0, source, 0, 8)).isInstanceOf(InvalidUsage.class);
-    assertThat(link.failure()).isNull();
-  }
-
-  @Test
-  void shouldFailPostsWithoutFailingAtOnceWhenPeerLeavesInOrder() throws Exception {
-    List<Connection> ends = ranks.connect(0);
-    RegisteredMemory source = ranks.filled(0, 64, 1);
-    RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 64));
-    ends.get(0).write(remote, 0, source, 0, 64);
-    get(ends.get(0).flush(LIMIT));
-
-    ends.get(1).close();
-
-    Awaitility.await()
-        .atMost(LIMIT)
-        .untilAsserted(
-            () ->
-                assertThatThrownBy(() -> ends.get(0).write(remote, 0, source, 0, 64))
-                    .isInstanceOf(TransportFailure.class)
-                    .hasMessageContaining("rank 1 has closed its end"));
-    assertThat(get(ends.get(1).failed())).isInstanceOf(Aborted.class);
-    Awaitility.await().atMost(LIMIT).until(() -> ranks.context(1).openConnections() == 0);
   }
 
   @Test

@@ -1,7 +1,6 @@
 package io.fluxccl.transport.net;
 
 import static io.fluxccl.transport.net.NetRanks.LIMIT;
-import static io.fluxccl.transport.net.NetRanks.bytes;
 import static io.fluxccl.transport.net.NetRanks.get;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
@@ -15,6 +14,7 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.testing.TestNet;
 import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
@@ -250,7 +250,7 @@ class NetFailureTest {
       Connection next = ranks.connect(1).get(0);
       next.write(ranks.seenByPeer(target), 0, source, 0, 100_000);
       get(next.flush(LIMIT));
-      assertThat(bytes(target, 0, 100_000)).isEqualTo(bytes(source, 0, 100_000));
+      assertThat(Contents.get(target, 0, 100_000)).isEqualTo(Contents.get(source, 0, 100_000));
     }
   }
 

@@ -3,9 +3,8 @@ package io.fluxccl.transport.net;
 import io.fluxccl.Deadline;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.host.HostDevice;
-import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.transport.ConnectedRanks;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
@@ -16,20 +15,17 @@ import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportFlags;
 import java.net.InetAddress;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 import org.awaitility.Awaitility;
 
 /** Two ranks of one JVM over a network plugin, and what a communicator would do. */
-final class NetRanks implements AutoCloseable {
+final class NetRanks implements ConnectedRanks {
   static final Duration LIMIT = Duration.ofSeconds(60);
 
   final List<NetContext> contexts = new ArrayList<>();
@@ -52,16 +48,18 @@ final class NetRanks implements AutoCloseable {
     return new TransportEnvironment(rank, 2, 1, rank, device, InetAddress.getLoopbackAddress());
   }
 
-  NetContext context(int rank) {
+  @Override
+  public Duration limit() {
+    return LIMIT;
+  }
+
+  @Override
+  public NetContext context(int rank) {
     return contexts.get(rank);
   }
 
-  /** A connection of rank 0 to rank 1 and its other end. */
-  List<Connection> connect(int tag) throws Exception {
-    return connect(0, 1, tag);
-  }
-
-  List<Connection> connect(int a, int b, int tag) throws Exception {
+  @Override
+  public List<Connection> connect(int a, int b, int tag) throws Exception {
     Endpoint endA = endpoint(a, b, tag);
     Endpoint endB = endpoint(b, a, tag);
     CompletableFuture<Connection> toB = endA.connect(endB.wire(), Deadline.after(LIMIT));
@@ -69,7 +67,8 @@ final class NetRanks implements AutoCloseable {
     return List.of(get(toB), get(toA));
   }
 
-  Endpoint endpoint(int rank, int remoteRank, int tag) {
+  @Override
+  public Endpoint endpoint(int rank, int remoteRank, int tag) {
     return context(rank).createEndpoint(remoteRank, tag, EndpointConfig.of(Transport.NET));
   }
 
@@ -83,17 +82,9 @@ final class NetRanks implements AutoCloseable {
     return buffer;
   }
 
-  /** New registered memory of a rank. */
-  RegisteredMemory memory(int rank, long size) {
+  @Override
+  public RegisteredMemory memory(int rank, long size) {
     return register(rank, allocate(rank, size));
-  }
-
-  RegisteredMemory filled(int rank, int size, long seed) {
-    RegisteredMemory memory = memory(rank, size);
-    byte[] bytes = new byte[size];
-    new Random(seed).nextBytes(bytes);
-    memory.buffer().upload(0, ByteBuffer.wrap(bytes));
-    return memory;
   }
 
   RegisteredMemory register(int rank, DeviceBuffer buffer) {
@@ -104,8 +95,8 @@ final class NetRanks implements AutoCloseable {
         Map.of(Transport.NET, handle));
   }
 
-  /** A rank's memory as the other rank sees it. */
-  RegisteredMemory seenByPeer(RegisteredMemory owned) {
+  @Override
+  public RegisteredMemory seenByPeer(RegisteredMemory owned) {
     return seenByPeer(owned, owned.handle(Transport.NET).wire(), owned.size());
   }
 
@@ -114,27 +105,6 @@ final class NetRanks implements AutoCloseable {
     MemoryHandle opened = context(1 - owned.rank()).open(wire, origin);
     return RegisteredMemory.remote(
         origin, TransportFlags.of(Transport.NET), Map.of(Transport.NET, opened));
-  }
-
-  static byte[] bytes(RegisteredMemory memory, long offset, int size) {
-    byte[] bytes = new byte[size];
-    memory.buffer().download(offset, ByteBuffer.wrap(bytes));
-    return bytes;
-  }
-
-  /** With acquire on the host; a download elsewhere. */
-  static long getLong(RegisteredMemory memory, long offset) {
-    if (memory.buffer().device().kind() == DeviceKind.HOST) {
-      return HostMemory.getLongAcquire(memory.address() + offset);
-    }
-    ByteBuffer word = ByteBuffer.allocateDirect(Long.BYTES).order(ByteOrder.LITTLE_ENDIAN);
-    memory.buffer().download(offset, word);
-    return word.getLong(0);
-  }
-
-  static void putLong(RegisteredMemory memory, long offset, long value) {
-    ByteBuffer word = ByteBuffer.allocateDirect(Long.BYTES).order(ByteOrder.LITTLE_ENDIAN);
-    memory.buffer().upload(offset, word.putLong(0, value));
   }
 
   @Override

@@ -17,6 +17,7 @@ import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.testing.TestNet;
 import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
@@ -136,7 +137,7 @@ class NetTransportTest {
       RegisteredMemory target = ranks.memory(1, 100_000);
       link.write(ranks.seenByPeer(target), 0, source, 0, 100_000);
       get(link.flush(LIMIT));
-      assertThat(NetRanks.bytes(target, 0, 100_000)).isEqualTo(NetRanks.bytes(source, 0, 100_000));
+      assertThat(Contents.get(target, 0, 100_000)).isEqualTo(Contents.get(source, 0, 100_000));
     }
   }
 

@@ -1,0 +1,43 @@
+package io.fluxccl.netplugin.tcp;
+
+import io.fluxccl.netplugin.MessageLink;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetPluginContract;
+import java.time.Duration;
+import java.util.Arrays;
+import org.junit.jupiter.api.Test;
+
+/** Large messages over four sockets, which two threads drive. */
+class TcpStreamsTest extends NetPluginContract {
+  @Override
+  protected NetPlugin network(Duration requests, Duration connects) {
+    return network(4, requests, connects);
+  }
+
+  private NetPlugin network(int streams, Duration requests, Duration connects) {
+    TcpOptions options = TcpNetPluginTest.OPTIONS.withStreams(streams, 2);
+    return closing(new TcpNetPlugin(options.withTimeouts(requests, connects)));
+  }
+
+  @Override
+  protected String address() {
+    return "127.0.0.1:";
+  }
+
+  @Override
+  protected int[] sizes() {
+    return TcpNetPluginTest.SIZES;
+  }
+
+  @Test
+  void shouldSpreadByTheSendersNumberOfStreams() {
+    int total = Arrays.stream(sizes()).sum();
+    NetPlugin two = network(2, MessageLink.LONG, MessageLink.LONG);
+    NetPlugin one = network(1, MessageLink.LONG, MessageLink.LONG);
+    try (MessageLink there = new MessageLink(two, one, total);
+        MessageLink back = new MessageLink(one, two, total)) {
+      there.moveAll(sizes(), 2);
+      back.moveAll(sizes(), 2);
+    }
+  }
+}
