@@ -48,6 +48,8 @@ class NcclHostTest {
     builder.environment().keySet().removeIf(name -> name.startsWith("FLUXCCL_"));
     builder.environment().put("FLUXCCL_NET_IFNAME", "=lo");
     builder.environment().put("FLUXCCL_NET_JAVA_HOME", System.getProperty("java.home"));
+    // Each process is over before compiling well has paid.
+    builder.environment().put("FLUXCCL_NET_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1");
     builder.environment().putAll(environment);
     Process process = builder.start();
     try {
