@@ -110,7 +110,8 @@ final class FakeBackend implements PerfBackend {
   }
 
   private final class FakeRank implements PerfRank {
-    private static final long SLOWLY_NANOS = 2_000_000;
+    /** Longer than a busy machine keeps a thread waiting. */
+    private static final long SLOWLY_NANOS = 40_000_000;
 
     private final Job job;
     private final int rank;
