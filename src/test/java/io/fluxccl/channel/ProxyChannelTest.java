@@ -32,9 +32,6 @@ import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 
 class ProxyChannelTest {
-  /** An emulated processor has time for a part of the rounds. */
-  private static final int SLOWNESS = Boolean.getBoolean("fluxccl.rdma.guest") ? 5 : 1;
-
   private static final Duration LONG = Duration.ofSeconds(220);
 
   /** One rank's end: a service with one channel over the whole buffer. */
@@ -118,7 +115,7 @@ class ProxyChannelTest {
   @ParameterizedTest
   @EnumSource(names = {"SHM", "ETHERNET"})
   void shouldNeverShowASignalBeforeItsData(Transport transport) {
-    int rounds = 10_000 / SLOWNESS;
+    int rounds = 10_000;
     int words = 64;
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
@@ -161,7 +158,7 @@ class ProxyChannelTest {
   @EnumSource(names = {"SHM", "ETHERNET"})
   void shouldLetFourThreadsFlushOneChannelAtOnce(Transport transport) {
     int threads = 4;
-    int rounds = 500 / SLOWNESS;
+    int rounds = 500;
     int bytes = 4096;
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
