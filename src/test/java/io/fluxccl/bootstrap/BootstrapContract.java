@@ -31,8 +31,8 @@ import org.junit.jupiter.api.Timeout.ThreadMode;
 abstract class BootstrapContract {
   static final int LIMIT = 1 << 16;
 
-  /** Far below the deadlines of what must end before them; a busy machine may take seconds. */
-  private static final Duration SOON = Duration.ofSeconds(10);
+  /** Within which all learn of a rank that has died. */
+  private static final Duration SOON = Duration.ofSeconds(1);
 
   private final List<Bootstrap> open = Collections.synchronizedList(new ArrayList<>());
 
@@ -248,7 +248,8 @@ abstract class BootstrapContract {
       assertThat(late.rank()).isEqualTo(2);
       assertThat(late).hasMessageContaining("rank 2").hasMessageContaining("500 ms");
     }
-    assertThat(Duration.ofNanos(System.nanoTime() - start)).isBetween(Duration.ofMillis(490), SOON);
+    assertThat(Duration.ofNanos(System.nanoTime() - start))
+        .isBetween(Duration.ofMillis(490), Duration.ofMillis(1200));
     // Nobody else is harmed, and the receive that gave up took nothing.
     ranks.get(2).send(0, 5, bytes("late"), soon());
     assertThat(await(ranks.get(0).recv(2, 5, soon()))).isEqualTo(bytes("late"));
@@ -278,7 +279,7 @@ abstract class BootstrapContract {
   }
 
   @Test
-  void shouldNameTheDeadRankEverywhereBeforeAnyDeadline() {
+  void shouldNameTheDeadRankEverywhereWithinASecond() {
     List<? extends Bootstrap> ranks = group(4);
     List<CompletableFuture<?>> waiting = new ArrayList<>();
     for (int rank : new int[] {0, 1, 3}) {

@@ -115,7 +115,7 @@ class TcpBootstrapTest extends BootstrapContract {
       assertThat(late.rank()).isEqualTo(1);
     }
     assertThat(Duration.ofNanos(System.nanoTime() - start))
-        .isBetween(Duration.ofMillis(1000), Duration.ofSeconds(10));
+        .isBetween(Duration.ofMillis(1000), Duration.ofMillis(2500));
     await(onAll(ranks, TcpBootstrap::closeAsync));
   }
 

@@ -13,7 +13,6 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
@@ -35,8 +34,7 @@ class RankDeathTest {
   /** Four ranks, two on each of two hosts. */
   private static final String TWO_HOSTS = "hosts";
 
-  /** By default as many as make each rank the victim once. */
-  private static final int ROUNDS = Integer.getInteger("fluxccl.kill.rounds", 4);
+  private static final int ROUNDS = Integer.getInteger("fluxccl.kill.rounds", 6);
 
   private static final Pattern FAILED = Pattern.compile("failed (\\w+) rank=(-?\\d+) at=(-?\\d+)");
   private static final Duration PATIENCE = Duration.ofSeconds(60);
@@ -141,7 +139,6 @@ class RankDeathTest {
   @ParameterizedTest
   @ValueSource(strings = {"auto", "ETHERNET", "NET", TWO_HOSTS})
   void shouldEndEveryOtherRankWithinASecondWhenOneIsKilled(String transport) throws Exception {
-    List<Long> took = new ArrayList<>();
     for (int round = 0; round < ROUNDS; round++) {
       int nRanks = ranksFor(transport);
       int victim = round % nRanks;
@@ -159,9 +156,7 @@ class RankDeathTest {
             assertThat(failed.group(1)).as(about).isEqualTo("REMOTE_FAILURE");
             assertThat(failed.group(2)).as(about).isEqualTo(Integer.toString(victim));
             long millis = TimeUnit.NANOSECONDS.toMillis(Long.parseLong(failed.group(3)) - killed);
-            // A third of the time limit; the machine may be busy with something else.
-            assertThat(millis).as(about).isLessThan(10_000);
-            took.add(millis);
+            assertThat(millis).as(about).isLessThan(1000);
             await(ranks.get(rank).closed);
             assertThat(ranks.get(rank).process.waitFor(60, TimeUnit.SECONDS)).as(about).isTrue();
             assertThat(ranks.get(rank).process.exitValue()).as(about).isZero();
@@ -171,8 +166,6 @@ class RankDeathTest {
         destroy(ranks);
       }
     }
-    Collections.sort(took);
-    assertThat(took.get(took.size() / 2)).as("median of " + took).isLessThan(1000);
     assertThat(segmentsLeft()).isEmpty();
   }
 
@@ -193,7 +186,7 @@ class RankDeathTest {
             assertThat(failed.group(1)).as(about).isEqualTo("TIMEOUT");
             assertThat(failed.group(2)).as(about).isEqualTo(Integer.toString(victim));
             long millis = TimeUnit.NANOSECONDS.toMillis(Long.parseLong(failed.group(3)) - stopped);
-            assertThat(millis).as(about).isBetween(4_000L, 30_000L);
+            assertThat(millis).as(about).isBetween(4_000L, 10_000L);
             await(ranks.get(rank).closed);
           }
         }

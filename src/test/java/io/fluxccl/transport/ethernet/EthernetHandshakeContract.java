@@ -74,7 +74,7 @@ abstract class EthernetHandshakeContract {
     long start = System.nanoTime();
     assertHungUp(Arrays.copyOf(hello(0, 0, new byte[32]), 20));
     assertThat(Duration.ofNanos(System.nanoTime() - start))
-        .isBetween(Duration.ofMillis(1500), Duration.ofSeconds(30));
+        .isBetween(Duration.ofMillis(1500), Duration.ofSeconds(10));
     assertServes();
   }
 
