@@ -145,30 +145,18 @@ static int iflush(void *comm, int n, void **data, int *sizes, void **memories, v
   return net_iflush(comm, n, data, sizes, memories, request);
 }
 
-static int get_device_memory(void *comm, void *memory, void **device_memory) {
-  (void)comm;
-  (void)memory;
-  (void)device_memory;
-  return RESULT_INTERNAL_ERROR;
-}
-
-static int receive_consumed(void *comm, int n, void *request) {
-  (void)comm;
-  (void)n;
-  (void)request;
-  return RESULT_INTERNAL_ERROR;
-}
-
 // By this FluxCCL, which loads NCCL's plugins too, knows that the plugin is itself.
 EXPORTED const int fluxccl_nccl_net = 1;
 
 // ---- the tables ----
 
+// What is left out stays NULL, which says that it is not offered: irecvConsumed, for one, NCCL calls behind every
+// receive as soon as it is there, whether or not the GPU drives the network.
+
 #define MEMORY(reg) .regMr = reg, .regMrDmaBuf = net_register_dma_buf, .deregMr = net_deregister
 #define END                                                                                        \
   .iflush = iflush, .test = net_test, .closeSend = net_close, .closeRecv = net_close,              \
   .closeListen = net_close_listen
-#define OFFLOAD .getDeviceMr = get_device_memory, .irecvConsumed = receive_consumed
 
 EXPORTED const struct net_v6 ncclNetPlugin_v6 = {
     .name = NETWORK_NAME, .init = net_init, .devices = net_devices, .getProperties = properties_v6,
@@ -179,37 +167,37 @@ EXPORTED const struct net_v6 ncclNetPlugin_v6 = {
 EXPORTED const struct net_v7 ncclNetPlugin_v7 = {
     .name = NETWORK_NAME, .init = net_init, .devices = net_devices, .getProperties = properties_v7,
     .listen = net_listen, .connect = connect_v7, .accept = accept_v7, MEMORY(register_v6),
-    .isend = isend_v6, .irecv = irecv_v6, END, OFFLOAD,
+    .isend = isend_v6, .irecv = irecv_v6, END,
 };
 
 EXPORTED const struct net_v8 ncclNetPlugin_v8 = {
     .name = NETWORK_NAME, .init = net_init, .devices = net_devices, .getProperties = properties_v8,
     .listen = net_listen, .connect = connect_v7, .accept = accept_v7, MEMORY(net_register),
-    .isend = isend_v6, .irecv = irecv_v6, END, OFFLOAD,
+    .isend = isend_v6, .irecv = irecv_v6, END,
 };
 
 EXPORTED const struct net_v9 ncclNetPlugin_v9 = {
     .name = NETWORK_NAME, .init = net_init, .devices = net_devices, .getProperties = properties_v9,
     .listen = net_listen, .connect = connect_v7, .accept = accept_v7, MEMORY(net_register),
-    .isend = net_isend, .irecv = irecv_v9, END, OFFLOAD,
+    .isend = net_isend, .irecv = irecv_v9, END,
 };
 
 EXPORTED const struct net_v10 ncclNetPlugin_v10 = {
     .name = NETWORK_NAME, .init = init_v10, .devices = net_devices, .getProperties = properties_v9,
     .listen = net_listen, .connect = connect_v10, .accept = accept_v7, MEMORY(net_register),
-    .isend = isend_v10, .irecv = irecv_v10, END, OFFLOAD,
+    .isend = isend_v10, .irecv = irecv_v10, END,
 };
 
 EXPORTED const struct net_v11 ncclNetPlugin_v11 = {
     .name = NETWORK_NAME, .init = init_v11, .devices = net_devices, .getProperties = properties_v11,
     .listen = listen_v11, .connect = connect_v11, .accept = accept_v7, MEMORY(net_register),
-    .isend = isend_v10, .irecv = irecv_v10, END, OFFLOAD,
+    .isend = isend_v10, .irecv = irecv_v10, END,
     .finalize = finalize_v11, .setNetAttr = set_attributes,
 };
 
 EXPORTED const struct net_v12 ncclNetPlugin_v12 = {
     .name = NETWORK_NAME, .init = init_v11, .devices = net_devices, .getProperties = properties_v12,
     .listen = listen_v11, .connect = connect_v11, .accept = accept_v7, MEMORY(net_register),
-    .isend = isend_v10, .irecv = irecv_v10, END, OFFLOAD,
+    .isend = isend_v10, .irecv = irecv_v10, END,
     .finalize = finalize_v11, .setNetAttr = set_attributes,
 };

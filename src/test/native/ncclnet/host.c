@@ -109,7 +109,10 @@ static void transfer(struct pair pair, const size_t *sizes, int count, unsigned 
           CHECK(test(receives[i], &done, &size) == 0, "test of a receive");
           CHECK(!done || size == (int)sizes[s], "%d of %zu bytes received", size, sizes[s]);
           open -= done;
-          receives[i] = done ? NULL : receives[i];
+          if (done) {
+            consumed(pair.receive, receives[i]);
+            receives[i] = NULL;
+          }
         }
       }
       CHECK(now() < end, "%d requests of %zu bytes were not done in 120 s", open, sizes[s]);

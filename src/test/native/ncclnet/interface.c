@@ -140,6 +140,14 @@ int test(void *request, int *done, int *size) {
   return ((int (*)(void *, int *, int *))net[TEST])(request, done, size);
 }
 
+// What NCCL does behind each receive, once the GPU has taken what came.
+void consumed(void *comm, void *request) {
+  if (version >= 7 && net[IRECV_CONSUMED]) {
+    int result = ((int (*)(void *, int, void *))net[IRECV_CONSUMED])(comm, 1, request);
+    CHECK(result == 0, "irecvConsumed: %d", result);
+  }
+}
+
 void do_close(int function, void *comm) {
   int result = ((int (*)(void *))net[function])(comm);
   CHECK(result == 0, "close (%d): %d", function, result);

@@ -40,6 +40,8 @@ void dereg(void *comm, void *memory);
 int isend(void *comm, void *data, size_t size, void *memory, void **request);
 int irecv(void *comm, void *data, size_t size, void *memory, void **request);
 int test(void *request, int *done, int *size);
+// A receive that is done; ends the process unless the plugin takes it well.
+void consumed(void *comm, void *request);
 // The function is CLOSE_SEND, CLOSE_RECV or CLOSE_LISTEN.
 void do_close(int function, void *comm);
 // What device 0 says of itself, and that nothing behind it is written.
