@@ -2,11 +2,12 @@
 # PyTorch on two GPUs of one host over FluxCCL as NCCL's network: are collectives right, how fast are
 # they beside NCCL's own sockets, and what does one rank see when the other is killed?
 #
-#   benchmarks/nccl-net/check.sh [LIBRARY]        MINUTES=10 ROUNDS=3 PYTHON=python3
+#   benchmarks/nccl-net/check.sh [LIBRARY]        MINUTES=10 ROUNDS=3 LOGS= PYTHON=python3
 #
 # LIBRARY   libnccl-net-fluxccl.so; the bundle's or the build's otherwise
 # MINUTES   for how long collectives are compared with what they must be
 # ROUNDS    how often each network is measured, in turn; the table has the medians
+# LOGS      a folder for what the ranks and NCCL write; a temporary one otherwise
 #
 # Needs two GPUs and a Python with PyTorch (2.11 brings NCCL 2.28.9). All variables of FluxCCL and NCCL
 # that are set reach the ranks. Ends with 0 if all is as it should be.
@@ -21,4 +22,4 @@ done
   exit 1
 }
 exec "${PYTHON:-python3}" "$here/nccl_net.py" --library "$(readlink -f -- "$library")" \
-  --minutes "${MINUTES:-10}" --rounds "${ROUNDS:-3}"
+  --minutes "${MINUTES:-10}" --rounds "${ROUNDS:-3}" ${LOGS:+--logs "$LOGS"}

@@ -1,6 +1,7 @@
 """Runs two ranks of PyTorch over a network of NCCL; check.sh says what for."""
 
 import argparse
+import contextlib
 import os
 import re
 import signal
@@ -16,8 +17,9 @@ OWN = "fluxccl"
 SOCKETS = "Socket"
 SIZES = [4, 64, 1024, 16 << 10, 256 << 10, 4 << 20, 32 << 20, 256 << 20]
 MEASURED = [1 << 10, 64 << 10, 1 << 20, 32 << 20, 256 << 20]
-# A rank that is alone now must end within this many seconds.
-DEADLINE = 20
+# A rank that is alone now must hear of it within so many seconds, and be gone within as many more.
+DEADLINE = 5
+TO_END = 60
 
 
 # ---- a rank ----
@@ -98,7 +100,8 @@ def rank_measure(arguments):
     for size in MEASURED:
         x = torch.zeros(size // 4, device="cuda")
         repeats = 500 if size <= 64 << 10 else 100 if size <= 1 << 20 else 20
-        for _ in range(5):
+        # Long enough for caches, and for a JVM's compilers.
+        for _ in range(10 * repeats if size <= 64 << 10 else repeats):
             dist.all_reduce(x)
         torch.cuda.synchronize()
         dist.barrier()
@@ -120,12 +123,9 @@ def rank_die(arguments):
         if arguments.rank == 1 and i == 200:
             print("killed", flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
-        try:
-            dist.all_reduce(x)
-            torch.cuda.synchronize()
-        except Exception as e:  # What PyTorch throws differs from version to version.
-            print(f"ended: {e}", flush=True)
-            os._exit(3)
+        # The kernel waits for ever; PyTorch's watchdog asks NCCL, and ends the process.
+        dist.all_reduce(x)
+        torch.cuda.synchronize()
 
 
 # ---- those who start them ----
@@ -141,7 +141,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def environment(network, library, log, mode):
+def environment(network, library, log):
     chosen = dict(os.environ)
     chosen.update(
         NCCL_P2P_DISABLE="1",
@@ -152,10 +152,9 @@ def environment(network, library, log, mode):
         NCCL_NET_PLUGIN_REF_COUNT="1",
         NCCL_DEBUG="INFO",
         NCCL_DEBUG_FILE=log,
+        # A rank that fails need not write down first what all ranks did.
+        TORCH_NCCL_DUMP_ON_TIMEOUT="0",
     )
-    if mode == "die":
-        # An exception where the failure is, in place of a watchdog that ends the process later.
-        chosen["TORCH_NCCL_BLOCKING_WAIT"] = "1"
     chosen.pop("CUDA_LAUNCH_BLOCKING", None)
     return chosen
 
@@ -176,7 +175,8 @@ class Job:
                 self.ranks.append(
                     subprocess.Popen(
                         command,
-                        env=environment(network, library, self.logs[rank], mode),
+                        cwd=folder,
+                        env=environment(network, library, self.logs[rank]),
                         stdout=output,
                         stderr=subprocess.STDOUT,
                     )
@@ -216,8 +216,13 @@ class Job:
         return self.read(self.logs)
 
     def tail(self):
-        warnings = [line for line in self.log().splitlines() if "WARN" in line]
-        return "\n".join(self.output().splitlines()[-30:] + warnings[-10:])
+        """What NCCL says of errors is in its log, as warnings and as calls that return an error."""
+        lines = self.output().splitlines()[-30:]
+        for log in self.logs:
+            found = self.read([log]).splitlines()
+            errors = [line for line in found if re.search(r"WARN|-> \d", line)]
+            lines += [f"-- {os.path.basename(log)}"] + errors[:20] + ["-- its end"] + found[-8:]
+        return "\n".join(lines)
 
     def expect_network(self, network):
         for wanted in (rf"Using network {network}\b", rf"via NET/{network}/0"):
@@ -268,14 +273,16 @@ def check_kill(folder, arguments):
         if job.wait(1, 300) != -signal.SIGKILL:
             raise Failed(f"rank 1 was not killed\n{job.tail()}")
         start = time.monotonic()
-        status = job.wait(0, DEADLINE)
-        if status == 0:
+        while not re.search(r"ncclRemoteError", job.output()):
+            if time.monotonic() - start > DEADLINE:
+                raise Failed(f"rank 0 heard of no ncclRemoteError in {DEADLINE} s\n{job.tail()}")
+            time.sleep(0.01)
+        heard = time.monotonic() - start
+        if not re.search(r"the peer is gone", job.output() + job.log()):
+            raise Failed(f"rank 0 was not told that the peer is gone\n{job.tail()}")
+        if job.wait(0, TO_END) == 0:
             raise Failed(f"rank 0 ended well beside a dead rank\n{job.tail()}")
-        everything = job.output() + job.log()
-        for wanted in (r"the peer is gone", r"(?i)ncclRemoteError|remote process|remote error"):
-            if not re.search(wanted, everything):
-                raise Failed(f"rank 0 never said {wanted!r}\n{job.tail()}")
-        print(f"kill -9 of one rank: the other ended with ncclRemoteError in {time.monotonic() - start:.1f} s", flush=True)
+        print(f"kill -9 of one rank: the other had ncclRemoteError in {heard:.1f} s", flush=True)
     finally:
         job.stop()
 
@@ -285,6 +292,7 @@ def main():
     parser.add_argument("--library")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--logs", type=os.path.abspath)
     parser.add_argument("--mode", choices=["correct", "measure", "die"], help="for the ranks only")
     parser.add_argument("--rank", type=int)
     parser.add_argument("--port", type=int)
@@ -297,7 +305,12 @@ def main():
     if torch.cuda.device_count() < RANKS:
         raise SystemExit(f"{RANKS} GPUs are needed; there are {torch.cuda.device_count()}")
     print(f"# PyTorch {torch.__version__}, NCCL {torch.cuda.nccl.version()}, {torch.cuda.get_device_name(0)}", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
+    with contextlib.ExitStack() as stack:
+        folder = arguments.logs
+        if folder:
+            os.makedirs(folder, exist_ok=True)
+        else:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
         try:
             check_correct(folder, arguments)
             compare_networks(folder, arguments)
