@@ -53,7 +53,7 @@ struct FifoDeviceHandle {
       return false;
     }
     const uint64_t target = static_cast<uint64_t>(position);
-    SpinWait wait(abort, -1);
+    SpinWait wait(abort, SpinWait::kOwnProxy);
     // Pairs with the release in the host's Fifo.publishTail.
     while (loadAcquireSys(tail) <= target) {
       if (!wait.goOn()) {
@@ -101,7 +101,7 @@ struct FifoDeviceHandle {
   // Waits until the slot of a position is free; false if the abort flag was set first. Relaxed: what follows
   // is the store alone, and that depends on what is loaded here. Only sync promises what a handler did.
   FLUXCCL_DEVICE bool awaitSlot(uint64_t position) const {
-    SpinWait wait(abort, -1);
+    SpinWait wait(abort, SpinWait::kOwnProxy);
     while (true) {
       const uint64_t cached = loadRelaxedGpu(tailCache);
       if (position - cached < size) {

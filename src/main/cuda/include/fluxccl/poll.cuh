@@ -13,7 +13,7 @@ struct AbortFlag {
   // 0: go on, otherwise give up.
   uint64_t aborted;
   uint64_t padding0[7];
-  // 0: nobody, otherwise rank + 1 of the peer that a kernel last began to wait long for.
+  // Where a kernel last began to wait long: 0 nobody, rank + 1 of a peer, -1 the proxy of its own rank.
   uint64_t waitingFor;
   uint64_t padding1[7];
 
@@ -50,7 +50,11 @@ FLUXCCL_ASSERT_SIZE(AbortFlag, 128);
 // first and every eight thousand later: that is within 1 ms and 30 ms of being set.
 class SpinWait {
  public:
-  // Watches abort, which may be null; peer is the rank that is waited for, negative for none.
+  // In place of a rank: nobody in particular, and the proxy of this rank.
+  static constexpr int64_t kNobody = -1;
+  static constexpr int64_t kOwnProxy = -2;
+
+  // Watches abort, which may be null; peer is the rank that is waited for, or one of those.
   FLUXCCL_DEVICE SpinWait(AbortFlag* abort, int64_t peer)
       : abort_(abort), peer_(peer), polls_(0), interval_(kFirstInterval) {}
 
@@ -72,7 +76,7 @@ class SpinWait {
     if (abort_ == nullptr) {
       return true;
     }
-    if (interval_ == 2 * kFirstInterval && peer_ >= 0) {
+    if (interval_ == 2 * kFirstInterval && peer_ != kNobody) {
       // Once a wait, after a millisecond or so. Pairs with the acquire in AbortFlag.waitingFor().
       storeRelaxedSys(&abort_->waitingFor, static_cast<uint64_t>(peer_ + 1));
     }

@@ -28,6 +28,8 @@ final class Lateness {
           "the last long wait was for rank "
               + waitedFor
               + ", which is alive: does it enqueue the same operations? Or is the limit too short?";
+    } else if (communicator.abortFlag().isWaitingForOwnProxy()) {
+      who = "its kernels wait for this rank's proxy thread, which does not get on";
     } else {
       who = "no rank was waited for long: is the limit too short?";
     }

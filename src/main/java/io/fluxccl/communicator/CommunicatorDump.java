@@ -18,7 +18,10 @@ final class CommunicatorDump {
             bootstrap.rank(), bootstrap.nRanks(), communicator.failure()));
     out.append(
         String.format(
-            "  kernels last waited long for rank %s%n", waitingFor < 0 ? "none" : waitingFor));
+            "  kernels last waited long for %s%n",
+            communicator.abortFlag().isWaitingForOwnProxy()
+                ? "this rank's proxy"
+                : "rank " + (waitingFor < 0 ? "none" : waitingFor)));
     bootstrap
         .unresponsiveRank()
         .ifPresent(rank -> out.append(String.format("  rank %d answers no heartbeat%n", rank)));

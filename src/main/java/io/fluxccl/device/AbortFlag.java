@@ -2,6 +2,7 @@ package io.fluxccl.device;
 
 import static io.fluxccl.device.AbortFlagDescriptor.ABORTED_OFFSET;
 import static io.fluxccl.device.AbortFlagDescriptor.LENGTH;
+import static io.fluxccl.device.AbortFlagDescriptor.OWN_PROXY;
 import static io.fluxccl.device.AbortFlagDescriptor.WAITING_FOR_OFFSET;
 
 import io.fluxccl.FluxCclException;
@@ -41,10 +42,17 @@ public final class AbortFlag implements AutoCloseable {
   }
 
   /** The rank that a kernel last began to wait long for, or {@link FluxCclException#NO_RANK}. */
-  public synchronized int waitingFor() {
-    return closed
-        ? FluxCclException.NO_RANK
-        : (int) memory.buffer().getLongAcquire(WAITING_FOR_OFFSET) - 1;
+  public int waitingFor() {
+    return Math.max(FluxCclException.NO_RANK, (int) waitedFor() - 1);
+  }
+
+  /** Whether what a GPU's kernel last began to wait long for is the proxy of its own rank. */
+  public boolean isWaitingForOwnProxy() {
+    return waitedFor() == OWN_PROXY;
+  }
+
+  private synchronized long waitedFor() {
+    return closed ? 0 : memory.buffer().getLongAcquire(WAITING_FOR_OFFSET);
   }
 
   /** The address by which kernels see it; laid out as {@link AbortFlagDescriptor} says. */

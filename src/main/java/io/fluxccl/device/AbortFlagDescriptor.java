@@ -7,7 +7,8 @@ package io.fluxccl.device;
  *
  * <pre>
  *   offset  0  int64  aborted: 0 go on, otherwise give up
- *   offset 64  int64  waiting for: 0 nobody, otherwise rank + 1 of the peer that a kernel last began to wait long for
+ *   offset 64  int64  waiting for, where a kernel last began to wait long: 0 nobody, rank + 1 of a peer,
+ *                     -1 the proxy of its own rank
  * </pre>
  */
 public final class AbortFlagDescriptor {
@@ -16,6 +17,9 @@ public final class AbortFlagDescriptor {
 
   /** Byte offset of the peer that is waited for. */
   public static final int WAITING_FOR_OFFSET = 64;
+
+  /** There: the proxy of the kernel's own rank. */
+  public static final long OWN_PROXY = -1;
 
   /** Bytes in all. */
   public static final int LENGTH = 128;

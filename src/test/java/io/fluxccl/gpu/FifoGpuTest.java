@@ -2,6 +2,7 @@ package io.fluxccl.gpu;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.FluxCclException;
 import io.fluxccl.device.AbortFlag;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
@@ -164,6 +165,8 @@ class FifoGpuTest {
       CompletableFuture<Void> done = stream.completion();
       // They push from now on; what is pushed over a slot that is still in use would be missed.
       Awaitility.await().until(fifo::poll);
+      Awaitility.await().until(abort::isWaitingForOwnProxy);
+      assertThat(abort.waitingFor()).isEqualTo(FluxCclException.NO_RANK);
       assertThat(done).isNotDone();
       proxy.start();
       done.get(SECONDS, TimeUnit.SECONDS);
