@@ -65,25 +65,51 @@ class Accumulator {
 
   // The result of all sources.
   FLUXCCL_DEVICE Word finish(ReduceOp op, int nRanks) const {
+    return op == ReduceOp::AVG ? average(*this, nRanks) : narrowed();
+  }
+
+ private:
+  FLUXCCL_DEVICE Word narrowed() const {
     T elements[kElements];
 #pragma unroll
     for (int i = 0; i < kElements; ++i) {
-      elements[i] = Element<T>::narrow(op == ReduceOp::AVG ? Element<T>::divide(values_[i], nRanks) : values_[i]);
+      elements[i] = Element<T>::narrow(values_[i]);
     }
     Word word;
     memcpy(&word, elements, sizeof(Word));
     return word;
   }
 
- private:
+  static FLUXCCL_DEVICE_CALL Word average(Accumulator sums, int nRanks) {
+#pragma unroll
+    for (int i = 0; i < kElements; ++i) {
+      sums.values_[i] = Element<T>::divide(sums.values_[i], nRanks);
+    }
+    return sums.narrowed();
+  }
+
   typename Element<T>::Value values_[kElements];
 };
 
 // So many loads of as many sources are on their way at once.
 constexpr int kBatch = 8;
 
-// Takes the words of the ranks first, first + 1, ..., as far as there are so many ranks. Unrolled for
-// what everybody does; for the rest, that code would be many times as long, and is not worth it.
+// Takes more words, whatever the operation.
+template <int kCount, typename T, typename Word>
+FLUXCCL_DEVICE_CALL Accumulator<T, Word> combineAny(Accumulator<T, Word> result, const Word* words, int first,
+                                                    int nRanks, ReduceOp op) {
+  if (first == 0) {
+    result.begin(words[0]);
+  }
+#pragma unroll 1
+  for (int i = first == 0 ? 1 : 0; i < kCount && first + i < nRanks; ++i) {
+    result.combine(words[i], op);
+  }
+  return result;
+}
+
+// Takes the words of the ranks first, first + 1, ..., as far as there are so many ranks. In line only for
+// what everybody does.
 template <int kCount, typename T, typename Word>
 FLUXCCL_DEVICE void combineBatch(Accumulator<T, Word>& result, const Word (&batch)[kCount], int first, int nRanks,
                                  ReduceOp op) {
@@ -102,14 +128,28 @@ FLUXCCL_DEVICE void combineBatch(Accumulator<T, Word>& result, const Word (&batc
     for (int i = 0; i < kCount; ++i) {
       words[i] = batch[i];
     }
-    if (first == 0) {
-      result.begin(words[0]);
-    }
-#pragma unroll 1
-    for (int i = first == 0 ? 1 : 0; i < kCount && first + i < nRanks; ++i) {
-      result.combine(words[i], op);
-    }
+    result = combineAny<kCount>(result, words, first, nRanks, op);
   }
+}
+
+template <typename T, typename Word>
+FLUXCCL_DEVICE_CALL Word reduceAnyPair(Word first, Word second, ReduceOp op) {
+  Accumulator<T, Word> result;
+  result.begin(first);
+  result.combine(second, op);
+  return result.finish(op, 2);
+}
+
+// Reduces the words of two ranks.
+template <typename T, typename Word>
+FLUXCCL_DEVICE Word reducePair(const Word& first, const Word& second, ReduceOp op) {
+  if (op != ReduceOp::SUM) {
+    return reduceAnyPair<T>(first, second, op);
+  }
+  Accumulator<T, Word> sum;
+  sum.begin(first);
+  sum.add(second);
+  return sum.finish(ReduceOp::SUM, 2);
 }
 
 // Reduces the words of all ranks in rank order; wordOf(rank) loads one. So many of them at once as fit into

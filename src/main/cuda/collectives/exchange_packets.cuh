@@ -78,14 +78,10 @@ FLUXCCL_DEVICE void storeBy(uint8_t* to, Word word) {
   }
 }
 
-// The word at any address, of which only the first left bytes are there; zeros for the others.
 template <typename Word>
-FLUXCCL_DEVICE Word loadWord(const uint8_t* from, int32_t left) {
+FLUXCCL_DEVICE_CALL Word loadMisaligned(const uint8_t* from, int32_t left) {
   const uint32_t misaligned = reinterpret_cast<uint64_t>(from) % sizeof(Word);
   if (left >= static_cast<int32_t>(sizeof(Word))) {
-    if (misaligned == 0) {
-      return *reinterpret_cast<const Word*>(from);
-    }
     if (misaligned % 4 == 0) {
       return loadBy<Word, uint32_t>(from);
     }
@@ -102,13 +98,9 @@ FLUXCCL_DEVICE Word loadWord(const uint8_t* from, int32_t left) {
 }
 
 template <typename Word>
-FLUXCCL_DEVICE void storeWord(uint8_t* to, int32_t left, Word word) {
+FLUXCCL_DEVICE_CALL void storeMisaligned(uint8_t* to, int32_t left, Word word) {
   const uint32_t misaligned = reinterpret_cast<uint64_t>(to) % sizeof(Word);
   if (left >= static_cast<int32_t>(sizeof(Word))) {
-    if (misaligned == 0) {
-      *reinterpret_cast<Word*>(to) = word;
-      return;
-    }
     if (misaligned % 4 == 0) {
       storeBy<Word, uint32_t>(to, word);
       return;
@@ -121,6 +113,23 @@ FLUXCCL_DEVICE void storeWord(uint8_t* to, int32_t left, Word word) {
 #pragma unroll 1
   for (uint32_t i = 0; i < sizeof(Word) && static_cast<int32_t>(i) < left; ++i) {
     to[i] = static_cast<uint8_t>(word >> (8 * i));
+  }
+}
+
+// The word at any address, of which only the first left bytes are there; zeros for the others.
+template <typename Word>
+FLUXCCL_DEVICE Word loadWord(const uint8_t* from, int32_t left) {
+  return left >= static_cast<int32_t>(sizeof(Word)) && reinterpret_cast<uint64_t>(from) % sizeof(Word) == 0
+             ? *reinterpret_cast<const Word*>(from)
+             : left > 0 ? loadMisaligned<Word>(from, left) : 0;
+}
+
+template <typename Word>
+FLUXCCL_DEVICE void storeWord(uint8_t* to, int32_t left, Word word) {
+  if (left >= static_cast<int32_t>(sizeof(Word)) && reinterpret_cast<uint64_t>(to) % sizeof(Word) == 0) {
+    *reinterpret_cast<Word*>(to) = word;
+  } else if (left > 0) {
+    storeMisaligned<Word>(to, left, word);
   }
 }
 

@@ -40,8 +40,8 @@ struct Ll8Rows {
   static FLUXCCL_DEVICE Raw load(const uint8_t* row, uint32_t lane) {
     return loadRelaxedSys(reinterpret_cast<const uint64_t*>(row) + lane);
   }
-  // Whether it is there. Lanes find out each for itself.
-  static FLUXCCL_DEVICE bool isThere(Raw raw, uint32_t lane, uint32_t epoch) {
+  // Whether a lane's part of it is there.
+  static FLUXCCL_DEVICE bool hasArrived(Raw raw, uint32_t lane, uint32_t epoch) {
     return static_cast<uint32_t>(raw >> 32) == epoch;
   }
   static FLUXCCL_DEVICE Word wordOf(Raw raw) { return static_cast<uint32_t>(raw); }
@@ -49,7 +49,6 @@ struct Ll8Rows {
   static FLUXCCL_DEVICE void empty(uint8_t* row, uint32_t lane) {}
   // The word as those will have it that get it in a packet.
   static FLUXCCL_DEVICE Word asSent(Word word) { return word; }
-  static FLUXCCL_DEVICE bool agree(bool mine) { return mine; }
 };
 
 struct Ll128Rows {
@@ -74,14 +73,13 @@ struct Ll128Rows {
   static FLUXCCL_DEVICE Raw load(const uint8_t* row, uint32_t lane) {
     return loadLineRelaxedSys(reinterpret_cast<const uint4*>(row) + lane);
   }
-  // The whole warp finds out together: only one lane of a line has the flag.
-  static FLUXCCL_DEVICE bool isThere(const Raw& raw, uint32_t lane, uint32_t epoch) {
-    return __all_sync(kAllLanes, lane % 8 != 7 || raw.w == epoch);
+  // Only one lane of a line has the flag.
+  static FLUXCCL_DEVICE bool hasArrived(const Raw& raw, uint32_t lane, uint32_t epoch) {
+    return lane % 8 != 7 || raw.w == epoch;
   }
   static FLUXCCL_DEVICE Word wordOf(const Raw& raw) { return raw; }
   static FLUXCCL_DEVICE void empty(uint8_t* row, uint32_t lane) {}
   static FLUXCCL_DEVICE Word asSent(const Word& word) { return word; }
-  static FLUXCCL_DEVICE bool agree(bool mine) { return __all_sync(kAllLanes, mine); }
 };
 
 // For elements of floating point; kElementSize decides what the sentinel is, because half of a
@@ -105,7 +103,7 @@ struct SentinelRows {
   static FLUXCCL_DEVICE Raw load(const uint8_t* row, uint32_t lane) {
     return loadRelaxedSys(reinterpret_cast<const uint4*>(row) + lane);
   }
-  static FLUXCCL_DEVICE bool isThere(const Raw& raw, uint32_t lane, uint32_t epoch) {
+  static FLUXCCL_DEVICE bool hasArrived(const Raw& raw, uint32_t lane, uint32_t epoch) {
     if (kElementSize == 8) {
       return (raw.x & raw.y) != kOnes && (raw.z & raw.w) != kOnes;
     }
@@ -129,7 +127,6 @@ struct SentinelRows {
     }
     return word;
   }
-  static FLUXCCL_DEVICE bool agree(bool mine) { return mine; }
 
  private:
   static constexpr uint32_t kOnes = 0xffffffffu;
@@ -140,8 +137,28 @@ struct SentinelRows {
   static FLUXCCL_DEVICE uint32_t otherThanOnes(uint32_t word) { return word == kOnes ? kOtherNan : word; }
 };
 
-// How often rows are polled before this looks at the abort flag and says whom it waits for.
+// Whether all of a row is there. The warp finds out together: lanes that left a wait one by one would go on one
+// by one.
+template <class Rows>
+FLUXCCL_DEVICE bool isThere(const typename Rows::Raw& raw, uint32_t lane, uint32_t epoch) {
+  return __all_sync(kAllLanes, Rows::hasArrived(raw, lane, epoch));
+}
+
+// How often rows are polled before this looks at the abort flag and says whom it waits for: for some
+// hundred microseconds.
 constexpr int kRoundsBeforeLooking = 512;
+
+// Waits as long as it takes until a row is there. False if the job was aborted.
+template <class Rows>
+FLUXCCL_DEVICE_CALL bool awaitRow(AbortFlag* abort, int peer, const uint8_t* row, uint32_t lane, uint32_t epoch) {
+  SpinWait wait(abort, peer);
+  while (!isThere<Rows>(Rows::load(row, lane), lane, epoch)) {
+    if (!__all_sync(kAllLanes, wait.goOn())) {
+      return false;
+    }
+  }
+  return true;
+}
 
 // Receives some rows, of which each has a bit in wanted. rowOf(i) is row i, peerOf(i) who sends it. A
 // row is polled no more once it is there. False if the job was aborted.
@@ -149,7 +166,6 @@ template <class Rows, int kCount, class RowOf, class PeerOf>
 FLUXCCL_DEVICE bool receiveRows(const MappedPeers& peers, uint32_t wanted, uint32_t lane,
                                 uint32_t epoch, RowOf rowOf, PeerOf peerOf,
                                 typename Rows::Raw (&raws)[kCount]) {
-  SpinWait wait(peers.abort, -1);
   for (int round = 0; wanted != 0; ++round) {
     // All loads are under way before the first is looked at.
 #pragma unroll
@@ -160,15 +176,15 @@ FLUXCCL_DEVICE bool receiveRows(const MappedPeers& peers, uint32_t wanted, uint3
     }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      if ((wanted >> i & 1) && Rows::isThere(raws[i], lane, epoch)) {
+      if ((wanted >> i & 1) && isThere<Rows>(raws[i], lane, epoch)) {
         wanted &= ~(1u << i);
       }
     }
-    if (round == kRoundsBeforeLooking && wanted != 0) {
-      wait = SpinWait(peers.abort, peerOf(__ffs(wanted) - 1));
-    }
-    if (round >= kRoundsBeforeLooking && !Rows::agree(wait.goOn())) {
-      return false;
+    if (round >= kRoundsBeforeLooking && wanted != 0) {
+      const int missing = __ffs(wanted) - 1;
+      if (!awaitRow<Rows>(peers.abort, peerOf(missing), rowOf(missing), lane, epoch)) {
+        return false;
+      }
     }
   }
   return true;
@@ -178,16 +194,16 @@ FLUXCCL_DEVICE bool receiveRows(const MappedPeers& peers, uint32_t wanted, uint3
 template <class Rows>
 FLUXCCL_DEVICE bool receiveRow(const MappedPeers& peers, int peer, const uint8_t* row, uint32_t lane,
                                uint32_t epoch, typename Rows::Raw& raw) {
-  SpinWait wait(peers.abort, peer);
-  while (true) {
-    raw = Rows::load(row, lane);
-    if (Rows::isThere(raw, lane, epoch)) {
-      return true;
+  do {
+#pragma unroll 1
+    for (int round = 0; round < kRoundsBeforeLooking; ++round) {
+      raw = Rows::load(row, lane);
+      if (isThere<Rows>(raw, lane, epoch)) {
+        return true;
+      }
     }
-    if (!Rows::agree(wait.goOn())) {
-      return false;
-    }
-  }
+  } while (awaitRow<Rows>(peers.abort, peer, row, lane, epoch));
+  return false;
 }
 
 // Bytes of a buffer that rows are loaded from and stored to; elements are of type T.
@@ -203,16 +219,9 @@ struct Piece {
     const uint64_t at = static_cast<uint64_t>(row) * Rows::kPayload + Rows::offset(lane);
     const uint32_t length = Rows::length(lane);
     if (areUnits<Rows>() && at + length <= size) {
-      loadUnits(word, begin + at, length);
+      loadUnits<Rows>(word, begin + at, length);
     } else if (at < size) {
-      // Through an array, which is slow, but then this is rarely needed, and small.
-      uint8_t bytes[sizeof(word)] = {};
-#pragma unroll 1
-      for (uint32_t i = 0; i < length && at + i < size; i += sizeof(T)) {
-        const T element = *reinterpret_cast<const T*>(begin + at + i);
-        memcpy(bytes + i, &element, sizeof(T));
-      }
-      memcpy(&word, bytes, sizeof(word));
+      word = loadElements<typename Rows::Word>(begin + at, static_cast<uint32_t>(min(size - at, uint64_t{length})));
     }
     return word;
   }
@@ -223,16 +232,9 @@ struct Piece {
     const uint64_t at = static_cast<uint64_t>(row) * Rows::kPayload + Rows::offset(lane);
     const uint32_t length = Rows::length(lane);
     if (areUnits<Rows>() && at + length <= size) {
-      storeUnits(begin + at, word, length);
+      storeUnits<Rows>(begin + at, word, length);
     } else if (at < size) {
-      uint8_t bytes[sizeof(word)];
-      memcpy(bytes, &word, sizeof(word));
-#pragma unroll 1
-      for (uint32_t i = 0; i < length && at + i < size; i += sizeof(T)) {
-        T element;
-        memcpy(&element, bytes + i, sizeof(T));
-        *reinterpret_cast<T*>(begin + at + i) = element;
-      }
+      storeElements(begin + at, word, static_cast<uint32_t>(min(size - at, uint64_t{length})));
     }
   }
 
@@ -242,15 +244,42 @@ struct Piece {
     return reinterpret_cast<uint64_t>(begin) % Rows::kUnit == 0;
   }
 
+  // An element at a time, which is slow, but then this is rarely needed, and small.
+  template <typename Word>
+  static FLUXCCL_DEVICE_CALL Word loadElements(const uint8_t* from, uint32_t bytes) {
+    uint8_t elements[sizeof(Word)] = {};
+#pragma unroll 1
+    for (uint32_t i = 0; i < bytes; i += sizeof(T)) {
+      const T element = *reinterpret_cast<const T*>(from + i);
+      memcpy(elements + i, &element, sizeof(T));
+    }
+    Word word;
+    memcpy(&word, elements, sizeof(word));
+    return word;
+  }
+  template <typename Word>
+  static FLUXCCL_DEVICE_CALL void storeElements(uint8_t* to, Word word, uint32_t bytes) {
+    uint8_t elements[sizeof(Word)];
+    memcpy(elements, &word, sizeof(word));
+#pragma unroll 1
+    for (uint32_t i = 0; i < bytes; i += sizeof(T)) {
+      T element;
+      memcpy(&element, elements + i, sizeof(T));
+      *reinterpret_cast<T*>(to + i) = element;
+    }
+  }
+
+  template <class Rows>
   static FLUXCCL_DEVICE void loadUnits(uint32_t& word, const uint8_t* from, uint32_t length) {
     word = *reinterpret_cast<const uint32_t*>(from);
   }
+  template <class Rows>
   static FLUXCCL_DEVICE void storeUnits(uint8_t* to, uint32_t word, uint32_t length) {
     *reinterpret_cast<uint32_t*>(to) = word;
   }
-  // Units of 8 bytes would do for all; those of 16 are faster where a warp's addresses allow them.
+  template <class Rows>
   static FLUXCCL_DEVICE void loadUnits(uint4& word, const uint8_t* from, uint32_t length) {
-    if (reinterpret_cast<uint64_t>(from) % 16 == 0 && length == 16) {
+    if (Rows::kUnit == 16) {
       word = *reinterpret_cast<const uint4*>(from);
     } else {
       const uint2 low = reinterpret_cast<const uint2*>(from)[0];
@@ -258,8 +287,9 @@ struct Piece {
       word = make_uint4(low.x, low.y, high.x, high.y);
     }
   }
+  template <class Rows>
   static FLUXCCL_DEVICE void storeUnits(uint8_t* to, const uint4& word, uint32_t length) {
-    if (reinterpret_cast<uint64_t>(to) % 16 == 0 && length == 16) {
+    if (Rows::kUnit == 16) {
       *reinterpret_cast<uint4*>(to) = word;
     } else {
       reinterpret_cast<uint2*>(to)[0] = make_uint2(word.x, word.y);

@@ -6,10 +6,6 @@
 #include <fluxccl/proxy_channel.cuh>
 #include <fluxccl/sm_channel.cuh>
 
-// Called, not put in line: for what is long, stands in many places of each kernel, and takes much longer
-// than the call.
-#define FLUXCCL_PIPE_CALL __device__ __noinline__
-
 namespace fluxccl {
 namespace collectives {
 namespace pipes {
@@ -32,7 +28,7 @@ constexpr int kMaxRanks = kThreads;
 FLUXCCL_DEVICE uint64_t roundUp(uint64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
 // Copies by all threads of the block.
-FLUXCCL_PIPE_CALL inline void copyBlock(void* to, const void* from, uint64_t bytes) {
+FLUXCCL_DEVICE_CALL inline void copyBlock(void* to, const void* from, uint64_t bytes) {
   copy(to, from, bytes, threadIdx.x, blockDim.x);
 }
 
@@ -108,7 +104,7 @@ struct Pipe {
   FLUXCCL_DEVICE bool isMapped() const { return filled.remoteInbound != nullptr; }
 
   // The address of a slot to fill; null if the communicator was aborted.
-  FLUXCCL_PIPE_CALL uint8_t* claim() {
+  FLUXCCL_DEVICE_CALL uint8_t* claim() {
     while (sent == credited) {
       if (!emptied.wait()) {
         return nullptr;
@@ -119,7 +115,7 @@ struct Pipe {
   }
 
   // Sends the claimed slot's first bytes, which this thread wrote or synchronised with.
-  FLUXCCL_PIPE_CALL void publish(uint64_t bytes) {
+  FLUXCCL_DEVICE_CALL void publish(uint64_t bytes) {
     if (isMapped()) {
       filled.signal();
     } else if (bytes == 0) {
@@ -131,10 +127,10 @@ struct Pipe {
   }
 
   // Waits for the next piece; null if the communicator was aborted.
-  FLUXCCL_PIPE_CALL const uint8_t* take() const { return filled.wait() ? inbox + at(taken) : nullptr; }
+  FLUXCCL_DEVICE_CALL const uint8_t* take() const { return filled.wait() ? inbox + at(taken) : nullptr; }
 
   // Gives the piece's slot back, which this thread has read or synchronised with who did.
-  FLUXCCL_PIPE_CALL void release() {
+  FLUXCCL_DEVICE_CALL void release() {
     ++taken;
     if (taken % kSlotsPerCredit == 0) {
       if (isMapped()) {

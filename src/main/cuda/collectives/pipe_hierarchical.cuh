@@ -88,7 +88,7 @@ struct Sources {
 };
 
 template <typename T>
-FLUXCCL_PIPE_CALL void combineElements(const Sources& sources, uint8_t* to, uint64_t bytes, ReduceOp op,
+FLUXCCL_DEVICE_CALL void combineElements(const Sources& sources, uint8_t* to, uint64_t bytes, ReduceOp op,
                                        int divisor) {
   reducePiece<T>(bytes, addressOf(sources.at) | addressOf(to), op, divisor,
                  sources.count + (sources.further < 0 ? 0 : 1), sources, 1, [&](int) { return to; });

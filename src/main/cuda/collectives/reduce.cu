@@ -43,7 +43,8 @@ using namespace fluxccl::collectives;
     reduceSlice<T>(peers, task, scratch, begin, bytes);                                 \
   }
 
-#define FLUXCCL_REDUCE_FLOATS(label, T) \
+#define FLUXCCL_REDUCE_FLOATS(label, T)                                                 \
+  FLUXCCL_REDUCE_ONE_SHOT(label, T, sentinel, SentinelRows<sizeof(T)>)                  \
   FLUXCCL_REDUCE_TWO_SHOTS(label, T, sentinel, SentinelRows<sizeof(T)>, 512)            \
   FLUXCCL_REDUCE_KERNEL(bulk, label, 512)                                               \
   (const __grid_constant__ MappedPeers peers, const __grid_constant__ Reduction task,   \

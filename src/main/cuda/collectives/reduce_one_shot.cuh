@@ -9,8 +9,8 @@
 namespace fluxccl {
 namespace collectives {
 
-// Between two ranks a warp does all of a row, and some rows at once, without a barrier. False if the job
-// was aborted.
+// Between two ranks a warp does all of a row, without a barrier, and sends all of its rows before it waits for
+// the first. False if the job was aborted.
 template <typename T, class Rows>
 FLUXCCL_DEVICE bool exchangeRowsOfPair(const MappedPeers& peers, const Reduction& task, uint32_t epoch) {
   const uint32_t lane = threadIdx.x % kLanes;
@@ -20,39 +20,23 @@ FLUXCCL_DEVICE bool exchangeRowsOfPair(const MappedPeers& peers, const Reduction
   const uint32_t rows = rowsOf<Rows>(task.bytes);
   const int other = 1 - peers.rank;
   const Piece<T> input{peers.inputs[peers.rank], task.bytes};
-  const Piece<T> output{peers.outputs[peers.rank], task.bytes};
-  uint8_t* outbound = peers.area(other, task.area) + task.slot(peers, 0, 1, peers.rank, epoch);
-  uint8_t* inbound = peers.area(peers.rank, task.area) + task.slot(peers, 0, 1, other, epoch);
-  for (uint32_t first = warp; first < rows; first += kRowsOfPair * warps) {
-    const auto rowOf = [=](int i) { return first + i * warps; };
-    typename Rows::Word words[kRowsOfPair];
-    uint32_t wanted = 0;
-#pragma unroll
-    for (int i = 0; i < kRowsOfPair; ++i) {
-      if (rowOf(i) < rows) {
-        wanted |= 1u << i;
-        words[i] = input.template load<Rows>(rowOf(i), lane);
-      }
+  if (task.isTarget(other)) {
+    uint8_t* outbound = peers.area(other, task.area) + task.slot(peers, 0, 1, peers.rank, epoch);
+#pragma unroll 1
+    for (uint32_t row = warp; row < rows; row += warps) {
+      Rows::send(outbound + row * Rows::kSize, lane, input.template load<Rows>(row, lane), epoch);
     }
-    if (task.isTarget(other)) {
-#pragma unroll
-      for (int i = 0; i < kRowsOfPair; ++i) {
-        if (wanted >> i & 1) {
-          Rows::send(outbound + rowOf(i) * Rows::kSize, lane, words[i], epoch);
-        }
-      }
-    }
-    if (task.isTarget(peers.rank)) {
-      if (!reduceRowsOfPair<T, Rows>(
-              peers, task, wanted, lane, epoch, [&](int i) { return inbound + rowOf(i) * Rows::kSize; }, words)) {
+  }
+  if (task.isTarget(peers.rank)) {
+    const Piece<T> output{peers.outputs[peers.rank], task.bytes};
+    uint8_t* inbound = peers.area(peers.rank, task.area) + task.slot(peers, 0, 1, other, epoch);
+#pragma unroll 1
+    for (uint32_t row = warp; row < rows; row += warps) {
+      typename Rows::Word word = input.template load<Rows>(row, lane);
+      if (!reduceRowOfPair<T, Rows>(peers, task, inbound + row * Rows::kSize, lane, epoch, word)) {
         return false;
       }
-#pragma unroll
-      for (int i = 0; i < kRowsOfPair; ++i) {
-        if (wanted >> i & 1) {
-          output.template store<Rows>(rowOf(i), lane, words[i]);
-        }
-      }
+      output.template store<Rows>(row, lane, word);
     }
   }
   return true;

@@ -126,36 +126,65 @@ FLUXCCL_DEVICE bool reducePart(const MappedPeers& peers, const Reduction& task, 
   return true;
 }
 
-// The same of two ranks: one source leaves room for some rows at once.
+// All of it between two ranks, where little is to be found out for a row: a warp sends all of its rows of a
+// shot before it waits for the first of the next. False if the job was aborted.
 template <typename T, class Rows>
-FLUXCCL_DEVICE bool reducePartOfPair(const MappedPeers& peers, const Reduction& task, uint32_t rows, uint32_t lane,
-                                     uint32_t warp, uint32_t warps, uint32_t epoch) {
-  uint8_t* inbound =
-      peers.area(peers.rank, task.area) + task.slot(peers, kScatter, kShots, 1 - peers.rank, epoch);
+FLUXCCL_DEVICE bool exchangePartsOfPair(const MappedPeers& peers, const Reduction& task, uint32_t rows,
+                                        uint32_t lane, uint32_t warp, uint32_t warps, uint32_t epoch) {
+  const int other = 1 - peers.rank;
+  uint8_t* outbound = peers.area(other, task.area);
+  uint8_t* inbound = peers.area(peers.rank, task.area);
+  const uint32_t scattered = task.slot(peers, kScatter, kShots, 0, epoch);
+  const uint32_t gathered = task.slot(peers, kGather, kShots, 0, epoch);
+  const uint32_t toOther = peers.rank * task.slotBytes;
+  const uint32_t fromOther = other * task.slotBytes;
+  const Piece<T> theirs = task.inputPart<T>(peers, other);
+#pragma unroll 2
+  for (uint32_t row = warp; row < rows; row += warps) {
+    Rows::send(outbound + (scattered + toOther + row * Rows::kSize), lane, theirs.template load<Rows>(row, lane),
+               epoch);
+  }
   const Piece<T> own = task.inputPart<T>(peers, peers.rank);
-  for (uint32_t first = warp; first < rows; first += kRowsOfPair * warps) {
-    const auto rowOf = [=](int i) { return first + i * warps; };
-    typename Rows::Word words[kRowsOfPair];
-    uint32_t wanted = 0;
-#pragma unroll
-    for (int i = 0; i < kRowsOfPair; ++i) {
-      if (rowOf(i) < rows) {
-        wanted |= 1u << i;
-        words[i] = own.template load<Rows>(rowOf(i), lane);
-      }
-    }
-    if (!reduceRowsOfPair<T, Rows>(
-            peers, task, wanted, lane, epoch, [&](int i) { return inbound + rowOf(i) * Rows::kSize; }, words)) {
+  const Piece<T> reduced = task.outputPart<T>(peers, peers.rank);
+  const bool tells = task.isTarget(other);
+  const bool hears = task.isTarget(peers.rank);
+#pragma unroll 1
+  for (uint32_t row = warp; row < rows; row += warps) {
+    typename Rows::Word word = own.template load<Rows>(row, lane);
+    if (!reduceRowOfPair<T, Rows>(peers, task, inbound + (scattered + fromOther + row * Rows::kSize), lane, epoch,
+                                  word)) {
       return false;
     }
-#pragma unroll
-    for (int i = 0; i < kRowsOfPair; ++i) {
-      if (wanted >> i & 1) {
-        handOnRow<T, Rows>(peers, task, rowOf(i), lane, epoch, words[i]);
+    if (tells) {
+      Rows::send(outbound + (gathered + toOther + row * Rows::kSize), lane, word, epoch);
+    }
+    if (hears || task.target == Reduction::kOwners) {
+      reduced.template store<Rows>(row, lane, word);
+    }
+  }
+  if (hears) {
+    const Piece<T> output = task.outputPart<T>(peers, other);
+#pragma unroll 1
+    for (uint32_t row = warp; row < rows; row += warps) {
+      uint8_t* packets = inbound + (gathered + fromOther + row * Rows::kSize);
+      typename Rows::Raw raw;
+      if (!receiveRow<Rows>(peers, other, packets, lane, epoch, raw)) {
+        return false;
       }
+      Rows::empty(packets, lane);
+      output.template store<Rows>(row, lane, Rows::wordOf(raw));
     }
   }
   return true;
+}
+
+// The same between more ranks.
+template <typename T, class Rows>
+FLUXCCL_DEVICE bool exchangeParts(const MappedPeers& peers, const Reduction& task, uint32_t rows, uint32_t lane,
+                                  uint32_t warp, uint32_t warps, uint32_t epoch) {
+  scatterParts<T, Rows>(peers, task, rows, lane, warp, warps, epoch);
+  return reducePart<T, Rows>(peers, task, rows, lane, warp, warps, epoch) &&
+         (!task.isTarget(peers.rank) || gatherParts<T, Rows>(peers, task, rows, lane, warp, warps, epoch));
 }
 
 template <typename T, class Rows>
@@ -166,12 +195,9 @@ FLUXCCL_DEVICE void reduceTwoShots(const MappedPeers& peers, const Reduction& ta
   const uint32_t warp = threadIdx.x / kLanes * gridDim.x + blockIdx.x;
   const uint32_t warps = blockDim.x / kLanes * gridDim.x;
   const uint32_t rows = rowsOf<Rows>(task.partBytes);
-  scatterParts<T, Rows>(peers, task, rows, lane, warp, warps, epoch);
-  bool arrived = peers.nRanks == 2 ? reducePartOfPair<T, Rows>(peers, task, rows, lane, warp, warps, epoch)
-                                   : reducePart<T, Rows>(peers, task, rows, lane, warp, warps, epoch);
-  if (arrived && task.isTarget(peers.rank)) {
-    arrived = gatherParts<T, Rows>(peers, task, rows, lane, warp, warps, epoch);
-  }
+  const bool arrived = peers.nRanks == 2
+                           ? exchangePartsOfPair<T, Rows>(peers, task, rows, lane, warp, warps, epoch)
+                           : exchangeParts<T, Rows>(peers, task, rows, lane, warp, warps, epoch);
   if (__syncthreads_and(arrived)) {
     endEpoch(peers, epoch);
   }

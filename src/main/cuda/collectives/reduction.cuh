@@ -111,39 +111,19 @@ FLUXCCL_DEVICE bool reduceRow(const MappedPeers& peers, const Reduction& task, u
   return true;
 }
 
-// So many rows of a warp are on their way at once between two ranks.
-constexpr int kRowsOfPair = 2;
-
-// Of two ranks: receives some rows from the other one, empties them, and reduces each with this rank's own
-// word, which it replaces. Each row that there is has a bit in wanted; rowOf(i) is where row i lies. False
-// if the job was aborted.
-template <typename T, class Rows, class RowOf>
-FLUXCCL_DEVICE bool reduceRowsOfPair(const MappedPeers& peers, const Reduction& task, uint32_t wanted,
-                                     uint32_t lane, uint32_t epoch, RowOf rowOf,
-                                     typename Rows::Word (&words)[kRowsOfPair]) {
+// Of two ranks: receives a row from the other one, empties it, and reduces it with this rank's own word,
+// which it replaces. False if the job was aborted.
+template <typename T, class Rows>
+FLUXCCL_DEVICE bool reduceRowOfPair(const MappedPeers& peers, const Reduction& task, uint8_t* row, uint32_t lane,
+                                    uint32_t epoch, typename Rows::Word& word) {
   const int other = 1 - peers.rank;
-  typename Rows::Raw raws[kRowsOfPair];
-  if (!receiveRows<Rows>(peers, wanted, lane, epoch, rowOf, [=](int) { return other; }, raws)) {
+  typename Rows::Raw raw;
+  if (!receiveRow<Rows>(peers, other, row, lane, epoch, raw)) {
     return false;
   }
-  // Not unrolled: there is a lot of code for all types and operations.
-#pragma unroll 1
-  for (int i = 0; i < kRowsOfPair; ++i) {
-    if (wanted >> i & 1) {
-      Rows::empty(rowOf(i), lane);
-      const typename Rows::Word own = i == 0 ? words[0] : words[1];
-      const typename Rows::Word theirs = Rows::wordOf(i == 0 ? raws[0] : raws[1]);
-      Accumulator<T, typename Rows::Word> result;
-      result.begin(other == 0 ? theirs : own);
-      result.combine(other == 0 ? own : theirs, task.op);
-      const typename Rows::Word reduced = Rows::asSent(result.finish(task.op, 2));
-      if (i == 0) {
-        words[0] = reduced;
-      } else {
-        words[1] = reduced;
-      }
-    }
-  }
+  Rows::empty(row, lane);
+  const typename Rows::Word theirs = Rows::wordOf(raw);
+  word = Rows::asSent(reducePair<T>(other == 0 ? theirs : word, other == 0 ? word : theirs, task.op));
   return true;
 }
 

@@ -28,11 +28,16 @@ record GpuGrid(int maxBlocks) {
   }
 
   /**
-   * The kernel as it is launched with so many blocks: two launches that overlap take no more room
-   * together than one may have.
+   * So many blocks a launch may have that begins before the one before it has ended, because both
+   * together then take no more room than one may have. 0 where there is no such launch.
    */
+  int overlapping() {
+    return maxBlocks / 2;
+  }
+
+  /** The kernel as it is launched with so many blocks. */
   CudaKernel forBlocks(CudaKernel kernel, int blocks) {
-    return blocks <= maxBlocks / 2 ? kernel.overlapping() : kernel;
+    return blocks <= overlapping() ? kernel.overlapping() : kernel;
   }
 
   /** As many blocks as that many units of work keep busy, as far as there may be so many. */

@@ -9,6 +9,8 @@ import io.fluxccl.device.KernelArgs;
 /** Everybody sends its whole input to everybody: {@code reduce_one_shot.cuh}. */
 final class OneShot implements CollectiveAlgorithm {
   private static final int WARP_SIZE = 32;
+  private static final int LEAST_WARPS = 4;
+  private static final int MOST_WARPS = GpuGrid.MAX_THREADS / WARP_SIZE;
 
   private final ReduceSet set;
   private final PacketArea area;
@@ -43,15 +45,27 @@ final class OneShot implements CollectiveAlgorithm {
   @Override
   public void enqueue(DeviceStream stream, BoundCall call) {
     long rows = area.kind().rows(call.totalBytes());
-    int blocks = set.grid().blocksFor(rows, 1);
-    // More than one row at once where blocks have room for that.
-    int warpsOfRow = call.nRanks() == 2 ? 1 : call.nRanks();
-    long most = GpuGrid.MAX_THREADS / WARP_SIZE / warpsOfRow;
-    int rowsOfBlock = (int) Math.min(most, (rows + blocks - 1) / blocks);
+    int warps = call.nRanks() == 2 ? warpsOfPair(rows) : warpsOfMany(rows, call.nRanks());
+    int blocks = set.grid().blocksFor(rows, call.nRanks() == 2 ? warps : 1);
     stream.launch(
         set.grid().forBlocks(kernels.of(call.call().type()), blocks),
         blocks,
-        WARP_SIZE * warpsOfRow * rowsOfBlock,
+        WARP_SIZE * warps,
         KernelArgs.of(set.peers().bind(call), task.bind(call)));
+  }
+
+  /** Of a block that has a warp for each row: few blocks begin sooner, and may overlap others. */
+  private int warpsOfPair(long rows) {
+    int warps = LEAST_WARPS;
+    while (warps < MOST_WARPS && set.grid().overlapping() * warps < rows) {
+      warps *= 2;
+    }
+    return warps;
+  }
+
+  /** Of a block with a warp for each rank, which takes more than one row where it has room. */
+  private int warpsOfMany(long rows, int nRanks) {
+    int blocks = set.grid().blocksFor(rows, 1);
+    return nRanks * (int) Math.min(MOST_WARPS / nRanks, (rows + blocks - 1) / blocks);
   }
 }

@@ -5,8 +5,8 @@ import io.fluxccl.collective.Collective;
 
 /**
  * How long reductions take, in microseconds: latency plus bytes by rate, fitted to measurements on
- * two and on eight H200 in graphs, those of large calls on two and on four. What matters is where
- * the curves of two algorithms cross.
+ * two H200, which have kernels of their own, and on eight, in graphs; those of large calls on two
+ * and on four. What matters is where the curves of two algorithms cross.
  */
 final class ReduceModel {
   private static final double KIB = 1024;
@@ -25,29 +25,51 @@ final class ReduceModel {
 
   static double oneShot(PacketKind kind, BoundCall call) {
     double sent = call.totalBytes() / KIB * (call.nRanks() - 1);
+    if (call.nRanks() == 2) {
+      return switch (kind) {
+        case LL8 -> 1.97 + 0.03 * sent;
+        case LL128 -> 2.25 + 0.004 * sent;
+        case SENTINEL -> 2.3 + 0.0034 * sent;
+      };
+    }
     double base = 1.85 + 0.06 * call.nRanks();
-    return kind == PacketKind.LL8 ? base + 0.0104 * sent : base + 0.19 + 0.004 * sent;
+    return switch (kind) {
+      case LL8 -> base + 0.0104 * sent;
+      case LL128 -> base + 0.19 + 0.004 * sent;
+      case SENTINEL -> base + 0.35 + 0.004 * sent;
+    };
   }
 
   static double twoShots(PacketKind kind, BoundCall call) {
     int n = call.nRanks();
-    // What two ranks took longer than this line, which more of them keep to.
-    double ofPair = n == 2 ? 2 : 0;
-    return ofPair
-        + switch (kind) {
-          case LL8 -> (isScatter(call) ? 2.15 : 3.4) + 0.0104 * sent(call);
-          case LL128 -> (isScatter(call) ? 2.1 + 0.06 * n : 2.1 + 0.19 * n) + 0.0033 * sent(call);
-          case SENTINEL ->
-              (isScatter(call) ? 2.4 + 0.08 * n : 2.2 + 0.21 * n) + 0.00303 * sent(call);
-        };
+    if (n == 2) {
+      double latency = isScatter(call) ? 0 : 0.75;
+      return switch (kind) {
+        case LL8 -> 2.0 + latency + 0.03 * sent(call);
+        case LL128 -> 2.25 + latency + 0.0034 * sent(call);
+        case SENTINEL -> 2.4 + latency / 4 + 0.00292 * sent(call);
+      };
+    }
+    return switch (kind) {
+      case LL8 -> (isScatter(call) ? 2.15 : 3.4) + 0.0104 * sent(call);
+      case LL128 -> (isScatter(call) ? 2.1 + 0.06 * n : 2.1 + 0.19 * n) + 0.0033 * sent(call);
+      case SENTINEL -> (isScatter(call) ? 2.4 + 0.08 * n : 2.2 + 0.21 * n) + 0.00303 * sent(call);
+    };
+  }
+
+  private static boolean isScatterOfPair(BoundCall call) {
+    return call.nRanks() == 2 && isScatter(call);
   }
 
   static double bulk(BoundCall call) {
-    return 6.8 + 0.00286 * sent(call);
+    return isScatterOfPair(call) ? 0.5 + 0.005 * sent(call) : 6.8 + 0.00286 * sent(call);
   }
 
   static double permuted(BoundCall call) {
     int peers = call.nRanks() - 1;
+    if (isScatterOfPair(call)) {
+      return 8 + 0.0048 * sent(call);
+    }
     return isScatter(call)
         ? 4 + 1.0 * peers + 0.00305 * sent(call)
         : 4 + 2.2 * peers + 0.0029 * sent(call);
@@ -59,6 +81,9 @@ final class ReduceModel {
 
   static double copyEngines(BoundCall call) {
     int peers = call.nRanks() - 1;
+    if (isScatterOfPair(call)) {
+      return 45 + 0.0033 * sent(call);
+    }
     // Slices that don't overlap cost more with more peers; measured up to three.
     return isScatter(call)
         ? 10 + 20 * peers + 0.00265 * sent(call)

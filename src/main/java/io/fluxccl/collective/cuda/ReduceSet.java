@@ -25,10 +25,10 @@ final class ReduceSet implements AlgorithmSet {
 
   // What goes in one shot to all peers together, at most.
   private static final int LL8_SENT = 32 << 10;
-  private static final int LL128_SENT = 256 << 10;
+  private static final int LINES_SENT = 256 << 10;
 
   // To the only peer: two shots would send as much, later.
-  private static final int LL128_SENT_TO_ONE = 1 << 20;
+  private static final int LINES_SENT_TO_ONE = 1 << 20;
 
   // What goes in two shots, for each block: the limits where something else is faster lie below.
   private static final int LL8_PER_BLOCK = 1 << 10;
@@ -59,19 +59,21 @@ final class ReduceSet implements AlgorithmSet {
     int n = mesh.nRanks();
     PacketArea ll8 =
         PacketArea.of(PacketKind.LL8, MappedPeers.AREAS_OFFSET, 1, n, LL8_SENT / (n - 1));
-    int inOneShot = n == 2 ? LL128_SENT_TO_ONE : LL128_SENT / (n - 1);
-    PacketArea ll128 = PacketArea.of(PacketKind.LL128, ll8.end(), 1, n, inOneShot);
-    PacketArea twoLl8 = twoShots(PacketKind.LL8, ll128.end(), n, LL8_PER_BLOCK);
+    int inLines = n == 2 ? LINES_SENT_TO_ONE : LINES_SENT / (n - 1);
+    PacketArea ll128 = PacketArea.of(PacketKind.LL128, ll8.end(), 1, n, inLines);
+    PacketArea oneSentinel = PacketArea.of(PacketKind.SENTINEL, ll128.end(), 1, n, inLines);
+    PacketArea twoLl8 = twoShots(PacketKind.LL8, oneSentinel.end(), n, LL8_PER_BLOCK);
     PacketArea twoLl128 = twoShots(PacketKind.LL128, twoLl8.end(), n, LL128_PER_BLOCK);
-    PacketArea sentinel = twoShots(PacketKind.SENTINEL, twoLl128.end(), n, SENTINEL_PER_BLOCK);
-    this.oneShot = List.of(ll8, ll128);
-    this.twoShots = List.of(twoLl8, twoLl128, sentinel);
-    this.stagingOffset = sentinel.end();
+    PacketArea twoSentinel = twoShots(PacketKind.SENTINEL, twoLl128.end(), n, SENTINEL_PER_BLOCK);
+    this.oneShot = List.of(ll8, ll128, oneSentinel);
+    this.twoShots = List.of(twoLl8, twoLl128, twoSentinel);
+    this.stagingOffset = twoSentinel.end();
     this.stagingSlotBytes = Scratch.slotBytes((long) STAGED_PER_BLOCK * grid.maxBlocks() / n);
     // Slots for what comes and for what is handed on.
     this.state = gpu.allocate(stagingOffset + 2 * n * stagingSlotBytes);
     try {
-      fill(state, sentinel.offset(), sentinel.length());
+      fill(state, oneSentinel.offset(), oneSentinel.length());
+      fill(state, twoSentinel.offset(), twoSentinel.length());
     } catch (RuntimeException e) {
       state.close();
       throw e;

@@ -16,6 +16,10 @@ final class TwoShots implements CollectiveAlgorithm {
   // multiprocessor.
   private static final int BLOCKS_BEFORE_MORE_THREADS = 64;
 
+  // Between two ranks, for so many rows of a warp, it pays to have few enough blocks that launches
+  // overlap.
+  private static final long ROWS_TO_OVERLAP = 2;
+
   private final ReduceSet set;
   private final PacketArea area;
   private final GpuKernels kernels;
@@ -54,6 +58,10 @@ final class TwoShots implements CollectiveAlgorithm {
       threads *= 2;
     }
     int blocks = set.grid().blocksFor(warps, threads / WARP_SIZE);
+    if (call.nRanks() == 2
+        && warps <= ROWS_TO_OVERLAP * set.grid().overlapping() * threads / WARP_SIZE) {
+      blocks = Math.min(blocks, set.grid().overlapping());
+    }
     stream.launch(
         set.grid().forBlocks(kernels.of(call.call().type()), blocks),
         blocks,
