@@ -36,7 +36,8 @@ record IbNetDevice(String name, Inet4Address address, int speedMbps, String pciP
 
   private static final Pattern RATE = Pattern.compile("([0-9.]+)\\s*Gb/sec.*", Pattern.DOTALL);
   private static final int MAX_COMMS = 65536;
-  private static final float LATENCY_MICROS = 2;
+  // Unknown, for the reason that TcpDevice gives.
+  private static final float LATENCY_MICROS = 0;
 
   /** Those of this machine that IB0 to IB7 name and that can be used. */
   static List<IbNetDevice> usable() {
