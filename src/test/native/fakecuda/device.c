@@ -290,6 +290,29 @@ API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
   return CUDA_SUCCESS;
 }
 
+size_t fake_stack(struct context *context) {
+  size_t given = __atomic_load_n(&context->stack, __ATOMIC_ACQUIRE);
+  return given ? given : 1024;
+}
+
+API CUresult cuCtxGetLimit(size_t *value, int limit) {
+  struct context *context;
+  CUresult result = fake_current(&context);
+  if (result) return result;
+  if (limit != 0) return CUDA_ERROR_INVALID_VALUE;
+  *value = fake_stack(context);
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxSetLimit(int limit, size_t value) {
+  struct context *context;
+  CUresult result = fake_current(&context);
+  if (result) return result;
+  if (limit != 0 || value == 0) return CUDA_ERROR_INVALID_VALUE;
+  __atomic_store_n(&context->stack, value, __ATOMIC_RELEASE);
+  return CUDA_SUCCESS;
+}
+
 API CUresult cuCtxSynchronize(void) {
   struct context *context;
   CUresult result = fake_current(&context);

@@ -68,6 +68,7 @@ struct context {
   bool peers[MAX_DEVICES];              // physical numbers of the GPUs whose memory it may reach
   struct stream *null_stream;
   int freeing;                          // calls that wait for its streams, and hold up who enqueues; atomic
+  size_t stack;                         // bytes of a thread; atomic, 0 as long as nobody has asked for another
 };
 
 enum range_kind { RANGE_DEVICE, RANGE_PINNED, RANGE_REGISTERED, RANGE_IPC, RANGE_VMM };
@@ -137,6 +138,7 @@ struct kernel {
   uint32_t parameter_sizes[8];
   CUresult (*run)(struct context *context, const uint64_t *parameters);
   const struct emulated_kernel *emulated;
+  int stack;                            // bytes of a thread
 };
 
 // A kernel and all that it was launched with.
@@ -212,6 +214,8 @@ CUresult fake_graph_run(const struct op *op, struct context *context);
 void fake_graph_done(struct graph_exec *exec);
 
 // module.c: whoever makes a launch frees it. It may run many times, on any stream's thread of that context.
+// Bytes of a thread's stack for which there is room.
+size_t fake_stack(struct context *context);
 CUresult fake_launch_make(struct launch **launch, struct function *function, const unsigned *grid, const unsigned *block,
                           unsigned shared, void **params, void **extra);
 CUresult fake_launch_run(const struct launch *launch, struct context *context);

@@ -67,12 +67,13 @@ static CUresult trap(struct context *context, const uint64_t *args) {
 }
 
 static const struct kernel kernels[] = {
-    {"fake_fill", 3, {8, 8, 4}, fill, NULL},   // address, bytes, value
-    {"fake_copy", 3, {8, 8, 8}, copy, NULL},   // target, source, bytes
-    {"fake_add", 2, {8, 8}, add, NULL},        // address, what
-    {"fake_store", 2, {8, 8}, store, NULL},    // address, value
-    {"fake_spin", 2, {8, 8}, spin, NULL},      // address, least value
-    {"fake_trap", 0, {0}, trap, NULL},
+    {"fake_fill", 3, {8, 8, 4}, fill, NULL, 0},   // address, bytes, value
+    {"fake_copy", 3, {8, 8, 8}, copy, NULL, 0},   // target, source, bytes
+    {"fake_add", 2, {8, 8}, add, NULL, 0},        // address, what
+    {"fake_store", 2, {8, 8}, store, NULL, 0},    // address, value
+    {"fake_spin", 2, {8, 8}, spin, NULL, 0},      // address, least value
+    {"fake_trap", 0, {0}, trap, NULL, 0},
+    {"fake_deep", 2, {8, 8}, store, NULL, 4096},  // fake_store with a large stack
 };
 
 static bool find(const char *name, struct kernel *found) {
@@ -161,7 +162,7 @@ API CUresult cuModuleGetFunction(struct function **function, struct module *modu
 API CUresult cuFuncGetAttribute(int *value, int attribute, struct function *function) {
   FUNCTION;
   const struct emulated_kernel *emulated = function->kernel.emulated;
-  int values[] = {1024, 0, 0, 0, 32, 90, 90, 0};
+  int values[] = {1024, 0, 0, function->kernel.stack, 32, 90, 90, 0};
   if (emulated) {
     values[0] = emulated->max_threads;
     values[1] = emulated->static_shared;
@@ -308,6 +309,11 @@ static CUresult enqueue_launch(struct function *function, const unsigned *grid, 
   result = fake_launch_make(&op.launch, function, grid, block, shared, params, extra);
   if (result) return result;
   op.launch->overlaps = overlaps;
+  if ((size_t)function->kernel.stack > fake_stack(stream->context)) {
+    // As the driver does it: more room for stacks, once no kernel uses the old one.
+    fake_streams_drain(stream->context);
+    __atomic_store_n(&stream->context->stack, function->kernel.stack, __ATOMIC_RELEASE);
+  }
   return fake_enqueue(stream, &op, NULL);
 }
 

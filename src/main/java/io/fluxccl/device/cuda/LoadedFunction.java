@@ -19,6 +19,7 @@ final class LoadedFunction {
     this.signature = KernelSignature.of(handle);
     this.allowedShared =
         attribute(CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+    context.reserveStack(attribute(CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES));
   }
 
   PrimaryContext context() {

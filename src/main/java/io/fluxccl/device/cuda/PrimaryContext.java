@@ -8,6 +8,7 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import jcuda.driver.CUcontext;
 import jcuda.driver.CUdevice;
+import jcuda.driver.CUlimit;
 import jcuda.driver.CUmodule;
 import jcuda.driver.CUresult;
 import jcuda.driver.CUstream;
@@ -163,6 +164,25 @@ final class PrimaryContext extends RefCounted {
             stream, CUstream_flags.CU_STREAM_NON_BLOCKING, preferred ? highest[0] : 0),
         "cuStreamCreate");
     return stream;
+  }
+
+  /**
+   * Makes room for the stack of a kernel's threads. Otherwise the driver makes it at the first
+   * launch, for which it waits until no kernel runs, and holds up the caller: for ever, where one
+   * of them waits for that launch.
+   *
+   * @param bytes of a thread
+   */
+  synchronized void reserveStack(long bytes) {
+    makeCurrent();
+    long[] limit = new long[1];
+    check(
+        JCudaDriver.cuCtxGetLimit(limit, CUlimit.CU_LIMIT_STACK_SIZE), "cuCtxGetLimit(STACK_SIZE)");
+    if (bytes > limit[0]) {
+      check(
+          JCudaDriver.cuCtxSetLimit(CUlimit.CU_LIMIT_STACK_SIZE, bytes),
+          "cuCtxSetLimit(STACK_SIZE, " + bytes + ")");
+    }
   }
 
   /** One of the {@code CU_DEVICE_ATTRIBUTE_} values. */

@@ -52,6 +52,20 @@ class CudaModuleFakeTest {
   }
 
   @Test
+  void shouldLaunchKernelsWithLargeStacksWhileOthersWait() {
+    CudaModule module =
+        CudaModule.fromPtx("fake_spin fake_deep".getBytes(StandardCharsets.US_ASCII));
+    CudaKernel deep = module.kernel("fake_deep").prepare(device);
+    try (CudaPinnedBuffer go = device.allocatePinned(8);
+        CudaStream waiting = device.createStream("waiting")) {
+      waiting.launch(module.kernel("fake_spin").prepare(device), 1, 1, KernelArgs.of(go, 1L));
+      run(deep);
+      go.buffer().putLongRelease(0, 1);
+      assertThat(waiting.completion()).succeedsWithin(60, TimeUnit.SECONDS);
+    }
+  }
+
+  @Test
   void shouldLoadOnceForAllDevicesOfAGpuAndAgainForANewContext() {
     CudaModule module = CudaModule.fromPtx(KERNELS);
     LoadedModule first = module.loadedOn(device);
