@@ -5,9 +5,9 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testkit.LocalRanks;
 import java.util.List;
-import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** Every algorithm of the family, with its kernels on the CPU. */
 @EmulatedGpus
@@ -18,6 +18,9 @@ class ReduceEmulatedTest {
     "one-shot-ll8, 3",
     "one-shot-ll128, 2",
     "one-shot-ll128, 4",
+    "one-shot-sentinel, 2",
+    "one-shot-sentinel, 3",
+    "two-shots-ll8, 2",
     "two-shots-ll8, 3",
     "two-shots-ll128, 2",
     "two-shots-ll128, 3",
@@ -37,10 +40,11 @@ class ReduceEmulatedTest {
   }
 
   /** To the only peer goes more in one shot than to several. */
-  @Test
-  void shouldReduceMuchInOneShotBetweenTwo() {
+  @ParameterizedTest
+  @ValueSource(strings = {"one-shot-ll128", "one-shot-sentinel"})
+  void shouldReduceMuchInOneShotBetweenTwo(String algorithm) {
     try (LocalRanks ranks = LocalRanks.onGpus(2)) {
-      int done = new ReduceContract("one-shot-ll128", false).check(ranks, List.of(130_003));
+      int done = new ReduceContract(algorithm, false).check(ranks, List.of(130_003));
       assertThat(done).isGreaterThan(20);
     }
   }

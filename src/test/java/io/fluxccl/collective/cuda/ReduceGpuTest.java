@@ -12,6 +12,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 class ReduceGpuTest {
   private static final String ONE_SHOT = "one-shot-ll8";
   private static final String ONE_SHOT_LL128 = "one-shot-ll128";
+  private static final String ONE_SHOT_SENTINEL = "one-shot-sentinel";
 
   private static void check(String algorithm, int nRanks) {
     boolean oneShot = algorithm.startsWith("one-shot");
@@ -28,6 +29,7 @@ class ReduceGpuTest {
       strings = {
         ONE_SHOT,
         ONE_SHOT_LL128,
+        ONE_SHOT_SENTINEL,
         "two-shots-ll8",
         "two-shots-ll128",
         "two-shots-sentinel",
@@ -46,6 +48,7 @@ class ReduceGpuTest {
       strings = {
         ONE_SHOT,
         ONE_SHOT_LL128,
+        ONE_SHOT_SENTINEL,
         "two-shots-ll8",
         "two-shots-ll128",
         "two-shots-sentinel",

@@ -104,6 +104,7 @@ class ReduceSequencesEmulatedTest {
   @ValueSource(
       strings = {
         "one-shot-ll8",
+        "one-shot-sentinel",
         "two-shots-ll128",
         "two-shots-sentinel",
         "two-shots-bulk",
