@@ -24,6 +24,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
@@ -100,22 +101,27 @@ class ReduceSequencesEmulatedTest {
     };
   }
 
-  @ParameterizedTest
-  @ValueSource(
-      strings = {
-        "one-shot-ll8",
-        "one-shot-sentinel",
-        "two-shots-ll128",
-        "two-shots-sentinel",
-        "two-shots-bulk",
-        "permuted",
-        "permuted-staged",
-        "copy-engines-reduce"
-      })
-  void shouldEndWhenAPeerNeverComes(String algorithm) throws InterruptedException {
+  @ParameterizedTest(name = "{0} on {1} ranks")
+  @CsvSource({
+    "one-shot-ll8, 2",
+    "one-shot-ll8, 3",
+    "one-shot-ll128, 2",
+    "one-shot-sentinel, 2",
+    "one-shot-sentinel, 3",
+    "two-shots-ll128, 2",
+    "two-shots-ll128, 3",
+    "two-shots-sentinel, 2",
+    "two-shots-sentinel, 3",
+    "two-shots-bulk, 3",
+    "permuted, 3",
+    "permuted-staged, 3",
+    "copy-engines-reduce, 3"
+  })
+  void shouldEndWhenAPeerNeverComes(String algorithm, int nRanks) throws InterruptedException {
     int count = algorithm.startsWith("one-shot") ? 500 : 20_000;
-    CountDownLatch waiting = new CountDownLatch(2);
-    try (LocalRanks ranks = LocalRanks.onGpus(3)) {
+    int last = nRanks - 1;
+    CountDownLatch waiting = new CountDownLatch(last);
+    try (LocalRanks ranks = LocalRanks.onGpus(nRanks)) {
       ranks.run(
           LONG,
           rank -> {
@@ -129,9 +135,9 @@ class ReduceSequencesEmulatedTest {
               CollectiveCall call =
                   CollectiveCall.allReduce(buffer, buffer, count, DataType.FLOAT16, ReduceOp.SUM);
               assertThat(collectives.algorithmFor(call)).isEqualTo(algorithm);
-              if (rank.rank() == 2) {
+              if (rank.rank() == last) {
                 assertThat(waiting.await(60, TimeUnit.SECONDS)).isTrue();
-                rank.communicator().abort(new Aborted(2, "rank 2 gives up"));
+                rank.communicator().abort(new Aborted(last, "the last rank gives up"));
               } else {
                 var run = collectives.run(call).toFuture();
                 waiting.countDown();
