@@ -17,8 +17,9 @@ OWN = "fluxccl"
 SOCKETS = "Socket"
 SIZES = [4, 64, 1024, 16 << 10, 256 << 10, 4 << 20, 32 << 20, 256 << 20]
 MEASURED = [1 << 10, 64 << 10, 1 << 20, 32 << 20, 256 << 20]
-# A rank that is alone now must hear of it within so many seconds. When it ends is up to PyTorch.
-DEADLINE = 5
+# A rank that is alone now must hear of it within so many seconds, and end within so many.
+TO_HEAR = 5
+DEADLINE = 20
 
 
 # ---- a rank ----
@@ -122,9 +123,26 @@ def rank_die(arguments):
         if arguments.rank == 1 and i == 200:
             print("killed", flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
-        # The kernel waits for ever; PyTorch's watchdog asks NCCL, and ends the process.
-        dist.all_reduce(x)
-        torch.cuda.synchronize()
+        try:
+            work = dist.all_reduce(x, async_op=True)
+            # Only the stream waits. This thread must not, because the kernel will for ever.
+            work.wait()
+            done = torch.cuda.Event()
+            done.record()
+            while not done.query():
+                if work.is_completed() and not soon(done.query):
+                    raise RuntimeError("NCCL has given up")
+        except Exception as e:  # What PyTorch throws differs from version to version.
+            time.sleep(1)  # Its watchdog says why.
+            print(f"ended: {e}", flush=True)
+            os._exit(3)
+
+
+def soon(condition, seconds=1.0):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.001)
+    return condition()
 
 
 # ---- those who start them ----
@@ -271,13 +289,16 @@ def check_kill(folder, arguments):
             raise Failed(f"rank 1 was not killed\n{job.tail()}")
         start = time.monotonic()
         while not re.search(r"ncclRemoteError", job.output()):
-            if time.monotonic() - start > DEADLINE:
-                raise Failed(f"rank 0 heard of no ncclRemoteError in {DEADLINE} s\n{job.tail()}")
+            if time.monotonic() - start > TO_HEAR:
+                raise Failed(f"rank 0 heard of no ncclRemoteError in {TO_HEAR} s\n{job.tail()}")
             time.sleep(0.01)
         heard = time.monotonic() - start
         if not re.search(r"the peer is gone", job.output() + job.log()):
             raise Failed(f"rank 0 was not told that the peer is gone\n{job.tail()}")
-        print(f"kill -9 of one rank: the other had ncclRemoteError in {heard:.1f} s", flush=True)
+        if job.wait(0, DEADLINE) == 0:
+            raise Failed(f"rank 0 ended well beside a dead rank\n{job.tail()}")
+        ended = time.monotonic() - start
+        print(f"kill -9 of one rank: the other had ncclRemoteError in {heard:.1f} s and ended in {ended:.1f} s", flush=True)
     finally:
         job.stop()
 

@@ -29,8 +29,8 @@ using std::uint8_t;
 // Defined where device code is compiled; elsewhere the headers hold layouts only.
 #define FLUXCCL_CUDA 1
 #define FLUXCCL_DEVICE __device__ __forceinline__
-// Not put in line: what is rarely done, because a multiprocessor begins a launch with none of its code, so
-// that also what it jumps over costs time; and what is long and stands in several places.
+// Not put in line: what is rarely done, because in short kernels also what is jumped over costs time; and what
+// is long and stands in several places.
 #define FLUXCCL_DEVICE_CALL __device__ __noinline__
 #define FLUXCCL_HOST_DEVICE __host__ __device__ __forceinline__
 #else
