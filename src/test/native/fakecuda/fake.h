@@ -60,6 +60,15 @@ enum {
 #define GRANULARITY (2ull << 20)
 
 // GPUs are numbered twice: as the machine has them ("physical"), and as this process sees them.
+// One of those that a GPU takes the work of a context's streams from, in order.
+struct queue {
+  int unfinished;                       // operations that are in it and not done; atomic
+  struct stream *last;                  // whose operation was put into it last, or NULL
+  uint64_t last_ticket;
+};
+
+enum { ORDINARY, PREFERRED, CLASSES, QUEUES = 8 };
+
 struct context {
   int physical;
   int retained;
@@ -69,6 +78,7 @@ struct context {
   struct stream *null_stream;
   int freeing;                          // calls that wait for its streams, and hold up who enqueues; atomic
   size_t stack;                         // bytes of a thread; atomic, 0 as long as nobody has asked for another
+  struct queue queues[CLASSES][QUEUES]; // but for the counts under fake_queue_lock
 };
 
 enum range_kind { RANGE_DEVICE, RANGE_PINNED, RANGE_REGISTERED, RANGE_IPC, RANGE_VMM };
@@ -108,6 +118,9 @@ struct op {
   struct launch *launch;
   void (*host)(void *);
   void *host_data;
+  struct queue *queue;                  // which it stands in
+  struct stream *ahead;                 // whose operation stands before it there, or NULL if it's the same stream's
+  uint64_t ahead_ticket;
   struct op *next;
 };
 
@@ -119,6 +132,8 @@ struct stream {
   pthread_cond_t changed;
   struct op *first, *last;
   uint64_t enqueued, done;
+  uint64_t started;                     // operations that do not hold up their queue any more; atomic
+  struct queue *queue;                  // the last one, or NULL
   bool closed;
   int users;                            // its handle, its thread, whoever waits
 };

@@ -239,7 +239,7 @@ public final class CudaDevice implements Device {
   /**
    * {@inheritDoc}
    *
-   * <p>Of the highest priority.
+   * <p>Of the highest priority. Only for what waits for no kernel: copies and stores.
    */
   @Override
   public CudaStream createPreferredStream(String name) {
@@ -247,7 +247,7 @@ public final class CudaDevice implements Device {
   }
 
   LiveCudaStream newBranch(String fullName) {
-    return newStream(fullName, true);
+    return newStream(fullName, false);
   }
 
   private LiveCudaStream newStream(String fullName, boolean preferred) {

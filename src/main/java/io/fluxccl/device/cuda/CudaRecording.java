@@ -58,7 +58,7 @@ final class CudaRecording {
   }
 
   private CUgraph capture(Consumer<? super DeviceStream> work) {
-    Stream main = newStream("recording " + name, false);
+    Stream main = newStream("recording " + name);
     check(
         JCudaDriver.cuStreamBeginCapture(
             main.stream, CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED),
@@ -117,8 +117,8 @@ final class CudaRecording {
     }
   }
 
-  private Stream newStream(String streamName, boolean preferred) {
-    Stream made = new Stream(streamName, context.createStream(preferred));
+  private Stream newStream(String streamName) {
+    Stream made = new Stream(streamName, context.createStream(false));
     streams.add(made);
     return made;
   }
@@ -179,7 +179,7 @@ final class CudaRecording {
       requireRecording();
       Stream branch = branches.get(branchName);
       if (branch == null) {
-        branch = newStream(name + "-" + branchName, true);
+        branch = newStream(name + "-" + branchName);
         branches.put(branchName, branch);
         branch.waitFor(this); // which is what makes it a part of the capture
       }

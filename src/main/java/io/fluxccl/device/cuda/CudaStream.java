@@ -73,6 +73,18 @@ public abstract class CudaStream implements DeviceStream {
   /** Comes behind each enqueuing. */
   void ended() {}
 
+  /**
+   * Comes right before a call of the driver that enqueues: see {@link EnqueueTurn}.
+   *
+   * @return what {@link #leaveTurn} is to be told behind it
+   */
+  boolean takeTurn() {
+    return false;
+  }
+
+  /** Comes right behind a call of the driver that enqueues, whatever comes of it. */
+  void leaveTurn(boolean taken) {}
+
   /** Told of each buffer that is about to be used. */
   void keep(DeviceBuffer buffer) {}
 
@@ -87,7 +99,10 @@ public abstract class CudaStream implements DeviceStream {
   /**
    * The driver's handle, for work that FluxCCL has no method for. Calls need the device's context
    * ({@link CudaDevice#makeCurrent()}); what they enqueue counts for {@link #completion()} like
-   * everything else, and is recorded when this stream records. Not to be destroyed.
+   * everything else, and is recorded when this stream records. Not to be destroyed. Kernels that
+   * wait for other streams of this GPU are better launched by {@link #launch}: what two threads
+   * enqueue at the same moment may end up in one of the GPU's queues, one behind the other, and
+   * only this library's own calls take turns.
    */
   public CUstream handle() {
     return stream;
@@ -147,11 +162,17 @@ public abstract class CudaStream implements DeviceStream {
       }
       CudaPointer packed =
           parameters.pack(kernel, ((LaunchableKernel) kernel).signatureOn(device), args);
-      int result =
-          both
-              ? OverlappingLaunch.launch(function, gridDim, blockDim, sharedBytes, stream, packed)
-              : JCudaDriver.cuLaunchKernel(
-                  function, gridDim, 1, 1, blockDim, 1, 1, sharedBytes, stream, packed, null);
+      int result;
+      boolean turn = takeTurn();
+      try {
+        result =
+            both
+                ? OverlappingLaunch.launch(function, gridDim, blockDim, sharedBytes, stream, packed)
+                : JCudaDriver.cuLaunchKernel(
+                    function, gridDim, 1, 1, blockDim, 1, 1, sharedBytes, stream, packed, null);
+      } finally {
+        leaveTurn(turn);
+      }
       ended();
       lastMayOverlap = overlaps;
       if (result != CUresult.CUDA_SUCCESS) {
@@ -260,8 +281,9 @@ public abstract class CudaStream implements DeviceStream {
 
   /**
    * Enqueues a copy between any memory that this device reaches: its own, mapped, pinned. Checks
-   * nothing but that the stream is open, allocates nothing, takes no lock of this library; not to
-   * be called by two threads at once, nor {@link #writeValue64} meanwhile.
+   * nothing but that the stream is open and allocates nothing; on a preferred stream it takes no
+   * lock of this library. Not to be called by two threads at once, nor {@link #writeValue64}
+   * meanwhile.
    *
    * @param to address of the first byte to write
    * @param from address of the first byte to read
@@ -287,7 +309,13 @@ public abstract class CudaStream implements DeviceStream {
   }
 
   private void enqueueCopy(CudaPointer to, CudaPointer from, long size) {
-    int result = JCudaDriver.cuMemcpyAsync(to, from, size, stream);
+    int result;
+    boolean turn = takeTurn();
+    try {
+      result = JCudaDriver.cuMemcpyAsync(to, from, size, stream);
+    } finally {
+      leaveTurn(turn);
+    }
     ended();
     if (result != CUresult.CUDA_SUCCESS) {
       throw failed(result, "cuMemcpyAsync(" + to + ", " + from + ", " + size + ")");
@@ -295,7 +323,13 @@ public abstract class CudaStream implements DeviceStream {
   }
 
   private void enqueueWrite(CudaPointer to, long value) {
-    int result = JCudaDriver.cuStreamWriteValue64(stream, to, value, WRITE_DEFAULT);
+    int result;
+    boolean turn = takeTurn();
+    try {
+      result = JCudaDriver.cuStreamWriteValue64(stream, to, value, WRITE_DEFAULT);
+    } finally {
+      leaveTurn(turn);
+    }
     ended();
     if (result != CUresult.CUDA_SUCCESS) {
       throw failed(result, "cuStreamWriteValue64(" + to + ")");
@@ -314,7 +348,13 @@ public abstract class CudaStream implements DeviceStream {
   void enqueueWait(StreamEvent reached) {
     synchronized (lock) {
       begin();
-      int result = reached.letWait(stream);
+      int result;
+      boolean turn = takeTurn();
+      try {
+        result = reached.letWait(stream);
+      } finally {
+        leaveTurn(turn);
+      }
       ended();
       if (result != CUresult.CUDA_SUCCESS) {
         throw failed(result, "cuStreamWaitEvent");
@@ -326,7 +366,13 @@ public abstract class CudaStream implements DeviceStream {
   StreamEvent recordEvent() {
     synchronized (lock) {
       begin();
-      int result = event.record(stream);
+      int result;
+      boolean turn = takeTurn();
+      try {
+        result = event.record(stream);
+      } finally {
+        leaveTurn(turn);
+      }
       if (result != CUresult.CUDA_SUCCESS) {
         throw failed(result, "cuEventRecord");
       }
@@ -338,12 +384,6 @@ public abstract class CudaStream implements DeviceStream {
     return new InvalidUsage("stream " + name + " can't wait for " + other + ": " + why);
   }
 
-  /**
-   * {@inheritDoc}
-   *
-   * <p>Of the highest priority, like {@link CudaDevice#createPreferredStream}: so that it doesn't
-   * stand behind this stream's kernels in one of the GPU's queues.
-   */
   @Override
   public abstract CudaStream branch(String branchName);
 

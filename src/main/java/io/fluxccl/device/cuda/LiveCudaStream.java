@@ -19,8 +19,12 @@ import jcuda.driver.JCudaDriver;
 
 /** A stream that runs what it is given; the driver's streams are the queues and the threads. */
 final class LiveCudaStream extends CudaStream {
+  /** Completions outstanding, from which on the stream may be so full that a launch is held up. */
+  private static final int MANY = 64;
+
   private final CudaPinnedBuffer line;
   private final CompletionQueue queue;
+  private final EnqueueTurn turn;
   private final Map<String, LiveCudaStream> branches = new ConcurrentHashMap<>();
 
   /**
@@ -44,9 +48,11 @@ final class LiveCudaStream extends CudaStream {
       CudaDevice device,
       String name,
       CUstream stream,
+      boolean preferred,
       CudaPinnedBuffer line,
       CompletionAgent agent) {
     super(device, name, stream);
+    this.turn = preferred ? null : context.enqueueTurn();
     this.line = line;
     this.linePointer = new CudaPointer(line.deviceAddress());
     this.queue = agent.createQueue(name, line.buffer(), this::failure);
@@ -59,7 +65,7 @@ final class LiveCudaStream extends CudaStream {
     context.retain();
     try {
       CUstream handle = context.createStream(preferred);
-      LiveCudaStream stream = new LiveCudaStream(device, name, handle, line, agent);
+      LiveCudaStream stream = new LiveCudaStream(device, name, handle, preferred, line, agent);
       LaunchGate.PROCESS.add(stream);
       return stream;
     } catch (RuntimeException | Error e) {
@@ -91,6 +97,30 @@ final class LiveCudaStream extends CudaStream {
   void ended() {
     if (!dirty) {
       dirty = true;
+    }
+  }
+
+  /**
+   * {@inheritDoc}
+   *
+   * <p>Not on preferred streams: what is there waits for no kernel, so that it doesn't matter whom
+   * it holds up. Nor where much is enqueued: such a stream has its hardware queue, and the driver
+   * may keep the thread until there is room in it.
+   */
+  @Override
+  boolean takeTurn() {
+    return turn != null && !hasMuchToDo() && turn.take();
+  }
+
+  private boolean hasMuchToDo() {
+    return queue.issued() - queue.reached() >= MANY
+        && JCudaDriver.cuStreamQuery(stream) == CUresult.CUDA_ERROR_NOT_READY;
+  }
+
+  @Override
+  void leaveTurn(boolean taken) {
+    if (taken) {
+      turn.leave();
     }
   }
 
@@ -136,7 +166,13 @@ final class LiveCudaStream extends CudaStream {
     try {
       synchronized (lock) {
         begin();
-        int result = ((CudaGraph) graph).launchOn(stream);
+        int result;
+        boolean taken = takeTurn();
+        try {
+          result = ((CudaGraph) graph).launchOn(stream);
+        } finally {
+          leaveTurn(taken);
+        }
         ended();
         if (result != CUresult.CUDA_SUCCESS) {
           throw failed(result, "cuGraphLaunch(" + graph + ")");
@@ -217,7 +253,13 @@ final class LiveCudaStream extends CudaStream {
     context.makeCurrent();
     dirty = false;
     long sequence = queue.next();
-    int result = JCudaDriver.cuStreamWriteValue64(stream, linePointer, sequence, WRITE_DEFAULT);
+    int result;
+    boolean taken = takeTurn();
+    try {
+      result = JCudaDriver.cuStreamWriteValue64(stream, linePointer, sequence, WRITE_DEFAULT);
+    } finally {
+      leaveTurn(taken);
+    }
     if (result != CUresult.CUDA_SUCCESS) {
       dirty = true;
       throw failed(result, "cuStreamWriteValue64(completion " + sequence + ")");

@@ -34,6 +34,7 @@ final class PrimaryContext extends RefCounted {
   private final Reaper reaper;
   private final CopyLane copyLane = new CopyLane(this);
   private final Mappings mappings = new Mappings(this);
+  private final EnqueueTurn enqueueTurn = new EnqueueTurn();
   private final Map<Object, CUmodule> modules = new ConcurrentHashMap<>();
 
   private PrimaryContext(int ordinal) {
@@ -136,6 +137,11 @@ final class PrimaryContext extends RefCounted {
     return mappings;
   }
 
+  /** For who enqueues on a stream that kernels run on. */
+  EnqueueTurn enqueueTurn() {
+    return enqueueTurn;
+  }
+
   /** The modules loaded into it, by what they were loaded from; unloaded with it. */
   Map<Object, CUmodule> modules() {
     return modules;
@@ -145,9 +151,10 @@ final class PrimaryContext extends RefCounted {
    * A stream that waits for no other.
    *
    * <p>The driver maps the streams of one priority onto a few hardware queues ({@code
-   * CUDA_DEVICE_MAX_CONNECTIONS}). What is enqueued behind a kernel that waits for a peer can hold
-   * up such a queue, and with it other streams. So what a waiting kernel may wait for goes to
-   * streams of the highest priority, to keep it out of the queues of those that kernels run on.
+   * CUDA_DEVICE_MAX_CONNECTIONS}, 8 if it is not set). What is enqueued behind a kernel that waits
+   * for a peer holds up such a queue, and with it other streams. So what a waiting kernel may wait
+   * for goes to streams of the highest priority, which have queues of their own; and those that
+   * kernels run on are given different queues, as far as there are any, by {@link EnqueueTurn}.
    *
    * @param preferred whether of the highest priority
    * @return the stream; the caller destroys it

@@ -17,6 +17,9 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import jcuda.driver.JCudaDriver;
@@ -104,6 +107,51 @@ abstract class CudaStreamContract {
     assertThat(behind).isNotDone();
     letGo(gate);
     await(behind);
+  }
+
+  /** Each waits for the other, and its completion waits behind it: {@link EnqueueTurn}. */
+  @Test
+  void shouldStartKernelsThatTwoThreadsLaunchAtTheSameTime() throws Exception {
+    int rounds = 300;
+    CudaPinnedBuffer[] words = {device.allocatePinned(8), device.allocatePinned(8)};
+    AtomicInteger arrived = new AtomicInteger();
+    ExecutorService threads = Executors.newFixedThreadPool(2);
+    try {
+      for (int round = 1; round <= rounds; round++) {
+        CudaStream[] streams = {device.createStream("a"), device.createStream("b")};
+        KernelArgs[] store = {
+          KernelArgs.of(words[0], (long) round), KernelArgs.of(words[1], (long) round)
+        };
+        List<Future<CompletableFuture<Void>>> launched = new ArrayList<>();
+        int all = 2 * round;
+        for (int i = 0; i < 2; i++) {
+          int own = i;
+          launched.add(
+              threads.submit(
+                  () -> {
+                    arrived.incrementAndGet();
+                    while (arrived.get() < all) {
+                      Thread.onSpinWait();
+                    }
+                    streams[own].launch(StreamKernels.STORE, 1, 1, store[own]);
+                    streams[own].launch(StreamKernels.SPIN, 1, 1, store[1 - own]);
+                    return streams[own].completion();
+                  }));
+        }
+        for (Future<CompletableFuture<Void>> completion : launched) {
+          completion.get().get(5, TimeUnit.SECONDS);
+        }
+        for (CudaStream each : streams) {
+          each.close();
+        }
+      }
+    } finally {
+      threads.shutdownNow();
+      for (CudaPinnedBuffer each : words) {
+        each.buffer().putLongRelease(0, rounds);
+        each.close();
+      }
+    }
   }
 
   @Test
