@@ -66,11 +66,13 @@ public final class CompletionAgent implements Agent, AutoCloseable {
    * @param stream its name
    * @param line {@link CompletionQueue#LINE_LENGTH} zeroed bytes of pinned memory, which stay until
    *     the queue is removed
+   * @param milestones what else tells how far the stream is, asked while somebody waits
    * @param health whether the stream can still get anywhere
    * @return the queue
    */
-  public CompletionQueue createQueue(String stream, AtomicBuffer line, StreamHealth health) {
-    CompletionQueue queue = new CompletionQueue(stream, line, health, this);
+  public CompletionQueue createQueue(
+      String stream, AtomicBuffer line, Milestones milestones, StreamHealth health) {
+    CompletionQueue queue = new CompletionQueue(stream, line, milestones, health, this);
     synchronized (this) {
       CompletionQueue[] before = queues;
       CompletionQueue[] after = Arrays.copyOf(before, before.length + 1);
@@ -78,6 +80,11 @@ public final class CompletionAgent implements Agent, AutoCloseable {
       queues = after;
     }
     return queue;
+  }
+
+  /** The same for a stream whose line tells everything. */
+  CompletionQueue createQueue(String stream, AtomicBuffer line, StreamHealth health) {
+    return createQueue(stream, line, Milestones.NONE, health);
   }
 
   synchronized void remove(CompletionQueue queue) {

@@ -23,6 +23,7 @@ public final class CompletionQueue {
 
   private final String name;
   private final AtomicBuffer line;
+  private final Milestones milestones;
   private final StreamHealth health;
   private final CompletionAgent agent;
   private final ConcurrentLinkedQueue<Waiter> waiters = new ConcurrentLinkedQueue<>();
@@ -30,6 +31,9 @@ public final class CompletionQueue {
 
   /** Written by whoever takes numbers, one thread at a time. */
   private volatile long issued;
+
+  /** What the milestones told last. Written by the agent's thread. */
+  private volatile long passed;
 
   // All three used by the agent's thread only.
   private DeviceFailure lost;
@@ -39,17 +43,27 @@ public final class CompletionQueue {
   /**
    * @param name of the stream, for diagnostics
    * @param line {@link #LINE_LENGTH} zeroed bytes that the stream can store to
+   * @param milestones what else tells how far the stream is
    * @param health whether the stream can still get anywhere
    * @param agent who looks at the line
    */
-  CompletionQueue(String name, AtomicBuffer line, StreamHealth health, CompletionAgent agent) {
+  CompletionQueue(
+      String name,
+      AtomicBuffer line,
+      Milestones milestones,
+      StreamHealth health,
+      CompletionAgent agent) {
     this.name = name;
     this.line = line;
+    this.milestones = milestones;
     this.health = health;
     this.agent = agent;
   }
 
-  /** Takes the next number, from 1. The stream is to store it behind what is enqueued so far. */
+  /**
+   * Takes the next number, from 1. The stream is to store it behind what is enqueued so far, or to
+   * have a milestone there.
+   */
   public long next() {
     long next = issued + 1;
     issued = next;
@@ -62,18 +76,18 @@ public final class CompletionQueue {
   }
 
   /**
-   * The number that the stream stored last. Acquire: what kernels wrote to pinned memory before is
-   * visible. Not to be called once the line is gone.
+   * The number that the stream is known to have reached. Acquire: what kernels wrote to pinned
+   * memory before is visible. Not to be called once the line is gone.
    */
   public long reached() {
     // Pairs with the stream's store, which comes behind a system-wide barrier on the device.
-    return line.getLongAcquire(0);
+    return Math.max(line.getLongAcquire(0), passed);
   }
 
   /**
    * A future of a number.
    *
-   * @param sequence what {@link #next()} gave; its store is enqueued
+   * @param sequence what {@link #next()} gave; its store or milestone is enqueued
    * @return completes on the agent's thread when the stream is there, with {@link DeviceFailure} if
    *     it can't get there, or on the closing thread with the reason given to {@link #close}
    */
@@ -92,7 +106,7 @@ public final class CompletionQueue {
    * Runs an action on the agent's thread when the stream has reached a number, or can't reach it
    * any more; also after {@link #close}.
    *
-   * @param sequence what {@link #next()} gave; its store is enqueued
+   * @param sequence what {@link #next()} gave; its store or milestone is enqueued
    * @param action short; never blocks
    */
   public void afterwards(long sequence, Runnable action) {
@@ -131,6 +145,9 @@ public final class CompletionQueue {
     if (lost == null) {
       // A store that was overtaken by a later one must not take progress back.
       reached = Math.max(reached, reached());
+      if (oldest.sequence > reached) {
+        reached = lookAtMilestones();
+      }
     }
     int served = 0;
     while (oldest != null && (lost != null || oldest.sequence <= reached)) {
@@ -146,6 +163,15 @@ public final class CompletionQueue {
     return served;
   }
 
+  private long lookAtMilestones() {
+    long found = milestones.reached();
+    if (found <= reached) {
+      return reached;
+    }
+    passed = found;
+    return found;
+  }
+
   /** Asks for the stream's health if somebody has waited since the last time. */
   int checkHealth() {
     Waiter oldest = waiters.peek();
@@ -158,6 +184,7 @@ public final class CompletionQueue {
       return 0;
     }
     reached = Math.max(reached, reached()); // the last it got to
+    reached = lookAtMilestones();
     lost = failure;
     return poll();
   }

@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 import org.agrona.concurrent.UnsafeBuffer;
 import org.junit.jupiter.api.Test;
 
@@ -60,6 +61,43 @@ class CompletionQueueTest {
     assertThat(third).isCompletedWithValue(null);
     assertThat(queue.issued()).isEqualTo(3);
     assertThat(queue.reached()).isEqualTo(3);
+  }
+
+  @Test
+  void shouldTakeTheFurtherOfLineAndMilestones() {
+    AtomicLong milestone = new AtomicLong();
+    AtomicInteger asked = new AtomicInteger();
+    UnsafeBuffer ownLine = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
+    CompletionQueue own =
+        agent.createQueue(
+            "m",
+            ownLine,
+            () -> {
+              asked.incrementAndGet();
+              return milestone.get();
+            },
+            () -> health);
+    List<CompletableFuture<Void>> futures = new ArrayList<>();
+    for (int i = 0; i < 4; i++) {
+      futures.add(own.register(own.next()));
+    }
+    milestone.set(2);
+    assertThat(own.reached()).isZero(); // only the agent asks
+    assertThat(agent.doWork()).isEqualTo(2);
+    assertThat(own.reached()).isEqualTo(2);
+    ownLine.putLongRelease(0, 1); // a store that comes late takes nothing back
+    assertThat(agent.doWork()).isZero();
+    assertThat(own.reached()).isEqualTo(2);
+    ownLine.putLongRelease(0, 3);
+    assertThat(agent.doWork()).isEqualTo(1);
+    assertThat(own.reached()).isEqualTo(3);
+    assertThat(futures.get(3)).isNotDone();
+    milestone.set(4);
+    assertThat(agent.doWork()).isEqualTo(1);
+    assertThat(futures.get(3)).isCompletedWithValue(null);
+    int before = asked.get();
+    agent.doWork();
+    assertThat(asked).hasValue(before); // nobody waits
   }
 
   @Test

@@ -24,6 +24,7 @@ final class LiveCudaStream extends CudaStream {
 
   private final CudaPinnedBuffer line;
   private final CompletionQueue queue;
+  private final EventRing milestones;
   private final EnqueueTurn turn;
   private final Map<String, LiveCudaStream> branches = new ConcurrentHashMap<>();
 
@@ -55,7 +56,8 @@ final class LiveCudaStream extends CudaStream {
     this.turn = preferred ? null : context.enqueueTurn();
     this.line = line;
     this.linePointer = new CudaPointer(line.deviceAddress());
-    this.queue = agent.createQueue(name, line.buffer(), this::failure);
+    this.milestones = new EventRing(context);
+    this.queue = agent.createQueue(name, line.buffer(), milestones, this::failure);
   }
 
   static LiveCudaStream create(
@@ -248,21 +250,28 @@ final class LiveCudaStream extends CudaStream {
     }
   }
 
-  /** Lets the stream store the next number behind everything enqueued so far. */
+  /**
+   * Lets the stream tell when everything enqueued so far is done: by storing the next number, or,
+   * while it has not got to the one before, by an event.
+   */
   private long mark() {
     context.makeCurrent();
     dirty = false;
+    boolean hasMore = queue.reached() < queue.issued() && milestones.hasRoom();
     long sequence = queue.next();
     int result;
     boolean taken = takeTurn();
     try {
-      result = JCudaDriver.cuStreamWriteValue64(stream, linePointer, sequence, WRITE_DEFAULT);
+      result =
+          hasMore
+              ? milestones.record(stream, sequence)
+              : JCudaDriver.cuStreamWriteValue64(stream, linePointer, sequence, WRITE_DEFAULT);
     } finally {
       leaveTurn(taken);
     }
     if (result != CUresult.CUDA_SUCCESS) {
       dirty = true;
-      throw failed(result, "cuStreamWriteValue64(completion " + sequence + ")");
+      throw failed(result, "noting completion " + sequence);
     }
     return sequence;
   }
@@ -331,6 +340,7 @@ final class LiveCudaStream extends CudaStream {
       if (context.tryMakeCurrent() == CUresult.CUDA_SUCCESS) {
         JCudaDriver.cuStreamDestroy(stream);
         event.destroy();
+        milestones.destroy();
       }
       line.closeNow();
       context.release();

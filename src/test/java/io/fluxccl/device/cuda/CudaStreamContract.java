@@ -3,6 +3,7 @@ package io.fluxccl.device.cuda;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import com.sun.management.ThreadMXBean;
 import io.fluxccl.Aborted;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.KernelArgs;
@@ -14,6 +15,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
@@ -22,6 +24,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import jcuda.driver.CUresult;
 import jcuda.driver.JCudaDriver;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
@@ -150,6 +153,62 @@ abstract class CudaStreamContract {
       for (CudaPinnedBuffer each : words) {
         each.buffer().putLongRelease(0, rounds);
         each.close();
+      }
+    }
+  }
+
+  @Test
+  void shouldAllocateNothingToLookAtEvents() throws Exception {
+    ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+    long own = Thread.currentThread().getId();
+    EventRing ring = new EventRing(device.context());
+    CudaPinnedBuffer gate = hold(stream);
+    device.context().makeCurrent();
+    assertThat(ring.record(stream.handle(), 7)).isEqualTo(CUresult.CUDA_SUCCESS);
+    long before = 0;
+    for (int i = 0; i < 20_000; i++) {
+      if (i == 10_000) {
+        before = threads.getThreadAllocatedBytes(own);
+      }
+      assertThatZero(ring.reached());
+    }
+    assertThat(threads.getThreadAllocatedBytes(own) - before).isLessThan(1000);
+    letGo(gate);
+    await(stream.completion());
+    assertThat(ring.reached()).isEqualTo(7);
+    ring.destroy();
+  }
+
+  private static void assertThatZero(long value) {
+    if (value != 0) {
+      throw new AssertionError("reached " + value);
+    }
+  }
+
+  /** More completions than there are events for those behind which there is more to do. */
+  @Test
+  void shouldCompleteInOrderHoweverManyAreOutstanding() throws Exception {
+    List<Integer> order = Collections.synchronizedList(new ArrayList<>());
+    List<CompletableFuture<Void>> done = new ArrayList<>();
+    for (int round = 0; round < 2; round++) {
+      order.clear();
+      done.clear();
+      try (CudaBuffer counter = device.allocate(8)) {
+        CudaPinnedBuffer gate = hold(stream);
+        for (int i = 0; i < 600; i++) {
+          int number = i;
+          stream.launch(StreamKernels.ADD, 1, 1, KernelArgs.of(counter, 1L));
+          done.add(stream.completion().thenRun(() -> order.add(number)));
+        }
+        Thread.sleep(5);
+        assertThat(order).isEmpty();
+        letGo(gate);
+        for (CompletableFuture<Void> each : done) {
+          await(each);
+        }
+        assertThat(order).hasSize(600).isSorted();
+        ByteBuffer sum = ByteBuffer.wrap(bytesOf(counter)).order(ByteOrder.LITTLE_ENDIAN);
+        assertThat(sum.getLong(0)).isEqualTo(600);
       }
     }
   }
