@@ -76,13 +76,15 @@ final class ReduceModel {
   }
 
   static double staged(BoundCall call) {
-    return 6 + 3 * (call.nRanks() - 1) + 0.0035 * sent(call);
+    return isScatterOfPair(call)
+        ? 9 + 0.0045 * sent(call)
+        : 6 + 3 * (call.nRanks() - 1) + 0.0035 * sent(call);
   }
 
   static double copyEngines(BoundCall call) {
     int peers = call.nRanks() - 1;
     if (isScatterOfPair(call)) {
-      return 45 + 0.0033 * sent(call);
+      return 72 + 0.0031 * sent(call);
     }
     // Slices that don't overlap cost more with more peers; measured up to three.
     return isScatter(call)
