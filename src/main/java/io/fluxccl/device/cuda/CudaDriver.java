@@ -11,6 +11,8 @@ import org.slf4j.LoggerFactory;
 
 /** Whether there is a CUDA driver, and how many GPUs this process sees. Looked at once. */
 public final class CudaDriver {
+  private static final String CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS";
+  private static final int ENOUGH_CONNECTIONS = 8;
   private static final String UNAVAILABLE;
   private static final int COUNT;
 
@@ -20,9 +22,11 @@ public final class CudaDriver {
     try {
       // Loading a kernel at its first launch may wait for one that runs and waits for that launch.
       NativeLibrary.setEnvironmentDefault("CUDA_MODULE_LOADING", "EAGER");
-      // Streams that share one of the GPU's queues wait for each other's work: with the usual 8, a
-      // copy could stand behind the kernel that waits for it.
-      NativeLibrary.setEnvironmentDefault("CUDA_DEVICE_MAX_CONNECTIONS", "32");
+      // Streams that share one of the GPU's queues wait for each other's work: the usual 8 are soon
+      // in use.
+      NativeLibrary.setEnvironmentDefault(CONNECTIONS, "32");
+      warningAbout(System.getenv(CONNECTIONS))
+          .ifPresent(LoggerFactory.getLogger(CudaDriver.class)::warn);
       JCudaLibrary.load();
       int result = JCudaDriver.cuInit(0);
       int[] found = new int[1];
@@ -91,6 +95,23 @@ public final class CudaDriver {
     CudaError.check(
         JCudaDriver.cuDeviceCanAccessPeer(can, source, target), from, "cuDeviceCanAccessPeer");
     return can[0] != 0;
+  }
+
+  /**
+   * What to say of a number of hardware queues that this process was started with.
+   *
+   * @param connections the environment's value, or null
+   */
+  static Optional<String> warningAbout(String connections) {
+    if (connections == null || !connections.matches("[1-" + (ENOUGH_CONNECTIONS - 1) + "]")) {
+      return Optional.empty();
+    }
+    return Optional.of(
+        CONNECTIONS
+            + "="
+            + connections
+            + ": so few streams of a GPU can have work beside each other; a kernel that waits for"
+            + " one of another stream may wait for ever. Unset it, or set 32");
   }
 
   /** Why there is none, or empty. */

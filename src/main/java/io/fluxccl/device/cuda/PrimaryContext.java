@@ -151,10 +151,10 @@ final class PrimaryContext extends RefCounted {
    * A stream that waits for no other.
    *
    * <p>The driver maps the streams of one priority onto a few hardware queues ({@code
-   * CUDA_DEVICE_MAX_CONNECTIONS}, 8 if it is not set). What is enqueued behind a kernel that waits
-   * for a peer holds up such a queue, and with it other streams. So what a waiting kernel may wait
-   * for goes to streams of the highest priority, which have queues of their own; and those that
-   * kernels run on are given different queues, as far as there are any, by {@link EnqueueTurn}.
+   * CUDA_DEVICE_MAX_CONNECTIONS}). What is enqueued behind a kernel that waits for a peer holds up
+   * such a queue, and with it other streams. So what a waiting kernel may wait for goes to streams
+   * of the highest priority, which have queues of their own; and those that kernels run on are
+   * given different queues, as far as there are any, by {@link EnqueueTurn}.
    *
    * @param preferred whether of the highest priority
    * @return the stream; the caller destroys it
