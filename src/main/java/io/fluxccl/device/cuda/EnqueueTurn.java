@@ -12,7 +12,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
  * its completion is enough) holds up the second one until the kernel has ended; and if the kernel
  * waits for what the second stream is to do, for ever. Measured on H200s with driver 580: two
  * threads that each launched a kernel which waits for the other's, on streams of their own, were
- * stuck in more than 1 of 10 rounds; when they took turns, in none of 13 500.
+ * stuck in about 1 of 10 rounds; when they took turns, in none of 13 500.
  *
  * <p>Allocates nothing; who waits spins, for as long as a call of the driver takes. Taken inside a
  * stream's lock; nothing is taken inside.
