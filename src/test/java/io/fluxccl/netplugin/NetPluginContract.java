@@ -10,13 +10,20 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
+import java.lang.management.ManagementFactory;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import javax.management.MBeanServer;
+import javax.management.ObjectName;
 import org.agrona.BufferUtil;
+import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 
 /** What every network of FluxCCL's own owes to who uses it, over whichever wire. */
 @org.junit.jupiter.api.Timeout(240)
@@ -31,6 +38,12 @@ public abstract class NetPluginContract {
    * @param connects how long a connect or accept may take
    */
   protected abstract NetPlugin network(Duration requests, Duration connects);
+
+  /** The same, with patience, and with its connections shown. */
+  protected abstract NetPlugin network(TableOptions table);
+
+  /** The connections of a network. */
+  protected abstract List<ConnectionState> connections(NetPlugin network);
 
   private NetPlugin network() {
     return network(LONG, LONG);
@@ -87,6 +100,48 @@ public abstract class NetPluginContract {
           .hasMessageContaining("receive from " + address())
           .hasMessageContaining(":" + ProcessHandle.current().pid())
           .hasMessageContaining("FLUXCCL_NET_TIMEOUT");
+    }
+  }
+
+  @Test
+  void shouldShowItsConnections(@TempDir Path folder) throws Exception {
+    Path table = folder.resolve("table");
+    NetPlugin from = network();
+    NetPlugin to = network(new TableOptions(table, true));
+    MBeanServer beans = ManagementFactory.getPlatformMBeanServer();
+    ObjectName pattern = new ObjectName("io.fluxccl:type=Connections,network=" + to.name() + ",*");
+    try (MessageLink link = new MessageLink(from, to, 64)) {
+      await(link.isend(0, 64), link.irecv(0, 64));
+      NetRequest waiting = link.irecv(0, 64);
+      assertThat(waiting.test()).isFalse();
+      assertThat(connections(to)).hasSize(1);
+      ConnectionState receiving = connections(to).get(0);
+      assertThat(receiving.getOperation()).isEqualTo("receive from");
+      assertThat(receiving.getBytes()).isEqualTo(64);
+      assertThat(receiving.getMessages()).isEqualTo(1);
+      assertThat(receiving.getInFlight()).isEqualTo(1);
+      assertThat(receiving.getFailure()).isEmpty();
+      assertThat(receiving.getDevice()).isEqualTo(to.properties(0).name());
+      assertThat(receiving.getPeer())
+          .contains(address())
+          .contains(":" + ProcessHandle.current().pid());
+      Path file = Path.of(table + "." + ProcessHandle.current().pid());
+      Awaitility.await()
+          .atMost(LONG)
+          .untilAsserted(
+              () ->
+                  assertThat(Files.readString(file))
+                      .contains("oldest ms", "receive from", receiving.getPeer()));
+      ObjectName bean = beans.queryNames(pattern, null).iterator().next();
+      assertThat((String) beans.getAttribute(bean, "Table")).contains("receive from");
+      assertThat((Object[]) beans.getAttribute(bean, "Connections")).hasSize(1);
+      assertThat(connections(from).get(0).getOperation()).isEqualTo("send to");
+      from.close();
+      assertThat(failureOf(waiting)).isInstanceOf(RemoteFailure.class);
+      assertThat(connections(to).get(0).getFailure()).contains(receiving.getPeer());
+      assertThat(connections(to).get(0).getInFlight()).isZero();
+      to.close();
+      assertThat(beans.queryNames(pattern, null)).isEmpty();
     }
   }
 

@@ -5,9 +5,11 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.netplugin.ConnectionState;
 import io.fluxccl.netplugin.NetComm;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.PointerType;
+import io.fluxccl.netplugin.TrafficCounter;
 import io.fluxccl.transport.ib.VerbsLink;
 import java.io.IOException;
 import java.util.Set;
@@ -45,8 +47,10 @@ abstract class IbNetComm implements NetComm {
   long head;
   long tail;
 
-  /** The first failure; guarded by the turn. */
-  private FluxCclException failure;
+  /** The first failure; set within a turn, and read by any thread for the table. */
+  private volatile FluxCclException failure;
+
+  private final TrafficCounter traffic = new TrafficCounter();
 
   private int next;
   private long lookedNanos = System.nanoTime();
@@ -210,6 +214,33 @@ abstract class IbNetComm implements NetComm {
               : new RemoteFailure(
                   FluxCclException.NO_RANK, text() + "it disconnected; the peer is gone"));
     }
+  }
+
+  final void completed(IbNetRequest request) {
+    traffic.count(request.size());
+  }
+
+  /** What the table shows of it; by any thread, as it happens to be. */
+  final ConnectionState state() {
+    int inFlight = 0;
+    long oldest = 0;
+    long now = System.nanoTime();
+    for (IbNetRequest request : requests) {
+      if (request.isInFlight()) {
+        inFlight++;
+        oldest = Math.max(oldest, now - request.postedNanos());
+      }
+    }
+    FluxCclException failed = failure;
+    return new ConnectionState(
+        operation(),
+        peer,
+        port.device().name(),
+        1,
+        traffic,
+        inFlight,
+        oldest / 1_000_000,
+        failed == null ? "" : failed.getMessage());
   }
 
   /** The first one counts. Called within a turn. */

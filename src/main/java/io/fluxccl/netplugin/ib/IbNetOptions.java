@@ -1,6 +1,7 @@
 package io.fluxccl.netplugin.ib;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.netplugin.TableOptions;
 import io.fluxccl.transport.RdmaOptions;
 import java.time.Duration;
 import java.util.function.UnaryOperator;
@@ -11,11 +12,14 @@ import java.util.function.UnaryOperator;
  * @param timeout the longest time that a request may take; zero for no limit
  * @param leastConnect what a connect or accept may take where {@code timeout} is shorter
  * @param rdma of the queue pairs
+ * @param table where the table of connections is shown
  */
-public record IbNetOptions(Duration timeout, Duration leastConnect, RdmaOptions rdma) {
+public record IbNetOptions(
+    Duration timeout, Duration leastConnect, RdmaOptions rdma, TableOptions table) {
   /** What is used where nothing is said: 10 minutes, and 10 s. */
   public static final IbNetOptions DEFAULT =
-      new IbNetOptions(Duration.ofMinutes(10), Duration.ofSeconds(10), RdmaOptions.DEFAULT);
+      new IbNetOptions(
+          Duration.ofMinutes(10), Duration.ofSeconds(10), RdmaOptions.DEFAULT, TableOptions.NONE);
 
   private static final String TIMEOUT = "FLUXCCL_NET_TIMEOUT";
 
@@ -33,19 +37,21 @@ public record IbNetOptions(Duration timeout, Duration leastConnect, RdmaOptions 
   }
 
   /**
-   * The options that the environment asks for: {@code FLUXCCL_NET_TIMEOUT} (seconds).
+   * The options that the environment asks for: {@code FLUXCCL_NET_TIMEOUT} (seconds), {@code
+   * FLUXCCL_NET_TABLE}, {@code FLUXCCL_NET_JMX}.
    *
    * @param variable gives a variable's value, or null
    * @return the options
    * @throws InvalidUsage naming the variable that can't be read
    */
   public static IbNetOptions fromEnvironment(UnaryOperator<String> variable) {
+    IbNetOptions options = DEFAULT.withTable(TableOptions.fromEnvironment(variable));
     String text = variable.apply(TIMEOUT);
     if (text == null || text.isBlank()) {
-      return DEFAULT;
+      return options;
     }
     try {
-      return DEFAULT.withTimeouts(
+      return options.withTimeouts(
           Duration.ofNanos((long) (Double.parseDouble(text.trim()) * 1_000_000_000)),
           DEFAULT.leastConnect);
     } catch (NumberFormatException e) {
@@ -55,11 +61,16 @@ public record IbNetOptions(Duration timeout, Duration leastConnect, RdmaOptions 
 
   /** The same with another limit for requests, and another least one for connects and accepts. */
   public IbNetOptions withTimeouts(Duration requests, Duration connects) {
-    return new IbNetOptions(requests, connects, rdma);
+    return new IbNetOptions(requests, connects, rdma, table);
   }
 
   /** The same with other queue pairs. */
   public IbNetOptions withRdma(RdmaOptions options) {
-    return new IbNetOptions(timeout, leastConnect, options);
+    return new IbNetOptions(timeout, leastConnect, options, table);
+  }
+
+  /** The same with the table of connections shown elsewhere. */
+  public IbNetOptions withTable(TableOptions other) {
+    return new IbNetOptions(timeout, leastConnect, rdma, other);
   }
 }

@@ -3,6 +3,8 @@ package io.fluxccl.netplugin.ib;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.netplugin.ConnectionState;
+import io.fluxccl.netplugin.ConnectionTable;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetPlugin;
@@ -13,6 +15,7 @@ import io.fluxccl.transport.ib.VerbsLibrary;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.stream.Collectors;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -29,6 +32,7 @@ public final class IbNetPlugin implements NetPlugin {
   private final Verbs verbs;
   private final List<IbNetDevice> devices;
   private final IbNetOptions options;
+  private final ConnectionTable table;
   private final Set<IbNetComm> comms = ConcurrentHashMap.newKeySet();
   private final Set<AutoCloseable> unfinished = ConcurrentHashMap.newKeySet();
 
@@ -55,6 +59,7 @@ public final class IbNetPlugin implements NetPlugin {
     this.devices = devices;
     this.options = options;
     ports = new IbNetPort[devices.size()];
+    table = new ConnectionTable(NAME, options.table(), this::connections);
   }
 
   @Override
@@ -104,6 +109,11 @@ public final class IbNetPlugin implements NetPlugin {
         progress.close();
       }
     }
+  }
+
+  /** The connections, as they are now; for any thread. */
+  public List<ConnectionState> connections() {
+    return comms.stream().map(IbNetComm::state).collect(Collectors.toList());
   }
 
   IbNetOptions options() {
@@ -160,6 +170,7 @@ public final class IbNetPlugin implements NetPlugin {
       }
       closed = true;
     }
+    table.close();
     unfinished.forEach(IbNetPlugin::closeQuietly);
     comms.forEach(IbNetComm::abort);
     synchronized (this) {

@@ -72,7 +72,10 @@ final class IbNetRequest implements NetRequest {
     if (!done) {
       comm.advance(this);
     }
-    inFlight &= !done;
+    if (done && inFlight) {
+      inFlight = false;
+      comm.completed(this);
+    }
     return done;
   }
 

@@ -5,14 +5,15 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.netplugin.ConnectionState;
 import io.fluxccl.netplugin.NetComm;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.PointerType;
+import io.fluxccl.netplugin.TrafficCounter;
 import java.io.IOException;
 import java.nio.channels.ClosedChannelException;
 import java.nio.channels.SocketChannel;
-import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 
 /**
@@ -43,10 +44,7 @@ abstract class TcpComm implements NetComm {
   /** The first failure; set by any thread. */
   private final AtomicReference<FluxCclException> failure = new AtomicReference<>();
 
-  /** Written by the comm's thread, read by any. */
-  private final AtomicLong bytes = new AtomicLong();
-
-  private final AtomicLong messages = new AtomicLong();
+  private final TrafficCounter traffic = new TrafficCounter();
   private int next;
   private boolean stopped;
   private boolean closed;
@@ -137,8 +135,7 @@ abstract class TcpComm implements NetComm {
   }
 
   final void completed(TcpRequest request) {
-    bytes.setOpaque(bytes.getPlain() + request.size());
-    messages.setOpaque(messages.getPlain() + 1);
+    traffic.count(request.size());
   }
 
   /** Throws if a request that is not done never will be. */
@@ -157,6 +154,7 @@ abstract class TcpComm implements NetComm {
     look(now);
     FluxCclException known = failure();
     if (known != null) {
+      fail(known); // also if it's only that the peer has closed, which now is one
       stop();
       request.abandon();
       throw known;
@@ -267,8 +265,7 @@ abstract class TcpComm implements NetComm {
         peer,
         plugin.deviceName(device),
         Math.max(1, parts.length),
-        messages.getOpaque(),
-        bytes.getOpaque(),
+        traffic,
         inFlight(),
         oldest / 1_000_000,
         failed == null ? "" : failed.getMessage());

@@ -1,6 +1,8 @@
 package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.netplugin.ConnectionState;
+import io.fluxccl.netplugin.ConnectionTable;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetPlugin;
@@ -46,7 +48,7 @@ public final class TcpNetPlugin implements NetPlugin {
     this.options = options;
     devices = TcpDevice.find(options);
     threads = new IoThread[options.threads()];
-    table = new ConnectionTable(options, this::connections);
+    table = new ConnectionTable(NAME, options.table(), this::connections);
   }
 
   @Override

@@ -1,7 +1,7 @@
 package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.InvalidUsage;
-import java.nio.file.Path;
+import io.fluxccl.netplugin.TableOptions;
 import java.time.Duration;
 import java.util.function.Consumer;
 import java.util.function.UnaryOperator;
@@ -19,9 +19,7 @@ import java.util.function.UnaryOperator;
  * @param handshakeTimeout the longest time that a socket may take to say who it is; connects and
  *     accepts may take as long, or {@code timeout} if that is longer
  * @param speedMbps what devices say of their speed, or 0 for what the system says
- * @param table where the table of connections is written once a second, with the process's number
- *     behind it, or null
- * @param jmx whether the table is a bean of JMX
+ * @param table where the table of connections is shown
  */
 public record TcpOptions(
     InterfaceFilter interfaces,
@@ -32,8 +30,7 @@ public record TcpOptions(
     Duration timeout,
     Duration handshakeTimeout,
     int speedMbps,
-    Path table,
-    boolean jmx) {
+    TableOptions table) {
   /** Kinds of addresses. */
   public enum Family {
     /** IPv4 where there is one. */
@@ -62,8 +59,7 @@ public record TcpOptions(
           Duration.ofMinutes(10),
           Duration.ofSeconds(10),
           0,
-          null,
-          false);
+          TableOptions.NONE);
 
   /** Refuses values that can't be. */
   public TcpOptions {
@@ -105,7 +101,6 @@ public record TcpOptions(
    */
   public static TcpOptions fromEnvironment(UnaryOperator<String> variable) {
     String interfaces = variable.apply("FLUXCCL_NET_IFNAME");
-    String table = variable.apply("FLUXCCL_NET_TABLE");
     int streams = number(variable, "FLUXCCL_NET_STREAMS", DEFAULT.streams);
     return new TcpOptions(
         InterfaceFilter.parse(
@@ -117,8 +112,7 @@ public record TcpOptions(
         seconds(variable, "FLUXCCL_NET_TIMEOUT", DEFAULT.timeout),
         DEFAULT.handshakeTimeout,
         number(variable, "FLUXCCL_NET_SPEED", 0),
-        table == null || table.isBlank() ? null : Path.of(table),
-        "1".equals(variable.apply("FLUXCCL_NET_JMX")));
+        TableOptions.fromEnvironment(variable));
   }
 
   private static PortRange ports(UnaryOperator<String> variable) {
@@ -186,13 +180,9 @@ public record TcpOptions(
         });
   }
 
-  /** The same with the table of connections in a file, and as a bean of JMX. */
-  public TcpOptions withTable(Path table, boolean jmx) {
-    return changed(
-        draft -> {
-          draft.table = table;
-          draft.jmx = jmx;
-        });
+  /** The same with the table of connections shown elsewhere. */
+  public TcpOptions withTable(TableOptions table) {
+    return changed(draft -> draft.table = table);
   }
 
   private TcpOptions changed(Consumer<Draft> change) {
@@ -207,8 +197,7 @@ public record TcpOptions(
         draft.timeout,
         draft.handshakeTimeout,
         speedMbps,
-        draft.table,
-        draft.jmx);
+        draft.table);
   }
 
   /** The values that can be changed. */
@@ -219,8 +208,7 @@ public record TcpOptions(
     private int threads;
     private Duration timeout;
     private Duration handshakeTimeout;
-    private Path table;
-    private boolean jmx;
+    private TableOptions table;
 
     Draft(TcpOptions options) {
       interfaces = options.interfaces;
@@ -230,7 +218,6 @@ public record TcpOptions(
       timeout = options.timeout;
       handshakeTimeout = options.handshakeTimeout;
       table = options.table;
-      jmx = options.jmx;
     }
   }
 }

@@ -11,12 +11,14 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.netplugin.ConnectionState;
 import io.fluxccl.netplugin.MessageLink;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetPluginContract;
 import io.fluxccl.netplugin.NetRequest;
+import io.fluxccl.netplugin.TableOptions;
 import io.fluxccl.transport.RdmaOptions;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -46,6 +48,16 @@ abstract class IbNetPluginContract extends NetPluginContract {
   @Override
   protected NetPlugin network(Duration requests, Duration connects) {
     return network(OPTIONS.withTimeouts(requests, connects));
+  }
+
+  @Override
+  protected NetPlugin network(TableOptions table) {
+    return network(OPTIONS.withTable(table));
+  }
+
+  @Override
+  protected List<ConnectionState> connections(NetPlugin network) {
+    return ((IbNetPlugin) network).connections();
   }
 
   @Override

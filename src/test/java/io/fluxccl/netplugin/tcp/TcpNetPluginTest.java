@@ -9,6 +9,7 @@ import static org.assertj.core.api.Assertions.catchThrowable;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.netplugin.ConnectionState;
 import io.fluxccl.netplugin.MessageLink;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
@@ -17,19 +18,14 @@ import io.fluxccl.netplugin.NetPluginContract;
 import io.fluxccl.netplugin.NetProperties;
 import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.PointerType;
-import java.lang.management.ManagementFactory;
+import io.fluxccl.netplugin.TableOptions;
 import java.net.ServerSocket;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
-import javax.management.MBeanServer;
-import javax.management.ObjectName;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
@@ -44,6 +40,16 @@ class TcpNetPluginTest extends NetPluginContract {
   @Override
   protected final NetPlugin network(Duration requests, Duration connects) {
     return network(OPTIONS.withTimeouts(requests, connects));
+  }
+
+  @Override
+  protected final NetPlugin network(TableOptions table) {
+    return network(OPTIONS.withTable(table));
+  }
+
+  @Override
+  protected final List<ConnectionState> connections(NetPlugin network) {
+    return ((TcpNetPlugin) network).connections();
   }
 
   @Override
@@ -228,39 +234,5 @@ class TcpNetPluginTest extends NetPluginContract {
         .isInstanceOf(TransportFailure.class)
         .hasMessageContaining("nothere7")
         .hasMessageContaining("lo");
-  }
-
-  @Test
-  void shouldShowItsConnections(@TempDir Path folder) throws Exception {
-    Path table = folder.resolve("table");
-    TcpNetPlugin network = network(OPTIONS.withTable(table, true));
-    try (MessageLink link = new MessageLink(network, network, 64)) {
-      await(link.isend(0, 64), link.irecv(0, 64));
-      NetRequest waiting = link.irecv(0, 64);
-      assertThat(waiting.test()).isFalse();
-      ConnectionState receiving =
-          network.connections().stream()
-              .filter(each -> each.getOperation().equals("receive from"))
-              .findFirst()
-              .orElseThrow();
-      assertThat(receiving.getBytes()).isEqualTo(64);
-      assertThat(receiving.getMessages()).isEqualTo(1);
-      assertThat(receiving.getInFlight()).isEqualTo(1);
-      assertThat(receiving.getPeer()).contains("127.0.0.1");
-      Path file = Path.of(table + "." + ProcessHandle.current().pid());
-      Awaitility.await()
-          .atMost(LONG)
-          .untilAsserted(
-              () ->
-                  assertThat(Files.readString(file))
-                      .contains("oldest ms", "receive from", "send to", "127.0.0.1:"));
-      MBeanServer beans = ManagementFactory.getPlatformMBeanServer();
-      ObjectName pattern = new ObjectName("io.fluxccl:type=TcpConnections,*");
-      ObjectName bean = beans.queryNames(pattern, null).iterator().next();
-      assertThat((String) beans.getAttribute(bean, "Table")).contains("receive from");
-      assertThat((Object[]) beans.getAttribute(bean, "Connections")).hasSize(2);
-      network.close();
-      assertThat(beans.queryNames(pattern, null)).isEmpty();
-    }
   }
 }

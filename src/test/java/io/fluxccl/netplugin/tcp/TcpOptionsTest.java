@@ -4,6 +4,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.netplugin.TableOptions;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
@@ -45,8 +46,7 @@ class TcpOptionsTest {
     assertThat(options.threads()).isEqualTo(3);
     assertThat(options.timeout()).isEqualTo(Duration.ofMillis(2500));
     assertThat(options.speedMbps()).isEqualTo(25000);
-    assertThat(options.table()).isEqualTo(Path.of("/tmp/table"));
-    assertThat(options.jmx()).isTrue();
+    assertThat(options.table()).isEqualTo(new TableOptions(Path.of("/tmp/table"), true));
   }
 
   @ParameterizedTest

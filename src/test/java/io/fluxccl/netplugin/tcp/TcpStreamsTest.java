@@ -1,10 +1,13 @@
 package io.fluxccl.netplugin.tcp;
 
+import io.fluxccl.netplugin.ConnectionState;
 import io.fluxccl.netplugin.MessageLink;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetPluginContract;
+import io.fluxccl.netplugin.TableOptions;
 import java.time.Duration;
 import java.util.Arrays;
+import java.util.List;
 import org.junit.jupiter.api.Test;
 
 /** Large messages over four sockets, which two threads drive. */
@@ -15,8 +18,21 @@ class TcpStreamsTest extends NetPluginContract {
   }
 
   private NetPlugin network(int streams, Duration requests, Duration connects) {
-    TcpOptions options = TcpNetPluginTest.OPTIONS.withStreams(streams, 2);
-    return closing(new TcpNetPlugin(options.withTimeouts(requests, connects)));
+    return closing(new TcpNetPlugin(options(streams).withTimeouts(requests, connects)));
+  }
+
+  private static TcpOptions options(int streams) {
+    return TcpNetPluginTest.OPTIONS.withStreams(streams, 2);
+  }
+
+  @Override
+  protected NetPlugin network(TableOptions table) {
+    return closing(new TcpNetPlugin(options(4).withTable(table)));
+  }
+
+  @Override
+  protected List<ConnectionState> connections(NetPlugin network) {
+    return ((TcpNetPlugin) network).connections();
   }
 
   @Override

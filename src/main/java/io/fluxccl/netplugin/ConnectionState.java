@@ -1,4 +1,4 @@
-package io.fluxccl.netplugin.tcp;
+package io.fluxccl.netplugin;
 
 /** A row of the table of connections, as it was at a moment. Immutable. */
 public final class ConnectionState {
@@ -12,13 +12,24 @@ public final class ConnectionState {
   private final long oldestMillis;
   private final String failure;
 
-  ConnectionState(
+  /**
+   * A row.
+   *
+   * @param operation "send to" or "receive from"
+   * @param peer address, host and process number of the other end
+   * @param device the network interface or RDMA device
+   * @param streams how many sockets or queue pairs large messages are spread over
+   * @param traffic what is done
+   * @param inFlight requests that are not done
+   * @param oldestMillis for how long the oldest of them has waited
+   * @param failure why the connection has failed, or empty
+   */
+  public ConnectionState(
       String operation,
       String peer,
       String device,
       int streams,
-      long messages,
-      long bytes,
+      TrafficCounter traffic,
       int inFlight,
       long oldestMillis,
       String failure) {
@@ -26,8 +37,8 @@ public final class ConnectionState {
     this.peer = peer;
     this.device = device;
     this.streams = streams;
-    this.messages = messages;
-    this.bytes = bytes;
+    this.messages = traffic.messages();
+    this.bytes = traffic.bytes();
     this.inFlight = inFlight;
     this.oldestMillis = oldestMillis;
     this.failure = failure;
@@ -43,12 +54,12 @@ public final class ConnectionState {
     return peer;
   }
 
-  /** The network interface. */
+  /** The network interface or RDMA device. */
   public String getDevice() {
     return device;
   }
 
-  /** How many sockets large messages are spread over. */
+  /** How many sockets or queue pairs large messages are spread over. */
   public int getStreams() {
     return streams;
   }

@@ -1,4 +1,4 @@
-package io.fluxccl.netplugin.tcp;
+package io.fluxccl.netplugin;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.NonblockingThread;
@@ -19,10 +19,10 @@ import javax.management.MBeanServer;
 import javax.management.ObjectName;
 
 /**
- * Shows the connections of a plugin: through JMX, and in a file that is written once a second. A
- * file, not a signal: in a foreign process signals belong to others.
+ * Shows the connections of a network: through JMX, and in a file that is written once a second. A
+ * file, not a signal: in a foreign process signals belong to others. Thread-safe.
  */
-final class ConnectionTable implements TcpConnectionsMXBean, AutoCloseable {
+public final class ConnectionTable implements ConnectionsMXBean, AutoCloseable {
   private static final long PERIOD_NANOS = 1_000_000_000;
   private static final AtomicInteger NUMBER = new AtomicInteger();
 
@@ -33,15 +33,21 @@ final class ConnectionTable implements TcpConnectionsMXBean, AutoCloseable {
   private volatile boolean closed;
 
   /**
+   * Shows them until it is closed.
+   *
+   * @param network its name, which the bean has
+   * @param options where; where nowhere, there is nothing and no thread
    * @param connections gives the rows; for any thread
+   * @throws TransportFailure if the table can't be a bean
    */
-  ConnectionTable(TcpOptions options, Supplier<List<ConnectionState>> connections) {
+  public ConnectionTable(
+      String network, TableOptions options, Supplier<List<ConnectionState>> connections) {
     this.connections = connections;
     file =
-        options.table() == null
+        options.file() == null
             ? null
-            : Path.of(options.table() + "." + ProcessHandle.current().pid());
-    name = options.jmx() ? register() : null;
+            : Path.of(options.file() + "." + ProcessHandle.current().pid());
+    name = options.jmx() ? register(network) : null;
     if (file == null) {
       writer = null;
     } else {
@@ -51,11 +57,15 @@ final class ConnectionTable implements TcpConnectionsMXBean, AutoCloseable {
     }
   }
 
-  private ObjectName register() {
+  private ObjectName register(String network) {
     try {
       // More than one plugin may be open.
       ObjectName free =
-          new ObjectName("io.fluxccl:type=TcpConnections,number=" + NUMBER.incrementAndGet());
+          new ObjectName(
+              "io.fluxccl:type=Connections,network="
+                  + network
+                  + ",number="
+                  + NUMBER.incrementAndGet());
       ManagementFactory.getPlatformMBeanServer().registerMBean(this, free);
       return free;
     } catch (JMException e) {
