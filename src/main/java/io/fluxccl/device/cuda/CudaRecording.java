@@ -83,14 +83,26 @@ final class CudaRecording {
     check(result, "cuGraphInstantiate");
     StreamEvent uploaded = new StreamEvent(context);
     try {
-      CUstream stream = streams.get(0).stream;
-      check(JCudaDriver.cuGraphUpload(handle, stream), "cuGraphUpload");
-      check(uploaded.record(stream), "cuEventRecord");
+      upload(handle, uploaded);
       return new CudaGraph(device, name, handle, uploaded, buffers);
     } catch (RuntimeException | Error e) {
       uploaded.destroy();
       JCudaDriver.cuGraphExecDestroy(handle);
       throw e;
+    }
+  }
+
+  /** On the stream that recorded, which records no more. */
+  private void upload(CUgraphExec handle, StreamEvent uploaded) {
+    CUstream stream = streams.get(0).stream;
+    boolean taken = context.enqueueTurn().take();
+    try {
+      check(JCudaDriver.cuGraphUpload(handle, stream), "cuGraphUpload");
+      check(uploaded.record(stream), "cuEventRecord");
+    } finally {
+      if (taken) {
+        context.enqueueTurn().leave();
+      }
     }
   }
 
