@@ -200,8 +200,9 @@ abstract class CudaStreamContract {
           stream.launch(StreamKernels.ADD, 1, 1, KernelArgs.of(counter, 1L));
           done.add(stream.completion().thenRun(() -> order.add(number)));
         }
-        Thread.sleep(5);
-        assertThat(order).isEmpty();
+        Awaitility.await()
+            .during(Duration.ofMillis(5))
+            .untilAsserted(() -> assertThat(order).isEmpty());
         letGo(gate);
         for (CompletableFuture<Void> each : done) {
           await(each);
