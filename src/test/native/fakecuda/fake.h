@@ -78,7 +78,7 @@ struct context {
   struct stream *null_stream;
   int freeing;                          // calls that wait for its streams, and hold up who enqueues; atomic
   size_t stack;                         // bytes of a thread; atomic, 0 as long as nobody has asked for another
-  struct queue queues[CLASSES][QUEUES]; // but for the counts under fake_queue_lock
+  struct queue queues[CLASSES][QUEUES]; // but for the counts under the lock of queues.c
 };
 
 enum range_kind { RANGE_DEVICE, RANGE_PINNED, RANGE_REGISTERED, RANGE_IPC, RANGE_VMM };
@@ -210,6 +210,11 @@ void fake_hide(uint64_t start, uint64_t size);
 // stream.c
 CUresult fake_stream_resolve(void *handle, struct stream **stream, struct context *context);
 CUresult fake_enqueue(struct stream *stream, const struct op *op, uint64_t *ticket);
+void fake_stream_drop(struct stream *stream);      // one user less; the last one frees it
+void fake_queue_lock(struct op *op, struct stream *stream);  // gives it its place, until the unlock the last one
+void fake_queue_unlock(void);
+void fake_queue_enter(struct op *op, struct stream *stream);  // waits for its turn in the queue
+struct queue *fake_queue_leave(struct op *op, struct stream *stream);
 CUresult fake_stream_wait(struct stream *stream, uint64_t ticket);
 void fake_streams_drain(struct context *context);
 void fake_streams_stop(struct context *context);  // drains them, and lets nobody enqueue meanwhile

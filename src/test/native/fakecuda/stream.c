@@ -1,7 +1,6 @@
 // Streams, each with a thread of its own that does what it is given in order; events.
 #include "fake.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <time.h>
 
@@ -22,7 +21,7 @@ bool fake_broken(const struct context *context) {
   return __atomic_load_n(&context->dead, __ATOMIC_ACQUIRE) || __atomic_load_n(&context->sticky, __ATOMIC_ACQUIRE);
 }
 
-static void drop(struct stream *stream) {
+void fake_stream_drop(struct stream *stream) {
   pthread_mutex_lock(&stream->lock);
   bool last = --stream->users == 0;
   pthread_mutex_unlock(&stream->lock);
@@ -131,62 +130,6 @@ void fake_op_free(struct op *op) {
   free(op);
 }
 
-static pthread_mutex_t fake_queue_lock = PTHREAD_MUTEX_INITIALIZER;
-
-// A stream that has nothing to do gets an empty queue, if there is one. As with the real driver two threads that
-// come at once may be given the same, and the thread that yields makes that likely.
-static struct queue *pick(struct stream *stream) {
-  pthread_mutex_lock(&stream->lock);
-  struct queue *queue = stream->queue;
-  bool keeps = queue && stream->done < stream->enqueued;
-  pthread_mutex_unlock(&stream->lock);
-  if (keeps || (queue && __atomic_load_n(&queue->unfinished, __ATOMIC_ACQUIRE) == 0)) return queue;
-  struct queue *all = stream->context->queues[stream->priority < 0 ? PREFERRED : ORDINARY];
-  queue = &all[0];
-  for (int i = 0; i < QUEUES; i++) {
-    int unfinished = __atomic_load_n(&all[i].unfinished, __ATOMIC_ACQUIRE);
-    if (unfinished < __atomic_load_n(&queue->unfinished, __ATOMIC_ACQUIRE)) queue = &all[i];
-    if (unfinished == 0) break;
-  }
-  sched_yield();
-  return queue;
-}
-
-static struct stream *use(struct stream *stream) {
-  pthread_mutex_lock(&stream->lock);
-  stream->users++;
-  pthread_mutex_unlock(&stream->lock);
-  return stream;
-}
-
-// Behind what was put into the queue before, of whatever stream. Called with fake_queue_lock.
-static void stand(struct op *op, struct stream *stream, struct queue *queue, uint64_t ticket) {
-  op->queue = queue;
-  if (queue->last && queue->last != stream) {
-    op->ahead = use(queue->last);
-    op->ahead_ticket = queue->last_ticket;
-  }
-  if (queue->last != stream) {
-    if (queue->last) drop(queue->last);
-    queue->last = use(stream);
-  }
-  queue->last_ticket = ticket;
-  __atomic_add_fetch(&queue->unfinished, 1, __ATOMIC_ACQ_REL);
-}
-
-// A queue's operations begin in order: one that can't yet, for what its stream does before, holds up those of
-// other streams. A kernel that has begun holds up nobody.
-static void await_queue(struct op *op, struct context *context) {
-  while (op->ahead && __atomic_load_n(&op->ahead->started, __ATOMIC_ACQUIRE) < op->ahead_ticket && !fake_broken(context)) {
-    fake_pause();
-  }
-  if (op->ahead) drop(op->ahead);
-}
-
-static bool waits(const struct op *op) {
-  return op->kind == OP_WAIT_EVENT || op->kind == OP_WAIT32 || op->kind == OP_WAIT64;
-}
-
 static void *work(void *argument) {
   struct stream *stream = argument;
   pthread_mutex_lock(&stream->lock);
@@ -197,12 +140,9 @@ static void *work(void *argument) {
     stream->first = op->next;
     if (!stream->first) stream->last = NULL;
     pthread_mutex_unlock(&stream->lock);
-    await_queue(op, stream->context);
-    bool late = waits(op);
-    if (!late) __atomic_add_fetch(&stream->started, 1, __ATOMIC_ACQ_REL);
+    fake_queue_enter(op, stream);
     fake_run(stream->context, op);
-    if (late) __atomic_add_fetch(&stream->started, 1, __ATOMIC_ACQ_REL);
-    struct queue *queue = op->queue;
+    struct queue *queue = fake_queue_leave(op, stream);
     fake_op_free(op);
     pthread_mutex_lock(&stream->lock);
     stream->done++;
@@ -210,7 +150,7 @@ static void *work(void *argument) {
     pthread_cond_broadcast(&stream->changed);
   }
   pthread_mutex_unlock(&stream->lock);
-  drop(stream);
+  fake_stream_drop(stream);
   return NULL;
 }
 
@@ -270,11 +210,9 @@ CUresult fake_enqueue(struct stream *stream, const struct op *op, uint64_t *tick
   *added = *op;
   added->next = NULL;
   added->ahead = NULL;
-  struct queue *queue = pick(stream);
-  pthread_mutex_lock(&fake_queue_lock);
-  stand(added, stream, queue, stream->enqueued + 1);
+  fake_queue_lock(added, stream);
   pthread_mutex_lock(&stream->lock);
-  stream->queue = queue;
+  stream->queue = added->queue;
   if (stream->last) stream->last->next = added;
   else stream->first = added;
   stream->last = added;
@@ -282,7 +220,7 @@ CUresult fake_enqueue(struct stream *stream, const struct op *op, uint64_t *tick
   if (ticket) *ticket = mine;
   pthread_cond_broadcast(&stream->changed);
   pthread_mutex_unlock(&stream->lock);
-  pthread_mutex_unlock(&fake_queue_lock);
+  fake_queue_unlock();
   return CUDA_SUCCESS;
 }
 
@@ -292,7 +230,7 @@ CUresult fake_stream_wait(struct stream *stream, uint64_t ticket) {
   while (stream->done < ticket) pthread_cond_wait(&stream->changed, &stream->lock);
   struct context *context = stream->context;
   pthread_mutex_unlock(&stream->lock);
-  drop(stream);
+  fake_stream_drop(stream);
   return __atomic_load_n(&context->sticky, __ATOMIC_ACQUIRE);
 }
 
@@ -321,7 +259,7 @@ void fake_streams_drain(struct context *context) {
   fake_handles_each(HANDLE_STREAM, note, all);
   for (int i = 0; i < all->count; i++) {
     fake_stream_wait(all->streams[i], all->tickets[i]);
-    drop(all->streams[i]);
+    fake_stream_drop(all->streams[i]);
   }
   free(all);
 }
@@ -380,7 +318,7 @@ API CUresult cuStreamDestroy_v2(void *handle) {
   stream->closed = true;
   pthread_cond_broadcast(&stream->changed);
   pthread_mutex_unlock(&stream->lock);
-  drop(stream);
+  fake_stream_drop(stream);
   return CUDA_SUCCESS;
 }
 
