@@ -15,7 +15,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
  * stuck in about 1 of 10 rounds; when they took turns, in none of 13 500.
  *
  * <p>Allocates nothing; who waits spins, for as long as a call of the driver takes. Taken inside a
- * stream's lock; nothing is taken inside.
+ * stream's lock; inside, only the lock of an event or a graph, whose holders take no turn.
  */
 final class EnqueueTurn {
   /**
