@@ -5,6 +5,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.Timeout;
 import java.nio.ByteBuffer;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.OptionalInt;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
@@ -23,6 +24,15 @@ final class CallTimer {
 
   /** How long is measured at least, when the number of iterations was left open. */
   static final Duration LEAST_TIME = Duration.ofMillis(20);
+
+  /**
+   * How often is measured, when the number of iterations was left open: the median counts, so that
+   * one pause of a JVM or of the machine does not.
+   */
+  private static final int ROUNDS = 3;
+
+  /** What took so long is measured once: a pause is little beside it. */
+  private static final Duration LONG = Duration.ofMillis(200);
 
   /** How long a case is run in one round of the warm-up. */
   private static final Duration WARM_UP_TIME = Duration.ofMillis(2);
@@ -48,17 +58,17 @@ final class CallTimer {
 
   /**
    * The time of one call in microseconds, averaged over the calls and ranks: from a barrier until
-   * the last is complete.
+   * the last is complete. Of several rounds of calls, where their number was left open, the median.
    */
   double micros(PerfContender contender, PerfCase shape, Placement placement)
       throws InterruptedException {
-    return micros(contender, shape, placement, plan.iterations(), LEAST_TIME);
+    return micros(contender, shape, placement, plan.iterations(), LEAST_TIME, ROUNDS);
   }
 
   /** Does a case for a moment, as it is going to be measured. */
   void warmUp(PerfContender contender, PerfCase shape, Placement placement)
       throws InterruptedException {
-    micros(contender, shape, placement, OptionalInt.empty(), WARM_UP_TIME);
+    micros(contender, shape, placement, OptionalInt.empty(), WARM_UP_TIME, 1);
   }
 
   private double micros(
@@ -66,7 +76,8 @@ final class CallTimer {
       PerfCase shape,
       Placement placement,
       OptionalInt iterations,
-      Duration leastTime)
+      Duration leastTime,
+      int rounds)
       throws InterruptedException {
     int wanted = plan.graph().orElse(Math.min(BATCH, iterations.orElse(BATCH)));
     Duration estimate = plan.timeout();
@@ -82,12 +93,13 @@ final class CallTimer {
         estimate = Duration.ofNanos(nanos / runs / length);
       }
       int runs = runs(iterations.orElse(LEAST_ITERATIONS), length);
-      long nanos = measure(work, shape, length, runs, estimate);
+      int times = iterations.isPresent() ? 1 : rounds;
+      long nanos = median(times, work, shape, length, runs, estimate);
       while (iterations.isEmpty() && nanos < leastTime.toNanos() && runs < MOST_ITERATIONS) {
         estimate = Duration.ofNanos(nanos / runs / length);
         double missing = 1.2 * leastTime.toNanos() / Math.max(1, nanos);
         runs = (int) Math.min(MOST_ITERATIONS, Math.ceil(runs * Math.max(2, missing)));
-        nanos = measure(work, shape, length, runs, estimate);
+        nanos = median(times, work, shape, length, runs, estimate);
       }
       return nanos / 1e3 / runs / length;
     }
@@ -120,6 +132,21 @@ final class CallTimer {
 
   private static int runs(int calls, int length) {
     return Math.max(1, (calls + length - 1) / length);
+  }
+
+  /** The median of some measurements, or the first if that took long: the same on every rank. */
+  private long median(
+      int rounds, PerfWork work, PerfCase shape, int length, int runs, Duration estimate)
+      throws InterruptedException {
+    long[] nanos = new long[rounds];
+    for (int i = 0; i < rounds; i++) {
+      nanos[i] = measure(work, shape, length, runs, estimate);
+      if (nanos[i] >= LONG.toNanos()) {
+        return nanos[i];
+      }
+    }
+    Arrays.sort(nanos);
+    return nanos[rounds / 2];
   }
 
   /** The time of so many runs in nanoseconds, averaged over the ranks. */

@@ -17,6 +17,7 @@ import java.util.concurrent.Phaser;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
 
 /** Ranks in plain memory, with exact arithmetic, that can be told to misbehave. */
 final class FakeBackend implements PerfBackend {
@@ -28,6 +29,8 @@ final class FakeBackend implements PerfBackend {
   private int operationsBeforeFailure;
   private int hangingRank = -1;
   private boolean comparing;
+  private int pausingRank = -1;
+  private int operationsBeforePause;
 
   /** Makes these elements (one byte of each) wrong on one rank after every call. */
   FakeBackend corrupting(int rank, long... elements) {
@@ -46,6 +49,13 @@ final class FakeBackend implements PerfBackend {
   FakeBackend failing(int rank, int afterOperations) {
     failingRank = rank;
     operationsBeforeFailure = afterOperations;
+    return this;
+  }
+
+  /** Makes a rank stand still for some milliseconds, once, when it has done so many calls. */
+  FakeBackend pausing(int rank, int afterOperations) {
+    pausingRank = rank;
+    operationsBeforePause = afterOperations;
     return this;
   }
 
@@ -211,6 +221,9 @@ final class FakeBackend implements PerfBackend {
             // Who waits, and who has yet to come: none finds all ranks there any more.
             job.barrier.forceTermination();
             throw new TransportFailure(rank, "the fake cable was cut");
+          }
+          if (rank == pausingRank && operations++ == operationsBeforePause) {
+            LockSupport.parkNanos(SLOWLY_NANOS);
           }
           call(shape, placement);
         }
