@@ -34,7 +34,7 @@ FLUXCCL_ASSERT_SIZE(AbortFlag, 128);
 // How many polls of a wait there are before it first looks at the abort flag; a macro, for where polls
 // take much longer than a GPU's.
 #if !defined(FLUXCCL_POLLS_PER_LOOK)
-#define FLUXCCL_POLLS_PER_LOOK 1024
+#define FLUXCCL_POLLS_PER_LOOK 8192
 #endif
 
 // One wait of one thread, for a condition of one's own:
@@ -46,8 +46,10 @@ FLUXCCL_ASSERT_SIZE(AbortFlag, 128);
 //     }
 //   }
 //
-// The flag lies in the host's memory, a microsecond away, so it is looked at every thousand polls at
-// first and every eight thousand later: that is within 1 ms and 30 ms of being set.
+// The flag lies in the host's memory. When all warps of a large grid look at it, that takes them up to two
+// milliseconds, in which they don't see what they wait for. It must be much shorter than the wait before: when it
+// was not, ranks kept each other waiting from launch to launch (docs/architecture.md, "Waiting"). So there are eight
+// thousand polls before the first look, later 32 thousand between two: within 5 ms and 30 ms of being set.
 class SpinWait {
  public:
   // In place of a rank: nobody in particular, and the proxy of this rank.
@@ -70,14 +72,14 @@ class SpinWait {
 
  private:
   static constexpr uint32_t kFirstInterval = FLUXCCL_POLLS_PER_LOOK;
-  static constexpr uint32_t kLastInterval = 8 * kFirstInterval;
+  static constexpr uint32_t kLastInterval = 4 * kFirstInterval;
 
   FLUXCCL_DEVICE bool look() {
     if (abort_ == nullptr) {
       return true;
     }
     if (interval_ == 2 * kFirstInterval && peer_ != kNobody) {
-      // Once a wait, after a millisecond or so. Pairs with the acquire in AbortFlag.waitingFor().
+      // Once a wait, after ten milliseconds or so. Pairs with the acquire in AbortFlag.waitingFor().
       storeRelaxedSys(&abort_->waitingFor, static_cast<uint64_t>(peer_ + 1));
     }
     if (interval_ < kLastInterval) {
