@@ -1,0 +1,94 @@
+package io.fluxccl.collective;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.DataType;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testing.RequiresGpus;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.LocalRanks;
+import java.time.Duration;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/**
+ * A rank that comes late keeps the others waiting once, not from call to call: see "Waiting" in
+ * docs/architecture.md.
+ */
+@RequiresGpus(4)
+@Timeout(120)
+class PaceFourGpusTest {
+  private static final int RANKS = 4;
+  private static final int BYTES = 8 << 20;
+  private static final int CALLS = 20;
+  private static final int REPLAYS = 50;
+  private static final int ROUNDS = 8;
+
+  /** Long enough for the others to have looked at the abort flag. */
+  private static final Duration LATE = Duration.ofMillis(10);
+
+  /** A thousand calls of some 40 us, and four times as much again. */
+  private static final Duration LIMIT = Duration.ofMillis(200);
+
+  private interface Calls {
+    Pipeline add(Pipeline pipeline, int rank, DeviceBuffer input, DeviceBuffer output);
+  }
+
+  private static void replay(Calls calls) {
+    try (LocalRanks ranks = LocalRanks.onGpus(RANKS)) {
+      ranks.run(Duration.ofSeconds(100), rank -> replay(rank, calls));
+    }
+  }
+
+  private static void replay(LocalRank rank, Calls calls) throws Exception {
+    try (Collectives collectives = Collectives.create(rank.communicator()).join();
+        DeviceBuffer input = rank.device().allocate(BYTES);
+        DeviceBuffer output = rank.device().allocate(BYTES);
+        Registration in = collectives.register(input).join();
+        Registration out = collectives.register(output).join()) {
+      Pipeline pipeline = collectives.pipeline();
+      for (int i = 0; i < CALLS; i++) {
+        pipeline = calls.add(pipeline, rank.rank(), input, output);
+      }
+      try (CapturedPipeline captured = pipeline.capture()) {
+        captured.run().toFuture().get(60, TimeUnit.SECONDS);
+        for (int round = 0; round < ROUNDS; round++) {
+          rank.meet();
+          if (rank.rank() == round % RANKS) {
+            LockSupport.parkNanos(LATE.toNanos());
+          }
+          long began = System.nanoTime();
+          captured.run(REPLAYS).toFuture().get(60, TimeUnit.SECONDS);
+          Duration took = Duration.ofNanos(System.nanoTime() - began);
+          assertThat(took).as("round %d on rank %d", round, rank.rank()).isLessThan(LIMIT);
+        }
+        rank.meet();
+      }
+    }
+  }
+
+  @Test
+  void shouldKeepThePaceOfSendReceives() {
+    replay(
+        (pipeline, rank, input, output) ->
+            pipeline.sendReceive(
+                input,
+                BYTES / 2,
+                (rank + 1) % RANKS,
+                output,
+                BYTES / 2,
+                (rank + RANKS - 1) % RANKS,
+                DataType.FLOAT16));
+  }
+
+  @Test
+  void shouldKeepThePaceOfReduceScatters() {
+    replay(
+        (pipeline, rank, input, output) ->
+            pipeline.reduceScatter(
+                input, output, BYTES / 2 / RANKS, DataType.FLOAT16, ReduceOp.SUM));
+  }
+}
