@@ -6,6 +6,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 class ExchangeRingTest {
@@ -29,15 +30,16 @@ class ExchangeRingTest {
   }
 
   @ParameterizedTest
-  @ValueSource(
-      strings = {
-        "FLUXCCL_ASSERT_SIZE(RingCounters, 1024);",
-        "FLUXCCL_ASSERT_OFFSET(RingCounters, nothing, 448);",
-        "kLinePayload = 120;",
-        "kMaxRows = 4;"
+  @CsvSource(
+      delimiter = '|',
+      value = {
+        "exchange_packets | FLUXCCL_ASSERT_SIZE(RingCounters, 1024);",
+        "exchange_packets | FLUXCCL_ASSERT_OFFSET(RingCounters, nothing, 448);",
+        "exchange_units | kLinePayload = 120;",
+        "exchange_units | kMaxRows = 4;"
       })
-  void shouldHaveTheKernelsLayout(String declaration) throws IOException {
-    assertThat(Files.readString(Path.of("src/main/cuda/collectives/exchange_packets.cuh")))
+  void shouldHaveTheKernelsLayout(String header, String declaration) throws IOException {
+    assertThat(Files.readString(Path.of("src/main/cuda/collectives", header + ".cuh")))
         .contains(declaration);
     assertThat(ExchangeRing.ll8(0, 2).length()).isEqualTo(1024 + 2L * 256 * (8 + 256));
     assertThat(ExchangeRing.ll8(0, 2).nothingOffset(0)).isEqualTo(448);
