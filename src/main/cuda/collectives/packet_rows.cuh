@@ -144,8 +144,8 @@ FLUXCCL_DEVICE bool isThere(const typename Rows::Raw& raw, uint32_t lane, uint32
   return __all_sync(kAllLanes, Rows::hasArrived(raw, lane, epoch));
 }
 
-// How often rows are polled before this looks at the abort flag and says whom it waits for: for some
-// hundred microseconds.
+// How often rows are polled before this becomes a long wait, which in time looks at the abort flag and says whom
+// it waits for: for some hundred microseconds.
 constexpr int kRoundsBeforeLooking = 512;
 
 // Waits as long as it takes until a row is there. False if the job was aborted.

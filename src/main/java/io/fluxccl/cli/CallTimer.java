@@ -29,7 +29,7 @@ final class CallTimer {
    * How often is measured, when the number of iterations was left open: the median counts, so that
    * one pause of a JVM or of the machine does not.
    */
-  private static final int ROUNDS = 3;
+  static final int ROUNDS = 3;
 
   /** What took so long is measured once: a pause is little beside it. */
   private static final Duration LONG = Duration.ofMillis(200);

@@ -78,7 +78,8 @@ final class PerfOptions {
       names = {"-n", "--iters"},
       paramLabel = "N",
       description =
-          "Iterations to measure. Default: 20, and more where those take less than 20 ms.")
+          "Iterations to measure. Default: three rounds of 20, and of more where those take less"
+              + " than 20 ms; their median counts.")
   private Integer iterations;
 
   @Option(

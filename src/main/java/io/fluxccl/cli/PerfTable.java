@@ -36,7 +36,9 @@ final class PerfTable implements PerfListener {
             : CallTimer.LEAST_ITERATIONS
                 + " or more, for at least "
                 + CallTimer.LEAST_TIME.toMillis()
-                + " ms",
+                + " ms, median of "
+                + CallTimer.ROUNDS
+                + " rounds",
         plan.checks(),
         plan.graph().isPresent() ? plan.graph().getAsInt() + " calls" : "none");
     line(
