@@ -43,7 +43,7 @@ struct alignas(128) DeviceSyncer {
     // Releases what this block wrote, pairs with the acquire of the others below; and the last one to
     // arrive acquires by it what they released.
     const uint32_t before = fetchAddAcqRelGpu(&state, addition);
-    SpinWait wait(abort, SpinWait::kNobody);
+    LoneSpinWait wait(abort, SpinWait::kNobody);
     while (((loadAcquireGpu(&state) ^ before) & kPhase) == 0) {
       if (!wait.goOn()) {
         return false;

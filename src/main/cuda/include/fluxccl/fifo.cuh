@@ -53,7 +53,7 @@ struct FifoDeviceHandle {
       return false;
     }
     const uint64_t target = static_cast<uint64_t>(position);
-    SpinWait wait(abort, SpinWait::kOwnProxy);
+    LoneSpinWait wait(abort, SpinWait::kOwnProxy);
     // Pairs with the release in the host's Fifo.publishTail.
     while (loadAcquireSys(tail) <= target) {
       if (!wait.goOn()) {

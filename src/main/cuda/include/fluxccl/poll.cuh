@@ -50,14 +50,15 @@ FLUXCCL_ASSERT_SIZE(AbortFlag, 128);
 // milliseconds, in which they don't see what they wait for. It must be much shorter than the wait before: when it
 // was not, ranks kept each other waiting from launch to launch (docs/architecture.md, "Waiting"). So there are eight
 // thousand polls before the first look, later 32 thousand between two: within 5 ms and 30 ms of being set.
-class SpinWait {
+template <uint32_t kFirstInterval>
+class SpinWaitOf {
  public:
   // In place of a rank: nobody in particular, and the proxy of this rank.
   static constexpr int64_t kNobody = -1;
   static constexpr int64_t kOwnProxy = -2;
 
   // Watches abort, which may be null; peer is the rank that is waited for, or one of those.
-  FLUXCCL_DEVICE SpinWait(AbortFlag* abort, int64_t peer)
+  FLUXCCL_DEVICE SpinWaitOf(AbortFlag* abort, int64_t peer)
       : abort_(abort), peer_(peer), polls_(0), interval_(kFirstInterval) {}
 
   // To be called after each poll that found nothing. False once the flag is set.
@@ -71,7 +72,6 @@ class SpinWait {
   }
 
  private:
-  static constexpr uint32_t kFirstInterval = FLUXCCL_POLLS_PER_LOOK;
   static constexpr uint32_t kLastInterval = 4 * kFirstInterval;
 
   FLUXCCL_DEVICE bool look() {
@@ -79,7 +79,7 @@ class SpinWait {
       return true;
     }
     if (interval_ == 2 * kFirstInterval && peer_ != kNobody) {
-      // Once a wait, after ten milliseconds or so. Pairs with the acquire in AbortFlag.waitingFor().
+      // Once a wait, after three first intervals. Pairs with the acquire in AbortFlag.waitingFor().
       storeRelaxedSys(&abort_->waitingFor, static_cast<uint64_t>(peer_ + 1));
     }
     if (interval_ < kLastInterval) {
@@ -93,6 +93,12 @@ class SpinWait {
   uint32_t polls_;
   uint32_t interval_;
 };
+
+using SpinWait = SpinWaitOf<FLUXCCL_POLLS_PER_LOOK>;
+
+// For where one thread of a block waits for all of them, so that few look at once; and often at the host's memory,
+// where a poll takes several times as long.
+using LoneSpinWait = SpinWaitOf<FLUXCCL_POLLS_PER_LOOK / 8>;
 
 // Waits until isThere() is true; false if the abort flag was set first.
 template <class Condition>

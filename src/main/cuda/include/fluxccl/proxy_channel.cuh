@@ -93,7 +93,7 @@ struct ProxyChannel {
     if (position < 0) {
       return false;
     }
-    SpinWait wait(semaphore.abort, semaphore.peer);
+    LoneSpinWait wait(semaphore.abort, semaphore.peer);
     while (true) {
       // Pairs with the releases in FlushTracker of the host.
       const int64_t done = static_cast<int64_t>(loadAcquireSys(flushWord));

@@ -29,7 +29,7 @@ struct SemaphoreDeviceHandle {
   FLUXCCL_DEVICE bool wait() const {
     // Not used before the first look at inbound, so that both are under way at once.
     const uint64_t taken = loadRelaxedGpu(expected);
-    SpinWait wait(abort, peer);
+    LoneSpinWait wait(abort, peer);
     // Pairs with the release in the peer's signal, or in its transport. Counters may wrap around.
     while (static_cast<int64_t>(loadAcquireSys(inbound) - taken) <= 0) {
       if (!wait.goOn()) {
