@@ -35,7 +35,7 @@ using namespace fluxccl::collectives;
   FLUXCCL_REDUCE_KERNEL(permuted, label, 512)                                           \
   (const __grid_constant__ MappedPeers peers, const __grid_constant__ Reduction task,   \
    const __grid_constant__ Scratch scratch) {                                           \
-    PermutedReduction<T>(peers, task, scratch).run();                                   \
+    reducePermuted<T>(peers, task, scratch);                                            \
   }                                                                                     \
   FLUXCCL_REDUCE_KERNEL(slice, label, 512)                                              \
   (const __grid_constant__ MappedPeers peers, const __grid_constant__ Reduction task,   \

@@ -61,12 +61,27 @@ FLUXCCL_DEVICE void reduceBytes(const MappedPeers& peers, ReduceOp op, const uin
                     to == nullptr ? nullptr : to + done, alsoTo == nullptr ? nullptr : alsoTo + done, thread, threads);
 }
 
-// One launch of the kernel.
-template <typename T>
+// A range of a block that is worth two pieces, each of which costs some microseconds; a macro, for where memory is
+// smaller than a GPU's.
+#if !defined(FLUXCCL_LONG_RANGE)
+#define FLUXCCL_LONG_RANGE (128 << 10)
+#endif
+
+// One launch of the kernel. kSum: for sums only, whose code calls no function. A call costs registers all along,
+// and there are none to spare.
+template <typename T, bool kSum>
 class PermutedReduction {
  public:
   FLUXCCL_DEVICE PermutedReduction(const MappedPeers& peers, const Reduction& task, const Scratch& scratch)
-      : peers_(peers), task_(task), scratch_(scratch), epoch_(beginEpoch(peers)), slice_(0), begin_(0), inSlot_(0), length_(0) {}
+      : peers_(peers),
+        task_(task),
+        scratch_(scratch),
+        epoch_(beginEpoch(peers)),
+        slice_(0),
+        piece_(0),
+        begin_(0),
+        inSlot_(0),
+        length_(0) {}
 
   FLUXCCL_DEVICE void run() {
     // Slices of one length, so that the last one does not leave most blocks without work.
@@ -77,7 +92,7 @@ class PermutedReduction {
     const uint64_t perBlock = roundUp((slice + gridDim.x - 1) / gridDim.x);
     for (uint64_t begin = 0; begin < task_.partBytes; begin += slice) {
       choose(begin, min(slice, task_.partBytes - begin), perBlock);
-      if (!scatter() || !reduce() || !gather()) {
+      if (!scatterAndReduce() || !gather()) {
         return;
       }
       // Everybody's results are there, and everybody's scratch has been read.
@@ -98,9 +113,18 @@ class PermutedReduction {
   // Ranges of blocks begin at multiples of it, and so much room is left in a slot.
   static constexpr uint64_t kGrain = 512;
 
+  static constexpr uint64_t kLongRange = FLUXCCL_LONG_RANGE;
+
+  // Loads of a thread before its stores; with more there would be too few registers for the reduction.
+  static constexpr int kCopies = 4;
+
+  FLUXCCL_DEVICE static void copyRange(uint8_t* to, const uint8_t* from, uint64_t bytes) {
+    copy<16, true, kCopies>(to, from, bytes, threadIdx.x, blockDim.x);
+  }
+
   FLUXCCL_DEVICE static uint64_t roundUp(uint64_t bytes) { return (bytes + kGrain - 1) / kGrain * kGrain; }
 
-  // This block's range of a slice; begins at begin_ in every part.
+  // This block's range of a slice.
   FLUXCCL_DEVICE void choose(uint64_t slice, uint64_t bytes, uint64_t perBlock) {
     const uint64_t from = min(bytes, blockIdx.x * perBlock);
     begin_ = slice + from;
@@ -126,6 +150,33 @@ class PermutedReduction {
   // Steps of all slices count on.
   FLUXCCL_DEVICE uint32_t step(int k) const { return slice_ * MappedPeers::kMaxRanks + k; }
 
+  // Sends and reduces this block's range. A long one goes in pieces, and those of every other block end half a piece
+  // earlier: some blocks reduce while others have the links to themselves. Where results are handed on, the links
+  // are busy meanwhile anyway.
+  FLUXCCL_DEVICE bool scatterAndReduce() {
+    const uint64_t begin = begin_;
+    const uint64_t inSlot = inSlot_;
+    const uint64_t length = length_;
+    const bool whole = length < kLongRange || task_.target == Reduction::kEverybody;
+    const uint64_t size = whole ? length : roundUp(length / 2);
+    uint64_t done = 0;
+    uint64_t end = whole || blockIdx.x % 2 == 0 ? size : roundUp(size / 2);
+    bool going = true;
+    do {
+      begin_ = begin + done;
+      inSlot_ = inSlot + done;
+      length_ = end - done;
+      ++piece_;
+      going = scatter() && reduce();
+      done = end;
+      end = min(length, end + size);
+    } while (going && done < length);
+    begin_ = begin;
+    inSlot_ = inSlot;
+    length_ = length;
+    return going;
+  }
+
   // Of all threads, for a flag that one waits for.
   FLUXCCL_DEVICE bool await(int peer, Point point, uint32_t value) const {
     return __syncthreads_and(threadIdx.x != 0 || awaitPeer(peers_, peer, point, epoch_, value));
@@ -135,14 +186,14 @@ class PermutedReduction {
 #pragma unroll 1
     for (int k = 1; k < peers_.nRanks; ++k) {
       const int peer = peers_.ahead(k);
-      copy<16>(scatterSlot(peer, peers_.rank), peers_.inputs[peers_.rank] + peer * task_.inputStride + begin_,
-               lengthOf(peer), threadIdx.x, blockDim.x);
+      copyRange(scatterSlot(peer, peers_.rank), peers_.inputs[peers_.rank] + peer * task_.inputStride + begin_,
+                lengthOf(peer));
       __syncthreads();
       if (threadIdx.x == 0) {
         // Stands for all threads of the block, behind the barrier; pairs with reduce() of the peer.
-        tellPeer(peers_, peer, Point::SENT, epoch_, step(1));
+        tellPeer(peers_, peer, Point::SENT, epoch_, piece_);
       }
-      if (k < peers_.nRanks - 1 && !await(peers_.behind(k), Point::SENT, step(1))) {
+      if (k < peers_.nRanks - 1 && !await(peers_.behind(k), Point::SENT, piece_)) {
         return false;
       }
     }
@@ -167,15 +218,16 @@ class PermutedReduction {
     bool arrived = true;
     const int peer = threadIdx.x;
     if (peer < peers_.nRanks && peer != peers_.rank) {
-      arrived = awaitPeer(peers_, peer, Point::SENT, epoch_, step(1));
+      arrived = awaitPeer(peers_, peer, Point::SENT, epoch_, piece_);
     }
     if (!__syncthreads_and(arrived)) {
       return false;
     }
     const int next = task_.target >= 0 && task_.target != peers_.rank ? task_.target : peers_.ahead(1);
-    reduceBytes<T>(peers_, task_.op, peers_.inputs[peers_.rank] + peers_.rank * task_.inputStride + begin_,
-                   scatterSlot(peers_.rank, 0), scratch_.slotBytes, lengthOf(peers_.rank), target(peers_.rank),
-                   target(next), threadIdx.x, blockDim.x);
+    reduceBytes<T>(peers_, kSum ? ReduceOp::SUM : task_.op,
+                   peers_.inputs[peers_.rank] + peers_.rank * task_.inputStride + begin_, scatterSlot(peers_.rank, 0),
+                   scratch_.slotBytes, lengthOf(peers_.rank), target(peers_.rank), target(next), threadIdx.x,
+                   blockDim.x);
     return true;
   }
 
@@ -193,7 +245,7 @@ class PermutedReduction {
       if (!await(peers_.behind(k - 1), Point::RECEIVED, step(k))) {
         return false;
       }
-      copy<16>(target(peers_.ahead(k)), target(peers_.rank), lengthOf(peers_.rank), threadIdx.x, blockDim.x);
+      copyRange(target(peers_.ahead(k)), target(peers_.rank), lengthOf(peers_.rank));
     }
     return true;
   }
@@ -203,8 +255,8 @@ class PermutedReduction {
 #pragma unroll 1
     for (int k = 1; k < peers_.nRanks; ++k) {
       const int from = peers_.behind(k);
-      copy<16>(peers_.outputs[peers_.rank] + from * task_.partBytes + begin_, gatherSlot(peers_.rank, from),
-               lengthOf(from), threadIdx.x, blockDim.x);
+      copyRange(peers_.outputs[peers_.rank] + from * task_.partBytes + begin_, gatherSlot(peers_.rank, from),
+                lengthOf(from));
     }
   }
 
@@ -213,10 +265,27 @@ class PermutedReduction {
   const Scratch& scratch_;
   const uint32_t epoch_;
   uint32_t slice_;
+  // Counts those of all slices.
+  uint32_t piece_;
+  // Of the block: where its range begins in each part and in each slot, and how long it is.
   uint64_t begin_;
   uint64_t inSlot_;
   uint64_t length_;
 };
+
+template <typename T>
+FLUXCCL_DEVICE_CALL void reducePermutedBy(const MappedPeers& peers, const Reduction& task, const Scratch& scratch) {
+  PermutedReduction<T, false>(peers, task, scratch).run();
+}
+
+template <typename T>
+FLUXCCL_DEVICE void reducePermuted(const MappedPeers& peers, const Reduction& task, const Scratch& scratch) {
+  if (task.op == ReduceOp::SUM) {
+    PermutedReduction<T, true>(peers, task, scratch).run();
+  } else {
+    reducePermutedBy<T>(peers, task, scratch);
+  }
+}
 
 // Reduces a range of this rank's part, whose inputs copy engines have put into its scratch. Waits for
 // nobody.

@@ -48,8 +48,8 @@ FLUXCCL_DEVICE void copyUnits(uint64_t to, uint64_t from, uint64_t units, uint32
   const Unit* in = globalPointer<const Unit>(from);
   const uint64_t stride = numThreads;
   uint64_t at = threadId;
-  Unit values[kUnroll];
   while (at + (kUnroll - 1) * stride < units) {
+    Unit values[kUnroll];
 #pragma unroll
     for (int i = 0; i < kUnroll; ++i) {
       values[i] = in[at + i * stride];
@@ -60,7 +60,9 @@ FLUXCCL_DEVICE void copyUnits(uint64_t to, uint64_t from, uint64_t units, uint32
     }
     at += kUnroll * stride;
   }
-  // Fewer than kUnroll are left: again all loads, then all stores.
+  // Fewer than kUnroll are left: again all loads, then all stores. In units of their own, or those of the loop
+  // would have to be kept for what is not loaded here.
+  Unit values[kUnroll];
 #pragma unroll
   for (int i = 0; i < kUnroll - 1; ++i) {
     if (at + i * stride < units) {
