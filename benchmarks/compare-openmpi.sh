@@ -5,7 +5,7 @@
 #
 #   benchmarks/compare-openmpi.sh [collective...]   RANKS=2 MIN=16384 MAX=16777216 FACTOR=4 ROUNDS=3
 #
-# "registered" is on buffers that all ranks registered, "staged" on any others. MILLIS is how long
+# "registered" is on buffers that all ranks registered, "unregistered" on any others. MILLIS is how long
 # each size is measured in each round. Needs Open MPI with its compiler: apt-get install openmpi-bin
 # libopenmpi-dev
 set -eu
@@ -56,7 +56,7 @@ while [ "$round" -le "$rounds" ]; do
     echo "round $round of $rounds: $collective" >&2
     open_mpi "$collective" | sed "s/^/peer $collective /" >> "$work/times"
     ours "$collective" registered | sed 's/^/registered /' >> "$work/times"
-    ours "$collective" "" | sed 's/^/staged /' >> "$work/times"
+    ours "$collective" "" | sed 's/^/unregistered /' >> "$work/times"
   done
   round=$((round + 1))
 done
@@ -68,12 +68,12 @@ awk '
   { key = $2 " " $3; if (!(($1, key) in best) || $4 < best[$1, key]) best[$1, key] = $4
     if (!(key in seen)) { seen[key] = 1; keys[++count] = key } }
   END {
-    printf "%-15s %12s %12s %12s %12s %8s %8s\n", "collective", "bytes", "registered", "staged", "Open MPI", "ratio", "ratio"
+    printf "%-15s %12s %12s %12s %12s %8s %8s\n", "collective", "bytes", "registered", "unregistered", "Open MPI", "ratio", "ratio"
     for (i = 1; i <= count; i++) {
       split(keys[i], part, " ")
-      peer = best["peer", keys[i]]; known = best["registered", keys[i]]; any = best["staged", keys[i]]
+      peer = best["peer", keys[i]]; known = best["registered", keys[i]]; any = best["unregistered", keys[i]]
       if (peer == 0 || known == 0 || any == 0) { print "compare-openmpi: a figure is missing for " keys[i] > "/dev/stderr"; exit 1 }
       printf "%-15s %12d %12.2f %12.2f %12.2f %8.2f %8.2f\n", part[1], part[2], known, any, peer, known / peer, any / peer
     }
   }' "$work/times"
-echo "# ratios: our time over theirs, registered and staged; below 1 is faster"
+echo "# ratios: our time over theirs, registered and unregistered; below 1 is faster"

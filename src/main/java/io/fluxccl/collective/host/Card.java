@@ -11,11 +11,22 @@ final class Card {
   /** Input and output are the same memory, and more than one peer's business. */
   static final int IN_PLACE = 1;
 
+  /** {@link #input} goes with the card. */
+  static final int INPUT_SHOWN = 2;
+
+  /** {@link #output} does. */
+  static final int OUTPUT_SHOWN = 4;
+
   int inputId = NONE;
   int outputId = NONE;
   long inputOffset;
   long outputOffset;
   int flags;
+
+  /** The buffers that are not registered, once they have been used before. */
+  final Shown input = new Shown();
+
+  final Shown output = new Shown();
 
   /**
    * Whether the rank whose card this is can reach what is registered under an id: ranks know the
@@ -23,6 +34,11 @@ final class Card {
    */
   boolean reaches(int id) {
     return id != NONE && (inputId == id || outputId == id);
+  }
+
+  /** Notes which buffers are shown. */
+  void countShown() {
+    flags |= (input.isThere() ? INPUT_SHOWN : 0) | (output.isThere() ? OUTPUT_SHOWN : 0);
   }
 
   boolean isInPlace() {

@@ -4,12 +4,13 @@ import static io.fluxccl.collective.host.PipeDescriptor.PAYLOAD;
 
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.device.host.SharedSegment;
 
 /**
  * What goes to a peer and comes from it in one exchange, as far as it has got. Each way goes
  * through the pipe, or is copied straight: the first bytes by the sender, the rest by the receiver,
- * as far as each can reach the other's memory. The cards, which a large exchange begins with, say
- * so. Steps never wait.
+ * as far as each can reach the other's memory: what is registered, and what was in such an exchange
+ * before. The cards, which a large exchange begins with, say so. Steps never wait.
  */
 final class Flow {
   /** From so many bytes on, either way, ranks show each other their cards. */
@@ -23,6 +24,8 @@ final class Flow {
   private final Pipe pipe;
   private final Card mine = new Card();
   private final Card theirs = new Card();
+  private final Familiar familiar = new Familiar();
+  private final PeerSegments segments;
 
   private HostCall call;
   private boolean swaps;
@@ -42,10 +45,11 @@ final class Flow {
   private boolean doneToSend;
   private boolean doneToTake;
 
-  Flow(int rank, Pipe pipe) {
+  Flow(int rank, Pipe pipe, boolean sameProcess) {
     this.rank = rank;
     this.peer = pipe.peer();
     this.pipe = pipe;
+    this.segments = new PeerSegments(peer, sameProcess);
   }
 
   int peer() {
@@ -91,9 +95,11 @@ final class Flow {
     doneToTake = false;
     decided = true;
     if (large) {
-      newCall.describe(what.sendOffset(peer) + sourceAt, what.receiveOffset(peer) + targetAt, mine);
-      // Without a registration here nothing can be copied straight, whatever the peer says.
-      decided = mine.inputId == Card.NONE && mine.outputId == Card.NONE;
+      long inputAt = what.sendOffset(peer) + sourceAt;
+      long outputAt = what.receiveOffset(peer) + targetAt;
+      newCall.describe(inputAt, outputAt, mine);
+      newCall.show(inputAt, outputAt, familiar, mine);
+      decided = false;
     }
   }
 
@@ -111,7 +117,7 @@ final class Flow {
   boolean step() {
     boolean moved = false;
     if (cardToSend && pipe.hasRoom()) {
-      pipe.sendCard(mine.inputId, mine.inputOffset, mine.outputId, mine.outputOffset, mine.flags);
+      pipe.sendCard(mine);
       cardToSend = false;
       moved = true;
     }
@@ -167,24 +173,21 @@ final class Flow {
       return;
     }
     if (toSend > 0) {
-      boolean pull = theirs.reaches(mine.inputId);
-      boolean push = mine.reaches(theirs.outputId);
+      boolean pull = theirs.reaches(mine.inputId) || mine.input.isThere();
+      boolean push = mine.reaches(theirs.outputId) || theirs.output.isThere();
       if (pull || push) {
         long pushed = pushed(toSend, pull, push, rank, peer);
-        HostMemory.copy(reach(theirs.outputId, theirs.outputOffset, push), source, pushed);
+        push(pushed);
         sent = toSend;
         direct = true;
       }
     }
     if (toReceive > 0) {
-      boolean pull = mine.reaches(theirs.inputId);
-      boolean push = theirs.reaches(mine.outputId);
+      boolean pull = mine.reaches(theirs.inputId) || theirs.input.isThere();
+      boolean push = theirs.reaches(mine.outputId) || mine.output.isThere();
       if (pull || push) {
         long pushed = pushed(toReceive, pull, push, peer, rank);
-        HostMemory.copy(
-            target + pushed,
-            reach(theirs.inputId, theirs.inputOffset, pull) + pushed,
-            toReceive - pushed);
+        pull(pushed);
         received = toReceive;
         direct = true;
       }
@@ -193,8 +196,43 @@ final class Flow {
     doneToTake = direct;
   }
 
-  private long reach(int id, long offset, boolean can) {
-    return can ? call.registration(id).addressOn(peer) + offset : 0;
+  /** Copies the first bytes to the peer's output. */
+  private void push(long bytes) {
+    if (bytes == 0) {
+      return;
+    }
+    if (theirs.output.isThere()) {
+      SharedSegment segment = segments.use(theirs.output, toSend);
+      HostMemory.copy(segment.address() + theirs.output.offset(), source, bytes);
+      segment.release();
+    } else {
+      HostMemory.copy(
+          call.registration(theirs.outputId).addressOn(peer) + theirs.outputOffset, source, bytes);
+    }
+  }
+
+  /** Copies what is behind those bytes from the peer's input. */
+  private void pull(long from) {
+    long bytes = toReceive - from;
+    if (bytes == 0) {
+      return;
+    }
+    if (theirs.input.isThere()) {
+      SharedSegment segment = segments.use(theirs.input, toReceive);
+      HostMemory.copy(target + from, segment.address() + theirs.input.offset() + from, bytes);
+      segment.release();
+    } else {
+      HostMemory.copy(target + from, theirInput() + from, bytes);
+    }
+  }
+
+  private long theirInput() {
+    return call.registration(theirs.inputId).addressOn(peer) + theirs.inputOffset;
+  }
+
+  /** Lets go of what was mapped; behind the last call. */
+  void close() {
+    segments.close();
   }
 
   /** How many bytes the sender copies: of what both could, so many that all ranks work alike. */
@@ -225,7 +263,7 @@ final class Flow {
     long from = rank < peer ? 0 : half;
     long to = rank < peer ? half : toSend;
     long here = source;
-    long there = reach(theirs.inputId, theirs.inputOffset, true);
+    long there = theirInput();
     // The next slot is this rank's to write, and not used otherwise now.
     long scratch = pipe.payloadToSend();
     for (long at = from; at < to; at += SWAP_LENGTH) {

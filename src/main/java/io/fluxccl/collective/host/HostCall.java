@@ -4,6 +4,9 @@ import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Registration;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.host.HostBuffer;
+import io.fluxccl.device.host.SharedSegment;
 
 /**
  * A call as the kernel gets it. Immutable, so that a recording may run it again and again.
@@ -15,6 +18,9 @@ import io.fluxccl.collective.Registration;
  * @param output where this rank's output is; 0 if there is none
  * @param inputRegistration that the input lies in, or null
  * @param outputRegistration that the output lies in, or null
+ * @param inputSegment that the input lies in, if others may map it and it is not registered, or
+ *     null
+ * @param outputSegment that the output lies in, likewise
  */
 record HostCall(
     CollectiveCall call,
@@ -23,7 +29,9 @@ record HostCall(
     long input,
     long output,
     Registration inputRegistration,
-    Registration outputRegistration) {
+    Registration outputRegistration,
+    SharedSegment inputSegment,
+    SharedSegment outputSegment) {
 
   /** How large calls are done. */
   enum Way {
@@ -44,7 +52,13 @@ record HostCall(
         call.input() == null ? 0 : call.input().address(),
         call.output() == null ? 0 : call.output().address(),
         bound.inputRegistration(),
-        bound.outputRegistration());
+        bound.outputRegistration(),
+        bound.inputRegistration() == null ? segment(call.input()) : null,
+        bound.outputRegistration() == null ? segment(call.output()) : null);
+  }
+
+  private static SharedSegment segment(DeviceBuffer buffer) {
+    return buffer instanceof HostBuffer host && host.segment().isOwned() ? host.segment() : null;
   }
 
   /** The registration of that id, which this rank's input or output lies in. */
@@ -74,5 +88,29 @@ record HostCall(
     card.outputOffset =
         outputRegistration == null ? 0 : output - outputRegistration.buffer().address() + outputAt;
     card.flags = swaps() ? Card.IN_PLACE : 0;
+  }
+
+  /**
+   * Shows a peer those of this rank's buffers that are not registered, but were used before.
+   *
+   * @param inputAt where in the input it may read
+   * @param outputAt where in the output it may write
+   * @param familiar what was used before
+   * @param card gets it, behind what {@link #describe} says
+   */
+  void show(long inputAt, long outputAt, Familiar familiar, Card card) {
+    card.input.hide();
+    card.output.hide();
+    if (!swaps()) {
+      show(inputSegment, input + inputAt, familiar, card.input);
+      show(outputSegment, output + outputAt, familiar, card.output);
+      card.countShown();
+    }
+  }
+
+  private static void show(SharedSegment segment, long address, Familiar familiar, Shown shown) {
+    if (segment != null && familiar.is(segment.name())) {
+      shown.show(segment.name(), address - segment.address());
+    }
   }
 }

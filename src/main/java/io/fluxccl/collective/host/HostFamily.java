@@ -19,7 +19,7 @@ public final class HostFamily implements AlgorithmFamily {
   public List<String> description() {
     return List.of(
         "host-one-shot: small calls; inputs to everybody who needs them, through shared memory",
-        "host-direct: larger ones; on each other's registered memory, else as host-staged",
+        "host-direct: larger ones; on memory registered or used before, else as host-staged",
         "host-staged: in pieces that stay in cache, reductions in two phases; when asked for");
   }
 

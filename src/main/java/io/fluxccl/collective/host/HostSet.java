@@ -7,6 +7,7 @@ import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.transport.RegisteredMemory;
+import java.security.SecureRandom;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -16,9 +17,16 @@ final class HostSet implements AlgorithmSet {
   /** More than these would not be faster: memory is the limit. */
   private static final int MAX_STRANDS = 8;
 
+  /** Which process this is, among those of this host. */
+  private static final long PROCESS = new SecureRandom().nextLong();
+
+  private static final int STRANDS_OFFSET = 0;
+  private static final int PROCESS_OFFSET = 8;
+
   private final PeerMesh mesh;
   private final List<DeviceBuffer> memory = new ArrayList<>();
   private List<CollectiveAlgorithm> algorithms = List.of();
+  private Strand[] strands = {};
 
   private HostSet(PeerMesh mesh) {
     this.mesh = mesh;
@@ -43,32 +51,45 @@ final class HostSet implements AlgorithmSet {
     return buffer;
   }
 
-  /** The fewest threads that a rank has: options may differ in that. */
-  private CompletableFuture<Integer> agreeOnStrands() {
-    DeviceBuffer word = allocate(Long.BYTES);
-    HostMemory.putLongRelease(word.address(), Math.min(MAX_STRANDS, mesh.threads()));
-    return mesh.exchange(word)
+  /**
+   * What ranks have said of themselves.
+   *
+   * @param strands the fewest threads that a rank has: options may differ in that
+   * @param sameProcess by rank, whether it lives in this process
+   */
+  private record Ranks(int strands, boolean[] sameProcess) {}
+
+  private CompletableFuture<Ranks> agreeOnStrands() {
+    DeviceBuffer words = allocate(2 * Long.BYTES);
+    HostMemory.putLong(words.address() + PROCESS_OFFSET, PROCESS);
+    HostMemory.putLongRelease(
+        words.address() + STRANDS_OFFSET, Math.min(MAX_STRANDS, mesh.threads()));
+    return mesh.exchange(words)
         .thenApply(
-            words -> {
+            all -> {
               long least = MAX_STRANDS;
-              for (RegisteredMemory theirs : words) {
+              boolean[] sameProcess = new boolean[all.length];
+              for (int i = 0; i < all.length; i++) {
+                long theirs = all[i].address();
                 // Pairs with the release above, which came before the exchange.
-                least = Math.min(least, HostMemory.getLongAcquire(theirs.address()));
+                least = Math.min(least, HostMemory.getLongAcquire(theirs + STRANDS_OFFSET));
+                sameProcess[i] = HostMemory.getLong(theirs + PROCESS_OFFSET) == PROCESS;
               }
-              return (int) least;
+              return new Ranks((int) least, sameProcess);
             });
   }
 
-  private CompletableFuture<AlgorithmSet> exchangeArenas(int strands) {
-    DeviceBuffer arena = allocate(PipeDescriptor.arenaLength(mesh.nRanks(), strands));
-    PipeDescriptor.clear(arena.address(), mesh.nRanks(), strands);
-    return mesh.exchange(arena).thenApply(arenas -> bind(arenas, strands));
+  private CompletableFuture<AlgorithmSet> exchangeArenas(Ranks ranks) {
+    DeviceBuffer arena = allocate(PipeDescriptor.arenaLength(mesh.nRanks(), ranks.strands()));
+    PipeDescriptor.clear(arena.address(), mesh.nRanks(), ranks.strands());
+    return mesh.exchange(arena).thenApply(arenas -> bind(arenas, ranks));
   }
 
-  private AlgorithmSet bind(RegisteredMemory[] arenas, int nStrands) {
+  private AlgorithmSet bind(RegisteredMemory[] arenas, Ranks ranks) {
     int rank = mesh.rank();
     int n = mesh.nRanks();
-    Strand[] strands = new Strand[nStrands];
+    int nStrands = ranks.strands();
+    strands = new Strand[nStrands];
     for (int strand = 0; strand < nStrands; strand++) {
       Pipe[] pipes = new Pipe[n];
       for (int peer = 0; peer < n; peer++) {
@@ -80,7 +101,7 @@ final class HostSet implements AlgorithmSet {
                   arenas[rank].address() + PipeDescriptor.pipe(peer, strand, n));
         }
       }
-      strands[strand] = new Strand(rank, strand, nStrands, pipes);
+      strands[strand] = new Strand(rank, strand, nStrands, pipes, ranks.sameProcess());
     }
     List<CollectiveAlgorithm> ways = new ArrayList<>();
     for (HostCall.Way way : HostCall.Way.values()) {
@@ -97,6 +118,9 @@ final class HostSet implements AlgorithmSet {
 
   @Override
   public void close() {
+    for (Strand strand : strands) {
+      strand.close();
+    }
     memory.forEach(DeviceBuffer::close);
   }
 }

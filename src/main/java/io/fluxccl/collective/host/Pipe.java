@@ -4,10 +4,12 @@ import static io.fluxccl.collective.host.PipeDescriptor.CACHE_LINE;
 import static io.fluxccl.collective.host.PipeDescriptor.FLAGS_OFFSET;
 import static io.fluxccl.collective.host.PipeDescriptor.INPUT_ID_OFFSET;
 import static io.fluxccl.collective.host.PipeDescriptor.INPUT_OFFSET_OFFSET;
+import static io.fluxccl.collective.host.PipeDescriptor.INPUT_SHOWN_OFFSET;
 import static io.fluxccl.collective.host.PipeDescriptor.LENGTH_OFFSET;
 import static io.fluxccl.collective.host.PipeDescriptor.NUMBER_OFFSET;
 import static io.fluxccl.collective.host.PipeDescriptor.OUTPUT_ID_OFFSET;
 import static io.fluxccl.collective.host.PipeDescriptor.OUTPUT_OFFSET_OFFSET;
+import static io.fluxccl.collective.host.PipeDescriptor.OUTPUT_SHOWN_OFFSET;
 import static io.fluxccl.collective.host.PipeDescriptor.SLOTS;
 import static io.fluxccl.collective.host.PipeDescriptor.TAKEN_OFFSET;
 
@@ -97,13 +99,19 @@ final class Pipe {
   }
 
   /** Says what this rank's buffers are, and hands that over. */
-  void sendCard(int inputId, long inputOffset, int outputId, long outputOffset, int flags) {
+  void sendCard(Card card) {
     long slot = slotToSend();
-    HostMemory.putInt(slot + INPUT_ID_OFFSET, inputId);
-    HostMemory.putInt(slot + OUTPUT_ID_OFFSET, outputId);
-    HostMemory.putLong(slot + INPUT_OFFSET_OFFSET, inputOffset);
-    HostMemory.putLong(slot + OUTPUT_OFFSET_OFFSET, outputOffset);
-    HostMemory.putInt(slot + FLAGS_OFFSET, flags);
+    HostMemory.putInt(slot + INPUT_ID_OFFSET, card.inputId);
+    HostMemory.putInt(slot + OUTPUT_ID_OFFSET, card.outputId);
+    HostMemory.putLong(slot + INPUT_OFFSET_OFFSET, card.inputOffset);
+    HostMemory.putLong(slot + OUTPUT_OFFSET_OFFSET, card.outputOffset);
+    HostMemory.putInt(slot + FLAGS_OFFSET, card.flags);
+    if (card.input.isThere()) {
+      card.input.write(slot + INPUT_SHOWN_OFFSET);
+    }
+    if (card.output.isThere()) {
+      card.output.write(slot + OUTPUT_SHOWN_OFFSET);
+    }
     send(0);
   }
 
@@ -147,6 +155,14 @@ final class Pipe {
     card.inputOffset = HostMemory.getLong(slot + INPUT_OFFSET_OFFSET);
     card.outputOffset = HostMemory.getLong(slot + OUTPUT_OFFSET_OFFSET);
     card.flags = HostMemory.getInt(slot + FLAGS_OFFSET);
+    card.input.hide();
+    if ((card.flags & Card.INPUT_SHOWN) != 0) {
+      card.input.read(slot + INPUT_SHOWN_OFFSET);
+    }
+    card.output.hide();
+    if ((card.flags & Card.OUTPUT_SHOWN) != 0) {
+      card.output.read(slot + OUTPUT_SHOWN_OFFSET);
+    }
   }
 
   /** Takes the item: its slot may be written again. */

@@ -14,7 +14,8 @@ import io.fluxccl.device.host.HostMemory;
  *           [16, 24)    how many items the writer has taken from the reader's pipe
  *           [24, 52)    of a card: ids of the registrations of input and output or -1, where in
  *                       them the bytes for the reader begin, and those from it go, flags
- *           [64, ...)   payload
+ *           [64, ...)   payload; of a card: where buffers lie that are not registered (Shown),
+ *                       the input, then the output
  * </pre>
  */
 final class PipeDescriptor {
@@ -34,6 +35,8 @@ final class PipeDescriptor {
   static final int INPUT_OFFSET_OFFSET = 32;
   static final int OUTPUT_OFFSET_OFFSET = 40;
   static final int FLAGS_OFFSET = 48;
+  static final int INPUT_SHOWN_OFFSET = CACHE_LINE;
+  static final int OUTPUT_SHOWN_OFFSET = CACHE_LINE + Shown.LENGTH;
 
   private static final int SLOT_LENGTH = CACHE_LINE + PAYLOAD;
   private static final int PIPE_LENGTH = CACHE_LINE + SLOTS * SLOT_LENGTH;

@@ -4,9 +4,9 @@ import static io.fluxccl.collective.host.PipeDescriptor.PAYLOAD;
 
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
-import io.fluxccl.collective.Registration;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.HostReduction;
+import io.fluxccl.device.host.SharedSegment;
 
 /**
  * The collectives that combine values, for one strand. Always in rank order, each element by one
@@ -18,8 +18,8 @@ import io.fluxccl.device.host.HostReduction;
  *       the chunk that bears its number, reduces them straight into the peers' pipes, and takes the
  *       others' results. Three rounds are in flight: while one is sent, the one before is reduced
  *       and the one before that collected.
- *   <li>On registered memory: each rank reduces its chunk straight out of everybody's input into
- *       everybody's output.
+ *   <li>On memory that all have registered, or that all have used before: each rank reduces its
+ *       chunk straight out of everybody's input into everybody's output.
  * </ul>
  *
  * <p>All wait in the same order on all ranks: the one that is furthest behind never waits for room,
@@ -35,6 +35,10 @@ final class Reductions {
   private final Card[] cards;
   private final long[] sources;
   private final long[] targets;
+  private final Familiar familiar = new Familiar();
+  private final PeerSegments[] segments;
+  private final SharedSegment[] inUse;
+  private int nInUse;
 
   // The call, while it runs.
   private HostReduction reduction;
@@ -45,7 +49,7 @@ final class Reductions {
   private long abort;
   private boolean cardsToTake;
 
-  Reductions(int rank, Pipe[] pipes) {
+  Reductions(int rank, Pipe[] pipes, boolean[] sameProcess) {
     this.rank = rank;
     this.nRanks = pipes.length;
     this.pipes = pipes;
@@ -55,6 +59,11 @@ final class Reductions {
     }
     this.sources = new long[nRanks];
     this.targets = new long[nRanks];
+    this.segments = new PeerSegments[nRanks];
+    for (int i = 0; i < nRanks; i++) {
+      segments[i] = new PeerSegments(i, sameProcess[i]);
+    }
+    this.inUse = new SharedSegment[2 * nRanks];
   }
 
   /**
@@ -72,7 +81,8 @@ final class Reductions {
     if (newCall.way() == HostCall.Way.DIRECT && !showCards()) {
       return;
     }
-    if (newCall.way() == HostCall.Way.DIRECT && mine.inputId != Card.NONE) {
+    if (newCall.way() == HostCall.Way.DIRECT
+        && (mine.inputId != Card.NONE || mine.input.isThere())) {
       if (!takeCards()) {
         return;
       }
@@ -90,12 +100,13 @@ final class Reductions {
 
   private boolean showCards() {
     call.describe(from, from, mine);
+    call.show(from, from, familiar, mine);
     for (int i = 1; i < nRanks; i++) {
       Pipe pipe = pipes[(rank + i) % nRanks];
       if (!pipe.awaitRoom(abort)) {
         return false;
       }
-      pipe.sendCard(mine.inputId, mine.inputOffset, mine.outputId, mine.outputOffset, mine.flags);
+      pipe.sendCard(mine);
     }
     cardsToTake = true;
     return true;
@@ -117,6 +128,20 @@ final class Reductions {
 
   /** The same on every rank, because all have the same cards. */
   private boolean canReduceStraight() {
+    return allAreShown() || allAreRegistered();
+  }
+
+  private boolean allAreShown() {
+    for (Card card : cards) {
+      if (!card.input.isThere()
+          || what.collective() == Collective.ALL_REDUCE && !card.output.isThere()) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  private boolean allAreRegistered() {
     for (Card card : cards) {
       boolean input = card.inputId == mine.inputId;
       boolean output =
@@ -130,6 +155,9 @@ final class Reductions {
   }
 
   private boolean isRootsOutputReached() {
+    if (mine.input.isThere()) {
+      return cards[what.root()].output.isThere();
+    }
     for (Card card : cards) {
       if (!card.reaches(cards[what.root()].outputId)) {
         return false;
@@ -139,6 +167,17 @@ final class Reductions {
   }
 
   private void reduceStraight() {
+    try {
+      reduceFromAll();
+    } finally {
+      while (nInUse > 0) {
+        inUse[--nInUse].release();
+      }
+    }
+    Pipe.meet(pipes, rank, abort); // nobody's buffers are in use by others any more
+  }
+
+  private void reduceFromAll() {
     boolean scatters = what.collective() == Collective.REDUCE_SCATTER;
     boolean toRoot = what.collective() == Collective.REDUCE;
     boolean rootAlone = toRoot && !isRootsOutputReached();
@@ -153,33 +192,52 @@ final class Reductions {
     }
     int nTargets = 0;
     for (int peer = 0; peer < nRanks; peer++) {
-      sources[peer] =
-          address(peer, cards[peer].inputId, cards[peer].inputOffset)
-              + what.sendOffset(rank)
-              + begin;
+      sources[peer] = input(peer, what.sendOffset(rank) + begin, end - begin);
       if (peer == rank
           ? !toRoot || rank == what.root()
           : what.collective() == Collective.ALL_REDUCE) {
-        targets[nTargets++] =
-            peer == rank
-                ? call.output() + from + begin
-                : address(peer, cards[peer].outputId, cards[peer].outputOffset) + begin;
+        targets[nTargets++] = output(peer, begin, end - begin);
       } else if (toRoot && peer == what.root() && !rootAlone) {
-        targets[nTargets++] = address(peer, cards[peer].outputId, cards[peer].outputOffset) + begin;
+        targets[nTargets++] = output(peer, begin, end - begin);
       }
     }
     if (begin < end) {
       reduce(nTargets, end - begin);
     }
-    Pipe.meet(pipes, rank, abort); // nobody's buffers are in use by others any more
   }
 
-  private long address(int peer, int id, long offset) {
-    if (peer == rank) {
-      return call.input() + from;
+  /** Where a rank's input is, so many bytes behind this strand's first. */
+  private long input(int of, long at, long bytes) {
+    if (of == rank) {
+      return call.input() + from + at;
     }
-    Registration registration = call.registration(id);
-    return registration.addressOn(peer) + offset;
+    Card card = cards[of];
+    return card.input.isThere()
+        ? place(of, card.input, at, bytes)
+        : call.registration(card.inputId).addressOn(of) + card.inputOffset + at;
+  }
+
+  private long output(int of, long at, long bytes) {
+    if (of == rank) {
+      return call.output() + from + at;
+    }
+    Card card = cards[of];
+    return card.output.isThere()
+        ? place(of, card.output, at, bytes)
+        : call.registration(card.outputId).addressOn(of) + card.outputOffset + at;
+  }
+
+  private long place(int of, Shown shown, long at, long bytes) {
+    SharedSegment segment = segments[of].use(shown, at + bytes);
+    inUse[nInUse++] = segment;
+    return segment.address() + shown.offset() + at;
+  }
+
+  /** Lets go of what was mapped; behind the last call. */
+  void close() {
+    for (PeerSegments each : segments) {
+      each.close();
+    }
   }
 
   private void reduce(int nTargets, long bytes) {

@@ -26,7 +26,7 @@ final class Strand {
   /** Steps of flows that did something. */
   private long progress;
 
-  Strand(int rank, int strand, int strands, Pipe[] pipes) {
+  Strand(int rank, int strand, int strands, Pipe[] pipes, boolean[] sameProcess) {
     this.rank = rank;
     this.strand = strand;
     this.strands = strands;
@@ -34,14 +34,23 @@ final class Strand {
     int nRanks = pipes.length;
     this.flows = new Flow[nRanks - 1];
     for (int i = 1; i < nRanks; i++) {
-      flows[i - 1] = new Flow(rank, pipes[(rank + i) % nRanks]);
+      int peer = (rank + i) % nRanks;
+      flows[i - 1] = new Flow(rank, pipes[peer], sameProcess[peer]);
     }
-    this.reductions = new Reductions(rank, pipes);
+    this.reductions = new Reductions(rank, pipes, sameProcess);
   }
 
   /** Among how many of the strands a message of that size is shared; the same at both ends. */
   static int strandsFor(long bytes, int strands) {
     return bytes >= SHARE_LIMIT ? strands : 1;
+  }
+
+  /** Lets go of what was mapped; behind the last call. */
+  void close() {
+    for (Flow flow : flows) {
+      flow.close();
+    }
+    reductions.close();
   }
 
   /** Runs a call, or this strand's part of it. Returns early when the communicator is aborted. */

@@ -134,6 +134,16 @@ public final class SharedSegment extends RefCounted {
     }
   }
 
+  /** Whether its owner, another process, still has a segment of that name. */
+  public static boolean isOpen(SegmentName name) {
+    try {
+      verify(name, Path.of("/proc/" + name.pid() + "/fd/" + name.descriptor()));
+      return true;
+    } catch (IOException | DeviceFailure gone) {
+      return false;
+    }
+  }
+
   private static void verify(SegmentName name, Path path) throws IOException {
     long inode = (Long) Files.getAttribute(path, "unix:ino");
     long device = (Long) Files.getAttribute(path, "unix:dev");

@@ -1,0 +1,98 @@
+package io.fluxccl.collective.host;
+
+import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.device.host.SegmentName;
+
+/**
+ * Where a buffer lies that its rank shows a peer without having registered it: the segment's name,
+ * part by part, and the place in it. Mutable.
+ */
+final class Shown {
+  /** Bytes of one in a card. */
+  static final int LENGTH = 48;
+
+  private static final int PID_OFFSET = 0;
+  private static final int INODE_OFFSET = 8;
+  private static final int DEVICE_OFFSET = 16;
+  private static final int SIZE_OFFSET = 24;
+  private static final int DESCRIPTOR_OFFSET = 32;
+  private static final int OFFSET_OFFSET = 40;
+
+  private boolean there;
+  private long pid;
+  private long inode;
+  private long device;
+  private long size;
+  private int descriptor;
+  private long offset;
+
+  boolean isThere() {
+    return there;
+  }
+
+  void hide() {
+    there = false;
+  }
+
+  /**
+   * Shows a place.
+   *
+   * @param name of the segment
+   * @param at where in the segment, in bytes
+   */
+  void show(SegmentName name, long at) {
+    there = true;
+    pid = name.pid();
+    inode = name.inode();
+    device = name.device();
+    size = name.size();
+    descriptor = name.descriptor();
+    offset = at;
+  }
+
+  void write(long to) {
+    HostMemory.putLong(to + PID_OFFSET, pid);
+    HostMemory.putLong(to + INODE_OFFSET, inode);
+    HostMemory.putLong(to + DEVICE_OFFSET, device);
+    HostMemory.putLong(to + SIZE_OFFSET, size);
+    HostMemory.putInt(to + DESCRIPTOR_OFFSET, descriptor);
+    HostMemory.putLong(to + OFFSET_OFFSET, offset);
+  }
+
+  void read(long from) {
+    there = true;
+    pid = HostMemory.getLong(from + PID_OFFSET);
+    inode = HostMemory.getLong(from + INODE_OFFSET);
+    device = HostMemory.getLong(from + DEVICE_OFFSET);
+    size = HostMemory.getLong(from + SIZE_OFFSET);
+    descriptor = HostMemory.getInt(from + DESCRIPTOR_OFFSET);
+    offset = HostMemory.getLong(from + OFFSET_OFFSET);
+  }
+
+  /** Whether so many bytes lie within the segment. */
+  boolean holds(long bytes) {
+    return offset >= 0 && offset <= size && bytes <= size - offset;
+  }
+
+  boolean liesIn(SegmentName name) {
+    return inode == name.inode()
+        && device == name.device()
+        && pid == name.pid()
+        && descriptor == name.descriptor()
+        && size == name.size();
+  }
+
+  SegmentName name() {
+    return new SegmentName(pid, descriptor, inode, device, size);
+  }
+
+  /** Where in the segment. */
+  long offset() {
+    return offset;
+  }
+
+  @Override
+  public String toString() {
+    return "offset " + offset + " of " + size + " bytes";
+  }
+}

@@ -1,0 +1,125 @@
+package io.fluxccl.collective.host;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.device.host.SegmentName;
+import io.fluxccl.device.host.SharedSegment;
+import java.util.ArrayList;
+import java.util.List;
+import org.junit.jupiter.api.Test;
+
+/** What a rank makes of the memory that a peer shows. */
+class PeerSegmentsTest {
+  private static final int PEER = 3;
+  private static final int SIZE = 1 << 16;
+
+  private static Shown shown(SegmentName name, long offset) {
+    Shown shown = new Shown();
+    shown.show(name, offset);
+    return shown;
+  }
+
+  @Test
+  void shouldUseMemoryOfThisProcessWithoutKeepingIt() {
+    SharedSegment segment = SharedSegment.create(SIZE);
+    PeerSegments segments = new PeerSegments(PEER, true);
+    Shown shown = shown(segment.name(), 128);
+
+    SharedSegment used = segments.use(shown, SIZE - 128);
+    assertThat(used).isSameAs(segment);
+    assertThat(segment.users()).isEqualTo(2);
+    used.release();
+    assertThat(segment.users()).isEqualTo(1);
+
+    segment.release();
+    assertThatThrownBy(() -> segments.use(shown, 1))
+        .isInstanceOfSatisfying(
+            TransportFailure.class, failure -> assertThat(failure.rank()).isEqualTo(PEER))
+        .hasMessageContaining("rank 3 has closed");
+    segments.close();
+  }
+
+  @Test
+  void shouldMapAnotherProcessesMemoryOnceAndLetGoOfItAtTheEnd() {
+    SharedSegment segment = SharedSegment.create(SIZE);
+    PeerSegments segments = new PeerSegments(PEER, false);
+
+    SharedSegment first = segments.use(shown(segment.name(), 0), SIZE);
+    first.release();
+    SharedSegment second = segments.use(shown(segment.name(), 64), 64);
+    second.release();
+
+    assertThat(second).isSameAs(first).isNotSameAs(segment);
+    assertThat(first.users()).isEqualTo(1);
+    assertThat(segments.size()).isEqualTo(1);
+    segments.close();
+    assertThat(first.users()).isZero();
+    segment.release();
+  }
+
+  @Test
+  void shouldKeepThoseUsedLast() {
+    PeerSegments segments = new PeerSegments(PEER, false);
+    List<SharedSegment> owned = new ArrayList<>();
+    List<SharedSegment> mapped = new ArrayList<>();
+    for (int i = 0; i < PeerSegments.MOST; i++) {
+      owned.add(SharedSegment.create(SIZE));
+      mapped.add(segments.use(shown(owned.get(i).name(), 0), SIZE));
+      mapped.get(i).release();
+    }
+    segments.use(shown(owned.get(0).name(), 0), SIZE).release();
+    owned.add(SharedSegment.create(SIZE));
+    segments.use(shown(owned.get(PeerSegments.MOST).name(), 0), SIZE).release();
+
+    assertThat(mapped).extracting(SharedSegment::users).containsExactly(1, 0, 1, 1, 1, 1, 1, 1);
+    segments.close();
+    assertThat(mapped).allMatch(segment -> segment.users() == 0);
+    owned.forEach(SharedSegment::release);
+  }
+
+  @Test
+  void shouldLetGoOfWhatItsOwnerHasClosedOnceAnotherIsShown() {
+    PeerSegments segments = new PeerSegments(PEER, false);
+    SharedSegment closed = SharedSegment.create(SIZE);
+    SharedSegment mapped = segments.use(shown(closed.name(), 0), SIZE);
+    mapped.release();
+    closed.release();
+    assertThat(mapped.users()).isEqualTo(1);
+
+    SharedSegment other = SharedSegment.create(2 * SIZE);
+    segments.use(shown(other.name(), 0), SIZE).release();
+
+    assertThat(mapped.users()).isZero();
+    assertThat(segments.size()).isEqualTo(1);
+    segments.close();
+    other.release();
+  }
+
+  @Test
+  void shouldRefuseMoreThanASegmentHas() {
+    SharedSegment segment = SharedSegment.create(SIZE);
+    PeerSegments segments = new PeerSegments(PEER, false);
+    for (Shown lie :
+        List.of(
+            shown(segment.name(), 1), shown(segment.name(), -1), shown(segment.name(), SIZE + 1))) {
+      assertThatThrownBy(() -> segments.use(lie, SIZE))
+          .isInstanceOf(TransportFailure.class)
+          .hasMessageContaining("of rank 3");
+    }
+    assertThat(segments.size()).isZero();
+    segment.release();
+  }
+
+  @Test
+  void shouldSayWhatCanNotBeMapped() {
+    SharedSegment segment = SharedSegment.create(SIZE);
+    SegmentName name = segment.name();
+    segment.release();
+    PeerSegments segments = new PeerSegments(PEER, false);
+    assertThatThrownBy(() -> segments.use(shown(name, 0), SIZE)).isInstanceOf(DeviceFailure.class);
+    assertThat(segments.size()).isZero();
+  }
+}
