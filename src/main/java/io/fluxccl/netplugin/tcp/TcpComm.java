@@ -153,7 +153,8 @@ abstract class TcpComm implements NetComm {
     }
     look(now);
     FluxCclException known = failure();
-    if (known != null) {
+    // An I/O thread may have brought its last part since it was looked at: what has come has come.
+    if (known != null && !request.isDone()) {
       fail(known); // also if it's only that the peer has closed, which now is one
       stop();
       request.abandon();

@@ -1,9 +1,13 @@
 package io.fluxccl.netplugin.tcp;
 
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.RemoteFailure;
 import io.fluxccl.netplugin.ConnectionState;
 import io.fluxccl.netplugin.MessageLink;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetPluginContract;
+import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.TableOptions;
 import java.time.Duration;
 import java.util.Arrays;
@@ -54,6 +58,29 @@ class TcpStreamsTest extends NetPluginContract {
         MessageLink back = new MessageLink(one, two, total)) {
       there.moveAll(sizes(), 2);
       back.moveAll(sizes(), 2);
+    }
+  }
+
+  /**
+   * An I/O thread may bring the last part between a look at the request and one at the connection.
+   */
+  @Test
+  void shouldDeliverPartsThatComeJustWhenTheEndIsFound() {
+    NetPlugin from = network(4, MessageLink.LONG, MessageLink.LONG);
+    NetPlugin to = network(4, MessageLink.LONG, MessageLink.LONG);
+    for (int i = 0; i < 300; i++) {
+      try (MessageLink link = new MessageLink(from, to, 400_000)) {
+        NetRequest first = link.irecv(0, 100_000);
+        NetRequest second = link.irecv(100_000, 100_000);
+        // Waits for a header, and so finds the end.
+        NetRequest none = link.irecv(200_000, 100_000);
+        MessageLink.await(link.isend(0, 100_000), link.isend(100_000, 100_000));
+        link.send.close();
+        while (!first.test() || !second.test()) {
+          Thread.onSpinWait();
+        }
+        assertThat(MessageLink.failureOf(none)).isInstanceOf(RemoteFailure.class);
+      }
     }
   }
 }
