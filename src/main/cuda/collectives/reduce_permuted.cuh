@@ -273,6 +273,7 @@ class PermutedReduction {
   uint64_t length_;
 };
 
+// Whatever the operation.
 template <typename T>
 FLUXCCL_DEVICE_CALL void reducePermutedBy(const MappedPeers& peers, const Reduction& task, const Scratch& scratch) {
   PermutedReduction<T, false>(peers, task, scratch).run();

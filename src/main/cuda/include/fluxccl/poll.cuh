@@ -48,8 +48,9 @@ FLUXCCL_ASSERT_SIZE(AbortFlag, 128);
 //
 // The flag lies in the host's memory. When all warps of a large grid look at it, that takes them up to two
 // milliseconds, in which they don't see what they wait for. It must be much shorter than the wait before: when it
-// was not, ranks kept each other waiting from launch to launch (docs/architecture.md, "Waiting"). So there are eight
-// thousand polls before the first look, later 32 thousand between two: within 5 ms and 30 ms of being set.
+// was not, ranks kept each other waiting from launch to launch (docs/architecture.md, "Waiting"). So kFirstInterval
+// polls come before the first look, later four times as many between two: with the eight thousand of SpinWait it is
+// seen within 5 ms and 30 ms of being set.
 template <uint32_t kFirstInterval>
 class SpinWaitOf {
  public:

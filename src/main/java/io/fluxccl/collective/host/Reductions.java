@@ -208,26 +208,23 @@ final class Reductions {
 
   /** Where a rank's input is, so many bytes behind this strand's first. */
   private long input(int of, long at, long bytes) {
-    if (of == rank) {
-      return call.input() + from + at;
-    }
     Card card = cards[of];
-    return card.input.isThere()
-        ? place(of, card.input, at, bytes)
-        : call.registration(card.inputId).addressOn(of) + card.inputOffset + at;
+    return of == rank
+        ? call.input() + from + at
+        : place(of, card.input, card.inputId, card.inputOffset, at, bytes);
   }
 
   private long output(int of, long at, long bytes) {
-    if (of == rank) {
-      return call.output() + from + at;
-    }
     Card card = cards[of];
-    return card.output.isThere()
-        ? place(of, card.output, at, bytes)
-        : call.registration(card.outputId).addressOn(of) + card.outputOffset + at;
+    return of == rank
+        ? call.output() + from + at
+        : place(of, card.output, card.outputId, card.outputOffset, at, bytes);
   }
 
-  private long place(int of, Shown shown, long at, long bytes) {
+  private long place(int of, Shown shown, int id, long offset, long at, long bytes) {
+    if (!shown.isThere()) {
+      return call.registration(id).addressOn(of) + offset + at;
+    }
     SharedSegment segment = segments[of].use(shown, at + bytes);
     inUse[nInUse++] = segment;
     return segment.address() + shown.offset() + at;
