@@ -14,6 +14,7 @@ import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testing.RequiresGpus;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
+import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.TimeUnit;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.RepeatedTest;
@@ -129,7 +130,13 @@ class AbortGpuTest {
     }
   }
 
-  private static void abortWhileWaiting(GpuRank rank, Wait wait) throws Exception {
+  private static void abortWhileWaiting(int nRanks, int gpus, Wait wait) throws Exception {
+    CyclicBarrier allWait = new CyclicBarrier(nRanks);
+    GpuRanks.run(nRanks, gpus, rank -> abortWhileWaiting(rank, wait, allWait));
+  }
+
+  private static void abortWhileWaiting(GpuRank rank, Wait wait, CyclicBarrier allWait)
+      throws Exception {
     TestKernels.prepare(rank.device(), "abort", "figures");
     DeviceBuffer results = rank.allocate((long) MOST_THREADS * Integer.BYTES);
     PinnedBuffer reached = rank.own(rank.device().allocatePinned(64));
@@ -142,8 +149,10 @@ class AbortGpuTest {
         .atMost(GpuRank.PATIENCE)
         .pollInterval(Duration.ofMillis(1))
         .until(() -> reached.buffer().getLongVolatile(0) == 1);
-    // Both wait; one aborts, which the other one learns of.
-    rank.barrier();
+    // All wait; one aborts, which the others learn of. An abort would end a barrier of the
+    // bootstrap,
+    // which not all have left when the first one has.
+    allWait.await(GpuRank.PATIENCE.toSeconds(), TimeUnit.SECONDS);
     long aborted = System.nanoTime();
     if (rank.rank() == 0) {
       rank.communicator().abort(new Aborted(0, "the test's wish"));
@@ -164,7 +173,7 @@ class AbortGpuTest {
   }
 
   private static void holdsOn(int gpus, Wait wait) throws Exception {
-    GpuRanks.run(2, gpus, rank -> abortWhileWaiting(rank, wait));
+    abortWhileWaiting(2, gpus, wait);
     GpuRanks.run(2, gpus, Scenario.KERNELS_COUNT_SIGNALS_OF_KERNELS);
   }
 
@@ -188,13 +197,13 @@ class AbortGpuTest {
   @RequiresGpus(2)
   @RepeatedTest(10)
   void shouldReleaseKernelsOverAndOver() throws Exception {
-    GpuRanks.run(2, 2, rank -> abortWhileWaiting(rank, Wait.SIGNAL_OF_A_KERNEL));
+    abortWhileWaiting(2, 2, Wait.SIGNAL_OF_A_KERNEL);
   }
 
   @EmulatedGpus
   @RequiresGpus(4)
   @RepeatedTest(3)
   void shouldReleaseKernelsOnFourGpus() throws Exception {
-    GpuRanks.run(4, 4, rank -> abortWhileWaiting(rank, Wait.BARRIER_OF_A_GRID));
+    abortWhileWaiting(4, 4, Wait.BARRIER_OF_A_GRID);
   }
 }
