@@ -149,9 +149,8 @@ class AbortGpuTest {
         .atMost(GpuRank.PATIENCE)
         .pollInterval(Duration.ofMillis(1))
         .until(() -> reached.buffer().getLongVolatile(0) == 1);
-    // All wait; one aborts, which the others learn of. An abort would end a barrier of the
-    // bootstrap,
-    // which not all have left when the first one has.
+    // All wait; one aborts, which the others learn of. A barrier of the bootstrap would fail where
+    // that comes before a rank has left it.
     allWait.await(GpuRank.PATIENCE.toSeconds(), TimeUnit.SECONDS);
     long aborted = System.nanoTime();
     if (rank.rank() == 0) {

@@ -76,9 +76,7 @@ class TcpStreamsTest extends NetPluginContract {
         NetRequest none = link.irecv(200_000, 100_000);
         MessageLink.await(link.isend(0, 100_000), link.isend(100_000, 100_000));
         link.send.close();
-        while (!first.test() || !second.test()) {
-          Thread.onSpinWait();
-        }
+        MessageLink.await(first, second);
         assertThat(MessageLink.failureOf(none)).isInstanceOf(RemoteFailure.class);
       }
     }
