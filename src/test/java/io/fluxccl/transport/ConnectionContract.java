@@ -10,9 +10,14 @@ import io.fluxccl.TransportFailure;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.BrokenBarrierException;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicLong;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
@@ -42,6 +47,11 @@ public abstract class ConnectionContract<R extends ConnectedRanks> {
   /** How often a signal is followed by a look at its data. */
   protected int signalRounds() {
     return 10_000;
+  }
+
+  /** How often two threads flush at once. */
+  protected int flushRounds() {
+    return 5_000;
   }
 
   /** How many longs are written before a signal, in turn. */
@@ -222,6 +232,45 @@ public abstract class ConnectionContract<R extends ConnectedRanks> {
       }
     } finally {
       threads.shutdownNow();
+    }
+  }
+
+  /** No flush comes behind the last two that could end one that was forgotten. */
+  @Test
+  void shouldEndBothFlushesOfTwoThreadsThatFlushAtOnceAndThenNoMore() throws Exception {
+    Connection link = ranks.connect(0).get(0);
+    RegisteredMemory source = ranks.filled(0, 16, 9);
+    RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 16));
+    CyclicBarrier together = new CyclicBarrier(2);
+    ExecutorService threads = Executors.newFixedThreadPool(2);
+    try {
+      List<CompletableFuture<Void>> done = new ArrayList<>();
+      for (int thread = 0; thread < 2; thread++) {
+        int at = 8 * thread;
+        done.add(
+            CompletableFuture.runAsync(
+                () -> {
+                  for (int round = 0; round < flushRounds(); round++) {
+                    meet(together);
+                    link.write(remote, at, source, at, 8);
+                    link.flush(ranks.limit()).join();
+                  }
+                },
+                threads));
+      }
+      for (CompletableFuture<Void> thread : done) {
+        ranks.await(thread);
+      }
+    } finally {
+      threads.shutdownNow();
+    }
+  }
+
+  private void meet(CyclicBarrier barrier) {
+    try {
+      barrier.await(ranks.limit().toMillis(), TimeUnit.MILLISECONDS);
+    } catch (InterruptedException | BrokenBarrierException | TimeoutException e) {
+      throw new CompletionException(e);
     }
   }
 

@@ -2,8 +2,10 @@ package io.fluxccl.transport.ethernet;
 
 /**
  * Flushes that a peer asked for and that wait for copies, oldest first: each a ticket and the
- * position to which the copies must have come. When there are too many, the newest stands for those
- * that come. Confined to the event loop.
+ * position to which the copies must have come. Threads of the peer may post their tickets in
+ * another order than they took them, and an answer stands for all lower tickets: so each place
+ * holds the highest ticket so far. When there are too many, the newest stands for those that come.
+ * Confined to the event loop.
  */
 final class AwaitedFlushes {
   private static final int CAPACITY = 32;
@@ -12,6 +14,7 @@ final class AwaitedFlushes {
   private final long[] positions = new long[CAPACITY];
   private int first;
   private int count;
+  private long highest;
 
   boolean isEmpty() {
     return count == 0;
@@ -22,7 +25,8 @@ final class AwaitedFlushes {
       count++;
     }
     int last = (first + count - 1) % CAPACITY;
-    tickets[last] = ticket;
+    highest = Math.max(highest, ticket);
+    tickets[last] = highest;
     positions[last] = position;
   }
 
@@ -31,7 +35,7 @@ final class AwaitedFlushes {
     return positions[first];
   }
 
-  /** Takes the oldest; returns its ticket. */
+  /** Takes the oldest; returns the ticket up to which all are answered with it. */
   long take() {
     long ticket = tickets[first];
     first = (first + 1) % CAPACITY;

@@ -18,7 +18,7 @@ import org.agrona.MutableDirectBuffer;
  * <pre>
  *   WRITE    int64 memory id   int64 offset   int64 length   then that many bytes of payload
  *   UPDATE   int64 memory id   int64 offset   int64 value
- *   FLUSH    int64 ticket
+ *   FLUSH    int64 ticket; not always higher than those before, as threads flush at once
  *   ACK      int64 ticket: that flush, and all of lower tickets, are done
  *   ERROR    the message in UTF-8, at most 1 KiB; code is the ordinal of an ErrorCode
  *   GOODBYE  nothing

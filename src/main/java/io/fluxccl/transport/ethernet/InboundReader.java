@@ -208,7 +208,7 @@ final class InboundReader extends FrameReader {
    */
   boolean advance() {
     while (!flushes.isEmpty() && input.hasPassed(flushes.position())) {
-      pendingAck = flushes.take();
+      pendingAck = Math.max(pendingAck, flushes.take());
     }
     acknowledge();
     if (isPaused() && input.hasPassed(pausedUntil)) {

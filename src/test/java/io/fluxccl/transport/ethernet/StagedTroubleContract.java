@@ -14,7 +14,12 @@ import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Contents;
+import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.Transport;
+import java.io.InputStream;
+import java.net.InetSocketAddress;
+import java.net.Socket;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
@@ -25,6 +30,9 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Supplier;
+import java.util.stream.LongStream;
+import org.agrona.ExpandableArrayBuffer;
+import org.agrona.concurrent.UnsafeBuffer;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -102,6 +110,58 @@ abstract class StagedTroubleContract {
     devices[0].letGo();
     devices[1].letGo();
     Ranks.get(flush);
+  }
+
+  /** Threads that flush at once take their tickets in one order and may post them in another. */
+  @Test
+  void shouldAcknowledgeTheHighestTicketWhenTicketsComeOutOfOrder() throws Exception {
+    assertHighestIsAcknowledged(LongStream.of(2, 1));
+    // More than are kept apart while their copies are under way.
+    assertHighestIsAcknowledged(
+        LongStream.concat(
+            LongStream.concat(LongStream.range(1, 60), LongStream.of(100)),
+            LongStream.range(60, 100)));
+  }
+
+  private void assertHighestIsAcknowledged(LongStream order) throws Exception {
+    long[] tickets = order.toArray();
+    long id =
+        ((EthernetMemory) ranks.seenByPeer(ranks.memory(1, 8)).handle(Transport.ETHERNET)).id();
+    Endpoint end = ranks.endpoint(1, 0, tickets.length);
+    StagedInput input = ranks.context(1).staging().input();
+    long before = onLoop(ranks.context(1), input::position);
+    InetSocketAddress address = ranks.context(1).listenAddress();
+    devices[1].hold();
+    try (Socket peer = new Socket(address.getAddress(), address.getPort())) {
+      peer.setSoTimeout(10_000);
+      ExpandableArrayBuffer out = new ExpandableArrayBuffer();
+      HandshakeDescriptor.putHello(
+          out, 0, tickets.length, EndpointWire.decode(end.wire(), 1).token());
+      peer.getOutputStream().write(out.byteArray(), 0, HandshakeDescriptor.HELLO_LENGTH);
+      InputStream in = peer.getInputStream();
+      in.readNBytes(HandshakeDescriptor.WELCOME_LENGTH);
+      int at = 0;
+      for (long ticket : tickets) {
+        at += FrameDescriptor.putUpdate(out, at, id, 0, ticket);
+        at += FrameDescriptor.putFlush(out, at, ticket);
+      }
+      // Once this is placed, all flushes before it have come.
+      at += FrameDescriptor.putUpdate(out, at, id, 0, 0);
+      peer.getOutputStream().write(out.byteArray(), 0, at);
+      Awaitility.await()
+          .until(
+              () ->
+                  onLoop(ranks.context(1), input::position)
+                      == before + Long.BYTES * (tickets.length + 1L));
+      devices[1].letGo();
+
+      long acknowledged = 0;
+      while (acknowledged < LongStream.of(tickets).max().orElseThrow()) {
+        UnsafeBuffer ack = new UnsafeBuffer(in.readNBytes(FrameDescriptor.TICKET_FRAME_LENGTH));
+        assertThat(ack.getByte(FrameDescriptor.TYPE_OFFSET)).isEqualTo((byte) FrameDescriptor.ACK);
+        acknowledged = ack.getLong(FrameDescriptor.TICKET_OFFSET);
+      }
+    }
   }
 
   @Test

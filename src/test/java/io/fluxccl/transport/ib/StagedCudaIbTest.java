@@ -18,6 +18,11 @@ class StagedCudaIbTest extends StagedIbConnectionContract {
   }
 
   @Override
+  protected int flushRounds() {
+    return 500;
+  }
+
+  @Override
   protected int manyWrites() {
     return 500;
   }
