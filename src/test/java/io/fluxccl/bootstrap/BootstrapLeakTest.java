@@ -4,7 +4,7 @@ import static io.fluxccl.bootstrap.BootstrapContract.await;
 import static io.fluxccl.bootstrap.BootstrapContract.onAll;
 import static io.fluxccl.bootstrap.BootstrapContract.soon;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assumptions.assumeThat;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import java.io.File;
 import java.time.Duration;
@@ -45,7 +45,7 @@ class BootstrapLeakTest {
 
   @Test
   void shouldLeaveNoThreadAndNoDescriptorAfterAHundredRounds() {
-    assumeThat(DESCRIPTORS).as("only where /proc is").isDirectory();
+    assumeTrue(DESCRIPTORS.isDirectory(), "only where /proc is");
     round(0);
     awaitQuiet();
     Set<String> threadsBefore = threads();
@@ -65,7 +65,7 @@ class BootstrapLeakTest {
 
   @Test
   void shouldLeaveNothingWhenInitializeFails() {
-    assumeThat(DESCRIPTORS).as("only where /proc is").isDirectory();
+    assumeTrue(DESCRIPTORS.isDirectory(), "only where /proc is");
     round(0);
     awaitQuiet();
     int before = openDescriptors();

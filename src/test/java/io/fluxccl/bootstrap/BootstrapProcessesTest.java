@@ -5,7 +5,7 @@ import static io.fluxccl.bootstrap.BootstrapContract.failureOf;
 import static io.fluxccl.bootstrap.BootstrapContract.in;
 import static io.fluxccl.bootstrap.BootstrapContract.soon;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assumptions.assumeThat;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.RemoteFailure;
@@ -75,9 +75,9 @@ class BootstrapProcessesTest {
 
   @Test
   void shouldMeetUnderMpirunWithNothingButItsEnvironment() throws Exception {
-    assumeThat(Files.isExecutable(Path.of("/usr/bin/mpirun")))
-        .as("no /usr/bin/mpirun here; install Open MPI to run this test")
-        .isTrue();
+    assumeTrue(
+        Files.isExecutable(Path.of("/usr/bin/mpirun")),
+        "no /usr/bin/mpirun here; install Open MPI to run this test");
     List<String> mpirun =
         List.of("/usr/bin/mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "4");
     Path output = output();
