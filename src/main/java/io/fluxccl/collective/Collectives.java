@@ -62,7 +62,8 @@ public final class Collectives implements AutoCloseable {
    */
   public static CompletableFuture<Collectives> create(
       Communicator communicator, CollectivesOptions options) {
-    return open(communicator, options, "collectives-" + options.tag(), new AtomicInteger());
+    return open(
+        communicator, options, "collectives-" + options.tag(), new AtomicInteger(options.tag()));
   }
 
   private static CompletableFuture<Collectives> open(
@@ -86,8 +87,7 @@ public final class Collectives implements AutoCloseable {
    */
   public CompletableFuture<Collectives> lane(String name) {
     CollectivesOptions options = lane.options();
-    int tag = options.tag() + lanes.incrementAndGet();
-    return open(lane.communicator(), options.withTag(tag), name, lanes);
+    return open(lane.communicator(), options.withTag(lanes.incrementAndGet()), name, lanes);
   }
 
   /** Whose ranks these are. */

@@ -51,6 +51,35 @@ class CollectivesLanesTest {
   }
 
   @Test
+  void shouldTellLanesOfLanesApart() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            CollectivesOptions checked = CollectivesOptions.DEFAULT.withChecks(true);
+            try (Collectives first = Collectives.create(rank.communicator(), checked).join();
+                Collectives a = first.lane("a").join();
+                Collectives b = a.lane("b").join();
+                Collectives c = first.lane("c").join();
+                DeviceBuffer x = rank.device().allocate(64)) {
+              List<CompletableFuture<Void>> runs = new ArrayList<>();
+              for (int i = 0; i < 2; i++) {
+                // What a rank calls on one lane is not compared with what the other calls on
+                // another.
+                runs.add(
+                    i == rank.rank()
+                        ? b.allReduce(x, DataType.INT32, ReduceOp.SUM).toFuture()
+                        : c.barrier().toFuture());
+              }
+              for (CompletableFuture<Void> run : runs) {
+                assertThat(run).succeedsWithin(LONG);
+              }
+            }
+          });
+    }
+  }
+
+  @Test
   void shouldOrderWhatManyThreadsCall() {
     int threads = 4;
     int callsPerThread = 200;
