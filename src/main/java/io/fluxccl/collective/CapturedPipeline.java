@@ -32,8 +32,7 @@ public final class CapturedPipeline implements AutoCloseable {
   private final List<DeviceGraph> graphs = new ArrayList<>();
   private final Step replay = new Replay(this);
 
-  // Guarded by the lane's lock.
-  private boolean closed;
+  private volatile boolean closed;
 
   private CapturedPipeline(Lane lane, List<Step> source) {
     this.lane = lane;
@@ -126,8 +125,8 @@ public final class CapturedPipeline implements AutoCloseable {
     lane.close(this);
   }
 
-  /** Called under the lane's lock; false if it was closed before. */
-  boolean end() {
+  /** False if it was closed before. Called by the lane, between two runs. */
+  synchronized boolean end() {
     if (closed) {
       return false;
     }

@@ -17,6 +17,8 @@ import java.util.List;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Function;
 import reactor.core.Exceptions;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
@@ -51,8 +53,8 @@ final class Lane implements AutoCloseable {
   // How many collectives of all ranks were enqueued; guarded by enqueueing.
   private long rounds;
 
-  // How many of them are done; written by whoever completes runs.
-  private volatile long roundsDone;
+  // How many of them are done. Those who complete runs may come here in another order.
+  private final AtomicLong roundsDone = new AtomicLong();
 
   // Guarded by enqueueing.
   private final Set<CapturedPipeline> captures = new HashSet<>();
@@ -92,7 +94,7 @@ final class Lane implements AutoCloseable {
               if (reason != null) {
                 if (communicator.isClosed()) {
                   // What is in flight gives up.
-                  farewells.tell(roundsDone);
+                  farewells.tell(roundsDone.get());
                 }
                 inFlight.fail(reason);
                 close();
@@ -231,17 +233,25 @@ final class Lane implements AutoCloseable {
       run.fail(e);
       return;
     }
-    before
-        .thenCompose(ready -> agree(number, run))
-        .whenComplete(
-            (done, failure) -> {
-              if (failure != null) {
-                disagreed(run, FluxCclException.from(failure));
-              } else if (!run.isOver()) {
-                start(run);
-              }
-              agreed.complete(null);
-            });
+    Function<Void, CompletableFuture<Void>> agree = ready -> agree(number, run);
+    // On a thread of its own where others come first: of many that are over before their turn each
+    // would end the next one, ever deeper.
+    CompletableFuture<Void> turn =
+        before.isDone()
+            ? before.thenCompose(agree)
+            : before.thenComposeAsync(agree, PeerMesh.MAY_BLOCK);
+    turn.whenComplete(
+        (done, failure) -> {
+          try {
+            if (failure != null) {
+              disagreed(run, FluxCclException.from(failure));
+            } else if (!run.isOver()) {
+              start(run);
+            }
+          } finally {
+            agreed.complete(null);
+          }
+        });
   }
 
   private CompletableFuture<Void> agree(long number, Run run) {
@@ -392,7 +402,7 @@ final class Lane implements AutoCloseable {
     }
     FluxCclException reason = communicator.failure();
     if (reason == null) {
-      roundsDone = run.lastRound;
+      roundsDone.accumulateAndGet(run.lastRound, Math::max);
       run.complete();
     } else {
       run.fail(reason);
@@ -420,8 +430,7 @@ final class Lane implements AutoCloseable {
   /** Registers a buffer on all ranks; see {@link Collectives#register}. */
   CompletableFuture<Registration> register(DeviceBuffer buffer) {
     return registrations
-        .exchange(buffer)
-        .thenApply(memories -> registration(buffer, memories))
+        .exchange(buffer, memories -> registration(buffer, memories))
         .thenApplyAsync(
             registration -> {
               sets.forEach(set -> set.registered(registration));
@@ -470,17 +479,20 @@ final class Lane implements AutoCloseable {
       }
       // Kernels in flight use the peers' memory; after an abort they end within a bounded number of
       // polls.
-      communicator
-          .device()
-          .whenEnqueuedWorkIsDone(
-              () -> {
-                captures.forEach(CapturedPipeline::end);
-                if (communicator.failure() == null) {
-                  drain();
-                } else {
-                  free();
-                }
-              });
+      List<CapturedPipeline> recorded = List.copyOf(captures);
+      communicator.device().whenEnqueuedWorkIsDone(() -> end(recorded));
+    }
+  }
+
+  private void end(List<CapturedPipeline> recorded) {
+    try {
+      recorded.forEach(CapturedPipeline::end);
+    } finally {
+      if (communicator.failure() == null) {
+        drain();
+      } else {
+        free();
+      }
     }
   }
 

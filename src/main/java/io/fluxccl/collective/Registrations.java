@@ -7,6 +7,7 @@ import io.fluxccl.transport.RegisteredMemory;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Function;
 
 /** The buffers that are registered with a lane. Looked up for each call; changed rarely. */
 final class Registrations {
@@ -30,10 +31,12 @@ final class Registrations {
   /**
    * Makes a buffer known to all ranks and all ranks' known here; every rank calls it.
    *
-   * @return everybody's, by rank; {@link InvalidUsage} if the buffer is of another device, or of
-   *     another size than a peer's
+   * @param known called with everybody's, by rank, before the next buffer's turn: in the same order
+   *     on all ranks
+   * @return what that gave; {@link InvalidUsage} if the buffer is of another device, or of another
+   *     size than a peer's
    */
-  CompletableFuture<RegisteredMemory[]> exchange(DeviceBuffer buffer) {
+  <T> CompletableFuture<T> exchange(DeviceBuffer buffer, Function<RegisteredMemory[], T> known) {
     Communicator communicator = mesh.communicator();
     if (buffer.device() != communicator.device()) {
       return CompletableFuture.failedFuture(
@@ -53,7 +56,7 @@ final class Registrations {
           return ready
               .thenComposeAsync(done -> mesh.exchange(buffer), PeerMesh.MAY_BLOCK)
               // Who closes now must not take memory from a peer that is still mapping it.
-              .thenCompose(memories -> mesh.meetAll().thenApply(met -> memories));
+              .thenCompose(memories -> mesh.meetAll().thenApply(met -> known.apply(memories)));
         });
   }
 

@@ -3,6 +3,7 @@ package io.fluxccl.collective;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.fluxccl.Aborted;
 import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
@@ -11,6 +12,8 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.BiFunction;
 import org.junit.jupiter.api.Test;
@@ -195,6 +198,60 @@ class CheckedCollectivesTest {
               first.join();
               verify(collectives.allReduce(x, DataType.INT32, ReduceOp.MAX));
               assertThat(rank.communicator().failure()).isNull();
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldGoOnBehindManyThatWereWithdrawnBeforeTheirTurn() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = checked(rank)) {
+              if (rank.rank() == 1) {
+                rank.meet();
+                verify(collectives.barrier());
+                verify(collectives.barrier());
+                return;
+              }
+              CompletableFuture<Void> first = collectives.barrier().toFuture();
+              Mono<Void> withdrawn = collectives.barrier();
+              List<CompletableFuture<Void>> others = new ArrayList<>();
+              for (int i = 0; i < 50_000; i++) {
+                others.add(withdrawn.toFuture());
+              }
+              CompletableFuture<Void> last = collectives.barrier().toFuture();
+              others.forEach(other -> other.cancel(false));
+              rank.meet();
+              assertThat(first).succeedsWithin(LONG);
+              assertThat(last).succeedsWithin(LONG);
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldFailAllThatWaitWhenTheCommunicatorDoes() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = checked(rank)) {
+              rank.meet();
+              if (rank.rank() == 0) {
+                Mono<Void> barrier = collectives.barrier();
+                List<CompletableFuture<Void>> waiting = new ArrayList<>();
+                for (int i = 0; i < 50_000; i++) {
+                  waiting.add(barrier.toFuture());
+                }
+                rank.communicator().abort(new Aborted(0, "in a test"));
+                for (CompletableFuture<Void> each : waiting) {
+                  assertThat(each).failsWithin(LONG);
+                }
+              }
+              rank.meet();
             }
           });
     }
