@@ -118,8 +118,9 @@ final class CopyPoll {
   private static boolean advance(Pending pending) {
     try {
       return pending.advance();
-    } catch (FluxCclException e) {
-      pending.failed(e);
+    } catch (RuntimeException | OutOfMemoryError e) {
+      // The looks go on for the others.
+      pending.failed(FluxCclException.from(e));
       return true;
     }
   }

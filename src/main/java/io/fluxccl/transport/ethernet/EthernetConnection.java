@@ -50,6 +50,7 @@ final class EthernetConnection extends ConnectionEnd {
   private Channel outgoing;
   private boolean outgoingUp;
   private FrameWriter writer;
+  private boolean peerReadsNoMore;
   private ScheduledFuture<?> connectTimer;
 
   EthernetConnection(EthernetContext context, int remoteRank, int tag, byte[] token) {
@@ -102,6 +103,11 @@ final class EthernetConnection extends ConnectionEnd {
   @Override
   public long beginFlush() {
     checkWorking();
+    return postFlush();
+  }
+
+  /** Behind the look at whether the peer is there; it may leave in between. */
+  long postFlush() {
     long ticket = tickets.incrementAndGet();
     queue.flush(ticket);
     wake();
@@ -263,11 +269,19 @@ final class EthernetConnection extends ConnectionEnd {
       return;
     }
     waiters.advance(flushed.get());
+    if (peerReadsNoMore && (tickets.get() != flushed.get() || !queue.isEmpty())) {
+      // Posted just before this side learned of it.
+      fail(left(), null);
+      return;
+    }
     if (writer != null) {
       try {
         writer.pump();
       } catch (FluxCclException e) {
         stagingFailed(e);
+      } catch (RuntimeException | OutOfMemoryError e) {
+        // What was taken from the queue is lost.
+        fail("rank " + rank() + " could not send what was posted: " + e, e);
       }
     }
   }
@@ -320,6 +334,7 @@ final class EthernetConnection extends ConnectionEnd {
     if (!established) {
       return;
     }
+    peerReadsNoMore = true;
     if (tickets.get() != flushed.get() || !isDrained()) {
       fail(left(), null);
     }

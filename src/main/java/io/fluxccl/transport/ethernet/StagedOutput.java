@@ -163,8 +163,10 @@ final class StagedOutput implements CopyPoll.Pending {
     if (closed || groupMarks[firstGroup & MAX_GROUPS - 1] > ring.passed()) {
       return false;
     }
+    // A socket that takes no more now says so when it does: that would be no progress here.
+    long before = handedOver;
     connection.pump();
-    return true;
+    return handedOver != before;
   }
 
   @Override

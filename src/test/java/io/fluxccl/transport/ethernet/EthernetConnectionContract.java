@@ -6,6 +6,7 @@ import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.when;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.TransportFailure;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
@@ -14,8 +15,10 @@ import io.fluxccl.transport.ConnectionContract;
 import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.RegisteredMemory;
 import io.netty.util.ResourceLeakDetector;
+import java.util.List;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Supplier;
+import org.awaitility.Awaitility;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -46,6 +49,24 @@ abstract class EthernetConnectionContract extends ConnectionContract<Ranks> {
   @Override
   protected int signalRounds() {
     return ranks.areStaged() ? 2000 : super.signalRounds();
+  }
+
+  /** It passed the look at whether the peer is there, and the peer left before it was posted. */
+  @Test
+  void shouldFailWhenAFlushIsPostedJustAfterThePeerHasLeft() throws Exception {
+    List<Connection> ends = ranks.connect(0);
+    EthernetConnection link = (EthernetConnection) ends.get(0);
+    ends.get(1).close();
+    // The peer's socket and this side's are gone: only the listeners are left.
+    Awaitility.await()
+        .until(() -> ranks.context(0).openSockets() == 1 && ranks.context(1).openSockets() == 1);
+    assertThat(link.failure()).isNull();
+
+    link.postFlush();
+
+    assertThat(Ranks.get(link.failed()))
+        .isInstanceOf(TransportFailure.class)
+        .hasMessageContaining("rank 1 has closed its end");
   }
 
   @Test
