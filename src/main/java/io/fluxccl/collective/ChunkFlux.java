@@ -98,8 +98,8 @@ final class ChunkFlux extends Flux<Chunk> {
     private volatile Throwable failure;
     private volatile boolean cancelled;
 
-    /** The one that was enqueued last; when it is over, all are. */
-    private volatile Run newest;
+    /** The one that was enqueued last; the others are behind it. */
+    private volatile OneChunk newest;
 
     // All used by who does the work only.
     private int enqueued;
@@ -137,11 +137,13 @@ final class ChunkFlux extends Flux<Chunk> {
       work();
     }
 
-    /** What was not enqueued isn't, what is in flight aborts. */
+    /**
+     * What was not enqueued isn't, what is in flight aborts. The newest first, so that none begins
+     * because the one before it has ended.
+     */
     private void abandon() {
-      Run last = newest;
-      if (last != null) {
-        last.cancel();
+      for (OneChunk run = newest; run != null; run = run.previous) {
+        run.cancel();
       }
     }
 
@@ -223,7 +225,7 @@ final class ChunkFlux extends Flux<Chunk> {
     }
 
     private void enqueue() {
-      OneChunk run = new OneChunk(this, enqueued);
+      OneChunk run = new OneChunk(this, enqueued, newest);
       newest = run;
       enqueued++;
       if (cancelled || failure != null) {
@@ -238,19 +240,25 @@ final class ChunkFlux extends Flux<Chunk> {
     private final Chunks chunks;
     private final int index;
 
-    OneChunk(Chunks chunks, int index) {
+    /** The one before; null once those before it no longer matter: they are done, or all fails. */
+    private volatile OneChunk previous;
+
+    OneChunk(Chunks chunks, int index, OneChunk previous) {
       super(chunks.lane, List.of(new Step.Collect(chunks.call.call(index))));
       this.chunks = chunks;
       this.index = index;
+      this.previous = previous;
     }
 
     @Override
     void completed() {
+      previous = null;
       chunks.done();
     }
 
     @Override
     void failed(Throwable reason) {
+      previous = null;
       chunks.failed(reason);
     }
 

@@ -9,6 +9,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.Timeout;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
@@ -16,8 +17,12 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.BiFunction;
+import java.util.function.Consumer;
 import org.junit.jupiter.api.Test;
+import org.reactivestreams.Subscription;
 import reactor.core.Disposable;
+import reactor.core.publisher.BaseSubscriber;
+import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 import reactor.test.StepVerifier;
 
@@ -198,6 +203,59 @@ class CheckedCollectivesTest {
               first.join();
               verify(collectives.allReduce(x, DataType.INT32, ReduceOp.MAX));
               assertThat(rank.communicator().failure()).isNull();
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldAbortWhenChunksAreCancelledOfWhichTheFirstIsBeingCompared() {
+    shouldAbortAfter(Subscription::cancel);
+  }
+
+  @Test
+  void shouldAbortWhenDemandIsWrongWhileTheFirstChunkIsBeingCompared() {
+    shouldAbortAfter(subscription -> subscription.request(0));
+  }
+
+  /** Rank 1 comes when rank 0 has given up one chunk that waits for it and one behind that. */
+  private static void shouldAbortAfter(Consumer<Subscription> givingUp) {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = checked(rank)) {
+              DeviceBuffer x = rank.device().allocate(64);
+              HostMemory.fill(x.address(), 64, (byte) 1);
+              Flux<Chunk> chunks =
+                  collectives.chunked(
+                      CollectiveCall.allReduce(x, x, 16, DataType.INT32, ReduceOp.SUM), 4, 0);
+              rank.meet(); // else the abort may come while rank 1 opens its own
+              if (rank.rank() == 0) {
+                chunks.subscribe(
+                    new BaseSubscriber<>() {
+                      @Override
+                      protected void hookOnSubscribe(Subscription subscription) {
+                        subscription.request(2);
+                        givingUp.accept(subscription);
+                      }
+
+                      @Override
+                      protected void hookOnError(Throwable failure) {}
+                    });
+                assertThat(rank.communicator().failure())
+                    .isInstanceOf(Aborted.class)
+                    .hasMessageContaining("chunk 0 of all-reduce")
+                    .hasMessageContaining("cancelled by rank 0");
+              }
+              rank.meet();
+              if (rank.rank() == 1) {
+                StepVerifier.create(chunks).expectError(Aborted.class).verify(LONG);
+              }
+              rank.meet();
+              for (int i = 0; i < 16; i++) {
+                assertThat(HostMemory.getInt(x.address() + 4L * i)).isEqualTo(0x01010101);
+              }
             }
           });
     }
