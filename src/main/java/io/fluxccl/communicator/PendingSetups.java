@@ -90,11 +90,12 @@ final class PendingSetups {
   }
 
   void fail(FluxCclException reason) {
+    // One by one: what comes meanwhile may be missed here, and must be there for who looks next.
     for (Started one : started.values()) {
+      started.remove(one.operation());
       one.operation().fail(reason);
       one.done().completeExceptionally(reason);
     }
-    started.clear();
   }
 
   void dump(StringBuilder out) {

@@ -1,0 +1,87 @@
+package io.fluxccl.communicator;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Consumer;
+import org.junit.jupiter.api.Test;
+
+class PendingSetupsTest {
+  private static final Duration LONG = Duration.ofSeconds(20);
+  private static final Deadline DEADLINE = Deadline.after(LONG);
+
+  /** An operation that only failing ends. */
+  private record Endless(Consumer<Throwable> failed) implements Setupable {
+    @Override
+    public void beginSetup(Deadline deadline) {}
+
+    @Override
+    public CompletableFuture<Void> endSetup(Deadline deadline) {
+      return new CompletableFuture<>();
+    }
+
+    @Override
+    public String describe() {
+      return "endless";
+    }
+
+    @Override
+    public void fail(Throwable reason) {
+      failed.accept(reason);
+    }
+  }
+
+  @Test
+  void shouldFailWhatIsStartedWhileAllOthersAreFailed() {
+    FluxCclException reason = new Aborted(1, "no more");
+    AtomicReference<FluxCclException> failure = new AtomicReference<>();
+    CompletableFuture<Void> failing = new CompletableFuture<>();
+    CompletableFuture<Void> asked = new CompletableFuture<>();
+    CompletableFuture<Void> othersFailed = new CompletableFuture<>();
+    PendingSetups pending =
+        new PendingSetups(
+            () -> {
+              FluxCclException why = failure.get();
+              if (why != null) {
+                asked.complete(null);
+                await(othersFailed);
+              }
+              return why;
+            });
+    CompletableFuture<Void> early =
+        pending.run(
+            List.of(
+                new Endless(
+                    why -> {
+                      failing.complete(null);
+                      await(asked);
+                    })),
+            DEADLINE);
+    failure.set(reason);
+    CompletableFuture<Void> all = CompletableFuture.runAsync(() -> pending.fail(reason));
+    await(failing);
+    // It is there when who fails all has passed its place, and asks when that one is through.
+    CompletableFuture<Void> late =
+        CompletableFuture.supplyAsync(() -> pending.run(List.of(new Endless(why -> {})), DEADLINE))
+            .thenCompose(run -> run);
+    await(all);
+    othersFailed.complete(null);
+    for (CompletableFuture<Void> run : List.of(early, late)) {
+      assertThat(run).failsWithin(LONG).withThrowableThat().withCause(reason);
+    }
+    StringBuilder dump = new StringBuilder();
+    pending.dump(dump);
+    assertThat(dump).isEmpty();
+  }
+
+  private static void await(CompletableFuture<Void> event) {
+    event.orTimeout(30, TimeUnit.SECONDS).join();
+  }
+}
