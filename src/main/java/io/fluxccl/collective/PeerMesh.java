@@ -305,8 +305,13 @@ public final class PeerMesh implements AutoCloseable {
     for (RegisteredMemory memory : memories) {
       memory.close();
       registered.remove(memory);
-      received.removeIf(theirs -> theirs.isDone() && theirs.join() == memory);
+      received.removeIf(theirs -> brought(theirs, memory));
     }
+  }
+
+  private static boolean brought(
+      NonblockingFuture<RegisteredMemory> theirs, RegisteredMemory memory) {
+    return theirs.isDone() && !theirs.isCompletedExceptionally() && theirs.join() == memory;
   }
 
   /**

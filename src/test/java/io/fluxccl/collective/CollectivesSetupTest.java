@@ -1,11 +1,14 @@
 package io.fluxccl.collective;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatCode;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.DataType;
+import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
@@ -54,6 +57,33 @@ class CollectivesSetupTest {
                   .hasMessageContaining("rank " + rank.rank())
                   .hasMessageContaining("4096")
                   .hasMessageContaining("8192");
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldCloseARegistrationAfterAnotherHasFailed() {
+    int memoryOfTag0 = 0x40000000 | 1 << 24; // as SetupMessages says
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = open(rank, CollectivesOptions.DEFAULT);
+                DeviceBuffer one = rank.device().allocate(64);
+                DeviceBuffer other = rank.device().allocate(64)) {
+              Registration registered = collectives.register(one).join();
+              if (rank.rank() == 1) {
+                rank.bootstrap().send(0, memoryOfTag0, new byte[0], Deadline.after(LONG)).join();
+              } else {
+                assertThat(collectives.register(other))
+                    .failsWithin(LONG)
+                    .withThrowableThat()
+                    .withCauseInstanceOf(RemoteFailure.class);
+              }
+              assertThatCode(registered::close).doesNotThrowAnyException();
+              rank.meet();
+              assertThat(rank.communicator().failure()).isNull();
             }
           });
     }
