@@ -29,10 +29,7 @@ final class CallChecks {
   }
 
   private static void checkCounts(CollectiveCall call, int rank, int nRanks) {
-    if (call.collective() != Collective.ALL_TO_ALL_V) {
-      return;
-    }
-    if (call.countedRanks() != nRanks) {
+    if (call.collective() == Collective.ALL_TO_ALL_V && call.countedRanks() != nRanks) {
       throw new InvalidUsage(
           call
               + " on rank "
@@ -50,7 +47,8 @@ final class CallChecks {
               + ": sends itself "
               + call.sendBytes(rank, rank)
               + " bytes and expects "
-              + call.receiveBytes(rank, rank));
+              + call.receiveBytes(rank, rank)
+              + "; one call must do both, with as many");
     }
   }
 

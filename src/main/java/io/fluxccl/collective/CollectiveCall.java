@@ -176,7 +176,8 @@ public final class CollectiveCall {
 
   /**
    * A send to one rank and a receive from another, or the same, at once. Either may be left out by
-   * {@link #NO_PEER}, a count of 0 and no buffer.
+   * {@link #NO_PEER}, a count of 0 and no buffer. A rank that sends to itself receives as many from
+   * itself by the same call.
    *
    * @param input what to send
    * @param sendCount elements

@@ -3,6 +3,7 @@ package io.fluxccl.collective;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DataType;
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
@@ -10,6 +11,7 @@ import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
 import reactor.core.publisher.Mono;
 import reactor.test.StepVerifier;
 
@@ -86,5 +88,41 @@ class CollectivesTest {
             }
           });
     }
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {1, 2})
+  void shouldRefuseToSendItselfOtherThanItReceives(int nRanks) {
+    try (LocalRanks ranks = LocalRanks.of(nRanks)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            int me = rank.rank();
+            try (Collectives collectives = Collectives.create(rank.communicator()).join()) {
+              DeviceBuffer in = filled(rank.device(), me, 16);
+              DeviceBuffer out = rank.device().allocate(8 * 4);
+              shouldRefuse(collectives.send(in, 5, DataType.INT32, me), "itself 20", "expects 0");
+              shouldRefuse(collectives.recv(out, 5, DataType.INT32, me), "itself 0", "expects 20");
+              shouldRefuse(
+                  collectives.sendReceive(in, 16, me, out, 8, me, DataType.INT32),
+                  "itself 64",
+                  "expects 32");
+              shouldRefuse(
+                  collectives.pipeline().send(in, 5, DataType.INT32, me).run(), "itself 20");
+              verify(collectives.sendReceive(in, 8, me, out, 8, me, DataType.INT32));
+              for (int i = 0; i < 8; i++) {
+                assertThat(at(out, i)).isEqualTo(value(me, i));
+              }
+              verify(collectives.barrier());
+            }
+          });
+    }
+  }
+
+  private static void shouldRefuse(Mono<Void> run, String... messages) {
+    StepVerifier.create(run)
+        .expectErrorSatisfies(
+            e -> assertThat(e).isInstanceOf(InvalidUsage.class).hasMessageContainingAll(messages))
+        .verify(LONG);
   }
 }

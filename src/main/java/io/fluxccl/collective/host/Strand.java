@@ -117,7 +117,7 @@ final class Strand {
   /** Copies what stays on this rank. */
   private void keep(HostCall call) {
     CollectiveCall what = call.call();
-    long bytes = what.sendBytes(rank, rank);
+    long bytes = Math.min(what.sendBytes(rank, rank), what.receiveBytes(rank, rank));
     int parts = strandsFor(bytes, strands);
     long source = call.input() + what.sendOffset(rank);
     long target = call.output() + what.receiveOffset(rank);
