@@ -36,7 +36,7 @@ final class ChunkedCall {
     }
     this.call = call;
     this.chunkElements = chunkElements;
-    this.chunks = (int) ((call.count() + chunkElements - 1) / chunkElements);
+    this.chunks = call.count() == 0 ? 0 : (int) ((call.count() - 1) / chunkElements) + 1;
   }
 
   /** The whole. */

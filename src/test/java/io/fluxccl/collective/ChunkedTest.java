@@ -1,19 +1,27 @@
 package io.fluxccl.collective;
 
 import static io.fluxccl.DataType.INT32;
+import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.transport.Transport;
+import java.time.Duration;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
+import reactor.test.StepVerifier;
 
 /** Chunks on the host device. */
 @Timeout(300)
 class ChunkedTest {
+  private static final Duration LONG = Duration.ofSeconds(120);
+
   @ParameterizedTest(name = "{0} ranks, {1} elements, registered: {2}")
   @CsvSource({"2,10007,false", "2,100003,true", "3,5001,true", "3,40001,false", "4,5,false"})
   void shouldGiveWhatTheWholeCallGives(int nRanks, int count, boolean registered) {
@@ -51,5 +59,41 @@ class ChunkedTest {
           .hasMessageContaining(call.collective().label())
           .hasMessageContaining("can't be chunked");
     }
+  }
+
+  @ParameterizedTest
+  @ValueSource(longs = {2, 16})
+  void shouldDoAllInOneChunkOfAnySize(long count) {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = Collectives.create(rank.communicator()).join()) {
+              DeviceBuffer x = rank.device().allocate(64);
+              CollectiveCall call = CollectiveCall.allReduce(x, x, count, INT32, ReduceOp.SUM);
+              StepVerifier.create(collectives.chunked(call, Long.MAX_VALUE))
+                  .expectNext(new Chunk(0, 0, count))
+                  .expectComplete()
+                  .verify(LONG);
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldCountChunksUpToTheLastThatHasANumber() {
+    long most = Integer.MAX_VALUE;
+    assertThat(new ChunkedCall(broadcast(0), Long.MAX_VALUE).chunks()).isZero();
+    assertThat(new ChunkedCall(broadcast(1), 1).chunks()).isEqualTo(1);
+    assertThat(new ChunkedCall(broadcast(10), 5).chunks()).isEqualTo(2);
+    assertThat(new ChunkedCall(broadcast(11), 5).chunks()).isEqualTo(3);
+    assertThat(new ChunkedCall(broadcast(most), 1).chunks()).isEqualTo(Integer.MAX_VALUE);
+    assertThatThrownBy(() -> new ChunkedCall(broadcast(most + 1), 1))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("chunks");
+  }
+
+  private static CollectiveCall broadcast(long count) {
+    return CollectiveCall.broadcast(null, null, count, INT32, 0);
   }
 }
