@@ -72,6 +72,32 @@ public final class CollectiveCall {
     if (count < 0) {
       throw new InvalidUsage(collective.label() + " count=" + count + "; give 0 or more");
     }
+    times(Math.max(count, stride), type.size());
+  }
+
+  /** The product of sizes, none below 0. */
+  private long times(long size, long n) {
+    if (Math.multiplyHigh(size, n) != 0 || size * n < 0) {
+      throw tooLarge(collective, count);
+    }
+    return size * n;
+  }
+
+  private static InvalidUsage tooLarge(Collective collective, long count) {
+    return new InvalidUsage(
+        collective.label() + " count=" + count + ": more bytes than there can be; give less");
+  }
+
+  /** What several counts, none below 0, are together. */
+  private static long total(Collective collective, long[] counts) {
+    long total = 0;
+    for (long count : counts) {
+      if (total + count < 0) {
+        throw tooLarge(collective, count);
+      }
+      total += count;
+    }
+    return total;
   }
 
   private static CollectiveCall of(
@@ -147,11 +173,16 @@ public final class CollectiveCall {
                 + "; give one count, 0 or more, for each rank");
       }
     }
+    long sends = total(Collective.ALL_TO_ALL_V, sendCounts);
+    long receives = total(Collective.ALL_TO_ALL_V, receiveCounts);
+    if (receives > Long.MAX_VALUE / type.size()) {
+      throw tooLarge(Collective.ALL_TO_ALL_V, receives);
+    }
     return new CollectiveCall(
         Collective.ALL_TO_ALL_V,
         input,
         output,
-        LongStream.of(sendCounts).sum(),
+        sends,
         0,
         type,
         null,
@@ -337,14 +368,14 @@ public final class CollectiveCall {
   public long totalBytes(int nRanks) {
     return switch (collective) {
       case ALL_REDUCE, BROADCAST, REDUCE -> countBytes();
-      case ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, GATHER, SCATTER -> countBytes() * nRanks;
+      case ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, GATHER, SCATTER -> times(countBytes(), nRanks);
       case ALL_TO_ALL_V, SEND_RECEIVE, BARRIER -> 0;
     };
   }
 
   /** From the first share's beginning to the last one's end. */
   private long sharesBytes(int nRanks) {
-    return (nRanks - 1) * strideBytes() + countBytes();
+    return times(strideBytes(), nRanks) - strideBytes() + countBytes();
   }
 
   /** Bytes of this rank's input. */

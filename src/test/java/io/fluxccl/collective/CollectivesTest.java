@@ -119,6 +119,27 @@ class CollectivesTest {
     }
   }
 
+  @ParameterizedTest
+  @ValueSource(ints = {2, 4})
+  void shouldRefuseSharesThatAreTogetherTooLarge(int nRanks) {
+    try (LocalRanks ranks = LocalRanks.of(nRanks)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = Collectives.create(rank.communicator()).join()) {
+              DeviceBuffer in = filled(rank.device(), rank.rank(), 16);
+              DeviceBuffer out = rank.device().allocate(64);
+              shouldRefuse(
+                  collectives.allToAll(in, out, 1L << 62, DataType.INT8),
+                  "all-to-all",
+                  "give less");
+              shouldRefuse(collectives.gather(in, out, 1L << 62, DataType.INT8, 0), "gather");
+              verify(collectives.barrier());
+            }
+          });
+    }
+  }
+
   private static void shouldRefuse(Mono<Void> run, String... messages) {
     StepVerifier.create(run)
         .expectErrorSatisfies(

@@ -1,0 +1,81 @@
+package io.fluxccl.collective;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.DataType;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.ReduceOp;
+import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
+import org.junit.jupiter.api.Test;
+
+/** Sizes that no buffer has. */
+class CollectiveCallTest {
+  private static final DataType F64 = DataType.FLOAT64;
+  private static final DataType I8 = DataType.INT8;
+
+  private static void shouldBeTooLarge(ThrowingCallable call, String collective) {
+    assertThatThrownBy(call)
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining(collective)
+        .hasMessageContaining("more bytes than there can be");
+  }
+
+  @Test
+  void shouldRefuseCountsWhoseBytesNoNumberTells() {
+    for (long n : new long[] {1L << 60, 1L << 61, 1L << 62, Long.MAX_VALUE}) {
+      ReduceOp sum = ReduceOp.SUM;
+      shouldBeTooLarge(() -> CollectiveCall.allReduce(null, null, n, F64, sum), "all-reduce");
+      shouldBeTooLarge(() -> CollectiveCall.reduce(null, null, n, F64, sum, 0), "reduce");
+      shouldBeTooLarge(
+          () -> CollectiveCall.reduceScatter(null, null, n, F64, sum), "reduce-scatter");
+      shouldBeTooLarge(() -> CollectiveCall.allGather(null, null, n, F64), "all-gather");
+      shouldBeTooLarge(() -> CollectiveCall.allToAll(null, null, n, F64), "all-to-all");
+      shouldBeTooLarge(() -> CollectiveCall.broadcast(null, null, n, F64, 0), "broadcast");
+      shouldBeTooLarge(() -> CollectiveCall.gather(null, null, n, F64, 0), "gather");
+      shouldBeTooLarge(() -> CollectiveCall.scatter(null, null, n, F64, 0), "scatter");
+      shouldBeTooLarge(
+          () -> CollectiveCall.sendReceive(null, n, 1, null, 0, 1, F64), "send-receive");
+      shouldBeTooLarge(
+          () -> CollectiveCall.sendReceive(null, 0, 1, null, n, 1, F64), "send-receive");
+    }
+    long most = Long.MAX_VALUE / 8;
+    assertThat(CollectiveCall.allGather(null, null, most, F64).countBytes()).isEqualTo(8 * most);
+  }
+
+  @Test
+  void shouldRefuseCountsWhoseSumNoNumberTells() {
+    for (long n : new long[] {1L << 61, 1L << 62, (1L << 62) + 1, Long.MAX_VALUE}) {
+      long[] large = {n, n, n, n};
+      long[] small = {1, 1, 1, 1};
+      shouldBeTooLarge(
+          () -> CollectiveCall.allToAllv(null, large, null, small, I8), "all-to-all-v");
+      shouldBeTooLarge(
+          () -> CollectiveCall.allToAllv(null, small, null, large, I8), "all-to-all-v");
+    }
+    long[] eighths = {1L << 59, 1L << 59};
+    shouldBeTooLarge(
+        () -> CollectiveCall.allToAllv(null, eighths, null, eighths, F64), "all-to-all-v");
+    CollectiveCall fits = CollectiveCall.allToAllv(null, eighths, null, eighths, I8);
+    assertThat(fits.inputBytes(0, 2)).isEqualTo(1L << 60);
+  }
+
+  @Test
+  void shouldRefuseSharesOfWhichAllTogetherNoNumberTells() {
+    for (int nRanks : new int[] {2, 3, 4, 5}) {
+      long n = 1L << 62;
+      CollectiveCall allGather = CollectiveCall.allGather(null, null, n, I8);
+      shouldBeTooLarge(() -> allGather.outputBytes(1, nRanks), "all-gather");
+      shouldBeTooLarge(() -> allGather.totalBytes(nRanks), "all-gather");
+      CollectiveCall reduceScatter = CollectiveCall.reduceScatter(null, null, n, I8, ReduceOp.SUM);
+      shouldBeTooLarge(() -> reduceScatter.inputBytes(1, nRanks), "reduce-scatter");
+      CollectiveCall allToAll = CollectiveCall.allToAll(null, null, n, I8);
+      shouldBeTooLarge(() -> allToAll.inputBytes(1, nRanks), "all-to-all");
+      shouldBeTooLarge(() -> allToAll.outputBytes(1, nRanks), "all-to-all");
+      CollectiveCall gather = CollectiveCall.gather(null, null, n, I8, 0);
+      shouldBeTooLarge(() -> gather.outputBytes(0, nRanks), "gather");
+      CollectiveCall scatter = CollectiveCall.scatter(null, null, n, I8, 0);
+      shouldBeTooLarge(() -> scatter.inputBytes(0, nRanks), "scatter");
+    }
+  }
+}
