@@ -6,6 +6,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.DeviceBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -85,22 +86,48 @@ final class Agreement {
           text.append(" sending ").append(mirrored ? receives : sends);
           text.append(" bytes, receiving ").append(mirrored ? sends : receives);
         }
-        text.append(registrationOf(" input", bound.inputRegistration(), bound.call().input()));
-        text.append(registrationOf(" output", bound.outputRegistration(), bound.call().output()));
+        text.append(registrations(bound));
       }
     }
     return text.toString();
   }
 
-  private static String registrationOf(
-      String what, Registration registration, io.fluxccl.device.DeviceBuffer buffer) {
-    return registration == null
-        ? ""
-        : what
-            + " in registration "
-            + registration.id()
-            + " at "
-            + (buffer.address() - registration.buffer().address());
+  /** Where the buffers are registered that {@link BoundCall#isRegistered} looks at. */
+  private static String registrations(BoundCall bound) {
+    return switch (bound.call().collective()) {
+      case SEND_RECEIVE, BARRIER -> "";
+      case REDUCE -> inputOf(bound);
+      case BROADCAST -> outputOf(bound);
+      // The root's own share may lie in its large buffer, and so elsewhere than the others'.
+      case GATHER -> bound.isInputRegistered() ? " input registered" : "";
+      case SCATTER -> bound.isOutputRegistered() ? " output registered" : "";
+      default -> inputOf(bound) + outputOf(bound);
+    };
+  }
+
+  private static String inputOf(BoundCall bound) {
+    boolean isShare = bound.call().collective() == Collective.ALL_GATHER;
+    return where(" input", bound, bound.inputRegistration(), bound.call().input(), isShare);
+  }
+
+  private static String outputOf(BoundCall bound) {
+    boolean isShare = bound.call().collective() == Collective.REDUCE_SCATTER;
+    return where(" output", bound, bound.outputRegistration(), bound.call().output(), isShare);
+  }
+
+  /** In place, a share lies behind those of the ranks before: what tells is where these begin. */
+  private static String where(
+      String what,
+      BoundCall bound,
+      Registration registration,
+      DeviceBuffer buffer,
+      boolean isShare) {
+    if (registration == null) {
+      return "";
+    }
+    long before = isShare && bound.isInPlace() ? bound.rank() * bound.call().strideBytes() : 0;
+    long offset = buffer.address() - before - registration.buffer().address();
+    return what + " in registration " + registration.id() + " at " + offset;
   }
 
   private FluxCclException explain(FluxCclException failure, long number, String mine, int peer) {

@@ -5,7 +5,9 @@ import io.fluxccl.device.DeviceBuffer;
 /**
  * A buffer that every rank has registered with a {@link Collectives}: algorithms may read and write
  * it, and any part of it, in place on every rank. A call uses it when its buffer lies in it; on all
- * ranks at the same offset, in the registrations made by the same call.
+ * ranks at the same offset, in the registrations made by the same call. In place, that is the
+ * offset of the whole of which a rank has its share. A send-receive, and a buffer that only the
+ * root has, may use any or none.
  */
 public final class Registration implements AutoCloseable {
   private final int id;

@@ -30,6 +30,16 @@ class CheckedCollectivesTest {
   private static final Duration LONG = Duration.ofSeconds(120);
   private static final CollectivesOptions CHECKED = CollectivesOptions.DEFAULT.withChecks(true);
 
+  /** What a rank calls, with buffers of 64, 128 and 128 bytes, all but the last registered. */
+  private interface RegisteredCall {
+    Mono<Void> on(
+        int rank,
+        Collectives collectives,
+        DeviceBuffer one,
+        DeviceBuffer all,
+        DeviceBuffer unknown);
+  }
+
   private static Collectives checked(LocalRank rank) {
     return Collectives.create(rank.communicator(), CHECKED).join();
   }
@@ -104,6 +114,106 @@ class CheckedCollectivesTest {
             }
           });
     }
+  }
+
+  /** What each rank calls is right, whatever of its buffers is registered. */
+  private static void shouldDo(RegisteredCall call) {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = checked(rank)) {
+              DeviceBuffer one = rank.device().allocate(64);
+              DeviceBuffer all = rank.device().allocate(128);
+              DeviceBuffer unknown = rank.device().allocate(128);
+              collectives.register(one).join();
+              collectives.register(all).join();
+              verify(call.on(rank.rank(), collectives, one, all, unknown));
+              verify(collectives.barrier());
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldSendWhatIsRegistered() {
+    shouldDo(
+        (rank, collectives, one, all, unknown) ->
+            rank == 0
+                ? collectives.send(one, 16, DataType.INT32, 1)
+                : collectives.recv(one, 16, DataType.INT32, 0));
+    shouldDo(
+        (rank, collectives, one, all, unknown) ->
+            rank == 0
+                ? collectives.sendReceive(one, 16, 1, all, 16, 1, DataType.INT32)
+                : collectives.sendReceive(unknown, 16, 0, one, 16, 0, DataType.INT32));
+  }
+
+  @Test
+  void shouldNotCompareBuffersThatOnlyTheRootHas() {
+    DataType type = DataType.INT32;
+    shouldDo(
+        (rank, collectives, one, all, unknown) ->
+            collectives.run(
+                CollectiveCall.broadcast(rank == 0 ? one : null, unknown, 16, type, 0)));
+    shouldDo(
+        (rank, collectives, one, all, unknown) ->
+            collectives.run(CollectiveCall.broadcast(rank == 0 ? one : null, all, 16, type, 0)));
+    shouldDo(
+        (rank, collectives, one, all, unknown) ->
+            collectives.scatter(rank == 0 ? all : null, one, 16, type, 0));
+    shouldDo(
+        (rank, collectives, one, all, unknown) ->
+            collectives.reduce(unknown, rank == 0 ? one : null, 16, type, ReduceOp.SUM, 0));
+    shouldDo(
+        (rank, collectives, one, all, unknown) ->
+            collectives.gather(one, rank == 0 ? all : null, 16, type, 0));
+  }
+
+  @Test
+  void shouldDoInPlaceWhatLiesElsewhereOnEachRank() {
+    DataType type = DataType.INT32;
+    shouldDo(
+        (rank, collectives, one, all, unknown) ->
+            collectives.allGather(all.slice(64L * rank, 64), all, 16, type));
+    shouldDo(
+        (rank, collectives, one, all, unknown) ->
+            collectives.reduceScatter(all, all.slice(64L * rank, 64), 16, type, ReduceOp.SUM));
+    shouldDo(
+        (rank, collectives, one, all, unknown) ->
+            collectives.gather(
+                rank == 1 ? all.slice(64, 64) : one, rank == 1 ? all : null, 16, type, 1));
+    shouldDo(
+        (rank, collectives, one, all, unknown) ->
+            collectives.scatter(
+                rank == 1 ? all : null, rank == 1 ? all.slice(64, 64) : one, 16, type, 1));
+  }
+
+  @Test
+  void shouldRefuseARegisteredShareThatLiesElsewhereOutOfPlace() {
+    shouldRefuse(
+        (rank, collectives) -> {
+          DeviceBuffer known = rank.device().allocate(192);
+          DeviceBuffer unknown = rank.device().allocate(192);
+          collectives.register(known).join();
+          return collectives.allGather(
+              known.slice(64L * rank.rank(), 64), unknown, 16, DataType.INT32);
+        },
+        "all-gather count=16",
+        "input in registration 0 at ");
+  }
+
+  @Test
+  void shouldRefuseARootsBufferThatOthersHaveNotRegistered() {
+    shouldRefuse(
+        (rank, collectives) -> {
+          DeviceBuffer known = rank.device().allocate(64);
+          DeviceBuffer unknown = rank.device().allocate(64);
+          collectives.register(known).join();
+          return collectives.broadcast(rank.rank() == 0 ? known : unknown, 16, DataType.INT32, 0);
+        },
+        "broadcast root=0 count=16",
+        "output in registration 0");
   }
 
   @Test
