@@ -14,8 +14,10 @@ import java.util.stream.IntStream;
 
 /**
  * Ranks comparing what they are about to enqueue: checked mode. Each tells each peer what it calls,
- * with what it would send there and expects from there. Whoever finds a difference finds it on all
- * ranks, because everybody compares with everybody, and enqueues nothing.
+ * with what it would send there and expects from there. Whoever finds a difference enqueues
+ * nothing. All ranks find one in what must be the same on all of them, because everybody compares
+ * with everybody. One in what two ranks send each other only these two find: a third that agrees
+ * with both enqueues, and waits for them until its time limit.
  */
 final class Agreement {
   private final Communicator communicator;

@@ -36,7 +36,8 @@ import reactor.core.scheduler.Schedulers;
  * @param scheduler where what follows an operation runs; {@code Schedulers.immediate()}, the
  *     default, is the library's completion thread, fastest, where nothing may block
  * @param checked whether ranks compare what they call before they begin: a mismatch is {@link
- *     InvalidUsage} on all of them. Costs a round of messages a call
+ *     InvalidUsage} on all of them; of what two ranks send each other on these two only, and a rank
+ *     that waits for them aborts at its time limit. Costs a round of messages a call
  * @param algorithms names of algorithms to be used wherever they can, by collective
  * @param tuning a file that {@code fluxccl perf --tune} wrote
  * @param families algorithms beside those that ServiceLoader finds

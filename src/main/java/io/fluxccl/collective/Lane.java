@@ -265,7 +265,7 @@ final class Lane implements AutoCloseable {
   }
 
   private void disagreed(Run run, FluxCclException reason) {
-    // A mismatch harms nobody: no rank enqueues anything.
+    // Who finds a mismatch has enqueued nothing. Who finds none and waits aborts by its deadline.
     if (!(reason instanceof InvalidUsage)) {
       communicator.abort(reason);
     }

@@ -238,6 +238,40 @@ class CheckedCollectivesTest {
   }
 
   @Test
+  void shouldLeaveARankWaitingThatAgreesWithThoseWhoDisagree() {
+    try (LocalRanks ranks = LocalRanks.of(3)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            Collectives collectives =
+                Collectives.create(rank.communicator(), CHECKED.withTimeout(LONG)).join();
+            DeviceBuffer in = rank.device().allocate(64);
+            DeviceBuffer out = rank.device().allocate(64);
+            long[] sends = {1, 1, 1};
+            long[] receives = {1, rank.rank() == 0 ? 2 : 1, 1};
+            CompletableFuture<Void> done =
+                collectives.allToAllv(in, sends, out, receives, DataType.INT32).toFuture();
+            if (rank.rank() == 2) {
+              rank.meet();
+              assertThat(done).isNotDone();
+            } else {
+              assertThat(done)
+                  .failsWithin(LONG)
+                  .withThrowableThat()
+                  .withCauseInstanceOf(InvalidUsage.class);
+              rank.meet();
+            }
+            rank.meet();
+            if (rank.rank() == 0) {
+              rank.communicator().abort(new Aborted(0, "two ranks disagree"));
+            }
+            assertThat(rank.communicator().failed()).succeedsWithin(LONG);
+            assertThat(done).failsWithin(LONG);
+          });
+    }
+  }
+
+  @Test
   void shouldCompareSendsWithReceivesOfTheirPeersOnly() {
     try (LocalRanks ranks = LocalRanks.of(3)) {
       ranks.run(
