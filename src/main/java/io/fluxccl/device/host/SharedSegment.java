@@ -44,6 +44,7 @@ public final class SharedSegment extends RefCounted {
   private final MappedByteBuffer mapped;
   private final FileChannel ownersChannel;
   private final long address;
+  private volatile boolean named;
 
   private SharedSegment(SegmentName name, MappedByteBuffer mapped, FileChannel ownersChannel) {
     this.name = name;
@@ -157,9 +158,15 @@ public final class SharedSegment extends RefCounted {
     return new DeviceFailure(0, "SHARED_MEMORY", "opening " + name + " failed: " + why, cause);
   }
 
-  /** How other processes find it. */
+  /** How other processes find it. Who asks may tell one. */
   public SegmentName name() {
+    named = true;
     return name;
+  }
+
+  /** Whether other processes may have mapped it, and may not have heard yet that it is closed. */
+  boolean isNamed() {
+    return named;
   }
 
   /** The address of its first byte in this process. */

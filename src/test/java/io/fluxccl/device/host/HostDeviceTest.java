@@ -80,6 +80,23 @@ class HostDeviceTest {
   }
 
   @Test
+  void shouldNeverGiveAwayAgainWhatAnotherProcessMayStillWriteTo() {
+    HostBuffer shared = device.allocate(128);
+    SharedSegment theirs = SharedSegment.open(shared.segment().name());
+    try {
+      long place = theirs.address() + shared.segmentOffset();
+      shared.close();
+      try (HostBuffer next = device.allocate(128)) {
+        // The peer has not heard yet.
+        HostMemory.putLongRelease(place, 42);
+        assertThat(HostMemory.getLong(next.address())).isZero();
+      }
+    } finally {
+      theirs.release();
+    }
+  }
+
+  @Test
   void shouldBeginAnotherSegmentWhenOneIsFullAndKeepTheOldUntilItsLastBuffer() {
     HostBuffer first = device.allocate(60_000);
     List<HostBuffer> more = new ArrayList<>();
