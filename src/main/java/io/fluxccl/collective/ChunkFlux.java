@@ -152,8 +152,12 @@ final class ChunkFlux extends Flux<Chunk> {
       work();
     }
 
+    /** Ranks may go on behind what they refuse: so those that wait behind it are not compared. */
     void failed(Throwable reason) {
       FAILURE.compareAndSet(this, null, reason);
+      for (OneChunk run = newest; run != null; run = run.previous) {
+        run.withdraw();
+      }
       work();
     }
 

@@ -73,6 +73,11 @@ abstract class Run implements BiConsumer<Void, Throwable> {
     }
   }
 
+  /** Nobody wants it if it has not begun. */
+  final void withdraw() {
+    STATE.compareAndSet(this, WAITING, OVER);
+  }
+
   private int end() {
     int before = STATE.getAndSet(this, OVER);
     if (before == IN_FLIGHT) {

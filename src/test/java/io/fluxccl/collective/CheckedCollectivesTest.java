@@ -353,6 +353,30 @@ class CheckedCollectivesTest {
   }
 
   @Test
+  void shouldCompareNoChunksBehindOneThatIsRefused() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = checked(rank)) {
+              DeviceBuffer x = rank.device().allocate(64);
+              ReduceOp op = rank.rank() == 0 ? ReduceOp.SUM : ReduceOp.MAX;
+              // Rank 0 has others waiting behind the first, rank 1 has not.
+              int ahead = rank.rank() == 0 ? 2 : 0;
+              StepVerifier.create(
+                      collectives.chunked(
+                          CollectiveCall.allReduce(x, x, 16, DataType.INT32, op), 4, ahead),
+                      1)
+                  .expectError(InvalidUsage.class)
+                  .verify(LONG);
+              verify(collectives.allReduce(x, DataType.INT32, ReduceOp.SUM));
+              assertThat(rank.communicator().failure()).isNull();
+            }
+          });
+    }
+  }
+
+  @Test
   void shouldAbortWhenChunksAreCancelledOfWhichTheFirstIsBeingCompared() {
     shouldAbortAfter(Subscription::cancel);
   }
