@@ -267,7 +267,16 @@ final class EthernetContext implements TransportContext {
     stack.configure(channel);
     channel.config().setRecvByteBufAllocator(reader.reads());
     channel.config().setWriteBufferWaterMark(EthernetConnection.WATER_MARKS);
+    channel.config().setMessageSizeEstimator(() -> EthernetContext::heldBy);
     channel.pipeline().addLast(reader);
+  }
+
+  /**
+   * What a message holds until the socket has it: of a batch all its memory, however little is in
+   * it. So the water marks bound the memory of batches too, when a peer does not read.
+   */
+  private static int heldBy(Object message) {
+    return ((MemoryWindow) message).capacity();
   }
 
   /**

@@ -16,6 +16,7 @@ import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.RegisteredMemory;
 import io.netty.util.ResourceLeakDetector;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Supplier;
 import org.awaitility.Awaitility;
@@ -49,6 +50,31 @@ abstract class EthernetConnectionContract extends ConnectionContract<Ranks> {
   @Override
   protected int signalRounds() {
     return ranks.areStaged() ? 2000 : super.signalRounds();
+  }
+
+  @Test
+  void shouldHoldFewBatchesWhenThePeerDoesNotRead() throws Exception {
+    Connection link = ranks.connect(0).get(0);
+    EthernetConnection writer = (EthernetConnection) link;
+    RegisteredMemory source = ranks.memory(0, 1 << 20);
+    RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 1 << 20));
+    AtomicLong signals = new AtomicLong();
+    CountDownLatch release = EthernetFailureContract.block(ranks.context(1).loop());
+    try {
+      do {
+        link.write(remote, 0, source, 0, 1 << 20);
+      } while (EthernetFailureContract.onLoop(ranks.context(0), writer::isDrained));
+      for (int i = 1; i <= 2000; i++) {
+        link.updateAndSync(remote, 0, signals, i);
+        // Each is taken alone, and gets a batch.
+        EthernetFailureContract.onLoop(ranks.context(0), writer::isDrained);
+      }
+      assertThat(EthernetFailureContract.onLoop(ranks.context(0), ranks.context(0).pool()::lent))
+          .isLessThan(300);
+    } finally {
+      release.countDown();
+    }
+    Ranks.get(link.flush(Ranks.LIMIT));
   }
 
   /** It passed the look at whether the peer is there, and the peer left before it was posted. */
