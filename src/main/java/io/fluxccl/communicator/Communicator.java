@@ -267,6 +267,9 @@ public final class Communicator implements AutoCloseable {
    * Runs everything queued so far. Blocks no thread; each operation's own future completes as soon
    * as its peer has answered.
    *
+   * <p>An operation that failed here may have told its peer already, whose next one with that tag
+   * takes it for its own: after a time-out, try again with tags that were not used yet.
+   *
    * @param timeout how long that may take
    * @return completes when all are done, or with the first error in queue order once all have
    *     ended; on a thread where what follows may block
