@@ -30,23 +30,33 @@ final class RingCollectives {
     bootstrap.submit(
         result,
         () -> {
-          bootstrap.checkMessage(mine);
-          gatherOfAll("allGather", mine.clone(), deadline, result);
+          // A refused one counts too, or this rank's numbers would no longer be the others'.
+          StreamKey key = nextOfAll();
+          try {
+            bootstrap.checkMessage(mine);
+          } catch (InvalidUsage refused) {
+            // Nobody here will take the others' parts.
+            new RingGather(bootstrap, all(), key).abandon();
+            throw refused;
+          }
+          gather("allGather", all(), key, mine.clone(), deadline, result);
         });
     return result;
   }
 
   CompletableFuture<Void> barrier(Deadline deadline) {
     CompletableFuture<List<byte[]>> result = new CompletableFuture<>();
-    bootstrap.submit(result, () -> gatherOfAll("barrier", Message.NO_BYTES, deadline, result));
+    bootstrap.submit(
+        result, () -> gather("barrier", all(), nextOfAll(), Message.NO_BYTES, deadline, result));
     return result.thenApply(all -> null);
   }
 
-  private void gatherOfAll(
-      String operation, byte[] mine, Deadline deadline, CompletableFuture<List<byte[]>> result) {
-    List<Integer> all = IntStream.range(0, bootstrap.nRanks()).boxed().collect(Collectors.toList());
-    StreamKey key = new StreamKey(0, StreamKey.Space.GATHER, 0, sequence++);
-    gather(operation, all, key, mine, deadline, result);
+  private List<Integer> all() {
+    return IntStream.range(0, bootstrap.nRanks()).boxed().collect(Collectors.toList());
+  }
+
+  private StreamKey nextOfAll() {
+    return new StreamKey(0, StreamKey.Space.GATHER, 0, sequence++);
   }
 
   CompletableFuture<Void> groupBarrier(List<Integer> ranks, Deadline deadline) {
@@ -104,9 +114,11 @@ final class RingCollectives {
     bootstrap.submit(
         result,
         () -> {
+          // Before anything may be refused, as in allGather.
+          int number = sequence++;
           bootstrap.checkPeer(root);
           int previous = Math.floorMod(bootstrap.rank() - 1, bootstrap.nRanks());
-          StreamKey key = new StreamKey(previous, StreamKey.Space.BROADCAST, root, sequence++);
+          StreamKey key = new StreamKey(previous, StreamKey.Space.BROADCAST, root, number);
           if (root == bootstrap.rank()) {
             bootstrap.checkMessage(message);
             give(key, message, deadline, result);

@@ -170,6 +170,38 @@ abstract class BootstrapContract {
   }
 
   @Test
+  void shouldStayInStepWithTheOthersWhenAnOperationIsRefused() {
+    List<? extends Bootstrap> ranks = group(2);
+    Bootstrap refused = ranks.get(0);
+    Bootstrap other = ranks.get(1);
+    List<CompletableFuture<?>> refusals =
+        List.of(
+            refused.allGather(new byte[LIMIT + 1], soon()),
+            refused.allGather(null, soon()),
+            refused.broadcast(0, null, soon()),
+            refused.broadcast(2, null, soon()));
+    refusals.forEach(refusal -> assertThat(failureOf(refusal)).isInstanceOf(InvalidUsage.class));
+    List<CompletableFuture<?>> inVain =
+        List.of(
+            other.allGather(bytes("a"), in(100)),
+            other.allGather(bytes("b"), in(100)),
+            other.broadcast(0, null, in(100)),
+            other.broadcast(0, null, in(100)));
+    inVain.forEach(waiting -> assertThat(failureOf(waiting)).isInstanceOf(Timeout.class));
+
+    CompletableFuture<Void> early = refused.barrier(soon());
+    // What the other sends after its gathers arrives after them.
+    await(other.send(0, 9, new byte[1], soon()));
+    await(refused.recv(1, 9, soon()));
+    assertThat(early).isNotDone();
+    await(other.barrier(soon()));
+    await(early);
+    List<CompletableFuture<List<byte[]>>> all =
+        onAll(ranks, each -> each.allGather(bytes("" + each.rank()), soon()));
+    await(all).forEach(each -> assertThat(each).containsExactly(bytes("0"), bytes("1")));
+  }
+
+  @Test
   void shouldHoldTheBarrierUntilTheLastHasCome() {
     List<? extends Bootstrap> ranks = group(4);
     List<CompletableFuture<Void>> early = onAll(ranks.subList(0, 3), each -> each.barrier(soon()));
