@@ -9,7 +9,9 @@ import java.time.Duration;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
+import org.agrona.concurrent.Agent;
 import org.agrona.concurrent.AgentRunner;
+import org.agrona.concurrent.IdleStrategy;
 
 /**
  * The thread of a {@link Proxy}: starts, stops, and frees. Every wait is bounded. A thread that
@@ -65,8 +67,8 @@ final class ProxyThread {
     initFailure = null;
     initialised = new CountDownLatch(1);
     proxy.beginLoop();
-    AgentRunner runner =
-        new AgentRunner(options.idleStrategy().get(), this::onRunnerError, null, proxy);
+    Loop loop = new Loop(proxy, options.idleStrategy().get());
+    AgentRunner runner = new AgentRunner(loop, this::onRunnerError, null, loop);
     AgentRunner.startOnThread(runner, this::newThread);
     Deadline deadline = Deadline.after(Deadline.DEFAULT_TIMEOUT);
     if (!awaitInitialised(deadline)) {
@@ -140,8 +142,8 @@ final class ProxyThread {
   }
 
   /**
-   * Refuses a second consumer. And an interrupt, which a handler may have left behind, must neither
-   * end the loop in silence nor keep it from sleeping.
+   * Refuses a second consumer. And an interrupt, which a handler may have left behind or anybody
+   * sent, must neither end the loop in silence nor keep it from sleeping.
    */
   void checkThread() {
     Thread owner = thread;
@@ -245,5 +247,61 @@ final class ProxyThread {
 
   private String describe() {
     return "proxy=" + options.name();
+  }
+
+  /**
+   * The proxy and how it idles, as the runner sees them: always at work. Of an agent without work
+   * the runner takes any interrupt for the end; here {@link #checkThread()} looks after those.
+   */
+  private static final class Loop implements Agent, IdleStrategy {
+    private final Proxy proxy;
+    private final IdleStrategy idling;
+    private int workCount;
+
+    Loop(Proxy proxy, IdleStrategy idling) {
+      this.proxy = proxy;
+      this.idling = idling;
+    }
+
+    @Override
+    public void onStart() {
+      proxy.onStart();
+    }
+
+    @Override
+    public int doWork() {
+      workCount = proxy.doWork();
+      return 1;
+    }
+
+    @Override
+    public void onClose() {
+      proxy.onClose();
+    }
+
+    @Override
+    public String roleName() {
+      return proxy.roleName();
+    }
+
+    @Override
+    public void idle(int always) {
+      idling.idle(workCount);
+    }
+
+    @Override
+    public void idle() {
+      idling.idle();
+    }
+
+    @Override
+    public void reset() {
+      idling.reset();
+    }
+
+    @Override
+    public String alias() {
+      return idling.alias();
+    }
   }
 }

@@ -314,6 +314,34 @@ class ProxyThreadTest {
   }
 
   @Test
+  void shouldGoOnWhenInterruptedWhileItIdles() {
+    AtomicReference<Thread> thread = new AtomicReference<>();
+    proxy(
+        (first, second, position) -> CONTINUE,
+        options().threadInit(() -> thread.set(Thread.currentThread())));
+    proxy.start();
+
+    for (int i = 1; i <= 3; i++) {
+      int reports = i;
+      await().until(() -> thread.get().getState() == Thread.State.TIMED_WAITING);
+      thread.get().interrupt();
+
+      await().until(() -> errors.size() == reports);
+      assertThat(errors.get(i - 1))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("interrupted");
+      assertThat(handlesWithinTheLimit(producer.push(i, i))).isTrue();
+      assertThat(proxy.isRunning()).isTrue();
+    }
+  }
+
+  /** Like sync, which a proxy that has ended would keep waiting for ever. */
+  private boolean handlesWithinTheLimit(long position) {
+    await().until(() -> fifo.tail() > position);
+    return producer.sync(position);
+  }
+
+  @Test
   void shouldRefuseASecondConsumerWhenRunningOnItsThread() {
     proxy((first, second, position) -> CONTINUE, options());
     proxy.start();
