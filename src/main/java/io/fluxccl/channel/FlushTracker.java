@@ -27,9 +27,13 @@ final class FlushTracker {
   private long nextPosition;
   private volatile FluxCclException failure;
 
-  FlushTracker(Host2DeviceSemaphore semaphore, AtomicBuffer flushWords, int flushWordIndex) {
+  FlushTracker(
+      Host2DeviceSemaphore semaphore,
+      Connection connection,
+      AtomicBuffer flushWords,
+      int flushWordIndex) {
     this.semaphore = semaphore;
-    this.connection = semaphore.connection();
+    this.connection = connection;
     this.flushWords = flushWords;
     this.flushWordIndex = flushWordIndex;
   }

@@ -109,7 +109,12 @@ public final class ProxyService implements AutoCloseable {
    * @return its id
    * @throws InvalidUsage if there are 1024 already
    */
-  public synchronized int addSemaphore(Host2DeviceSemaphore semaphore) {
+  public int addSemaphore(Host2DeviceSemaphore semaphore) {
+    return addSemaphore(semaphore, semaphore.connection());
+  }
+
+  /** Adds a semaphore, with the connection that data and flushes take: its own, except in tests. */
+  synchronized int addSemaphore(Host2DeviceSemaphore semaphore, Connection connection) {
     refuseIfClosed();
     int id = channelCount;
     if (id == MAX_IDS) {
@@ -117,7 +122,8 @@ public final class ProxyService implements AutoCloseable {
       throw new InvalidUsage(
           "a ProxyService holds " + MAX_IDS + " semaphores; make a second service");
     }
-    channels[id] = new FlushTracker(semaphore, flushWords.buffer(), id * FLUSH_WORD_STRIDE);
+    channels[id] =
+        new FlushTracker(semaphore, connection, flushWords.buffer(), id * FLUSH_WORD_STRIDE);
     channelCount = id + 1;
     startIfNeeded();
     return id;
@@ -228,7 +234,8 @@ public final class ProxyService implements AutoCloseable {
     if (channel.failure() == null) {
       try {
         execute(channel, type, first, second, position);
-      } catch (RuntimeException e) {
+      } catch (RuntimeException | Error e) {
+        // An Error too: what follows on this channel must not go out without this.
         fail(id, channel, e);
       }
     }
@@ -268,7 +275,7 @@ public final class ProxyService implements AutoCloseable {
       if (channel.isFlushing()) {
         try {
           steps += channel.poll();
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | Error e) {
           fail(id, channel, e);
         }
       }
@@ -276,7 +283,7 @@ public final class ProxyService implements AutoCloseable {
     return steps;
   }
 
-  private void fail(int id, FlushTracker channel, RuntimeException cause) {
+  private void fail(int id, FlushTracker channel, Throwable cause) {
     FluxCclException reason = FluxCclException.from(cause);
     if (channel.fail(reason)) {
       failureListener.onChannelFailure(id, channel.connection().remoteRank(), reason);

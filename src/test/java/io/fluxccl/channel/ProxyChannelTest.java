@@ -3,6 +3,11 @@ package io.fluxccl.channel;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
+import static org.mockito.ArgumentMatchers.any;
+import static org.mockito.ArgumentMatchers.anyLong;
+import static org.mockito.Mockito.doReturn;
+import static org.mockito.Mockito.doThrow;
+import static org.mockito.Mockito.mock;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.InvalidUsage;
@@ -12,9 +17,11 @@ import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.proxy.ProxyOptions;
+import io.fluxccl.semaphore.Host2DeviceSemaphore;
 import io.fluxccl.testkit.Links;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
@@ -30,6 +37,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
+import org.mockito.AdditionalAnswers;
 
 class ProxyChannelTest {
   private static final Duration LONG = Duration.ofSeconds(220);
@@ -256,6 +264,90 @@ class ProxyChannelTest {
             }
           });
     }
+  }
+
+  @Test
+  void shouldFailTheChannelWhoseWriteMeetsAnError() {
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            Connection faulty = behaving(link.connection);
+            InternalError error = new InternalError("a page is gone");
+            doThrow(error).when(faulty).write(any(), anyLong(), any(), anyLong(), anyLong());
+            try (ProxyService service = new ProxyService(rank.communicator());
+                AgentInvoker proxy = new AgentInvoker(thrown -> {}, null, service.proxy())) {
+              int bad = service.addSemaphore(semaphoreOf(link), faulty);
+              int good = service.addSemaphore(semaphoreOf(link));
+              rank.communicator().setup().join();
+              int target = service.addMemory(link.remote);
+              int source = service.addMemory(link.local);
+              ProxyChannelDeviceHandle badChannel =
+                  service.proxyChannel(bad, target, source).deviceHandle();
+              ProxyChannelDeviceHandle goodChannel =
+                  service.proxyChannel(good, target, source).deviceHandle();
+              proxy.start();
+              badChannel.put(0, 32, 8);
+              badChannel.signal();
+              long badFlush = badChannel.putWithSignalAndRequestFlush(0, 32, 8);
+              long goodFlush = goodChannel.putWithSignalAndRequestFlush(0, 32, 8);
+              assertThat(proxy.invoke()).isEqualTo(4);
+              assertThat(service.failure(bad)).isInstanceOf(Aborted.class).hasCause(error);
+              assertThat(badChannel.poll()).isFalse();
+              assertThat(badChannel.awaitFlush(badFlush)).isFalse();
+              assertThat(service.failure(good)).isNull();
+              assertThat(goodChannel.poll()).isTrue();
+              assertThat(goodChannel.awaitFlush(goodFlush)).isTrue();
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldEndTheFlushesOfOtherChannelsWhenOneMeetsAnError() {
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            Connection faulty = behaving(link.connection);
+            InternalError error = new InternalError("on purpose");
+            doReturn(1L).when(faulty).beginFlush();
+            doReturn(0L).doThrow(error).when(faulty).flushedTicket();
+            Connection slow = behaving(link.connection);
+            doReturn(1L).when(slow).beginFlush();
+            doReturn(0L, 1L).when(slow).flushedTicket();
+            try (ProxyService service = new ProxyService(rank.communicator());
+                AgentInvoker proxy = new AgentInvoker(thrown -> {}, null, service.proxy())) {
+              int bad = service.addSemaphore(semaphoreOf(link), faulty);
+              int good = service.addSemaphore(semaphoreOf(link), slow);
+              rank.communicator().setup().join();
+              int target = service.addMemory(link.remote);
+              int source = service.addMemory(link.local);
+              ProxyChannelDeviceHandle badChannel =
+                  service.proxyChannel(bad, target, source).deviceHandle();
+              ProxyChannelDeviceHandle goodChannel =
+                  service.proxyChannel(good, target, source).deviceHandle();
+              proxy.start();
+              long badFlush = badChannel.putWithSignalAndRequestFlush(0, 32, 8);
+              long goodFlush = goodChannel.putWithSignalAndRequestFlush(0, 32, 8);
+              // Two triggers, and the one flush that is done.
+              assertThat(proxy.invoke()).isEqualTo(3);
+              assertThat(service.failure(bad)).isInstanceOf(Aborted.class).hasCause(error);
+              assertThat(badChannel.awaitFlush(badFlush)).isFalse();
+              assertThat(service.failure(good)).isNull();
+              assertThat(goodChannel.awaitFlush(goodFlush)).isTrue();
+            }
+          });
+    }
+  }
+
+  private static Host2DeviceSemaphore semaphoreOf(Links link) {
+    return new Host2DeviceSemaphore(link.rank.communicator(), link.connection);
+  }
+
+  /** A connection like another, until a test says in what it differs. */
+  private static Connection behaving(Connection connection) {
+    return mock(Connection.class, AdditionalAnswers.delegatesTo(connection));
   }
 
   @Test
