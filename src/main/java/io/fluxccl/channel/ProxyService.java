@@ -46,6 +46,7 @@ public final class ProxyService implements AutoCloseable {
   private int memoryCount;
   private boolean startRequested;
   private boolean closed;
+  private boolean freed;
 
   /**
    * A service with a ring of the default size and the default options, which logs failed channels.
@@ -78,8 +79,13 @@ public final class ProxyService implements AutoCloseable {
     this.communicator = communicator;
     this.failureListener = failureListener;
     Fifo fifo = new Fifo(communicator.device(), fifoSize);
-    this.fifoHandle = fifo.deviceHandle(communicator.abortFlag());
-    this.flushWords = communicator.device().allocatePinned(MAX_IDS * FLUSH_WORD_STRIDE);
+    try {
+      this.fifoHandle = fifo.deviceHandle(communicator.abortFlag());
+      this.flushWords = communicator.device().allocatePinned(MAX_IDS * FLUSH_WORD_STRIDE);
+    } catch (RuntimeException | Error failure) {
+      fifo.close();
+      throw failure;
+    }
     Runnable threadInit =
         () -> {
           communicator.device().bindThread();
@@ -97,17 +103,18 @@ public final class ProxyService implements AutoCloseable {
    * after the communicator's {@code setup()}.
    *
    * @return its id
-   * @throws InvalidUsage if there are 1024 already
+   * @throws InvalidUsage if there are 1024 already, or this service is closed
    */
   public int buildAndAddSemaphore(Communicator owner, Connection connection) {
+    refuseIfClosed();
     return addSemaphore(new Host2DeviceSemaphore(owner, connection));
   }
 
   /**
-   * Adds a semaphore; this service closes it.
+   * Adds a semaphore; this service closes it, also when it refuses it.
    *
    * @return its id
-   * @throws InvalidUsage if there are 1024 already
+   * @throws InvalidUsage if there are 1024 already, or this service is closed
    */
   public int addSemaphore(Host2DeviceSemaphore semaphore) {
     return addSemaphore(semaphore, semaphore.connection());
@@ -115,6 +122,9 @@ public final class ProxyService implements AutoCloseable {
 
   /** Adds a semaphore, with the connection that data and flushes take: its own, except in tests. */
   synchronized int addSemaphore(Host2DeviceSemaphore semaphore, Connection connection) {
+    if (closed) {
+      semaphore.close();
+    }
     refuseIfClosed();
     int id = channelCount;
     if (id == MAX_IDS) {
@@ -290,7 +300,7 @@ public final class ProxyService implements AutoCloseable {
     }
   }
 
-  private void refuseIfClosed() {
+  private synchronized void refuseIfClosed() {
     if (closed) {
       throw new InvalidUsage(
           "the proxy service of rank " + communicator.bootstrap().rank() + " is closed");
@@ -300,15 +310,20 @@ public final class ProxyService implements AutoCloseable {
   /**
    * Stops the proxy and frees the ring and the semaphores. No kernel may use a channel any more.
    * Idempotent.
+   *
+   * @throws InvalidUsage if called from the proxy thread, or while the proxy is stepped by hand
+   * @throws io.fluxccl.Timeout if the proxy did not end in time: all is kept then. After either,
+   *     this may be called again
    */
   @Override
   public synchronized void close() {
-    if (closed) {
+    if (freed) {
       return;
     }
     stopProxy();
     closed = true;
     proxy.close();
+    freed = true;
     for (int id = 0; id < channelCount; id++) {
       channels[id].semaphore().close();
     }

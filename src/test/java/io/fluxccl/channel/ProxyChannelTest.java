@@ -10,12 +10,17 @@ import static org.mockito.Mockito.doThrow;
 import static org.mockito.Mockito.mock;
 
 import io.fluxccl.Aborted;
+import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.proxy.ChannelTrigger;
+import io.fluxccl.proxy.DirectMemoryDevice;
 import io.fluxccl.proxy.ProxyOptions;
 import io.fluxccl.semaphore.Host2DeviceSemaphore;
 import io.fluxccl.testkit.Links;
@@ -421,6 +426,88 @@ class ProxyChannelTest {
             }
           });
     }
+  }
+
+  @Test
+  void shouldFreeAllWhenItIsClosedAgainAfterItCouldNot() {
+    DirectMemoryDevice device = new DirectMemoryDevice();
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            Host2DeviceSemaphore semaphore = semaphoreOf(link);
+            rank.communicator().setup().join();
+            try (Communicator counted = Communicator.create(rank.bootstrap(), device)) {
+              int before = device.openBuffers();
+              ProxyService service = new ProxyService(counted);
+              service.addSemaphore(semaphore);
+              int open = device.openBuffers();
+              assertThat(open).isGreaterThan(before);
+              try (AgentInvoker proxy = new AgentInvoker(thrown -> {}, null, service.proxy())) {
+                proxy.start();
+                assertThatThrownBy(service::close)
+                    .isInstanceOf(InvalidUsage.class)
+                    .hasMessageContaining("stepped by hand");
+                assertThatThrownBy(service::startProxy)
+                    .isInstanceOf(InvalidUsage.class)
+                    .hasMessageContaining("closed");
+                assertThat(device.openBuffers()).isEqualTo(open);
+                semaphore.signal();
+              }
+              service.close();
+              service.close();
+              assertThat(device.openBuffers()).isEqualTo(before);
+              assertClosed(semaphore);
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldFreeTheRingWhenThereIsNoMemoryForTheFlushes() {
+    DirectMemoryDevice memory = new DirectMemoryDevice();
+    Device full = mock(Device.class, AdditionalAnswers.delegatesTo(memory));
+    DeviceFailure failure = new DeviceFailure(2, "OUT_OF_MEMORY", "on purpose");
+    doThrow(failure)
+        .when(full)
+        .allocatePinned(ChannelTrigger.MAX_IDS * ProxyChannelDescriptor.FLUSH_WORD_STRIDE);
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      ranks.run(
+          rank -> {
+            try (Communicator communicator = Communicator.create(rank.bootstrap(), full)) {
+              int before = memory.openBuffers();
+              assertThatThrownBy(() -> new ProxyService(communicator)).isSameAs(failure);
+              assertThat(memory.openBuffers()).isEqualTo(before);
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldCloseASemaphoreThatComesTooLateAndBuildNone() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      LocalRank rank = ranks.ranks().get(0);
+      Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+      Host2DeviceSemaphore late = semaphoreOf(link);
+      rank.communicator().setup().join();
+      ProxyService service = new ProxyService(rank.communicator());
+      service.close();
+      assertThatThrownBy(() -> service.addSemaphore(late))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("proxy service");
+      assertClosed(late);
+      // Refused before it looks at the connection, which is not of this communicator.
+      Communicator other = ranks.ranks().get(1).communicator();
+      assertThatThrownBy(() -> service.buildAndAddSemaphore(other, link.connection))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("proxy service");
+    }
+  }
+
+  private static void assertClosed(Host2DeviceSemaphore semaphore) {
+    assertThatThrownBy(semaphore::signal)
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("is closed");
   }
 
   @Test
