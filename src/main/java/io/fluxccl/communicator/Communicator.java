@@ -24,7 +24,6 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
-import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 import java.util.stream.IntStream;
@@ -441,11 +440,7 @@ public final class Communicator implements AutoCloseable {
     if (ending.begin(reason)) {
       // What users chained to these futures must hold up neither the bootstrap's thread, which
       // answers heartbeats, nor a proxy's.
-      try {
-        Schedulers.boundedElastic().schedule(() -> tell(reason));
-      } catch (RejectedExecutionException e) {
-        tell(reason);
-      }
+      Ending.aside(() -> tell(reason));
     }
   }
 

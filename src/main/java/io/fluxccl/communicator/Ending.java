@@ -5,7 +5,9 @@ import io.fluxccl.device.AbortFlag;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.atomic.AtomicReference;
+import reactor.core.scheduler.Schedulers;
 
 /** That a communicator ends, once and for one reason: who learns of it, in which order. */
 final class Ending implements AutoCloseable {
@@ -37,14 +39,26 @@ final class Ending implements AutoCloseable {
     return true;
   }
 
-  /** Fails what is in flight, and completes {@link #told()}: runs what users chained to those. */
+  /**
+   * Completes {@link #told()}, and fails what is in flight: runs what users chained to that. Not
+   * what they chained to {@code told()}, which may wait for what ends here and behind this.
+   */
   void tell(FluxCclException why) {
     told.complete(why);
     inFlight.keySet().forEach(operation -> operation.completeExceptionally(why));
   }
 
   CompletableFuture<FluxCclException> told() {
-    return told.copy();
+    return told.isDone() ? told.copy() : told.thenApplyAsync(why -> why, Ending::aside);
+  }
+
+  /** Runs what may block on a thread that the library does not need. */
+  static void aside(Runnable task) {
+    try {
+      Schedulers.boundedElastic().schedule(task);
+    } catch (RejectedExecutionException e) {
+      task.run();
+    }
   }
 
   /** Ends an operation with the reason, should there be one before it is done. */

@@ -30,6 +30,7 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
@@ -427,6 +428,35 @@ class CommunicatorTest {
       assertThat(threads.get(60, TimeUnit.SECONDS))
           .contains("boundedElastic")
           .doesNotContain("fluxccl");
+    }
+  }
+
+  @Test
+  void shouldLetWhoLearnsOfAFailureWaitForWhatItEnds() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      Communicator communicator = ranks.ranks().get(1).communicator();
+      EndpointConfig shm = EndpointConfig.of(Transport.SHM);
+      NonblockingFuture<Connection> pending = communicator.connectOnSetup(0, 1, shm);
+      CompletableFuture<Void> setup = communicator.setup();
+      CompletableFuture<Void> queued = new CompletableFuture<>();
+      communicator.connectOnSetup(0, 2, shm).whenComplete((done, failure) -> queued.complete(null));
+      CompletableFuture<Void> running = communicator.inFlight(new CompletableFuture<>());
+      CompletableFuture<Void> told =
+          communicator
+              .failed()
+              .thenAccept(
+                  reason ->
+                      Stream.of(running, setup, pending, queued)
+                          .forEach(each -> each.handle((done, failure) -> null).join()));
+      // And who learns of an end may wait for its reason.
+      CompletableFuture<FluxCclException> reason =
+          communicator
+              .inFlight(new CompletableFuture<Void>())
+              .handle((done, failure) -> communicator.failed().join());
+      Aborted enough = new Aborted(0, "enough");
+      ranks.ranks().get(0).communicator().abort(enough);
+      assertThat(told).succeedsWithin(TIMEOUT);
+      assertThat(reason).succeedsWithin(TIMEOUT).isInstanceOf(Aborted.class);
     }
   }
 
