@@ -197,6 +197,7 @@ final class IbConnection extends AgentConnection implements SendQueue.Owner {
   /** The peer has closed its end, or is no more. Called by the agent. */
   void disconnected() {
     // What the peer acknowledged before it left is done.
+    queue.takeLast();
     doWork();
     if (hasFailed()) {
       return;

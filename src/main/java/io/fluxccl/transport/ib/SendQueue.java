@@ -360,6 +360,20 @@ final class SendQueue implements StagedOutbox.Poster {
 
   // Ending: the agent.
 
+  /** Takes all completions that there are, in however many batches. */
+  void takeLast() {
+    enter();
+    try {
+      while (link != null && !owner.hasFailed() && takeCompletions() > 0) {
+        publishFlushed();
+      }
+    } catch (IOException | RuntimeException e) {
+      owner.fail("it can't go on: " + e.getMessage(), e);
+    } finally {
+      leave();
+    }
+  }
+
   /**
    * Sends nothing any more and closes the queue pair, if it is open and has nothing to do.
    *

@@ -1,7 +1,81 @@
 package io.fluxccl.transport.ib;
 
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.ConnectionEnd;
+import io.fluxccl.transport.RdmaOptions;
+import io.fluxccl.transport.RegisteredMemory;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicLong;
+import org.awaitility.Awaitility;
+import org.junit.jupiter.api.Test;
+
 class FakeIbFailureTest extends IbFailureContract {
+  private static final RdmaOptions ONE_AT_A_TIME = RdmaOptions.DEFAULT.withPollBatch(1);
+
   FakeIbFailureTest() {
     super(IbRanks::fake);
+  }
+
+  /** The second end closes while the first one's agent has not looked at five signals to it. */
+  private static CompletableFuture<Void> leaveAfterSignals(
+      IbRanks ranks, List<Connection> ends, boolean flush) throws Exception {
+    Connection writer = ends.get(0);
+    RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 64));
+    CountDownLatch release = blockAgent(ranks.context(0));
+    for (int i = 1; i <= 5; i++) {
+      writer.updateAndSync(remote, 0, new AtomicLong(), i);
+    }
+    CompletableFuture<Void> flushed =
+        flush ? writer.flush(IbRanks.LIMIT) : CompletableFuture.completedFuture(null);
+    ends.get(1).close();
+    // The word of it waits for the agent then.
+    IbRanks.get(ends.get(1).failed());
+    release.countDown();
+    Awaitility.await().atMost(IbRanks.LIMIT).until(((ConnectionEnd) writer)::hasPeerLeft);
+    CompletableFuture<Void> looked = new CompletableFuture<>();
+    ranks.context(0).agent().execute(() -> looked.complete(null));
+    IbRanks.get(looked);
+    return flushed;
+  }
+
+  /** Nothing happens there until the latch is released. */
+  private static CountDownLatch blockAgent(IbContext context) throws Exception {
+    CountDownLatch blocked = new CountDownLatch(1);
+    CountDownLatch release = new CountDownLatch(1);
+    context
+        .agent()
+        .execute(
+            () -> {
+              blocked.countDown();
+              try {
+                release.await();
+              } catch (InterruptedException e) {
+                throw new IllegalStateException(e);
+              }
+            });
+    blocked.await();
+    return release;
+  }
+
+  @Test
+  void shouldNotFailWhenThePeerLeavesAfterItAcknowledgedMoreThanABatch() throws Exception {
+    try (IbRanks ranks = IbRanks.fake(IbMemoryHandle.PIECE)) {
+      List<Connection> ends = ranks.connect(0, 1, 0, ONE_AT_A_TIME);
+      leaveAfterSignals(ranks, ends, false);
+      assertThat(ends.get(0).failure()).isNull();
+    }
+  }
+
+  @Test
+  void shouldEndAFlushThatThePeerAcknowledgedBeforeItLeft() throws Exception {
+    try (IbRanks ranks = IbRanks.fake(IbMemoryHandle.PIECE)) {
+      List<Connection> ends = ranks.connect(0, 1, 0, ONE_AT_A_TIME);
+      IbRanks.get(leaveAfterSignals(ranks, ends, true));
+      assertThat(ends.get(0).failure()).isNull();
+    }
   }
 }
