@@ -93,9 +93,13 @@ public abstract class AgentConnection extends ConnectionEnd {
   }
 
   private void endWaiting(FluxCclException reason) {
-    afterEnd(reason);
-    waiters.fail(reason);
-    tellFailed();
+    try {
+      afterEnd(reason);
+    } finally {
+      // Nobody waits in vain, whatever can't be closed.
+      waiters.fail(reason);
+      tellFailed();
+    }
   }
 
   /** Closes what there is; a task of the agent. */

@@ -225,7 +225,10 @@ final class IbConnection extends AgentConnection implements SendQueue.Owner {
   protected void afterEnd(FluxCclException reason) {
     context.forget(this);
     agent.remove(this);
-    queue.close(connector::closeLinks);
-    connector.fail(reason);
+    try {
+      queue.close(connector::closeLinks);
+    } finally {
+      connector.fail(reason);
+    }
   }
 }

@@ -1,6 +1,9 @@
 package io.fluxccl.transport.ib;
 
 import io.fluxccl.transport.PostQueue;
+import java.util.ArrayList;
+import java.util.List;
+import org.agrona.CloseHelper;
 
 /**
  * The requests that are with the device, oldest first, in a ring as long as its send queue: what
@@ -120,13 +123,14 @@ final class InFlight {
 
   /** Lets go of everything, once the device has nothing any more; no flush is done by it. */
   void abandon() {
-    while (completed < posted) {
+    List<AutoCloseable> uses = new ArrayList<>();
+    for (; completed < posted; completed++) {
       int slot = (int) completed & mask;
       tickets[slot] = 0;
-      letGo(targets, slot);
-      letGo(sources, slot);
-      completed++;
+      uses.add(() -> letGo(targets, slot));
+      uses.add(() -> letGo(sources, slot));
     }
+    CloseHelper.closeAll(uses);
   }
 
   /** What a request was, for a message. */

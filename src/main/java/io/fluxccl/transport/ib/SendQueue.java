@@ -8,8 +8,11 @@ import java.io.IOException;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.atomic.AtomicLong;
 import org.agrona.BufferUtil;
+import org.agrona.CloseHelper;
 
 /**
  * What one connection sends: posts that wait, requests that are with the device, and how far the
@@ -398,33 +401,49 @@ final class SendQueue implements StagedOutbox.Poster {
   void close(Runnable closeLinks) {
     posts.close();
     enter();
-    link = null;
-    closeLinks.run();
-    inFlight.abandon();
-    dropWaiting();
-    if (staging != null && !stagingClosed) {
-      stagingClosed = true;
-      staging.close();
+    try {
+      link = null;
+      // What can't be closed keeps nothing else from it.
+      CloseHelper.closeAll(
+          closeLinks::run,
+          inFlight::abandon,
+          this::dropWaiting,
+          this::closeStaging,
+          this::closeSignals);
+    } finally {
+      leave();
     }
-    if (signalsMemory != null) {
-      signalsMemory.close();
-      signalsMemory = null;
-      signals = null;
-    }
-    leave();
   }
 
   private void dropWaiting() {
+    List<AutoCloseable> uses = new ArrayList<>();
     for (int type = posts.type(); type != PostQueue.NONE; type = posts.type()) {
       IbMemoryHandle target = posts.target();
       IbMemoryHandle source = posts.source();
       posts.pop();
       if (target != null) {
-        target.endUse();
+        uses.add(target::endUse);
       }
       if (source != null) {
-        source.endUse();
+        uses.add(source::endUse);
       }
+    }
+    CloseHelper.closeAll(uses);
+  }
+
+  private void closeStaging() {
+    if (staging != null && !stagingClosed) {
+      stagingClosed = true;
+      staging.close();
+    }
+  }
+
+  private void closeSignals() {
+    if (signalsMemory != null) {
+      VerbsMemory registered = signalsMemory;
+      signalsMemory = null;
+      signals = null;
+      registered.close();
     }
   }
 }

@@ -141,7 +141,10 @@ final class StagedInbox {
 
   /** Lets go of the memory, into which no peer writes any more. */
   void close() {
-    registered.close();
-    memory.close();
+    try {
+      registered.close();
+    } finally {
+      memory.close();
+    }
   }
 }

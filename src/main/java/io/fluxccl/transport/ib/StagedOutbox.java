@@ -197,7 +197,10 @@ final class StagedOutbox {
 
   /** Lets go of the memory; the RDMA device has nothing to do with it any more. */
   void close() {
-    registered.close();
-    memory.close();
+    try {
+      registered.close();
+    } finally {
+      memory.close();
+    }
   }
 }

@@ -10,6 +10,7 @@ import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
+import org.agrona.CloseHelper;
 
 /**
  * How a connection reaches memory that the RDMA device can't: through pinned memory on both sides,
@@ -129,8 +130,6 @@ final class StagedPath {
 
   /** Lets go of everything; the RDMA device has nothing of this connection any more. */
   void close() {
-    stream.close();
-    outbox.close();
-    inbox.close();
+    CloseHelper.closeAll(stream, outbox::close, inbox::close);
   }
 }

@@ -2,8 +2,11 @@ package io.fluxccl.transport.ib;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.Aborted;
+import io.fluxccl.Deadline;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.ConnectionEnd;
+import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.RdmaOptions;
 import io.fluxccl.transport.RegisteredMemory;
 import java.util.List;
@@ -76,6 +79,40 @@ class FakeIbFailureTest extends IbFailureContract {
       List<Connection> ends = ranks.connect(0, 1, 0, ONE_AT_A_TIME);
       IbRanks.get(leaveAfterSignals(ranks, ends, true));
       assertThat(ends.get(0).failure()).isNull();
+    }
+  }
+
+  @Test
+  void shouldEndAllThatWaitsWhenMemoryCannotBeDeregistered() throws Exception {
+    FakeVerbs verbs = new FakeVerbs();
+    try (IbRanks ranks = IbRanks.fake(verbs, IbMemoryHandle.PIECE, false, false)) {
+      Connection writer = ranks.connect(0).get(0);
+      RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 128));
+      List<RegisteredMemory> sources = List.of(ranks.memory(0, 128), ranks.memory(0, 128));
+      CountDownLatch release = blockAgent(ranks.context(0));
+      sources.forEach(source -> writer.write(remote, 0, source, 0, 128));
+      CompletableFuture<Void> flushed = writer.flush(IbRanks.LIMIT);
+      sources.forEach(RegisteredMemory::close);
+      verbs.refuseToDeregister();
+      writer.close();
+      release.countDown();
+      assertThat(failureOf(flushed)).isInstanceOf(Aborted.class);
+      assertThat(IbRanks.get(writer.failed())).isInstanceOf(Aborted.class);
+      // Closed, and no connection uses them any more.
+      assertThat(ranks.context(0).openHandles()).isEqualTo(1);
+    }
+  }
+
+  @Test
+  void shouldEndAnAttemptWhenItsPinnedMemoryCannotBeDeregistered() throws Exception {
+    FakeVerbs verbs = new FakeVerbs();
+    try (IbRanks ranks = IbRanks.fake(verbs, IbMemoryHandle.PIECE, true, true)) {
+      Endpoint end = ranks.endpoint(0, 1, 0);
+      CompletableFuture<Connection> connected =
+          end.connect(ranks.endpoint(1, 0, 0).wire(), Deadline.after(IbRanks.LIMIT));
+      verbs.refuseToDeregister();
+      end.close();
+      assertThat(failureOf(connected)).isInstanceOf(Aborted.class);
     }
   }
 }

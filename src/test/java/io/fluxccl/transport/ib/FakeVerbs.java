@@ -1,5 +1,6 @@
 package io.fluxccl.transport.ib;
 
+import io.fluxccl.TransportFailure;
 import io.fluxccl.device.host.HostMemory;
 import java.io.IOException;
 import java.lang.invoke.VarHandle;
@@ -26,6 +27,12 @@ public final class FakeVerbs implements Verbs {
   private final AtomicInteger ports = new AtomicInteger(1000);
   private final AtomicInteger keys = new AtomicInteger(0x1000);
   private final Map<InetSocketAddress, FakePort> listening = new ConcurrentHashMap<>();
+  private volatile boolean refusing;
+
+  /** From here on whoever ends a registration is told that it failed. */
+  void refuseToDeregister() {
+    refusing = true;
+  }
 
   @Override
   public VerbsPort open(Inet4Address address, VerbsPort.Requests requests) {
@@ -89,6 +96,9 @@ public final class FakeVerbs implements Verbs {
         public void close() {
           synchronized (regions) {
             regions.remove(key);
+          }
+          if (refusing) {
+            throw new TransportFailure(TransportFailure.NO_RANK, "memory can't be deregistered");
           }
         }
       };

@@ -87,8 +87,11 @@ public final class IbRanks implements ConnectedRanks {
   }
 
   static IbRanks fake(long piece, boolean staged0, boolean staged1) {
-    return new IbRanks(
-        new FakeVerbs(), loopback(), piece, rank -> HostDevice.create(), staged0, staged1);
+    return fake(new FakeVerbs(), piece, staged0, staged1);
+  }
+
+  static IbRanks fake(FakeVerbs verbs, long piece, boolean staged0, boolean staged1) {
+    return new IbRanks(verbs, loopback(), piece, rank -> HostDevice.create(), staged0, staged1);
   }
 
   /** On a GPU each, without an RDMA device. */
