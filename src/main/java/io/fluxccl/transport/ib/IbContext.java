@@ -24,6 +24,7 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicBoolean;
+import org.agrona.CloseHelper;
 
 /** An RDMA device as one communicator uses it. */
 final class IbContext implements TransportContext {
@@ -311,8 +312,11 @@ final class IbContext implements TransportContext {
     // Behind the closes above: by then no request is with the device, so all handles let go.
     agent.execute(
         () -> {
-          handles.forEach(IbMemoryHandle::close);
-          agent.end(port::close);
+          try {
+            CloseHelper.closeAll(handles);
+          } finally {
+            agent.end(port::close);
+          }
         });
   }
 }

@@ -3,6 +3,7 @@ package io.fluxccl.transport.ib;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.MemoryHandle;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.agrona.CloseHelper;
 
 /**
  * Memory as the device knows it: this rank's, registered in pieces, or a peer's, by its keys.
@@ -190,9 +191,7 @@ final class IbMemoryHandle implements MemoryHandle {
   private void letGo() {
     context.forget(this);
     try {
-      for (VerbsMemory piece : own) {
-        piece.close();
-      }
+      CloseHelper.closeAll(own);
     } finally {
       release.run();
     }

@@ -9,6 +9,7 @@ import io.fluxccl.transport.ConnectionEnd;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.RdmaOptions;
 import io.fluxccl.transport.RegisteredMemory;
+import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
@@ -100,6 +101,20 @@ class FakeIbFailureTest extends IbFailureContract {
       assertThat(IbRanks.get(writer.failed())).isInstanceOf(Aborted.class);
       // Closed, and no connection uses them any more.
       assertThat(ranks.context(0).openHandles()).isEqualTo(1);
+    }
+  }
+
+  @Test
+  void shouldEndTheThreadWhenMemoryCannotBeDeregistered() throws Exception {
+    FakeVerbs verbs = new FakeVerbs();
+    try (IbRanks ranks = IbRanks.fake(verbs, 64, false, false)) {
+      ranks.memory(0, 128);
+      ranks.memory(0, 128);
+      IbContext context = ranks.context(0);
+      verbs.refuseToDeregister();
+      context.close();
+      Awaitility.await().atMost(Duration.ofSeconds(10)).until(() -> context.agent().isTerminated());
+      assertThat(context.openHandles()).isZero();
     }
   }
 
