@@ -14,11 +14,14 @@ import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
 import java.security.SecureRandom;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import org.agrona.CloseHelper;
 
 /** A network plugin as one communicator uses it. */
 final class NetContext implements TransportContext {
@@ -213,10 +216,13 @@ final class NetContext implements TransportContext {
   void letGo(OwnedMemory memory) {
     agent.execute(
         () -> {
+          // One that can't forget it keeps neither the others nor the memory.
+          List<AutoCloseable> steps = new ArrayList<>();
           for (NetConnection connection : agent.connections()) {
-            connection.forget(memory);
+            steps.add(() -> connection.forget(memory));
           }
-          memory.release();
+          steps.add(memory::release);
+          CloseHelper.closeAll(steps);
         });
   }
 

@@ -150,6 +150,8 @@ final class Outbound {
                 Math.min(
                     CommMemory.untilNextPiece(targetOffset),
                     CommMemory.untilNextPiece(sourceOffset)));
+    // The queue keeps its use of the source until the rail has it: registering it may fail.
+    rail.put(source, sourceOffset, length);
     if (length == left) {
       queue.pop();
       progress = 0;
@@ -157,7 +159,6 @@ final class Outbound {
       progress += length;
       source.addUse();
     }
-    rail.put(source, sourceOffset, length);
     control.put(ControlMessage.DATA, nextRail, target.id(), targetOffset, length, 0);
     nextRail = (nextRail + 1) % rails.length;
     return true;

@@ -4,6 +4,7 @@ import io.fluxccl.Deadline;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.transport.ConnectedRanks;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
@@ -41,6 +42,15 @@ final class NetRanks implements ConnectedRanks {
     devices = List.of(device0, device1);
     for (int rank = 0; rank < 2; rank++) {
       contexts.add(NetTransport.open(choice, environment(rank, devices.get(rank))));
+    }
+  }
+
+  /** On the host over the first device of a plugin, which it closes when it is closed. */
+  NetRanks(NetPlugin plugin) {
+    devices = List.of(HostDevice.create(), HostDevice.create());
+    for (int rank = 0; rank < 2; rank++) {
+      OpenPlugins.Lease lease = OpenPlugins.lease("of a test", () -> plugin);
+      contexts.add(new NetContext(environment(rank, devices.get(rank)), lease, new int[] {0}));
     }
   }
 
