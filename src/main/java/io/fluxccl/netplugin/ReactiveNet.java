@@ -4,6 +4,7 @@ import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
 import java.time.Duration;
 import java.util.concurrent.Callable;
+import java.util.function.Consumer;
 import java.util.function.Function;
 import java.util.function.Supplier;
 import reactor.core.publisher.Mono;
@@ -58,7 +59,12 @@ public final class ReactiveNet implements AutoCloseable {
    * @return the listener
    */
   public Mono<NetListenComm> listen(int device, Duration timeout) {
-    return call(plugin, () -> "listen on device " + device, timeout, () -> plugin.listen(device));
+    return call(
+        plugin,
+        () -> "listen on device " + device,
+        timeout,
+        () -> plugin.listen(device),
+        NetListenComm::close);
   }
 
   /**
@@ -151,7 +157,8 @@ public final class ReactiveNet implements AutoCloseable {
         comm,
         () -> "register with " + comm.peer(),
         timeout,
-        () -> comm.register(address, size, type));
+        () -> comm.register(address, size, type),
+        NetMemory::close);
   }
 
   /**
@@ -257,7 +264,8 @@ public final class ReactiveNet implements AutoCloseable {
             () -> {
               object.close();
               return object;
-            })
+            },
+            closed -> {})
         .then();
   }
 
@@ -271,7 +279,11 @@ public final class ReactiveNet implements AutoCloseable {
   }
 
   private <T> Mono<T> call(
-      Object lane, Supplier<String> description, Duration timeout, Callable<T> call) {
+      Object lane,
+      Supplier<String> description,
+      Duration timeout,
+      Callable<T> call,
+      Consumer<T> discard) {
     return Mono.create(
         sink ->
             submit(
@@ -291,6 +303,11 @@ public final class ReactiveNet implements AutoCloseable {
                   @Override
                   boolean hasBegun() {
                     return false;
+                  }
+
+                  @Override
+                  void discard(T result) {
+                    discard.accept(result);
                   }
                 }));
   }

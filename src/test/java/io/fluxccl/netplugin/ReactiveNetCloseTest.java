@@ -4,6 +4,8 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.mockito.ArgumentMatchers.anyInt;
 import static org.mockito.Mockito.mock;
+import static org.mockito.Mockito.timeout;
+import static org.mockito.Mockito.verify;
 import static org.mockito.Mockito.when;
 
 import io.fluxccl.Aborted;
@@ -17,6 +19,8 @@ import org.awaitility.Awaitility;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import reactor.core.Disposable;
+import reactor.core.publisher.Mono;
 import reactor.test.StepVerifier;
 
 /** Over a plugin whose listen does not return. */
@@ -26,6 +30,7 @@ class ReactiveNetCloseTest {
   private static final Duration SHORT = Duration.ofMillis(50);
 
   private final NetPlugin plugin = mock(NetPlugin.class);
+  private final NetListenComm listener = mock(NetListenComm.class);
   private final CountDownLatch called = new CountDownLatch(1);
   private final CountDownLatch returns = new CountDownLatch(1);
 
@@ -33,13 +38,13 @@ class ReactiveNetCloseTest {
   void script() {
     when(plugin.name()).thenReturn("stuck");
     when(plugin.devices()).thenReturn(1);
-    when(plugin.listen(anyInt()))
-        .thenAnswer(
-            call -> {
-              called.countDown();
-              returns.await();
-              return mock(NetListenComm.class);
-            });
+    when(plugin.listen(anyInt())).thenAnswer(call -> whenReleased(listener));
+  }
+
+  private <T> T whenReleased(T result) throws InterruptedException {
+    called.countDown();
+    returns.await();
+    return result;
   }
 
   private static Thread loopThread() {
@@ -92,5 +97,32 @@ class ReactiveNetCloseTest {
     closing.get(LONG.toSeconds(), TimeUnit.SECONDS);
     assertThat(slow.get(LONG.toSeconds(), TimeUnit.SECONDS)).isNotNull();
     assertThat(loopThread()).isNull();
+  }
+
+  /** Cancels once the plugin is in the call, which then returns. */
+  private void cancelDuring(Mono<?> operation) throws InterruptedException {
+    Disposable subscriber = operation.subscribe();
+    called.await();
+    subscriber.dispose();
+    returns.countDown();
+  }
+
+  @Test
+  void shouldCloseAListenerThatNobodyWaitsForAnyMore() throws Exception {
+    try (ReactiveNet net = ReactiveNet.of(plugin)) {
+      cancelDuring(net.listen(0, LONG));
+      verify(listener, timeout(10_000)).close();
+    }
+  }
+
+  @Test
+  void shouldCloseARegistrationThatNobodyWaitsForAnyMore() throws Exception {
+    NetMemory memory = mock(NetMemory.class);
+    NetComm comm = mock(NetComm.class);
+    when(comm.register(1, 8, PointerType.HOST)).thenAnswer(call -> whenReleased(memory));
+    try (ReactiveNet net = ReactiveNet.of(plugin)) {
+      cancelDuring(net.register(comm, 1, 8, PointerType.HOST, LONG));
+      verify(memory, timeout(10_000)).close();
+    }
   }
 }
