@@ -148,8 +148,9 @@ final class NetContext implements TransportContext {
     random.nextBytes(token);
     LinkSetup setup = new LinkSetup(plugin(), devices, token);
     NetConnection connection = new NetConnection(this, remoteRank, tag, setup);
-    connections.add(connection);
+    // In this order: close() must not end one that the agent takes in only after that.
     agent.execute(() -> agent.add(connection));
+    connections.add(connection);
     if (closed.get()) {
       connection.close();
       requireOpen();

@@ -1,0 +1,65 @@
+package io.fluxccl.transport.net;
+
+import static org.awaitility.Awaitility.await;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.Device;
+import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.tcp.TcpNetPlugin;
+import io.fluxccl.netplugin.tcp.TcpOptions;
+import io.fluxccl.transport.EndpointConfig;
+import io.fluxccl.transport.Transport;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+@Timeout(120)
+class NetContextCloseTest {
+  private static final int ROUNDS = 300;
+  private static final int THREADS = 3;
+
+  private static void createUntilClosed(NetContext context, CountDownLatch begun) {
+    while (true) {
+      try {
+        context.createEndpoint(1, 0, EndpointConfig.of(Transport.NET));
+        begun.countDown();
+      } catch (InvalidUsage e) {
+        return; // it is closed
+      }
+    }
+  }
+
+  @Test
+  void shouldEndTheThreadWhenEndpointsAreMadeMeanwhile() throws Exception {
+    try (NetPlugin plugin = new TcpNetPlugin(TcpOptions.DEFAULT.withInterfaces("lo"));
+        Device device = HostDevice.create()) {
+      // Holds the plugin open through all rounds.
+      OpenPlugins.Lease all = OpenPlugins.lease("of a test", () -> plugin);
+      for (int round = 0; round < ROUNDS; round++) {
+        OpenPlugins.Lease lease = OpenPlugins.lease("of a test", () -> plugin);
+        NetContext context = new NetContext(NetRanks.environment(0, device), lease, new int[] {0});
+        CountDownLatch begun = new CountDownLatch(THREADS);
+        List<CompletableFuture<Void>> creators = new ArrayList<>();
+        for (int i = 0; i < THREADS; i++) {
+          creators.add(CompletableFuture.runAsync(() -> createUntilClosed(context, begun)));
+        }
+        begun.await();
+        context.close();
+        for (CompletableFuture<Void> creator : creators) {
+          creator.get(60, TimeUnit.SECONDS);
+        }
+        await()
+            .pollInterval(Duration.ofMillis(1))
+            .atMost(Duration.ofSeconds(10))
+            .until(() -> context.agent().isTerminated());
+      }
+      all.close();
+    }
+  }
+}
