@@ -3,6 +3,7 @@ package io.fluxccl.netplugin;
 import io.fluxccl.InvalidUsage;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import org.agrona.CloseHelper;
 
 /**
  * What a sender needs to reach a listener: {@value NetPlugin#HANDLE_BYTES} bytes, and the place
@@ -43,9 +44,20 @@ public final class NetHandle {
   /**
    * Keeps how far the plugin has come until the next call.
    *
-   * @param progress the plugin's, or null
+   * @param progress the plugin's, or null; closed by {@link #abandon} where it can be
    */
   public void keep(Object progress) {
     this.progress = progress;
+  }
+
+  /**
+   * Gives up a connect that has not come to its end, as far as the plugin can. For who connects.
+   * Idempotent.
+   */
+  public void abandon() {
+    if (progress instanceof AutoCloseable begun) {
+      progress = null;
+      CloseHelper.close(begun);
+    }
   }
 }

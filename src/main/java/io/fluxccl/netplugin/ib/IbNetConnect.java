@@ -87,6 +87,7 @@ final class IbNetConnect implements AutoCloseable {
   /** Gives up, unless it is done. */
   @Override
   public void close() {
+    plugin.forget(this);
     if (!done) {
       port.close(link);
       mailbox.close();

@@ -105,7 +105,6 @@ public final class IbNetPlugin implements NetPlugin {
     } finally {
       if (!pending) {
         handle.keep(null);
-        unfinished.remove(progress);
         progress.close();
       }
     }
@@ -145,6 +144,10 @@ public final class IbNetPlugin implements NetPlugin {
 
   void forget(IbNetListenComm listener) {
     unfinished.remove(listener);
+  }
+
+  void forget(IbNetConnect connect) {
+    unfinished.remove(connect);
   }
 
   /** The network may have been closed in between, and not have seen it. */

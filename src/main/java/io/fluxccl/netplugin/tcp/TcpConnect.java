@@ -121,6 +121,7 @@ final class TcpConnect implements AutoCloseable {
   /** Gives up, unless it is done. */
   @Override
   public void close() {
+    plugin.forget(this);
     if (!done) {
       for (SocketChannel socket : sockets) {
         if (socket != null) {

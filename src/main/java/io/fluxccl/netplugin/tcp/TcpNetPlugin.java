@@ -92,7 +92,6 @@ public final class TcpNetPlugin implements NetPlugin {
     } finally {
       if (!pending) {
         handle.keep(null);
-        unfinished.remove(progress);
         progress.close();
       }
     }
@@ -130,6 +129,10 @@ public final class TcpNetPlugin implements NetPlugin {
 
   void forget(TcpListenComm listener) {
     unfinished.remove(listener);
+  }
+
+  void forget(TcpConnect connect) {
+    unfinished.remove(connect);
   }
 
   /** The thread for one more stream; they take turns. */

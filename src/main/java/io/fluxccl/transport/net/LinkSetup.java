@@ -8,7 +8,9 @@ import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.PointerType;
 import java.nio.ByteBuffer;
 import java.security.MessageDigest;
+import java.util.Arrays;
 import org.agrona.BufferUtil;
+import org.agrona.CloseHelper;
 
 /**
  * Makes the plugin's connections of one end: connects to each of the peer's listeners, takes who
@@ -164,8 +166,16 @@ final class LinkSetup {
   void close() {
     closeListeners();
     if (links != null) {
-      links.close();
+      try {
+        CloseHelper.closeAll(Arrays.stream(handles).map(LinkSetup::attempt).toList());
+      } finally {
+        links.close();
+      }
     }
+  }
+
+  private static AutoCloseable attempt(NetHandle handle) {
+    return handle::abandon;
   }
 
   private void closeListeners() {

@@ -1,15 +1,21 @@
 package io.fluxccl.transport.net;
 
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
 
+import com.sun.management.UnixOperatingSystemMXBean;
+import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.tcp.TcpNetPlugin;
 import io.fluxccl.netplugin.tcp.TcpOptions;
+import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.Transport;
+import java.lang.management.ManagementFactory;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -60,6 +66,24 @@ class NetContextCloseTest {
             .until(() -> context.agent().isTerminated());
       }
       all.close();
+    }
+  }
+
+  @Test
+  void shouldLeaveNoSocketsOfAttemptsThatNobodyAccepts() throws Exception {
+    UnixOperatingSystemMXBean process =
+        ManagementFactory.getPlatformMXBean(UnixOperatingSystemMXBean.class);
+    try (NetRanks ranks = new NetRanks(new TcpNetPlugin(TcpOptions.DEFAULT.withInterfaces("lo")))) {
+      Endpoint deaf = ranks.endpoint(1, 0, 0);
+      long before = process.getOpenFileDescriptorCount();
+      for (int attempt = 0; attempt < 50; attempt++) {
+        Endpoint end = ranks.endpoint(0, 1, 0);
+        Deadline deadline = Deadline.after(Duration.ofMillis(20));
+        assertThatThrownBy(() -> NetRanks.get(end.connect(deaf.wire(), deadline)))
+            .hasCauseInstanceOf(io.fluxccl.Timeout.class);
+      }
+      await().until(() -> ranks.context(0).openConnections() == 0);
+      assertThat(process.getOpenFileDescriptorCount()).isLessThan(before + 50);
     }
   }
 }
