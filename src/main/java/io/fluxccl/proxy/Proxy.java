@@ -186,13 +186,14 @@ public final class Proxy implements Agent, AutoCloseable {
       ProxyHandlerResult result = handle(fifo.position(), fifo.first(), fifo.second());
       fifo.pop();
       handled++;
+      if (result == ProxyHandlerResult.STOP) {
+        // Before the tail tells anybody, who may then want to start this again.
+        stoppedByHandler = true;
+        ending = true;
+      }
       published = result != ProxyHandlerResult.CONTINUE;
       if (published) {
         fifo.publishTail();
-      }
-      if (result == ProxyHandlerResult.STOP) {
-        stoppedByHandler = true;
-        ending = true;
       }
     }
     if (!published) {

@@ -185,6 +185,7 @@ class ProxyThreadTest {
       long stop = producer.push(9, 0);
       long behind = producer.push(1, 0);
       assertThat(producer.sync(stop)).isTrue();
+      assertThat(proxy.isRunning()).isFalse();
 
       // Started while the old thread may still be on its way out.
       proxy.start();
