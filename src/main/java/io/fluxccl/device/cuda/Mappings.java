@@ -94,13 +94,30 @@ final class Mappings {
               + " on a GPU that this one reaches (nvidia-smi topo -p2p r),");
     }
     long address = CudaPointer.valueOf(pointer);
-    return new CudaMapping(
-        context,
-        name,
-        address,
-        () ->
-            context.check(
-                JCudaDriver.cuIpcCloseMemHandle(new CudaPointer(address)), "cuIpcCloseMemHandle"));
+    try {
+      requireBehind(address, name);
+    } catch (RuntimeException | Error e) {
+      closePlain(address);
+      throw e;
+    }
+    return new CudaMapping(context, name, address, () -> closePlain(address));
+  }
+
+  /** A handle does not say how much it opens, and the peer's word for it is not believed. */
+  private void requireBehind(long address, CudaMemoryName name) {
+    CudaPointer start = new CudaPointer();
+    long[] size = new long[1];
+    context.check(
+        JCudaDriver.cuMemGetAddressRange(start, size, new CudaPointer(address)),
+        "cuMemGetAddressRange(" + name + ")");
+    long there = CudaPointer.valueOf(start) + size[0] - address;
+    if (name.size() > there) {
+      throw new InvalidUsage(name + ", of which its handle opens " + there);
+    }
+  }
+
+  private void closePlain(long address) {
+    context.check(JCudaDriver.cuIpcCloseMemHandle(new CudaPointer(address)), "cuIpcCloseMemHandle");
   }
 
   private CudaMapping mapVmm(CudaMemoryName name, CudaDevice device) {

@@ -9,6 +9,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.ChildJvm;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.HexFormat;
 import java.util.List;
@@ -270,5 +271,26 @@ abstract class CudaMemoryContract {
       device.map(name).release(); // again, from the start
     }
     assertThatThrownBy(() -> device.map(name)).isInstanceOf(DeviceFailure.class);
+  }
+
+  @Test
+  void shouldMapNoMoreOfAnotherProcessThanThereIs() throws Exception {
+    try (ChildJvm owner =
+        ChildJvm.start(MemoryOwnerProcess.class, List.of(), options.memory().name())) {
+      byte[] honest = HexFormat.of().parseHex(owner.readLine());
+      byte[] lie = honest.clone();
+      long size = CudaMemoryName.decode(honest).size();
+      ByteBuffer.wrap(lie).order(ByteOrder.LITTLE_ENDIAN).putLong(24, 2 * size);
+      CudaMemoryName claimed = CudaMemoryName.decode(lie);
+      assertThat(claimed.size()).isEqualTo(2 * size);
+      long before = free(device);
+      assertThatThrownBy(() -> device.map(claimed))
+          .isInstanceOf(
+              options.memory() == CudaMemoryKind.PLAIN ? InvalidUsage.class : DeviceFailure.class)
+          .hasMessageContaining(String.valueOf(2 * size));
+      assertThat(device.context().mappings().count()).isZero();
+      assertThat(free(device)).isEqualTo(before);
+      device.map(CudaMemoryName.decode(honest)).release();
+    }
   }
 }
