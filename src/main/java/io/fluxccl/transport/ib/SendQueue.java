@@ -163,14 +163,17 @@ final class SendQueue implements StagedOutbox.Poster {
     ByteBuffer memory = BufferUtil.allocateDirectAligned(length, Long.BYTES);
     VerbsMemory registered = port.register(BufferUtil.address(memory), length);
     enter();
-    signals = memory;
-    signalsAddress = BufferUtil.address(memory);
-    signalsMemory = registered;
-    link = established;
-    if (staging != null) {
-      staging.connect(peer);
+    try {
+      signals = memory;
+      signalsAddress = BufferUtil.address(memory);
+      signalsMemory = registered;
+      link = established;
+      if (staging != null) {
+        staging.connect(peer);
+      }
+    } finally {
+      leave();
     }
-    leave();
   }
 
   /**
@@ -384,13 +387,17 @@ final class SendQueue implements StagedOutbox.Poster {
    */
   boolean closeIfIdle() {
     enter();
-    boolean idle = link != null && !isBusy();
-    if (idle) {
-      link.close();
+    try {
+      VerbsLink idle = isBusy() ? null : link;
+      if (idle == null) {
+        return false;
+      }
       link = null;
+      idle.close();
+      return true;
+    } finally {
+      leave();
     }
-    leave();
-    return idle;
   }
 
   /**

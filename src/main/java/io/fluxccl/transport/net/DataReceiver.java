@@ -3,6 +3,9 @@ package io.fluxccl.transport.net;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetRequest;
+import java.util.List;
+import java.util.stream.IntStream;
+import org.agrona.CloseHelper;
 
 /**
  * Receives the bytes of writes on one rail, to where they go, in order; what goes to a GPU is
@@ -172,13 +175,14 @@ final class DataReceiver {
 
   /** The comm is closed: nothing is in flight any more. */
   void abandon() {
-    if (slots != null) {
-      slots.close();
-    }
-    for (int slot = 0; slot < capacity; slot++) {
-      if (targets[slot] != null) {
-        endUse(slot);
-      }
-    }
+    // What can't be closed keeps nothing else from it.
+    CloseHelper.closeAll(slots == null ? null : slots::close, () -> CloseHelper.closeAll(uses()));
+  }
+
+  private List<AutoCloseable> uses() {
+    return IntStream.range(0, capacity)
+        .filter(slot -> targets[slot] != null)
+        .<AutoCloseable>mapToObj(slot -> () -> endUse(slot))
+        .toList();
   }
 }

@@ -3,6 +3,9 @@ package io.fluxccl.transport.net;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.NetSendComm;
+import java.util.List;
+import java.util.stream.IntStream;
+import org.agrona.CloseHelper;
 
 /**
  * Sends the bytes of writes on one rail, from where they are, in order. Confined to the agent;
@@ -112,11 +115,13 @@ final class DataSender {
 
   /** The comm is closed: nothing is in flight any more. */
   void abandon() {
-    if (slots != null) {
-      slots.close();
-    }
-    for (int slot = 0; slot < capacity; slot++) {
-      endUse(slot);
-    }
+    // What can't be closed keeps nothing else from it.
+    CloseHelper.closeAll(slots == null ? null : slots::close, () -> CloseHelper.closeAll(uses()));
+  }
+
+  private List<AutoCloseable> uses() {
+    return IntStream.range(0, capacity)
+        .<AutoCloseable>mapToObj(slot -> () -> endUse(slot))
+        .toList();
   }
 }

@@ -7,7 +7,9 @@ import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.PointerType;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import org.agrona.BufferUtil;
+import org.agrona.CloseHelper;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
@@ -314,8 +316,6 @@ final class Inbound {
 
   /** All comms are closed: nothing is in flight any more. */
   void abandon() {
-    for (DataReceiver rail : rails) {
-      rail.abandon();
-    }
+    CloseHelper.closeAll(Arrays.stream(rails).<AutoCloseable>map(rail -> rail::abandon).toList());
   }
 }

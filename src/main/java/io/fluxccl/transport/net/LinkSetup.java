@@ -164,25 +164,19 @@ final class LinkSetup {
 
   /** Gives up what is not done. */
   void close() {
-    closeListeners();
-    if (links != null) {
-      try {
-        CloseHelper.closeAll(Arrays.stream(handles).map(LinkSetup::attempt).toList());
-      } finally {
-        links.close();
-      }
-    }
+    // What can't be closed keeps nothing else from it.
+    CloseHelper.closeAll(
+        this::closeListeners,
+        links == null ? null : this::giveUpAttempts,
+        links == null ? null : links::close);
   }
 
-  private static AutoCloseable attempt(NetHandle handle) {
-    return handle::abandon;
+  private void giveUpAttempts() {
+    CloseHelper.closeAll(
+        Arrays.stream(handles).<AutoCloseable>map(handle -> handle::abandon).toList());
   }
 
   private void closeListeners() {
-    for (NetListenComm listener : listeners) {
-      if (listener != null) {
-        listener.close();
-      }
-    }
+    CloseHelper.closeAll(listeners);
   }
 }

@@ -2,6 +2,7 @@ package io.fluxccl.transport.net;
 
 import io.fluxccl.FluxCclException;
 import java.util.concurrent.TimeUnit;
+import org.agrona.CloseHelper;
 
 /**
  * One connection's life with the plugin: its links are made, used, and after a farewell closed.
@@ -169,18 +170,20 @@ final class LinkWork implements Inbound.Events {
     boolean leaving = state == State.LEAVING;
     state = State.ENDED;
     try {
-      setup.close();
-    } catch (FluxCclException e) {
-      connection.fail("closing failed: " + e.getMessage(), e);
+      // What can't be closed keeps nothing else from it.
+      CloseHelper.closeAll(setup::close, this::abandon);
+    } catch (RuntimeException e) {
+      connection.fail("closing failed: " + FluxCclException.from(e).getMessage(), e);
+    } finally {
+      if (leaving) {
+        connection.ended();
+      }
     }
+  }
+
+  private void abandon() {
     if (outbound != null) {
-      outbound.abandon();
-    }
-    if (inbound != null) {
-      inbound.abandon();
-    }
-    if (leaving) {
-      connection.ended();
+      CloseHelper.closeAll(outbound::abandon, inbound::abandon);
     }
   }
 

@@ -3,6 +3,7 @@ package io.fluxccl.transport.net;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetSendComm;
 import java.util.Arrays;
+import org.agrona.CloseHelper;
 
 /** The plugin's connections that make one of this transport's. Confined to the agent. */
 final class Links {
@@ -26,13 +27,7 @@ final class Links {
   }
 
   void close() {
-    for (int i = 0; i < senders.length; i++) {
-      if (senders[i] != null) {
-        senders[i].close();
-      }
-      if (receivers[i] != null) {
-        receivers[i].close();
-      }
-    }
+    CloseHelper.closeAll(
+        () -> CloseHelper.closeAll(senders), () -> CloseHelper.closeAll(receivers));
   }
 }

@@ -10,9 +10,12 @@ import io.fluxccl.transport.MemoryHandle;
 import io.fluxccl.transport.PostQueue;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
+import org.agrona.CloseHelper;
 
 /**
  * A connection over a network plugin. Posting hands over to the agent through a queue and waits for
@@ -268,19 +271,24 @@ final class NetConnection extends AgentConnection {
   @Override
   protected void afterEnd(FluxCclException reason) {
     queue.close();
-    dropWaiting();
-    work.leave();
-    connected.completeExceptionally(reason);
+    try {
+      // What can't be let go keeps nothing else from it.
+      CloseHelper.closeAll(this::dropWaiting, work::leave);
+    } finally {
+      connected.completeExceptionally(reason);
+    }
   }
 
   private void dropWaiting() {
+    List<AutoCloseable> uses = new ArrayList<>();
     for (int type = queue.type(); type != PostQueue.NONE; type = queue.type()) {
       NetMemoryHandle source = queue.source();
       queue.pop();
       if (source != null) {
-        source.endUse();
+        uses.add(source::endUse);
       }
     }
+    CloseHelper.closeAll(uses);
   }
 
   /** Nothing of it is left with the plugin. */

@@ -6,8 +6,10 @@ import io.fluxccl.netplugin.PointerType;
 import io.fluxccl.transport.PostQueue;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.function.LongConsumer;
 import org.agrona.BufferUtil;
+import org.agrona.CloseHelper;
 
 /**
  * Turns posts into messages: a short write or a signal into one control message, a longer write
@@ -205,8 +207,6 @@ final class Outbound {
 
   /** All comms are closed: nothing is in flight any more. */
   void abandon() {
-    for (DataSender rail : rails) {
-      rail.abandon();
-    }
+    CloseHelper.closeAll(Arrays.stream(rails).<AutoCloseable>map(rail -> rail::abandon).toList());
   }
 }

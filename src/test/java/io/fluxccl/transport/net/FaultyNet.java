@@ -23,6 +23,9 @@ final class FaultyNet implements NetPlugin {
   /** Registrations of so many bytes can't be ended. */
   volatile long stuckSize;
 
+  /** Sending ends can't be closed, for a reason that no network should have. */
+  volatile boolean closesBadly;
+
   private record Memory(NetMemory registered, Runnable beforeClose) implements NetMemory {
     @Override
     public void close() {
@@ -76,6 +79,9 @@ final class FaultyNet implements NetPlugin {
     @Override
     public void close() {
       comm.close();
+      if (closesBadly) {
+        throw new IllegalStateException("the sending end can't be closed");
+      }
     }
   }
 

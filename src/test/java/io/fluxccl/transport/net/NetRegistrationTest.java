@@ -61,4 +61,22 @@ class NetRegistrationTest {
       verify(buffer, timeout(RELEASE_MS)).release();
     }
   }
+
+  @Test
+  void shouldReleaseMemoryOfALinkThatCannotBeClosed() throws Exception {
+    int size = 100_000;
+    FaultyNet net = new FaultyNet();
+    net.closesBadly = true;
+    try (NetRanks ranks = new NetRanks(net)) {
+      DeviceBuffer buffer = watched(ranks, size);
+      RegisteredMemory source = ranks.register(0, buffer);
+      RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, size));
+      Connection link = ranks.connect(0).get(0);
+      link.write(remote, 0, source, 0, size);
+      get(link.flush(LIMIT));
+      source.close();
+      link.close();
+      verify(buffer, timeout(RELEASE_MS)).release();
+    }
+  }
 }
