@@ -211,12 +211,14 @@ public final class ProxyService implements AutoCloseable {
     }
   }
 
-  /** Handles what was pushed by now and ends the proxy thread. May be started again. Idempotent. */
+  /**
+   * Handles what was pushed by now and ends the proxy thread. May be started again. Idempotent.
+   *
+   * @throws io.fluxccl.Timeout if the proxy did not end in time: it may still copy
+   */
   public synchronized void stopProxy() {
     startRequested = false;
-    if (proxy.isRunning()) {
-      proxy.stop();
-    }
+    proxy.stop();
   }
 
   /** The proxy, for stepping it by hand instead of {@link #startProxy()}. */

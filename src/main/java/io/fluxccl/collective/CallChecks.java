@@ -69,6 +69,9 @@ final class CallChecks {
               + " bytes, the buffer has "
               + (buffer == null ? 0 : buffer.size()));
     }
+    if (buffer.isClosed()) {
+      throw new InvalidUsage(call + " on rank " + rank + ": the " + what + " is closed");
+    }
     if (buffer.device() != device) {
       throw new InvalidUsage(
           call

@@ -72,6 +72,9 @@ public final class CollectiveCall {
     if (count < 0) {
       throw new InvalidUsage(collective.label() + " count=" + count + "; give 0 or more");
     }
+    if (op == null && collective.reduces()) {
+      throw new InvalidUsage(collective.label() + " op=null; give what it reduces by");
+    }
     times(Math.max(count, stride), type.size());
   }
 

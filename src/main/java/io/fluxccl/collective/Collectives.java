@@ -70,7 +70,7 @@ public final class Collectives implements AutoCloseable {
       Communicator communicator, CollectivesOptions options, String name, AtomicInteger lanes) {
     DeviceStream stream;
     try {
-      stream = communicator.device().createStream(name);
+      stream = communicator.device().createStream(name).failFast();
     } catch (RuntimeException e) {
       return CompletableFuture.failedFuture(e);
     }

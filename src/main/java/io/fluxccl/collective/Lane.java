@@ -19,6 +19,7 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
+import org.agrona.CloseHelper;
 import reactor.core.Exceptions;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
@@ -178,10 +179,24 @@ final class Lane implements AutoCloseable {
   void enqueue(CollectiveCall call, DeviceStream on) {
     if (needsAlgorithm(call)) {
       BoundCall bound = bind(call);
-      selector.choose(bound).enqueue(on, bound);
+      enqueue(selector.choose(bound), bound, on);
     } else if (mesh.nRanks() == 1) {
       Alone.enqueue(call, on);
     }
+  }
+
+  /** Where an algorithm of this rank fails, the others' have gone on: their order is lost. */
+  private void enqueue(CollectiveAlgorithm algorithm, BoundCall call, DeviceStream on) {
+    try {
+      algorithm.enqueue(on, call);
+    } catch (RuntimeException | Error e) {
+      abort(e);
+      throw e;
+    }
+  }
+
+  private void abort(Throwable reason) {
+    communicator.abort(FluxCclException.from(reason));
   }
 
   private boolean needsAlgorithm(CollectiveCall call) {
@@ -211,7 +226,7 @@ final class Lane implements AutoCloseable {
     if (options.checked()) {
       compare(run);
     } else if (run.begin()) {
-      start(run);
+      start(run, false);
     }
   }
 
@@ -223,14 +238,13 @@ final class Lane implements AutoCloseable {
     try {
       synchronized (enqueueing) {
         refuseIfOver();
-        check(run.steps);
+        check(run.steps, false);
         number = ++runs;
         before = lastAgreement;
         lastAgreement = agreed;
       }
     } catch (Throwable e) {
-      Exceptions.throwIfFatal(e);
-      run.fail(e);
+      refused(run, e);
       return;
     }
     Function<Void, CompletableFuture<Void>> agree = ready -> agree(number, run);
@@ -246,7 +260,7 @@ final class Lane implements AutoCloseable {
             if (failure != null) {
               disagreed(run, FluxCclException.from(failure));
             } else if (!run.isOver()) {
-              start(run);
+              start(run, involvePeers(run.steps));
             }
           } finally {
             agreed.complete(null);
@@ -272,16 +286,19 @@ final class Lane implements AutoCloseable {
     run.fail(reason);
   }
 
-  /** Enqueues a run. */
-  private void start(Run run) {
+  /**
+   * Enqueues a run.
+   *
+   * @param agreed whether peers count on it: they enqueue theirs
+   */
+  private void start(Run run, boolean agreed) {
     CompletableFuture<Void> done;
     try {
       synchronized (enqueueing) {
         refuseIfOver();
-        check(run.steps);
         run.lastRound = rounds + roundsOf(run.steps);
         refuseIfMissing(run);
-        enqueue(run.steps);
+        enqueue(run.steps, agreed);
         rounds = run.lastRound;
         done = stream.completion();
         inFlight.add(run);
@@ -291,11 +308,16 @@ final class Lane implements AutoCloseable {
       // Failed meanwhile: the kernels may have found that out and done nothing.
       refuseIfFailed();
     } catch (Throwable e) {
-      Exceptions.throwIfFatal(e);
-      run.fail(e);
+      refused(run, e);
       return;
     }
     done.whenComplete(run);
+  }
+
+  /** Who waits hears of it also where it is an error that nobody should catch. */
+  private static void refused(Run run, Throwable reason) {
+    run.fail(reason);
+    Exceptions.throwIfFatal(reason);
   }
 
   private static long roundsOf(List<Step> steps) {
@@ -324,28 +346,40 @@ final class Lane implements AutoCloseable {
   }
 
   /**
-   * Enqueues steps that were checked, all before the first is enqueued: a mistake then harms no
-   * other rank. One that shows later aborts, because peers may wait already.
+   * Enqueues steps, all checked before the first is enqueued: a mistake then harms no other rank.
+   * One that shows later aborts, because peers may wait already.
+   *
+   * @param agreed whether they wait from the start
    */
-  private void enqueue(List<Step> steps) {
-    boolean peersWait = false;
+  private void enqueue(List<Step> steps, boolean agreed) {
+    boolean peersWait = agreed;
     try {
+      check(steps, true);
       for (Step step : steps) {
         step.enqueue(this, stream);
         peersWait |= step.involvesPeers();
       }
-    } catch (RuntimeException e) {
+    } catch (RuntimeException | Error e) {
       // If the device has failed, the peers may have launched theirs, and would wait for this one.
       if (peersWait || e instanceof DeviceFailure) {
-        communicator.abort(FluxCclException.from(e));
+        abort(e);
       }
       throw e;
     }
   }
 
-  private void check(List<Step> steps) {
+  private static boolean involvePeers(List<Step> steps) {
+    return steps.stream().anyMatch(Step::involvesPeers);
+  }
+
+  /**
+   * Refuses what can't be right.
+   *
+   * @param soon whether they are enqueued next
+   */
+  private void check(List<Step> steps, boolean soon) {
     for (int i = 0; i < steps.size(); i++) {
-      steps.get(i).check(this, i == 0);
+      steps.get(i).check(this, soon && i == 0);
     }
   }
 
@@ -353,7 +387,7 @@ final class Lane implements AutoCloseable {
   CapturedPipeline capture(List<Step> steps) {
     synchronized (enqueueing) {
       refuseIfOver();
-      check(steps);
+      check(steps, true);
       CapturedPipeline captured = CapturedPipeline.of(this, steps);
       captures.add(captured);
       return captured;
@@ -486,7 +520,8 @@ final class Lane implements AutoCloseable {
 
   private void end(List<CapturedPipeline> recorded) {
     try {
-      recorded.forEach(CapturedPipeline::end);
+      CloseHelper.closeAll(
+          recorded.stream().<AutoCloseable>map(captured -> captured::end).toList());
     } finally {
       if (communicator.failure() == null) {
         drain();
@@ -499,7 +534,7 @@ final class Lane implements AutoCloseable {
   private void drain() {
     CompletableFuture<Void> drained =
         CompletableFuture.allOf(
-            sets.stream().map(AlgorithmSet::drain).toArray(CompletableFuture<?>[]::new));
+            sets.stream().map(Lane::drain).toArray(CompletableFuture<?>[]::new));
     if (drained.isDone()) {
       free();
     } else {
@@ -508,16 +543,25 @@ final class Lane implements AutoCloseable {
     }
   }
 
-  private void free() {
-    sets.forEach(AlgorithmSet::close);
-    if (communicator.failure() == null) {
-      mesh.leave();
-    } else {
-      mesh.close();
+  private static CompletableFuture<Void> drain(AlgorithmSet set) {
+    try {
+      return set.drain();
+    } catch (RuntimeException e) {
+      return CompletableFuture.failedFuture(e);
     }
-    farewells.stop();
-    stream.close();
-    inFlight.close();
-    lifetime.complete(null);
+  }
+
+  private void free() {
+    try {
+      // What can't be closed keeps nothing else from it.
+      CloseHelper.closeAll(
+          () -> CloseHelper.closeAll(sets),
+          communicator.failure() == null ? mesh::leave : mesh,
+          farewells::stop,
+          stream,
+          inFlight::close);
+    } finally {
+      lifetime.complete(null);
+    }
   }
 }

@@ -14,12 +14,14 @@ import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.Executor;
 import java.util.stream.IntStream;
+import org.agrona.CloseHelper;
 import reactor.core.scheduler.Schedulers;
 
 /**
@@ -302,11 +304,14 @@ public final class PeerMesh implements AutoCloseable {
 
   /** Closes memories that an exchange brought before the mesh is closed. */
   void forget(RegisteredMemory[] memories) {
-    for (RegisteredMemory memory : memories) {
-      memory.close();
-      registered.remove(memory);
-      received.removeIf(theirs -> brought(theirs, memory));
-    }
+    CloseHelper.closeAll(
+        Arrays.stream(memories).<AutoCloseable>map(memory -> () -> forget(memory)).toList());
+  }
+
+  private void forget(RegisteredMemory memory) {
+    registered.remove(memory);
+    received.removeIf(theirs -> brought(theirs, memory));
+    memory.close();
   }
 
   private static boolean brought(
@@ -340,7 +345,10 @@ public final class PeerMesh implements AutoCloseable {
    * most: until then they may be waiting for acknowledgements, which end with the connection.
    */
   void leave() {
-    closeMemories();
+    CloseHelper.closeAll(this::closeMemories, this::farewell);
+  }
+
+  private void farewell() {
     Deadline soon = Deadline.after(FAREWELL);
     CompletableFuture<?>[] farewells =
         IntStream.range(0, nRanks())
@@ -352,20 +360,15 @@ public final class PeerMesh implements AutoCloseable {
 
   @Override
   public void close() {
-    closeMemories();
-    closeConnections();
+    CloseHelper.closeAll(this::closeMemories, this::closeConnections);
   }
 
   private void closeMemories() {
-    registered.forEach(RegisteredMemory::close);
     received.forEach(memory -> memory.thenAccept(RegisteredMemory::close));
+    CloseHelper.closeAll(registered);
   }
 
   private void closeConnections() {
-    for (Connection connection : connections) {
-      if (connection != null) {
-        connection.close();
-      }
-    }
+    CloseHelper.closeAll(connections);
   }
 }

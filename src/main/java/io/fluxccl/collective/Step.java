@@ -126,6 +126,7 @@ interface Step {
       implements Step {
     @Override
     public void check(Lane lane, boolean first) {
+      requireOpen("target", target.isClosed());
       requireRange("target", targetOffset, size, target.size());
       requirePart(lane, "source", source, sourceOffset, size);
     }
@@ -143,6 +144,7 @@ interface Step {
     @Override
     public void check(Lane lane, boolean first) {
       requirePart(lane, "target", target, targetOffset, size);
+      requireOpen("source", source.isClosed());
       requireRange("source", sourceOffset, size, source.size());
     }
 
@@ -181,7 +183,14 @@ interface Step {
               + ", not of the communicator's device, "
               + lane.device().description());
     }
+    requireOpen(what, buffer.isClosed());
     requireRange(what, offset, size, buffer.size());
+  }
+
+  private static void requireOpen(String what, boolean isClosed) {
+    if (isClosed) {
+      throw new InvalidUsage("copy: the " + what + " is closed");
+    }
   }
 
   private static void requireRange(String what, long offset, long size, long all) {

@@ -19,6 +19,9 @@ public interface DeviceBuffer extends AutoCloseable {
   /** Its length in bytes. */
   long size();
 
+  /** Whether this buffer, or the one that it is a slice of, was closed. */
+  boolean isClosed();
+
   /**
    * A part of this buffer that shares its memory. Closing the part does nothing.
    *

@@ -7,7 +7,8 @@ import java.util.concurrent.CompletableFuture;
  * from any thread, one at a time.
  *
  * <p>A kernel that fails does not stop the stream: the next {@link #completion()} that covers it
- * reports the failure, and work behind it runs.
+ * reports the failure, and work behind it runs, unless the stream is to {@link #failFast}. (A GPU
+ * runs nothing any more after a kernel has failed.)
  */
 public interface DeviceStream extends AutoCloseable {
   /** The device it belongs to. */
@@ -115,6 +116,16 @@ public interface DeviceStream extends AutoCloseable {
    * @throws io.fluxccl.InvalidUsage if it is of another device or closed, or this stream records
    */
   DeviceStream launch(DeviceGraph graph);
+
+  /**
+   * From now on nothing is done behind a kernel that failed, here and on branches made later: every
+   * later {@link #completion()} reports the failure. Call it before the first work.
+   *
+   * @return this stream
+   */
+  default DeviceStream failFast() {
+    return this;
+  }
 
   /**
    * A future of everything enqueued so far. It completes on a thread of the library: go on

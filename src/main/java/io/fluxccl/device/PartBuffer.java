@@ -65,7 +65,7 @@ public abstract class PartBuffer<M extends RefCounted> implements DeviceBuffer {
     return size;
   }
 
-  /** Whether it, or the buffer that it is a slice of, was closed. */
+  @Override
   public final boolean isClosed() {
     return closed.get();
   }

@@ -18,6 +18,9 @@ public interface PinnedBuffer extends AutoCloseable {
   /** Its length in bytes. */
   int size();
 
+  /** Whether it was closed. */
+  boolean isClosed();
+
   /**
    * Lets go of the memory once work already enqueued on the device's streams is done. Idempotent.
    */

@@ -1,6 +1,7 @@
 package io.fluxccl.collective;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.DataType;
@@ -9,6 +10,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.Timeout;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
@@ -154,8 +156,18 @@ class CollectivesFaultsTest {
             try (Collectives collectives = open(rank, LONG);
                 DeviceBuffer x = buffer(rank);
                 DeviceBuffer foreign = ranks.ranks().get(1 - rank.rank()).device().allocate(64)) {
+              DeviceBuffer closed = buffer(rank);
+              closed.close();
+              PinnedBuffer closedPinned = rank.device().allocatePinned(64);
+              closedPinned.close();
+              assertThatThrownBy(() -> CollectiveCall.allReduce(x, x, 1, DataType.INT32, null))
+                  .isInstanceOf(InvalidUsage.class)
+                  .hasMessageContaining("op=null");
               List<Function<Collectives, Mono<Void>>> wrong =
                   List.of(
+                      c -> c.pipeline().copy(x, 0, closedPinned, 0, 4).barrier().run(),
+                      c -> c.allReduce(closed, DataType.INT32, ReduceOp.SUM),
+                      c -> c.pipeline().copy(x, 0, closed, 0, 4).barrier().run(),
                       c -> c.allReduce(x, x, 1 << 15, DataType.INT32, ReduceOp.SUM),
                       c -> c.allReduce(foreign, DataType.INT32, ReduceOp.SUM),
                       c -> c.allReduce(x.slice(2, 8), DataType.INT32, ReduceOp.SUM),

@@ -120,6 +120,30 @@ class PipelineFaultsTest {
   }
 
   @Test
+  void shouldNotReduceWhatAFailedKernelLeft() {
+    for (int round = 0; round < 10; round++) {
+      onEachRank(
+          (rank, collectives) -> {
+            DeviceBuffer x = ints(rank.device(), 1);
+            Pipeline pipeline = collectives.pipeline();
+            if (rank.rank() == 0) {
+              pipeline =
+                  pipeline.launch(
+                      HostKernel.of(
+                          "broken",
+                          (thread, args) -> {
+                            throw new IllegalStateException("on purpose");
+                          }),
+                      1,
+                      1,
+                      KernelArgs.NONE);
+            }
+            fails(pipeline.allReduce(x, INT32, SUM).run(), DeviceFailure.class, "on purpose");
+          });
+    }
+  }
+
+  @Test
   void shouldEndAllRunsInFlightWhenAPeerGivesUp() {
     onEachRank(
         (rank, collectives) -> {

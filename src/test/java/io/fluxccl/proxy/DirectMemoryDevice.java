@@ -63,6 +63,11 @@ public final class DirectMemoryDevice implements Device {
       }
 
       @Override
+      public boolean isClosed() {
+        return memory.isClosed();
+      }
+
+      @Override
       public void close() {
         memory.close();
       }
@@ -112,6 +117,11 @@ public final class DirectMemoryDevice implements Device {
     @Override
     public long size() {
       return buffer.capacity();
+    }
+
+    @Override
+    public boolean isClosed() {
+      return closed;
     }
 
     @Override

@@ -43,6 +43,11 @@ final class RecordingDevice implements Device {
       }
 
       @Override
+      public boolean isClosed() {
+        return pinned.isClosed();
+      }
+
+      @Override
       public void close() {
         pinned.close();
       }

@@ -9,6 +9,7 @@ import io.fluxccl.device.DeviceKind;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.stream.IntStream;
+import org.agrona.CloseHelper;
 
 /** The algorithms over a lane's pipes. */
 final class ChannelSet implements AlgorithmSet {
@@ -86,9 +87,6 @@ final class ChannelSet implements AlgorithmSet {
 
   @Override
   public void close() {
-    if (onGpu != null) {
-      onGpu.close();
-    }
-    pipes.close();
+    CloseHelper.closeAll(onGpu == null ? null : onGpu::close, pipes::close);
   }
 }

@@ -14,6 +14,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import org.agrona.CloseHelper;
 
 /**
  * What pipes are made of: the staging memory, exchanged; for each pipe a semaphore for slots that
@@ -169,8 +170,8 @@ final class Pipes implements AutoCloseable {
   /** Stops the proxy and frees it all. No kernel may use a pipe any more. */
   @Override
   public void close() {
+    // What can't be closed keeps nothing else from it; but who may still copy keeps the memory.
     proxyService.close();
-    semaphores.forEach(SmDevice2DeviceSemaphore::close);
-    memory.close();
+    CloseHelper.closeAll(() -> CloseHelper.closeAll(semaphores), memory);
   }
 }

@@ -40,7 +40,7 @@ public final class CudaPinnedBuffer implements PinnedBuffer {
     return buffer.capacity();
   }
 
-  /** Whether it was closed. */
+  @Override
   public boolean isClosed() {
     return closed.get();
   }

@@ -29,6 +29,9 @@ final class GraphLanes {
     while (lanes.size() < count) {
       LiveHostStream lane =
           new LiveHostStream(owner.device(), owner.name() + "-graph" + (lanes.size() + 1));
+      if (owner.failsFast()) {
+        lane.failFast();
+      }
       lane.start();
       lanes.add(lane);
     }

@@ -30,6 +30,11 @@ final class GraphLaunch {
     return stream.isClosed();
   }
 
+  /** Whether the launching stream has failed and does no more work. */
+  boolean hasStopped() {
+    return stream.hasStopped();
+  }
+
   Milestone milestone(int number) {
     return milestones[number];
   }

@@ -24,7 +24,7 @@ abstract class GraphStep {
     void run(LiveHostStream lane, GraphLaunch launch) {
       if (launch.isAbandoned()) {
         lane.drop(task);
-      } else {
+      } else if (!launch.hasStopped()) {
         lane.run(task);
       }
     }

@@ -56,6 +56,11 @@ final class HostPinnedBuffer implements PinnedBuffer {
   }
 
   @Override
+  public boolean isClosed() {
+    return closed.get();
+  }
+
+  @Override
   public void close() {
     if (closed.compareAndSet(false, true)) {
       device.whenEnqueuedWorkIsDone(() -> UnsafeApi.freeMemory(allocation));

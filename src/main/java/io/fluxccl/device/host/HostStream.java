@@ -137,6 +137,9 @@ public abstract class HostStream implements DeviceStream {
               + buffer.size()
               + " bytes");
     }
+    if (buffer.isClosed()) {
+      throw new InvalidUsage(what + " is closed");
+    }
     return buffer.deviceAddress() + offset;
   }
 

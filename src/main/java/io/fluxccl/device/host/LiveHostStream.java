@@ -26,6 +26,10 @@ final class LiveHostStream extends HostStream {
   private final Set<CompletableFuture<Void>> unfinished = ConcurrentHashMap.newKeySet();
   private final Map<String, LiveHostStream> branches = new ConcurrentHashMap<>();
   private volatile boolean closed;
+  private volatile boolean failsFast;
+
+  /** Written by the stream's thread only. */
+  private volatile boolean stopped;
 
   // All used by the stream's thread only.
   private BlockTeam team;
@@ -88,7 +92,24 @@ final class LiveHostStream extends HostStream {
 
   private LiveHostStream make(String name) {
     refuseWhenClosed();
-    return device().newStream(name() + "-" + name);
+    LiveHostStream branch = device().newStream(name() + "-" + name);
+    branch.failsFast = failsFast;
+    return branch;
+  }
+
+  @Override
+  public LiveHostStream failFast() {
+    failsFast = true;
+    return this;
+  }
+
+  boolean failsFast() {
+    return failsFast;
+  }
+
+  /** Whether it has failed and does no more work. */
+  boolean hasStopped() {
+    return stopped;
   }
 
   @Override
@@ -166,6 +187,9 @@ final class LiveHostStream extends HostStream {
       drop(task);
       return;
     }
+    if (stopped && task.isWork() && !task.survivesClose()) {
+      return;
+    }
     try {
       task.run(this);
     } catch (Throwable e) {
@@ -184,6 +208,7 @@ final class LiveHostStream extends HostStream {
 
   /** Keeps a failure for the next completion. */
   void note(FluxCclException next) {
+    stopped = failsFast;
     if (failure == next) {
       return; // it has been here, and comes back from a stream that was told
     }
@@ -206,7 +231,9 @@ final class LiveHostStream extends HostStream {
   void complete(CompletableFuture<Void> future) {
     unfinished.remove(future);
     FluxCclException noted = failure;
-    forgetFailure();
+    if (!stopped) {
+      forgetFailure();
+    }
     if (noted == null) {
       future.complete(null);
     } else {
@@ -217,6 +244,7 @@ final class LiveHostStream extends HostStream {
   void forgetFailure() {
     failure = null;
     dropped = false;
+    stopped = false;
     told.clear();
   }
 

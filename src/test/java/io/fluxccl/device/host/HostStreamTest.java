@@ -7,7 +7,9 @@ import io.fluxccl.Aborted;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.AbortFlag;
+import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
@@ -68,6 +70,10 @@ class HostStreamTest {
       assertThatThrownBy(() -> stream.copy(a, 0, b, 993, 8)).isInstanceOf(InvalidUsage.class);
       assertThatThrownBy(() -> stream.writeValue(flag, 57, 0)).isInstanceOf(InvalidUsage.class);
       assertThatThrownBy(() -> stream.writeValue(flag, 64, 0)).isInstanceOf(InvalidUsage.class);
+      flag.close();
+      assertThatThrownBy(() -> stream.copy(flag, 0, a, 0, 8))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("closed");
     }
   }
 
@@ -94,6 +100,44 @@ class HostStreamTest {
         .hasCause(cause);
     await(second);
     assertThat(ran).hasValue(1);
+  }
+
+  @Test
+  void shouldDoNothingBehindAFailureWhenItFailsFast() throws Exception {
+    AtomicInteger ran = new AtomicInteger();
+    HostKernel broken =
+        kernel(
+            (thread, args) -> {
+              throw new IllegalStateException("broken");
+            });
+    HostKernel counting = kernel((thread, args) -> ran.incrementAndGet());
+    DeviceGraph graph =
+        device.record(
+            "g",
+            recording -> {
+              DeviceStream branch = recording.branch("b");
+              branch.launch(counting, 1, 1, KernelArgs.NONE);
+              recording.launch(counting, 1, 1, KernelArgs.NONE).waitFor(branch);
+            });
+    stream.failFast();
+    HostStream branch = stream.branch("branch");
+    HostStream other = device.createStream("other");
+    await(stream.launch(graph).completion());
+    assertThat(ran).hasValue(2);
+    stream.launch(broken, 1, 1, KernelArgs.NONE);
+    branch.waitFor(stream).launch(counting, 1, 1, KernelArgs.NONE);
+    stream.waitFor(branch).launch(counting, 1, 1, KernelArgs.NONE).launch(graph);
+    for (int i = 0; i < 2; i++) {
+      for (HostStream failed : List.of(stream, branch)) {
+        assertThatThrownBy(() -> await(failed.completion()))
+            .hasRootCauseMessage("broken")
+            .hasCauseInstanceOf(DeviceFailure.class);
+      }
+    }
+    assertThat(ran).hasValue(2);
+    // Another stream can launch the graph all the same.
+    await(other.launch(graph).completion());
+    assertThat(ran).hasValue(4);
   }
 
   @Test

@@ -160,6 +160,13 @@ final class WatchedDevice implements Device {
     }
 
     @Override
+    public boolean isClosed() {
+      synchronized (WatchedDevice.this) {
+        return closed;
+      }
+    }
+
+    @Override
     public void close() {
       synchronized (WatchedDevice.this) {
         if (!closed) {

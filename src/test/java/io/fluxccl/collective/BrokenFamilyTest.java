@@ -1,0 +1,173 @@
+package io.fluxccl.collective;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.catchThrowable;
+
+import io.fluxccl.DataType;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.LocalRanks;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+/** What becomes of the others when an algorithm breaks, whatever it throws. */
+@Timeout(180)
+class BrokenFamilyTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
+
+  /** An algorithm for barriers that comes first, and throws where it is told to. */
+  private static final class BrokenFamily
+      implements AlgorithmFamily, AlgorithmSet, CollectiveAlgorithm {
+    private final Throwable enqueueing;
+    private final boolean closesBadly;
+
+    BrokenFamily(Throwable enqueueing, boolean closesBadly) {
+      this.enqueueing = enqueueing;
+      this.closesBadly = closesBadly;
+    }
+
+    @Override
+    public String name() {
+      return "broken";
+    }
+
+    @Override
+    public List<String> description() {
+      return List.of("broken: in tests");
+    }
+
+    @Override
+    public boolean supports(RankTopology topology) {
+      return true;
+    }
+
+    @Override
+    public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
+      return CompletableFuture.completedFuture(this);
+    }
+
+    @Override
+    public List<CollectiveAlgorithm> algorithms() {
+      return List.of(this);
+    }
+
+    @Override
+    public boolean supports(BoundCall call) {
+      return enqueueing != null && call.call().collective() == Collective.BARRIER;
+    }
+
+    @Override
+    public double estimate(BoundCall call) {
+      return 0;
+    }
+
+    @Override
+    public void enqueue(DeviceStream stream, BoundCall call) {
+      if (enqueueing instanceof Error) {
+        throw (Error) enqueueing;
+      }
+      throw (RuntimeException) enqueueing;
+    }
+
+    @Override
+    public CompletableFuture<Void> drain() {
+      refuseToEnd();
+      return CompletableFuture.completedFuture(null);
+    }
+
+    @Override
+    public void close() {
+      refuseToEnd();
+    }
+
+    private void refuseToEnd() {
+      if (closesBadly) {
+        throw new IllegalStateException("on purpose");
+      }
+    }
+  }
+
+  private static Collectives open(LocalRank rank, boolean checked, BrokenFamily family) {
+    Collectives collectives =
+        Collectives.create(
+                rank.communicator(),
+                CollectivesOptions.DEFAULT.withChecks(checked).withFamily(family))
+            .join();
+    rank.meet();
+    return collectives;
+  }
+
+  private static void shouldAbort(boolean checked, Throwable broken) {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            boolean breaks = rank.rank() == 0;
+            Collectives collectives =
+                open(rank, checked, new BrokenFamily(breaks ? broken : null, false));
+            CompletableFuture<Object> heard = new CompletableFuture<>();
+            Runnable subscription =
+                () ->
+                    collectives
+                        .barrier()
+                        .subscribe(
+                            (Consumer<Void>) null,
+                            heard::complete,
+                            () -> heard.complete("completed"));
+            Throwable thrown = catchThrowable(subscription::run);
+            if (breaks) {
+              assertThat(heard).succeedsWithin(LONG).isSameAs(broken);
+              assertThat(thrown).isSameAs(broken instanceof Error && !checked ? broken : null);
+            } else {
+              assertThat(heard).succeedsWithin(LONG).isInstanceOf(FluxCclException.class);
+            }
+            FluxCclException failure = rank.communicator().failed().get(60, TimeUnit.SECONDS);
+            assertThat(failure).hasMessageContaining("on purpose");
+            DeviceBuffer x = rank.device().allocate(64);
+            assertThat(collectives.allReduce(x, DataType.INT32, ReduceOp.SUM).toFuture())
+                .failsWithin(LONG);
+          });
+    }
+  }
+
+  @ParameterizedTest
+  @CsvSource({"false", "true"})
+  void shouldAbortOnAllRanksWhenAnAlgorithmThrows(boolean checked) {
+    shouldAbort(checked, new IllegalStateException("on purpose"));
+  }
+
+  @ParameterizedTest
+  @CsvSource({"false", "true"})
+  void shouldAbortOnAllRanksWhenAnAlgorithmMeetsAnError(boolean checked) {
+    shouldAbort(checked, new OutOfMemoryError("on purpose"));
+  }
+
+  @Test
+  void shouldCloseConnectionsOfALaneWhoseFamilyCannotBeClosed() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            Collectives collectives = open(rank, false, new BrokenFamily(null, true));
+            // Closes as well; both lanes give the tag free, so another can have it.
+            assertThat(catchThrowable(collectives::close)).hasMessageContaining("on purpose");
+            rank.meet();
+            assertThat(rank.communicator().failure()).isNull();
+            try (Collectives again =
+                Collectives.create(rank.communicator(), CollectivesOptions.DEFAULT).join()) {
+              again.barrier().block(LONG);
+            }
+          });
+    }
+  }
+}
