@@ -7,6 +7,7 @@ import static io.fluxccl.proxy.ChannelTrigger.MAX_IDS;
 import static io.fluxccl.proxy.ChannelTrigger.MAX_MEMORIES;
 import static io.fluxccl.proxy.ChannelTrigger.SIGNAL;
 
+import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.communicator.Communicator;
@@ -33,6 +34,11 @@ import io.fluxccl.transport.RegisteredMemory;
  * <p>Adding is thread-safe; add before a kernel uses the ids.
  */
 public final class ProxyService implements AutoCloseable {
+  /** Where there is no memory for a failure of its own: the channel fails all the same. */
+  private static final FluxCclException NO_MEMORY_TO_TELL =
+      new Aborted(
+          FluxCclException.NO_RANK, "a channel failed, and there was no memory to tell how");
+
   private final Communicator communicator;
   private final Proxy proxy;
   private final FifoDeviceHandle fifoHandle;
@@ -296,7 +302,12 @@ public final class ProxyService implements AutoCloseable {
   }
 
   private void fail(int id, FlushTracker channel, Throwable cause) {
-    FluxCclException reason = FluxCclException.from(cause);
+    FluxCclException reason;
+    try {
+      reason = FluxCclException.from(cause);
+    } catch (Error e) {
+      reason = NO_MEMORY_TO_TELL;
+    }
     if (channel.fail(reason)) {
       failureListener.onChannelFailure(id, channel.connection().remoteRank(), reason);
     }

@@ -12,6 +12,7 @@ import static org.mockito.Mockito.mock;
 import io.fluxccl.Aborted;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.Device;
@@ -32,6 +33,7 @@ import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
@@ -458,6 +460,43 @@ class ProxyChannelTest {
               service.close();
               assertThat(device.openBuffers()).isEqualTo(before);
               assertClosed(semaphore);
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldNotSayThatTheProxyHasStoppedWhileItIsAtATrigger() {
+    CountDownLatch reported = new CountDownLatch(1);
+    CountDownLatch goOn = new CountDownLatch(1);
+    ChannelFailureListener slow =
+        (semaphore, peer, reason) -> {
+          reported.countDown();
+          while (goOn.getCount() > 0) {
+            Thread.onSpinWait(); // whoever interrupts it
+          }
+        };
+    ProxyOptions hasty = ProxyOptions.builder().stopTimeout(Duration.ZERO).build();
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            try (ProxyService service = new ProxyService(rank.communicator(), 64, hasty, slow)) {
+              service.buildAndAddSemaphore(rank.communicator(), link.connection);
+              rank.communicator().setup().join();
+              int target = service.addMemory(link.remote);
+              int source = service.addMemory(link.local);
+              service.startProxy();
+              link.local.close();
+              service.proxyChannel(0, target, source).deviceHandle().put(0, 32, 8);
+              reported.await();
+              for (int i = 0; i < 2; i++) {
+                assertThatThrownBy(service::stopProxy)
+                    .isInstanceOf(Timeout.class)
+                    .hasMessageContaining("handler has not returned");
+              }
+              goOn.countDown();
+              service.stopProxy();
             }
           });
     }
