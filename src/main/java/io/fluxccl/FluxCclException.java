@@ -55,6 +55,30 @@ public abstract class FluxCclException extends RuntimeException {
   }
 
   /**
+   * This failure once more, for somebody else who hears of it: what he adds to his own, nobody else
+   * has to keep.
+   *
+   * @return a new exception of the same kind, rank and message, with this one as its cause
+   */
+  public final FluxCclException again() {
+    switch (code) {
+      case INVALID_USAGE:
+        return new InvalidUsage(getMessage(), this);
+      case TIMEOUT:
+        return new Timeout(rank, getMessage(), this);
+      case ABORTED:
+        return new Aborted(rank, getMessage(), this);
+      case REMOTE_FAILURE:
+        return new RemoteFailure(rank, getMessage(), this);
+      case TRANSPORT_FAILURE:
+        return new TransportFailure(rank, getMessage(), this);
+      default:
+        DeviceFailure failure = (DeviceFailure) this;
+        return new DeviceFailure(failure.status(), failure.statusName(), getMessage(), failure);
+    }
+  }
+
+  /**
    * The given failure as one of this tree: unwrapped from {@code CompletionException} and {@code
    * ExecutionException}, and where it is foreign, as an {@link Aborted} that carries it as its
    * cause.

@@ -9,6 +9,10 @@ public final class RemoteFailure extends FluxCclException {
    * @param message how that was noticed
    */
   public RemoteFailure(int rank, String message) {
-    super(ErrorCode.REMOTE_FAILURE, rank, message, null);
+    this(rank, message, null);
+  }
+
+  RemoteFailure(int rank, String message, Throwable cause) {
+    super(ErrorCode.REMOTE_FAILURE, rank, message, cause);
   }
 }

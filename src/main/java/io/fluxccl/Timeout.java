@@ -12,6 +12,10 @@ public final class Timeout extends FluxCclException {
    * @param message the operation, whom it waited for and how long
    */
   public Timeout(int rank, String message) {
-    super(ErrorCode.TIMEOUT, rank, message, null);
+    this(rank, message, null);
+  }
+
+  Timeout(int rank, String message, Throwable cause) {
+    super(ErrorCode.TIMEOUT, rank, message, cause);
   }
 }

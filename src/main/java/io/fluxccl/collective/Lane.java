@@ -413,7 +413,7 @@ final class Lane implements AutoCloseable {
   private void refuseIfFailed() {
     FluxCclException failure = communicator.failure();
     if (failure != null) {
-      throw failure;
+      throw failure.again();
     }
   }
 

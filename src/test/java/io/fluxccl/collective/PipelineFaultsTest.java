@@ -7,6 +7,7 @@ import static io.fluxccl.collective.PipelineKernels.ints;
 import static io.fluxccl.collective.PipelineKernels.release;
 import static io.fluxccl.collective.PipelineKernels.scale;
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.DeviceFailure;
@@ -139,6 +140,12 @@ class PipelineFaultsTest {
                       KernelArgs.NONE);
             }
             fails(pipeline.allReduce(x, INT32, SUM).run(), DeviceFailure.class, "on purpose");
+            for (int i = 0; i < 10; i++) {
+              assertThatThrownBy(() -> collectives.barrier().block(LONG))
+                  .isInstanceOf(DeviceFailure.class);
+            }
+            // A server that goes on asking fills no memory with it.
+            assertThat(rank.communicator().failure().getSuppressed()).isEmpty();
           });
     }
   }
