@@ -232,9 +232,10 @@ public final class RankGroup implements AutoCloseable {
 
   /**
    * Leaves the job: waits, a few seconds at most, until the other ranks close too, so that nobody
-   * is cut off in the middle; then closes everything. A job that has failed is left at once.
+   * is cut off in the middle; then closes everything but buffers, which are their owner's. A job
+   * that has failed is left at once.
    *
-   * @return completes when nothing is left
+   * @return completes when that is done
    */
   public synchronized CompletableFuture<Void> closeAsync() {
     if (closed == null) {
