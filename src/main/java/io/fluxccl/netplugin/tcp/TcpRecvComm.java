@@ -83,6 +83,11 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
     try {
       while (super.failure() == null && ended == null && step()) {}
     } catch (EndOfStream e) {
+      if (current != null) {
+        // The rest of it never comes; what comes by way of the other streams still may.
+        current.tears();
+        current = null;
+      }
       ended = lost(e);
     } catch (IOException e) {
       fail(lost(e));

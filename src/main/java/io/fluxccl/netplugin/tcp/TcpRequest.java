@@ -76,6 +76,11 @@ final class TcpRequest implements NetRequest {
     matched = true;
   }
 
+  /** The rest of its message will not come. */
+  void tears() {
+    matched = false;
+  }
+
   /** Whether its message has come, but not all of its bytes. */
   boolean isArriving() {
     return inFlight && matched && !isDone();

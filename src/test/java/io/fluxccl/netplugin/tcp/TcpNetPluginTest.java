@@ -149,6 +149,24 @@ class TcpNetPluginTest extends NetPluginContract {
     }
   }
 
+  @Test
+  void shouldEndAReceiveAtOnceWhenTheSenderLeavesWithinItsMessage() {
+    int bytes = 64 << 20;
+    try (MessageLink link = link(OPTIONS, bytes)) {
+      NetRequest torn = link.irecv(0, bytes);
+      link.isend(0, bytes);
+      for (int i = 0; i < 3; i++) {
+        assertThat(torn.test()).isFalse();
+      }
+      link.send.close();
+      long start = System.nanoTime();
+      assertThat(failureOf(torn))
+          .isInstanceOf(RemoteFailure.class)
+          .hasMessageContaining("receive from 127.0.0.1:");
+      assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(Duration.ofSeconds(1));
+    }
+  }
+
   @ParameterizedTest
   @ValueSource(ints = {1, 4})
   void shouldLeaveMemoryAloneOnceAnEndIsClosed(int streams) {
