@@ -74,6 +74,9 @@ abstract class TcpComm implements NetComm {
   /** "send to" or "receive from", for messages. */
   abstract String operation();
 
+  /** Ends what this end says on stream 0, where it says anything. Called once, at its end. */
+  void endStream() {}
+
   /** Called now and then while a request waits. */
   void look(long nowNanos) {}
 
@@ -181,16 +184,14 @@ abstract class TcpComm implements NetComm {
         : new RemoteFailure(FluxCclException.NO_RANK, message + "; the peer is gone");
   }
 
-  /**
-   * Ends the I/O threads' use of memory. Stream 0 stays, so that the peer gets to read what it was
-   * told.
-   */
+  /** Ends the use of memory. Stream 0 stays, so that the peer gets to read what it was told. */
   private void stop() {
     if (!stopped) {
       stopped = true;
       for (DataStream part : parts) {
         part.close();
       }
+      endStream();
     }
   }
 

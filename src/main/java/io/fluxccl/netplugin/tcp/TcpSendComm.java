@@ -62,6 +62,10 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
 
   @Override
   void progress() {
+    if (failure() != null) {
+      // Whose requests have ended has its memory back.
+      return;
+    }
     try {
       boolean full = false;
       while (head != tail && !full) {
@@ -78,6 +82,16 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
       // What the peer said before it went is the better reason.
       hear();
       fail(lost(e));
+    }
+  }
+
+  /** The receiver must not take a message that was cut short for one that is still coming. */
+  @Override
+  void endStream() {
+    try {
+      channel.shutdownOutput();
+    } catch (IOException e) {
+      // Closed already, which says the same.
     }
   }
 

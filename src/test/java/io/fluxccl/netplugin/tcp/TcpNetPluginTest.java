@@ -8,6 +8,7 @@ import static org.assertj.core.api.Assertions.catchThrowable;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
+import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.netplugin.ConnectionState;
 import io.fluxccl.netplugin.MessageLink;
@@ -164,6 +165,34 @@ class TcpNetPluginTest extends NetPluginContract {
           .isInstanceOf(RemoteFailure.class)
           .hasMessageContaining("receive from 127.0.0.1:");
       assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(Duration.ofSeconds(1));
+    }
+  }
+
+  @Test
+  void shouldSendNothingOfAMessageOnceItHasFailed() {
+    int bytes = 16 << 20;
+    TcpNetPlugin from = network(OPTIONS.withTimeouts(Duration.ofMillis(200), LONG));
+    try (MessageLink link = new MessageLink(from, network(OPTIONS), bytes)) {
+      NetRequest first = link.isend(0, bytes);
+      NetRequest second = link.isend(0, 64);
+      assertThat(failureOf(first)).isInstanceOf(Timeout.class);
+      // Its memory is the caller's again.
+      for (int i = 0; i < bytes; i++) {
+        link.source.put(i, (byte) 1);
+      }
+      NetRequest receive = link.irecv(0, bytes);
+      Throwable torn =
+          catchThrowable(
+              () -> {
+                for (long start = System.nanoTime(); !receive.test(); ) {
+                  assertThat(System.nanoTime() - start).isLessThan(LONG.toNanos());
+                  assertThat(catchThrowable(second::test)).isNotNull();
+                }
+              });
+      assertThat(torn).isInstanceOf(RemoteFailure.class);
+      for (int i = 0; i < bytes; i++) {
+        assertThat(link.target.get(i)).isZero();
+      }
     }
   }
 
