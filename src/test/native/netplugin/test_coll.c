@@ -1,11 +1,22 @@
 /*
  * A collective network for tests: ranks of one process, which sum floats. Built into the library of
- * test_net.c, in the same version of the interface, NET_VERSION.
+ * test_net.c, in the same version of the interface, NET_VERSION. Faults, each by a macro:
+ *   CONNECT_MS  so long connect takes to return
+ *   CLOSE_MS    so long a close takes to return
  */
+#define _DEFAULT_SOURCE
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#ifndef CONNECT_MS
+#define CONNECT_MS 0
+#endif
+#ifndef CLOSE_MS
+#define CLOSE_MS 0
+#endif
 
 enum { OK = 0, INTERNAL = 3, USAGE = 5, MAX_RANKS = 8, FLOAT32 = 7, SUM = 0, PROPERTY_BYTES = 48 };
 
@@ -90,6 +101,7 @@ static int join(void *handles[], int n_ranks, int rank, void *listener, void **c
   group->n_ranks = n_ranks;
   group->joined++;
   pthread_mutex_unlock(&mutex);
+  usleep(1000 * (useconds_t)CONNECT_MS);
   *comm = joined;
   return OK;
 }
@@ -166,11 +178,13 @@ static int test(void *request, int *done, int *size) {
 }
 
 static int close_coll(void *comm) {
+  usleep(1000 * (useconds_t)CLOSE_MS);
   free(comm);
   return OK;
 }
 
 static int close_listen(void *listener) {
+  usleep(1000 * (useconds_t)CLOSE_MS);
   free(listener);
   return OK;
 }

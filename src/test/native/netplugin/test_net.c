@@ -15,6 +15,7 @@
  *   GROUP          the most receives of a group: 8, or fewer
  *   LOG_THREAD     1: a thread of its own logs three lines
  *   STUCK_MS       so long isend takes to return
+ *   CLOSE_MS       so long a close takes to return
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -63,6 +64,9 @@
 #endif
 #ifndef STUCK_MS
 #define STUCK_MS 0
+#endif
+#ifndef CLOSE_MS
+#define CLOSE_MS 0
 #endif
 
 enum { OK = 0, SYSTEM = 2, INTERNAL = 3, USAGE = 5, REMOTE = 6 };
@@ -629,8 +633,15 @@ static int test(void *tested, int *done, int *sizes) {
   return OK;
 }
 
+static void take_time_to_close(void) {
+  if (fault("TESTNET_CLOSE_MS", CLOSE_MS) > 0) {
+    usleep(1000 * (useconds_t)fault("TESTNET_CLOSE_MS", CLOSE_MS));
+  }
+}
+
 static int close_comm(void *closed) {
   Comm *comm = closed;
+  take_time_to_close();
   close(comm->base.socket);
   free(comm);
   return OK;
@@ -638,6 +649,7 @@ static int close_comm(void *closed) {
 
 static int close_listen(void *closed) {
   Listener *listener = closed;
+  take_time_to_close();
   close(listener->socket);
   free(listener);
   return OK;

@@ -29,15 +29,14 @@ public final class TestNet {
   }
 
   /** A library with the plugin of one version, and with a network that reduces by itself. */
-  public static Path collectiveLibrary(Path folder, int version) throws Exception {
-    return NativePrograms.sharedLibrary(
-        SOURCE,
-        folder,
-        "testcoll-v" + version + ".so",
-        "-pthread",
-        "-fvisibility=hidden",
-        "-DNET_VERSION=" + version,
-        "src/test/native/netplugin/test_coll.c");
+  public static Path collectiveLibrary(Path folder, int version, String... faults)
+      throws Exception {
+    String name = "testcoll-v" + version + String.join("-", faults).replace('=', '_') + ".so";
+    List<String> options = new ArrayList<>(List.of("-pthread", "-fvisibility=hidden"));
+    options.add("-DNET_VERSION=" + version);
+    Arrays.stream(faults).map(fault -> "-D" + fault).forEach(options::add);
+    options.add("src/test/native/netplugin/test_coll.c");
+    return NativePrograms.sharedLibrary(SOURCE, folder, name, options.toArray(new String[0]));
   }
 
   /** A library with the plugin in several versions. */

@@ -17,7 +17,8 @@ import java.util.function.BooleanSupplier;
 final class CallGate {
   private static final int FREE = 0;
   private static final int IN_USE = 1;
-  private static final int CLOSED = 2;
+  private static final int CLOSING = 2;
+  private static final int CLOSED = 3;
   private static final long NAP_NS = TimeUnit.MICROSECONDS.toNanos(50);
 
   private final AtomicInteger state = new AtomicInteger();
@@ -42,7 +43,7 @@ final class CallGate {
     // Acquire: pairs with the release in exit().
     if (!state.compareAndSet(FREE, IN_USE)) {
       throw new InvalidUsage(
-          state.get() == CLOSED
+          isClosed()
               ? what + " is closed"
               : what + " is used by two threads at once; let one thread use it at a time");
     }
@@ -57,26 +58,47 @@ final class CallGate {
     return state.get() == IN_USE;
   }
 
+  /** Whether nobody is let in any more. */
   boolean isClosed() {
-    return state.get() == CLOSED;
+    return state.get() >= CLOSING;
+  }
+
+  /** As {@link #close(Runnable)}, where there is nothing to end. */
+  boolean close() {
+    return close(() -> {});
   }
 
   /**
-   * Lets nobody in any more, once who is in has left.
+   * Lets nobody in any more, once who is in has left, and ends what stands behind it. Who comes
+   * meanwhile waits for that, because the library must stay as long.
    *
+   * @param end called once, by whoever is first
    * @return whether this call closed it
    * @throws Timeout if who is in does not leave: the gate is then as it was, and what stands behind
-   *     it must be left alone
+   *     it must be left alone. Also if its end does not return, or has had a Timeout itself
    */
-  boolean close() {
+  boolean close(Runnable end) {
     boolean[] first = new boolean[1];
     awaitReturn(
         () -> {
-          first[0] = state.compareAndSet(FREE, CLOSED);
+          first[0] = state.compareAndSet(FREE, CLOSING);
           return first[0] || state.get() == CLOSED;
         },
         what,
         patience);
+    if (first[0]) {
+      boolean stuck = false;
+      try {
+        end.run();
+      } catch (Timeout e) {
+        stuck = true;
+        throw e;
+      } finally {
+        if (!stuck) {
+          state.set(CLOSED);
+        }
+      }
+    }
     return first[0];
   }
 

@@ -153,15 +153,19 @@ final class VendorCollComm implements CollNetComm {
 
   @Override
   public void close() {
-    if (!gate.close()) {
-      return;
+    gate.close(this::end);
+  }
+
+  private void end() {
+    try {
+      for (Registration registration : registrations) {
+        CollNetCalls.deregister(net.coll(), comm, registration.handle);
+      }
+      registrations.clear();
+      net.check(CollNetCalls.closeColl(net.coll(), comm), "closeColl");
+    } finally {
+      net.forget(this);
     }
-    net.forget(this);
-    for (Registration registration : registrations) {
-      CollNetCalls.deregister(net.coll(), comm, registration.handle);
-    }
-    registrations.clear();
-    net.check(CollNetCalls.closeColl(net.coll(), comm), "closeColl");
   }
 
   private final class Registration implements NetMemory {

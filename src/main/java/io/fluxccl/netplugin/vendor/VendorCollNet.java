@@ -11,6 +11,7 @@ import io.fluxccl.netplugin.CollNetPlugin;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetProperties;
+import java.lang.ref.Reference;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -143,7 +144,7 @@ final class VendorCollNet implements CollNetPlugin {
     if (rank < 0 || rank >= handles.size()) {
       throw new InvalidUsage("rank=" + rank + "; give 0 to " + (handles.size() - 1));
     }
-    if (!(listener instanceof Listener) || ((Listener) listener).closed) {
+    if (!(listener instanceof Listener) || ((Listener) listener).use.isClosed()) {
       throw new InvalidUsage("connect of " + this + ": the listener is closed, or another's");
     }
     Listener own = (Listener) listener;
@@ -159,14 +160,24 @@ final class VendorCollNet implements CollNetPlugin {
       if (gate.isClosed()) {
         throw new InvalidUsage(this + " is closed");
       }
-      long comm =
-          CollNetCalls.connect(coll, BufferUtil.address(all), handles.size(), rank, own.listener);
+      return join(own, all, handles.size(), rank);
+    } finally {
+      joining.decrementAndGet();
+    }
+  }
+
+  private CollNetComm join(Listener own, ByteBuffer all, int ranks, int rank) {
+    own.use.enter();
+    try {
+      long comm = CollNetCalls.connect(coll, BufferUtil.address(all), ranks, rank, own.listener);
       check(Math.min(0, comm), "connect");
       VendorCollComm joined = new VendorCollComm(this, comm, properties.get(own.device));
       open.add(joined);
       return joined;
     } finally {
-      joining.decrementAndGet();
+      own.use.exit();
+      // The plugin read it by its address.
+      Reference.reachabilityFence(all);
     }
   }
 
@@ -220,12 +231,12 @@ final class VendorCollNet implements CollNetPlugin {
 
   @Override
   public void close() {
-    if (!gate.close()) {
-      return;
-    }
-    CallGate.awaitReturn(() -> joining.get() == 0, toString(), patience);
-    VendorPlugin.closeAll(open);
-    CollNetCalls.finish(coll);
+    gate.close(
+        () -> {
+          CallGate.awaitReturn(() -> joining.get() == 0, toString(), patience);
+          VendorPlugin.closeAll(open);
+          CollNetCalls.finish(coll);
+        });
   }
 
   @Override
@@ -237,7 +248,7 @@ final class VendorCollNet implements CollNetPlugin {
     private final int device;
     private final long listener;
     private final byte[] handle;
-    private volatile boolean closed;
+    private final CallGate use = new CallGate("a listener of " + VendorCollNet.this, patience);
 
     Listener(int device, long listener, byte[] handle) {
       this.device = device;
@@ -251,11 +262,15 @@ final class VendorCollNet implements CollNetPlugin {
     }
 
     @Override
-    public synchronized void close() {
-      if (!closed) {
-        closed = true;
-        forget(this);
+    public void close() {
+      use.close(this::end);
+    }
+
+    private void end() {
+      try {
         check(CollNetCalls.closeListen(coll, listener), "closeListen");
+      } finally {
+        forget(this);
       }
     }
   }

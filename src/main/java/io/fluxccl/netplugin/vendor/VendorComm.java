@@ -140,15 +140,20 @@ abstract class VendorComm implements NetComm {
 
   @Override
   public final void close() {
-    if (!gate.close()) {
-      return;
+    gate.close(this::end);
+  }
+
+  private void end() {
+    try {
+      for (Registration registration : registrations) {
+        NetPluginCalls.deregister(plugin.plugin(), comm, registration.handle);
+      }
+      registrations.clear();
+      closeComm();
+    } finally {
+      // Not before: the plugin is unloaded once it knows of nothing that is open.
+      plugin.forget(this);
     }
-    plugin.forget(this);
-    for (Registration registration : registrations) {
-      NetPluginCalls.deregister(plugin.plugin(), comm, registration.handle);
-    }
-    registrations.clear();
-    closeComm();
   }
 
   abstract void closeComm();

@@ -38,9 +38,14 @@ final class VendorListenComm implements NetListenComm {
 
   @Override
   public void close() {
-    if (gate.close()) {
-      plugin.forget(this);
+    gate.close(this::end);
+  }
+
+  private void end() {
+    try {
       plugin.check(NetPluginCalls.closeListen(plugin.plugin(), comm), "closeListen");
+    } finally {
+      plugin.forget(this);
     }
   }
 }

@@ -19,8 +19,12 @@ import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.testing.TestNet;
 import java.nio.ByteBuffer;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -123,6 +127,34 @@ class CollNetTest {
 
   private static void assertRefused(Runnable call, String reason) {
     assertThatThrownBy(call::run).isInstanceOf(InvalidUsage.class).hasMessageContaining(reason);
+  }
+
+  @Test
+  void shouldKeepAListenerThatAConnectIsIn() throws Exception {
+    Path library = TestNet.collectiveLibrary(folder, 11, "CONNECT_MS=1000");
+    VendorPlugin plugin =
+        VendorPlugin.open(PluginSearch.open(library.toString()), false, Duration.ofMillis(50));
+    CollNetPlugin coll = plugin.collNet();
+    CollNetListener listener = coll.listen(0);
+    CompletableFuture<CollNetComm> joining =
+        CompletableFuture.supplyAsync(() -> coll.connect(List.of(listener.handle()), 0, listener));
+    Awaitility.await()
+        .pollInterval(Duration.ofMillis(1))
+        .until(
+            () ->
+                Thread.getAllStackTraces().values().stream()
+                    .anyMatch(
+                        frames ->
+                            frames.length > 0
+                                && frames[0].getMethodName().equals("connect")
+                                && frames[0].getClassName().equals(CollNetCalls.class.getName())));
+    assertThatThrownBy(listener::close)
+        .isInstanceOf(io.fluxccl.Timeout.class)
+        .hasMessageContaining("close of a listener of testcoll");
+    joining.get(60, TimeUnit.SECONDS).close();
+    listener.close();
+    assertRefused(() -> coll.connect(List.of(listener.handle()), 0, listener), "closed");
+    plugin.close();
   }
 
   @Test
