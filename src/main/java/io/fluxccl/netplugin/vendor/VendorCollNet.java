@@ -59,7 +59,12 @@ final class VendorCollNet implements CollNetPlugin {
     }
     try {
       VendorCollNet opened = new VendorCollNet(coll, version, patience);
-      opened.check(CollNetCalls.init(coll, PluginLog.level(), job), "init");
+      int result = CollNetCalls.init(coll, PluginLog.level(), job);
+      if (result == VendorPlugin.TOO_MANY) {
+        throw new InvalidUsage(
+            "16 network plugins are loaded; close one before that of " + opened + " is used");
+      }
+      opened.check(result, "init");
       opened.readDevices();
       return opened;
     } catch (RuntimeException e) {

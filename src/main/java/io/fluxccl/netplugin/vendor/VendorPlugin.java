@@ -27,7 +27,10 @@ import org.slf4j.LoggerFactory;
 final class VendorPlugin implements NetPlugin {
   private static final int CLOSED = Integer.MIN_VALUE;
   private static final int OLD_MAX_REQUESTS = 8;
-  private static final int TOO_MANY = -1;
+
+  /** What init gives when no logger is left. */
+  static final int TOO_MANY = -1;
+
   private static final Duration PATIENCE = Duration.ofSeconds(10);
   private static final AtomicLong JOBS = new AtomicLong();
 

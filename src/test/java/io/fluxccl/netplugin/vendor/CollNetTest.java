@@ -158,6 +158,22 @@ class CollNetTest {
   }
 
   @Test
+  void shouldSayThatTooManyPluginsAreLoaded() throws Exception {
+    String library = TestNet.collectiveLibrary(folder, 11).toString();
+    List<NativeNetPlugin> plugins = new ArrayList<>();
+    try {
+      assertRefused(() -> openWithoutEnd(library, plugins), "16 network plugins");
+      assertRefused(() -> plugins.get(0).collNet(), "16 network plugins");
+    } finally {
+      plugins.forEach(NativeNetPlugin::close);
+    }
+  }
+
+  private static void openWithoutEnd(String library, List<NativeNetPlugin> plugins) {
+    while (plugins.add(NativeNetPlugin.open(library))) {}
+  }
+
+  @Test
   void shouldBeEmptyWhereTheLibraryHasNone() throws Exception {
     try (NativeNetPlugin plugin = NativeNetPlugin.open(TestNet.library(folder, 11).toString())) {
       assertThat(plugin.collNet()).isEmpty();
