@@ -17,6 +17,11 @@ final class CheckedMemory implements NetMemory {
     this.registered = registered;
   }
 
+  /** With which connection it is registered. */
+  CheckedComm comm() {
+    return comm;
+  }
+
   /** What the plugin calls it. */
   NetMemory registered() {
     return registered;

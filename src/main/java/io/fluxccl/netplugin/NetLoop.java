@@ -128,18 +128,29 @@ final class NetLoop implements Agent {
 
   private int advance(ArrayDeque<NetOperation<?>> lane) {
     int done = 0;
+    // Of those ahead: one has not begun, and must not be overtaken; one has, and is waited for.
+    boolean blocked = false;
+    boolean awaited = false;
     for (Iterator<NetOperation<?>> operations = lane.iterator(); operations.hasNext(); ) {
       NetOperation<?> operation = operations.next();
       current = operation;
-      boolean over = operation.advance();
+      boolean over;
+      if (blocked) {
+        over = operation.expire();
+      } else if (awaited && operation.isClose()) {
+        over = operation.advanceBehindOthers();
+      } else {
+        over = operation.advance();
+      }
       current = null;
       if (over) {
         operations.remove();
         pending.remove(operation);
         done++;
-      } else if (!operation.hasBegun()) {
-        // Those behind it must not overtake it.
-        break;
+      } else if (operation.hasBegun()) {
+        awaited |= operation.isAwaited();
+      } else {
+        blocked = true;
       }
     }
     return done;

@@ -52,6 +52,16 @@ abstract class NetOperation<T> {
   /** Takes what nobody waits for any more. */
   void discard(T result) {}
 
+  /** Whether it ends the use of what those before it in its lane use. */
+  boolean isClose() {
+    return false;
+  }
+
+  /** Whether it is not over for who subscribed. */
+  final boolean isAwaited() {
+    return !abandoned.get();
+  }
+
   /** The subscriber has gone. Any thread. */
   final void abandon() {
     abandoned.set(true);
@@ -59,6 +69,22 @@ abstract class NetOperation<T> {
 
   /** Goes on; true when it is over. */
   final boolean advance() {
+    return expire() || goOn();
+  }
+
+  /**
+   * Goes on, of a close behind what has begun: leaves that the rest of its own time, no more. True
+   * when it is over.
+   */
+  final boolean advanceBehindOthers() {
+    if (abandoned.get()) {
+      return true;
+    }
+    return deadline.expired() && goOn();
+  }
+
+  /** Ends what its time is over for; true when it is over because nobody waits for it. */
+  final boolean expire() {
     if (!abandoned.get() && deadline.expired()) {
       fail(
           new Timeout(
@@ -68,9 +94,10 @@ abstract class NetOperation<T> {
                   + deadline.timeout().toMillis()
                   + " ms; is the peer alive, and does it do its part?"));
     }
-    if (abandoned.get() && !hasBegun()) {
-      return true;
-    }
+    return abandoned.get() && !hasBegun();
+  }
+
+  private boolean goOn() {
     try {
       T result = poll();
       if (result != null) {

@@ -250,23 +250,59 @@ public final class ReactiveNet implements AutoCloseable {
   }
 
   /**
-   * Closes a comm, a listener or a registration, behind what was asked of it before.
+   * Closes a comm, a listener or a registration, behind what was asked of it before, and of a
+   * registration's comm: what has begun and is waited for has the time of this close to come to its
+   * end. What has not ended by then ends as with any close of a comm that is in use.
    *
    * @param object what {@link #connect}, {@link #accept}, {@link #listen} or {@link #register} gave
    * @param timeout by when
    * @return completes when it is closed
    */
   public Mono<Void> close(AutoCloseable object, Duration timeout) {
-    return call(
-            object,
-            () -> "close",
-            timeout,
-            () -> {
-              object.close();
-              return object;
-            },
-            closed -> {})
+    // A registration's is behind what uses it, which is in the lane of its comm.
+    Object lane = object instanceof CheckedMemory memory ? memory.comm() : object;
+    return Mono.<AutoCloseable>create(
+            sink ->
+                submit(
+                    sink,
+                    new Call<>(lane, () -> "close", Deadline.after(timeout), sink) {
+                      @Override
+                      AutoCloseable call() throws Exception {
+                        object.close();
+                        return object;
+                      }
+
+                      @Override
+                      boolean isClose() {
+                        return true;
+                      }
+                    }))
         .then();
+  }
+
+  /** What is over when its one call has returned. */
+  private abstract static class Call<T> extends NetOperation<T> {
+    Call(Object lane, Supplier<String> description, Deadline deadline, MonoSink<T> sink) {
+      super(lane, description, deadline, sink);
+    }
+
+    abstract T call() throws Exception;
+
+    @Override
+    final T poll() {
+      try {
+        return call();
+      } catch (RuntimeException e) {
+        throw e;
+      } catch (Exception e) {
+        throw new InvalidUsage("can't be closed: " + e.getMessage(), e);
+      }
+    }
+
+    @Override
+    final boolean hasBegun() {
+      return false;
+    }
   }
 
   private static void submitTo(NetLoop loop, MonoSink<?> sink, NetOperation<?> operation) {
@@ -288,21 +324,10 @@ public final class ReactiveNet implements AutoCloseable {
         sink ->
             submit(
                 sink,
-                new NetOperation<T>(lane, description, Deadline.after(timeout), sink) {
+                new Call<T>(lane, description, Deadline.after(timeout), sink) {
                   @Override
-                  T poll() {
-                    try {
-                      return call.call();
-                    } catch (RuntimeException e) {
-                      throw e;
-                    } catch (Exception e) {
-                      throw new InvalidUsage("can't be closed: " + e.getMessage(), e);
-                    }
-                  }
-
-                  @Override
-                  boolean hasBegun() {
-                    return false;
+                  T call() throws Exception {
+                    return call.call();
                   }
 
                   @Override
