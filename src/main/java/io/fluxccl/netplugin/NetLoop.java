@@ -87,8 +87,17 @@ final class NetLoop implements Agent {
         }
       }
     } finally {
+      lanes.values().forEach(lane -> lane.forEach(NetLoop::drop));
       lanes.clear();
       end();
+    }
+  }
+
+  private static void drop(NetOperation<?> operation) {
+    try {
+      operation.drop();
+    } catch (RuntimeException e) {
+      LOGGER.warn("{} can't be given up", operation.description(), e);
     }
   }
 

@@ -49,6 +49,9 @@ abstract class NetOperation<T> {
   /** Whether the plugin has begun it. */
   abstract boolean hasBegun();
 
+  /** Lets go of what was begun, because nobody will go on with it. Called once, by the loop. */
+  void drop() {}
+
   /** Takes what nobody waits for any more. */
   void discard(T result) {}
 

@@ -100,6 +100,11 @@ public final class ReactiveNet implements AutoCloseable {
                 }
 
                 @Override
+                void drop() {
+                  progress.abandon();
+                }
+
+                @Override
                 void discard(NetSendComm comm) {
                   comm.close();
                 }

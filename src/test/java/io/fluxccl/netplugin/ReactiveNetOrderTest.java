@@ -3,9 +3,13 @@ package io.fluxccl.netplugin;
 import static io.fluxccl.netplugin.NetLink.address;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.mockito.ArgumentMatchers.any;
+import static org.mockito.ArgumentMatchers.anyInt;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.never;
+import static org.mockito.Mockito.timeout;
 import static org.mockito.Mockito.verify;
+import static org.mockito.Mockito.when;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
@@ -111,5 +115,25 @@ class ReactiveNetOrderTest {
         .block();
     cancelled.dispose();
     StepVerifier.create(net.close(ends.getT2(), LONG)).expectComplete().verify(LONG.dividedBy(6));
+  }
+
+  @Test
+  void shouldAbandonConnectsWhenItCloses() throws Exception {
+    AutoCloseable begun = mock(AutoCloseable.class);
+    NetPlugin slow = mock(NetPlugin.class);
+    when(slow.name()).thenReturn("slow");
+    when(slow.devices()).thenReturn(1);
+    when(slow.connect(anyInt(), any()))
+        .thenAnswer(
+            call -> {
+              call.<NetHandle>getArgument(1).keep(begun);
+              return null;
+            });
+    try (ReactiveNet connecting = ReactiveNet.of(slow)) {
+      connecting.connect(0, new byte[8], LONG).subscribe(comm -> {}, error -> {});
+      verify(slow, timeout(10_000).atLeastOnce()).connect(anyInt(), any());
+      verify(begun, never()).close();
+    }
+    verify(begun).close();
   }
 }

@@ -7,12 +7,16 @@ import java.util.Arrays;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.agrona.UnsafeApi;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Connects that are under way. NCCL asks again with the same memory, so that memory's address says
  * which one is meant; what is written there says whether it is a new one.
  */
 final class ConnectAttempts {
+  private static final Logger LOG = LoggerFactory.getLogger(ConnectAttempts.class);
+
   private final Map<Long, Attempt> attempts = new ConcurrentHashMap<>();
 
   private record Attempt(byte[] bytes, NetHandle handle) {}
@@ -28,8 +32,13 @@ final class ConnectAttempts {
     }
     Attempt attempt = attempts.get(address);
     if (attempt == null || !Arrays.equals(attempt.bytes, bytes)) {
+      Attempt replaced = attempt;
       attempt = new Attempt(bytes, new NetHandle(bytes));
       attempts.put(address, attempt);
+      if (replaced != null) {
+        // Nobody asks for it any more.
+        abandon(replaced);
+      }
     }
     boolean pending = false;
     try {
@@ -43,7 +52,17 @@ final class ConnectAttempts {
     }
   }
 
+  /** Gives up all. */
   void clear() {
+    attempts.values().forEach(ConnectAttempts::abandon);
     attempts.clear();
+  }
+
+  private static void abandon(Attempt attempt) {
+    try {
+      attempt.handle.abandon();
+    } catch (RuntimeException e) {
+      LOG.warn("a connect can't be given up", e);
+    }
   }
 }
