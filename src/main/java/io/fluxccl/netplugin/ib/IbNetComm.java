@@ -14,6 +14,7 @@ import io.fluxccl.transport.ib.VerbsLink;
 import java.io.IOException;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import org.agrona.CloseHelper;
 
 /**
  * What both ends have in common: queue pair, mailbox, requests, how they fail. Who posts or tests a
@@ -293,10 +294,12 @@ abstract class IbNetComm implements NetComm {
   public void close() {
     if (!closed) {
       closed = true;
-      end(text() + "the connection was closed here");
-      memories.forEach(IbNetMemory::close);
-      mailbox.close();
-      plugin.forget(this);
+      // A step that fails is no reason to keep the rest.
+      CloseHelper.closeAll(
+          () -> end(text() + "the connection was closed here"),
+          () -> CloseHelper.closeAll(memories),
+          mailbox::close,
+          () -> plugin.forget(this));
     }
   }
 

@@ -4,6 +4,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import java.io.IOException;
+import org.agrona.CloseHelper;
 
 /** How far a connect has come. Used by one thread at a time. */
 final class IbNetConnect implements AutoCloseable {
@@ -89,8 +90,7 @@ final class IbNetConnect implements AutoCloseable {
   public void close() {
     plugin.forget(this);
     if (!done) {
-      port.close(link);
-      mailbox.close();
+      CloseHelper.closeAll(() -> port.close(link), mailbox::close);
     }
   }
 }

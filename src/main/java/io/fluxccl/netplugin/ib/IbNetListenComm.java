@@ -8,6 +8,7 @@ import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.transport.ib.LinkEvents;
 import java.security.SecureRandom;
+import org.agrona.CloseHelper;
 
 /**
  * Waits for the one request that knows its token. Used by one thread at a time, but for what says
@@ -117,10 +118,9 @@ final class IbNetListenComm implements NetListenComm {
     }
     closed = true;
     port.forget(this);
-    if (!accepted) {
-      port.close(link);
-      mailbox.close();
-    }
     plugin.forget(this);
+    if (!accepted) {
+      CloseHelper.closeAll(() -> port.close(link), mailbox::close);
+    }
   }
 }

@@ -5,6 +5,7 @@ import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.transport.ib.VerbsMemory;
 import java.util.ArrayList;
 import java.util.List;
+import org.agrona.CloseHelper;
 
 /**
  * Registered host memory. A registration has less than 2 GiB, so a longer range has several that
@@ -39,7 +40,11 @@ final class IbNetMemory implements NetMemory {
         // What is left may lie in the last one already.
       } while (from + STRIDE - 1 < size);
     } catch (RuntimeException e) {
-      pieces.forEach(port::close);
+      try {
+        closePieces();
+      } catch (RuntimeException also) {
+        e.addSuppressed(also);
+      }
       throw e;
     }
   }
@@ -71,8 +76,13 @@ final class IbNetMemory implements NetMemory {
   public void close() {
     if (!closed) {
       closed = true;
-      pieces.forEach(port::close);
-      comm.forget(this);
+      CloseHelper.closeAll(this::closePieces, () -> comm.forget(this));
     }
+  }
+
+  private void closePieces() {
+    List<AutoCloseable> closes = new ArrayList<>();
+    pieces.forEach(piece -> closes.add(() -> port.close(piece)));
+    CloseHelper.closeAll(closes);
   }
 }

@@ -12,10 +12,12 @@ import io.fluxccl.netplugin.NetProperties;
 import io.fluxccl.netplugin.NetSendComm;
 import io.fluxccl.transport.ib.Verbs;
 import io.fluxccl.transport.ib.VerbsLibrary;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Collectors;
+import org.agrona.CloseHelper;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -175,14 +177,16 @@ public final class IbNetPlugin implements NetPlugin {
     }
     table.close();
     unfinished.forEach(IbNetPlugin::closeQuietly);
-    comms.forEach(IbNetComm::abort);
+    List<AutoCloseable> steps = new ArrayList<>();
+    comms.forEach(comm -> steps.add(comm::abort));
     synchronized (this) {
       for (IbNetPort port : ports) {
         if (port != null) {
-          port.close();
+          steps.add(port::close);
         }
       }
     }
+    CloseHelper.closeAll(steps);
   }
 
   private static void closeQuietly(AutoCloseable each) {

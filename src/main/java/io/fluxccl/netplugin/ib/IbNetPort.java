@@ -15,6 +15,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CopyOnWriteArrayList;
+import org.agrona.CloseHelper;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -181,9 +182,7 @@ final class IbNetPort {
     try {
       if (!closed) {
         closed = true;
-        memories.forEach(VerbsMemory::close);
-        memories.clear();
-        port.close();
+        CloseHelper.closeAll(() -> CloseHelper.closeAll(memories), memories::clear, port);
       }
     } finally {
       turn.giveBack();

@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
+import io.fluxccl.TransportFailure;
 import io.fluxccl.netplugin.MessageLink;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
@@ -65,6 +66,37 @@ class FakeIbNetPluginTest extends IbNetPluginContract {
     } finally {
       UnsafeApi.freeMemory(memory);
     }
+  }
+
+  @Test
+  void shouldEndAllOfAConnectionWhenMemoryCannotBeDeregistered() {
+    IbNetPlugin from = network(OPTIONS);
+    IbNetPlugin to = network(OPTIONS);
+    MessageLink link = new MessageLink(from, to, 64);
+    link.send.register(1 << 20, 5L << 30, PointerType.HOST);
+    NetMemory pieces = link.receive.register(1 << 20, 5L << 30, PointerType.HOST);
+    verbs.refuseToDeregister();
+    assertThatThrownBy(pieces::close).isInstanceOf(TransportFailure.class);
+    // The target and the mailbox.
+    assertThat(to.port(0).openMemories()).isEqualTo(2);
+    assertThatThrownBy(link.receive::close).isInstanceOf(TransportFailure.class);
+    assertThat(to.port(0).openMemories()).isZero();
+    assertThat(to.connections()).isEmpty();
+    assertThatThrownBy(link.send::close).isInstanceOf(TransportFailure.class);
+    assertThat(from.port(0).openMemories()).isZero();
+    assertThat(from.connections()).isEmpty();
+  }
+
+  @Test
+  void shouldCloseItsDeviceWhenMemoryCannotBeDeregistered() {
+    IbNetPlugin from = network(OPTIONS);
+    IbNetPlugin to = network(OPTIONS);
+    new MessageLink(from, to, 64);
+    verbs.refuseToDeregister();
+    for (IbNetPlugin network : List.of(from, to)) {
+      assertThatThrownBy(network::close).isInstanceOf(TransportFailure.class);
+    }
+    assertThat(verbs.openPorts()).isZero();
   }
 
   @Test

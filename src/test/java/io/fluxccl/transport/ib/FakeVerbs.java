@@ -30,8 +30,13 @@ public final class FakeVerbs implements Verbs {
   private volatile boolean refusing;
 
   /** From here on whoever ends a registration is told that it failed. */
-  void refuseToDeregister() {
+  public void refuseToDeregister() {
     refusing = true;
+  }
+
+  /** How many ports are open. */
+  public int openPorts() {
+    return listening.size();
   }
 
   @Override
