@@ -70,8 +70,9 @@ final class TcpConnect implements AutoCloseable {
       throw new TransportFailure(
           FluxCclException.NO_RANK, "connect to " + text() + ": it answered with no welcome");
     }
+    TcpSendComm comm = new TcpSendComm(plugin, device, text() + " (" + name + ")", sockets);
     done = true;
-    return new TcpSendComm(plugin, device, text() + " (" + name + ")", sockets);
+    return comm;
   }
 
   private void greet(int stream) throws IOException {

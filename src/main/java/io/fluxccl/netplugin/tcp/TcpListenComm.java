@@ -250,16 +250,30 @@ final class TcpListenComm implements NetListenComm {
     String peer = address(all[0]) + " (" + first.name() + ")";
     ByteBuffer out = WireDescriptor.buffer(WireDescriptor.WELCOME_LENGTH);
     WireDescriptor.putWelcome(out, WireDescriptor.ownName());
+    TcpRecvComm comm = null;
     try {
       // Into an empty socket: it fits.
       all[0].write(out);
+      comm = new TcpRecvComm(plugin, device, peer, all);
     } catch (IOException e) {
       throw new RemoteFailure(
           FluxCclException.NO_RANK, "accept: " + peer + " is gone: " + e.getMessage());
+    } finally {
+      if (comm == null) {
+        closeSockets();
+      }
+      sockets = null;
+      first = null;
     }
-    sockets = null;
-    first = null;
-    return plugin.remember(new TcpRecvComm(plugin, device, peer, all));
+    return plugin.remember(comm);
+  }
+
+  private void closeSockets() {
+    for (SocketChannel socket : sockets) {
+      if (socket != null) {
+        Sockets.close(socket);
+      }
+    }
   }
 
   static String address(SocketChannel channel) {
@@ -282,11 +296,7 @@ final class TcpListenComm implements NetListenComm {
     Sockets.close(server);
     strangers.forEach(stranger -> Sockets.close(stranger.channel));
     if (sockets != null) {
-      for (SocketChannel socket : sockets) {
-        if (socket != null) {
-          Sockets.close(socket);
-        }
-      }
+      closeSockets();
     }
     plugin.forget(this);
   }

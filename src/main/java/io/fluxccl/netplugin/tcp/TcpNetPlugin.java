@@ -71,6 +71,7 @@ public final class TcpNetPlugin implements NetPlugin {
     checkOpen("listen");
     TcpListenComm listener = new TcpListenComm(this, device, device(device));
     unfinished.add(listener);
+    closeIfLate(listener);
     return listener;
   }
 
@@ -84,6 +85,7 @@ public final class TcpNetPlugin implements NetPlugin {
       handle.keep(progress);
       unfinished.add(progress);
     }
+    closeIfLate(progress);
     boolean pending = false;
     try {
       TcpSendComm comm = progress.poll();
@@ -137,6 +139,8 @@ public final class TcpNetPlugin implements NetPlugin {
 
   /** The thread for one more stream; they take turns. */
   synchronized IoThread ioThread() {
+    // One that came now would not be ended any more.
+    checkOpen("connection");
     int index = turn++ % threads.length;
     if (threads[index] == null) {
       threads[index] = new IoThread(index);
@@ -149,6 +153,14 @@ public final class TcpNetPlugin implements NetPlugin {
       throw new InvalidUsage("device=" + device + "; there are " + devices.size());
     }
     return devices.get(device);
+  }
+
+  /** The network may have been closed in between, and not have seen it. */
+  private void closeIfLate(AutoCloseable each) {
+    if (closed) {
+      closeQuietly(each);
+      throw new InvalidUsage("the network is closed");
+    }
   }
 
   private void checkOpen(String operation) {
