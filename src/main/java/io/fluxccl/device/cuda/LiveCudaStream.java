@@ -203,9 +203,10 @@ final class LiveCudaStream extends CudaStream {
       if (destroyed) {
         return true;
       }
-      if (!dirty && !shared) {
-        return queue.reached() >= queue.issued();
+      if (!dirty && !shared && queue.reached() >= queue.issued()) {
+        return true;
       }
+      // After a failed kernel the stream never gets to its last number, so the driver is asked.
       return context.tryMakeCurrent() != CUresult.CUDA_SUCCESS
           || JCudaDriver.cuStreamQuery(stream) != CUresult.CUDA_ERROR_NOT_READY;
     }

@@ -1,0 +1,34 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.device.KernelArgs;
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import org.awaitility.Awaitility;
+
+/** Lets a kernel fail on GPU 0, whose stream stays open, and prints whether GPU 1 still frees. */
+final class FailedGpuProcess {
+  static final String FREED = "GPU 1 has freed";
+
+  private FailedGpuProcess() {}
+
+  public static void main(String[] args) {
+    CudaDevice broken = CudaDevice.open(0);
+    CudaDevice healthy = CudaDevice.open(1);
+    StreamKernels.load(broken);
+    long before = CudaMemoryContract.free(healthy);
+    CudaBuffer buffer = healthy.allocate(2 << 20);
+    CudaPinnedBuffer gate = broken.allocatePinned(8);
+    CudaStream failing = broken.createStream("failing");
+    // The kernel must not fail before the stream has been told to store its number.
+    failing.launch(StreamKernels.SPIN, 1, 1, KernelArgs.of(gate, 1L));
+    failing.launch(StreamKernels.TRAP, 1, 1, KernelArgs.NONE);
+    CompletableFuture<Void> done = failing.completion();
+    gate.buffer().putLongRelease(0, 1); // pairs with the acquire in the kernel
+    Awaitility.await().until(done::isCompletedExceptionally);
+    buffer.close();
+    Awaitility.await()
+        .atMost(Duration.ofSeconds(20))
+        .until(() -> CudaMemoryContract.free(healthy) == before);
+    System.out.println(FREED);
+  }
+}
