@@ -5,11 +5,11 @@ import jcuda.driver.CUcontext;
 import jcuda.driver.JCudaDriver;
 
 /** How much memory GPU 0 has left. */
-final class FakeMemory {
+public final class FakeMemory {
   private FakeMemory() {}
 
   /** The same once nothing is given back any more. */
-  static long settled() {
+  public static long settled() {
     long[] last = {free()};
     org.awaitility.Awaitility.await()
         .during(java.time.Duration.ofMillis(300))
@@ -22,7 +22,8 @@ final class FakeMemory {
     return last[0];
   }
 
-  static long free() {
+  /** That memory in bytes. */
+  public static long free() {
     try (CudaDevice gpu = CudaDevice.open(0)) {
       gpu.bindThread();
       long[] free = new long[1];

@@ -49,6 +49,9 @@ final class ReduceSet implements AlgorithmSet {
 
   // Replaced as a whole, when a larger one is there.
   private volatile List<ScratchSpace> spaces = List.of();
+
+  // Guarded by this.
+  private boolean closed;
   private MappedPeers peers;
   private List<CollectiveAlgorithm> algorithms = List.of();
 
@@ -126,10 +129,17 @@ final class ReduceSet implements AlgorithmSet {
     return ScratchSpace.create(mesh, size, grid).thenAccept(this::add);
   }
 
-  private synchronized void add(ScratchSpace space) {
-    List<ScratchSpace> more = new ArrayList<>(spaces);
-    more.add(space);
-    spaces = List.copyOf(more);
+  /** Closes it instead where this was closed while it was made. */
+  private void add(ScratchSpace space) {
+    synchronized (this) {
+      if (!closed) {
+        List<ScratchSpace> more = new ArrayList<>(spaces);
+        more.add(space);
+        spaces = List.copyOf(more);
+        return;
+      }
+    }
+    space.close();
   }
 
   /**
@@ -206,6 +216,9 @@ final class ReduceSet implements AlgorithmSet {
 
   @Override
   public void close() {
+    synchronized (this) {
+      closed = true;
+    }
     spaces.forEach(ScratchSpace::close);
     state.close();
   }
