@@ -67,8 +67,13 @@ final class ExchangeSet implements AlgorithmSet {
     this.ll8 = ExchangeRing.ll8(MappedPeers.AREAS_OFFSET, mesh.nRanks());
     this.ll128 = ExchangeRing.ll128(ll8.offset() + ll8.length(), mesh.nRanks());
     this.state = gpu.allocate(ll128.offset() + ll128.length());
-    this.registrations =
-        gpu.allocate((long) KNOWN_REGISTRATIONS * MappedPeers.MAX_RANKS * Long.BYTES);
+    try {
+      this.registrations =
+          gpu.allocate((long) KNOWN_REGISTRATIONS * MappedPeers.MAX_RANKS * Long.BYTES);
+    } catch (RuntimeException | Error e) {
+      state.close();
+      throw e;
+    }
   }
 
   static CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {

@@ -77,7 +77,7 @@ final class ReduceSet implements AlgorithmSet {
     try {
       fill(state, oneSentinel.offset(), oneSentinel.length());
       fill(state, twoSentinel.offset(), twoSentinel.length());
-    } catch (RuntimeException e) {
+    } catch (RuntimeException | Error e) {
       state.close();
       throw e;
     }

@@ -51,7 +51,12 @@ final class ScratchSpace implements AutoCloseable {
     return CompletableFuture.supplyAsync(
             () -> {
               ScratchSpace space = new ScratchSpace(mesh, bytes, grid);
-              ReduceSet.fill(space.memory, space.packets.offset(), space.packets.length());
+              try {
+                ReduceSet.fill(space.memory, space.packets.offset(), space.packets.length());
+              } catch (RuntimeException | Error e) {
+                space.close();
+                throw e;
+              }
               return space;
             },
             Schedulers.boundedElastic()::schedule)

@@ -1,8 +1,10 @@
 package io.fluxccl.collective.cuda;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
 
+import io.fluxccl.DeviceFailure;
 import io.fluxccl.collective.AlgorithmFamily;
 import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.CollectiveAlgorithm;
@@ -11,20 +13,33 @@ import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.FakeMemory;
 import io.fluxccl.collective.PeerMesh;
 import io.fluxccl.collective.RankTopology;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.testing.FakeCuda;
 import io.fluxccl.testkit.LocalRanks;
+import java.nio.ByteBuffer;
 import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.Deque;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
 import java.util.function.Function;
+import jcuda.driver.JCudaDriver;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import reactor.core.scheduler.Schedulers;
 
-/** That sets give back what they took, also when their set-up comes too late. */
+/** That sets give back what they took, also when their set-up fails or comes too late. */
 @FakeCuda
 @Timeout(120)
 class SetupLeaksTest {
   private static final Duration LONG = Duration.ofSeconds(100);
+  private static final Executor BLOCKING = Schedulers.boundedElastic()::schedule;
+  private static final long GRANULE = 2 << 20;
 
   /** A family without algorithms, whose set-up is the test. */
   private record Probe(Function<PeerMesh, CompletableFuture<Void>> test)
@@ -74,6 +89,17 @@ class SetupLeaksTest {
     }
   }
 
+  private static CudaDevice gpu(PeerMesh mesh) {
+    return (CudaDevice) mesh.communicator().device();
+  }
+
+  private static long free(CudaDevice gpu) {
+    gpu.makeCurrent();
+    long[] free = new long[1];
+    assertThat(JCudaDriver.cuMemGetInfo(free, new long[1])).isZero();
+    return free[0];
+  }
+
   @Test
   void shouldFreeScratchThatComesAfterClosing() {
     onAMesh(SetupLeaksTest::nothing);
@@ -91,5 +117,112 @@ class SetupLeaksTest {
 
   private static CompletableFuture<Void> nothing(PeerMesh mesh) {
     return CompletableFuture.completedFuture(null);
+  }
+
+  @Test
+  void shouldFreeAllWhenTheGpuHasTooLittleMemory() {
+    onAMesh(
+        mesh ->
+            CompletableFuture.runAsync(
+                () -> {
+                  if (mesh.rank() == 0) {
+                    shouldFailWithoutLeaks(mesh);
+                  } else {
+                    ExchangeSet.prepare(mesh).join().close();
+                  }
+                },
+                BLOCKING));
+  }
+
+  /** With no memory at first, and then with ever more until it is enough. */
+  private static void shouldFailWithoutLeaks(PeerMesh mesh) {
+    CudaDevice gpu = gpu(mesh);
+    Deque<DeviceBuffer> all = new ArrayDeque<>();
+    Deque<DeviceBuffer> small = new ArrayDeque<>();
+    try {
+      takeAll(gpu, GRANULE, all);
+      // What is left of the block that small buffers share.
+      for (long size = 64 << 10; size >= 128; size /= 2) {
+        takeAll(gpu, size, small);
+      }
+      AlgorithmSet set = null;
+      while (set == null) {
+        long left = free(gpu);
+        try {
+          set = ExchangeSet.prepare(mesh).join();
+        } catch (DeviceFailure e) {
+          await().untilAsserted(() -> assertThat(free(gpu)).isEqualTo(left));
+          all.remove().close();
+          await().untilAsserted(() -> assertThat(free(gpu)).isEqualTo(left + GRANULE));
+        }
+      }
+      set.close();
+    } finally {
+      all.forEach(DeviceBuffer::close);
+      small.forEach(DeviceBuffer::close);
+    }
+  }
+
+  private static void takeAll(CudaDevice gpu, long size, Collection<DeviceBuffer> to) {
+    try {
+      while (true) {
+        to.add(gpu.allocate(size));
+      }
+    } catch (DeviceFailure e) {
+      assertThat(e).hasMessageContaining("OUT_OF_MEMORY");
+    }
+  }
+
+  /** In a process of its own, because it leaves no direct memory to others. */
+  static final class WithoutDirectMemory {
+    static final String FREED = "all was freed";
+
+    private WithoutDirectMemory() {}
+
+    public static void main(String[] args) {
+      onAMesh(
+          mesh ->
+              ReduceSet.prepare(mesh)
+                  .thenAcceptAsync(
+                      set -> {
+                        if (mesh.rank() == 0) {
+                          shouldFailWithoutLeaks(mesh, set);
+                        }
+                        set.close();
+                      },
+                      BLOCKING));
+      System.out.println(FREED);
+    }
+
+    private static void shouldFailWithoutLeaks(PeerMesh mesh, AlgorithmSet set) {
+      CudaDevice gpu = gpu(mesh);
+      List<ByteBuffer> taken = new ArrayList<>();
+      for (int size : new int[] {1 << 24, 1 << 20}) {
+        try {
+          while (true) {
+            taken.add(ByteBuffer.allocateDirect(size));
+          }
+        } catch (OutOfMemoryError e) {
+          assertThat(e).hasMessageContaining("direct buffer memory");
+        }
+      }
+      long before = free(gpu);
+      shouldRunOut(ReduceSet.prepare(mesh));
+      await().untilAsserted(() -> assertThat(free(gpu)).isEqualTo(before));
+      shouldRunOut(set.reserve(16 << 20));
+      await().untilAsserted(() -> assertThat(free(gpu)).isEqualTo(before));
+      assertThat(taken).isNotEmpty();
+    }
+
+    private static void shouldRunOut(CompletableFuture<?> setup) {
+      assertThatThrownBy(setup::join).hasRootCauseInstanceOf(OutOfMemoryError.class);
+    }
+  }
+
+  @Test
+  void shouldFreeAllWhenAnErrorEndsASetup() throws Exception {
+    try (ChildJvm child = ChildJvm.start(WithoutDirectMemory.class, List.of())) {
+      assertThat(child.readLine()).isEqualTo(WithoutDirectMemory.FREED);
+    }
   }
 }
