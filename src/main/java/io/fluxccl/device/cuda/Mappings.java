@@ -2,6 +2,7 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import jcuda.driver.CUipcMem_flags;
 import jcuda.driver.CUresult;
@@ -13,7 +14,10 @@ import jcuda.driver.JCudaDriver;
  */
 final class Mappings {
   private final PrimaryContext context;
-  private final ConcurrentHashMap<CudaAllocation.Id, CudaMapping> open = new ConcurrentHashMap<>();
+
+  /** Of what is being mapped a future that ends soon, with null where that failed. */
+  private final ConcurrentHashMap<CudaAllocation.Id, CompletableFuture<CudaMapping>> open =
+      new ConcurrentHashMap<>();
 
   Mappings(PrimaryContext context) {
     this.context = context;
@@ -21,18 +25,38 @@ final class Mappings {
 
   /** The mapping with one more user; {@link CudaDevice#map} says the rest. */
   CudaMapping acquire(CudaMemoryName name, CudaDevice device) {
-    return open.compute(
-        name.id(),
-        (id, mapped) -> {
-          if (mapped != null && !mapped.name().equals(name)) {
-            throw new InvalidUsage(name + " differs from " + mapped.name() + ", mapped before");
-          }
-          return mapped != null && mapped.tryRetain() ? mapped : map(name, device);
-        });
+    CompletableFuture<CudaMapping> own = new CompletableFuture<>();
+    CompletableFuture<CudaMapping> before = open.putIfAbsent(name.id(), own);
+    while (before != null) {
+      CudaMapping mapped = before.join();
+      if (mapped != null && !mapped.name().equals(name)) {
+        throw new InvalidUsage(name + " differs from " + mapped.name() + ", mapped before");
+      }
+      if (mapped != null && mapped.tryRetain()) {
+        return mapped;
+      }
+      open.remove(name.id(), before);
+      before = open.putIfAbsent(name.id(), own);
+    }
+    // Outside of the map, whose locks are for moments: this may ask the owner for seconds.
+    CudaMapping mapped = null;
+    try {
+      mapped = map(name, device);
+      return mapped;
+    } finally {
+      if (mapped == null) {
+        open.remove(name.id(), own);
+      }
+      own.complete(mapped);
+    }
   }
 
+  /** Waits for nobody who maps: threads that must not block call it. */
   void remove(CudaMapping mapping) {
-    open.remove(mapping.name().id(), mapping);
+    CompletableFuture<CudaMapping> there = open.get(mapping.name().id());
+    if (there != null && there.getNow(null) == mapping) {
+      open.remove(mapping.name().id(), there);
+    }
   }
 
   int count() {

@@ -38,6 +38,10 @@ abstract class CudaMemoryContract {
     Awaitility.await().untilAsserted(() -> assertThat(device.context().users()).isZero());
   }
 
+  CudaDevice device() {
+    return device;
+  }
+
   static long free(CudaDevice device) {
     device.makeCurrent();
     long[] free = new long[1];

@@ -1,12 +1,112 @@
 package io.fluxccl.device.cuda;
 
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.testing.FakeCuda;
 import io.fluxccl.testing.RequiresNativeLibrary;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.stream.IntStream;
+import org.awaitility.Awaitility;
+import org.junit.jupiter.api.Test;
 
 @FakeCuda
 @RequiresNativeLibrary
 class VmmMemoryFakeTest extends CudaMemoryContract {
   VmmMemoryFakeTest() {
     super(CudaMemoryKind.VMM);
+  }
+
+  /** Which of the first 16 bins of a ConcurrentHashMap a key is in. */
+  private static int bin(Object key) {
+    int hash = key.hashCode();
+    return (hash ^ hash >>> 16) & 15;
+  }
+
+  @Test
+  void shouldLetGoOfAMappingWhileAnotherOwnerDoesNotAnswer() throws Exception {
+    CudaDevice device = device();
+    try (ChildJvm owner =
+        ChildJvm.start(MemoryOwnerProcess.class, List.of(), CudaMemoryKind.VMM.name())) {
+      CudaMemoryName silent = CudaMemoryName.decode(HexFormat.of().parseHex(owner.readLine()));
+      signal("STOP", owner);
+      List<CudaBuffer> buffers = new ArrayList<>();
+      CudaBuffer last;
+      do {
+        last = device.allocate(1 << 20);
+        buffers.add(last);
+      } while (bin(last.allocation().id()) != bin(silent.id()));
+      CudaMapping mapping = device.map(last.allocation().name());
+      List<Thread> thread = new ArrayList<>();
+      CompletableFuture<CudaMapping> asking =
+          CompletableFuture.supplyAsync(
+              () -> device.map(silent),
+              task -> {
+                thread.add(new Thread(task, "asks"));
+                thread.get(0).start();
+              });
+      Awaitility.await().until(() -> asks(thread.get(0)));
+      mapping.release();
+      assertThat(asking).as("the map, which has asked for seconds").isNotDone();
+      signal("CONT", owner);
+      asking.handle((mapped, failure) -> mapped == null ? null : release(mapped)).join();
+      assertThat(device.context().mappings().count()).isZero();
+      buffers.forEach(CudaBuffer::close);
+    }
+  }
+
+  private static boolean asks(Thread thread) {
+    return Arrays.stream(thread.getStackTrace())
+        .anyMatch(frame -> frame.getMethodName().equals("receiveDescriptor"));
+  }
+
+  private static void signal(String name, ChildJvm to) throws Exception {
+    assertThat(new ProcessBuilder("kill", "-" + name, "" + to.pid()).start().waitFor()).isZero();
+  }
+
+  private static CudaMapping release(CudaMapping mapping) {
+    mapping.release();
+    return mapping;
+  }
+
+  @Test
+  void shouldMapOnceForAllThatAskAtTheSameTime() throws Exception {
+    CudaDevice device = device();
+    try (ChildJvm owner =
+        ChildJvm.start(MemoryOwnerProcess.class, List.of(), CudaMemoryKind.VMM.name())) {
+      CudaMemoryName name = CudaMemoryName.decode(HexFormat.of().parseHex(owner.readLine()));
+      for (int round = 0; round < 20; round++) {
+        List<CudaMapping> mappings =
+            ask(device, name).stream().map(CompletableFuture::join).toList();
+        assertThat(mappings).containsOnly(mappings.get(0));
+        assertThat(mappings.get(0).users()).isEqualTo(8);
+        mappings.forEach(CudaMapping::release);
+        assertThat(device.context().mappings().count()).isZero();
+      }
+      owner.kill();
+      for (CompletableFuture<CudaMapping> refused : ask(device, name)) {
+        assertThat(refused)
+            .failsWithin(Duration.ofSeconds(60))
+            .withThrowableThat()
+            .withCauseInstanceOf(DeviceFailure.class);
+      }
+      assertThat(device.context().mappings().count()).isZero();
+    }
+  }
+
+  /** On eight threads at once. */
+  private static List<CompletableFuture<CudaMapping>> ask(CudaDevice device, CudaMemoryName name) {
+    return IntStream.range(0, 8)
+        .mapToObj(
+            i ->
+                CompletableFuture.supplyAsync(
+                    () -> device.map(name), task -> new Thread(task, "maps").start()))
+        .toList();
   }
 }
