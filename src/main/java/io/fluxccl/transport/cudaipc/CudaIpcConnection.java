@@ -345,7 +345,7 @@ final class CudaIpcConnection implements Connection {
     users.close();
   }
 
-  /** Called once nobody posts or polls any more. */
+  /** Called once nobody posts or polls any more; takes locks of the streams. */
   private void letGo() {
     context.remove(this);
     flushedAtClose = line.buffer().getLongAcquire(0);

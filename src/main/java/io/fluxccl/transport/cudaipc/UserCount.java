@@ -1,10 +1,13 @@
 package io.fluxccl.transport.cudaipc;
 
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.atomic.AtomicInteger;
+import reactor.core.scheduler.Schedulers;
 
 /**
  * Counts the calls that are using a thing, so that closing never takes it away under one of them:
- * the last to leave lets go of it. Never waits; thread-safe.
+ * the last to leave has it let go of, on a thread that may block, because it may be the proxy's.
+ * Never waits; thread-safe.
  */
 final class UserCount {
   private static final int CLOSED = Integer.MIN_VALUE;
@@ -15,7 +18,7 @@ final class UserCount {
   private final Runnable letGo;
 
   /**
-   * @param letGo run once, by whoever leaves last or closes when nobody is there
+   * @param letGo run once, by whoever closes when nobody is there, or behind the last to leave
    */
   UserCount(Runnable letGo) {
     this.letGo = letGo;
@@ -36,7 +39,11 @@ final class UserCount {
   /** Ends what {@link #enter()} began. */
   void leave() {
     if (users.decrementAndGet() == CLOSED) {
-      letGo.run();
+      try {
+        Schedulers.boundedElastic().schedule(letGo);
+      } catch (RejectedExecutionException e) {
+        letGo.run();
+      }
     }
   }
 
