@@ -1,8 +1,10 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.RetainedBuffers;
 import java.util.ArrayList;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -32,6 +34,9 @@ public final class CapturedPipeline implements AutoCloseable {
   private final List<DeviceGraph> graphs = new ArrayList<>();
   private final Step replay = new Replay(this);
 
+  /** The graphs keep those that steps name, but know collectives' buffers by address only. */
+  private final RetainedBuffers buffers = new RetainedBuffers();
+
   private volatile boolean closed;
 
   private CapturedPipeline(Lane lane, List<Step> source) {
@@ -44,9 +49,13 @@ public final class CapturedPipeline implements AutoCloseable {
     this.registrations = List.copyOf(used);
     List<Step> steps = new ArrayList<>();
     try {
+      for (CollectiveCall call : calls) {
+        keep(call.input());
+        keep(call.output());
+      }
       record(steps);
     } catch (RuntimeException | Error e) {
-      graphs.forEach(DeviceGraph::close);
+      letGo();
       throw e;
     }
     this.plan = List.copyOf(steps);
@@ -56,6 +65,17 @@ public final class CapturedPipeline implements AutoCloseable {
   static CapturedPipeline of(Lane lane, List<Step> steps) {
     return new CapturedPipeline(
         lane, steps.stream().flatMap(step -> step.recordable().stream()).toList());
+  }
+
+  private void keep(DeviceBuffer buffer) {
+    if (buffer != null) {
+      buffers.add(buffer);
+    }
+  }
+
+  private void letGo() {
+    graphs.forEach(DeviceGraph::close);
+    lane.device().whenEnqueuedWorkIsDone(buffers::release);
   }
 
   private void record(List<Step> to) {
@@ -131,7 +151,7 @@ public final class CapturedPipeline implements AutoCloseable {
       return false;
     }
     closed = true;
-    graphs.forEach(DeviceGraph::close);
+    letGo();
     return true;
   }
 

@@ -74,6 +74,40 @@ class CollectivesFakeCudaTest {
   }
 
   @Test
+  void shouldKeepTheMemoryOfWhatItCapturedUntilThatIsClosed() {
+    long size = 4 << 20;
+    try (LocalRanks ranks = LocalRanks.onGpus(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = Collectives.create(rank.communicator()).join()) {
+              collectives.barrier().block(LONG);
+              DeviceBuffer buffer = rank.device().allocate(size);
+              CapturedPipeline captured =
+                  collectives.pipeline().allReduce(buffer, DataType.INT32, ReduceOp.MAX).capture();
+              captured.run().block(LONG);
+              rank.meet();
+              if (rank.rank() == 0) {
+                long captive = FakeMemory.settled();
+                buffer.close();
+                assertThat(FakeMemory.settled()).isEqualTo(captive);
+                captured.run().block(LONG);
+                captured.close();
+                await()
+                    .untilAsserted(
+                        () -> assertThat(FakeMemory.free()).isGreaterThanOrEqualTo(captive + size));
+              } else {
+                captured.run().block(LONG);
+                captured.close();
+                buffer.close();
+              }
+              rank.meet();
+            }
+          });
+    }
+  }
+
+  @Test
   void shouldRefuseRanksOnDevicesOfDifferentKinds() {
     try (LocalRanks ranks = LocalRanks.of(2, CollectivesFakeCudaTest::hostOrGpu)) {
       ranks.run(

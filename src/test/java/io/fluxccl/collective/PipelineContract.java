@@ -15,6 +15,8 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.PinnedBuffer;
+import io.fluxccl.device.cuda.CudaBuffer;
+import io.fluxccl.device.host.HostBuffer;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
@@ -23,6 +25,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import reactor.core.publisher.Flux;
@@ -189,6 +192,60 @@ abstract class PipelineContract {
             }
           }
         });
+  }
+
+  @Test
+  void shouldKeepTheBuffersOfWhatItCaptured() {
+    onEachRank(
+        (rank, collectives) -> {
+          // Not shared with other buffers, so that nobody else keeps the memory.
+          DeviceBuffer in = rank.device().allocate(1 << 20);
+          DeviceBuffer out = rank.device().allocate(1 << 20);
+          CapturedPipeline captured =
+              collectives
+                  .pipeline()
+                  .allReduce(in, out, 1 << 18, INT32, SUM)
+                  .allReduce(out.slice(0, 1 << 19), INT32, SUM)
+                  .allReduce(in, out, 1 << 18, INT32, SUM)
+                  .capture();
+          verify(captured.run());
+          in.close();
+          out.close();
+          assertThat(users(in)).as("users of the input").isPositive();
+          assertThat(users(out)).as("users of the output").isPositive();
+          verify(captured.run(2));
+          meet(rank);
+          captured.close();
+          Awaitility.await().untilAsserted(() -> assertThat(users(in)).isZero());
+          Awaitility.await().untilAsserted(() -> assertThat(users(out)).isZero());
+          DeviceBuffer closed = in;
+          assertThatThrownBy(() -> collectives.pipeline().allReduce(closed, INT32, SUM).capture())
+              .isInstanceOf(InvalidUsage.class)
+              .hasMessageContaining("closed");
+          assertThat(rank.communicator().failure()).isNull();
+        });
+  }
+
+  @Test
+  void shouldLetGoOfTheBuffersOfWhatItCouldNotCapture() {
+    onEachRank(
+        (rank, collectives) -> {
+          DeviceBuffer x = rank.device().allocate(1 << 20);
+          int before = users(x);
+          // No step can know beforehand how many threads a device's blocks may have.
+          Pipeline broken =
+              scale(collectives.pipeline().allReduce(x, INT32, SUM), x, 1, 0, 1 << 20);
+          assertThatThrownBy(broken::capture).isInstanceOf(InvalidUsage.class);
+          Awaitility.await().untilAsserted(() -> assertThat(users(x)).isEqualTo(before));
+          x.close();
+        });
+  }
+
+  /** How many use the memory of a buffer. */
+  static int users(DeviceBuffer buffer) {
+    return buffer instanceof CudaBuffer
+        ? ((CudaBuffer) buffer).allocation().users()
+        : ((HostBuffer) buffer).segment().users();
   }
 
   @Test

@@ -56,10 +56,15 @@ final class PipelineKernels {
 
   /** Adds a kernel that multiplies ints by a factor and adds to them. */
   static Pipeline scale(Pipeline to, DeviceBuffer ints, int factor, int summand) {
+    return scale(to, ints, factor, summand, 3);
+  }
+
+  /** The same with so many threads in a block. */
+  static Pipeline scale(Pipeline to, DeviceBuffer ints, int factor, int summand, int threads) {
     return to.launch(
         of(ints.device(), "pipeline_scale", SCALE),
         2,
-        3,
+        threads,
         KernelArgs.of(ints, ints.size() / Integer.BYTES, factor, summand));
   }
 
