@@ -323,13 +323,23 @@ class PacketExchange {
   // Puts this warp's share of a large message to where its receiver wants it.
   FLUXCCL_DEVICE Way sendWhole(uint32_t index) {
     const ExchangeParts::Part& part = parts_.parts[index];
-    const uint64_t senders = warps() / parts_.nParts;
-    const uint64_t share = (part.sendBytes / senders / Ll128Unit::kLine + 1) * Ll128Unit::kLine;
-    const uint64_t begin = firstPosition() / parts_.nParts * share;
+    const uint32_t sender = firstPosition() / parts_.nParts;
+    // So each has at least a line of the message, and at least a unit if it takes the ring. The receiver is not done
+    // without them, and has no later offer, until this warp is done: one that had nothing to send might see the next
+    // message's offer and take that for this one's.
+    const uint32_t senders = min(warps() / parts_.nParts, part.sendUnits);
+    if (sender >= senders) {
+      return Way::WHOLE;
+    }
+    // As even as whole lines are.
+    const uint64_t lines = (part.sendBytes + Ll128Unit::kLine - 1) / Ll128Unit::kLine;
+    const uint64_t share = lines / senders;
+    const uint64_t longer = lines - share * senders;
+    const uint64_t begin = (sender * share + min(static_cast<uint64_t>(sender), longer)) * Ll128Unit::kLine;
+    const uint64_t size = min((share + (sender < longer)) * Ll128Unit::kLine, part.sendBytes - begin);
     const RingCounters::Offer* offer = &counters(peers_.rank)->offers[part.peer];
     const uint64_t message = progress_[index].sent + 1;
-    // Pairs with the release in offer() at the peer. A later offer means that this message has come, so that
-    // this warp had no share in it.
+    // Pairs with the release in offer() at the peer.
     bool isThere = waitUntil(peers_.abort, part.peer,
                              [=] { return loadAcquireSys(&offer->message) >= message; });
     if (!__all_sync(kAllLanes, isThere)) {
@@ -347,17 +357,13 @@ class PacketExchange {
     if (!__all_sync(kAllLanes, isThere)) {
       return Way::ABORTED;
     }
-    if (begin < part.sendBytes) {
-      const uint64_t offset = where & ((1ull << ExchangeParts::kOfferOffsetBits) - 1);
-      uint8_t* output = reinterpret_cast<uint8_t*>(loadRelaxedSys(known)) + offset;
-      const uint64_t left = part.sendBytes - begin;
-      const uint64_t size = left < share ? left : share;
-      copy<16, true, 4>(output + begin, part.from + begin, size, laneId(), kLanes);
-      // Makes the release stand for all lanes; pairs with the acquire in receiveWhole at the peer.
-      __syncwarp();
-      if (laneId() == 0) {
-        addReleaseSys(&counters(part.peer)->arrived[peers_.rank], size);
-      }
+    const uint64_t offset = where & ((1ull << ExchangeParts::kOfferOffsetBits) - 1);
+    uint8_t* output = reinterpret_cast<uint8_t*>(loadRelaxedSys(known)) + offset;
+    copy<16, true, 4>(output + begin, part.from + begin, size, laneId(), kLanes);
+    // Makes the release stand for all lanes; pairs with the acquire in receiveWhole at the peer.
+    __syncwarp();
+    if (laneId() == 0) {
+      addReleaseSys(&counters(part.peer)->arrived[peers_.rank], size);
     }
     return Way::WHOLE;
   }

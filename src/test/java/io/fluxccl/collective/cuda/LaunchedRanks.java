@@ -1,0 +1,137 @@
+package io.fluxccl.collective.cuda;
+
+import static org.mockito.ArgumentMatchers.anyInt;
+import static org.mockito.Mockito.mock;
+import static org.mockito.Mockito.when;
+
+import io.fluxccl.collective.BoundCall;
+import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.RankTopology;
+import io.fluxccl.collective.Registration;
+import io.fluxccl.device.AbortFlag;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.CudaKernel;
+import io.fluxccl.transport.RegisteredMemory;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+
+/**
+ * Two ranks on one GPU whose kernels a test launches by itself, in an order that lanes never leave
+ * to chance.
+ */
+final class LaunchedRanks implements AutoCloseable {
+  static final int RANKS = 2;
+
+  final CudaDevice gpu = CudaDevice.open(0);
+  final List<DeviceBuffer> states = new ArrayList<>();
+  final List<DeviceBuffer> inputs = new ArrayList<>();
+  final List<DeviceBuffer> outputs = new ArrayList<>();
+  private final List<DeviceBuffer> others = new ArrayList<>();
+  private final List<AbortFlag> aborts = new ArrayList<>();
+  private final List<DeviceStream> streams = new ArrayList<>();
+  private final List<MappedPeers> peers = new ArrayList<>();
+
+  /**
+   * Ranks that have done nothing yet; outputs are zeros.
+   *
+   * @param stateBytes of each rank's state
+   * @param bytes of each rank's input and output
+   */
+  LaunchedRanks(long stateBytes, int bytes) {
+    for (int rank = 0; rank < RANKS; rank++) {
+      states.add(gpu.allocate(stateBytes));
+      inputs.add(gpu.allocate(bytes));
+      outputs.add(gpu.allocate(bytes));
+      aborts.add(new AbortFlag(gpu));
+      streams.add(gpu.createStream("rank" + rank));
+    }
+    RegisteredMemory[] memories = memories(states);
+    for (int rank = 0; rank < RANKS; rank++) {
+      RankTopology topology =
+          new RankTopology(rank, RANKS, DeviceKind.CUDA, List.of(0, 0), true, 4, 90, RANKS);
+      peers.add(new MappedPeers(topology, memories, aborts.get(rank)));
+    }
+  }
+
+  static RegisteredMemory[] memories(List<DeviceBuffer> buffers) {
+    return buffers.stream()
+        .map(
+            buffer -> {
+              RegisteredMemory memory = mock(RegisteredMemory.class);
+              when(memory.address()).thenReturn(buffer.address());
+              return memory;
+            })
+        .toArray(RegisteredMemory[]::new);
+  }
+
+  /** More memory of the GPU, filled with a byte. */
+  DeviceBuffer allocate(int bytes, int value) {
+    DeviceBuffer buffer = gpu.allocate(bytes);
+    others.add(buffer);
+    ByteBuffer content = ByteBuffer.allocateDirect(bytes);
+    while (content.hasRemaining()) {
+      content.put((byte) value);
+    }
+    buffer.upload(0, content.flip());
+    return buffer;
+  }
+
+  /**
+   * A call of a rank whose peer knows its output.
+   *
+   * @param registration number of the registration that is the output, or -1 for none
+   */
+  BoundCall bind(int rank, CollectiveCall call, int registration) {
+    BoundCall bound = mock(BoundCall.class);
+    when(bound.call()).thenReturn(call);
+    when(bound.rank()).thenReturn(rank);
+    when(bound.nRanks()).thenReturn(RANKS);
+    when(bound.totalBytes()).thenReturn(call.totalBytes(RANKS));
+    if (registration >= 0) {
+      when(bound.isOutputRegistered()).thenReturn(true);
+      when(bound.outputOn(anyInt()))
+          .thenAnswer(asked -> outputs.get(asked.getArgument(0, Integer.class)).address());
+      Registration registered = mock(Registration.class);
+      when(registered.id()).thenReturn(registration);
+      when(registered.buffer()).thenReturn(outputs.get(rank));
+      when(bound.outputRegistration()).thenReturn(registered);
+    }
+    return bound;
+  }
+
+  MappedPeers peers(BoundCall bound) {
+    return peers.get(bound.rank()).bind(bound);
+  }
+
+  void abort(int rank) {
+    aborts.get(rank).set();
+  }
+
+  CompletableFuture<Void> launch(
+      int rank, CudaKernel kernel, int blocks, int threads, Object... arguments) {
+    streams.get(rank).launch(kernel, blocks, threads, KernelArgs.of(arguments));
+    return streams.get(rank).completion();
+  }
+
+  /** How many launches of a rank have come to their end, as its first block counts them. */
+  int epoch(int rank) {
+    ByteBuffer epoch = ByteBuffer.allocateDirect(Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN);
+    states.get(rank).download(0, epoch);
+    return epoch.getInt(0);
+  }
+
+  @Override
+  public void close() {
+    streams.forEach(DeviceStream::close);
+    aborts.forEach(AbortFlag::close);
+    List.of(states, inputs, outputs, others).forEach(l -> l.forEach(DeviceBuffer::close));
+    gpu.close();
+  }
+}

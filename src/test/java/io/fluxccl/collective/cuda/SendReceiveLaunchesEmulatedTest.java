@@ -1,0 +1,62 @@
+package io.fluxccl.collective.cuda;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.DataType;
+import io.fluxccl.collective.BoundCall;
+import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testing.EmulatedGpus;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+/** Large messages of send-receives, with other sizes and grids than lanes would choose. */
+@EmulatedGpus
+class SendReceiveLaunchesEmulatedTest {
+  private static final int MESSAGES = 4;
+
+  /** Every other message goes where the receiver offers, the rest through the ring. */
+  @ParameterizedTest(name = "{0} bytes from {1} blocks of {2} warps")
+  @CsvSource({"1, 1, 4", "128, 1, 4", "8192, 8, 8", "32768, 8, 8", "65000, 8, 8", "245760, 4, 16"})
+  void shouldGiveEveryWarpThatSendsAShare(int bytes, int blocks, int warps) throws Exception {
+    ExchangeRing ring = ExchangeRing.ll128(MappedPeers.AREAS_OFFSET, LaunchedRanks.RANKS);
+    try (LaunchedRanks ranks = new LaunchedRanks(ring.offset() + ring.length(), bytes)) {
+      DeviceBuffer registrations = ranks.allocate(MappedPeers.MAX_RANKS * Long.BYTES, 0);
+      ByteBuffer known = ByteBuffer.allocateDirect(Long.BYTES).order(ByteOrder.LITTLE_ENDIAN);
+      known.putLong(0, ranks.outputs.get(1).address());
+      registrations.upload(Long.BYTES, known);
+      ByteBuffer message = Values.input(DataType.UINT8, 0, 1, bytes);
+      Values.upload(ranks.inputs.get(0), 0, message, bytes);
+      CompletableFuture<?>[] done = new CompletableFuture<?>[LaunchedRanks.RANKS];
+      for (int i = 0; i < MESSAGES; i++) {
+        for (int rank = 0; rank < LaunchedRanks.RANKS; rank++) {
+          BoundCall call = ranks.bind(rank, call(ranks, rank, bytes), i % 2 == 0 ? 0 : -1);
+          done[rank] =
+              ranks.launch(
+                  rank,
+                  GpuKernels.one(ranks.gpu, "exchange_send_receive", 0),
+                  blocks,
+                  warps * 32,
+                  ranks.peers(call),
+                  new ExchangeParts().ofSendReceive(call, ring, 1, registrations.address(), 1));
+        }
+      }
+      CompletableFuture.allOf(done).get(60, TimeUnit.SECONDS);
+      ByteBuffer output = Values.download(ranks.outputs.get(1), 0, bytes);
+      assertThat(Values.mismatch(DataType.UINT8, message, 0, output, bytes)).isEqualTo(-1);
+    }
+  }
+
+  private static CollectiveCall call(LaunchedRanks ranks, int rank, int bytes) {
+    DeviceBuffer input = ranks.inputs.get(rank);
+    DeviceBuffer output = ranks.outputs.get(rank);
+    int none = CollectiveCall.NO_PEER;
+    return rank == 0
+        ? CollectiveCall.sendReceive(input, bytes, 1, output, 0, none, DataType.UINT8)
+        : CollectiveCall.sendReceive(input, 0, none, output, bytes, 0, DataType.UINT8);
+  }
+}
