@@ -107,7 +107,11 @@ FLUXCCL_DEVICE void reduceBulk(const MappedPeers& peers, const Reduction& task, 
     }
     arrived = __syncthreads_and(arrived);
     if (!arrived) {
-      break;
+      // Tells nobody that the outputs are complete; but bulk copies may still read this block's memory.
+      if (forAll && threadIdx.x == 0) {
+        bulkWait<0>();
+      }
+      return;
     }
     const uint64_t at = static_cast<uint64_t>(first) * Rows::kPayload;
     // In place, these stores replace input that the peers' threads have read. No flag says so, but what
@@ -135,8 +139,7 @@ FLUXCCL_DEVICE void reduceBulk(const MappedPeers& peers, const Reduction& task, 
     fenceBulk();
   }
   // The outputs are complete when everybody has written them; an owner's is now.
-  arrived = forAll ? meet(peers, Point::LEFT, epoch) : __syncthreads_and(arrived);
-  if (arrived) {
+  if (forAll ? meet(peers, Point::LEFT, epoch) : __syncthreads_and(true)) {
     endEpoch(peers, epoch);
   }
 }
