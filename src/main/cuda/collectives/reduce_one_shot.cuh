@@ -76,6 +76,8 @@ FLUXCCL_DEVICE bool exchangeRows(const MappedPeers& peers, const Reduction& task
           word = Rows::wordOf(raw);
           Rows::empty(theirs, lane);
         }
+      } else {
+        word = Rows::asSent(word);
       }
       words[warp][lane] = word;
     }
