@@ -82,9 +82,7 @@ class PacketExchange {
     const uint32_t readersBefore = countReader();
     copyOwn();
     going = going && passOn();
-    if (going && isLastWarp()) {
-      end(readersBefore);
-    }
+    finish(going, readersBefore);
   }
 
   // A send-receive: there are as many warps that only send as warps that only receive, so that neither
@@ -103,13 +101,13 @@ class PacketExchange {
                                                           : receiveWhole(index);
       going = way == Way::RING ? send(firstPosition(), first) && passOn() : way == Way::WHOLE;
     }
-    if (going && isLastWarp()) {
-      end(readersBefore);
-    }
+    finish(going, readersBefore);
   }
 
  private:
   enum class Way { RING, WHOLE, ABORTED };
+
+  static constexpr uint64_t kNeverRoom = 1ull << 62;
 
   FLUXCCL_DEVICE static uint32_t warps() { return blockDim.x / kLanes * gridDim.x; }
 
@@ -199,6 +197,23 @@ class PacketExchange {
     return gridDim.x > 1 && isLastWarp() && laneId() == 0
                ? fetchAddRelaxedGpu(&counters(peers_.rank)->readers, 1u)
                : 0;
+  }
+
+  FLUXCCL_DEVICE void finish(bool going, uint32_t readersBefore) {
+    if (!going) {
+      giveUp();
+    } else if (isLastWarp()) {
+      end(readersBefore);
+    }
+  }
+
+  // Launches behind an aborted one would send their units with its numbers, and peers take them for its. So they are
+  // to wait for room that no peer ever makes; or else end() has counted on, and they have numbers of their own.
+  FLUXCCL_DEVICE void giveUp() {
+    const uint32_t i = laneId();
+    if (i < parts_.nParts) {
+      storeRelaxedGpu(&counters(peers_.rank)->sent[parts_.parts[i].peer], kNeverRoom);
+    }
   }
 
   // By the last warp of a block: the next launch counts on. The block that read the counters last writes

@@ -59,29 +59,24 @@ FLUXCCL_DEVICE bool endStep(const MappedPeers& peers, uint32_t step, uint32_t ep
 
 FLUXCCL_DEVICE void exchangeByStores(const MappedPeers& peers, const ExchangeParts& parts, bool inStep) {
   const uint32_t epoch = beginEpoch(peers);
-  if (!enter(peers, epoch)) {
-    return;
-  }
-  for (uint32_t i = 0; i < parts.nParts; ++i) {
+  bool going = enter(peers, epoch);
+  for (uint32_t i = 0; going && i < parts.nParts; ++i) {
     const ExchangeParts::Part& part = parts.parts[i];
     copyShare(part.to, part.from, part.sendBytes);
-    if (inStep && i + 1 < parts.nParts && !endStep(peers, i + 1, epoch)) {
-      return;
-    }
+    going = !inStep || i + 1 >= parts.nParts || endStep(peers, i + 1, epoch);
   }
-  copyShare(parts.ownTo, parts.ownFrom, parts.ownBytes);
-  if (meet(peers, Point::LEFT, epoch)) {
-    endEpoch(peers, epoch);
+  if (going) {
+    copyShare(parts.ownTo, parts.ownFrom, parts.ownBytes);
+    going = meet(peers, Point::LEFT, epoch);
   }
+  endEpoch(peers, epoch, going);
 }
 
 // A meeting that is a launch of its own, between copies by the copy engines: what stood before it on any
 // rank's stream has been done.
 FLUXCCL_DEVICE void meetAll(const MappedPeers& peers) {
   const uint32_t epoch = beginEpoch(peers);
-  if (meet(peers, Point::LEFT, epoch)) {
-    endEpoch(peers, epoch);
-  }
+  endEpoch(peers, epoch, meet(peers, Point::LEFT, epoch));
 }
 
 // This rank's own part alone; meets nobody, so it counts no epoch.

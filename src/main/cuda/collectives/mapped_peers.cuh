@@ -97,16 +97,21 @@ FLUXCCL_DEVICE uint32_t beginEpoch(const MappedPeers& peers) {
   return next == 0 ? 2 : next;
 }
 
+// How far an aborted launch leaves its epoch behind: no peer gets there while the lane lasts, so none takes what the
+// launches behind it send for its own. The next epoch has the same set again, and a multiple of it comes back late.
+constexpr uint32_t kAbortedEpochs = (1u << 20) + 1;
+
 // Ends the launch; also for the blocks that it does not have. No block of this launch reads those, and
 // the next launch begins when this one has ended. Between beginEpoch and this all threads of the block
-// have been through a __syncthreads(). To be left out once the job was aborted.
-FLUXCCL_DEVICE void endEpoch(const MappedPeers& peers, uint32_t epoch) {
+// have been through a __syncthreads(). done: whether the job was not aborted.
+FLUXCCL_DEVICE void endEpoch(const MappedPeers& peers, uint32_t epoch, bool done) {
+  const uint32_t ended = done ? epoch : epoch + kAbortedEpochs;
   if (threadIdx.x == 0) {
-    epochs(peers)[blockIdx.x] = epoch;
+    epochs(peers)[blockIdx.x] = ended;
   }
   if (blockIdx.x == 0) {
     for (uint32_t i = gridDim.x + threadIdx.x; i < MappedPeers::kMaxBlocks; i += blockDim.x) {
-      epochs(peers)[i] = epoch;
+      epochs(peers)[i] = ended;
     }
   }
 }

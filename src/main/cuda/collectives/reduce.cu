@@ -85,7 +85,5 @@ FLUXCCL_REDUCE_FLOATS(f8e5m2, Float8E5m2)
 // Between copies: every rank has come here, and what its stream did before is seen by what peers do behind it.
 extern "C" __global__ void __launch_bounds__(32) fluxccl_reduce_meet(const __grid_constant__ MappedPeers peers) {
   const uint32_t epoch = beginEpoch(peers);
-  if (meet(peers, Point::ENTERED, epoch)) {
-    endEpoch(peers, epoch);
-  }
+  endEpoch(peers, epoch, meet(peers, Point::ENTERED, epoch));
 }

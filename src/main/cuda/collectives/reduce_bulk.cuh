@@ -111,6 +111,7 @@ FLUXCCL_DEVICE void reduceBulk(const MappedPeers& peers, const Reduction& task, 
       if (forAll && threadIdx.x == 0) {
         bulkWait<0>();
       }
+      endEpoch(peers, epoch, false);
       return;
     }
     const uint64_t at = static_cast<uint64_t>(first) * Rows::kPayload;
@@ -139,9 +140,7 @@ FLUXCCL_DEVICE void reduceBulk(const MappedPeers& peers, const Reduction& task, 
     fenceBulk();
   }
   // The outputs are complete when everybody has written them; an owner's is now.
-  if (forAll ? meet(peers, Point::LEFT, epoch) : __syncthreads_and(true)) {
-    endEpoch(peers, epoch);
-  }
+  endEpoch(peers, epoch, forAll ? meet(peers, Point::LEFT, epoch) : __syncthreads_and(true));
 }
 
 }  // namespace collectives

@@ -100,13 +100,10 @@ FLUXCCL_DEVICE void reduceOneShot(const MappedPeers& peers, const Reduction& tas
   const uint32_t epoch = beginEpoch(peers);
   const bool exchanged =
       peers.nRanks == 2 ? exchangeRowsOfPair<T, Rows>(peers, task, epoch) : exchangeRows<T, Rows>(peers, task, epoch);
-  if (!__syncthreads_and(exchanged)) {
-    return;
-  }
   // A root hears of everybody, the others only of the root's having begun: so all of them meet.
-  if (task.target == Reduction::kEverybody || meet(peers, Point::ENTERED, epoch)) {
-    endEpoch(peers, epoch);
-  }
+  endEpoch(peers, epoch,
+           __syncthreads_and(exchanged) &&
+               (task.target == Reduction::kEverybody || meet(peers, Point::ENTERED, epoch)));
 }
 
 }  // namespace collectives

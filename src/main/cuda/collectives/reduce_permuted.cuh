@@ -92,11 +92,9 @@ class PermutedReduction {
     const uint64_t perBlock = roundUp((slice + gridDim.x - 1) / gridDim.x);
     for (uint64_t begin = 0; begin < task_.partBytes; begin += slice) {
       choose(begin, min(slice, task_.partBytes - begin), perBlock);
-      if (!scatterAndReduce() || !gather()) {
-        return;
-      }
-      // Everybody's results are there, and everybody's scratch has been read.
-      if (!meet(peers_, Point::LEFT, epoch_, ++slice_)) {
+      // Behind the meeting everybody's results are there, and everybody's scratch has been read.
+      if (!scatterAndReduce() || !gather() || !meet(peers_, Point::LEFT, epoch_, ++slice_)) {
+        endEpoch(peers_, epoch_, false);
         return;
       }
       if (scratch_.staged && task_.isTarget(peers_.rank)) {
@@ -106,7 +104,7 @@ class PermutedReduction {
     }
     // Also of the threads that were not in the meeting.
     __syncthreads();
-    endEpoch(peers_, epoch_);
+    endEpoch(peers_, epoch_, true);
   }
 
  private:

@@ -198,9 +198,7 @@ FLUXCCL_DEVICE void reduceTwoShots(const MappedPeers& peers, const Reduction& ta
   const bool arrived = peers.nRanks == 2
                            ? exchangePartsOfPair<T, Rows>(peers, task, rows, lane, warp, warps, epoch)
                            : exchangeParts<T, Rows>(peers, task, rows, lane, warp, warps, epoch);
-  if (__syncthreads_and(arrived)) {
-    endEpoch(peers, epoch);
-  }
+  endEpoch(peers, epoch, __syncthreads_and(arrived));
 }
 
 }  // namespace collectives

@@ -8,14 +8,21 @@ import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testing.EmulatedGpus;
+import java.nio.ByteBuffer;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** What a rank whose kernel was aborted leaves to its peers, if they only come later. */
 @EmulatedGpus
 class AbortedLaunchesEmulatedTest {
   private static final int COUNT = 1000;
+
+  /** Who launches: the second launch of rank 0 stands behind its first, which was aborted. */
+  private static final int[] ABORTED_TWICE = {0, 0, 1};
 
   @Test
   void shouldNotTellPeersOfOutputsThatItHasNotWritten() throws Exception {
@@ -25,16 +32,7 @@ class AbortedLaunchesEmulatedTest {
       List<DeviceBuffer> scratch =
           List.of(ranks.allocate(sentinels, -1), ranks.allocate(sentinels, -1));
       for (int rank = 0; rank < LaunchedRanks.RANKS; rank++) {
-        BoundCall call =
-            ranks.bind(
-                rank,
-                CollectiveCall.allReduce(
-                    ranks.inputs.get(rank),
-                    ranks.outputs.get(rank),
-                    COUNT,
-                    DataType.FLOAT32,
-                    ReduceOp.SUM),
-                0);
+        BoundCall call = ranks.bind(rank, allReduce(ranks, rank), 0);
         // The second rank looks at the flag when it has waited for a while; if it need not wait, it
         // takes what is in its output for the result.
         ranks.abort(rank);
@@ -48,8 +46,70 @@ class AbortedLaunchesEmulatedTest {
                 new Reduction(slots).bind(call),
                 new Scratch(LaunchedRanks.memories(scratch), 0, slots.slotBytes(), false))
             .get(60, TimeUnit.SECONDS);
-        assertThat(ranks.epoch(rank)).as("launches that rank %d ended", rank).isEqualTo(0);
+        assertThat(ranks.epoch(rank)).as("1 if rank %d ended its launch", rank).isNotEqualTo(1);
       }
     }
+  }
+
+  @ParameterizedTest
+  @CsvSource({"one_shot, LL8, 1", "one_shot, LL128, 1", "two_shots, LL8, 2", "two_shots, LL128, 2"})
+  void shouldNotBeTakenForTheReductionBefore(String kernel, PacketKind kind, int phases)
+      throws Exception {
+    PacketArea slots =
+        PacketArea.of(kind, MappedPeers.AREAS_OFFSET, phases, LaunchedRanks.RANKS, COUNT * 4);
+    try (LaunchedRanks ranks = new LaunchedRanks(slots.end(), COUNT * 4)) {
+      for (int rank : ABORTED_TWICE) {
+        BoundCall call = ranks.bind(rank, allReduce(ranks, rank), -1);
+        ranks.abort(rank);
+        ranks
+            .launch(
+                rank,
+                GpuKernels.one(ranks.gpu, "reduce_" + kernel + "_" + kind.label() + "_float", 0),
+                2,
+                256,
+                ranks.peers(call),
+                new Reduction(slots).bind(call))
+            .get(60, TimeUnit.SECONDS);
+      }
+      assertThat(ranks.epoch(1)).as("1 if rank 1 ended its launch").isNotEqualTo(1);
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"ll8", "ll128"})
+  void shouldNotBeTakenForTheExchangeBefore(String kernel) throws Exception {
+    ExchangeRing ring =
+        kernel.equals("ll8")
+            ? ExchangeRing.ll8(MappedPeers.AREAS_OFFSET, LaunchedRanks.RANKS)
+            : ExchangeRing.ll128(MappedPeers.AREAS_OFFSET, LaunchedRanks.RANKS);
+    try (LaunchedRanks ranks = new LaunchedRanks(ring.offset() + ring.length(), COUNT * 4)) {
+      byte launch = 0;
+      for (int rank : ABORTED_TWICE) {
+        ByteBuffer input = ByteBuffer.allocateDirect(1).put(++launch);
+        ranks.inputs.get(rank).upload(0, input.flip());
+        BoundCall call =
+            ranks.bind(
+                rank,
+                CollectiveCall.allGather(
+                    ranks.inputs.get(rank), ranks.outputs.get(rank), COUNT * 2, DataType.UINT8),
+                -1);
+        ranks.abort(rank);
+        ranks
+            .launch(
+                rank,
+                GpuKernels.one(ranks.gpu, "exchange_" + kernel, 0),
+                2,
+                256,
+                ranks.peers(call),
+                new ExchangeParts().of(call, ring, ranks.states.get(rank).address()))
+            .get(60, TimeUnit.SECONDS);
+      }
+      assertThat(Values.download(ranks.outputs.get(1), 0, 1).get(0)).isNotEqualTo((byte) 2);
+    }
+  }
+
+  private static CollectiveCall allReduce(LaunchedRanks ranks, int rank) {
+    return CollectiveCall.allReduce(
+        ranks.inputs.get(rank), ranks.outputs.get(rank), COUNT, DataType.FLOAT32, ReduceOp.SUM);
   }
 }

@@ -120,7 +120,7 @@ final class LaunchedRanks implements AutoCloseable {
     return streams.get(rank).completion();
   }
 
-  /** How many launches of a rank have come to their end, as its first block counts them. */
+  /** The number of a rank's last launch, as its first block counts them; far off if aborted. */
   int epoch(int rank) {
     ByteBuffer epoch = ByteBuffer.allocateDirect(Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN);
     states.get(rank).download(0, epoch);
