@@ -85,6 +85,44 @@ public abstract class AgentConnection extends ConnectionEnd {
     }
   }
 
+  /**
+   * {@link #doWork}; what it throws ends this connection and no other. Called by the agent.
+   *
+   * @return how much was done
+   */
+  public final int serve() {
+    try {
+      return doWork();
+    } catch (Throwable e) {
+      failInService(e);
+      return 0;
+    }
+  }
+
+  /** {@link #checkDeadlines}; what it throws ends this connection and no other. By the agent. */
+  public final void serveDeadlines() {
+    try {
+      checkDeadlines();
+    } catch (Throwable e) {
+      failInService(e);
+    }
+  }
+
+  /**
+   * It can't go on.
+   *
+   * @param error what was thrown while it was served
+   */
+  protected final void failInService(Throwable error) {
+    fail("it can't go on: " + FluxCclException.from(error).getMessage(), error);
+  }
+
+  /** Goes on with everything; gives how much was done. */
+  protected abstract int doWork();
+
+  /** Ends what had its time; called again and again. */
+  protected abstract void checkDeadlines();
+
   @Override
   public final void end(FluxCclException reason) {
     if (setFailure(reason)) {

@@ -18,6 +18,9 @@ import org.slf4j.LoggerFactory;
  * nothing ({@link #idle}). A cycle without tasks allocates nothing.
  */
 public abstract class TransportAgent implements Agent {
+  /** After a cycle that threw, lest one that always does takes a core. */
+  private static final long FAILED_CYCLE_NAP_NS = 1_000_000;
+
   private static final Logger LOGGER = LoggerFactory.getLogger(TransportAgent.class);
 
   private final String name;
@@ -92,10 +95,13 @@ public abstract class TransportAgent implements Agent {
   /**
    * A task lets the thread end, when there are no more tasks and it {@link #mayEnd}.
    *
-   * @param last its last deed
+   * @param last its last deed; done at once when the thread has died before
    */
   public final void end(Runnable last) {
     ending = last;
+    if (terminated) {
+      run(last);
+    }
   }
 
   /** Whether {@link #end} was called. On this thread. */
@@ -107,19 +113,31 @@ public abstract class TransportAgent implements Agent {
     // Kernels that wait must leave this thread a core, or yield.
     SpinPolicy.enter();
     try {
-      begin();
+      run(this::begin);
       while (ending == null || !tasks.isEmpty() || !mayEnd()) {
-        if (doWork() > 0) {
-          worked();
-        } else {
-          idle();
-        }
+        cycle();
       }
-      run(ending);
     } finally {
       SpinPolicy.exit();
+      if (ending != null) {
+        run(ending);
+      }
       terminated = true;
       runLateTasks();
+    }
+  }
+
+  private void cycle() {
+    try {
+      if (doWork() > 0) {
+        worked();
+      } else {
+        idle();
+      }
+    } catch (Throwable e) {
+      // Without this thread nobody would be served any more, nor told that time is up.
+      LOGGER.warn("{}: a cycle failed: {}", name, FluxCclException.from(e).getMessage(), e);
+      nap(FAILED_CYCLE_NAP_NS);
     }
   }
 
@@ -156,7 +174,7 @@ public abstract class TransportAgent implements Agent {
   private void run(Runnable task) {
     try {
       task.run();
-    } catch (RuntimeException e) {
+    } catch (Throwable e) {
       LOGGER.warn("{}: a task failed: {}", name, FluxCclException.from(e).getMessage(), e);
     }
   }

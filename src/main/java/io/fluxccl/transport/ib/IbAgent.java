@@ -2,7 +2,6 @@ package io.fluxccl.transport.ib;
 
 import io.fluxccl.device.host.SpinPolicy;
 import io.fluxccl.transport.TransportAgent;
-import java.io.IOException;
 import java.util.concurrent.TimeUnit;
 import org.agrona.collections.ArrayUtil;
 import org.slf4j.Logger;
@@ -62,7 +61,7 @@ final class IbAgent extends TransportAgent {
   public int doWork() {
     int work = runTasks();
     for (IbConnection connection : connections) {
-      work += connection.doWork();
+      work += connection.serve();
     }
     long now = System.nanoTime();
     if (now - lastChoresNs >= CHORES_INTERVAL_NS && !isEnding()) {
@@ -76,11 +75,12 @@ final class IbAgent extends TransportAgent {
     int events = 0;
     try {
       events = port.poll();
-    } catch (IOException e) {
+    } catch (Throwable e) {
+      // Deadlines are kept all the same.
       LOGGER.warn("{}: connection events can't be read: {}", roleName(), e.getMessage());
     }
     for (IbConnection connection : connections) {
-      connection.checkDeadlines();
+      connection.serveDeadlines();
     }
     return events;
   }

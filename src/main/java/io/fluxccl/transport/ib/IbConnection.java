@@ -176,13 +176,14 @@ final class IbConnection extends AgentConnection implements SendQueue.Owner {
     return !waiters().isEmpty() || queue.hasWaiting();
   }
 
-  /** {@link SendQueue#advance}, and ends flushes that are done. Called by the agent. */
-  int doWork() {
+  /** {@link SendQueue#advance}, and ends flushes that are done. */
+  @Override
+  protected int doWork() {
     return queue.advance(true) + waiters().advance(queue.flushedTicket());
   }
 
-  /** Called by the agent every half a millisecond or so. */
-  void checkDeadlines() {
+  @Override
+  protected void checkDeadlines() {
     waiters().expire(queue.flushedTicket());
     queue.checkDevice();
     if (hasPeerLeft() && isPostedTo()) {
@@ -195,7 +196,15 @@ final class IbConnection extends AgentConnection implements SendQueue.Owner {
   // Ending.
 
   /** The peer has closed its end, or is no more. Called by the agent. */
-  void disconnected() {
+  void serveDisconnected() {
+    try {
+      disconnected();
+    } catch (Throwable e) {
+      failInService(e);
+    }
+  }
+
+  private void disconnected() {
     // What the peer acknowledged before it left is done.
     queue.takeLast();
     doWork();

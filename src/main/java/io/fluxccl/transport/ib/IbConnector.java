@@ -7,7 +7,6 @@ import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RdmaOptions;
-import java.io.IOException;
 import java.util.Arrays;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -99,7 +98,7 @@ final class IbConnector implements LinkEvents {
     if (Arrays.compareUnsigned(token, peer.token()) <= 0) {
       try {
         link = context.port().connect(peer.address(), peer.token(), this);
-      } catch (IOException e) {
+      } catch (Throwable e) {
         connection.fail(
             "rank " + connection.remoteRank() + " can't be called: " + e.getMessage(), e);
       }
@@ -135,7 +134,7 @@ final class IbConnector implements LinkEvents {
     }
     try {
       connection.open(link, peerInbox);
-    } catch (IOException e) {
+    } catch (Throwable e) {
       connection.fail("memory for signals can't be registered: " + e.getMessage(), e);
       return;
     }
@@ -151,7 +150,7 @@ final class IbConnector implements LinkEvents {
   @Override
   public void disconnected(VerbsLink which) {
     if (which != echo) {
-      connection.disconnected();
+      connection.serveDisconnected();
     }
   }
 

@@ -63,7 +63,7 @@ final class LinkWork implements Inbound.Events {
     } catch (ProtocolViolation e) {
       complaint = e.getMessage();
       connection.fail(complaint, null);
-    } catch (RuntimeException e) {
+    } catch (Throwable e) {
       broken(e);
     }
     return 1;
@@ -98,7 +98,7 @@ final class LinkWork implements Inbound.Events {
     return outbound.progressControl();
   }
 
-  private void broken(RuntimeException e) {
+  private void broken(Throwable e) {
     boolean quiet = connection.hasPeerLeft() || state == State.LEAVING;
     boolean connecting = state == State.CONNECTING;
     breakOff();
@@ -172,7 +172,7 @@ final class LinkWork implements Inbound.Events {
     try {
       // What can't be closed keeps nothing else from it.
       CloseHelper.closeAll(setup::close, this::abandon);
-    } catch (RuntimeException e) {
+    } catch (Throwable e) {
       connection.fail("closing failed: " + FluxCclException.from(e).getMessage(), e);
     } finally {
       if (leaving) {

@@ -89,13 +89,13 @@ final class NetAgent extends TransportAgent {
   public int doWork() {
     int work = runTasks();
     for (NetConnection connection : connections) {
-      work += connection.doWork();
+      work += connection.serve();
     }
     long now = System.nanoTime();
     if (now - lastChoresNs >= CHORES_INTERVAL_NS) {
       lastChoresNs = now;
       for (NetConnection connection : connections) {
-        connection.checkDeadlines();
+        connection.serveDeadlines();
       }
     }
     return work;

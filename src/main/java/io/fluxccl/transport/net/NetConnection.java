@@ -177,10 +177,18 @@ final class NetConnection extends AgentConnection {
         () -> {
           connectDeadline = deadline;
           if (!hasFailed()) {
-            work.connect(peer);
+            begin(peer);
           }
         });
     return connected;
+  }
+
+  private void begin(EndpointWire peer) {
+    try {
+      work.connect(peer);
+    } catch (Throwable e) {
+      failInService(e);
+    }
   }
 
   /** Ends an end that was not connected. */
@@ -205,13 +213,13 @@ final class NetConnection extends AgentConnection {
     return !queue.isEmpty() && !hasPeerLeft();
   }
 
-  /** Goes on with everything; returns how much was done. */
-  int doWork() {
+  @Override
+  protected int doWork() {
     return work.doWork() + waiters().advance(flushed.get());
   }
 
-  /** Called every millisecond or so. */
-  void checkDeadlines() {
+  @Override
+  protected void checkDeadlines() {
     waiters().expire(flushed.get());
     if (hasPeerLeft() && (!queue.isEmpty() || !waiters().isEmpty())) {
       // Posted just before this side learned of it.

@@ -4,6 +4,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
+import io.fluxccl.TransportFailure;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.ConnectionEnd;
 import io.fluxccl.transport.Endpoint;
@@ -101,6 +102,24 @@ class FakeIbFailureTest extends IbFailureContract {
       assertThat(IbRanks.get(writer.failed())).isInstanceOf(Aborted.class);
       // Closed, and no connection uses them any more.
       assertThat(ranks.context(0).openHandles()).isEqualTo(1);
+    }
+  }
+
+  @Test
+  void shouldServeOthersWhenConnectingRunsOutOfMemory() throws Exception {
+    FakeVerbs verbs = new FakeVerbs();
+    try (IbRanks ranks = IbRanks.fake(verbs, IbMemoryHandle.PIECE, false, false)) {
+      Connection living = ranks.connect(0).get(0);
+      verbs.failToRegister(
+          RdmaOptions.DEFAULT.sendQueueSize() * Long.BYTES, new OutOfMemoryError("of a test"));
+      Endpoint a = ranks.endpoint(0, 1, 1);
+      Endpoint b = ranks.endpoint(1, 0, 1);
+      Deadline deadline = Deadline.after(IbRanks.LIMIT);
+      CompletableFuture<Connection> toB = a.connect(b.wire(), deadline);
+      CompletableFuture<Connection> toA = b.connect(a.wire(), deadline);
+      assertThat(failureOf(toB)).isInstanceOf(TransportFailure.class);
+      assertThat(failureOf(toA)).hasMessageContaining("of a test");
+      IbRanks.get(living.flush(IbRanks.LIMIT));
     }
   }
 

@@ -12,6 +12,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
 import org.agrona.collections.Int2ObjectHashMap;
 
 /**
@@ -28,6 +29,9 @@ public final class FakeVerbs implements Verbs {
   private final AtomicInteger keys = new AtomicInteger(0x1000);
   private final Map<InetSocketAddress, FakePort> listening = new ConcurrentHashMap<>();
   private volatile boolean refusing;
+  private volatile long unregistered;
+  private volatile Error registrationError;
+  private final AtomicReference<Error> postError = new AtomicReference<>();
 
   /** From here on whoever ends a registration is told that it failed. */
   public void refuseToDeregister() {
@@ -37,6 +41,17 @@ public final class FakeVerbs implements Verbs {
   /** How many ports are open. */
   public int openPorts() {
     return listening.size();
+  }
+
+  /** From here on whoever registers so many bytes gets that, unless it is null. */
+  void failToRegister(long size, Error error) {
+    unregistered = size;
+    registrationError = error;
+  }
+
+  /** The next request that is posted gets that. */
+  void failNextPost(Error error) {
+    postError.set(error);
   }
 
   @Override
@@ -81,6 +96,10 @@ public final class FakeVerbs implements Verbs {
     public VerbsMemory register(long address, int length) throws IOException {
       if (length < 1) {
         throw new IOException("ibv_reg_mr: Invalid argument (errno 22)");
+      }
+      Error error = registrationError;
+      if (error != null && length == unregistered) {
+        throw error;
       }
       int key = keys.incrementAndGet();
       synchronized (regions) {
@@ -152,7 +171,7 @@ public final class FakeVerbs implements Verbs {
     }
   }
 
-  private static final class FakeLink implements VerbsLink {
+  private final class FakeLink implements VerbsLink {
     private final FakePort port;
     private final LinkEvents events;
     private final long[] ids;
@@ -208,6 +227,10 @@ public final class FakeVerbs implements Verbs {
       try {
         if (posted - retired == ids.length) {
           throw new IOException("ibv_post_send: Cannot allocate memory (errno 12)");
+        }
+        Error error = postError.getAndSet(null);
+        if (error != null) {
+          throw error;
         }
         posted++;
         int status = write(flags, address, length, localKey, remoteAddress, remoteKey);

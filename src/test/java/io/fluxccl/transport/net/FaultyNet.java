@@ -7,6 +7,7 @@ import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetProperties;
+import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.NetSendComm;
 import io.fluxccl.netplugin.PointerType;
@@ -23,6 +24,15 @@ final class FaultyNet implements NetPlugin {
   /** Registrations of so many bytes can't be ended. */
   volatile long stuckSize;
 
+  /** Receiving ends don't register memory of so many bytes. */
+  volatile long refusedReceivingSize;
+
+  /** What is thrown instead where memory is not registered, or null. */
+  volatile Error error;
+
+  /** Whether it was closed. */
+  volatile boolean closed;
+
   /** Sending ends can't be closed, for a reason that no network should have. */
   volatile boolean closesBadly;
 
@@ -38,6 +48,13 @@ final class FaultyNet implements NetPlugin {
     if (refused) {
       throw new TransportFailure(FluxCclException.NO_RANK, what);
     }
+  }
+
+  private void refuseToRegister(boolean refused) {
+    if (refused && error != null) {
+      throw error;
+    }
+    refuse(refused, "the memory can't be registered");
   }
 
   private final class Sender implements NetSendComm {
@@ -59,7 +76,7 @@ final class FaultyNet implements NetPlugin {
 
     @Override
     public NetMemory register(long address, long size, PointerType type) {
-      refuse(size == refusedSize, "the memory can't be registered");
+      refuseToRegister(size == refusedSize);
       return new Memory(
           comm.register(address, size, type),
           () -> refuse(size == stuckSize, "the memory can't be deregistered"));
@@ -85,6 +102,81 @@ final class FaultyNet implements NetPlugin {
     }
   }
 
+  private final class Receiver implements NetRecvComm {
+    private final NetRecvComm comm;
+
+    Receiver(NetRecvComm comm) {
+      this.comm = comm;
+    }
+
+    @Override
+    public int device() {
+      return comm.device();
+    }
+
+    @Override
+    public String peer() {
+      return comm.peer();
+    }
+
+    @Override
+    public NetMemory register(long address, long size, PointerType type) {
+      refuseToRegister(size == refusedReceivingSize);
+      return comm.register(address, size, type);
+    }
+
+    @Override
+    public NetMemory registerDmaBuf(
+        long address, long size, PointerType type, long offset, int fileDescriptor) {
+      return comm.registerDmaBuf(address, size, type, offset, fileDescriptor);
+    }
+
+    @Override
+    public NetRequest irecv(long address, long size, int tag, NetMemory memory) {
+      return comm.irecv(address, size, tag, memory);
+    }
+
+    @Override
+    public NetRequest irecv(
+        int n, long[] addresses, long[] sizes, int[] tags, NetMemory[] memories) {
+      return comm.irecv(n, addresses, sizes, tags, memories);
+    }
+
+    @Override
+    public NetRequest iflush(int n, long[] addresses, long[] sizes, NetMemory[] memories) {
+      return comm.iflush(n, addresses, sizes, memories);
+    }
+
+    @Override
+    public void close() {
+      comm.close();
+    }
+  }
+
+  private final class Listener implements NetListenComm {
+    private final NetListenComm comm;
+
+    Listener(NetListenComm comm) {
+      this.comm = comm;
+    }
+
+    @Override
+    public byte[] handle() {
+      return comm.handle();
+    }
+
+    @Override
+    public NetRecvComm accept() {
+      NetRecvComm accepted = comm.accept();
+      return accepted == null ? null : new Receiver(accepted);
+    }
+
+    @Override
+    public void close() {
+      comm.close();
+    }
+  }
+
   @Override
   public String name() {
     return plugin.name();
@@ -102,7 +194,7 @@ final class FaultyNet implements NetPlugin {
 
   @Override
   public NetListenComm listen(int device) {
-    return plugin.listen(device);
+    return new Listener(plugin.listen(device));
   }
 
   @Override
@@ -113,6 +205,7 @@ final class FaultyNet implements NetPlugin {
 
   @Override
   public void close() {
+    closed = true;
     plugin.close();
   }
 }
