@@ -200,6 +200,10 @@ final class SendQueue implements StagedOutbox.Poster {
     } catch (IOException | RuntimeException e) {
       owner.fail("it can't go on: " + e.getMessage(), e);
       return 1;
+    } catch (Throwable e) {
+      // A post may be lost: nothing that was posted behind it may go out.
+      owner.fail("it can't go on: " + e, e);
+      throw e;
     } finally {
       leave();
     }
@@ -375,6 +379,9 @@ final class SendQueue implements StagedOutbox.Poster {
       }
     } catch (IOException | RuntimeException e) {
       owner.fail("it can't go on: " + e.getMessage(), e);
+    } catch (Throwable e) {
+      owner.fail("it can't go on: " + e, e);
+      throw e;
     } finally {
       leave();
     }

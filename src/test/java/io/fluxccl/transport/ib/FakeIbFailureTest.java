@@ -1,12 +1,14 @@
 package io.fluxccl.transport.ib;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.ConnectionEnd;
+import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.RdmaOptions;
 import io.fluxccl.transport.RegisteredMemory;
@@ -120,6 +122,31 @@ class FakeIbFailureTest extends IbFailureContract {
       assertThat(failureOf(toB)).isInstanceOf(TransportFailure.class);
       assertThat(failureOf(toA)).hasMessageContaining("of a test");
       IbRanks.get(living.flush(IbRanks.LIMIT));
+    }
+  }
+
+  /** What follows a write that was lost must not come without it. */
+  @Test
+  void shouldSendNothingBehindAWriteWhosePostThrewAnError() throws Exception {
+    FakeVerbs verbs = new FakeVerbs();
+    try (IbRanks ranks = IbRanks.fake(verbs, IbMemoryHandle.PIECE, false, false)) {
+      Connection writer = ranks.connect(0).get(0);
+      RegisteredMemory source = ranks.memory(0, 64);
+      RegisteredMemory target = ranks.memory(1, 128);
+      RegisteredMemory remote = ranks.seenByPeer(target);
+      verbs.failNextPost(new InternalError("of a test"));
+      try {
+        writer.write(remote, 0, source, 0, 64);
+      } catch (InternalError e) {
+        // Unless the agent was at it.
+        assertThat(e).hasMessage("of a test");
+      }
+      assertThat(failureOf(writer.flush(IbRanks.LIMIT)))
+          .isInstanceOf(TransportFailure.class)
+          .hasMessageContaining("of a test");
+      assertThatThrownBy(() -> writer.updateAndSync(remote, 64, new AtomicLong(), 1))
+          .isInstanceOf(TransportFailure.class);
+      assertThat(Contents.getLong(target, 64)).isZero();
     }
   }
 
