@@ -62,13 +62,19 @@ final class Inbound {
     this.events = events;
     this.capacity = capacity;
     this.rails = new DataReceiver[links.rails()];
-    for (int i = 0; i < rails.length; i++) {
-      // One request less than there may be, for the flush behind a receive.
-      rails[i] = new DataReceiver(links.receivers[i + 1], capacity - 1, staging);
-    }
     this.memory = BufferUtil.allocateDirectAligned(capacity * ControlMessage.MAX_BYTES, 64);
     this.buffer = new UnsafeBuffer(memory);
-    this.registration = comm.register(buffer.addressOffset(), memory.capacity(), PointerType.HOST);
+    try {
+      for (int i = 0; i < rails.length; i++) {
+        // One request less than there may be, for the flush behind a receive.
+        rails[i] = new DataReceiver(links.receivers[i + 1], capacity - 1, staging);
+      }
+      this.registration =
+          comm.register(buffer.addressOffset(), memory.capacity(), PointerType.HOST);
+    } catch (Throwable e) {
+      CloseHelper.quietClose(this::abandon);
+      throw e;
+    }
     this.requests = new NetRequest[capacity];
     this.places = new int[capacity];
     this.starts = new long[capacity];
@@ -316,6 +322,10 @@ final class Inbound {
 
   /** All comms are closed: nothing is in flight any more. */
   void abandon() {
-    CloseHelper.closeAll(Arrays.stream(rails).<AutoCloseable>map(rail -> rail::abandon).toList());
+    CloseHelper.closeAll(
+        Arrays.stream(rails)
+            .filter(rail -> rail != null)
+            .<AutoCloseable>map(rail -> rail::abandon)
+            .toList());
   }
 }

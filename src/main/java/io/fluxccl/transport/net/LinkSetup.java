@@ -52,8 +52,8 @@ final class LinkSetup {
       for (int i = 0; i < listeners.length; i++) {
         listeners[i] = plugin.listen(deviceOf(i));
       }
-    } catch (RuntimeException e) {
-      closeListeners();
+    } catch (Throwable e) {
+      CloseHelper.quietClose(this::closeListeners);
       throw e;
     }
   }

@@ -101,12 +101,16 @@ final class LinkWork implements Inbound.Events {
   private void broken(Throwable e) {
     boolean quiet = connection.hasPeerLeft() || state == State.LEAVING;
     boolean connecting = state == State.CONNECTING;
-    breakOff();
-    if (!quiet) {
-      connection.fail(
-          (connecting ? "was not connected: " : "the network failed: ")
-              + FluxCclException.from(e).getMessage(),
-          e);
+    try {
+      if (!quiet) {
+        // Before anything is closed, which may fail for reasons that explain nothing.
+        connection.fail(
+            (connecting ? "was not connected: " : "the network failed: ")
+                + FluxCclException.from(e).getMessage(),
+            e);
+      }
+    } finally {
+      breakOff();
     }
   }
 
@@ -182,9 +186,9 @@ final class LinkWork implements Inbound.Events {
   }
 
   private void abandon() {
-    if (outbound != null) {
-      CloseHelper.closeAll(outbound::abandon, inbound::abandon);
-    }
+    // There is only the first of them where the second can't be made.
+    CloseHelper.closeAll(
+        outbound == null ? null : outbound::abandon, inbound == null ? null : inbound::abandon);
   }
 
   boolean receivesInto(OwnedMemory memory) {
@@ -192,7 +196,7 @@ final class LinkWork implements Inbound.Events {
   }
 
   void forget(OwnedMemory memory) {
-    if (inbound != null && state != State.ENDED) {
+    if (state == State.OPEN || state == State.LEAVING) {
       outbound.forget(memory);
       inbound.forget(memory);
     }

@@ -57,14 +57,19 @@ final class Outbound {
     this.asked = asked;
     this.control = new ControlSender(links.senders[0], capacity);
     this.rails = new DataSender[links.rails()];
-    for (int i = 0; i < rails.length; i++) {
-      rails[i] = new DataSender(links.senders[i + 1], capacity, staging);
-    }
     this.maxPart = Math.min(PART, maxBytes);
     this.signals = BufferUtil.allocateDirectAligned(capacity * Long.BYTES, Long.BYTES);
-    this.signalsRegistration =
-        links.senders[1].register(
-            BufferUtil.address(signals), signals.capacity(), PointerType.HOST);
+    try {
+      for (int i = 0; i < rails.length; i++) {
+        rails[i] = new DataSender(links.senders[i + 1], capacity, staging);
+      }
+      this.signalsRegistration =
+          links.senders[1].register(
+              BufferUtil.address(signals), signals.capacity(), PointerType.HOST);
+    } catch (Throwable e) {
+      CloseHelper.quietClose(this::abandon);
+      throw e;
+    }
   }
 
   /** Has the peer told that all up to this flush of its is in place. */
@@ -207,6 +212,10 @@ final class Outbound {
 
   /** All comms are closed: nothing is in flight any more. */
   void abandon() {
-    CloseHelper.closeAll(Arrays.stream(rails).<AutoCloseable>map(rail -> rail::abandon).toList());
+    CloseHelper.closeAll(
+        Arrays.stream(rails)
+            .filter(rail -> rail != null)
+            .<AutoCloseable>map(rail -> rail::abandon)
+            .toList());
   }
 }

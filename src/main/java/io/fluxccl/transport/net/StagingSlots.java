@@ -6,7 +6,10 @@ import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.netplugin.NetComm;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.PointerType;
+import java.util.ArrayDeque;
+import java.util.Deque;
 import java.util.concurrent.TimeUnit;
+import org.agrona.CloseHelper;
 
 /**
  * Pinned memory of one comm, through which bytes go between the network and a device's memory that
@@ -32,11 +35,19 @@ final class StagingSlots {
 
   StagingSlots(Device device, DeviceStream stream, NetComm comm, int count) {
     this.stream = stream;
-    this.memory = device.allocatePinned(count * SLOT_BYTES);
-    this.words = device.allocatePinned(count * WORD_DISTANCE);
     this.sequences = new long[count];
-    this.registration =
-        comm.register(memory.buffer().addressOffset(), memory.size(), PointerType.HOST);
+    Deque<AutoCloseable> undo = new ArrayDeque<>();
+    try {
+      memory = device.allocatePinned(count * SLOT_BYTES);
+      undo.push(memory);
+      words = device.allocatePinned(count * WORD_DISTANCE);
+      undo.push(words);
+      registration =
+          comm.register(memory.buffer().addressOffset(), memory.size(), PointerType.HOST);
+    } catch (Throwable e) {
+      CloseHelper.quietCloseAll(undo);
+      throw e;
+    }
   }
 
   NetMemory registration() {

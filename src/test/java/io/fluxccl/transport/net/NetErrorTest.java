@@ -47,4 +47,12 @@ class NetErrorTest {
     }
     assertThat(net.closed).isTrue();
   }
+
+  @Test
+  void shouldSayWhyWhenTheReceivingEndCannotRegister() throws Exception {
+    try (NetRanks ranks = new NetRanks(net)) {
+      net.refusedReceivingSize = (long) net.maxRequests() * ControlMessage.MAX_BYTES;
+      assertNotConnected(ranks, "the memory can't be registered");
+    }
+  }
 }
