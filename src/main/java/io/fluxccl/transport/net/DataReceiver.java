@@ -169,6 +169,11 @@ final class DataReceiver {
     return false;
   }
 
+  /** Whether the device still copies to or from memory that the network can't reach. */
+  boolean isCopying() {
+    return slots != null && slots.isCopying();
+  }
+
   void forget(OwnedMemory memory) {
     memories.forget(memory);
   }

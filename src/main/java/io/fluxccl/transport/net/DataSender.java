@@ -109,6 +109,11 @@ final class DataSender {
     }
   }
 
+  /** Whether the device still copies to or from memory that the network can't reach. */
+  boolean isCopying() {
+    return slots != null && slots.isCopying();
+  }
+
   void forget(OwnedMemory memory) {
     memories.forget(memory);
   }

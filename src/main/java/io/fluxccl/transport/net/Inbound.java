@@ -314,6 +314,16 @@ final class Inbound {
     return false;
   }
 
+  /** Whether the device still copies to or from memory that the network can't reach. */
+  boolean isCopying() {
+    for (DataReceiver rail : rails) {
+      if (rail.isCopying()) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   void forget(OwnedMemory target) {
     for (DataReceiver rail : rails) {
       rail.forget(target);

@@ -12,6 +12,9 @@ final class LinkWork implements Inbound.Events {
   /** How long a farewell may take to be taken. */
   private static final long FAREWELL_NS = TimeUnit.MILLISECONDS.toNanos(500);
 
+  /** A device that copies, and has come no further for so long, is asked how it is. */
+  private static final long STALL_NS = TimeUnit.MILLISECONDS.toNanos(5);
+
   /** What a connection is doing. */
   private enum State {
     WAITING,
@@ -35,6 +38,14 @@ final class LinkWork implements Inbound.Events {
   private boolean farewellPut;
   private boolean farewellArrived;
   private long farewellStartNs;
+
+  // How much was ever done, as of which look at the device, and when that was.
+  private long moves;
+  private long seenMoves;
+  private long movedNs;
+
+  /** Whether the device has not answered yet. */
+  private volatile boolean asking;
 
   LinkWork(NetConnection connection, LinkSetup setup) {
     this.connection = connection;
@@ -89,7 +100,33 @@ final class LinkWork implements Inbound.Events {
     if (connection.failure() != null) {
       return 0;
     }
-    return inbound.progress() + outbound.progress();
+    int work = inbound.progress() + outbound.progress();
+    moves += work;
+    return work;
+  }
+
+  /** A device that has failed would never say that copies are done. Called again and again. */
+  void checkDevice() {
+    if (state != State.OPEN || asking || !outbound.isCopying() && !inbound.isCopying()) {
+      seenMoves = -1;
+      return;
+    }
+    long now = System.nanoTime();
+    if (moves != seenMoves) {
+      seenMoves = moves;
+      movedNs = now;
+    } else if (now - movedNs > STALL_NS) {
+      seenMoves = -1;
+      asking = true;
+      connection.context().staging().ask(this::answered);
+    }
+  }
+
+  private void answered(Throwable error) {
+    asking = false;
+    if (error != null) {
+      connection.deviceFailed(FluxCclException.from(error));
+    }
   }
 
   /** So that the peer need not wait until this side is closed, too. */

@@ -221,6 +221,7 @@ final class NetConnection extends AgentConnection {
   @Override
   protected void checkDeadlines() {
     waiters().expire(flushed.get());
+    work.checkDevice();
     if (hasPeerLeft() && (!queue.isEmpty() || !waiters().isEmpty())) {
       // Posted just before this side learned of it.
       fail(left(), null);
@@ -252,6 +253,19 @@ final class NetConnection extends AgentConnection {
     if (!queue.isEmpty() || !waiters().isEmpty() || tickets != flushed.get()) {
       fail(left(), null);
     }
+  }
+
+  /** This rank's device does not copy any more. Any thread. */
+  void deviceFailed(FluxCclException reason) {
+    end(
+        new TransportFailure(
+            rank(),
+            describe()
+                + ": copying between pinned memory and rank "
+                + rank()
+                + "'s device failed: "
+                + reason.getMessage(),
+            reason));
   }
 
   /** That memory's registration has ended. */

@@ -204,6 +204,16 @@ final class Outbound {
     return true;
   }
 
+  /** Whether the device still copies to or from memory that the network can't reach. */
+  boolean isCopying() {
+    for (DataSender rail : rails) {
+      if (rail.isCopying()) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   void forget(OwnedMemory memory) {
     for (DataSender rail : rails) {
       rail.forget(memory);

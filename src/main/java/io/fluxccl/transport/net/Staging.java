@@ -3,6 +3,8 @@ package io.fluxccl.transport.net;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.netplugin.NetComm;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.Consumer;
 
 /**
  * What a context needs for memory of a device that the network can't reach: a stream for each
@@ -25,6 +27,16 @@ final class Staging {
 
   StagingSlots receiving(NetComm comm, int count) {
     return new StagingSlots(device, inbound, comm, count);
+  }
+
+  /**
+   * Asks the device whether it works.
+   *
+   * @param told null, or why it does not; on any thread
+   */
+  void ask(Consumer<Throwable> told) {
+    CompletableFuture.allOf(outbound.completion(), inbound.completion())
+        .whenComplete((done, error) -> told.accept(error));
   }
 
   /** Runs an action when copies that were enqueued are done. */

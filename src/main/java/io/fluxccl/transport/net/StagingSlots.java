@@ -89,6 +89,16 @@ final class StagingSlots {
     return words.buffer().getLongAcquire(slot * WORD_DISTANCE) >= sequences[slot];
   }
 
+  /** Whether the device still copies. */
+  boolean isCopying() {
+    for (int slot = 0; slot < sequences.length; slot++) {
+      if (!isDone(slot)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   /** Lets go, once copies that are under way are done, or have had their time. */
   void close() {
     long end = System.nanoTime() + AWAIT_NS;

@@ -20,7 +20,7 @@ import org.agrona.concurrent.AtomicBuffer;
  * A device whose streams can be held up, can refuse, and can die as a GPU's do; and that counts
  * what is taken of it. Held work is done, all in the order enqueued, when it is let go.
  */
-final class WatchedDevice implements Device {
+public final class WatchedDevice implements Device {
   private final Device inner;
 
   // All guarded by this.
@@ -28,11 +28,14 @@ final class WatchedDevice implements Device {
   private final List<WatchedStream> streams = new ArrayList<>();
   private boolean holding;
   private DeviceFailure refusal;
+  private Error bug;
+  private boolean closingBadly;
   private DeviceFailure death;
   private int openPinned;
   private int misuses;
 
-  WatchedDevice(Device inner) {
+  /** A device that behaves as that one. */
+  public WatchedDevice(Device inner) {
     this.inner = inner;
   }
 
@@ -52,8 +55,26 @@ final class WatchedDevice implements Device {
     refusal = failure;
   }
 
+  /** From now on calls of streams throw what no device should. */
+  synchronized void failWith(Error error) {
+    bug = error;
+  }
+
+  /**
+   * From now on who closes pinned memory or a stream is told that it failed, though it is closed.
+   */
+  public synchronized void closeBadly(boolean badly) {
+    closingBadly = badly;
+  }
+
+  private void checkClosing(String what) {
+    if (closingBadly) {
+      throw new IllegalStateException(what + " can't be closed");
+    }
+  }
+
   /** From now on nothing that is enqueued is done, and who asks is told why. */
-  synchronized void die(DeviceFailure failure) {
+  public synchronized void die(DeviceFailure failure) {
     death = failure;
   }
 
@@ -172,6 +193,7 @@ final class WatchedDevice implements Device {
         if (!closed) {
           closed = true;
           whenEnqueuedWorkIsDone(this::letGoOf);
+          checkClosing("pinned memory");
         }
       }
     }
@@ -196,6 +218,9 @@ final class WatchedDevice implements Device {
       synchronized (WatchedDevice.this) {
         if (refusal != null) {
           throw refusal;
+        }
+        if (bug != null) {
+          throw bug;
         }
         if (death != null) {
           return this;
@@ -290,6 +315,7 @@ final class WatchedDevice implements Device {
         } else {
           held.add(stream::close);
         }
+        checkClosing("a stream");
       }
     }
   }
