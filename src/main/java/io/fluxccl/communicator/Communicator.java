@@ -27,6 +27,7 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 import java.util.stream.IntStream;
+import org.agrona.CloseHelper;
 import reactor.core.scheduler.Schedulers;
 
 /**
@@ -501,10 +502,9 @@ public final class Communicator implements AutoCloseable {
     hostLoad.remove();
     // Kernels in flight give up now; the memory that they look at goes when they are done.
     device.whenEnqueuedWorkIsDone(
-        () -> {
-          connections.keySet().forEach(Connection::close);
-          transports.close();
-          ending.close();
-        });
+        // What can't be closed keeps nothing else from it.
+        () ->
+            CloseHelper.closeAll(
+                () -> CloseHelper.closeAll(connections.keySet()), transports, ending));
   }
 }

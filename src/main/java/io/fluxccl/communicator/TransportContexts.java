@@ -5,10 +5,13 @@ import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportProvider;
+import java.util.ArrayList;
 import java.util.EnumMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.ServiceLoader;
+import org.agrona.CloseHelper;
 
 /** The transports of one communicator, each opened when first needed. Thread-safe. */
 final class TransportContexts implements AutoCloseable {
@@ -93,7 +96,9 @@ final class TransportContexts implements AutoCloseable {
   @Override
   public synchronized void close() {
     closed = true;
-    open.values().forEach(TransportContext::close);
+    List<TransportContext> contexts = new ArrayList<>(open.values());
     open.clear();
+    // What can't be closed keeps nothing else from it.
+    CloseHelper.closeAll(contexts);
   }
 }

@@ -4,6 +4,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceBuffer;
 import java.util.EnumMap;
 import java.util.Map;
+import org.agrona.CloseHelper;
 
 /**
  * Memory that transports can reach: of this rank (made by {@code Communicator.registerMemory}) or
@@ -190,7 +191,8 @@ public final class RegisteredMemory implements AutoCloseable {
   /** Ends the registrations (owner) or the mappings (peer). Idempotent. */
   @Override
   public void close() {
-    handles.values().forEach(MemoryHandle::close);
+    // What can't be closed keeps nothing else from it.
+    CloseHelper.closeAll(handles.values());
   }
 
   @Override

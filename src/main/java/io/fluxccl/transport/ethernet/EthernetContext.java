@@ -24,6 +24,7 @@ import java.net.InetSocketAddress;
 import java.security.MessageDigest;
 import java.security.SecureRandom;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -31,6 +32,7 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import org.agrona.CloseHelper;
 
 /**
  * TCP as one communicator uses it: one listening socket, and one event loop on a daemon thread of
@@ -207,18 +209,27 @@ final class EthernetContext implements TransportContext {
       return;
     }
     SpinPolicy.exit();
-    connections.forEach(EthernetConnection::close);
-    memories.all().forEach(OwnedMemory::closeWithContext);
+    List<AutoCloseable> steps = new ArrayList<>(connections);
+    memories.all().forEach(memory -> steps.add(memory::closeWithContext));
+    steps.add(this::closeSockets);
+    if (staging != null) {
+      steps.add(() -> later(staging::close));
+    }
+    try {
+      // What can't be closed keeps nothing else from it.
+      CloseHelper.closeAll(steps);
+    } finally {
+      // The closes above are queued before this, and what is queued still runs.
+      group.shutdownGracefully(0, 1, TimeUnit.SECONDS);
+    }
+  }
+
+  private void closeSockets() {
     if (listener != null) {
       listener.close();
     }
     // Also sockets whose hello is still to come, and those that wait for their peer to hang up.
     onLoop(() -> sockets.forEach(Channel::close));
-    if (staging != null) {
-      later(staging::close);
-    }
-    // The closes above are queued before this, and what is queued still runs.
-    group.shutdownGracefully(0, 1, TimeUnit.SECONDS);
   }
 
   int rank() {

@@ -5,6 +5,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.DeviceBuffer;
 import java.time.Duration;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
@@ -24,6 +25,11 @@ final class OwnedMemory extends EthernetMemory {
   private final DeviceBuffer buffer;
   private final long address;
   private final Staging staging;
+
+  /** Set when closing has given up on a use that does not end, which lets the memory go then. */
+  private volatile boolean outlasted;
+
+  private final AtomicBoolean gone = new AtomicBoolean();
 
   /**
    * Where in the context's {@link StagedInput} the last copy to this memory ends. Stored by the
@@ -57,7 +63,9 @@ final class OwnedMemory extends EthernetMemory {
   }
 
   void endUse() {
-    state.decrementAndGet();
+    if (state.decrementAndGet() == CLOSED && outlasted) {
+      letGo();
+    }
   }
 
   boolean contains(long offset, long length) {
@@ -124,6 +132,11 @@ final class OwnedMemory extends EthernetMemory {
     Deadline deadline = Deadline.after(CLOSE_TIMEOUT);
     while (state.get() != CLOSED) {
       if (deadline.expired()) {
+        outlasted = true;
+        if (state.get() == CLOSED) {
+          // It ended in between, and may not have seen the flag.
+          letGo();
+        }
         throw new TransportFailure(
             TransportFailure.NO_RANK,
             "closing an ETHERNET registration of "
@@ -134,13 +147,23 @@ final class OwnedMemory extends EthernetMemory {
       }
       Thread.yield();
     }
-    if (staging == null) {
-      buffer.release();
+    try {
+      if (staging != null && awaitCopies) {
+        staging.input().await(placedUpTo);
+      }
+    } finally {
+      letGo();
+    }
+  }
+
+  private void letGo() {
+    if (!gone.compareAndSet(false, true)) {
       return;
     }
-    if (awaitCopies) {
-      staging.input().await(placedUpTo);
+    if (staging == null) {
+      buffer.release();
+    } else {
+      staging.afterCopies(buffer::release);
     }
-    staging.afterCopies(buffer::release);
   }
 }

@@ -9,6 +9,7 @@ import io.fluxccl.device.DeviceStream;
 import io.netty.channel.EventLoop;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.RejectedExecutionException;
+import org.agrona.CloseHelper;
 
 /**
  * What a context needs for memory that sockets can't reach: a stream for each direction, shared by
@@ -74,9 +75,7 @@ final class Staging {
   /** The device is given what is in flight; all else ends. */
   void close() {
     poll.close();
-    input.close();
-    outbound.close();
-    inbound.close();
+    CloseHelper.closeAll(input::close, outbound, inbound);
   }
 
   /** Copies are long in coming: a device that has failed would never say that they are done. */

@@ -175,10 +175,13 @@ final class NetContext implements TransportContext {
     CountDownLatch done = new CountDownLatch(1);
     Runnable task =
         () -> {
-          for (NetConnection connection : agent.connections()) {
-            connection.closed(memory);
+          try {
+            for (NetConnection connection : agent.connections()) {
+              connection.closed(memory);
+            }
+          } finally {
+            done.countDown();
           }
-          done.countDown();
         };
     if (agent.isCurrentThread()) {
       task.run();
@@ -238,16 +241,21 @@ final class NetContext implements TransportContext {
     if (!closed.compareAndSet(false, true)) {
       return;
     }
-    connections.forEach(NetConnection::close);
-    agent.execute(() -> agent.end(this::ended));
+    try {
+      CloseHelper.closeAll(connections);
+    } finally {
+      agent.execute(() -> agent.end(this::ended));
+    }
   }
 
   /** All connections have ended. */
   private void ended() {
-    memories.all().forEach(OwnedMemory::close);
-    if (staging != null) {
-      staging.close();
+    // What can't be closed keeps nothing else from it, the plugin least of all.
+    try {
+      CloseHelper.closeAll(
+          () -> CloseHelper.closeAll(memories.all()), staging == null ? null : staging::close);
+    } finally {
+      lease.close();
     }
-    lease.close();
   }
 }

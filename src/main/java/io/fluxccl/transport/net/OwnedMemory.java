@@ -100,9 +100,12 @@ final class OwnedMemory extends NetMemoryHandle {
       }
     } while (!uses.compareAndSet(before, before + CLOSED));
     seenByItself.close();
-    context.closed(this);
-    if (before == 0) {
-      context.letGo(this);
+    try {
+      context.closed(this);
+    } finally {
+      if (before == 0) {
+        context.letGo(this);
+      }
     }
   }
 }

@@ -5,6 +5,7 @@ import io.fluxccl.device.DeviceStream;
 import io.fluxccl.netplugin.NetComm;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
+import org.agrona.CloseHelper;
 
 /**
  * What a context needs for memory of a device that the network can't reach: a stream for each
@@ -45,7 +46,6 @@ final class Staging {
   }
 
   void close() {
-    outbound.close();
-    inbound.close();
+    CloseHelper.closeAll(outbound, inbound);
   }
 }

@@ -107,7 +107,6 @@ final class StagingSlots {
         Thread.onSpinWait();
       }
     }
-    memory.close();
-    words.close();
+    CloseHelper.closeAll(memory, words);
   }
 }

@@ -1,0 +1,45 @@
+package io.fluxccl.transport.net;
+
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.awaitility.Awaitility.await;
+import static org.mockito.ArgumentMatchers.anyString;
+import static org.mockito.Mockito.doThrow;
+import static org.mockito.Mockito.mock;
+import static org.mockito.Mockito.verify;
+import static org.mockito.Mockito.when;
+
+import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.DeviceStream;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** What can't be closed keeps nothing else from it. */
+@Timeout(60)
+class NetClosingTest {
+  @Test
+  void shouldLetMemoryGoThatTheNetworkHoldsUp() {
+    NetContext context = mock(NetContext.class);
+    OwnedMemory memory =
+        new OwnedMemory(context, 1, mock(DeviceBuffer.class), NetMemoryHandle.Place.HOST);
+    doThrow(new IllegalStateException("of a test")).when(context).closed(memory);
+    assertThatThrownBy(memory::close).hasMessage("of a test");
+    verify(context).letGo(memory);
+  }
+
+  @Test
+  void shouldGiveThePluginBackWhenAStreamCannotBeClosed() {
+    Device device = mock(Device.class);
+    DeviceStream[] streams = {mock(DeviceStream.class), mock(DeviceStream.class)};
+    when(device.kind()).thenReturn(DeviceKind.CUDA);
+    when(device.createPreferredStream(anyString())).thenReturn(streams[0], streams[1]);
+    doThrow(new IllegalStateException("of a test")).when(streams[0]).close();
+    FaultyNet net = new FaultyNet();
+    OpenPlugins.Lease lease = OpenPlugins.lease("of a closing test", () -> net);
+    NetContext context = new NetContext(NetRanks.environment(0, device), lease, new int[] {0});
+    context.close();
+    await().until(() -> net.closed);
+    verify(streams[1]).close();
+  }
+}
