@@ -20,6 +20,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
+import org.agrona.CloseHelper;
 
 /**
  * A connection over two sockets: this side writes on the one that it connected (acknowledgements
@@ -379,22 +380,28 @@ final class EthernetConnection extends ConnectionEnd {
     if (connectTimer != null) {
       connectTimer.cancel(false);
     }
-    boolean polite = inOrder && established && writer.isBetweenFrames();
-    if (closeSockets && outgoing != null) {
-      if (polite) {
+    try {
+      // What can't be closed keeps nothing else from it.
+      CloseHelper.closeAll(
+          closeSockets && outgoing != null ? () -> closeOutgoing(inOrder) : null,
+          closeSockets && incoming != null ? () -> incoming.close(inOrder) : null,
+          staged == null ? null : staged::close);
+    } finally {
+      // Nobody waits in vain.
+      connected.completeExceptionally(reason);
+      waiters.fail(reason);
+      tellFailed();
+    }
+  }
+
+  private void closeOutgoing(boolean inOrder) {
+    try {
+      if (inOrder && established && writer.isBetweenFrames()) {
         writer.goodbye();
       }
+    } finally {
       outgoing.close();
     }
-    if (closeSockets && incoming != null) {
-      incoming.close(inOrder);
-    }
-    if (staged != null) {
-      staged.close();
-    }
-    connected.completeExceptionally(reason);
-    waiters.fail(reason);
-    tellFailed();
   }
 
   private void wake() {

@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.Aborted;
+import io.fluxccl.Deadline;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
@@ -28,6 +29,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Supplier;
 import java.util.stream.LongStream;
@@ -307,6 +309,28 @@ abstract class StagedTroubleContract {
       assertThatThrownBy(() -> Ranks.get(flush)).isInstanceOf(ExecutionException.class);
       devices[bad].die(null);
     }
+  }
+
+  @Test
+  void shouldTellAllWhoWaitWhenPinnedMemoryCannotBeClosed() throws Exception {
+    Connection link = ranks.connect(0).get(0);
+    CompletableFuture<Connection> connecting =
+        ranks
+            .endpoint(0, 1, 1)
+            .connect(ranks.endpoint(1, 0, 1).wire(), Deadline.after(Duration.ofMillis(500)));
+    RegisteredMemory source = ranks.memory(0, 64);
+    devices[1].hold();
+    link.write(ranks.seenByPeer(ranks.memory(1, 64)), 0, source, 0, 64);
+    CompletableFuture<Void> flush = link.flush(Ranks.LIMIT);
+    devices[0].closeBadly(true);
+    assertThatThrownBy(() -> connecting.get(20, TimeUnit.SECONDS))
+        .hasCauseInstanceOf(io.fluxccl.Timeout.class);
+    link.close();
+    assertThat(link.failed().get(20, TimeUnit.SECONDS)).isInstanceOf(Aborted.class);
+    assertThatThrownBy(() -> flush.get(20, TimeUnit.SECONDS)).hasCauseInstanceOf(Aborted.class);
+    onLoop(ranks.context(0), () -> true);
+    devices[0].closeBadly(false);
+    devices[1].letGo();
   }
 
   private void assertFailed(List<Connection> ends, int bad) throws Exception {
