@@ -7,6 +7,8 @@ import io.netty.channel.SingleThreadEventLoop;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Looks, from the event loop, whether the device has done the copies that are waited for. While
@@ -14,6 +16,8 @@ import java.util.concurrent.TimeUnit;
  * once; when nothing has moved for a while, the turns get rarer. Confined to the event loop.
  */
 final class CopyPoll {
+  private static final Logger LOGGER = LoggerFactory.getLogger(CopyPoll.class);
+
   private static final long SPIN_NANOS = TimeUnit.MICROSECONDS.toNanos(200);
   private static final long DOZE_NANOS = TimeUnit.MICROSECONDS.toNanos(50);
   private static final long STALL_NANOS = TimeUnit.MILLISECONDS.toNanos(5);
@@ -65,7 +69,17 @@ final class CopyPoll {
   void fail(FluxCclException cause) {
     List<Pending> failed = new ArrayList<>(waiting);
     waiting.clear();
-    failed.forEach(pending -> pending.failed(cause));
+    failed.forEach(pending -> fail(pending, cause));
+  }
+
+  private void fail(Pending pending, FluxCclException cause) {
+    try {
+      pending.failed(cause);
+    } catch (Throwable e) {
+      // The others are told and looked at all the same, and this one no more.
+      LOGGER.warn("who waits for copies can't be told that they failed", e);
+      waiting.remove(pending);
+    }
   }
 
   void close() {
@@ -79,6 +93,19 @@ final class CopyPoll {
 
   private void look() {
     boolean moved = false;
+    try {
+      moved = lookAtAll();
+    } finally {
+      if (waiting.isEmpty()) {
+        scheduled = false;
+      } else {
+        again(moved);
+      }
+    }
+  }
+
+  private boolean lookAtAll() {
+    boolean moved = false;
     for (int i = waiting.size() - 1; i >= 0; i--) {
       // Going on may end others that wait.
       Pending pending = i < waiting.size() ? waiting.get(i) : null;
@@ -89,11 +116,7 @@ final class CopyPoll {
         }
       }
     }
-    if (waiting.isEmpty()) {
-      scheduled = false;
-    } else {
-      again(moved);
-    }
+    return moved;
   }
 
   private void again(boolean moved) {
@@ -110,17 +133,21 @@ final class CopyPoll {
     }
     if (now - movedNanos >= STALL_NANOS) {
       movedNanos = now - SPIN_NANOS;
-      stalled.run();
+      try {
+        stalled.run();
+      } catch (Throwable e) {
+        LOGGER.warn("the device can't be asked whether it works", e);
+      }
     }
     loop.schedule(turn, DOZE_NANOS, TimeUnit.NANOSECONDS);
   }
 
-  private static boolean advance(Pending pending) {
+  private boolean advance(Pending pending) {
     try {
       return pending.advance();
-    } catch (RuntimeException | OutOfMemoryError e) {
+    } catch (Throwable e) {
       // The looks go on for the others.
-      pending.failed(FluxCclException.from(e));
+      fail(pending, FluxCclException.from(e));
       return true;
     }
   }

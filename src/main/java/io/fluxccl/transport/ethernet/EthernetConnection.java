@@ -280,7 +280,7 @@ final class EthernetConnection extends ConnectionEnd {
         writer.pump();
       } catch (FluxCclException e) {
         stagingFailed(e);
-      } catch (RuntimeException | OutOfMemoryError e) {
+      } catch (Throwable e) {
         // What was taken from the queue is lost.
         fail("rank " + rank() + " could not send what was posted: " + e, e);
       }

@@ -312,6 +312,22 @@ abstract class StagedTroubleContract {
   }
 
   @Test
+  void shouldFailBothEndsWhenADeviceThrowsAnError() throws Exception {
+    List<Connection> ends = ranks.connect(0);
+    RegisteredMemory source = ranks.memory(0, 64);
+    RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 64));
+    devices[0].failWith(new InternalError("of a test"));
+    ends.get(0).write(remote, 0, source, 0, 64);
+    CompletableFuture<Void> flush = ends.get(0).flush(Ranks.LIMIT);
+    assertThatThrownBy(() -> flush.get(20, TimeUnit.SECONDS))
+        .hasCauseInstanceOf(TransportFailure.class)
+        .hasMessageContaining("of a test");
+    devices[0].failWith(null);
+    assertThat(Ranks.get(ends.get(1).failed())).isInstanceOf(TransportFailure.class);
+    Ranks.get(ranks.connect(1).get(0).flush(Ranks.LIMIT));
+  }
+
+  @Test
   void shouldTellAllWhoWaitWhenPinnedMemoryCannotBeClosed() throws Exception {
     Connection link = ranks.connect(0).get(0);
     CompletableFuture<Connection> connecting =
