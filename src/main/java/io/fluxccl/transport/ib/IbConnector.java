@@ -139,7 +139,10 @@ final class IbConnector implements LinkEvents {
       return;
     }
     delivered = true;
-    connected.complete(connection);
+    if (!connected.complete(connection)) {
+      // Whoever cancelled it may have taken it for delivered.
+      connection.close();
+    }
   }
 
   @Override

@@ -202,7 +202,10 @@ final class NetConnection extends AgentConnection {
   void established() {
     if (!hasFailed()) {
       delivered = true;
-      connected.complete(this);
+      if (!connected.complete(this)) {
+        // Whoever cancelled it may have taken it for delivered.
+        end(givenUp());
+      }
     }
   }
 
