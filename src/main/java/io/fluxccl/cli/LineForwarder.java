@@ -3,6 +3,7 @@ package io.fluxccl.cli;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
+import java.time.Duration;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -13,11 +14,20 @@ final class LineForwarder {
   /** A longer line is passed on in pieces, so that a rank can't make the launcher hold it all. */
   static final int MAX_LINE = 64 * 1024;
 
+  /** How often is looked whether a stream that stays open is quiet. */
+  private static final Duration LOOK = Duration.ofMillis(50);
+
   private final int rank;
   private final boolean error;
   private final InputStream in;
   private final OutputSink sink;
   private final Thread thread;
+
+  /** When bytes last came or were passed on, by {@link System#nanoTime()}. */
+  private volatile long lastActive = System.nanoTime();
+
+  /** Whether the sink has bytes that it has not taken yet. */
+  private volatile boolean passingOn;
 
   private LineForwarder(int rank, boolean error, InputStream in, OutputSink sink) {
     this.rank = rank;
@@ -35,9 +45,22 @@ final class LineForwarder {
     return forwarder;
   }
 
-  /** Waits for the stream's end; gives up after that time, as a left-over process may hold it. */
-  void await(long millis) throws InterruptedException {
-    thread.join(Math.max(1, millis));
+  /**
+   * Waits for the stream's end, however slowly the sink takes what comes. Gives up only on a stream
+   * that stays open without a byte coming, as a left-over process may hold it.
+   *
+   * @param since when the process had ended, by {@link System#nanoTime()}
+   * @param quiet how long no byte must have come, since then
+   */
+  void await(long since, Duration quiet) throws InterruptedException {
+    do {
+      thread.join(LOOK.toMillis());
+    } while (thread.isAlive() && (passingOn || quietNanos(since) < quiet.toNanos()));
+  }
+
+  private long quietNanos(long since) {
+    long now = System.nanoTime();
+    return Math.min(now - since, now - lastActive);
   }
 
   private void forward() {
@@ -45,6 +68,7 @@ final class LineForwarder {
     byte[] chunk = new byte[8192];
     try {
       for (int length; (length = in.read(chunk)) >= 0; ) {
+        passingOn = true;
         for (int i = 0; i < length; i++) {
           if (chunk[i] == '\n') {
             emit(line);
@@ -55,12 +79,15 @@ final class LineForwarder {
             }
           }
         }
+        lastActive = System.nanoTime();
+        passingOn = false;
       }
     } catch (IOException e) {
       // The process is gone and its pipe closed: as good as the stream's end, but not unsaid.
       LOGGER.debug("rank {}: output ended with {}", rank, e.toString());
     }
     if (line.size() > 0) {
+      passingOn = true;
       emit(line);
     }
   }

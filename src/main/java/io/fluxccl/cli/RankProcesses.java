@@ -24,7 +24,8 @@ final class RankProcesses implements AutoCloseable {
   /** How long a process has to end after it was asked to, before it is killed. */
   static final Duration TERMINATION_GRACE = Duration.ofSeconds(2);
 
-  private static final Duration OUTPUT_GRACE = Duration.ofSeconds(2);
+  /** How long a pipe may stay open with no bytes coming, once its rank has ended. */
+  private static final Duration QUIET_GRACE = Duration.ofSeconds(2);
 
   private final List<Process> processes = new ArrayList<>();
   private final List<LineForwarder> forwarders = new ArrayList<>();
@@ -96,9 +97,9 @@ final class RankProcesses implements AutoCloseable {
       }
     }
     terminate();
-    Deadline outputEnd = Deadline.after(OUTPUT_GRACE);
+    long since = System.nanoTime();
     for (LineForwarder forwarder : forwarders) {
-      forwarder.await(outputEnd.remainingMillis());
+      forwarder.await(since, QUIET_GRACE);
     }
     return code;
   }

@@ -13,6 +13,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Queue;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.locks.LockSupport;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -143,6 +144,23 @@ class RankProcessesTest {
     await().until(() -> !lines.isEmpty());
     String line = lines.remove();
     ProcessHandle.of(Long.parseLong(line.substring(2))).ifPresent(ProcessHandle::destroyForcibly);
+  }
+
+  @Test
+  void shouldLoseNoLineWhenItsReaderIsSlow() throws InterruptedException {
+    OutputSink slow =
+        (rank, error, line) -> {
+          LockSupport.parkNanos(Duration.ofMillis(20).toNanos());
+          sink.line(rank, error, line);
+        };
+
+    // Together they take longer than a pipe without bytes is waited for.
+    try (RankProcesses ranks = RankProcesses.start(List.of("seq", "1", "200"), 1, slow)) {
+      assertThat(ranks.await(GRACE)).isZero();
+    }
+
+    assertThat(lines)
+        .containsExactlyElementsOf(IntStream.rangeClosed(1, 200).mapToObj(i -> "0:" + i).toList());
   }
 
   @Test
