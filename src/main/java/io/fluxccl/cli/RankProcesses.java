@@ -27,10 +27,14 @@ final class RankProcesses implements AutoCloseable {
   /** How long a pipe may stay open with no bytes coming, once its rank has ended. */
   private static final Duration QUIET_GRACE = Duration.ofSeconds(2);
 
+  // Guarded by this while ranks are started; later only read.
   private final List<Process> processes = new ArrayList<>();
   private final List<LineForwarder> forwarders = new ArrayList<>();
   private final BlockingQueue<Integer> ended = new LinkedBlockingQueue<>();
   private final Thread onShutdown = new Thread(this::terminate, "fluxccl-launch-shutdown");
+
+  /** Whether ranks are being ended, so that no more are started. Written under the lock. */
+  private volatile boolean ending;
 
   private RankProcesses() {}
 
@@ -116,8 +120,12 @@ final class RankProcesses implements AutoCloseable {
     }
   }
 
-  private void startRank(List<String> command, RankVariables variables, int rank, OutputSink sink)
-      throws IOException {
+  /** Starts a rank, unless all are being ended: then one that starts now would be left over. */
+  private synchronized void startRank(
+      List<String> command, RankVariables variables, int rank, OutputSink sink) throws IOException {
+    if (ending) {
+      return;
+    }
     ProcessBuilder builder = new ProcessBuilder(command);
     variables.addTo(builder.environment(), rank);
     builder.redirectInput(new File("/dev/null"));
@@ -130,6 +138,7 @@ final class RankProcesses implements AutoCloseable {
 
   /** Asks processes and their descendants to end, and kills those that have not after a while. */
   private synchronized void terminate() {
+    ending = true;
     List<ProcessHandle> alive = new ArrayList<>();
     for (Process process : processes) {
       process.descendants().forEach(alive::add);

@@ -157,6 +157,38 @@ class MultiProcessTest {
     assertThat(out().lines()).containsExactlyInAnyOrder("[0] @0", "[1] @1");
   }
 
+  @Test
+  void shouldLeaveNoRankBehindWhenTheLauncherIsTerminatedWhileItStartsThem() throws Exception {
+    // An argument by which these processes are found, also those that print nothing.
+    String seconds = "300." + System.nanoTime();
+    String script = "[ $FLUXCCL_RANK = 0 ] && kill $FLUXCCL_PARENT_PID; exec sleep " + seconds;
+
+    start("-1:", "launch", "-n", "400", "--", "sh", "-c", script);
+
+    assertThat(code()).isEqualTo(143);
+    try {
+      await()
+          .atMost(Duration.ofSeconds(30))
+          .untilAsserted(() -> assertThat(sleeping(seconds)).isEmpty());
+    } finally {
+      sleeping(seconds).forEach(ProcessHandle::destroyForcibly);
+    }
+    assertThat(err()).isEmpty();
+  }
+
+  private static List<ProcessHandle> sleeping(String seconds) {
+    return ProcessHandle.allProcesses()
+        .filter(handle -> isSleep(handle, seconds))
+        .filter(handle -> RankProcessesTest.runs(handle.pid()))
+        .toList();
+  }
+
+  private static boolean isSleep(ProcessHandle handle, String seconds) {
+    String command = handle.info().command().orElse("");
+    return !command.endsWith("java")
+        && handle.info().arguments().filter(args -> List.of(args).contains(seconds)).isPresent();
+  }
+
   private static void assertNoneRuns(List<Long> pids) {
     await()
         .atMost(Duration.ofSeconds(60))
