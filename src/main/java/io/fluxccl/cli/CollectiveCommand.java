@@ -1,5 +1,6 @@
 package io.fluxccl.cli;
 
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.collective.Collective;
 import java.util.List;
 import java.util.concurrent.Callable;
@@ -7,6 +8,7 @@ import picocli.CommandLine;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Model.OptionSpec;
 import picocli.CommandLine.Spec;
 
 /** {@code fluxccl perf all-reduce}, and the same for every other collective. */
@@ -43,8 +45,18 @@ final class CollectiveCommand implements Callable<Integer> {
     };
   }
 
+  /** Options that were given before the collective would be those of another command. */
+  private void refuseOptionsInFront() {
+    for (OptionSpec option : spec.parent().commandLine().getParseResult().matchedOptions()) {
+      if (!option.inherited()) {
+        throw new InvalidUsage("put " + option.shortestName() + " behind " + collective.label());
+      }
+    }
+  }
+
   @Override
   public Integer call() throws InterruptedException {
+    refuseOptionsInFront();
     return new PerfRun(context, options, List.of(collective), spec).call();
   }
 }

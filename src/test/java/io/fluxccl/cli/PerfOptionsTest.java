@@ -168,6 +168,23 @@ class PerfOptionsTest {
     assertThat(run.out()).isEmpty();
   }
 
+  @ParameterizedTest
+  @CsvSource(
+      delimiter = '|',
+      value = {
+        "perf -b 1M all-reduce --ranks 2          | put -b behind all-reduce",
+        "perf --ranks 2 barrier                   | put --ranks behind barrier",
+        "perf --verbose --no-register all-to-all  | put --register behind all-to-all",
+        "perf --tune f all-gather --ranks 2       | put --tune behind all-gather",
+      })
+  void shouldRefuseOptionsInFrontOfTheCollective(String line, String message) {
+    Cli run = Cli.run(new FakeBackend(), Map.of(), line.split(" "));
+
+    assertThat(run.code()).isEqualTo(ExitCode.USAGE);
+    assertThat(run.err()).contains(message);
+    assertThat(run.out()).isEmpty();
+  }
+
   @Test
   void shouldRefuseAnotherNumberOfRanksWhenAlreadyARank() {
     Map<String, String> environment = Map.of(RankVariables.RANK, "0", RankVariables.RANKS, "2");
