@@ -31,6 +31,9 @@ record RankVariables(int nRanks, String address, String secret) {
   /** What admits a process to the job. */
   static final String SECRET = "FLUXCCL_SECRET";
 
+  /** All that a process needs to join a job, in one: the address and the secret. */
+  static final String UNIQUE_ID = "FLUXCCL_UNIQUE_ID";
+
   /** The launcher; a rank of {@code fluxccl} ends when that process is gone. */
   static final String PARENT = "FLUXCCL_PARENT_PID";
 

@@ -1,6 +1,7 @@
 package io.fluxccl.cli;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.bootstrap.UniqueId;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.group.RankGroupOptions;
@@ -40,6 +41,7 @@ record SystemReport(
     List<String> algorithms,
     Map<String, String> environment) {
   private static final Path SHARED_MEMORY = Path.of("/dev/shm");
+  private static final String SECRET = "(secret)";
   private static final double GIB = 1L << 30;
 
   static SystemReport of(CliContext context) {
@@ -49,7 +51,7 @@ record SystemReport(
         .forEach(
             (name, value) -> {
               if (name.startsWith("FLUXCCL_")) {
-                environment.put(name, name.equals(RankVariables.SECRET) ? "(secret)" : value);
+                environment.put(name, shown(name, value));
               }
             });
     List<String> devices = new ArrayList<>();
@@ -65,6 +67,23 @@ record SystemReport(
         transports,
         context.backend().algorithms(),
         environment);
+  }
+
+  /** A variable's value; of one that holds a secret only what admits nobody to the job. */
+  private static String shown(String name, String value) {
+    return switch (name) {
+      case RankVariables.SECRET -> SECRET;
+      case RankVariables.UNIQUE_ID -> uniqueId(value);
+      default -> value;
+    };
+  }
+
+  private static String uniqueId(String value) {
+    try {
+      return UniqueId.fromBase64(value).toString();
+    } catch (InvalidUsage e) {
+      return SECRET;
+    }
   }
 
   private static Map<String, String> machine() {

@@ -5,17 +5,21 @@ import static org.assertj.core.api.Assertions.assertThat;
 import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonParser;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.bootstrap.UniqueId;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportProvider;
 import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.util.Base64;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.ServiceConfigurationError;
 import java.util.Set;
+import java.util.zip.CRC32;
 import org.junit.jupiter.api.Test;
 
 class MainTest {
@@ -50,6 +54,36 @@ class MainTest {
     assertThat(run.out())
         .contains("host: ", "fake device 0", "exact", "CUDA_IPC", "FLUXCCL_LOG", "(secret)")
         .doesNotContain("hunter2", "/nowhere");
+  }
+
+  @Test
+  void shouldShowOfAUniqueIdNothingThatAdmitsToTheJob() {
+    String id = uniqueId();
+    for (String given : List.of(id, id.substring(0, 100))) {
+      for (String[] args : List.of(new String[] {"info"}, new String[] {"info", "--json"})) {
+        Cli run = Cli.run(BACKEND, Map.of(RankVariables.UNIQUE_ID, given), args);
+
+        assertThat(run.code()).isZero();
+        assertThat(run.out())
+            .contains("FLUXCCL_UNIQUE_ID")
+            .contains(given.equals(id) ? "fingerprint=" : "(secret)")
+            .doesNotContain(id.substring(40, 90));
+      }
+    }
+  }
+
+  /** As {@link io.fluxccl.bootstrap.UniqueId} lays one out, but of no root. */
+  private static String uniqueId() {
+    ByteBuffer id = ByteBuffer.allocate(UniqueId.LENGTH);
+    id.putInt(0x464C5558).put((byte) 1).put((byte) 4).putShort((short) 29500);
+    id.put(new byte[] {127, 0, 0, 1});
+    for (int i = 32; i < 64; i++) {
+      id.put(i, (byte) (3 * i));
+    }
+    CRC32 checksum = new CRC32();
+    checksum.update(id.array(), 0, 124);
+    id.putInt(124, (int) checksum.getValue());
+    return Base64.getEncoder().encodeToString(id.array());
   }
 
   @Test
