@@ -31,6 +31,11 @@ final class FirstRankOutput implements OutputSink {
     }
   }
 
+  @Override
+  public void notice(String line) {
+    TaggedOutput.write(err, erase(), line.getBytes(StandardCharsets.UTF_8));
+  }
+
   private String erase() {
     return terminal ? Progress.ERASE : "";
   }

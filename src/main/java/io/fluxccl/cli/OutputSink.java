@@ -10,4 +10,7 @@ interface OutputSink {
    * @param line its bytes, in whatever charset, without the end of line
    */
   void line(int rank, boolean error, byte[] line);
+
+  /** Takes a line that is the launcher's own, for stderr. */
+  void notice(String line);
 }

@@ -5,6 +5,7 @@ import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import java.io.File;
 import java.io.IOException;
+import java.math.BigDecimal;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -24,11 +25,17 @@ final class RankProcesses implements AutoCloseable {
   /** How long a process has to end after it was asked to, before it is killed. */
   static final Duration TERMINATION_GRACE = Duration.ofSeconds(2);
 
+  /** What the code of a process that a signal ended is more than the signal. */
+  private static final int SIGNALLED = 128;
+
+  private static final int MAX_SIGNAL = 64;
+
   /** How long a pipe may stay open with no bytes coming, once its rank has ended. */
   private static final Duration QUIET_GRACE = Duration.ofSeconds(2);
 
   // Guarded by this while ranks are started; later only read.
   private final List<Process> processes = new ArrayList<>();
+  private final OutputSink sink;
   private final List<LineForwarder> forwarders = new ArrayList<>();
   private final BlockingQueue<Integer> ended = new LinkedBlockingQueue<>();
   private final Thread onShutdown = new Thread(this::terminate, "fluxccl-launch-shutdown");
@@ -36,7 +43,9 @@ final class RankProcesses implements AutoCloseable {
   /** Whether ranks are being ended, so that no more are started. Written under the lock. */
   private volatile boolean ending;
 
-  private RankProcesses() {}
+  private RankProcesses(OutputSink sink) {
+    this.sink = sink;
+  }
 
   /**
    * Starts the ranks and waits for them.
@@ -63,12 +72,12 @@ final class RankProcesses implements AutoCloseable {
    * @throws Aborted if the command can't be started; then none runs
    */
   static RankProcesses start(List<String> command, int nRanks, OutputSink sink) {
-    RankProcesses ranks = new RankProcesses();
+    RankProcesses ranks = new RankProcesses(sink);
     Runtime.getRuntime().addShutdownHook(ranks.onShutdown);
     try {
       RankVariables variables = RankVariables.forThisHost(nRanks);
       for (int rank = 0; rank < nRanks; rank++) {
-        ranks.startRank(command, variables, rank, sink);
+        ranks.startRank(command, variables, rank);
       }
       return ranks;
     } catch (IOException e) {
@@ -98,6 +107,7 @@ final class RankProcesses implements AutoCloseable {
       if (its != ExitCode.OK && end == null) {
         code = its;
         end = Deadline.after(grace);
+        tell(rank, code, left - 1, grace);
       }
     }
     terminate();
@@ -106,6 +116,29 @@ final class RankProcesses implements AutoCloseable {
       forwarder.await(since, QUIET_GRACE);
     }
     return code;
+  }
+
+  /**
+   * Says which rank has failed first: it may have had no chance to. A lone one that ends with a
+   * code of its own has, and one that was ended with the launcher needs no word.
+   */
+  private void tell(int rank, int code, int others, Duration grace) {
+    int signal = code - SIGNALLED;
+    boolean killed = signal > 0 && signal <= MAX_SIGNAL;
+    if (ending || processes.size() == 1 && !killed) {
+      return;
+    }
+    sink.notice(
+        "rank "
+            + rank
+            + " ended with code "
+            + code
+            + (killed ? " (killed by signal " + signal + ")" : "")
+            + (others > 0 ? "; the others have " + seconds(grace) + " s" : ""));
+  }
+
+  private static String seconds(Duration time) {
+    return BigDecimal.valueOf(time.toMillis(), 3).stripTrailingZeros().toPlainString();
   }
 
   /** Ends what still runs. */
@@ -121,8 +154,8 @@ final class RankProcesses implements AutoCloseable {
   }
 
   /** Starts a rank, unless all are being ended: then one that starts now would be left over. */
-  private synchronized void startRank(
-      List<String> command, RankVariables variables, int rank, OutputSink sink) throws IOException {
+  private synchronized void startRank(List<String> command, RankVariables variables, int rank)
+      throws IOException {
     if (ending) {
       return;
     }

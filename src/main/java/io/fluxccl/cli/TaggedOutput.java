@@ -20,6 +20,11 @@ final class TaggedOutput implements OutputSink {
     write(error ? err : out, tagged ? "[" + rank + "] " : "", line);
   }
 
+  @Override
+  public void notice(String line) {
+    write(err, "", line.getBytes(StandardCharsets.UTF_8));
+  }
+
   static void write(PrintStream stream, String tag, byte[] line) {
     byte[] prefix = tag.getBytes(StandardCharsets.US_ASCII);
     synchronized (stream) {

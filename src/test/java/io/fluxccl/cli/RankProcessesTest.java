@@ -26,9 +26,20 @@ class RankProcessesTest {
   @TempDir private Path folder;
 
   private final Queue<String> lines = new ConcurrentLinkedQueue<>();
-  private final OutputSink sink =
-      (rank, error, line) ->
-          lines.add(rank + (error ? "!" : ":") + new String(line, StandardCharsets.UTF_8));
+  private final Queue<String> notices = new ConcurrentLinkedQueue<>();
+  private final OutputSink sink = new Recorder();
+
+  private class Recorder implements OutputSink {
+    @Override
+    public void line(int rank, boolean error, byte[] line) {
+      lines.add(rank + (error ? "!" : ":") + new String(line, StandardCharsets.UTF_8));
+    }
+
+    @Override
+    public void notice(String line) {
+      notices.add(line);
+    }
+  }
 
   private RankProcesses start(int nRanks, String script) {
     return RankProcesses.start(List.of("sh", "-c", script), nRanks, sink);
@@ -95,6 +106,31 @@ class RankProcessesTest {
   }
 
   @Test
+  void shouldSayWhichRankEndedFirstAndHow() throws InterruptedException {
+    String script = "[ $FLUXCCL_RANK = 1 ] && kill -9 $$; sleep 300";
+
+    try (RankProcesses ranks = start(2, script)) {
+      assertThat(ranks.await(GRACE)).isEqualTo(137);
+    }
+
+    assertThat(notices)
+        .containsExactly("rank 1 ended with code 137 (killed by signal 9); the others have 0.3 s");
+  }
+
+  @Test
+  void shouldSayOfALoneRankOnlyThatItWasKilled() throws InterruptedException {
+    try (RankProcesses ranks = start(1, "exit 3")) {
+      assertThat(ranks.await(GRACE)).isEqualTo(3);
+    }
+    assertThat(notices).isEmpty();
+
+    try (RankProcesses ranks = start(1, "kill -15 $$")) {
+      assertThat(ranks.await(GRACE)).isEqualTo(143);
+    }
+    assertThat(notices).containsExactly("rank 0 ended with code 143 (killed by signal 15)");
+  }
+
+  @Test
   void shouldLetTheOthersEndByThemselvesWithinTheGracePeriod() throws InterruptedException {
     String script = "[ $FLUXCCL_RANK = 1 ] && exit 7; sleep 0.3; echo tidied up";
 
@@ -149,9 +185,12 @@ class RankProcessesTest {
   @Test
   void shouldLoseNoLineWhenItsReaderIsSlow() throws InterruptedException {
     OutputSink slow =
-        (rank, error, line) -> {
-          LockSupport.parkNanos(Duration.ofMillis(20).toNanos());
-          sink.line(rank, error, line);
+        new Recorder() {
+          @Override
+          public void line(int rank, boolean error, byte[] line) {
+            LockSupport.parkNanos(Duration.ofMillis(20).toNanos());
+            super.line(rank, error, line);
+          }
         };
 
     // Together they take longer than a pipe without bytes is waited for.
