@@ -8,12 +8,12 @@ import java.nio.charset.StandardCharsets;
  * for its progress, which on a terminal is a line that comes and goes.
  */
 final class FirstRankOutput implements OutputSink {
-  private final PrintStream out;
+  private final SharedOutput output;
   private final PrintStream err;
   private final boolean terminal;
 
   FirstRankOutput(PrintStream out, PrintStream err) {
-    this.out = out;
+    this.output = new SharedOutput(out, err);
     this.err = err;
     this.terminal = Progress.isTerminal(err);
   }
@@ -22,18 +22,18 @@ final class FirstRankOutput implements OutputSink {
   public void line(int rank, boolean error, byte[] line) {
     String text = new String(line, StandardCharsets.UTF_8);
     if (error && rank == 0 && text.startsWith(Progress.MARK)) {
-      Progress.show(err, text, terminal);
+      output.between(() -> Progress.show(err, text, terminal));
     } else if (error) {
-      TaggedOutput.write(err, erase() + "[" + rank + "] ", line);
+      output.write(true, erase() + "[" + rank + "] ", line);
     } else if (rank == 0) {
-      err.print(erase());
-      TaggedOutput.write(out, "", line);
+      output.between(() -> err.print(erase()));
+      output.write(false, "", line);
     }
   }
 
   @Override
   public void notice(String line) {
-    TaggedOutput.write(err, erase(), line.getBytes(StandardCharsets.UTF_8));
+    output.write(true, erase(), line.getBytes(StandardCharsets.UTF_8));
   }
 
   private String erase() {

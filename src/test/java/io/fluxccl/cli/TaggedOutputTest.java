@@ -1,0 +1,69 @@
+package io.fluxccl.cli;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import java.io.OutputStream;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Queue;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.IntStream;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+@Timeout(60)
+class TaggedOutputTest {
+  private final Queue<String> writes = new ConcurrentLinkedQueue<>();
+  private final AtomicInteger writers = new AtomicInteger();
+  private final AtomicInteger mostWriters = new AtomicInteger();
+
+  private final OutputStream file =
+      new OutputStream() {
+        @Override
+        public void write(int b) {
+          write(new byte[] {(byte) b}, 0, 1);
+        }
+
+        @Override
+        public void write(byte[] bytes, int offset, int length) {
+          mostWriters.accumulateAndGet(writers.incrementAndGet(), Math::max);
+          Thread.yield();
+          writes.add(new String(bytes, offset, length, StandardCharsets.UTF_8));
+          writers.decrementAndGet();
+        }
+      };
+
+  // As stdout and stderr are when both go to one file.
+  private final PrintStream out = new PrintStream(file);
+  private final PrintStream err = new PrintStream(file);
+
+  private static byte[] bytes(String text) {
+    return text.getBytes(StandardCharsets.UTF_8);
+  }
+
+  @Test
+  void shouldWriteEachLineAtOnceAndOneAtATime() {
+    OutputSink sink = new TaggedOutput(out, err, true);
+
+    List<CompletableFuture<Void>> ranks = new ArrayList<>();
+    for (int i = 0; i < 4; i++) {
+      int rank = i;
+      ranks.add(
+          CompletableFuture.runAsync(
+              () ->
+                  IntStream.range(0, 200)
+                      .forEach(line -> sink.line(rank, rank % 2 == 1, bytes("line " + line)))));
+    }
+    CompletableFuture.allOf(ranks.toArray(CompletableFuture[]::new)).join();
+    sink.notice("rank 3 ended");
+
+    assertThat(writes).hasSize(801).last().isEqualTo("rank 3 ended\n");
+    assertThat(writes.stream().limit(800))
+        .allSatisfy(line -> assertThat(line).matches("\\[[0-3]] line \\d+\\n"));
+    assertThat(mostWriters).hasValue(1);
+  }
+}
