@@ -19,21 +19,21 @@ final class FirstRankOutput implements OutputSink {
   }
 
   @Override
-  public void line(int rank, boolean error, byte[] line) {
+  public void line(int rank, boolean error, byte[] line, End end) {
     String text = new String(line, StandardCharsets.UTF_8);
     if (error && rank == 0 && text.startsWith(Progress.MARK)) {
       output.between(() -> Progress.show(err, text, terminal));
     } else if (error) {
-      output.write(true, erase() + "[" + rank + "] ", line);
+      output.write(rank, true, erase() + "[" + rank + "] ", line, end != End.MORE);
     } else if (rank == 0) {
       output.between(() -> err.print(erase()));
-      output.write(false, "", line);
+      output.write(rank, false, "", line, end != End.MORE);
     }
   }
 
   @Override
   public void notice(String line) {
-    output.write(true, erase(), line.getBytes(StandardCharsets.UTF_8));
+    output.notice(erase() + line);
   }
 
   private String erase() {

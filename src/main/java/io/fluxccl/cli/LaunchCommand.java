@@ -46,6 +46,6 @@ final class LaunchCommand implements Callable<Integer> {
       throw new InvalidUsage("ranks=" + ranks + " is out of range; give 1 to " + MAX_RANKS);
     }
     return RankProcesses.runAndAwait(
-        command, ranks, new TaggedOutput(context.out(), context.err(), tagOutput));
+        command, ranks, new TaggedOutput(context.out(), context.err(), tagOutput, ranks));
   }
 }

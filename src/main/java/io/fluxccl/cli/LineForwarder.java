@@ -71,12 +71,12 @@ final class LineForwarder {
         passingOn = true;
         for (int i = 0; i < length; i++) {
           if (chunk[i] == '\n') {
-            emit(line);
+            emit(line, OutputSink.End.LINE);
           } else {
-            line.write(chunk[i]);
             if (line.size() == MAX_LINE) {
-              emit(line);
+              emit(line, OutputSink.End.MORE);
             }
+            line.write(chunk[i]);
           }
         }
         lastActive = System.nanoTime();
@@ -88,12 +88,12 @@ final class LineForwarder {
     }
     if (line.size() > 0) {
       passingOn = true;
-      emit(line);
+      emit(line, OutputSink.End.STREAM);
     }
   }
 
-  private void emit(ByteArrayOutputStream line) {
-    sink.line(rank, error, line.toByteArray());
+  private void emit(ByteArrayOutputStream line, OutputSink.End end) {
+    sink.line(rank, error, line.toByteArray(), end);
     line.reset();
   }
 }

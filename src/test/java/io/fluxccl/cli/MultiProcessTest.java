@@ -176,6 +176,14 @@ class MultiProcessTest {
     assertThat(err()).isEmpty();
   }
 
+  @Test
+  void shouldPassOnALongLineAsItIs() throws Exception {
+    start("-1:", "launch", "-n", "1", "--", "sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x");
+
+    assertThat(code()).isZero();
+    assertThat(out()).isEqualTo("x".repeat(200_000));
+  }
+
   private static List<ProcessHandle> sleeping(String seconds) {
     return ProcessHandle.allProcesses()
         .filter(handle -> isSleep(handle, seconds))

@@ -31,7 +31,7 @@ class RankProcessesTest {
 
   private class Recorder implements OutputSink {
     @Override
-    public void line(int rank, boolean error, byte[] line) {
+    public void line(int rank, boolean error, byte[] line, End end) {
       lines.add(rank + (error ? "!" : ":") + new String(line, StandardCharsets.UTF_8));
     }
 
@@ -187,9 +187,9 @@ class RankProcessesTest {
     OutputSink slow =
         new Recorder() {
           @Override
-          public void line(int rank, boolean error, byte[] line) {
+          public void line(int rank, boolean error, byte[] line, End end) {
             LockSupport.parkNanos(Duration.ofMillis(20).toNanos());
-            super.line(rank, error, line);
+            super.line(rank, error, line, end);
           }
         };
 

@@ -47,7 +47,7 @@ class TaggedOutputTest {
 
   @Test
   void shouldWriteEachLineAtOnceAndOneAtATime() {
-    OutputSink sink = new TaggedOutput(out, err, true);
+    OutputSink sink = new TaggedOutput(out, err, true, 4);
 
     List<CompletableFuture<Void>> ranks = new ArrayList<>();
     for (int i = 0; i < 4; i++) {
@@ -56,7 +56,13 @@ class TaggedOutputTest {
           CompletableFuture.runAsync(
               () ->
                   IntStream.range(0, 200)
-                      .forEach(line -> sink.line(rank, rank % 2 == 1, bytes("line " + line)))));
+                      .forEach(
+                          line ->
+                              sink.line(
+                                  rank,
+                                  rank % 2 == 1,
+                                  bytes("line " + line),
+                                  OutputSink.End.LINE))));
     }
     CompletableFuture.allOf(ranks.toArray(CompletableFuture[]::new)).join();
     sink.notice("rank 3 ended");
@@ -65,5 +71,32 @@ class TaggedOutputTest {
     assertThat(writes.stream().limit(800))
         .allSatisfy(line -> assertThat(line).matches("\\[[0-3]] line \\d+\\n"));
     assertThat(mostWriters).hasValue(1);
+  }
+
+  private String written() {
+    return String.join("", writes);
+  }
+
+  @Test
+  void shouldGiveALoneRanksBytesAsTheyAre() {
+    OutputSink sink = new TaggedOutput(out, err, false, 1);
+
+    sink.line(0, false, bytes("a long "), OutputSink.End.MORE);
+    sink.line(0, false, bytes("line"), OutputSink.End.LINE);
+    sink.line(0, false, bytes("no end"), OutputSink.End.STREAM);
+
+    assertThat(written()).isEqualTo("a long line\nno end");
+  }
+
+  @Test
+  void shouldTagALongLineOnceUnlessAnotherRankInterruptsIt() {
+    OutputSink sink = new TaggedOutput(out, err, true, 2);
+
+    sink.line(0, false, bytes("a "), OutputSink.End.MORE);
+    sink.line(0, false, bytes("long "), OutputSink.End.MORE);
+    sink.line(1, false, bytes("another"), OutputSink.End.STREAM);
+    sink.line(0, false, bytes("line"), OutputSink.End.LINE);
+
+    assertThat(written()).isEqualTo("[0] a long \n[1] another\n[0] line\n");
   }
 }
