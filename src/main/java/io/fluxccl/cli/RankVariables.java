@@ -1,5 +1,6 @@
 package io.fluxccl.cli;
 
+import io.fluxccl.bootstrap.JobSecret;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
@@ -24,6 +25,9 @@ record RankVariables(int nRanks, String address, String secret) {
 
   /** This process's number among those of its host. */
   static final String LOCAL_RANK = "FLUXCCL_LOCAL_RANK";
+
+  /** How many processes of the job its host has. */
+  static final String LOCAL_SIZE = "FLUXCCL_LOCAL_SIZE";
 
   /** Where rank 0 listens. */
   static final String ADDRESS = "FLUXCCL_ADDR";
@@ -52,13 +56,16 @@ record RankVariables(int nRanks, String address, String secret) {
     }
   }
 
-  /** Adds what one rank needs. */
+  /** Adds what one rank needs, and removes what would lead it to another job. */
   void addTo(Map<String, String> environment, int rank) {
     environment.put(RANK, Integer.toString(rank));
     environment.put(RANKS, Integer.toString(nRanks));
     environment.put(LOCAL_RANK, Integer.toString(rank));
+    environment.put(LOCAL_SIZE, Integer.toString(nRanks));
     environment.put(ADDRESS, address);
     environment.put(SECRET, secret);
+    environment.remove(JobSecret.FILE_VARIABLE);
+    environment.remove(UNIQUE_ID);
     environment.put(PARENT, Long.toString(ProcessHandle.current().pid()));
   }
 }

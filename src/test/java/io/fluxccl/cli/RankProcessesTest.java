@@ -5,12 +5,15 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.Aborted;
+import io.fluxccl.bootstrap.RankEnvironment;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Queue;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.locks.LockSupport;
@@ -62,6 +65,25 @@ class RankProcessesTest {
     assertThat(job.stream().distinct()).hasSize(1);
     assertThat(job.get(0))
         .matches("127\\.0\\.0\\.1:\\d+ [0-9a-f]{64} " + ProcessHandle.current().pid());
+  }
+
+  @Test
+  void shouldLeaveNoVariableOfAnotherJob() {
+    Map<String, String> environment =
+        new HashMap<>(
+            Map.of(
+                "FLUXCCL_UNIQUE_ID", "another job's",
+                "FLUXCCL_SECRET_FILE", "/another/job's",
+                "FLUXCCL_LOCAL_SIZE", "1",
+                "FLUXCCL_LOG", "debug"));
+
+    new RankVariables(3, "127.0.0.1:29500", "0123456789abcdef").addTo(environment, 2);
+
+    assertThat(environment)
+        .doesNotContainKeys("FLUXCCL_UNIQUE_ID", "FLUXCCL_SECRET_FILE")
+        .containsEntry("FLUXCCL_LOCAL_SIZE", "3")
+        .containsEntry("FLUXCCL_LOG", "debug");
+    assertThat(RankEnvironment.from(environment).localRank()).hasValue(2);
   }
 
   @Test
