@@ -56,6 +56,7 @@ public final class RankEnvironment {
               List.of()));
 
   private final String launcher;
+  private final String sizeVariable;
   private final int rank;
   private final int nRanks;
   private final OptionalInt localRank;
@@ -67,6 +68,7 @@ public final class RankEnvironment {
 
   private RankEnvironment(
       String launcher,
+      String sizeVariable,
       int rank,
       int nRanks,
       OptionalInt localRank,
@@ -75,6 +77,7 @@ public final class RankEnvironment {
       UniqueId uniqueId,
       JobSecret secret) {
     this.launcher = launcher;
+    this.sizeVariable = sizeVariable;
     this.rank = rank;
     this.nRanks = nRanks;
     this.localRank = localRank;
@@ -135,10 +138,11 @@ public final class RankEnvironment {
               ? DerivedAddress.given(given)
               : DerivedAddress.of(each.name, from, nRanks, localSize, lastResort);
       return new RankEnvironment(
-          each.name, rank, nRanks, localRank, localSize, address, id, secret);
+          each.name, sizeName, rank, nRanks, localRank, localSize, address, id, secret);
     }
     return new RankEnvironment(
         NO_LAUNCHER,
+        null,
         0,
         1,
         OptionalInt.of(0),
@@ -178,6 +182,11 @@ public final class RankEnvironment {
   /** How many ranks the job has. */
   public int nRanks() {
     return nRanks;
+  }
+
+  /** The name of the variable that says how many ranks there are; empty without a launcher. */
+  public Optional<String> sizeVariable() {
+    return Optional.ofNullable(sizeVariable);
   }
 
   /** This rank's number on its host, if the launcher says. */

@@ -56,7 +56,7 @@ final class PerfRun {
           "give --ranks N, or start the ranks with 'fluxccl launch -n N -- ...', mpirun, srun or"
               + " torchrun");
     }
-    ranks.ifPresent(this::refuseOtherNumber);
+    ranks.ifPresent(wanted -> refuseOtherNumber(wanted, environment));
     int rank = environment.rank();
     PerfListener listener = rank == 0 ? listener(plan) : new PerfListener() {};
     return code(
@@ -132,11 +132,16 @@ final class PerfRun {
     return new Progress(context.err(), options.progress(), plan);
   }
 
-  private void refuseOtherNumber(int ranks) {
-    String number = context.environment().get(RankVariables.RANKS);
-    if (!Integer.toString(ranks).equals(number)) {
+  private static void refuseOtherNumber(int ranks, RankEnvironment environment) {
+    if (ranks != environment.nRanks()) {
       throw new InvalidUsage(
-          "ranks=" + ranks + " but this is already a rank of " + number + "; leave --ranks out");
+          "ranks="
+              + ranks
+              + " but this is already a rank of "
+              + environment.nRanks()
+              + " ("
+              + environment.sizeVariable().orElseThrow()
+              + "); leave --ranks out");
     }
   }
 

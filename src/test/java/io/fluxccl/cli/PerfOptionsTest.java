@@ -194,4 +194,25 @@ class PerfOptionsTest {
     assertThat(run.code()).isEqualTo(ExitCode.USAGE);
     assertThat(run.err()).contains("already a rank of 2");
   }
+
+  @Test
+  void shouldNameTheLaunchersVariableWhenItSaysAnotherNumberOfRanks() {
+    Map<String, String> environment =
+        Map.of("OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_SIZE", "2");
+
+    Cli run = Cli.run(new FakeBackend(), environment, "perf", "all-reduce", "--ranks", "4");
+
+    assertThat(run.code()).isEqualTo(ExitCode.USAGE);
+    assertThat(run.err()).contains("already a rank of 2 (OMPI_COMM_WORLD_SIZE); leave --ranks out");
+  }
+
+  @ParameterizedTest
+  @CsvSource({"FLUXCCL_RANK, FLUXCCL_NRANKS", "PMI_RANK, PMI_SIZE"})
+  void shouldTakeTheLaunchersOwnNumberOfRanksHoweverItIsWritten(String rank, String size) {
+    Map<String, String> environment = Map.of(rank, "0", size, "04");
+
+    Cli run = Cli.run(new FakeBackend(), environment, "perf", "all-reduce", "--ranks", "4");
+
+    assertThat(run.err()).doesNotContain("already a rank");
+  }
 }
