@@ -21,18 +21,18 @@ final class ParentWatch {
     this.direct = isOurParent();
   }
 
-  /** Starts to watch, if the environment names a launcher. */
+  /** Starts to watch, if the environment names a launcher; ends this process if that is gone. */
   static void start(Map<String, String> environment) {
     String pid = environment.get(RankVariables.PARENT);
-    if (pid == null) {
+    if (pid == null || pid.isBlank()) {
       return;
     }
     try {
-      ParentWatch watch = new ParentWatch(Long.parseLong(pid));
-      // One that can't be seen, from another pid namespace, can't be watched either.
-      if (watch.parentRuns()) {
-        daemon(watch::watch, "fluxccl-parent-watch");
+      ParentWatch watch = new ParentWatch(Long.parseLong(pid.strip()));
+      if (!watch.parentRuns()) {
+        System.exit(ExitCode.ORPHANED);
       }
+      daemon(watch::watch, "fluxccl-parent-watch");
     } catch (NumberFormatException e) {
       throw new InvalidUsage(RankVariables.PARENT + "=" + pid + " is no process id", e);
     }

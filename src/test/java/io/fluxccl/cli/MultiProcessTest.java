@@ -9,6 +9,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -37,9 +38,14 @@ class MultiProcessTest {
   }
 
   private void start(String pretend, String... args) throws IOException {
+    start(pretend, Map.of(), args);
+  }
+
+  private void start(String pretend, Map<String, String> more, String... args) throws IOException {
     List<String> command = new JavaCommand(PretendMain.class.getName()).with(List.of(args));
     ProcessBuilder builder = new ProcessBuilder(command);
     builder.environment().put(PretendMain.VARIABLE, pretend);
+    builder.environment().putAll(more);
     builder.redirectOutput(folder.resolve("out").toFile());
     builder.redirectError(folder.resolve("err").toFile());
     process = builder.start();
@@ -147,6 +153,24 @@ class MultiProcessTest {
     process.destroyForcibly();
 
     assertNoneRuns(pids);
+  }
+
+  @Test
+  void shouldEndAtOnceWhenTheLauncherIsGoneAlready() throws Exception {
+    Process gone = new ProcessBuilder("true").start();
+    gone.waitFor();
+
+    start("-1:", Map.of(RankVariables.PARENT, Long.toString(gone.pid())), "--version");
+
+    assertThat(code()).isEqualTo(143);
+    assertThat(out() + err()).isEmpty();
+  }
+
+  @Test
+  void shouldWatchNobodyWhenTheLaunchersVariableIsEmpty() throws Exception {
+    start("-1:", Map.of(RankVariables.PARENT, ""), "--version");
+
+    assertThat(code()).as(err()).isZero();
   }
 
   @Test
