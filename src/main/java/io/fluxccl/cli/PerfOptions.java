@@ -94,7 +94,8 @@ final class PerfOptions {
       paramLabel = "TYPE",
       description =
           "int8, uint8, int32, uint32, int64, uint64, half, float, double, bfloat16, f8e4m3,"
-              + " f8e5m2, several with commas, or all. Default float; with --tune, one of each class.")
+              + " f8e5m2, several with commas, or all. Default float; with --tune, one of each"
+              + " class.")
   private String types;
 
   @Option(
@@ -170,8 +171,8 @@ final class PerfOptions {
       names = "--device",
       paramLabel = "DEVICE",
       description =
-          "auto, host, cuda, or cuda:N for one GPU. Default: what FLUXCCL_DEVICE says, or else auto:"
-              + " each rank a GPU of its own when there is one.")
+          "auto, host, cuda, or cuda:N for one GPU. Default: what FLUXCCL_DEVICE says, or else"
+              + " auto: each rank a GPU of its own when there is one.")
   private String device;
 
   @Option(
@@ -275,6 +276,15 @@ final class PerfOptions {
     require(compare == null || compare.equals("nccl"), "compare=" + compare + " is none of: nccl");
     require(tune == null || compare == null, "--tune and --compare exclude each other");
     require(tune == null || algorithm == null, "--tune and --algorithm exclude each other");
+    require(
+        tune == null || json == null && plot == null,
+        "--tune excludes --json and --plot: it has no rows");
+    require(
+        plot == null || !collectives.contains(Collective.BARRIER),
+        "--plot draws times over sizes, and a barrier has none");
+    require(
+        json == null || plot == null || !isSameFile(json, plot),
+        "--json and --plot name the same file, " + json);
     return new PerfBackend.RankOptions(
         deviceChoice(),
         transportChoice(),
@@ -411,6 +421,10 @@ final class PerfOptions {
     List<T> chosen = Arrays.stream(labels.split(",")).map(ofLabel).distinct().toList();
     require(!chosen.isEmpty(), option + "=" + labels + " names none");
     return chosen;
+  }
+
+  private static boolean isSameFile(Path one, Path other) {
+    return one.toAbsolutePath().normalize().equals(other.toAbsolutePath().normalize());
   }
 
   private static void require(boolean condition, String message) {

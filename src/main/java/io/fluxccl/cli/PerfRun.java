@@ -122,6 +122,7 @@ final class PerfRun {
   }
 
   private List<PerfListener> files(PerfPlan plan) {
+    options.tune().ifPresent(TuningRun::requireWritable);
     List<PerfListener> listeners = new ArrayList<>();
     options.json().ifPresent(file -> listeners.add(new PerfJson(file)));
     options.plot().ifPresent(file -> listeners.add(new PerfPlot(file)));

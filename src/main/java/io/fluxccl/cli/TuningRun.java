@@ -199,8 +199,30 @@ final class TuningRun {
         algorithm);
   }
 
+  /**
+   * Tries whether a file can be written, which else were known only after the measuring.
+   *
+   * @throws InvalidUsage if not
+   */
+  static void requireWritable(Path file) {
+    Path next = beside(file);
+    try {
+      if (Files.isDirectory(file)) {
+        throw new IOException("it is a folder");
+      }
+      Files.writeString(next, "");
+      Files.delete(next);
+    } catch (IOException e) {
+      throw new InvalidUsage("tune=" + file + " can't be written: " + e, e);
+    }
+  }
+
+  private static Path beside(Path file) {
+    return file.resolveSibling("." + file.getFileName() + "." + ProcessHandle.current().pid());
+  }
+
   private void write(Tuning tuning) {
-    Path next = file.resolveSibling("." + file.getFileName() + "." + ProcessHandle.current().pid());
+    Path next = beside(file);
     try {
       Files.writeString(next, tuning.toText());
       Files.move(next, file, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);

@@ -282,6 +282,17 @@ class CollectiveCommandTest {
   }
 
   @Test
+  void shouldRefuseAtOnceWhenTheTuningFileCannotBeWritten() {
+    for (Path file : List.of(folder.resolve("missing").resolve("tuning"), folder)) {
+      Cli run = perf("--ranks", "2", "--counts", "4", "--tune", file.toString());
+
+      assertThat(run.code()).isEqualTo(ExitCode.USAGE);
+      assertThat(run.err()).contains("tune=").contains("can't be written");
+      assertThat(run.out()).isEmpty();
+    }
+  }
+
+  @Test
   void shouldCheckEveryTypeAndOperationWhenAllAreAskedFor() {
     Cli run = perf("--ranks", "2", "--counts", "5", "-d", "all", "-o", "all", "-n", "1", "-w", "0");
 

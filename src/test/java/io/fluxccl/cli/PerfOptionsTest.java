@@ -151,6 +151,9 @@ class PerfOptionsTest {
         "--compare mpi       | compare=mpi is none of: nccl",
         "--tune f --compare nccl | --tune and --compare exclude each other",
         "--tune f --algorithm x  | --tune and --algorithm exclude each other",
+        "--tune f --json g   | --tune excludes --json and --plot",
+        "--tune f --plot g   | --tune excludes --json and --plot",
+        "--json f --plot ./f | --json and --plot name the same file",
         "--in-process        | --in-process needs --ranks N",
         "--rank 2            | did you mean '--ranks'",
         "--nonsense          | --nonsense",
@@ -183,6 +186,20 @@ class PerfOptionsTest {
     assertThat(run.code()).isEqualTo(ExitCode.USAGE);
     assertThat(run.err()).contains(message);
     assertThat(run.out()).isEmpty();
+  }
+
+  @ParameterizedTest
+  @CsvSource(
+      delimiter = '|',
+      value = {
+        "--plot times.svg    | --plot draws times over sizes, and a barrier has none",
+      })
+  void shouldRefuseWhatABarrierHasNot(String line, String message) {
+    Cli run =
+        Cli.run(new FakeBackend(), ("perf barrier --ranks 2 --in-process " + line).split(" "));
+
+    assertThat(run.code()).isEqualTo(ExitCode.USAGE);
+    assertThat(run.err()).contains(message);
   }
 
   @Test
