@@ -28,19 +28,19 @@ final class AlgorithmSelector {
       List<AlgorithmSet> sets, CollectivesOptions options, Tuning tuning, RankTopology topology) {
     sets.forEach(set -> algorithms.addAll(set.algorithms()));
     this.chosen = options.algorithms();
-    chosen.forEach((collective, name) -> require(collective, name));
+    chosen.forEach((collective, name) -> require(collective, name, ""));
     for (Collective collective : Collective.values()) {
       List<Tuning.Rule> here = tuning.rulesFor(topology, collective);
-      here.forEach(rule -> require(collective, rule.algorithm()));
+      here.forEach(rule -> require(collective, rule.algorithm(), tuning.origin(rule)));
       rules.put(collective, here);
     }
   }
 
-  private void require(Collective collective, String name) {
+  private void require(Collective collective, String name, String origin) {
     // A job of one rank has no algorithms, and needs none.
     if (!algorithms.isEmpty() && byName(name) == null) {
       throw new InvalidUsage(
-          "algorithm=" + name + " for " + collective.label() + " is none of " + names());
+          origin + "algorithm=" + name + " for " + collective.label() + " is none of " + names());
     }
   }
 
@@ -64,7 +64,7 @@ final class AlgorithmSelector {
    * @throws InvalidUsage if there is none of that name
    */
   synchronized void prefer(Collective collective, Optional<String> name) {
-    name.ifPresent(wanted -> require(collective, wanted));
+    name.ifPresent(wanted -> require(collective, wanted, ""));
     Map<Collective, String> changed = new EnumMap<>(Collective.class);
     changed.putAll(chosen);
     if (name.isPresent()) {

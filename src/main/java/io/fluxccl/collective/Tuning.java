@@ -12,8 +12,10 @@ import java.security.NoSuchAlgorithmException;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HexFormat;
+import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import java.util.function.Function;
 import java.util.stream.Collectors;
 
@@ -34,7 +36,7 @@ import java.util.stream.Collectors;
  */
 public final class Tuning {
   /** No rules. */
-  public static final Tuning NONE = new Tuning(List.of());
+  public static final Tuning NONE = new Tuning(List.of(), Map.of());
 
   private static final String HEADER = "fluxccl-tuning 1";
   private static final String COLUMNS = "%-14s  %-6s  %-5s  %-5s  %-12s  %-7s  %-12s  %s";
@@ -121,8 +123,12 @@ public final class Tuning {
 
   private final List<Rule> rules;
 
-  private Tuning(List<Rule> rules) {
+  /** Where a rule was read, for messages. By identity: equal rules may stand in two lines. */
+  private final Map<Rule, String> origins;
+
+  private Tuning(List<Rule> rules, Map<Rule, String> origins) {
     this.rules = rules;
+    this.origins = origins;
   }
 
   /**
@@ -151,6 +157,7 @@ public final class Tuning {
    */
   public static Tuning parse(String text, String name) {
     List<Rule> rules = new ArrayList<>();
+    Map<Rule, String> origins = new IdentityHashMap<>();
     boolean begun = false;
     int number = 0;
     for (String line : text.lines().toList()) {
@@ -162,20 +169,26 @@ public final class Tuning {
       }
       try {
         if (begun) {
-          rules.add(rule(content.split("\\s+")));
+          Rule rule = rule(content.split("\\s+"));
+          rules.add(rule);
+          origins.put(rule, origin(name, number));
         } else {
           require(content.equals(HEADER), "the first line must be '" + HEADER + "'");
           begun = true;
         }
       } catch (InvalidUsage e) {
-        throw new InvalidUsage("tuning=" + name + " line " + number + ": " + e.getMessage(), e);
+        throw new InvalidUsage(origin(name, number) + e.getMessage(), e);
       }
     }
     if (!begun) {
       throw new InvalidUsage(
           "tuning=" + name + " is empty; the first line must be '" + HEADER + "'");
     }
-    return new Tuning(List.copyOf(rules));
+    return new Tuning(List.copyOf(rules), origins);
+  }
+
+  private static String origin(String name, int line) {
+    return "tuning=" + name + " line " + line + ": ";
   }
 
   private static Rule rule(String[] fields) {
@@ -251,7 +264,12 @@ public final class Tuning {
     List<Rule> all = new ArrayList<>(rules);
     all.removeIf(old -> newer.stream().anyMatch(old::isOfSameJob));
     all.addAll(newer);
-    return new Tuning(List.copyOf(all));
+    return new Tuning(List.copyOf(all), origins);
+  }
+
+  /** File and line of a rule, to begin a message with; empty if it was not read. */
+  String origin(Rule rule) {
+    return origins.getOrDefault(rule, "");
   }
 
   /** Those for some ranks, and of these those for one collective; in order. */

@@ -138,7 +138,7 @@ class TuningTest {
         tuned(
             "all-reduce cuda 2 1 registered float 64 unknown-elsewhere",
             "all-reduce host 2 1 registered float 64 unknown-here");
-    shouldFail(rank -> options, "algorithm=unknown-here for all-reduce is none of ");
+    shouldFail(rank -> options, " line 3: algorithm=unknown-here for all-reduce is none of ");
   }
 
   @Test
