@@ -130,8 +130,9 @@ final class CallTimer {
     return (int) Math.max(1, Math.min(wanted, most));
   }
 
-  private static int runs(int calls, int length) {
-    return Math.max(1, (calls + length - 1) / length);
+  /** How many runs of that length so many calls are. */
+  static int runs(int calls, int length) {
+    return (int) Math.max(1, ((long) calls + length - 1) / length);
   }
 
   /** The median of some measurements, or the first if that took long: the same on every rank. */

@@ -329,13 +329,14 @@ final class PerfOptions {
   }
 
   private void addCases(Collective collective, PerfSizes sizes, int nRanks, List<PerfCase> cases) {
+    List<ReduceOp> chosenOps = choose("op", ops, ReduceOp.values(), ReduceOp::ofLabel);
+    List<DataType> chosenTypes = choose("type", types(), DataType.values(), DataType::ofLabel);
     if (collective == Collective.BARRIER) {
       cases.add(new PerfCase(collective, 0, DataType.UINT8, null, 0));
       return;
     }
-    List<ReduceOp> chosenOps = choose("op", ops, ReduceOp.values(), ReduceOp::ofLabel);
     long parts = PerfCase.parts(collective, nRanks);
-    for (DataType type : choose("type", types(), DataType.values(), DataType::ofLabel)) {
+    for (DataType type : chosenTypes) {
       for (ReduceOp op :
           collective.reduces() ? chosenOps : java.util.Collections.<ReduceOp>singletonList(null)) {
         for (long count : sizes.counts(type, parts)) {
@@ -366,7 +367,9 @@ final class PerfOptions {
       for (long count : counts) {
         require(count >= 1, "count=" + count + " is out of range; give 1 or more");
       }
-      return new PerfSizes.Counts(List.copyOf(counts));
+      // Rules of a tuning file ascend.
+      return new PerfSizes.Counts(
+          tune == null ? List.copyOf(counts) : counts.stream().distinct().sorted().toList());
     }
     long min = minBytes == null ? 1L << 10 : minBytes;
     long max = maxBytes == null ? Math.max(min, 16L << 20) : maxBytes;

@@ -94,6 +94,20 @@ class PerfOptionsTest {
   }
 
   @Test
+  void shouldTuneByAscendingCounts() {
+    assertThat(counts("--counts 65536,64,64 --tune f -d half")).containsExactly(64L, 65536L);
+    assertThat(counts("--counts 65536,64")).containsExactly(65536L, 64L);
+  }
+
+  @Test
+  void shouldTakeAnyNumberOfIterations() {
+    assertThat(CallTimer.runs(Integer.MAX_VALUE, 20)).isEqualTo(107_374_183);
+    assertThat(CallTimer.runs(Integer.MAX_VALUE, 1)).isEqualTo(Integer.MAX_VALUE);
+    assertThat(CallTimer.runs(21, 20)).isEqualTo(2);
+    assertThat(CallTimer.runs(0, 20)).isEqualTo(1);
+  }
+
+  @Test
   void shouldCrossAllTypesWithAllOperations() {
     PerfPlan plan = plan("-b 8 -e 8 -d all -o all");
 
@@ -192,6 +206,8 @@ class PerfOptionsTest {
   @CsvSource(
       delimiter = '|',
       value = {
+        "-d bogus            | type=bogus is none of int8",
+        "-o bogus            | op=bogus is none of sum",
         "--plot times.svg    | --plot draws times over sizes, and a barrier has none",
       })
   void shouldRefuseWhatABarrierHasNot(String line, String message) {
