@@ -296,9 +296,10 @@ final class Lane implements AutoCloseable {
     try {
       synchronized (enqueueing) {
         refuseIfOver();
+        check(run.steps, true);
         run.lastRound = rounds + roundsOf(run.steps);
         refuseIfMissing(run);
-        enqueue(run.steps, agreed);
+        enqueue(run.steps);
         rounds = run.lastRound;
         done = stream.completion();
         inFlight.add(run);
@@ -308,7 +309,14 @@ final class Lane implements AutoCloseable {
       // Failed meanwhile: the kernels may have found that out and done nothing.
       refuseIfFailed();
     } catch (Throwable e) {
-      refused(run, e);
+      try {
+        // Who has closed has told the peers how far it went.
+        if (agreed && !closed) {
+          abort(e);
+        }
+      } finally {
+        refused(run, e);
+      }
       return;
     }
     done.whenComplete(run);
@@ -346,15 +354,12 @@ final class Lane implements AutoCloseable {
   }
 
   /**
-   * Enqueues steps, all checked before the first is enqueued: a mistake then harms no other rank.
-   * One that shows later aborts, because peers may wait already.
-   *
-   * @param agreed whether they wait from the start
+   * Enqueues steps that were checked, all before the first is enqueued: a mistake then harms no
+   * other rank. One that shows later aborts, because peers may wait already.
    */
-  private void enqueue(List<Step> steps, boolean agreed) {
-    boolean peersWait = agreed;
+  private void enqueue(List<Step> steps) {
+    boolean peersWait = false;
     try {
-      check(steps, true);
       for (Step step : steps) {
         step.enqueue(this, stream);
         peersWait |= step.involvesPeers();

@@ -3,13 +3,10 @@ package io.fluxccl.transport.ethernet;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.mockito.AdditionalAnswers.delegatesTo;
-import static org.mockito.ArgumentMatchers.any;
-import static org.mockito.ArgumentMatchers.anyLong;
 import static org.mockito.Mockito.doThrow;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.never;
 import static org.mockito.Mockito.verify;
-import static org.mockito.Mockito.when;
 
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.DeviceBuffer;
@@ -17,6 +14,7 @@ import io.fluxccl.device.host.HostDevice;
 import java.net.ConnectException;
 import java.net.InetSocketAddress;
 import java.net.Socket;
+import java.security.SecureRandom;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -46,21 +44,9 @@ class EthernetClosingTest {
   }
 
   @Test
-  void shouldReleaseMemoryBehindItsCopiesWhenTheyCannotBeAwaited() {
-    Staging staging = mock(Staging.class);
-    StagedInput input = mock(StagedInput.class);
-    when(staging.input()).thenReturn(input);
-    doThrow(new IllegalStateException("of a test")).when(input).await(anyLong());
-    OwnedMemory memory =
-        new OwnedMemory(mock(MemoryTable.class), 1, mock(DeviceBuffer.class), staging);
-    assertThatThrownBy(memory::close).hasMessage("of a test");
-    verify(staging).afterCopies(any());
-  }
-
-  @Test
   void shouldReleaseMemoryBehindAReadThatOutlastsItsClose() {
     DeviceBuffer buffer = mock(DeviceBuffer.class);
-    OwnedMemory memory = new OwnedMemory(mock(MemoryTable.class), 1, buffer, null);
+    OwnedMemory memory = new OwnedMemory(new MemoryTable(new SecureRandom()), 1, buffer, null);
     assertThat(memory.beginUse()).isTrue();
     assertThatThrownBy(memory::close)
         .isInstanceOf(TransportFailure.class)

@@ -1,6 +1,5 @@
 package io.fluxccl.transport.net;
 
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
 import static org.mockito.ArgumentMatchers.anyString;
 import static org.mockito.Mockito.doThrow;
@@ -9,7 +8,6 @@ import static org.mockito.Mockito.verify;
 import static org.mockito.Mockito.when;
 
 import io.fluxccl.device.Device;
-import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DeviceStream;
 import org.junit.jupiter.api.Test;
@@ -18,16 +16,6 @@ import org.junit.jupiter.api.Timeout;
 /** What can't be closed keeps nothing else from it. */
 @Timeout(60)
 class NetClosingTest {
-  @Test
-  void shouldLetMemoryGoThatTheNetworkHoldsUp() {
-    NetContext context = mock(NetContext.class);
-    OwnedMemory memory =
-        new OwnedMemory(context, 1, mock(DeviceBuffer.class), NetMemoryHandle.Place.HOST);
-    doThrow(new IllegalStateException("of a test")).when(context).closed(memory);
-    assertThatThrownBy(memory::close).hasMessage("of a test");
-    verify(context).letGo(memory);
-  }
-
   @Test
   void shouldGiveThePluginBackWhenAStreamCannotBeClosed() {
     Device device = mock(Device.class);

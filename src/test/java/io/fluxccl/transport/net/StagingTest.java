@@ -17,6 +17,7 @@ import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetSendComm;
 import io.fluxccl.transport.PostQueue;
+import java.security.SecureRandom;
 import java.util.ArrayList;
 import java.util.List;
 import org.agrona.concurrent.UnsafeBuffer;
@@ -69,7 +70,12 @@ class StagingTest {
   }
 
   private void inbound() {
-    new Inbound(links, CAPACITY, mock(MemoryTable.class), staging, mock(Inbound.Events.class));
+    new Inbound(
+        links,
+        CAPACITY,
+        new MemoryTable(null, new SecureRandom()),
+        staging,
+        mock(Inbound.Events.class));
   }
 
   @Test
