@@ -15,11 +15,13 @@ import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaKernel;
+import io.fluxccl.transport.MemoryOrigin;
 import io.fluxccl.transport.RegisteredMemory;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 
 /**
@@ -63,11 +65,9 @@ final class LaunchedRanks implements AutoCloseable {
   static RegisteredMemory[] memories(List<DeviceBuffer> buffers) {
     return buffers.stream()
         .map(
-            buffer -> {
-              RegisteredMemory memory = mock(RegisteredMemory.class);
-              when(memory.address()).thenReturn(buffer.address());
-              return memory;
-            })
+            buffer ->
+                RegisteredMemory.local(
+                    new MemoryOrigin(0, 0, 0, buffer.address(), buffer.size()), buffer, Map.of()))
         .toArray(RegisteredMemory[]::new);
   }
 
