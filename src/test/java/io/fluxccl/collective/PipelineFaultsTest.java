@@ -64,6 +64,16 @@ class PipelineFaultsTest {
         .verify(LONG);
   }
 
+  private static Pipeline thenBreak(Pipeline pipeline) {
+    HostKernel broken =
+        HostKernel.of(
+            "broken",
+            (thread, args) -> {
+              throw new IllegalStateException("on purpose");
+            });
+    return pipeline.launch(broken, 1, 1, KernelArgs.NONE);
+  }
+
   /** What another rank's failure makes of a communicator. */
   private static FluxCclException failure(LocalRank rank) throws Exception {
     return rank.communicator().failed().get(60, TimeUnit.SECONDS);
@@ -95,16 +105,7 @@ class PipelineFaultsTest {
           DeviceBuffer x = ints(rank.device(), 1);
           Pipeline pipeline = scale(collectives.pipeline(), x, 2, 0);
           if (rank.rank() == 2) {
-            pipeline =
-                pipeline.launch(
-                    HostKernel.of(
-                        "broken",
-                        (thread, args) -> {
-                          throw new IllegalStateException("on purpose");
-                        }),
-                    1,
-                    1,
-                    KernelArgs.NONE);
+            pipeline = thenBreak(pipeline);
           }
           CapturedPipeline captured = pipeline.allReduce(x, INT32, SUM).capture();
           PipelineContract.meet(rank);
@@ -128,16 +129,7 @@ class PipelineFaultsTest {
             DeviceBuffer x = ints(rank.device(), 1);
             Pipeline pipeline = collectives.pipeline();
             if (rank.rank() == 0) {
-              pipeline =
-                  pipeline.launch(
-                      HostKernel.of(
-                          "broken",
-                          (thread, args) -> {
-                            throw new IllegalStateException("on purpose");
-                          }),
-                      1,
-                      1,
-                      KernelArgs.NONE);
+              pipeline = thenBreak(pipeline);
             }
             fails(pipeline.allReduce(x, INT32, SUM).run(), DeviceFailure.class, "on purpose");
             for (int i = 0; i < 10; i++) {
