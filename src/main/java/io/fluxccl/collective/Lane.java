@@ -19,7 +19,6 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
-import org.agrona.CloseHelper;
 import reactor.core.Exceptions;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
@@ -28,6 +27,8 @@ import reactor.core.scheduler.Schedulers;
  * One order of operations: a stream, the connections to all peers, and the algorithms that are
  * ready on them. Threads may enqueue as they like; each run is enqueued as a whole, under one lock
  * that nobody holds for long.
+ *
+ * <p>Its two ends are {@link LaneOpening} and {@link LaneClosing}.
  */
 final class Lane implements AutoCloseable {
   private final Communicator communicator;
@@ -40,6 +41,7 @@ final class Lane implements AutoCloseable {
   private final Registrations registrations;
   private final RunsInFlight inFlight;
   private final Farewells farewells;
+  private final LaneClosing closing;
 
   // Ends with the communicator, and then closes this.
   private final CompletableFuture<Void> lifetime = new CompletableFuture<>();
@@ -83,6 +85,7 @@ final class Lane implements AutoCloseable {
     this.inFlight =
         new RunsInFlight(Deadline.after(options.timeout()).remainingNanos(), this::late);
     this.agreement = new Agreement(communicator, mesh.topology(), options.tag());
+    this.closing = new LaneClosing(mesh, sets, farewells, stream, inFlight, lifetime);
   }
 
   /** Begins to listen to the peers, and ends with the communicator. Called once. */
@@ -516,57 +519,7 @@ final class Lane implements AutoCloseable {
       if (communicator.failure() == null) {
         farewells.tell(rounds);
       }
-      // Kernels in flight use the peers' memory; after an abort they end within a bounded number of
-      // polls.
-      List<CapturedPipeline> recorded = List.copyOf(captures);
-      communicator.device().whenEnqueuedWorkIsDone(() -> end(recorded));
-    }
-  }
-
-  private void end(List<CapturedPipeline> recorded) {
-    try {
-      CloseHelper.closeAll(
-          recorded.stream().<AutoCloseable>map(captured -> captured::end).toList());
-    } finally {
-      if (communicator.failure() == null) {
-        drain();
-      } else {
-        free();
-      }
-    }
-  }
-
-  private void drain() {
-    CompletableFuture<Void> drained =
-        CompletableFuture.allOf(
-            sets.stream().map(Lane::drain).toArray(CompletableFuture<?>[]::new));
-    if (drained.isDone()) {
-      free();
-    } else {
-      // Not on the thread that learns of it: freeing may wait for what that thread does.
-      drained.whenCompleteAsync((done, failure) -> free(), PeerMesh.MAY_BLOCK);
-    }
-  }
-
-  private static CompletableFuture<Void> drain(AlgorithmSet set) {
-    try {
-      return set.drain();
-    } catch (RuntimeException e) {
-      return CompletableFuture.failedFuture(e);
-    }
-  }
-
-  private void free() {
-    try {
-      // What can't be closed keeps nothing else from it.
-      CloseHelper.closeAll(
-          () -> CloseHelper.closeAll(sets),
-          communicator.failure() == null ? mesh::leave : mesh,
-          farewells::stop,
-          stream,
-          inFlight::close);
-    } finally {
-      lifetime.complete(null);
+      closing.begin(List.copyOf(captures));
     }
   }
 }
