@@ -45,7 +45,7 @@ public final class CapturedPipeline implements AutoCloseable {
     this.calls = source.stream().flatMap(step -> step.calls().stream()).toList();
     this.rounds = source.stream().mapToInt(Step::rounds).sum();
     Set<Registration> used = new LinkedHashSet<>();
-    calls.forEach(call -> lane.addRegistrations(call, used));
+    calls.forEach(call -> lane.registrations().addUsed(call, used));
     this.registrations = List.copyOf(used);
     List<Step> steps = new ArrayList<>();
     try {
@@ -179,7 +179,7 @@ public final class CapturedPipeline implements AutoCloseable {
         throw new InvalidUsage(captured + ": closed");
       }
       for (Registration registration : captured.registrations) {
-        if (!lane.isOpen(registration)) {
+        if (!lane.registrations().has(registration)) {
           throw new InvalidUsage(
               captured
                   + ": registration "

@@ -35,7 +35,6 @@ final class Lane implements AutoCloseable {
   private final DeviceStream stream;
   private final CollectivesOptions options;
   private final PeerMesh mesh;
-  private final List<AlgorithmSet> sets;
   private final AlgorithmSelector selector;
   private final Agreement agreement;
   private final Registrations registrations;
@@ -61,7 +60,6 @@ final class Lane implements AutoCloseable {
 
   // Guarded by enqueueing.
   private final Set<CapturedPipeline> captures = new HashSet<>();
-  private int registered;
 
   // Written by holders of enqueueing.
   private volatile boolean closed;
@@ -78,7 +76,6 @@ final class Lane implements AutoCloseable {
     this.stream = stream;
     this.options = options;
     this.mesh = mesh;
-    this.sets = sets;
     this.registrations = new Registrations(mesh, sets);
     this.farewells = farewells;
     this.selector = new AlgorithmSelector(sets, options, tuning, mesh.topology());
@@ -133,12 +130,12 @@ final class Lane implements AutoCloseable {
 
   /** The algorithm that a call would take now. */
   String algorithmFor(CollectiveCall call) {
-    return selector.choose(bind(call)).name();
+    return selector.choose(registrations.bind(call)).name();
   }
 
   /** The algorithms that can do a call. */
   List<String> algorithmsFor(CollectiveCall call) {
-    return selector.supporting(bind(call));
+    return selector.supporting(registrations.bind(call));
   }
 
   /** {@link AlgorithmSelector#prefer}. */
@@ -146,24 +143,8 @@ final class Lane implements AutoCloseable {
     selector.prefer(collective, algorithm);
   }
 
-  private BoundCall bind(CollectiveCall call) {
-    return new BoundCall(
-        call, mesh.topology(), registrations.of(call.input()), registrations.of(call.output()));
-  }
-
-  /** Adds the registrations that a call's buffers lie in. */
-  void addRegistrations(CollectiveCall call, Set<Registration> to) {
-    BoundCall bound = bind(call);
-    for (Registration used :
-        new Registration[] {bound.inputRegistration(), bound.outputRegistration()}) {
-      if (used != null) {
-        to.add(used);
-      }
-    }
-  }
-
-  boolean isOpen(Registration registration) {
-    return registrations.has(registration);
+  Registrations registrations() {
+    return registrations;
   }
 
   /**
@@ -174,14 +155,14 @@ final class Lane implements AutoCloseable {
   void check(CollectiveCall call, boolean first) {
     CallChecks.check(call, device(), topology());
     if (!first && needsAlgorithm(call)) {
-      selector.choose(bind(call));
+      selector.choose(registrations.bind(call));
     }
   }
 
   /** Enqueues a collective that was checked; called by its step. */
   void enqueue(CollectiveCall call, DeviceStream on) {
     if (needsAlgorithm(call)) {
-      BoundCall bound = bind(call);
+      BoundCall bound = registrations.bind(call);
       enqueue(selector.choose(bound), bound, on);
     } else if (mesh.nRanks() == 1) {
       Alone.enqueue(call, on);
@@ -277,7 +258,7 @@ final class Lane implements AutoCloseable {
       return CompletableFuture.completedFuture(null);
     }
     List<BoundCall> calls =
-        run.steps.stream().flatMap(step -> step.calls().stream()).map(this::bind).toList();
+        run.steps.stream().flatMap(step -> step.calls().stream()).map(registrations::bind).toList();
     return agreement.reach(number, calls, Deadline.after(options.timeout()));
   }
 
@@ -471,37 +452,21 @@ final class Lane implements AutoCloseable {
 
   /** Registers a buffer on all ranks; see {@link Collectives#register}. */
   CompletableFuture<Registration> register(DeviceBuffer buffer) {
-    return registrations
-        .exchange(buffer, memories -> registration(buffer, memories))
-        .thenApplyAsync(
-            registration -> {
-              sets.forEach(set -> set.registered(registration));
-              return registration;
-            },
-            PeerMesh.MAY_BLOCK)
-        .whenCompleteAsync((done, failure) -> {}, PeerMesh.MAY_BLOCK);
+    return registrations.register(buffer, memories -> registered(buffer, memories));
   }
 
-  private Registration registration(DeviceBuffer buffer, RegisteredMemory[] memories) {
-    long[] addresses = new long[memories.length];
-    for (int rank = 0; rank < addresses.length; rank++) {
-      addresses[rank] = memories[rank].isMapped() ? memories[rank].address() : 0;
-    }
+  /** Between two runs: what comes later uses it. */
+  private Registration registered(DeviceBuffer buffer, RegisteredMemory[] memories) {
     synchronized (enqueueing) {
       refuseIfOver();
-      Registration[] self = new Registration[1];
-      self[0] = new Registration(registered++, buffer, addresses, () -> close(self[0], memories));
-      registrations.add(self[0]);
-      return self[0];
+      return registrations.add(buffer, memories, this::close);
     }
   }
 
   /** Between two runs: what is enqueued may use it, what comes later doesn't. */
-  private void close(Registration registration, RegisteredMemory[] memories) {
+  private void close(Registration registration) {
     synchronized (enqueueing) {
-      if (registrations.remove(registration)) {
-        communicator.device().whenEnqueuedWorkIsDone(() -> mesh.forget(memories));
-      }
+      registrations.close(registration);
     }
   }
 

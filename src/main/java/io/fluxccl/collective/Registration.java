@@ -1,6 +1,8 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.transport.RegisteredMemory;
+import java.util.function.Consumer;
 
 /**
  * A buffer that every rank has registered with a {@link Collectives}: algorithms may read and write
@@ -12,14 +14,26 @@ import io.fluxccl.device.DeviceBuffer;
 public final class Registration implements AutoCloseable {
   private final int id;
   private final DeviceBuffer buffer;
+  private final RegisteredMemory[] memories;
   private final long[] addresses;
-  private final Runnable onClose;
+  private final Consumer<Registration> onClose;
 
-  Registration(int id, DeviceBuffer buffer, long[] addresses, Runnable onClose) {
+  /**
+   * Of memories that are known.
+   *
+   * @param memories by rank
+   * @param onClose called whenever this is closed
+   */
+  Registration(
+      int id, DeviceBuffer buffer, RegisteredMemory[] memories, Consumer<Registration> onClose) {
     this.id = id;
     this.buffer = buffer;
-    this.addresses = addresses;
+    this.memories = memories;
+    this.addresses = new long[memories.length];
     this.onClose = onClose;
+    for (int rank = 0; rank < addresses.length; rank++) {
+      addresses[rank] = memories[rank].isMapped() ? memories[rank].address() : 0;
+    }
   }
 
   /** The same on every rank: registrations are counted from 0. */
@@ -42,6 +56,10 @@ public final class Registration implements AutoCloseable {
     return addresses[rank];
   }
 
+  RegisteredMemory[] memories() {
+    return memories;
+  }
+
   boolean holds(DeviceBuffer part) {
     return part.address() >= buffer.address()
         && part.address() + part.size() <= buffer.address() + buffer.size();
@@ -53,6 +71,6 @@ public final class Registration implements AutoCloseable {
    */
   @Override
   public void close() {
-    onClose.run();
+    onClose.accept(this);
   }
 }

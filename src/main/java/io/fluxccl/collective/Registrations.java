@@ -6,16 +6,24 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.RegisteredMemory;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Consumer;
 import java.util.function.Function;
 
-/** The buffers that are registered with a lane. Looked up for each call; changed rarely. */
+/**
+ * The buffers that are registered with a lane. Looked up for each call, by any thread; changed
+ * rarely, by the lane between two runs.
+ */
 final class Registrations {
   private final PeerMesh mesh;
   private final List<AlgorithmSet> sets;
 
   // Replaced as a whole, so that who looks up takes no lock.
   private volatile List<Registration> open = List.of();
+
+  // Guarded by this.
+  private int registered;
 
   /**
    * Of a lane.
@@ -32,11 +40,24 @@ final class Registrations {
    * Makes a buffer known to all ranks and all ranks' known here; every rank calls it.
    *
    * @param known called with everybody's, by rank, before the next buffer's turn: in the same order
-   *     on all ranks
-   * @return what that gave; {@link InvalidUsage} if the buffer is of another device, or of another
-   *     size than a peer's
+   *     on all ranks; it calls {@link #add}
+   * @return what that gave, once the sets know of it; {@link InvalidUsage} if the buffer is of
+   *     another device, or of another size than a peer's. What is chained to it may block
    */
-  <T> CompletableFuture<T> exchange(DeviceBuffer buffer, Function<RegisteredMemory[], T> known) {
+  CompletableFuture<Registration> register(
+      DeviceBuffer buffer, Function<RegisteredMemory[], Registration> known) {
+    return exchange(buffer, known)
+        .thenApplyAsync(this::tellSets, PeerMesh.MAY_BLOCK)
+        .whenCompleteAsync((done, failure) -> {}, PeerMesh.MAY_BLOCK);
+  }
+
+  private Registration tellSets(Registration registration) {
+    sets.forEach(set -> set.registered(registration));
+    return registration;
+  }
+
+  private CompletableFuture<Registration> exchange(
+      DeviceBuffer buffer, Function<RegisteredMemory[], Registration> known) {
     Communicator communicator = mesh.communicator();
     if (buffer.device() != communicator.device()) {
       return CompletableFuture.failedFuture(
@@ -60,13 +81,33 @@ final class Registrations {
         });
   }
 
-  synchronized void add(Registration registration) {
+  /**
+   * Calls that come from now on may use a buffer.
+   *
+   * @param memories everybody's, by rank
+   * @param onClose called when the user closes the registration; it calls {@link #close}
+   */
+  synchronized Registration add(
+      DeviceBuffer buffer, RegisteredMemory[] memories, Consumer<Registration> onClose) {
+    Registration registration = new Registration(registered++, buffer, memories, onClose);
     List<Registration> more = new ArrayList<>(open);
     more.add(registration);
     open = List.copyOf(more);
+    return registration;
   }
 
-  synchronized boolean remove(Registration registration) {
+  /**
+   * Calls that come from now on don't use it; its memories go behind those enqueued. Idempotent.
+   */
+  void close(Registration registration) {
+    if (remove(registration)) {
+      mesh.communicator()
+          .device()
+          .whenEnqueuedWorkIsDone(() -> mesh.forget(registration.memories()));
+    }
+  }
+
+  private synchronized boolean remove(Registration registration) {
     List<Registration> fewer = new ArrayList<>(open);
     boolean removed = fewer.remove(registration);
     open = List.copyOf(fewer);
@@ -77,8 +118,24 @@ final class Registrations {
     return open.contains(registration);
   }
 
+  /** A call with the registrations that its buffers lie in. */
+  BoundCall bind(CollectiveCall call) {
+    return new BoundCall(call, mesh.topology(), of(call.input()), of(call.output()));
+  }
+
+  /** Adds the registrations that a call's buffers lie in. */
+  void addUsed(CollectiveCall call, Set<Registration> to) {
+    BoundCall bound = bind(call);
+    for (Registration used :
+        new Registration[] {bound.inputRegistration(), bound.outputRegistration()}) {
+      if (used != null) {
+        to.add(used);
+      }
+    }
+  }
+
   /** The first made registration that holds a buffer; null if there is none. */
-  Registration of(DeviceBuffer buffer) {
+  private Registration of(DeviceBuffer buffer) {
     if (buffer != null) {
       List<Registration> now = open;
       for (int i = 0; i < now.size(); i++) {
