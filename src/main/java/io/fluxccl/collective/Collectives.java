@@ -179,7 +179,7 @@ public final class Collectives implements AutoCloseable {
    * @throws InvalidUsage if none supports it
    */
   public String algorithmFor(CollectiveCall call) {
-    return lane.algorithmFor(call);
+    return lane.algorithms().nameFor(call);
   }
 
   /**
@@ -188,7 +188,7 @@ public final class Collectives implements AutoCloseable {
    * @param call bound to this rank's buffers
    */
   public List<String> algorithmsFor(CollectiveCall call) {
-    return lane.algorithmsFor(call);
+    return lane.algorithms().namesFor(call);
   }
 
   /**
@@ -200,7 +200,7 @@ public final class Collectives implements AutoCloseable {
    * @throws InvalidUsage if there is none of that name
    */
   public void prefer(Collective collective, Optional<String> algorithm) {
-    lane.prefer(collective, algorithm);
+    lane.algorithms().prefer(collective, algorithm);
   }
 
   /**

@@ -14,7 +14,6 @@ import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.TransportFlags;
 import java.util.HashSet;
 import java.util.List;
-import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicLong;
@@ -28,16 +27,17 @@ import reactor.core.scheduler.Schedulers;
  * ready on them. Threads may enqueue as they like; each run is enqueued as a whole, under one lock
  * that nobody holds for long.
  *
- * <p>Its two ends are {@link LaneOpening} and {@link LaneClosing}.
+ * <p>What becomes of a single call is up to its {@link LaneAlgorithms}; its two ends are {@link
+ * LaneOpening} and {@link LaneClosing}.
  */
 final class Lane implements AutoCloseable {
   private final Communicator communicator;
   private final DeviceStream stream;
   private final CollectivesOptions options;
   private final PeerMesh mesh;
-  private final AlgorithmSelector selector;
-  private final Agreement agreement;
   private final Registrations registrations;
+  private final LaneAlgorithms algorithms;
+  private final Agreement agreement;
   private final RunsInFlight inFlight;
   private final Farewells farewells;
   private final LaneClosing closing;
@@ -77,11 +77,16 @@ final class Lane implements AutoCloseable {
     this.options = options;
     this.mesh = mesh;
     this.registrations = new Registrations(mesh, sets);
-    this.farewells = farewells;
-    this.selector = new AlgorithmSelector(sets, options, tuning, mesh.topology());
+    this.algorithms =
+        new LaneAlgorithms(
+            communicator,
+            mesh.topology(),
+            registrations,
+            new AlgorithmSelector(sets, options, tuning, mesh.topology()));
     this.inFlight =
         new RunsInFlight(Deadline.after(options.timeout()).remainingNanos(), this::late);
     this.agreement = new Agreement(communicator, mesh.topology(), options.tag());
+    this.farewells = farewells;
     this.closing = new LaneClosing(mesh, sets, farewells, stream, inFlight, lifetime);
   }
 
@@ -128,70 +133,16 @@ final class Lane implements AutoCloseable {
     return communicator.device();
   }
 
-  /** The algorithm that a call would take now. */
-  String algorithmFor(CollectiveCall call) {
-    return selector.choose(registrations.bind(call)).name();
-  }
-
-  /** The algorithms that can do a call. */
-  List<String> algorithmsFor(CollectiveCall call) {
-    return selector.supporting(registrations.bind(call));
-  }
-
-  /** {@link AlgorithmSelector#prefer}. */
-  void prefer(Collective collective, Optional<String> algorithm) {
-    selector.prefer(collective, algorithm);
+  LaneAlgorithms algorithms() {
+    return algorithms;
   }
 
   Registrations registrations() {
     return registrations;
   }
 
-  /**
-   * Refuses a collective that can't be right, or that no algorithm can do.
-   *
-   * @param first whether enqueueing it is the first to be done, and soon enough to find the latter
-   */
-  void check(CollectiveCall call, boolean first) {
-    CallChecks.check(call, device(), topology());
-    if (!first && needsAlgorithm(call)) {
-      selector.choose(registrations.bind(call));
-    }
-  }
-
-  /** Enqueues a collective that was checked; called by its step. */
-  void enqueue(CollectiveCall call, DeviceStream on) {
-    if (needsAlgorithm(call)) {
-      BoundCall bound = registrations.bind(call);
-      enqueue(selector.choose(bound), bound, on);
-    } else if (mesh.nRanks() == 1) {
-      Alone.enqueue(call, on);
-    }
-  }
-
-  /** Where an algorithm of this rank fails, the others' have gone on: their order is lost. */
-  private void enqueue(CollectiveAlgorithm algorithm, BoundCall call, DeviceStream on) {
-    try {
-      algorithm.enqueue(on, call);
-    } catch (RuntimeException | Error e) {
-      abort(e);
-      throw e;
-    }
-  }
-
   private void abort(Throwable reason) {
     communicator.abort(FluxCclException.from(reason));
-  }
-
-  private boolean needsAlgorithm(CollectiveCall call) {
-    return mesh.nRanks() > 1 && (call.collective() == Collective.BARRIER || hasBytes(call));
-  }
-
-  /** Ranks can't know of each other's sizes where these may differ. */
-  private boolean hasBytes(CollectiveCall call) {
-    return call.count() > 0
-        || call.collective() == Collective.ALL_TO_ALL_V
-        || call.collective() == Collective.SEND_RECEIVE;
   }
 
   /**

@@ -53,12 +53,12 @@ interface Step {
   record Collect(CollectiveCall what) implements Step {
     @Override
     public void check(Lane lane, boolean first) {
-      lane.check(what, first);
+      lane.algorithms().check(what, first);
     }
 
     @Override
     public void enqueue(Lane lane, DeviceStream stream) {
-      lane.enqueue(what, stream);
+      lane.algorithms().enqueue(what, stream);
     }
 
     @Override
