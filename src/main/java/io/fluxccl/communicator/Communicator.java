@@ -17,8 +17,6 @@ import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportFlags;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
@@ -52,12 +50,10 @@ public final class Communicator implements AutoCloseable {
   private final TransportContexts transports;
   private final Memories memories;
   private final Ending ending;
-  private final PendingSetups pending;
+  private final SetupQueue setups;
   private final SetupTurns turns = new SetupTurns();
   private final HostLoad.Share hostLoad;
   private final Map<Connection, Boolean> connections = new ConcurrentHashMap<>();
-  // Guarded by itself.
-  private final List<Setupable> queue = new ArrayList<>();
   private volatile boolean closed;
 
   private Communicator(Bootstrap bootstrap, Device device, CommunicatorOptions options) {
@@ -77,7 +73,7 @@ public final class Communicator implements AutoCloseable {
                 bootstrap.hostAddress()));
     this.memories = new Memories(bootstrap, transports);
     this.ending = new Ending(new AbortFlag(device));
-    this.pending = new PendingSetups(ending::reason);
+    this.setups = new SetupQueue(ending::reason);
     this.hostLoad = HostLoad.add(processesOnHost(bootstrap));
     bootstrap.failure().thenAccept(this::failElsewhere);
   }
@@ -235,27 +231,7 @@ public final class Communicator implements AutoCloseable {
 
   /** Queues an operation of another layer; it ends at once when this communicator has failed. */
   public void onSetup(Setupable operation) {
-    synchronized (queue) {
-      queue.add(operation);
-    }
-    FluxCclException reason = failure();
-    if (reason != null) {
-      failQueued(reason);
-    }
-  }
-
-  private void failQueued(FluxCclException reason) {
-    takeQueued(0).forEach(operation -> operation.fail(reason));
-  }
-
-  private List<Setupable> takeQueued(int from) {
-    synchronized (queue) {
-      // Fewer than before, if this communicator failed meanwhile.
-      List<Setupable> tail = queue.subList(Math.min(from, queue.size()), queue.size());
-      List<Setupable> taken = new ArrayList<>(tail);
-      tail.clear();
-      return taken;
-    }
+    setups.add(operation);
   }
 
   /** {@link #setup(java.time.Duration)} with the time limit of the options. */
@@ -277,7 +253,8 @@ public final class Communicator implements AutoCloseable {
   public CompletableFuture<Void> setup(java.time.Duration timeout) {
     Deadline deadline = Deadline.after(timeout);
     // Not on the bootstrap's thread: a continuation that blocks there would wait for itself.
-    return run(takeQueued(0), deadline)
+    return setups
+        .run(deadline)
         .whenCompleteAsync((done, reason) -> {}, Schedulers.boundedElastic()::schedule);
   }
 
@@ -291,28 +268,7 @@ public final class Communicator implements AutoCloseable {
    * @return what {@code queueing} gave, once all that it queued is done; or the first error
    */
   public <T> CompletableFuture<T> setup(Deadline deadline, Supplier<T> queueing) {
-    List<Setupable> batch;
-    T queued;
-    synchronized (queue) {
-      int before = queue.size();
-      try {
-        queued = queueing.get();
-      } catch (RuntimeException e) {
-        takeQueued(before).forEach(operation -> operation.fail(FluxCclException.from(e)));
-        throw e;
-      }
-      batch = takeQueued(before);
-    }
-    return run(batch, deadline).thenApply(done -> queued);
-  }
-
-  private CompletableFuture<Void> run(List<Setupable> batch, Deadline deadline) {
-    FluxCclException reason = failure();
-    if (reason != null) {
-      batch.forEach(operation -> operation.fail(reason));
-      return CompletableFuture.failedFuture(reason);
-    }
-    return pending.run(batch, deadline);
+    return setups.run(deadline, queueing);
   }
 
   /**
@@ -447,8 +403,7 @@ public final class Communicator implements AutoCloseable {
 
   private void tell(FluxCclException reason) {
     ending.tell(reason);
-    failQueued(reason);
-    pending.fail(reason);
+    setups.fail(reason);
   }
 
   /**
@@ -483,7 +438,7 @@ public final class Communicator implements AutoCloseable {
 
   /** Who waits for whom, since when; for a person, several lines. */
   public String dump() {
-    return CommunicatorDump.of(this, pending, connections.keySet());
+    return CommunicatorDump.of(this, setups, connections.keySet());
   }
 
   /**

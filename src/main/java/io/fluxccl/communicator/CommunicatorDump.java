@@ -8,7 +8,7 @@ import java.util.Set;
 final class CommunicatorDump {
   private CommunicatorDump() {}
 
-  static String of(Communicator communicator, PendingSetups pending, Set<Connection> connections) {
+  static String of(Communicator communicator, SetupQueue setups, Set<Connection> connections) {
     Bootstrap bootstrap = communicator.bootstrap();
     int waitingFor = communicator.abortFlag().waitingFor();
     StringBuilder out = new StringBuilder(256);
@@ -25,7 +25,7 @@ final class CommunicatorDump {
     bootstrap
         .unresponsiveRank()
         .ifPresent(rank -> out.append(String.format("  rank %d answers no heartbeat%n", rank)));
-    pending.dump(out);
+    setups.dump(out);
     for (Connection each : connections) {
       out.append(
           String.format(
