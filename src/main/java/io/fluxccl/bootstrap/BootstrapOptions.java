@@ -8,7 +8,7 @@ import java.util.Optional;
 
 /** How a {@link TcpBootstrap} behaves. Immutable; {@link #builder()} begins with the defaults. */
 public final class BootstrapOptions {
-  /** The environment variable that, set to 1, stands for {@link Builder#insecure}. */
+  /** The environment variable that stands for {@link Builder#insecure}: 1, or 0 for false. */
   public static final String INSECURE_VARIABLE = "FLUXCCL_INSECURE";
 
   static final int DEFAULT_MESSAGE_LIMIT = 64 << 20;
@@ -32,12 +32,20 @@ public final class BootstrapOptions {
     hostIdentity = builder.hostIdentity;
   }
 
-  /** The defaults, with the secret and the interface that the environment gives. */
+  /**
+   * The defaults, with the secret that the environment gives and whether to do without one.
+   *
+   * @throws InvalidUsage if a variable can't be read
+   */
   public static BootstrapOptions defaults() {
     return builder().build();
   }
 
-  /** A builder that holds the defaults and what the environment gives. */
+  /**
+   * A builder that holds the defaults and what the environment gives.
+   *
+   * @throws InvalidUsage if a variable can't be read
+   */
   public static Builder builder() {
     return new Builder(System.getenv());
   }
@@ -109,7 +117,16 @@ public final class BootstrapOptions {
 
     private Builder(Map<String, String> environment) {
       secret = JobSecret.from(environment).orElse(null);
-      insecure = "1".equals(environment.get(INSECURE_VARIABLE));
+      insecure = insecureFrom(environment);
+    }
+
+    private static boolean insecureFrom(Map<String, String> environment) {
+      String text = environment.getOrDefault(INSECURE_VARIABLE, "");
+      return switch (text.strip()) {
+        case "", "0" -> false;
+        case "1" -> true;
+        default -> throw new InvalidUsage(INSECURE_VARIABLE + "=" + text + " is none of 0, 1");
+      };
     }
 
     /** How long set-up may take; over zero. */

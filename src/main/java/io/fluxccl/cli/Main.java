@@ -86,6 +86,12 @@ public final class Main implements Runnable {
    * @return the exit code
    */
   static int run(CliContext context, String... args) {
+    try {
+      LogLevel.check(context.environment());
+    } catch (InvalidUsage e) {
+      context.err().println("fluxccl: " + e.getMessage());
+      return ExitCode.USAGE;
+    }
     int code = commandLine(context).execute(args);
     context.out().flush();
     context.err().flush();

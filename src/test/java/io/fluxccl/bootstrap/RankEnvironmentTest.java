@@ -9,6 +9,7 @@ import java.net.InetSocketAddress;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -226,13 +227,27 @@ class RankEnvironmentTest {
     assertThatThrownBy(() -> builder.messageLimit(0)).isInstanceOf(InvalidUsage.class);
     assertThatThrownBy(() -> builder.heartbeatInterval(java.time.Duration.ofNanos(1)))
         .isInstanceOf(InvalidUsage.class);
-    assertThat(builder.build().insecure()).isFalse();
-    assertThat(BootstrapOptions.builder(Map.of("FLUXCCL_INSECURE", "1")).build().insecure())
-        .isTrue();
     assertThatThrownBy(() -> TcpBootstrap.create(4, 4, builder.build()))
         .isInstanceOf(InvalidUsage.class);
     assertThatThrownBy(() -> NetworkAddresses.ofInterface("nosuch0"))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("lo");
+  }
+
+  @Test
+  void shouldDoWithoutASecretOnlyWhenTheEnvironmentSaysSoPlainly() {
+    assertThat(insecure(Map.of())).isFalse();
+    assertThat(insecure(Map.of("FLUXCCL_INSECURE", ""))).isFalse();
+    assertThat(insecure(Map.of("FLUXCCL_INSECURE", "0"))).isFalse();
+    assertThat(insecure(Map.of("FLUXCCL_INSECURE", "1"))).isTrue();
+    for (String neither : List.of("true", "yes", "2", "off")) {
+      assertThatThrownBy(() -> insecure(Map.of("FLUXCCL_INSECURE", neither)))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessage("FLUXCCL_INSECURE=" + neither + " is none of 0, 1");
+    }
+  }
+
+  private static boolean insecure(Map<String, String> environment) {
+    return BootstrapOptions.builder(environment).build().insecure();
   }
 }

@@ -21,6 +21,8 @@ import java.util.ServiceConfigurationError;
 import java.util.Set;
 import java.util.zip.CRC32;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 class MainTest {
   private static final FakeBackend BACKEND = new FakeBackend();
@@ -54,6 +56,24 @@ class MainTest {
     assertThat(run.out())
         .contains("host: ", "fake device 0", "exact", "CUDA_IPC", "FLUXCCL_LOG", "(secret)")
         .doesNotContain("hunter2", "/nowhere");
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"loud", "warning", "debug,info", "5"})
+  void shouldRefuseALogLevelThatIsNone(String level) {
+    Cli run = Cli.run(BACKEND, Map.of(LogLevel.VARIABLE, level), "info");
+
+    assertThat(run.code()).isEqualTo(ExitCode.USAGE);
+    assertThat(run.out()).isEmpty();
+    assertThat(run.err())
+        .isEqualToIgnoringNewLines(
+            "fluxccl: FLUXCCL_LOG=" + level + " is none of error, warn, info, debug, trace, off");
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"", " ", "warn", "DEBUG", " trace ", "off"})
+  void shouldTakeALogLevelHoweverItIsWritten(String level) {
+    assertThat(Cli.run(BACKEND, Map.of(LogLevel.VARIABLE, level), "info").code()).isZero();
   }
 
   @Test
