@@ -9,7 +9,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.IdentityHashMap;
@@ -23,7 +22,8 @@ import java.util.stream.Collectors;
  * Which algorithm is the fastest, as it was measured: rules that {@code fluxccl perf --tune} writes
  * to a file and {@link CollectivesOptions#withTuning} reads. Immutable.
  *
- * <p>The file is text, a rule a line, after a line with its version; {@code #} begins a comment:
+ * <p>The file is text, a rule a line, after a line with its version; {@code #} begins a comment,
+ * which is kept where it has a line of its own:
  *
  * <pre>{@code
  * fluxccl-tuning 1
@@ -36,9 +36,9 @@ import java.util.stream.Collectors;
  */
 public final class Tuning {
   /** No rules. */
-  public static final Tuning NONE = new Tuning(List.of(), Map.of());
+  public static final Tuning NONE = new Tuning(TuningLayout.of(List.of()), Map.of());
 
-  private static final String HEADER = "fluxccl-tuning 1";
+  static final String HEADER = "fluxccl-tuning 1";
   private static final String COLUMNS = "%-14s  %-6s  %-5s  %-5s  %-12s  %-7s  %-12s  %s";
   private static final int FIELDS = 8;
   private static final long MOST_BYTES = 1 << 20; // of a file
@@ -106,7 +106,22 @@ public final class Tuning {
           && registered == call.isRegistered();
     }
 
-    private String line() {
+    /** The line above rules that names their fields; a comment. */
+    static String columns() {
+      return String.format(
+          COLUMNS,
+          "# collective",
+          "device",
+          "ranks",
+          "hosts",
+          "buffers",
+          "types",
+          "up-to-bytes",
+          "algorithm");
+    }
+
+    /** The rule as a line of a file. */
+    String line() {
       return String.format(
           Locale.ROOT,
           COLUMNS,
@@ -121,13 +136,15 @@ public final class Tuning {
     }
   }
 
+  private final TuningLayout layout;
   private final List<Rule> rules;
 
   /** Where a rule was read, for messages. By identity: equal rules may stand in two lines. */
   private final Map<Rule, String> origins;
 
-  private Tuning(List<Rule> rules, Map<Rule, String> origins) {
-    this.rules = rules;
+  private Tuning(TuningLayout layout, Map<Rule, String> origins) {
+    this.layout = layout;
+    this.rules = layout.rules();
     this.origins = origins;
   }
 
@@ -156,7 +173,7 @@ public final class Tuning {
    * @throws InvalidUsage if a line is wrong, saying which
    */
   public static Tuning parse(String text, String name) {
-    List<Rule> rules = new ArrayList<>();
+    TuningLayout.Draft layout = new TuningLayout.Draft();
     Map<Rule, String> origins = new IdentityHashMap<>();
     boolean begun = false;
     int number = 0;
@@ -165,15 +182,17 @@ public final class Tuning {
       int comment = line.indexOf('#');
       String content = (comment < 0 ? line : line.substring(0, comment)).strip();
       if (content.isEmpty()) {
+        layout.comment(line);
         continue;
       }
       try {
         if (begun) {
           Rule rule = rule(content.split("\\s+"));
-          rules.add(rule);
+          layout.rule(rule);
           origins.put(rule, origin(name, number));
         } else {
           require(content.equals(HEADER), "the first line must be '" + HEADER + "'");
+          layout.version(line);
           begun = true;
         }
       } catch (InvalidUsage e) {
@@ -184,7 +203,7 @@ public final class Tuning {
       throw new InvalidUsage(
           "tuning=" + name + " is empty; the first line must be '" + HEADER + "'");
     }
-    return new Tuning(List.copyOf(rules), origins);
+    return new Tuning(layout.done(), origins);
   }
 
   private static String origin(String name, int line) {
@@ -255,16 +274,14 @@ public final class Tuning {
 
   /**
    * These rules with others, in place of those for the same collective, device, ranks, hosts,
-   * buffers and types.
+   * buffers and types. Comments that stand above rules stay with those of them that do.
    *
    * @param newer ascending by bytes
    * @return all of them
    */
   public Tuning with(List<Rule> newer) {
-    List<Rule> all = new ArrayList<>(rules);
-    all.removeIf(old -> newer.stream().anyMatch(old::isOfSameJob));
-    all.addAll(newer);
-    return new Tuning(List.copyOf(all), origins);
+    return new Tuning(
+        layout.without(old -> newer.stream().anyMatch(old::isOfSameJob)).with(newer), origins);
   }
 
   /** File and line of a rule, to begin a message with; empty if it was not read. */
@@ -292,7 +309,7 @@ public final class Tuning {
   /** The same for the same rules, however the file is written: for ranks to compare. */
   String fingerprint() {
     try {
-      byte[] text = toText().getBytes(StandardCharsets.UTF_8);
+      byte[] text = TuningLayout.of(rules).toText().getBytes(StandardCharsets.UTF_8);
       return HexFormat.of().formatHex(MessageDigest.getInstance("SHA-256").digest(text), 0, 8);
     } catch (NoSuchAlgorithmException e) {
       throw new IllegalStateException("every JDK has SHA-256", e);
@@ -301,20 +318,6 @@ public final class Tuning {
 
   /** The file. */
   public String toText() {
-    StringBuilder text = new StringBuilder(HEADER).append('\n');
-    text.append(
-            String.format(
-                COLUMNS,
-                "# collective",
-                "device",
-                "ranks",
-                "hosts",
-                "buffers",
-                "types",
-                "up-to-bytes",
-                "algorithm"))
-        .append('\n');
-    rules.forEach(rule -> text.append(rule.line()).append('\n'));
-    return text.toString();
+    return layout.toText();
   }
 }

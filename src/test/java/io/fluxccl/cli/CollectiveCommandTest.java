@@ -240,7 +240,8 @@ class CollectiveCommandTest {
   void shouldTuneAllCollectivesAndKeepRulesOfOtherJobs() throws IOException {
     Path file = folder.resolve("tuning");
     String other = "all-reduce cuda 8 1 registered half 65536 somehow";
-    Files.writeString(file, "fluxccl-tuning 1\n" + other + "\n");
+    String comment = "# Of the large machine.";
+    Files.writeString(file, "fluxccl-tuning 1\n" + comment + "\n" + other + "\n");
 
     Cli run =
         Cli.run(
@@ -268,6 +269,7 @@ class CollectiveCommandTest {
         .hasSize(1 + Collective.values().length)
         .contains(Collective.values());
     assertThat(Tuning.read(file).rules().get(0).algorithm()).isEqualTo("somehow");
+    assertThat(Files.readAllLines(file)).startsWith("fluxccl-tuning 1", comment);
   }
 
   @Test

@@ -90,6 +90,83 @@ class TuningTest {
     assertThatThrownBy(() -> Tuning.read(binary)).isInstanceOf(InvalidUsage.class);
   }
 
+  @Test
+  void shouldKeepTheCommentsOfTheRulesThatStay() {
+    String before =
+        """
+        # of the cluster in the cellar
+        fluxccl-tuning 1 # the only version
+
+        # Don't delete.
+        # collective device ranks hosts buffers types up-to-bytes algorithm
+        # measured in May
+        # by hand
+        barrier host 2 1 unregistered integer 0 fast
+        all-reduce host 2 1 registered half 64 small
+        # measured in June
+        all-reduce host 2 1 registered half 128 large
+        # measured in July
+
+        reduce host 2 1 unregistered float 64 fast
+
+        gather host 2 1 unregistered float 64 fast
+        # all-gather host 2 1 unregistered float 64 slow
+        """;
+    Tuning.Rule newer =
+        new Tuning.Rule(
+            Collective.ALL_REDUCE, DeviceKind.HOST, 2, 1, true, Tuning.TypeClass.HALF, 256, "all");
+
+    Tuning after = Tuning.parse(before, "text").with(List.of(newer));
+
+    assertThat(after.toText().replaceAll(" +", " "))
+        .isEqualTo(
+            """
+            # of the cluster in the cellar
+            fluxccl-tuning 1 # the only version
+
+            # Don't delete.
+            # collective device ranks hosts buffers types up-to-bytes algorithm
+            # measured in May
+            # by hand
+            barrier host 2 1 unregistered integer 0 fast
+
+            # measured in July
+            reduce host 2 1 unregistered float 64 fast
+
+            gather host 2 1 unregistered float 64 fast
+
+            all-reduce host 2 1 registered half 256 all
+
+            # all-gather host 2 1 unregistered float 64 slow
+            """);
+    assertThat(Tuning.parse(after.toText(), "text").toText()).isEqualTo(after.toText());
+    assertThat(Tuning.parse(after.toText(), "text").rules()).isEqualTo(after.rules());
+  }
+
+  @Test
+  void shouldKeepACommentAsLongAsAnyOfItsRulesStays() {
+    String before =
+        HEADER
+            + "# both\n"
+            + "all-reduce host 2 1 registered half 64 small\n"
+            + "barrier host 2 1 unregistered integer 0 fast\n";
+    Tuning.Rule first = Tuning.parse(before, "text").rules().get(0);
+    Tuning.Rule second = Tuning.parse(before, "text").rules().get(1);
+
+    assertThat(Tuning.parse(before, "text").with(List.of(first)).toText().lines())
+        .contains("# both", "");
+    assertThat(Tuning.parse(before, "text").with(List.of(first, second)).toText())
+        .doesNotContain("# both");
+  }
+
+  @Test
+  void shouldKeepTheCommentsOfAFileWithoutRules() {
+    Tuning tuning = Tuning.parse(HEADER + "# nothing yet\n", "text").with(List.of(RULE));
+
+    assertThat(tuning.toText()).startsWith(HEADER + "# nothing yet\n\nall-to-all-v ");
+    assertThat(tuning.fingerprint()).isEqualTo(Tuning.NONE.with(List.of(RULE)).fingerprint());
+  }
+
   private CollectivesOptions tuned(String... rules) throws Exception {
     Path file = Files.createTempFile(folder, "tuning", "");
     Files.writeString(file, HEADER + String.join("\n", rules) + "\n");
