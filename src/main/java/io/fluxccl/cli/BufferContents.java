@@ -8,9 +8,9 @@ import java.util.Map;
 
 /**
  * Writes patterns into a rank's buffers and counts what is wrong in them afterwards, block by
- * block. Outputs are poisoned before, so that what is not written shows; inputs and outputs that a
- * rank has not must stay as they are; and behind all of it lie guard bytes, so that writing past
- * the end is noticed too.
+ * block. Outputs are poisoned before, so that what is not written shows; inputs beside the output,
+ * and inputs and outputs that a rank has not, must stay as they are; and behind all of it lie guard
+ * bytes, so that writing past the end is noticed too.
  */
 final class BufferContents {
   private static final int GUARD_BYTES = 64;
@@ -89,12 +89,21 @@ final class BufferContents {
       }
       return wrong + guardDifferences(PerfBuffer.OUTPUT, layout.outputExtent());
     }
-    if (!layout.hasOutput()) {
-      long offset = layout.inputOffset(placement);
-      wrong += differences(PerfBuffer.OUTPUT, offset, inputLength(layout), rank.rank(), 0);
-    }
     long extent = Math.max(layout.inputExtent(), layout.outputExtent());
+    long outputEnd = layout.hasOutput() ? outputOffset + layout.outputExtent() : outputOffset;
+    wrong += touchedInPlace(layout, 0, outputOffset);
+    wrong += touchedInPlace(layout, outputEnd, extent);
     return wrong + guardDifferences(PerfBuffer.OUTPUT, extent);
+  }
+
+  /** How many elements of a range, which has no output, are not as they were written in place. */
+  private long touchedInPlace(DataLayout layout, long from, long to) {
+    long input = layout.inputOffset(Placement.IN_PLACE);
+    long begin = Math.min(Math.max(input, from), to);
+    long end = Math.min(Math.max(input + inputLength(layout), from), to);
+    return differences(PerfBuffer.OUTPUT, from, begin - from, POISONED, 0)
+        + differences(PerfBuffer.OUTPUT, begin, end - begin, rank.rank(), begin - input)
+        + differences(PerfBuffer.OUTPUT, end, to - end, POISONED, 0);
   }
 
   private static long inputLength(DataLayout layout) {

@@ -20,6 +20,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.w3c.dom.Document;
 import org.w3c.dom.Element;
@@ -347,6 +348,29 @@ class CollectiveCommandTest {
     assertThat(run.code()).isEqualTo(ExitCode.FAILURE);
     assertThat(run.rows().get(0).get(OUT_OF_PLACE_WRONG)).isEqualTo("2");
     assertThat(run.rows().get(0).get(IN_PLACE_WRONG)).isEqualTo("2");
+  }
+
+  /** Of 3 ranks with 4 elements each, in place. */
+  @ParameterizedTest
+  @CsvSource({
+    "gather,         1, 3, the part of another rank where the output of the root would lie",
+    "gather,         1, 8, the part of another rank where the output of the root would lie",
+    "gather,         1, 5, the own input",
+    "scatter,        1, 0, the part of another rank where the input of the root would lie",
+    "scatter,        1, 8, the part of another rank where the input of the root would lie",
+    "scatter,        0, 8, the input beside the output",
+    "reduce-scatter, 1, 3, the input beside the output",
+    "reduce-scatter, 1, 8, the input beside the output",
+    "reduce,         1, 2, the own input"
+  })
+  void shouldFailWhenWhatIsNoOutputIsTouchedInPlace(
+      String collective, int rank, int element, String what) {
+    backend.scribbling(rank, element);
+
+    Cli run = perfOf(collective, "--ranks", "3", "--counts", "4", "-n", "1", "--placement", "in");
+
+    assertThat(run.code()).as(what).isEqualTo(ExitCode.FAILURE);
+    assertThat(run.rows().get(0).get(IN_PLACE_WRONG)).as(what).isEqualTo("1");
   }
 
   @Test

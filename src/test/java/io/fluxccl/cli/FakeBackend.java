@@ -24,6 +24,8 @@ final class FakeBackend implements PerfBackend {
   private final AtomicInteger open = new AtomicInteger();
   private long[] corrupted = {};
   private int corruptedRank = -1;
+  private int scribblingRank = -1;
+  private int scribbledElement;
   private boolean overrunning;
   private int failingRank = -1;
   private int operationsBeforeFailure;
@@ -36,6 +38,15 @@ final class FakeBackend implements PerfBackend {
   FakeBackend corrupting(int rank, long... elements) {
     corruptedRank = rank;
     corrupted = elements;
+    return this;
+  }
+
+  /**
+   * Makes one rank change an element of its output buffer after every call, whatever that holds.
+   */
+  FakeBackend scribbling(int rank, int element) {
+    scribblingRank = rank;
+    scribbledElement = element;
     return this;
   }
 
@@ -256,6 +267,10 @@ final class FakeBackend implements PerfBackend {
       long offset = placement == Placement.IN_PLACE && part ? rank * shape.count() : 0;
       buffer(PerfBuffer.OUTPUT)
           .put((int) offset * size, bytes, 0, result.size() * size + (overrunning ? 1 : 0));
+      if (rank == scribblingRank) {
+        int at = scribbledElement * size;
+        buffer(PerfBuffer.OUTPUT).put(at, (byte) (buffer(PerfBuffer.OUTPUT).get(at) ^ 1));
+      }
     }
 
     /** This rank's output by the definition of each collective. */

@@ -2,12 +2,15 @@ package io.fluxccl.cli;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.collective.Collective;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.EnumSource;
 
 @Timeout(60)
 class PerfOnTheLibraryTest {
@@ -32,7 +35,7 @@ class PerfOnTheLibraryTest {
 
   @Test
   void shouldSayWhatAFutureFailedWithWhenSetUpIsRefused() {
-    List<String> args = new java.util.ArrayList<>(List.of(SHORT));
+    List<String> args = new ArrayList<>(List.of(SHORT));
     args.addAll(List.of("--in-process", "--ranks", "2", "--transport", "IB7"));
 
     Cli run = Cli.run(new GroupBackend(), args.toArray(String[]::new));
@@ -40,5 +43,21 @@ class PerfOnTheLibraryTest {
     assertThat(run.err())
         .startsWith("fluxccl perf all-reduce: invalid usage: transport IB7 is not available: ");
     assertThat(run.code()).isEqualTo(ExitCode.USAGE);
+  }
+
+  @ParameterizedTest
+  @EnumSource(Collective.class)
+  void shouldFindNothingWrongInAnyCollective(Collective collective) {
+    List<String> args = new ArrayList<>(List.of(SHORT));
+    args.set(1, collective.label());
+    args.addAll(List.of("--in-process", "--ranks", "3", "--device", "host"));
+    args.addAll(List.of("--root", collective.hasRoot() ? "1" : "0"));
+    args.set(args.indexOf("5"), "5,3000");
+
+    Cli run = Cli.run(new GroupBackend(), args.toArray(String[]::new));
+
+    assertThat(run.err()).isEmpty();
+    assertThat(run.out()).contains("# Out of bounds values : 0 OK");
+    assertThat(run.code()).isZero();
   }
 }
