@@ -8,18 +8,24 @@ import java.io.IOException;
 import java.math.BigDecimal;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The ranks of a job as child processes. None outlives this: not when a rank fails, nor when this
- * process is told to end. (When it is killed outright, ranks that are {@code fluxccl} themselves
- * notice by {@link ParentWatch}; other commands must see to it themselves.)
+ * The ranks of a job as child processes. Neither they nor what they start outlive this: not when a
+ * rank ends, nor when this process is told to end. (When it is killed outright, ranks that are
+ * {@code fluxccl} themselves notice by {@link ParentWatch}; other commands must see to it
+ * themselves.)
  */
 final class RankProcesses implements AutoCloseable {
-  /** How long the others have, once a rank has failed, to end by themselves. */
+  /**
+   * How long the others have, once a rank has failed, to end by themselves; and what ranks have
+   * left running, once all have ended.
+   */
   static final Duration GRACE = Duration.ofSeconds(5);
 
   /** How long a process has to end after it was asked to, before it is killed. */
@@ -35,6 +41,8 @@ final class RankProcesses implements AutoCloseable {
 
   // Guarded by this while ranks are started; later only read.
   private final List<Process> processes = new ArrayList<>();
+  private final RankVariables variables;
+  private final JobProcesses job;
   private final OutputSink sink;
   private final List<LineForwarder> forwarders = new ArrayList<>();
   private final BlockingQueue<Integer> ended = new LinkedBlockingQueue<>();
@@ -43,7 +51,9 @@ final class RankProcesses implements AutoCloseable {
   /** Whether ranks are being ended, so that no more are started. Written under the lock. */
   private volatile boolean ending;
 
-  private RankProcesses(OutputSink sink) {
+  private RankProcesses(RankVariables variables, OutputSink sink) {
+    this.variables = variables;
+    this.job = new JobProcesses(variables.secret());
     this.sink = sink;
   }
 
@@ -72,24 +82,32 @@ final class RankProcesses implements AutoCloseable {
    * @throws Aborted if the command can't be started; then none runs
    */
   static RankProcesses start(List<String> command, int nRanks, OutputSink sink) {
-    RankProcesses ranks = new RankProcesses(sink);
-    Runtime.getRuntime().addShutdownHook(ranks.onShutdown);
     try {
-      RankVariables variables = RankVariables.forThisHost(nRanks);
-      for (int rank = 0; rank < nRanks; rank++) {
-        ranks.startRank(command, variables, rank);
-      }
+      RankProcesses ranks = new RankProcesses(RankVariables.forThisHost(nRanks), sink);
+      ranks.startAll(command);
       return ranks;
     } catch (IOException e) {
-      ranks.close();
       throw new Aborted(
           FluxCclException.NO_RANK, "can't start '" + command.get(0) + "': " + e.getMessage(), e);
     }
   }
 
+  private void startAll(List<String> command) throws IOException {
+    Runtime.getRuntime().addShutdownHook(onShutdown);
+    try {
+      for (int rank = 0; rank < variables.nRanks(); rank++) {
+        startRank(command, rank);
+      }
+    } catch (IOException e) {
+      close();
+      throw e;
+    }
+  }
+
   /**
-   * Waits until no rank runs any more. Once one has failed the others have a while to end by
-   * themselves and are then killed.
+   * Waits until no rank runs any more, nor anything that one has started. Once one has failed the
+   * others have a while to end by themselves and are then killed; what ranks that have all ended
+   * have left running, likewise.
    *
    * @param grace that while
    * @return 0, or the exit code of the rank that failed first
@@ -110,6 +128,8 @@ final class RankProcesses implements AutoCloseable {
         tell(rank, code, left - 1, grace);
       }
     }
+    // What is left may be about to end, as what writes a rank's output to a file is.
+    JobProcesses.awaitEnd(job.running(), end == null ? Deadline.after(grace) : end);
     terminate();
     long since = System.nanoTime();
     for (LineForwarder forwarder : forwarders) {
@@ -154,8 +174,7 @@ final class RankProcesses implements AutoCloseable {
   }
 
   /** Starts a rank, unless all are being ended: then one that starts now would be left over. */
-  private synchronized void startRank(List<String> command, RankVariables variables, int rank)
-      throws IOException {
+  private synchronized void startRank(List<String> command, int rank) throws IOException {
     if (ending) {
       return;
     }
@@ -169,37 +188,21 @@ final class RankProcesses implements AutoCloseable {
     process.onExit().thenRun(() -> ended.add(rank));
   }
 
-  /** Asks processes and their descendants to end, and kills those that have not after a while. */
+  /** Asks all processes of the job to end, and kills those that have not after a while. */
   private synchronized void terminate() {
     ending = true;
-    List<ProcessHandle> alive = new ArrayList<>();
+    Set<ProcessHandle> left = new LinkedHashSet<>();
     for (Process process : processes) {
-      process.descendants().forEach(alive::add);
-      alive.add(process.toHandle());
+      // Those among them that have another environment are known by their parents only.
+      process.descendants().forEach(left::add);
+      left.add(process.toHandle());
     }
-    alive.removeIf(handle -> !handle.isAlive());
-    alive.forEach(ProcessHandle::destroy);
-    Deadline end = Deadline.after(TERMINATION_GRACE);
-    for (ProcessHandle handle : alive) {
-      await(handle, end);
-    }
-    alive.removeIf(handle -> !handle.isAlive());
-    alive.forEach(ProcessHandle::destroyForcibly);
-    Deadline killed = Deadline.after(TERMINATION_GRACE);
-    for (ProcessHandle handle : alive) {
-      await(handle, killed);
-    }
-  }
-
-  private static void await(ProcessHandle handle, Deadline end) {
-    try {
-      handle.onExit().get(end.remainingNanos(), TimeUnit.NANOSECONDS);
-    } catch (java.util.concurrent.TimeoutException e) {
-      return;
-    } catch (java.util.concurrent.ExecutionException e) {
-      throw FluxCclException.from(e);
-    } catch (InterruptedException e) {
-      Thread.currentThread().interrupt();
-    }
+    left.addAll(job.running());
+    left.forEach(ProcessHandle::destroy);
+    JobProcesses.awaitEnd(left, Deadline.after(TERMINATION_GRACE));
+    // Again, as what was asked may have started more.
+    left.addAll(job.running());
+    left.forEach(ProcessHandle::destroyForcibly);
+    JobProcesses.awaitEnd(left, Deadline.after(TERMINATION_GRACE));
   }
 }

@@ -21,6 +21,8 @@ import java.util.stream.IntStream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 @Timeout(180)
 class RankProcessesTest {
@@ -46,6 +48,18 @@ class RankProcessesTest {
 
   private RankProcesses start(int nRanks, String script) {
     return RankProcesses.start(List.of("sh", "-c", script), nRanks, sink);
+  }
+
+  /** Begins a script: starts what heeds no SIGTERM, in a session of its own, and says its pid. */
+  private String stubborn() {
+    String said = folder + "/$FLUXCCL_RANK";
+    return "setsid sh -c 'trap \"\" TERM; echo $$ > "
+        + said
+        + "; exec sleep 300' > /dev/null 2>&1 & while [ ! -s "
+        + said
+        + " ]; do sleep 0.05; done; cat "
+        + said
+        + "; ";
   }
 
   @Test
@@ -180,7 +194,7 @@ class RankProcessesTest {
     }
 
     assertThat(lines).hasSize(2);
-    assertNoneRuns(lines.stream().map(line -> Long.parseLong(line.substring(2))).toList());
+    assertNoneRuns(pids());
   }
 
   @Test
@@ -190,18 +204,62 @@ class RankProcessesTest {
 
     ranks.close();
 
-    assertNoneRuns(lines.stream().map(line -> Long.parseLong(line.substring(2))).toList());
+    assertNoneRuns(pids());
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {0, 7})
+  void shouldEndWhatARankThatEndedByItselfHasLeftRunning(int code) throws InterruptedException {
+    String script = stubborn() + "sleep 300 > " + folder + "/out 2>&1 & echo $!; exit " + code;
+
+    try (RankProcesses ranks = start(2, script)) {
+      assertThat(ranks.await(GRACE)).isEqualTo(code);
+    }
+
+    assertThat(pids()).hasSize(4);
+    assertNoneRuns(pids());
+  }
+
+  @Test
+  void shouldEndWhatAnEndedRankHasLeftRunningWhenClosed() {
+    String script = stubborn() + "echo $$; [ $FLUXCCL_RANK = 1 ] && exit 0; exec sleep 300";
+    RankProcesses ranks = start(2, script);
+    await().atMost(Duration.ofSeconds(60)).until(() -> lines.size() == 4);
+    List<Long> ofRankOne =
+        lines.stream().filter(l -> l.startsWith("1:")).map(RankProcessesTest::pid).toList();
+    await().atMost(Duration.ofSeconds(60)).until(() -> !runs(ofRankOne.get(1)));
+    assertThat(runs(ofRankOne.get(0))).isTrue();
+
+    ranks.close();
+
+    assertNoneRuns(pids());
+  }
+
+  @Test
+  void shouldLetWhatARankHasLeftRunningEndByItself() throws InterruptedException {
+    String script =
+        "(while [ -e /proc/$$ ]; do sleep 0.05; done; sleep 0.3; echo done > "
+            + folder
+            + "/$FLUXCCL_RANK) & exit 0";
+
+    try (RankProcesses ranks = start(2, script)) {
+      assertThat(ranks.await(Duration.ofSeconds(60))).isZero();
+    }
+
+    assertThat(folder.resolve("0")).hasContent("done");
+    assertThat(folder.resolve("1")).hasContent("done");
   }
 
   @Test
   void shouldNotWaitForOutputThatALeftOverProcessHolds() throws InterruptedException {
-    try (RankProcesses ranks = start(1, "sleep 30 >&1 & echo $!; exit 0")) {
+    // Without the job's variables nobody knows whose it is.
+    try (RankProcesses ranks = start(1, "env -i sleep 30 >&1 & echo $!; exit 0")) {
       assertThat(ranks.await(GRACE)).isZero();
     }
 
     await().until(() -> !lines.isEmpty());
     String line = lines.remove();
-    ProcessHandle.of(Long.parseLong(line.substring(2))).ifPresent(ProcessHandle::destroyForcibly);
+    ProcessHandle.of(pid(line)).ifPresent(ProcessHandle::destroyForcibly);
   }
 
   @Test
@@ -229,6 +287,15 @@ class RankProcessesTest {
     assertThatThrownBy(() -> RankProcesses.start(List.of("/no/such/command"), 2, sink))
         .isInstanceOf(Aborted.class)
         .hasMessageContaining("/no/such/command");
+  }
+
+  /** Those that ranks have printed; what shells say of killed ones is on stderr. */
+  private List<Long> pids() {
+    return lines.stream().filter(l -> l.charAt(1) == ':').map(RankProcessesTest::pid).toList();
+  }
+
+  private static long pid(String line) {
+    return Long.parseLong(line.substring(2));
   }
 
   private static void assertNoneRuns(List<Long> pids) {
