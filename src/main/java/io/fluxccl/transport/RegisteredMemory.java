@@ -1,10 +1,10 @@
 package io.fluxccl.transport;
 
+import io.fluxccl.Closing;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceBuffer;
 import java.util.EnumMap;
 import java.util.Map;
-import org.agrona.CloseHelper;
 
 /**
  * Memory that transports can reach: of this rank (made by {@code Communicator.registerMemory}) or
@@ -192,7 +192,7 @@ public final class RegisteredMemory implements AutoCloseable {
   @Override
   public void close() {
     // What can't be closed keeps nothing else from it.
-    CloseHelper.closeAll(handles.values());
+    Closing.all(handles.values());
   }
 
   @Override

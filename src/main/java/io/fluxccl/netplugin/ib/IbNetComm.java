@@ -1,5 +1,6 @@
 package io.fluxccl.netplugin.ib;
 
+import io.fluxccl.Closing;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
@@ -14,7 +15,6 @@ import io.fluxccl.transport.ib.VerbsLink;
 import java.io.IOException;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
-import org.agrona.CloseHelper;
 
 /**
  * What both ends have in common: queue pair, mailbox, requests, how they fail. Who posts or tests a
@@ -295,9 +295,9 @@ abstract class IbNetComm implements NetComm {
     if (!closed) {
       closed = true;
       // A step that fails is no reason to keep the rest.
-      CloseHelper.closeAll(
+      Closing.all(
           () -> end(text() + "the connection was closed here"),
-          () -> CloseHelper.closeAll(memories),
+          () -> Closing.all(memories),
           mailbox::close,
           () -> plugin.forget(this));
     }

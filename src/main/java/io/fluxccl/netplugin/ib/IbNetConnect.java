@@ -1,10 +1,10 @@
 package io.fluxccl.netplugin.ib;
 
+import io.fluxccl.Closing;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import java.io.IOException;
-import org.agrona.CloseHelper;
 
 /** How far a connect has come. Used by one thread at a time. */
 final class IbNetConnect implements AutoCloseable {
@@ -90,7 +90,7 @@ final class IbNetConnect implements AutoCloseable {
   public void close() {
     plugin.forget(this);
     if (!done) {
-      CloseHelper.closeAll(() -> port.close(link), mailbox::close);
+      Closing.all(() -> port.close(link), mailbox::close);
     }
   }
 }

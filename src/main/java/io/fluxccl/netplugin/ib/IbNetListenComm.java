@@ -1,5 +1,6 @@
 package io.fluxccl.netplugin.ib;
 
+import io.fluxccl.Closing;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
@@ -8,7 +9,6 @@ import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.transport.ib.LinkEvents;
 import java.security.SecureRandom;
-import org.agrona.CloseHelper;
 
 /**
  * Waits for the one request that knows its token. Used by one thread at a time, but for what says
@@ -120,7 +120,7 @@ final class IbNetListenComm implements NetListenComm {
     port.forget(this);
     plugin.forget(this);
     if (!accepted) {
-      CloseHelper.closeAll(() -> port.close(link), mailbox::close);
+      Closing.all(() -> port.close(link), mailbox::close);
     }
   }
 }

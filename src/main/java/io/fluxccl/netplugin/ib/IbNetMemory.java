@@ -1,11 +1,11 @@
 package io.fluxccl.netplugin.ib;
 
+import io.fluxccl.Closing;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.transport.ib.VerbsMemory;
 import java.util.ArrayList;
 import java.util.List;
-import org.agrona.CloseHelper;
 
 /**
  * Registered host memory. A registration has less than 2 GiB, so a longer range has several that
@@ -76,13 +76,13 @@ final class IbNetMemory implements NetMemory {
   public void close() {
     if (!closed) {
       closed = true;
-      CloseHelper.closeAll(this::closePieces, () -> comm.forget(this));
+      Closing.all(this::closePieces, () -> comm.forget(this));
     }
   }
 
   private void closePieces() {
     List<AutoCloseable> closes = new ArrayList<>();
     pieces.forEach(piece -> closes.add(() -> port.close(piece)));
-    CloseHelper.closeAll(closes);
+    Closing.all(closes);
   }
 }

@@ -1,5 +1,6 @@
 package io.fluxccl.netplugin.ib;
 
+import io.fluxccl.Closing;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
@@ -17,7 +18,6 @@ import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Collectors;
-import org.agrona.CloseHelper;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -186,7 +186,7 @@ public final class IbNetPlugin implements NetPlugin {
         }
       }
     }
-    CloseHelper.closeAll(steps);
+    Closing.all(steps);
   }
 
   private static void closeQuietly(AutoCloseable each) {

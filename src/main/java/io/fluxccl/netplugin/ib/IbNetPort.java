@@ -1,5 +1,6 @@
 package io.fluxccl.netplugin.ib;
 
+import io.fluxccl.Closing;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
@@ -15,7 +16,6 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CopyOnWriteArrayList;
-import org.agrona.CloseHelper;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -182,7 +182,7 @@ final class IbNetPort {
     try {
       if (!closed) {
         closed = true;
-        CloseHelper.closeAll(() -> CloseHelper.closeAll(memories), memories::clear, port);
+        Closing.all(() -> Closing.all(memories), memories::clear, port);
       }
     } finally {
       turn.giveBack();

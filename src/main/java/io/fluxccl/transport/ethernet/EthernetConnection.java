@@ -1,5 +1,6 @@
 package io.fluxccl.transport.ethernet;
 
+import io.fluxccl.Closing;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
@@ -20,7 +21,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
-import org.agrona.CloseHelper;
 
 /**
  * A connection over two sockets: this side writes on the one that it connected (acknowledgements
@@ -382,7 +382,7 @@ final class EthernetConnection extends ConnectionEnd {
     }
     try {
       // What can't be closed keeps nothing else from it.
-      CloseHelper.closeAll(
+      Closing.all(
           closeSockets && outgoing != null ? () -> closeOutgoing(inOrder) : null,
           closeSockets && incoming != null ? () -> incoming.close(inOrder) : null,
           staged == null ? null : staged::close);

@@ -1,5 +1,6 @@
 package io.fluxccl.transport.ethernet;
 
+import io.fluxccl.Closing;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.DeviceBuffer;
@@ -32,7 +33,6 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
-import org.agrona.CloseHelper;
 
 /**
  * TCP as one communicator uses it: one listening socket, and one event loop on a daemon thread of
@@ -217,7 +217,7 @@ final class EthernetContext implements TransportContext {
     }
     try {
       // What can't be closed keeps nothing else from it.
-      CloseHelper.closeAll(steps);
+      Closing.all(steps);
     } finally {
       // The closes above are queued before this, and what is queued still runs.
       group.shutdownGracefully(0, 1, TimeUnit.SECONDS);

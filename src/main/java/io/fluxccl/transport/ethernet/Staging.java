@@ -1,5 +1,6 @@
 package io.fluxccl.transport.ethernet;
 
+import io.fluxccl.Closing;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
@@ -9,7 +10,6 @@ import io.fluxccl.device.DeviceStream;
 import io.netty.channel.EventLoop;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.RejectedExecutionException;
-import org.agrona.CloseHelper;
 
 /**
  * What a context needs for memory that sockets can't reach: a stream for each direction, shared by
@@ -75,7 +75,7 @@ final class Staging {
   /** The device is given what is in flight; all else ends. */
   void close() {
     poll.close();
-    CloseHelper.closeAll(input::close, outbound, inbound);
+    Closing.all(input::close, outbound, inbound);
   }
 
   /** Copies are long in coming: a device that has failed would never say that they are done. */

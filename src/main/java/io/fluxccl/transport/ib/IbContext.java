@@ -1,5 +1,6 @@
 package io.fluxccl.transport.ib;
 
+import io.fluxccl.Closing;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.Device;
@@ -24,7 +25,6 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicBoolean;
-import org.agrona.CloseHelper;
 
 /** An RDMA device as one communicator uses it. */
 final class IbContext implements TransportContext {
@@ -313,7 +313,7 @@ final class IbContext implements TransportContext {
     agent.execute(
         () -> {
           try {
-            CloseHelper.closeAll(handles);
+            Closing.all(handles);
           } finally {
             agent.end(port::close);
           }

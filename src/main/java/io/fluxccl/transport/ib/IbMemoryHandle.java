@@ -1,9 +1,9 @@
 package io.fluxccl.transport.ib;
 
+import io.fluxccl.Closing;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.MemoryHandle;
 import java.util.concurrent.atomic.AtomicInteger;
-import org.agrona.CloseHelper;
 
 /**
  * Memory as the device knows it: this rank's, registered in pieces, or a peer's, by its keys.
@@ -191,7 +191,7 @@ final class IbMemoryHandle implements MemoryHandle {
   private void letGo() {
     context.forget(this);
     try {
-      CloseHelper.closeAll(own);
+      Closing.all(own);
     } finally {
       release.run();
     }

@@ -1,9 +1,9 @@
 package io.fluxccl.transport.ib;
 
+import io.fluxccl.Closing;
 import io.fluxccl.transport.PostQueue;
 import java.util.ArrayList;
 import java.util.List;
-import org.agrona.CloseHelper;
 
 /**
  * The requests that are with the device, oldest first, in a ring as long as its send queue: what
@@ -130,7 +130,7 @@ final class InFlight {
       uses.add(() -> letGo(targets, slot));
       uses.add(() -> letGo(sources, slot));
     }
-    CloseHelper.closeAll(uses);
+    Closing.all(uses);
   }
 
   /** What a request was, for a message. */

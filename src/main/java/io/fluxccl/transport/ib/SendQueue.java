@@ -1,5 +1,6 @@
 package io.fluxccl.transport.ib;
 
+import io.fluxccl.Closing;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.transport.PostQueue;
@@ -12,7 +13,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicLong;
 import org.agrona.BufferUtil;
-import org.agrona.CloseHelper;
 
 /**
  * What one connection sends: posts that wait, requests that are with the device, and how far the
@@ -418,7 +418,7 @@ final class SendQueue implements StagedOutbox.Poster {
     try {
       link = null;
       // What can't be closed keeps nothing else from it.
-      CloseHelper.closeAll(
+      Closing.all(
           closeLinks::run,
           inFlight::abandon,
           this::dropWaiting,
@@ -442,7 +442,7 @@ final class SendQueue implements StagedOutbox.Poster {
         uses.add(source::endUse);
       }
     }
-    CloseHelper.closeAll(uses);
+    Closing.all(uses);
   }
 
   private void closeStaging() {

@@ -1,5 +1,6 @@
 package io.fluxccl.transport.ib;
 
+import io.fluxccl.Closing;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceStream;
@@ -10,7 +11,6 @@ import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
-import org.agrona.CloseHelper;
 
 /**
  * How a connection reaches memory that the RDMA device can't: through pinned memory on both sides,
@@ -130,6 +130,6 @@ final class StagedPath {
 
   /** Lets go of everything; the RDMA device has nothing of this connection any more. */
   void close() {
-    CloseHelper.closeAll(stream, outbox::close, inbox::close);
+    Closing.all(stream, outbox::close, inbox::close);
   }
 }

@@ -1,11 +1,11 @@
 package io.fluxccl.transport.net;
 
+import io.fluxccl.Closing;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetRequest;
 import java.util.List;
 import java.util.stream.IntStream;
-import org.agrona.CloseHelper;
 
 /**
  * Receives the bytes of writes on one rail, to where they go, in order; what goes to a GPU is
@@ -181,7 +181,7 @@ final class DataReceiver {
   /** The comm is closed: nothing is in flight any more. */
   void abandon() {
     // What can't be closed keeps nothing else from it.
-    CloseHelper.closeAll(slots == null ? null : slots::close, () -> CloseHelper.closeAll(uses()));
+    Closing.all(slots == null ? null : slots::close, () -> Closing.all(uses()));
   }
 
   private List<AutoCloseable> uses() {

@@ -1,5 +1,6 @@
 package io.fluxccl.transport.net;
 
+import io.fluxccl.Closing;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetMemory;
@@ -165,18 +166,17 @@ final class LinkSetup {
   /** Gives up what is not done. */
   void close() {
     // What can't be closed keeps nothing else from it.
-    CloseHelper.closeAll(
+    Closing.all(
         this::closeListeners,
         links == null ? null : this::giveUpAttempts,
         links == null ? null : links::close);
   }
 
   private void giveUpAttempts() {
-    CloseHelper.closeAll(
-        Arrays.stream(handles).<AutoCloseable>map(handle -> handle::abandon).toList());
+    Closing.all(Arrays.stream(handles).<AutoCloseable>map(handle -> handle::abandon).toList());
   }
 
   private void closeListeners() {
-    CloseHelper.closeAll(listeners);
+    Closing.all(listeners);
   }
 }

@@ -1,8 +1,8 @@
 package io.fluxccl.transport.net;
 
+import io.fluxccl.Closing;
 import io.fluxccl.FluxCclException;
 import java.util.concurrent.TimeUnit;
-import org.agrona.CloseHelper;
 
 /**
  * One connection's life with the plugin: its links are made, used, and after a farewell closed.
@@ -212,7 +212,7 @@ final class LinkWork implements Inbound.Events {
     state = State.ENDED;
     try {
       // What can't be closed keeps nothing else from it.
-      CloseHelper.closeAll(setup::close, this::abandon);
+      Closing.all(setup::close, this::abandon);
     } catch (Throwable e) {
       connection.fail("closing failed: " + FluxCclException.from(e).getMessage(), e);
     } finally {
@@ -224,7 +224,7 @@ final class LinkWork implements Inbound.Events {
 
   private void abandon() {
     // There is only the first of them where the second can't be made.
-    CloseHelper.closeAll(
+    Closing.all(
         outbound == null ? null : outbound::abandon, inbound == null ? null : inbound::abandon);
   }
 

@@ -1,9 +1,9 @@
 package io.fluxccl.transport.net;
 
+import io.fluxccl.Closing;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetSendComm;
 import java.util.Arrays;
-import org.agrona.CloseHelper;
 
 /** The plugin's connections that make one of this transport's. Confined to the agent. */
 final class Links {
@@ -27,7 +27,6 @@ final class Links {
   }
 
   void close() {
-    CloseHelper.closeAll(
-        () -> CloseHelper.closeAll(senders), () -> CloseHelper.closeAll(receivers));
+    Closing.all(() -> Closing.all(senders), () -> Closing.all(receivers));
   }
 }

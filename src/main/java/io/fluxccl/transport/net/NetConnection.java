@@ -1,5 +1,6 @@
 package io.fluxccl.transport.net;
 
+import io.fluxccl.Closing;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
@@ -15,7 +16,6 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
-import org.agrona.CloseHelper;
 
 /**
  * A connection over a network plugin. Posting hands over to the agent through a queue and waits for
@@ -298,7 +298,7 @@ final class NetConnection extends AgentConnection {
     queue.close();
     try {
       // What can't be let go keeps nothing else from it.
-      CloseHelper.closeAll(this::dropWaiting, work::leave);
+      Closing.all(this::dropWaiting, work::leave);
     } finally {
       connected.completeExceptionally(reason);
     }
@@ -313,7 +313,7 @@ final class NetConnection extends AgentConnection {
         uses.add(source::endUse);
       }
     }
-    CloseHelper.closeAll(uses);
+    Closing.all(uses);
   }
 
   /** Nothing of it is left with the plugin. */

@@ -1,5 +1,6 @@
 package io.fluxccl.transport.net;
 
+import io.fluxccl.Closing;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.DeviceBuffer;
@@ -21,7 +22,6 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
-import org.agrona.CloseHelper;
 
 /** A network plugin as one communicator uses it. */
 final class NetContext implements TransportContext {
@@ -226,7 +226,7 @@ final class NetContext implements TransportContext {
             steps.add(() -> connection.forget(memory));
           }
           steps.add(memory::release);
-          CloseHelper.closeAll(steps);
+          Closing.all(steps);
         });
   }
 
@@ -242,7 +242,7 @@ final class NetContext implements TransportContext {
       return;
     }
     try {
-      CloseHelper.closeAll(connections);
+      Closing.all(connections);
     } finally {
       agent.execute(() -> agent.end(this::ended));
     }
@@ -252,8 +252,7 @@ final class NetContext implements TransportContext {
   private void ended() {
     // What can't be closed keeps nothing else from it, the plugin least of all.
     try {
-      CloseHelper.closeAll(
-          () -> CloseHelper.closeAll(memories.all()), staging == null ? null : staging::close);
+      Closing.all(() -> Closing.all(memories.all()), staging == null ? null : staging::close);
     } finally {
       lease.close();
     }

@@ -1,5 +1,6 @@
 package io.fluxccl.transport.net;
 
+import io.fluxccl.Closing;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.PointerType;
@@ -222,7 +223,7 @@ final class Outbound {
 
   /** All comms are closed: nothing is in flight any more. */
   void abandon() {
-    CloseHelper.closeAll(
+    Closing.all(
         Arrays.stream(rails)
             .filter(rail -> rail != null)
             .<AutoCloseable>map(rail -> rail::abandon)

@@ -1,11 +1,11 @@
 package io.fluxccl.transport.net;
 
+import io.fluxccl.Closing;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.netplugin.NetComm;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
-import org.agrona.CloseHelper;
 
 /**
  * What a context needs for memory of a device that the network can't reach: a stream for each
@@ -46,6 +46,6 @@ final class Staging {
   }
 
   void close() {
-    CloseHelper.closeAll(outbound, inbound);
+    Closing.all(outbound, inbound);
   }
 }

@@ -1,5 +1,6 @@
 package io.fluxccl.transport.net;
 
+import io.fluxccl.Closing;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.PinnedBuffer;
@@ -107,6 +108,6 @@ final class StagingSlots {
         Thread.onSpinWait();
       }
     }
-    CloseHelper.closeAll(memory, words);
+    Closing.all(memory, words);
   }
 }

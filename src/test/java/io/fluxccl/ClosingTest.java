@@ -1,0 +1,53 @@
+package io.fluxccl;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatCode;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import org.junit.jupiter.api.Test;
+
+class ClosingTest {
+  private final List<String> closed = new ArrayList<>();
+
+  private AutoCloseable part(String name) {
+    return () -> closed.add(name);
+  }
+
+  private AutoCloseable bad(String name, Throwable failure) {
+    return () -> {
+      closed.add(name);
+      if (failure instanceof Error) {
+        throw (Error) failure;
+      }
+      throw (Exception) failure;
+    };
+  }
+
+  @Test
+  void shouldCloseAllInOrderAndSkipWhatIsNotThere() {
+    assertThatCode(() -> Closing.all(part("a"), null, part("b"))).doesNotThrowAnyException();
+    assertThat(closed).containsExactly("a", "b");
+  }
+
+  @Test
+  void shouldCloseTheRestAndThrowTheFirstFailureWithTheOthers() {
+    IOException first = new IOException("first");
+    Error second = new InternalError("second");
+    assertThatThrownBy(() -> Closing.all(bad("a", first), bad("b", second), part("c")))
+        .isSameAs(first);
+    assertThat(first.getSuppressed()).containsExactly(second);
+    assertThat(closed).containsExactly("a", "b", "c");
+  }
+
+  @Test
+  void shouldCloseTheRestWhenTwoThrowTheSameFailure() {
+    DeviceFailure failure = new DeviceFailure(700, "CUDA_ERROR_ILLEGAL_ADDRESS", "of a test");
+    assertThatThrownBy(() -> Closing.all(bad("a", failure), bad("b", failure), part("c")))
+        .isSameAs(failure);
+    assertThat(failure.getSuppressed()).isEmpty();
+    assertThat(closed).containsExactly("a", "b", "c");
+  }
+}
