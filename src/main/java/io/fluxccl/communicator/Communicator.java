@@ -1,6 +1,7 @@
 package io.fluxccl.communicator;
 
 import io.fluxccl.Aborted;
+import io.fluxccl.Closing;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
@@ -17,6 +18,7 @@ import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportFlags;
+import io.fluxccl.transport.TransportProvider;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
@@ -25,7 +27,8 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 import java.util.stream.IntStream;
-import org.agrona.CloseHelper;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 import reactor.core.scheduler.Schedulers;
 
 /**
@@ -41,6 +44,8 @@ import reactor.core.scheduler.Schedulers;
  * device.
  */
 public final class Communicator implements AutoCloseable {
+  private static final Logger LOGGER = LoggerFactory.getLogger(Communicator.class);
+
   private static final long DEATH_NOTICE_MILLIS = 300;
 
   private final Bootstrap bootstrap;
@@ -56,7 +61,11 @@ public final class Communicator implements AutoCloseable {
   private final Map<Connection, Boolean> connections = new ConcurrentHashMap<>();
   private volatile boolean closed;
 
-  private Communicator(Bootstrap bootstrap, Device device, CommunicatorOptions options) {
+  private Communicator(
+      Bootstrap bootstrap,
+      Device device,
+      CommunicatorOptions options,
+      Supplier<? extends Iterable<TransportProvider>> providers) {
     this.bootstrap = bootstrap;
     this.device = device;
     this.options = options;
@@ -70,7 +79,8 @@ public final class Communicator implements AutoCloseable {
                 bootstrap.hostHash(rank),
                 bootstrap.processHash(rank),
                 device,
-                bootstrap.hostAddress()));
+                bootstrap.hostAddress()),
+            providers);
     this.memories = new Memories(bootstrap, transports);
     this.ending = new Ending(new AbortFlag(device));
     this.setups = new SetupQueue(ending::reason);
@@ -111,7 +121,16 @@ public final class Communicator implements AutoCloseable {
    */
   public static Communicator create(
       Bootstrap bootstrap, Device device, CommunicatorOptions options) {
-    return new Communicator(bootstrap, device, options);
+    return create(bootstrap, device, options, TransportContexts::installed);
+  }
+
+  /** With transports of one's own choice. */
+  static Communicator create(
+      Bootstrap bootstrap,
+      Device device,
+      CommunicatorOptions options,
+      Supplier<? extends Iterable<TransportProvider>> providers) {
+    return new Communicator(bootstrap, device, options, providers);
   }
 
   /** The bootstrap that it was made of. */
@@ -450,16 +469,32 @@ public final class Communicator implements AutoCloseable {
     Aborted reason =
         new Aborted(
             bootstrap.rank(), "the communicator of rank " + bootstrap.rank() + " was closed");
+    Thread closer = Thread.currentThread();
+    // What can't be closed keeps nothing else from it.
+    Closing.all(
+        () -> end(reason),
+        hostLoad::remove,
+        // Kernels in flight give up now; the memory that they look at goes when they are done.
+        () -> device.whenEnqueuedWorkIsDone(() -> closeParts(closer)));
+  }
+
+  private void end(Aborted reason) {
     if (ending.begin(reason)) {
       closed = true;
       tell(reason);
     }
-    hostLoad.remove();
-    // Kernels in flight give up now; the memory that they look at goes when they are done.
-    device.whenEnqueuedWorkIsDone(
-        // What can't be closed keeps nothing else from it.
-        () ->
-            CloseHelper.closeAll(
-                () -> CloseHelper.closeAll(connections.keySet()), transports, ending));
+  }
+
+  private void closeParts(Thread closer) {
+    try {
+      Closing.all(() -> Closing.all(connections.keySet()), transports, ending);
+    } catch (Throwable e) {
+      if (Thread.currentThread() == closer) {
+        throw e;
+      }
+      // The device's thread has no use for it: its next completion would fail.
+      LOGGER.warn(
+          "the communicator of rank {} is closed, but not all of it could be", bootstrap.rank(), e);
+    }
   }
 }

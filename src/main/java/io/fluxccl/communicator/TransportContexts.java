@@ -1,5 +1,6 @@
 package io.fluxccl.communicator;
 
+import io.fluxccl.Closing;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
@@ -11,17 +12,28 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.ServiceLoader;
-import org.agrona.CloseHelper;
+import java.util.function.Supplier;
 
 /** The transports of one communicator, each opened when first needed. Thread-safe. */
 final class TransportContexts implements AutoCloseable {
   private final TransportEnvironment environment;
+  private final Supplier<? extends Iterable<TransportProvider>> providers;
   // Guarded by this.
   private final Map<Transport, TransportContext> open = new EnumMap<>(Transport.class);
   private boolean closed;
 
-  TransportContexts(TransportEnvironment environment) {
+  /**
+   * @param providers of the transports that there are, looked up anew each time
+   */
+  TransportContexts(
+      TransportEnvironment environment, Supplier<? extends Iterable<TransportProvider>> providers) {
     this.environment = environment;
+    this.providers = providers;
+  }
+
+  /** Those of this build. */
+  static Iterable<TransportProvider> installed() {
+    return ServiceLoader.load(TransportProvider.class, TransportProvider.class.getClassLoader());
   }
 
   synchronized TransportContext of(Transport transport) {
@@ -44,13 +56,9 @@ final class TransportContexts implements AutoCloseable {
     if (open.containsKey(transport)) {
       return Optional.of(open.get(transport));
     }
-    return ServiceLoader.load(TransportProvider.class, TransportProvider.class.getClassLoader())
-        .stream()
-        .map(ServiceLoader.Provider::get)
-        .filter(
-            p -> p.transports().contains(transport) && p.unavailableBecause(transport).isEmpty())
-        .findFirst()
-        .map(p -> of(transport));
+    return find(transport)
+        .filter(provider -> provider.unavailableBecause(transport).isEmpty())
+        .map(provider -> of(transport));
   }
 
   /** Why the transport can't be used here for memory of this rank's device, or empty. */
@@ -71,9 +79,8 @@ final class TransportContexts implements AutoCloseable {
         .orElse(false);
   }
 
-  private static Optional<TransportProvider> find(Transport transport) {
-    for (TransportProvider provider :
-        ServiceLoader.load(TransportProvider.class, TransportProvider.class.getClassLoader())) {
+  private Optional<TransportProvider> find(Transport transport) {
+    for (TransportProvider provider : providers.get()) {
       if (provider.transports().contains(transport)) {
         return Optional.of(provider);
       }
@@ -81,7 +88,7 @@ final class TransportContexts implements AutoCloseable {
     return Optional.empty();
   }
 
-  private static TransportProvider providerOf(Transport transport) {
+  private TransportProvider providerOf(Transport transport) {
     TransportProvider provider =
         find(transport)
             .orElseThrow(
@@ -99,6 +106,6 @@ final class TransportContexts implements AutoCloseable {
     List<TransportContext> contexts = new ArrayList<>(open.values());
     open.clear();
     // What can't be closed keeps nothing else from it.
-    CloseHelper.closeAll(contexts);
+    Closing.all(contexts);
   }
 }

@@ -1,0 +1,144 @@
+package io.fluxccl.communicator;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.awaitility.Awaitility.await;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.bootstrap.LocalBootstrap;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.device.host.HostKernel;
+import io.fluxccl.transport.EndpointConfig;
+import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.ethernet.WatchedDevice;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** A communicator of which not all can be closed. */
+@Timeout(60)
+class CommunicatorCloseTest {
+  private static final String[] ALL = {
+    "connection of SHM", "connection of SHM", "connection of ETHERNET", "SHM", "ETHERNET"
+  };
+
+  private final RuntimeException first = new IllegalStateException("a connection can't be closed");
+  private final Error second = new InternalError("a transport can't be closed");
+  private final UncloseableTransports transports = new UncloseableTransports();
+  private final WatchedDevice device = new WatchedDevice(HostDevice.create());
+  private final LocalBootstrap bootstrap = LocalBootstrap.group(1).get(0);
+  private Communicator communicator;
+
+  @BeforeEach
+  void open() throws Exception {
+    communicator =
+        Communicator.create(
+            bootstrap, device, CommunicatorOptions.DEFAULT, () -> List.of(transports));
+    communicator.connectOnSetup(0, 0, EndpointConfig.of(Transport.SHM));
+    communicator.connectOnSetup(0, 1, EndpointConfig.of(Transport.SHM));
+    communicator.connectOnSetup(0, 2, EndpointConfig.of(Transport.ETHERNET));
+    communicator.setup().get(30, TimeUnit.SECONDS);
+  }
+
+  @AfterEach
+  void close() {
+    device.closeBadly(false);
+    device.close();
+    bootstrap.close();
+  }
+
+  private static List<Throwable> suppressedBy(Throwable failure) {
+    return List.of(failure.getSuppressed());
+  }
+
+  @Test
+  void shouldCloseAllPartsAndTellOfEachThatCouldNotBe() {
+    transports.refuseConnections(Transport.SHM, first);
+    transports.refuse(Transport.SHM, second);
+    device.closeBadly(true); // the word that kernels watch is in pinned memory
+
+    assertThatThrownBy(communicator::close).isSameAs(first);
+
+    assertThat(transports.closed).containsExactlyInAnyOrder(ALL);
+    assertThat(suppressedBy(first)).hasSize(2).contains(second);
+    assertThat(suppressedBy(first))
+        .anySatisfy(other -> assertThat(other).hasMessage("pinned memory can't be closed"));
+    assertThat(communicator.isClosed()).isTrue();
+  }
+
+  @Test
+  void shouldCloseAllPartsWhenAQueuedOperationCannotBeEnded() {
+    List<Throwable> reasons = new ArrayList<>();
+    communicator.onSetup(
+        new Setupable() {
+          @Override
+          public void beginSetup(Deadline deadline) {
+            throw new UnsupportedOperationException("beginSetup");
+          }
+
+          @Override
+          public CompletableFuture<Void> endSetup(Deadline deadline) {
+            throw new UnsupportedOperationException("endSetup");
+          }
+
+          @Override
+          public String describe() {
+            return "an operation that can't be ended";
+          }
+
+          @Override
+          public void fail(Throwable reason) {
+            reasons.add(reason);
+            throw first;
+          }
+        });
+    transports.refuse(Transport.ETHERNET, second);
+
+    assertThatThrownBy(communicator::close).isSameAs(first);
+
+    assertThat(reasons).hasSize(1);
+    assertThat(transports.closed).containsExactlyInAnyOrder(ALL);
+    assertThat(suppressedBy(first)).containsExactly(second);
+  }
+
+  /** A close that comes behind a kernel is nobody's there: least of all the kernel's stream's. */
+  @Test
+  void shouldNotFailTheStreamBehindWhoseKernelItIsClosed() throws Exception {
+    CountDownLatch running = new CountDownLatch(1);
+    CountDownLatch release = new CountDownLatch(1);
+    DeviceStream stream = device.createStream("of a test");
+    stream.launch(
+        HostKernel.of(
+            "waits",
+            (thread, args) -> {
+              running.countDown();
+              try {
+                release.await();
+              } catch (InterruptedException e) {
+                throw new IllegalStateException(e);
+              }
+            }),
+        1,
+        1,
+        KernelArgs.NONE);
+    running.await();
+    transports.refuseConnections(Transport.SHM, first);
+    transports.refuse(Transport.SHM, second);
+
+    communicator.close();
+
+    assertThat(transports.closed).as("kernels may still use it").isEmpty();
+    release.countDown();
+    await().untilAsserted(() -> assertThat(transports.closed).containsExactlyInAnyOrder(ALL));
+    stream.completion().get(30, TimeUnit.SECONDS);
+    assertThat(suppressedBy(first)).contains(second);
+  }
+}
