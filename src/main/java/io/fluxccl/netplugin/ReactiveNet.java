@@ -7,6 +7,8 @@ import java.util.concurrent.Callable;
 import java.util.function.Consumer;
 import java.util.function.Function;
 import java.util.function.Supplier;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 import reactor.core.publisher.Mono;
 import reactor.core.publisher.MonoSink;
 
@@ -28,6 +30,8 @@ import reactor.core.publisher.MonoSink;
  * <p>Results come on the loop's thread, which must not be blocked: hand long work on. Thread-safe.
  */
 public final class ReactiveNet implements AutoCloseable {
+  private static final Logger LOGGER = LoggerFactory.getLogger(ReactiveNet.class);
+
   private static final Duration CLOSE_TIMEOUT = Duration.ofSeconds(10);
 
   private final NetPlugin plugin;
@@ -76,7 +80,7 @@ public final class ReactiveNet implements AutoCloseable {
    * @return the sending end
    */
   public Mono<NetSendComm> connect(int device, byte[] handle, Duration timeout) {
-    return Mono.create(
+    return create(
         sink -> {
           NetHandle progress = new NetHandle(handle);
           submit(
@@ -120,7 +124,7 @@ public final class ReactiveNet implements AutoCloseable {
    * @return the receiving end
    */
   public Mono<NetRecvComm> accept(NetListenComm listener, Duration timeout) {
-    return Mono.create(
+    return create(
         sink ->
             submit(
                 sink,
@@ -319,13 +323,25 @@ public final class ReactiveNet implements AutoCloseable {
     submitTo(loop, sink, operation);
   }
 
-  private <T> Mono<T> call(
+  /** Of what is to be closed, also when who cancels does so before having taken it. */
+  private <T extends AutoCloseable> Mono<T> create(Consumer<MonoSink<T>> begin) {
+    return Mono.create(begin).doOnDiscard(AutoCloseable.class, this::closeUntaken);
+  }
+
+  private void closeUntaken(AutoCloseable object) {
+    close(object, CLOSE_TIMEOUT)
+        .subscribe(
+            done -> {},
+            error -> LOGGER.warn("{}: what nobody took is not closed", loop.roleName(), error));
+  }
+
+  private <T extends AutoCloseable> Mono<T> call(
       Object lane,
       Supplier<String> description,
       Duration timeout,
       Callable<T> call,
       Consumer<T> discard) {
-    return Mono.create(
+    return create(
         sink ->
             submit(
                 sink,

@@ -3,7 +3,9 @@ package io.fluxccl.netplugin;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.mockito.ArgumentMatchers.anyInt;
+import static org.mockito.Mockito.doReturn;
 import static org.mockito.Mockito.mock;
+import static org.mockito.Mockito.never;
 import static org.mockito.Mockito.timeout;
 import static org.mockito.Mockito.verify;
 import static org.mockito.Mockito.when;
@@ -19,7 +21,9 @@ import org.awaitility.Awaitility;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.reactivestreams.Subscription;
 import reactor.core.Disposable;
+import reactor.core.publisher.BaseSubscriber;
 import reactor.core.publisher.Mono;
 import reactor.test.StepVerifier;
 
@@ -123,6 +127,29 @@ class ReactiveNetCloseTest {
     try (ReactiveNet net = ReactiveNet.of(plugin)) {
       cancelDuring(net.register(comm, 1, 8, PointerType.HOST, LONG));
       verify(memory, timeout(10_000)).close();
+    }
+  }
+
+  /** Handed out, but not taken: nobody has asked for it yet. */
+  @Test
+  void shouldCloseWhatIsCancelledBetweenHandingOutAndTaking() throws Exception {
+    NetListenComm later = mock(NetListenComm.class);
+    doReturn(listener, later).when(plugin).listen(anyInt());
+    try (ReactiveNet net = ReactiveNet.of(plugin)) {
+      BaseSubscriber<NetListenComm> waiting =
+          new BaseSubscriber<>() {
+            @Override
+            protected void hookOnSubscribe(Subscription subscription) {
+              // Asks for nothing.
+            }
+          };
+      net.listen(0, LONG).subscribe(waiting);
+      // Behind the first: that has been handed out by then.
+      net.listen(0, LONG).block(LONG);
+      verify(listener, never()).close();
+      waiting.cancel();
+      verify(listener, timeout(10_000)).close();
+      verify(later, never()).close();
     }
   }
 }

@@ -256,7 +256,10 @@ final class EthernetConnection extends ConnectionEnd {
     connectTimer.cancel(false);
     writer = new FrameWriter(queue, context, outgoing, staged);
     established = true;
-    connected.complete(this);
+    if (!connected.complete(this)) {
+      // Whoever cancelled it may have taken it for established.
+      end(givenUp());
+    }
   }
 
   /** Moves what was posted to the socket. */

@@ -8,6 +8,7 @@ import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.transport.CancelledHandOut;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
@@ -197,6 +198,11 @@ abstract class EthernetHandshakeContract {
     assertThatThrownBy(() -> Ranks.get(abandoned)).hasCauseInstanceOf(Aborted.class);
     Awaitility.await()
         .until(() -> ranks.context(0).openSockets() == 1 && ranks.context(1).openSockets() == 1);
+  }
+
+  @Test
+  void shouldCloseAConnectionThatIsCancelledWhileItIsHandedOut() throws Exception {
+    CancelledHandOut.assertClosed(ranks, () -> ranks.context(0).openSockets() == 1);
   }
 
   @Test

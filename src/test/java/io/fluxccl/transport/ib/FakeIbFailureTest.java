@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.transport.CancelledHandOut;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.ConnectionEnd;
 import io.fluxccl.transport.Contents;
@@ -174,6 +175,15 @@ class FakeIbFailureTest extends IbFailureContract {
       verbs.refuseToDeregister();
       end.close();
       assertThat(failureOf(connected)).isInstanceOf(Aborted.class);
+    }
+  }
+
+  @Test
+  void shouldCloseAConnectionThatIsCancelledWhileItIsHandedOut() throws Exception {
+    for (boolean staged : new boolean[] {false, true}) {
+      try (IbRanks ranks = IbRanks.fake(IbMemoryHandle.PIECE, staged, staged)) {
+        CancelledHandOut.assertClosed(ranks, () -> ranks.context(0).openConnections() == 0);
+      }
     }
   }
 }

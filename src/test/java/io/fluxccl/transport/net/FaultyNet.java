@@ -13,16 +13,47 @@ import io.fluxccl.netplugin.NetSendComm;
 import io.fluxccl.netplugin.PointerType;
 import io.fluxccl.netplugin.tcp.TcpNetPlugin;
 import io.fluxccl.netplugin.tcp.TcpOptions;
+import java.util.Arrays;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.BooleanSupplier;
+import java.util.function.LongConsumer;
 
-/** The TCP network, whose sending ends refuse what they are told to. */
+/** The TCP network, whose ends refuse and hold up what they are told to. */
 final class FaultyNet implements NetPlugin {
   private final NetPlugin plugin = new TcpNetPlugin(TcpOptions.DEFAULT.withInterfaces("lo"));
 
   /** Memory of so many bytes is not registered. */
   volatile long refusedSize;
 
-  /** Registrations of so many bytes can't be ended. */
+  /** Registrations of so many bytes with sending ends can't be ended. */
   volatile long stuckSize;
+
+  /** How many of those; no more of them are stuck. */
+  final AtomicInteger stuckAtMost = new AtomicInteger(Integer.MAX_VALUE);
+
+  /** Sends of so many bytes are not done, whatever becomes of them. */
+  volatile long unfinishedSize;
+
+  /** What a sending end does before it sends so many bytes, or null. */
+  volatile LongConsumer beforeSend;
+
+  /** What a listener does before it gives who has come, or null. */
+  volatile Runnable beforeAccepted;
+
+  private final AtomicInteger openEnds = new AtomicInteger();
+  private final Map<Long, Integer> registrations = new ConcurrentHashMap<>();
+
+  /** How many ends are open. */
+  int openEnds() {
+    return openEnds.get();
+  }
+
+  /** How many registrations of so many bytes there are. */
+  int registrations(long size) {
+    return registrations.getOrDefault(size, 0);
+  }
 
   /** Receiving ends don't register memory of so many bytes. */
   volatile long refusedReceivingSize;
@@ -36,11 +67,43 @@ final class FaultyNet implements NetPlugin {
   /** Sending ends can't be closed, for a reason that no network should have. */
   volatile boolean closesBadly;
 
-  private record Memory(NetMemory registered, Runnable beforeClose) implements NetMemory {
+  private final class Memory implements NetMemory {
+    private final NetMemory registered;
+    private final long size;
+    private final boolean sending;
+
+    Memory(NetMemory registered, long size, boolean sending) {
+      this.registered = registered;
+      this.size = size;
+      this.sending = sending;
+      registrations.merge(size, 1, Integer::sum);
+    }
+
     @Override
     public void close() {
-      beforeClose.run();
+      refuse(
+          sending && size == stuckSize && stuckAtMost.getAndDecrement() > 0,
+          "the memory can't be deregistered");
       registered.close();
+      registrations.merge(size, -1, Integer::sum);
+    }
+  }
+
+  private static NetMemory[] registered(NetMemory[] memories) {
+    return Arrays.stream(memories)
+        .map(memory -> ((Memory) memory).registered)
+        .toArray(NetMemory[]::new);
+  }
+
+  private record Send(NetRequest request, BooleanSupplier held) implements NetRequest {
+    @Override
+    public boolean test() {
+      return !held.getAsBoolean() && request.test();
+    }
+
+    @Override
+    public long size(int index) {
+      return request.size(index);
     }
   }
 
@@ -62,6 +125,7 @@ final class FaultyNet implements NetPlugin {
 
     Sender(NetSendComm comm) {
       this.comm = comm;
+      openEnds.incrementAndGet();
     }
 
     @Override
@@ -77,9 +141,7 @@ final class FaultyNet implements NetPlugin {
     @Override
     public NetMemory register(long address, long size, PointerType type) {
       refuseToRegister(size == refusedSize);
-      return new Memory(
-          comm.register(address, size, type),
-          () -> refuse(size == stuckSize, "the memory can't be deregistered"));
+      return new Memory(comm.register(address, size, type), size, true);
     }
 
     @Override
@@ -90,12 +152,18 @@ final class FaultyNet implements NetPlugin {
 
     @Override
     public NetRequest isend(long address, long size, int tag, NetMemory memory) {
-      return comm.isend(address, size, tag, ((Memory) memory).registered());
+      LongConsumer before = beforeSend;
+      if (before != null) {
+        before.accept(size);
+      }
+      NetRequest request = comm.isend(address, size, tag, ((Memory) memory).registered);
+      return request == null ? null : new Send(request, () -> size == unfinishedSize);
     }
 
     @Override
     public void close() {
       comm.close();
+      openEnds.decrementAndGet();
       if (closesBadly) {
         throw new IllegalStateException("the sending end can't be closed");
       }
@@ -107,6 +175,7 @@ final class FaultyNet implements NetPlugin {
 
     Receiver(NetRecvComm comm) {
       this.comm = comm;
+      openEnds.incrementAndGet();
     }
 
     @Override
@@ -122,7 +191,7 @@ final class FaultyNet implements NetPlugin {
     @Override
     public NetMemory register(long address, long size, PointerType type) {
       refuseToRegister(size == refusedReceivingSize);
-      return comm.register(address, size, type);
+      return new Memory(comm.register(address, size, type), size, false);
     }
 
     @Override
@@ -133,23 +202,24 @@ final class FaultyNet implements NetPlugin {
 
     @Override
     public NetRequest irecv(long address, long size, int tag, NetMemory memory) {
-      return comm.irecv(address, size, tag, memory);
+      return comm.irecv(address, size, tag, ((Memory) memory).registered);
     }
 
     @Override
     public NetRequest irecv(
         int n, long[] addresses, long[] sizes, int[] tags, NetMemory[] memories) {
-      return comm.irecv(n, addresses, sizes, tags, memories);
+      return comm.irecv(n, addresses, sizes, tags, registered(memories));
     }
 
     @Override
     public NetRequest iflush(int n, long[] addresses, long[] sizes, NetMemory[] memories) {
-      return comm.iflush(n, addresses, sizes, memories);
+      return comm.iflush(n, addresses, sizes, registered(memories));
     }
 
     @Override
     public void close() {
       comm.close();
+      openEnds.decrementAndGet();
     }
   }
 
@@ -168,7 +238,14 @@ final class FaultyNet implements NetPlugin {
     @Override
     public NetRecvComm accept() {
       NetRecvComm accepted = comm.accept();
-      return accepted == null ? null : new Receiver(accepted);
+      if (accepted == null) {
+        return null;
+      }
+      Runnable before = beforeAccepted;
+      if (before != null) {
+        before.run();
+      }
+      return new Receiver(accepted);
     }
 
     @Override

@@ -1,0 +1,85 @@
+package io.fluxccl.transport;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.Deadline;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.function.BooleanSupplier;
+import java.util.function.Consumer;
+import org.awaitility.Awaitility;
+
+/**
+ * Connects whose futures end at the very moment their connections are handed out: the future has
+ * ended, but who made it is told of that only when the connection is there.
+ */
+public final class CancelledHandOut {
+  /** As who cancels it, and as {@code orTimeout} when its time is up. */
+  private static final List<Consumer<CompletableFuture<?>>> ENDINGS =
+      List.of(
+          future -> future.cancel(true),
+          future -> future.completeExceptionally(new TimeoutException("of a test")));
+
+  private CancelledHandOut() {}
+
+  /**
+   * Asserts that nothing is left open of rank 0's ends, and that rank 1 is told.
+   *
+   * @param closed whether nothing is open at rank 0
+   */
+  public static void assertClosed(ConnectedRanks ranks, BooleanSupplier closed) throws Exception {
+    for (int tag = 0; tag < ENDINGS.size(); tag++) {
+      Endpoint a = ranks.endpoint(0, 1, tag);
+      Endpoint b = ranks.endpoint(1, 0, tag);
+      Deadline deadline = Deadline.after(ranks.limit());
+      CompletableFuture<Connection> toB = a.connect(b.wire(), deadline);
+      CountDownLatch release = new CountDownLatch(1);
+      Thread ending = end(toB, ENDINGS.get(tag), release);
+      try {
+        CompletableFuture<Connection> toA = b.connect(a.wire(), deadline);
+        ranks.await(toA.handle((connection, error) -> connection));
+        Awaitility.await("nothing of it is open").until(closed::getAsBoolean);
+        Awaitility.await("the peer is told").until(() -> hasLeft(toA));
+        assertThat(toB).isCompletedExceptionally();
+        b.close();
+        toA.thenAccept(Connection::close);
+      } finally {
+        release.countDown();
+        ending.join(TimeUnit.SECONDS.toMillis(10));
+      }
+    }
+  }
+
+  /** Ends a future in a thread that stays in that until it is released. */
+  private static Thread end(
+      CompletableFuture<?> future, Consumer<CompletableFuture<?>> how, CountDownLatch release)
+      throws InterruptedException {
+    CountDownLatch ended = new CountDownLatch(1);
+    // What is chained last runs first: before what the transport has chained.
+    future.whenComplete(
+        (done, error) -> {
+          ended.countDown();
+          try {
+            release.await();
+          } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+          }
+        });
+    Thread thread = new Thread(() -> how.accept(future), "ends a connect");
+    thread.setDaemon(true);
+    thread.start();
+    ended.await();
+    return thread;
+  }
+
+  private static boolean hasLeft(CompletableFuture<Connection> connected) {
+    if (connected.isCompletedExceptionally()) {
+      return true;
+    }
+    ConnectionEnd end = (ConnectionEnd) connected.join();
+    return end.hasPeerLeft() || end.hasFailed();
+  }
+}
