@@ -1,5 +1,6 @@
 package io.fluxccl.transport.net;
 
+import io.fluxccl.Closing;
 import io.fluxccl.netplugin.NetComm;
 import io.fluxccl.netplugin.NetMemory;
 import org.agrona.collections.Long2ObjectHashMap;
@@ -48,11 +49,7 @@ final class CommMemory {
   void forget(OwnedMemory memory) {
     NetMemory[] pieces = known.remove(memory.id());
     if (pieces != null) {
-      for (NetMemory piece : pieces) {
-        if (piece != null) {
-          piece.close();
-        }
-      }
+      Closing.all(pieces);
     }
   }
 }

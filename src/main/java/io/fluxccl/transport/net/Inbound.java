@@ -326,9 +326,8 @@ final class Inbound {
   }
 
   void forget(OwnedMemory target) {
-    for (DataReceiver rail : rails) {
-      rail.forget(target);
-    }
+    Closing.all(
+        Arrays.stream(rails).<AutoCloseable>map(rail -> () -> rail.forget(target)).toList());
   }
 
   /** All comms are closed: nothing is in flight any more. */

@@ -234,8 +234,8 @@ final class LinkWork implements Inbound.Events {
 
   void forget(OwnedMemory memory) {
     if (state == State.OPEN || state == State.LEAVING) {
-      outbound.forget(memory);
-      inbound.forget(memory);
+      // What can't be deregistered keeps nothing else from it.
+      Closing.all(() -> outbound.forget(memory), () -> inbound.forget(memory));
     }
   }
 }

@@ -216,9 +216,8 @@ final class Outbound {
   }
 
   void forget(OwnedMemory memory) {
-    for (DataSender rail : rails) {
-      rail.forget(memory);
-    }
+    Closing.all(
+        Arrays.stream(rails).<AutoCloseable>map(rail -> () -> rail.forget(memory)).toList());
   }
 
   /** All comms are closed: nothing is in flight any more. */

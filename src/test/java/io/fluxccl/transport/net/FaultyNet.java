@@ -27,7 +27,7 @@ final class FaultyNet implements NetPlugin {
   /** Memory of so many bytes is not registered. */
   volatile long refusedSize;
 
-  /** Registrations of so many bytes with sending ends can't be ended. */
+  /** Registrations of so many bytes can't be ended. */
   volatile long stuckSize;
 
   /** How many of those; no more of them are stuck. */
@@ -70,19 +70,17 @@ final class FaultyNet implements NetPlugin {
   private final class Memory implements NetMemory {
     private final NetMemory registered;
     private final long size;
-    private final boolean sending;
 
-    Memory(NetMemory registered, long size, boolean sending) {
+    Memory(NetMemory registered, long size) {
       this.registered = registered;
       this.size = size;
-      this.sending = sending;
       registrations.merge(size, 1, Integer::sum);
     }
 
     @Override
     public void close() {
       refuse(
-          sending && size == stuckSize && stuckAtMost.getAndDecrement() > 0,
+          size == stuckSize && stuckAtMost.getAndDecrement() > 0,
           "the memory can't be deregistered");
       registered.close();
       registrations.merge(size, -1, Integer::sum);
@@ -141,7 +139,7 @@ final class FaultyNet implements NetPlugin {
     @Override
     public NetMemory register(long address, long size, PointerType type) {
       refuseToRegister(size == refusedSize);
-      return new Memory(comm.register(address, size, type), size, true);
+      return new Memory(comm.register(address, size, type), size);
     }
 
     @Override
@@ -191,7 +189,7 @@ final class FaultyNet implements NetPlugin {
     @Override
     public NetMemory register(long address, long size, PointerType type) {
       refuseToRegister(size == refusedReceivingSize);
-      return new Memory(comm.register(address, size, type), size, false);
+      return new Memory(comm.register(address, size, type), size);
     }
 
     @Override

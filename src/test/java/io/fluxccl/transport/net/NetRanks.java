@@ -47,10 +47,15 @@ final class NetRanks implements ConnectedRanks {
 
   /** On the host over the first device of a plugin, which it closes when it is closed. */
   NetRanks(NetPlugin plugin) {
+    this(plugin, 1);
+  }
+
+  /** As {@link #NetRanks(NetPlugin)}, with so many rails over that device. */
+  NetRanks(NetPlugin plugin, int rails) {
     devices = List.of(HostDevice.create(), HostDevice.create());
     for (int rank = 0; rank < 2; rank++) {
       OpenPlugins.Lease lease = OpenPlugins.lease("of a test", () -> plugin);
-      contexts.add(new NetContext(environment(rank, devices.get(rank)), lease, new int[] {0}));
+      contexts.add(new NetContext(environment(rank, devices.get(rank)), lease, new int[rails]));
     }
   }
 
