@@ -18,6 +18,7 @@ import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.WatchedBuffer;
 import java.io.InputStream;
 import java.net.InetSocketAddress;
 import java.net.Socket;
@@ -244,7 +245,7 @@ abstract class StagedTroubleContract {
     int size = 1 << 20;
     for (int slow = 0; slow < 2; slow++) {
       Connection link = ranks.connect(slow).get(0);
-      DeviceBuffer[] buffers = {devices[0].allocate(size), devices[1].allocate(size)};
+      WatchedBuffer[] buffers = {watched(0, size), watched(1, size)};
       RegisteredMemory source = ranks.register(0, buffers[0]);
       RegisteredMemory target = ranks.register(1, buffers[1]);
       devices[slow].hold();
@@ -254,16 +255,96 @@ abstract class StagedTroubleContract {
       // All pieces of the payload, each with its mark.
       Awaitility.await().until(() -> device.heldWork() >= 8);
 
-      // Unmapped when the last user has gone: a copy after that would end the process.
       RegisteredMemory memory = slow == 0 ? source : target;
       memory.close();
+      assertThat(buffers[slow].released()).isZero();
       device.letGo();
 
       Ranks.get(flush);
       source.close();
       target.close();
-      buffers[0].close();
-      buffers[1].close();
+      awaitReleased(buffers);
+    }
+  }
+
+  private WatchedBuffer watched(int rank, long size) {
+    return new WatchedBuffer(ranks.allocate(rank, size));
+  }
+
+  private static void awaitReleased(WatchedBuffer... buffers) {
+    for (WatchedBuffer buffer : buffers) {
+      Awaitility.await()
+          .untilAsserted(
+              () -> assertThat(buffer.released()).isEqualTo(buffer.retained()).isPositive());
+    }
+  }
+
+  @Test
+  void shouldKeepMemoryUntilCopiesAreDoneWhenItsContextIsClosed() throws Exception {
+    int size = 1 << 20;
+    WatchedBuffer[] buffers = {watched(0, size), watched(1, size)};
+    RegisteredMemory source = ranks.register(0, buffers[0]);
+    RegisteredMemory target = ranks.register(1, buffers[1]);
+    Connection link = ranks.connect(0).get(0);
+    devices[1].hold();
+    link.write(ranks.seenByPeer(target), 0, source, 0, size);
+    // All pieces of the payload: then the source is read.
+    Awaitility.await()
+        .until(() -> onLoop(ranks.context(0), ((EthernetConnection) link)::isDrained));
+    Awaitility.await().until(() -> devices[1].heldWork() > 0);
+
+    ranks.context(0).close();
+    ranks.context(1).close();
+
+    awaitReleased(buffers[0]);
+    assertThat(buffers[1].released()).isZero();
+    devices[1].letGo();
+    awaitReleased(buffers[1]);
+  }
+
+  /** The close of a handle on the event loop has the device say when it is there. */
+  @Test
+  void shouldReleaseMemoryWhoseCopiesCannotBeAwaited() throws Exception {
+    WatchedBuffer buffer = watched(1, 64);
+    RegisteredMemory target = ranks.register(1, buffer);
+    OwnedMemory memory = (OwnedMemory) target.handle(Transport.ETHERNET);
+    StagedInput input = ranks.context(1).staging().input();
+    // In one turn of the loop, at the end of which the device would have been told.
+    Throwable refusal =
+        onLoop(
+            ranks.context(1),
+            () -> {
+              input.place(memory, 0, new UnsafeBuffer(new byte[64]), 0, 64);
+              devices[1].refuse(BROKEN);
+              try {
+                target.close();
+                return null;
+              } catch (DeviceFailure e) {
+                return e;
+              } finally {
+                devices[1].refuse(null);
+              }
+            });
+    assertThat(refusal).isSameAs(BROKEN);
+    awaitReleased(buffer);
+  }
+
+  @Test
+  void shouldReleaseMemoryOfADeviceThatHasDied() throws Exception {
+    for (int bad = 0; bad < 2; bad++) {
+      WatchedBuffer[] buffers = {watched(0, 64), watched(1, 64)};
+      RegisteredMemory source = ranks.register(0, buffers[0]);
+      RegisteredMemory target = ranks.register(1, buffers[1]);
+      List<Connection> ends = ranks.connect(bad);
+      devices[bad].die(BROKEN);
+      ends.get(0).write(ranks.seenByPeer(target), 0, source, 0, 64);
+      CompletableFuture<Void> flush = ends.get(0).flush(Ranks.LIMIT);
+      assertFailed(ends, bad);
+      assertThatThrownBy(() -> Ranks.get(flush)).hasCauseInstanceOf(TransportFailure.class);
+      source.close();
+      target.close();
+      awaitReleased(buffers);
+      devices[bad].die(null);
     }
   }
 
@@ -347,6 +428,21 @@ abstract class StagedTroubleContract {
     onLoop(ranks.context(0), () -> true);
     devices[0].closeBadly(false);
     devices[1].letGo();
+  }
+
+  @Test
+  void shouldLetGoOfAllRingsAndStreamsWhenEachSaysThatItCannotBeClosed() throws Exception {
+    ranks.connect(0);
+    assertThat(devices[0].openPinned()).isEqualTo(2);
+    assertThat(devices[0].openStreams()).isEqualTo(2);
+    devices[0].closeBadly(true);
+
+    ranks.context(0).close();
+
+    assertThat(ranks.context(0).loop().terminationFuture().await(10_000)).isTrue();
+    Awaitility.await().until(() -> devices[0].openPinned() == 0);
+    assertThat(devices[0].openStreams()).isZero();
+    devices[0].closeBadly(false);
   }
 
   private void assertFailed(List<Connection> ends, int bad) throws Exception {

@@ -1,5 +1,7 @@
 package io.fluxccl.transport.ethernet;
 
+import static io.fluxccl.transport.WatchedBuffer.unwrap;
+
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
@@ -247,26 +249,26 @@ public final class WatchedDevice implements Device {
     @Override
     public DeviceStream copy(
         DeviceBuffer target, long targetOffset, DeviceBuffer source, long offset, long size) {
-      return enqueue(() -> stream.copy(target, targetOffset, source, offset, size));
+      return enqueue(() -> stream.copy(unwrap(target), targetOffset, unwrap(source), offset, size));
     }
 
     @Override
     public DeviceStream copy(
         PinnedBuffer target, int targetOffset, DeviceBuffer source, long offset, int size) {
       WatchedPinned pinned = (WatchedPinned) target;
-      return enqueue(() -> stream.copy(pinned.use(), targetOffset, source, offset, size));
+      return enqueue(() -> stream.copy(pinned.use(), targetOffset, unwrap(source), offset, size));
     }
 
     @Override
     public DeviceStream copy(
         DeviceBuffer target, long targetOffset, PinnedBuffer source, int offset, int size) {
       WatchedPinned pinned = (WatchedPinned) source;
-      return enqueue(() -> stream.copy(target, targetOffset, pinned.use(), offset, size));
+      return enqueue(() -> stream.copy(unwrap(target), targetOffset, pinned.use(), offset, size));
     }
 
     @Override
     public DeviceStream writeValue(DeviceBuffer target, long offset, long value) {
-      return enqueue(() -> stream.writeValue(target, offset, value));
+      return enqueue(() -> stream.writeValue(unwrap(target), offset, value));
     }
 
     @Override
