@@ -18,7 +18,12 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import org.agrona.CloseHelper;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 import reactor.core.scheduler.Schedulers;
 
 /**
@@ -33,7 +38,9 @@ import reactor.core.scheduler.Schedulers;
  * }</pre>
  */
 public final class RankGroup implements AutoCloseable {
+  private static final Logger LOG = LoggerFactory.getLogger(RankGroup.class);
   private static final Duration FAREWELL = Duration.ofSeconds(5);
+  private static final long CLOSE_SECONDS = 2 * FAREWELL.toSeconds();
 
   /** Tags of the group's own connections begin here, out of the way of users' tags. */
   private static final int COLLECTIVES_TAG = 1 << 20;
@@ -235,7 +242,8 @@ public final class RankGroup implements AutoCloseable {
    * is cut off in the middle; then closes everything but buffers, which are their owner's. A job
    * that has failed is left at once.
    *
-   * @return completes when that is done
+   * @return completes when that is done; fails if something could not be closed, when all the rest
+   *     is
    */
   public synchronized CompletableFuture<Void> closeAsync() {
     if (closed == null) {
@@ -248,25 +256,35 @@ public final class RankGroup implements AutoCloseable {
     return closed.copy();
   }
 
+  /** Throws nothing: what can't be closed keeps nothing else from it, and fails the result. */
   private CompletableFuture<Void> closeNow() {
+    CompletableFuture<Void> own = new CompletableFuture<>();
     try {
-      if (collectives != null) {
-        collectives.close();
-      }
-      communicator.close();
-      device.close();
-    } finally {
-      bootstrap.closeAsync();
+      CloseHelper.closeAll(collectives, communicator, device);
+      own.complete(null);
+    } catch (Throwable e) {
+      own.completeExceptionally(FluxCclException.from(e));
     }
-    return bootstrap.closeAsync();
+    return CompletableFuture.allOf(bootstrap.closeAsync(), own);
   }
 
-  /** {@link #closeAsync()}, waiting for it. Idempotent. */
+  /**
+   * {@link #closeAsync()}, waiting some seconds at most for it. Idempotent.
+   *
+   * @throws FluxCclException if something could not be closed; all the rest is
+   */
   @Override
   public void close() {
-    closeAsync()
-        .orTimeout(FAREWELL.multipliedBy(2).toMillis(), TimeUnit.MILLISECONDS)
-        .handle((done, failure) -> null)
-        .join();
+    CompletableFuture<Void> done = closeAsync();
+    try {
+      done.get(CLOSE_SECONDS, TimeUnit.SECONDS);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    } catch (TimeoutException e) {
+      LOG.warn(
+          "rank {} of {}: closing takes over {} s and goes on", rank(), nRanks(), CLOSE_SECONDS);
+    } catch (ExecutionException e) {
+      throw FluxCclException.from(e);
+    }
   }
 }

@@ -1,0 +1,41 @@
+package io.fluxccl.group;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.collective.CollectivesOptions;
+import java.time.Duration;
+import java.util.List;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+@Timeout(180)
+class RankGroupClosingTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
+
+  private static List<RankGroup> local(int nRanks, FakeFamily family) {
+    return RankGroup.local(
+        nRanks,
+        new RankGroupOptions(LONG, DeviceChoice.HOST, CollectivesOptions.DEFAULT)
+            .withCollectives(CollectivesOptions.DEFAULT.withFamily(family)));
+  }
+
+  @Test
+  void shouldCloseAllTheRestWhenCollectivesCannotBeClosed() {
+    RankGroup group =
+        local(
+                1,
+                new FakeFamily() {
+                  @Override
+                  public void close() {
+                    throw new IllegalStateException("on purpose");
+                  }
+                })
+            .get(0);
+    assertThatThrownBy(group::close).hasMessageContaining("on purpose");
+    assertThat(group.communicator().isClosed()).isTrue();
+    assertThatThrownBy(() -> group.device().allocate(64)).isInstanceOf(InvalidUsage.class);
+    assertThat(group.bootstrap().failure()).succeedsWithin(LONG);
+  }
+}
