@@ -19,6 +19,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.agrona.CloseHelper;
@@ -41,6 +42,8 @@ public final class RankGroup implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(RankGroup.class);
   private static final Duration FAREWELL = Duration.ofSeconds(5);
   private static final long CLOSE_SECONDS = 2 * FAREWELL.toSeconds();
+
+  private static final Executor MAY_BLOCK = Schedulers.boundedElastic()::schedule;
 
   /** Tags of the group's own connections begin here, out of the way of users' tags. */
   private static final int COLLECTIVES_TAG = 1 << 20;
@@ -124,10 +127,10 @@ public final class RankGroup implements AutoCloseable {
                   .handle((done, ignored) -> null)
                   .thenCompose(done -> CompletableFuture.<RankGroup>failedFuture(failure));
             },
-            Schedulers.boundedElastic()::schedule)
+            MAY_BLOCK)
         .thenCompose(group -> group)
         // Whoever blocks in what follows must not block the bootstrap's thread.
-        .whenCompleteAsync((group, failure) -> {}, Schedulers.boundedElastic()::schedule);
+        .whenCompleteAsync((group, failure) -> {}, MAY_BLOCK);
   }
 
   /**
@@ -251,7 +254,9 @@ public final class RankGroup implements AutoCloseable {
           communicator.failure() == null
               ? communicator.inFlight(bootstrap.barrier(Deadline.after(FAREWELL)))
               : CompletableFuture.completedFuture(null);
-      closed = farewell.handle((done, failure) -> null).thenCompose(done -> closeNow());
+      // Closing waits for threads and drivers, and the bootstrap's thread must not.
+      closed =
+          farewell.handle((done, failure) -> null).thenComposeAsync(done -> closeNow(), MAY_BLOCK);
     }
     return closed.copy();
   }

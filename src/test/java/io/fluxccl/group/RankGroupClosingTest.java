@@ -6,7 +6,11 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.collective.CollectivesOptions;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
+import java.util.Queue;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -37,5 +41,23 @@ class RankGroupClosingTest {
     assertThat(group.communicator().isClosed()).isTrue();
     assertThatThrownBy(() -> group.device().allocate(64)).isInstanceOf(InvalidUsage.class);
     assertThat(group.bootstrap().failure()).succeedsWithin(LONG);
+  }
+
+  @Test
+  void shouldCloseWhereItMayBlock() {
+    Queue<String> threads = new ConcurrentLinkedQueue<>();
+    List<RankGroup> groups =
+        local(
+            2,
+            new FakeFamily() {
+              @Override
+              public void close() {
+                threads.add(Thread.currentThread().getName());
+              }
+            });
+    List<CompletableFuture<Void>> closing = new ArrayList<>();
+    groups.forEach(group -> closing.add(group.closeAsync()));
+    assertThat(closing).allSatisfy(each -> assertThat(each).succeedsWithin(LONG));
+    assertThat(threads).hasSize(2).allMatch(name -> name.startsWith("boundedElastic"));
   }
 }
