@@ -22,6 +22,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.Supplier;
 import org.agrona.CloseHelper;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -59,25 +60,29 @@ public final class RankGroup implements AutoCloseable {
   // Guarded by this.
   private CompletableFuture<Void> closed;
 
-  private RankGroup(Bootstrap bootstrap, int localRank, RankGroupOptions options) {
+  /** Of a bootstrap that becomes its own, and a device that it opens. */
+  RankGroup(Bootstrap bootstrap, Supplier<Device> device, RankGroupOptions options) {
     this.bootstrap = bootstrap;
     this.timeout = options.timeout();
     Device opened = null;
     try {
-      opened = options.device().open(localRank, "fluxccl-" + bootstrap.rank());
+      opened = device.get();
       this.device = opened;
       this.communicator =
           Communicator.create(
-              bootstrap, device, CommunicatorOptions.DEFAULT.withSetupTimeout(timeout));
-    } catch (RuntimeException e) {
-      if (opened != null) {
-        opened.close();
-      }
+              bootstrap, opened, CommunicatorOptions.DEFAULT.withSetupTimeout(timeout));
+    } catch (RuntimeException | Error e) {
       // The others need not wait for this rank.
       bootstrap.abort(FluxCclException.from(e));
       bootstrap.closeAsync();
+      CloseHelper.quietClose(opened);
       throw e;
     }
+  }
+
+  private static RankGroup open(Bootstrap bootstrap, int localRank, RankGroupOptions options) {
+    return new RankGroup(
+        bootstrap, () -> options.device().open(localRank, "fluxccl-" + bootstrap.rank()), options);
   }
 
   /** {@link #fromEnvironment(Duration)} with 30 s. */
@@ -90,11 +95,12 @@ public final class RankGroup implements AutoCloseable {
    * torchrun, or by FLUXCCL_* variables. Without any of them, a job of one rank.
    *
    * @param timeout of finding the others, and later of each set-up
-   * @return the group, once every rank is there; or why not, naming who is missing. What is chained
-   *     to it may block
+   * @return the group, once every rank is there; or why not, naming who is missing, or what is
+   *     wrong with the environment. What is chained to it may block. When it has ended otherwise
+   *     (it was cancelled, or given a time limit), the group is closed as soon as it is there
    */
   public static CompletableFuture<RankGroup> fromEnvironment(Duration timeout) {
-    return fromEnvironment(RankGroupOptions.fromEnvironment().withTimeout(timeout));
+    return joining(() -> RankGroupOptions.fromEnvironment().withTimeout(timeout));
   }
 
   /**
@@ -106,9 +112,30 @@ public final class RankGroup implements AutoCloseable {
    * @return as {@link #fromEnvironment(Duration)}
    */
   public static CompletableFuture<RankGroup> fromEnvironment(RankGroupOptions groupOptions) {
-    Duration timeout = groupOptions.timeout();
+    return joining(() -> groupOptions);
+  }
+
+  private static CompletableFuture<RankGroup> joining(Supplier<RankGroupOptions> options) {
+    CompletableFuture<RankGroup> result = new CompletableFuture<>();
+    // What the environment gets wrong is the future's failure, as all else is.
+    CompletableFuture.completedFuture(options)
+        .thenCompose(given -> join(given.get()))
+        // Whoever blocks in what follows must not block the bootstrap's thread.
+        .whenCompleteAsync(
+            (group, failure) -> {
+              if (failure != null) {
+                result.completeExceptionally(failure);
+              } else if (!result.complete(group)) {
+                group.closeAsync(); // who asked for it waits no longer
+              }
+            },
+            MAY_BLOCK);
+    return result;
+  }
+
+  private static CompletableFuture<RankGroup> join(RankGroupOptions groupOptions) {
     RankEnvironment environment = RankEnvironment.fromEnvironment();
-    BootstrapOptions.Builder options = BootstrapOptions.builder().timeout(timeout);
+    BootstrapOptions.Builder options = BootstrapOptions.builder().timeout(groupOptions.timeout());
     environment.secret().ifPresent(options::secret);
     TcpBootstrap bootstrap =
         TcpBootstrap.create(environment.rank(), environment.nRanks(), options.build());
@@ -119,7 +146,7 @@ public final class RankGroup implements AutoCloseable {
             (ready, failure) -> {
               if (failure == null) {
                 int localRank = environment.localRank().orElse(bootstrap.localRank());
-                return new RankGroup(bootstrap, localRank, groupOptions)
+                return open(bootstrap, localRank, groupOptions)
                     .withCollectives(groupOptions.collectives());
               }
               return bootstrap
@@ -128,9 +155,7 @@ public final class RankGroup implements AutoCloseable {
                   .thenCompose(done -> CompletableFuture.<RankGroup>failedFuture(failure));
             },
             MAY_BLOCK)
-        .thenCompose(group -> group)
-        // Whoever blocks in what follows must not block the bootstrap's thread.
-        .whenCompleteAsync((group, failure) -> {}, MAY_BLOCK);
+        .thenCompose(group -> group);
   }
 
   /**
@@ -167,14 +192,14 @@ public final class RankGroup implements AutoCloseable {
     List<LocalBootstrap> bootstraps = LocalBootstrap.group(nRanks);
     try {
       for (LocalBootstrap bootstrap : bootstraps) {
-        groups.add(new RankGroup(bootstrap, bootstrap.rank(), options));
+        groups.add(open(bootstrap, bootstrap.rank(), options));
       }
       groups.stream()
           .map(group -> group.withCollectives(options.collectives()))
           .toList()
           .forEach(RankGroup::await);
       return groups;
-    } catch (RuntimeException e) {
+    } catch (RuntimeException | Error e) {
       groups.forEach(RankGroup::closeNow);
       bootstraps.forEach(LocalBootstrap::closeAsync);
       throw e;
@@ -182,7 +207,10 @@ public final class RankGroup implements AutoCloseable {
   }
 
   private CompletableFuture<RankGroup> withCollectives(CollectivesOptions options) {
-    return Collectives.create(communicator, options.withTag(COLLECTIVES_TAG).withTimeout(timeout))
+    CollectivesOptions own = options.withTag(COLLECTIVES_TAG).withTimeout(timeout);
+    return CompletableFuture.completedFuture(own)
+        // Not called outright: what it may throw ends this group as well.
+        .thenCompose(settings -> Collectives.create(communicator, settings))
         .handle(
             (ready, failure) -> {
               if (failure != null) {
