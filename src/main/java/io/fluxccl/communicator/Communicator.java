@@ -25,6 +25,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Supplier;
 import java.util.stream.IntStream;
 import org.slf4j.Logger;
@@ -59,6 +60,10 @@ public final class Communicator implements AutoCloseable {
   private final SetupTurns turns = new SetupTurns();
   private final HostLoad.Share hostLoad;
   private final Map<Connection, Boolean> connections = new ConcurrentHashMap<>();
+
+  /** The first reason to abort that waits, or has waited, for the bootstrap's word. */
+  private final AtomicReference<FluxCclException> suspicion = new AtomicReference<>();
+
   private volatile boolean closed;
 
   private Communicator(
@@ -392,12 +397,13 @@ public final class Communicator implements AutoCloseable {
    *
    * <p>A transport may notice a dead peer a moment before the bootstrap does. So a {@link
    * TransportFailure} that names a rank waits that moment: if the rank is dead, every rank ends
-   * with the {@link io.fluxccl.RemoteFailure} that says so.
+   * with the {@link io.fluxccl.RemoteFailure} that says so. {@link #close()} waits no longer.
    *
    * @param reason why; travels with its kind and rank
    */
   public void abort(FluxCclException reason) {
     if (reason instanceof TransportFailure && reason.rank() != FluxCclException.NO_RANK) {
+      suspicion.compareAndSet(null, reason);
       CompletableFuture.delayedExecutor(DEATH_NOTICE_MILLIS, TimeUnit.MILLISECONDS)
           .execute(() -> abortNow(reason));
     } else {
@@ -461,11 +467,17 @@ public final class Communicator implements AutoCloseable {
   }
 
   /**
-   * Ends what is queued or pending with {@link Aborted}, closes connections and transports. Waits
-   * for nothing. Idempotent.
+   * Ends what is queued or pending with {@link Aborted}, or with the reason of an {@link #abort}
+   * that the others have not been told yet; closes connections and transports. Waits for nothing.
+   * Idempotent.
    */
   @Override
   public void close() {
+    FluxCclException suspected = suspicion.get();
+    if (suspected != null) {
+      // Or the others would take this for leaving in good order, and wait for what never comes.
+      abortNow(suspected);
+    }
     Aborted reason =
         new Aborted(
             bootstrap.rank(), "the communicator of rank " + bootstrap.rank() + " was closed");

@@ -10,6 +10,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.Timeout;
+import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.LocalBootstrap;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostDevice;
@@ -371,6 +372,25 @@ class CommunicatorTest {
       }
       assertThat(communicator.dump()).contains("rank 0 was closed").contains("rank none");
       assertThat(communicator.abortFlag().isSet()).isTrue();
+    }
+  }
+
+  @Test
+  void shouldStillTellWhyItAbortedWhenClosedAtOnce() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      Communicator leaving = ranks.ranks().get(0).communicator();
+      Communicator staying = ranks.ranks().get(1).communicator();
+      leaving.abort(new TransportFailure(1, "the cable is cut"));
+      leaving.close();
+      assertThat(List.of(leaving, staying))
+          .allSatisfy(
+              each ->
+                  assertThat(each.failed())
+                      .succeedsWithin(TIMEOUT)
+                      .isInstanceOf(TransportFailure.class)
+                      .satisfies(why -> assertThat(why.rank()).isEqualTo(1))
+                      .satisfies(why -> assertThat(why).hasMessage("the cable is cut")));
+      assertThat(leaving.isClosed()).isFalse();
     }
   }
 
