@@ -56,9 +56,9 @@ final class Connector implements Setupable {
     result.start();
     try {
       endpoint = makeEndpoint.get();
-    } catch (RuntimeException e) {
+    } catch (Throwable e) {
       refused = FluxCclException.from(e);
-      messages.sendError(peer, SetupMessages.Kind.CONNECTION, tag, e, deadline);
+      messages.sendError(peer, SetupMessages.Kind.CONNECTION, tag, refused, deadline);
       return;
     }
     byte[] wire = endpoint.wire();

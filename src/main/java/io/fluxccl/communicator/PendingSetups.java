@@ -26,7 +26,7 @@ final class PendingSetups {
 
   /** Starts them all; completes when all have ended, with the first error in order. */
   CompletableFuture<Void> run(List<Setupable> batch, Deadline deadline) {
-    List<RuntimeException> refused = new ArrayList<>(batch.size());
+    List<Throwable> refused = new ArrayList<>(batch.size());
     batch.forEach(operation -> refused.add(begin(operation, deadline)));
     List<CompletableFuture<Void>> all = new ArrayList<>(batch.size());
     for (int i = 0; i < batch.size(); i++) {
@@ -42,22 +42,22 @@ final class PendingSetups {
             });
   }
 
-  private static RuntimeException begin(Setupable operation, Deadline deadline) {
+  /** What kept it from beginning, or null: an Error, too, ends it and keeps no other from it. */
+  private static Throwable begin(Setupable operation, Deadline deadline) {
     try {
       operation.beginSetup(deadline);
       return null;
-    } catch (RuntimeException e) {
+    } catch (Throwable e) {
       return e;
     }
   }
 
-  private CompletableFuture<Void> end(
-      Setupable operation, RuntimeException refused, Deadline deadline) {
+  private CompletableFuture<Void> end(Setupable operation, Throwable refused, Deadline deadline) {
     CompletableFuture<Void> ending;
     try {
       ending =
           refused == null ? operation.endSetup(deadline) : CompletableFuture.failedFuture(refused);
-    } catch (RuntimeException e) {
+    } catch (Throwable e) {
       ending = CompletableFuture.failedFuture(e);
     }
     CompletableFuture<Void> done = new CompletableFuture<>();

@@ -53,7 +53,7 @@ final class SetupQueue {
       int before = queue.size();
       try {
         queued = queueing.get();
-      } catch (RuntimeException e) {
+      } catch (RuntimeException | Error e) {
         take(before).forEach(operation -> operation.fail(FluxCclException.from(e)));
         throw e;
       }

@@ -12,6 +12,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 class PendingSetupsTest {
   private static final Duration LONG = Duration.ofSeconds(20);
@@ -79,6 +81,51 @@ class PendingSetupsTest {
     StringBuilder dump = new StringBuilder();
     pending.dump(dump);
     assertThat(dump).isEmpty();
+  }
+
+  /** An operation that one of whose steps meets an error of the JVM. */
+  private record Exhausted(boolean begins, CompletableFuture<Throwable> failed)
+      implements Setupable {
+    @Override
+    public void beginSetup(Deadline deadline) {
+      if (!begins) {
+        throw new InternalError("on purpose");
+      }
+    }
+
+    @Override
+    public CompletableFuture<Void> endSetup(Deadline deadline) {
+      throw new InternalError("on purpose");
+    }
+
+    @Override
+    public String describe() {
+      return "exhausted";
+    }
+
+    @Override
+    public void fail(Throwable reason) {
+      failed.complete(reason);
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void shouldEndAllOfABatchWhenAStepMeetsAnError(boolean begins) {
+    CompletableFuture<Throwable> failed = new CompletableFuture<>();
+    CompletableFuture<Throwable> other = new CompletableFuture<>();
+    FluxCclException reason = new Aborted(1, "closed");
+    PendingSetups pending = new PendingSetups(() -> null);
+    CompletableFuture<Void> run =
+        pending.run(List.of(new Exhausted(begins, failed), new Endless(other::complete)), DEADLINE);
+    pending.fail(reason);
+    assertThat(run)
+        .failsWithin(LONG)
+        .withThrowableThat()
+        .withCauseInstanceOf(Aborted.class)
+        .withMessageContaining("on purpose");
+    assertThat(failed).succeedsWithin(LONG);
+    assertThat(other).isCompletedWithValue(reason);
   }
 
   private static void await(CompletableFuture<Void> event) {
