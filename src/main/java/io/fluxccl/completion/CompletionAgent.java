@@ -1,6 +1,5 @@
 package io.fluxccl.completion;
 
-import io.fluxccl.DeviceFailure;
 import io.fluxccl.NonblockingThread;
 import java.util.Arrays;
 import java.util.concurrent.TimeUnit;
@@ -149,15 +148,7 @@ public final class CompletionAgent implements Agent, AutoCloseable {
       return;
     }
     Thread next = new NonblockingThread(this::run, roleName());
-    try {
-      next.start();
-    } catch (OutOfMemoryError e) {
-      throw new DeviceFailure(
-          0,
-          "THREADS",
-          "starting thread " + next.getName() + " failed; raise the limit of threads (ulimit -u)",
-          e);
-    }
+    next.start();
     thread = next;
   }
 

@@ -53,7 +53,7 @@ final class StreamWorker implements Runnable {
   synchronized void start() {
     if (thread == null && !ended) {
       Thread created = new NonblockingThread(this, threadName);
-      HostDevice.start(created);
+      created.start();
       thread = created;
     }
   }
