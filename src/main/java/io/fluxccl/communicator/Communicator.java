@@ -11,7 +11,6 @@ import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.device.AbortFlag;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.device.DeviceKind;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.RegisteredMemory;
@@ -49,6 +48,12 @@ public final class Communicator implements AutoCloseable {
 
   private static final long DEATH_NOTICE_MILLIS = 300;
 
+  /**
+   * Who maps memory or opens a transport waits for the operating system, and a GPU's driver may
+   * make him wait for kernels, and those for a peer that this JVM's bootstrap thread serves.
+   */
+  private static final Executor MAY_BLOCK = Schedulers.boundedElastic()::schedule;
+
   private final Bootstrap bootstrap;
   private final Device device;
   private final CommunicatorOptions options;
@@ -74,7 +79,7 @@ public final class Communicator implements AutoCloseable {
     this.bootstrap = bootstrap;
     this.device = device;
     this.options = options;
-    this.messages = new SetupMessages(bootstrap, continueOn(device));
+    this.messages = new SetupMessages(bootstrap, MAY_BLOCK);
     int rank = bootstrap.rank();
     this.transports =
         new TransportContexts(
@@ -91,14 +96,6 @@ public final class Communicator implements AutoCloseable {
     this.setups = new SetupQueue(ending::reason);
     this.hostLoad = HostLoad.add(processesOnHost(bootstrap));
     bootstrap.failure().thenAccept(this::failElsewhere);
-  }
-
-  /**
-   * A GPU's driver may make who maps memory wait for kernels, and they for a peer that this JVM's
-   * bootstrap thread serves: so not on that thread.
-   */
-  private static Executor continueOn(Device device) {
-    return device.kind() == DeviceKind.HOST ? Runnable::run : Schedulers.boundedElastic()::schedule;
   }
 
   private static int processesOnHost(Bootstrap bootstrap) {
@@ -277,9 +274,7 @@ public final class Communicator implements AutoCloseable {
   public CompletableFuture<Void> setup(java.time.Duration timeout) {
     Deadline deadline = Deadline.after(timeout);
     // Not on the bootstrap's thread: a continuation that blocks there would wait for itself.
-    return setups
-        .run(deadline)
-        .whenCompleteAsync((done, reason) -> {}, Schedulers.boundedElastic()::schedule);
+    return setups.run(deadline).whenCompleteAsync((done, reason) -> {}, MAY_BLOCK);
   }
 
   /**

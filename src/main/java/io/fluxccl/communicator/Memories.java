@@ -8,12 +8,20 @@ import io.fluxccl.transport.MemoryOrigin;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.RegisteredMemoryCodec;
 import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportFlags;
+import java.util.ArrayList;
 import java.util.EnumMap;
+import java.util.List;
 import java.util.Map;
+import java.util.Optional;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /** Memory of this rank made reachable, and that of peers opened, by each of several transports. */
 final class Memories {
+  private static final Logger LOG = LoggerFactory.getLogger(Memories.class);
+
   private final Bootstrap bootstrap;
   private final TransportContexts transports;
 
@@ -47,27 +55,47 @@ final class Memories {
     return RegisteredMemory.local(origin, buffer, handles);
   }
 
-  /** What a peer has sent, by those of its transports that this rank has, too. */
+  /**
+   * What a peer has sent, by those of its transports that this rank has, too. One that can't be
+   * opened here is left out, unless there is no other. May block.
+   */
   RegisteredMemory open(RegisteredMemoryCodec.Decoded memory) {
     MemoryOrigin origin = memory.origin();
     Map<Transport, MemoryHandle> handles = new EnumMap<>(Transport.class);
+    List<RuntimeException> unopened = new ArrayList<>();
     try {
       memory
           .wires()
           .forEach(
               (transport, wire) -> {
                 if (reaches(transport, origin)) {
-                  transports
-                      .ifAvailable(transport)
+                  usable(transport, unopened)
                       .ifPresent(context -> handles.put(transport, context.open(wire, origin)));
                 }
               });
-    } catch (RuntimeException e) {
+    } catch (RuntimeException | Error e) {
       handles.values().forEach(MemoryHandle::close);
       throw e;
     }
+    if (handles.isEmpty() && !unopened.isEmpty()) {
+      throw unopened.get(0);
+    }
     TransportFlags offered = TransportFlags.of(memory.wires().keySet().toArray(new Transport[0]));
     return RegisteredMemory.remote(origin, offered, handles);
+  }
+
+  private Optional<TransportContext> usable(Transport transport, List<RuntimeException> unopened) {
+    try {
+      return transports.ifAvailable(transport);
+    } catch (RuntimeException e) {
+      LOG.warn(
+          "rank {} does without {}, which can't be opened: {}",
+          bootstrap.rank(),
+          transport,
+          e.getMessage());
+      unopened.add(e);
+      return Optional.empty();
+    }
   }
 
   /** Memory that is mapped, not sent to, can only be used on its own host. */

@@ -47,7 +47,7 @@ final class MemoryReceiver implements Setupable {
   private RegisteredMemory open(byte[] bytes, Deadline deadline) {
     try {
       return open.apply(RegisteredMemoryCodec.decode(bytes, peer));
-    } catch (RuntimeException e) {
+    } catch (RuntimeException | Error e) {
       throw SetupMessages.explain(FluxCclException.from(e), peer, describe(), deadline);
     }
   }

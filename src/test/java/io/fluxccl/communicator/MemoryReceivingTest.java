@@ -1,0 +1,96 @@
+package io.fluxccl.communicator;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.NonblockingFuture;
+import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportFlags;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Proxy;
+import java.net.InetAddress;
+import java.net.UnknownHostException;
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+class MemoryReceivingTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
+
+  @Test
+  void shouldOpenMemoryWhereItMayBlock() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      Communicator receiver = ranks.ranks().get(1).communicator();
+      NonblockingFuture<RegisteredMemory> memory = receiver.recvMemoryOnSetup(0, 3);
+      CompletableFuture<String> thread =
+          memory.thenApply(opened -> Thread.currentThread().getName());
+      CompletableFuture<Void> received = receiver.setup(LONG);
+      send(ranks.ranks().get(0), TransportFlags.of(Transport.SHM));
+      assertThat(received).succeedsWithin(LONG);
+      assertThat(thread).succeedsWithin(LONG).asString().startsWith("boundedElastic");
+      memory.join().close();
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(booleans = {true, false})
+  void shouldDoWithoutATransportThatCannotBeOpenedWhereAnotherServes(boolean other) {
+    try (LocalRanks ranks = LocalRanks.of(2);
+        Communicator receiver =
+            Communicator.create(
+                withoutSockets(ranks.ranks().get(1).bootstrap()), ranks.ranks().get(1).device())) {
+      NonblockingFuture<RegisteredMemory> memory = receiver.recvMemoryOnSetup(0, 3);
+      CompletableFuture<Void> received = receiver.setup(LONG);
+      send(
+          ranks.ranks().get(0),
+          other
+              ? TransportFlags.of(Transport.SHM, Transport.ETHERNET)
+              : TransportFlags.of(Transport.ETHERNET));
+      if (other) {
+        assertThat(received).succeedsWithin(LONG);
+        assertThat(memory.join().isMapped()).isTrue();
+        memory.join().close();
+      } else {
+        assertThat(received)
+            .failsWithin(LONG)
+            .withThrowableThat()
+            .withMessageContaining("recvMemoryOnSetup(rank=0, tag=3)")
+            .withMessageContaining("192.0.2.1");
+      }
+    }
+  }
+
+  private static void send(LocalRank rank, TransportFlags transports) {
+    RegisteredMemory mine =
+        rank.communicator().registerMemory(rank.device().allocate(64), transports);
+    rank.communicator().sendMemoryOnSetup(mine, 1, 3);
+    assertThat(rank.communicator().setup(LONG)).succeedsWithin(LONG);
+  }
+
+  /** The same, of a host whose address is not its own, so that nothing can listen there. */
+  private static Bootstrap withoutSockets(Bootstrap bootstrap) {
+    return (Bootstrap)
+        Proxy.newProxyInstance(
+            Bootstrap.class.getClassLoader(),
+            new Class<?>[] {Bootstrap.class},
+            (proxy, method, arguments) -> {
+              if (method.getName().equals("hostAddress")) {
+                return documentationAddress();
+              }
+              try {
+                return method.invoke(bootstrap, arguments);
+              } catch (InvocationTargetException e) {
+                throw e.getCause();
+              }
+            });
+  }
+
+  private static InetAddress documentationAddress() throws UnknownHostException {
+    return InetAddress.getByAddress(new byte[] {(byte) 192, 0, 2, 1});
+  }
+}
