@@ -61,21 +61,41 @@ public abstract class FluxCclException extends RuntimeException {
    * @return a new exception of the same kind, rank and message, with this one as its cause
    */
   public final FluxCclException again() {
+    return withMessage(getMessage());
+  }
+
+  /**
+   * This failure in the words of somebody who knows more of it.
+   *
+   * @param message what to say instead
+   * @return a new exception of the same kind and rank, with this one as its cause
+   */
+  public final FluxCclException withMessage(String message) {
     switch (code) {
       case INVALID_USAGE:
-        return new InvalidUsage(getMessage(), this);
+        return new InvalidUsage(message, this);
       case TIMEOUT:
-        return new Timeout(rank, getMessage(), this);
+        return new Timeout(rank, message, this);
       case ABORTED:
-        return new Aborted(rank, getMessage(), this);
+        return new Aborted(rank, message, this);
       case REMOTE_FAILURE:
-        return new RemoteFailure(rank, getMessage(), this);
+        return new RemoteFailure(rank, message, this);
       case TRANSPORT_FAILURE:
-        return new TransportFailure(rank, getMessage(), this);
+        return new TransportFailure(rank, message, this);
       default:
         DeviceFailure failure = (DeviceFailure) this;
-        return new DeviceFailure(failure.status(), failure.statusName(), getMessage(), failure);
+        return new DeviceFailure(failure.status(), failure.statusName(), message, failure);
     }
+  }
+
+  /**
+   * This failure as other ranks are to hear of it, who would take one without a rank for their own.
+   *
+   * @param teller the rank that it happened to
+   * @return this one, when it names whom to blame; otherwise one whose message names the teller
+   */
+  public final FluxCclException toldBy(int teller) {
+    return rank == NO_RANK ? withMessage("rank " + teller + ": " + getMessage()) : this;
   }
 
   /**

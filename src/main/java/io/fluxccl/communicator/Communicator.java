@@ -394,7 +394,8 @@ public final class Communicator implements AutoCloseable {
    * TransportFailure} that names a rank waits that moment: if the rank is dead, every rank ends
    * with the {@link io.fluxccl.RemoteFailure} that says so. {@link #close()} waits no longer.
    *
-   * @param reason why; travels with its kind and rank
+   * @param reason why; travels with its kind and rank. Where it blames no rank, the others read in
+   *     its message that it is this one's
    */
   public void abort(FluxCclException reason) {
     if (reason instanceof TransportFailure && reason.rank() != FluxCclException.NO_RANK) {
@@ -409,7 +410,7 @@ public final class Communicator implements AutoCloseable {
   private void abortNow(FluxCclException reason) {
     if (failure() == null) {
       failElsewhere(reason);
-      bootstrap.abort(reason);
+      bootstrap.abort(reason.toldBy(bootstrap.rank()));
     }
   }
 

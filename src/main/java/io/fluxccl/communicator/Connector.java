@@ -73,7 +73,7 @@ final class Connector implements Setupable {
     if (refused != null) {
       // What the peer sends is for this operation; the next one with this tag must not get it.
       messages.recv(peer, SetupMessages.Kind.CONNECTION, tag, describe(), deadline);
-      return CompletableFuture.failedFuture(refused);
+      return CompletableFuture.failedFuture(explained(refused, deadline));
     }
     Deadline own = Deadline.after(config.connectTimeout());
     Deadline earlier = own.remainingNanos() < deadline.remainingNanos() ? own : deadline;

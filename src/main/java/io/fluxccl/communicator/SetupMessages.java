@@ -132,7 +132,6 @@ final class SetupMessages {
 
   static FluxCclException explain(
       FluxCclException failure, int peer, String operation, Deadline deadline) {
-    String text = operation + ": " + failure.getMessage();
     if (failure instanceof Timeout) {
       int blamed = failure.rank() == FluxCclException.NO_RANK ? peer : failure.rank();
       return new Timeout(
@@ -146,9 +145,7 @@ final class SetupMessages {
               + failure.getMessage()
               + ")");
     }
-    FluxCclException explained = FluxCclException.of(failure.code(), failure.rank(), text);
-    explained.addSuppressed(failure);
-    return explained;
+    return failure.withMessage(operation + ": " + failure.getMessage());
   }
 
   private static int wireTag(Kind kind, int tag) {

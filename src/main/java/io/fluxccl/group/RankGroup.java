@@ -73,7 +73,7 @@ public final class RankGroup implements AutoCloseable {
               bootstrap, opened, CommunicatorOptions.DEFAULT.withSetupTimeout(timeout));
     } catch (RuntimeException | Error e) {
       // The others need not wait for this rank.
-      bootstrap.abort(FluxCclException.from(e));
+      bootstrap.abort(FluxCclException.from(e).toldBy(bootstrap.rank()));
       bootstrap.closeAsync();
       CloseHelper.quietClose(opened);
       throw e;

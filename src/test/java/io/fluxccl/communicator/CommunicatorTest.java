@@ -6,6 +6,7 @@ import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
+import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
@@ -372,6 +373,21 @@ class CommunicatorTest {
       }
       assertThat(communicator.dump()).contains("rank 0 was closed").contains("rank none");
       assertThat(communicator.abortFlag().isSet()).isTrue();
+    }
+  }
+
+  @Test
+  void shouldTellTheOthersWhoseDeviceFailed() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      DeviceFailure failure = new DeviceFailure(700, "CUDA_ERROR_ILLEGAL_ADDRESS", "a kernel fell");
+      ranks.ranks().get(0).communicator().abort(failure);
+      assertThat(ranks.ranks().get(0).communicator().failed())
+          .succeedsWithin(TIMEOUT)
+          .isSameAs(failure);
+      assertThat(ranks.ranks().get(1).communicator().failed())
+          .succeedsWithin(TIMEOUT)
+          .isInstanceOf(DeviceFailure.class)
+          .satisfies(why -> assertThat(why).hasMessage("rank 0: a kernel fell"));
     }
   }
 

@@ -4,6 +4,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
+import io.fluxccl.DeviceFailure;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.transport.Endpoint;
@@ -40,6 +41,29 @@ class ConnectorTest {
           .withCauseInstanceOf(RemoteFailure.class)
           .withMessageContaining("rank 0 could not do its part")
           .withMessageContaining("on purpose");
+    }
+  }
+
+  @Test
+  void shouldNameTheOperationWhoseEndpointTheDeviceRefuses() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      CompletableFuture<Void> ours =
+          connect(
+              ranks,
+              () -> {
+                throw new DeviceFailure(2, "CUDA_ERROR_OUT_OF_MEMORY", "on purpose");
+              });
+      assertThat(ours)
+          .failsWithin(LONG)
+          .withThrowableThat()
+          .havingCause()
+          .withMessage("connectOnSetup(rank=1, tag=5, SHM): on purpose")
+          .isInstanceOfSatisfying(
+              DeviceFailure.class,
+              failure -> {
+                assertThat(failure.status()).isEqualTo(2);
+                assertThat(failure.statusName()).isEqualTo("CUDA_ERROR_OUT_OF_MEMORY");
+              });
     }
   }
 

@@ -76,7 +76,11 @@ class RankGroupJoiningTest {
           .isSameAs(error);
       assertThat(bootstraps.get(1).failure())
           .succeedsWithin(LONG)
-          .satisfies(reason -> assertThat(reason).hasMessageContaining("on purpose"));
+          .satisfies(
+              reason ->
+                  assertThat(reason)
+                      .hasMessageContaining("rank 0: ")
+                      .hasMessageContaining("on purpose"));
       assertThat(bootstraps.get(0).failure()).succeedsWithin(LONG);
     } finally {
       bootstraps.forEach(LocalBootstrap::close);
