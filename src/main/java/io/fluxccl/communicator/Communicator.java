@@ -64,6 +64,7 @@ public final class Communicator implements AutoCloseable {
   private final SetupQueue setups;
   private final SetupTurns turns = new SetupTurns();
   private final HostLoad.Share hostLoad;
+  private final FailureRelay bootstrapFailure = new FailureRelay(this::failElsewhere);
   private final Map<Connection, Boolean> connections = new ConcurrentHashMap<>();
 
   /** The first reason to abort that waits, or has waited, for the bootstrap's word. */
@@ -95,7 +96,7 @@ public final class Communicator implements AutoCloseable {
     this.ending = new Ending(new AbortFlag(device));
     this.setups = new SetupQueue(ending::reason);
     this.hostLoad = HostLoad.add(processesOnHost(bootstrap));
-    bootstrap.failure().thenAccept(this::failElsewhere);
+    bootstrap.failure().thenAccept(bootstrapFailure);
   }
 
   private static int processesOnHost(Bootstrap bootstrap) {
@@ -469,21 +470,26 @@ public final class Communicator implements AutoCloseable {
    */
   @Override
   public void close() {
-    FluxCclException suspected = suspicion.get();
-    if (suspected != null) {
-      // Or the others would take this for leaving in good order, and wait for what never comes.
-      abortNow(suspected);
-    }
     Aborted reason =
         new Aborted(
             bootstrap.rank(), "the communicator of rank " + bootstrap.rank() + " was closed");
     Thread closer = Thread.currentThread();
     // What can't be closed keeps nothing else from it.
     Closing.all(
+        this::tellSuspicion,
         () -> end(reason),
+        bootstrapFailure::stop,
         hostLoad::remove,
         // Kernels in flight give up now; the memory that they look at goes when they are done.
         () -> device.whenEnqueuedWorkIsDone(() -> closeParts(closer)));
+  }
+
+  /** Or the others would take this for leaving in good order, and wait for what never comes. */
+  private void tellSuspicion() {
+    FluxCclException suspected = suspicion.get();
+    if (suspected != null) {
+      abortNow(suspected);
+    }
   }
 
   private void end(Aborted reason) {

@@ -12,6 +12,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.bootstrap.LocalBootstrap;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostDevice;
@@ -24,6 +25,7 @@ import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
+import java.lang.ref.WeakReference;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -374,6 +376,33 @@ class CommunicatorTest {
       assertThat(communicator.dump()).contains("rank 0 was closed").contains("rank none");
       assertThat(communicator.abortFlag().isSet()).isTrue();
     }
+  }
+
+  @Test
+  void shouldNotBeKeptByItsBootstrapOnceClosed() {
+    try (LocalBootstrap bootstrap = LocalBootstrap.group(1).get(0);
+        HostDevice device = HostDevice.create()) {
+      WeakReference<Communicator> closed = closedCommunicator(bootstrap, device);
+      await()
+          .atMost(TIMEOUT)
+          .until(
+              () -> {
+                System.gc();
+                return closed.get() == null;
+              });
+      assertThat(bootstrap.failure()).isNotDone();
+    }
+  }
+
+  private static WeakReference<Communicator> closedCommunicator(
+      Bootstrap bootstrap, HostDevice device) {
+    Communicator communicator = Communicator.create(bootstrap, device);
+    NonblockingFuture<Connection> link =
+        communicator.connectOnSetup(0, 0, EndpointConfig.of(Transport.SHM));
+    assertThat(communicator.setup(TIMEOUT)).succeedsWithin(TIMEOUT);
+    assertThat(link).isCompleted();
+    communicator.close();
+    return new WeakReference<>(communicator);
   }
 
   @Test
