@@ -160,7 +160,7 @@ final class Lane implements AutoCloseable {
   void submit(Run run) {
     if (options.checked()) {
       compare(run);
-    } else if (run.begin()) {
+    } else {
       start(run, false);
     }
   }
@@ -222,7 +222,7 @@ final class Lane implements AutoCloseable {
   }
 
   /**
-   * Enqueues a run.
+   * Enqueues a run, unless it was cancelled while it waited for those before it.
    *
    * @param agreed whether peers count on it: they enqueue theirs
    */
@@ -232,6 +232,9 @@ final class Lane implements AutoCloseable {
       synchronized (enqueueing) {
         refuseIfOver();
         check(run.steps, true);
+        if (!run.begin()) {
+          return;
+        }
         run.lastRound = rounds + roundsOf(run.steps);
         refuseIfMissing(run);
         enqueue(run.steps);

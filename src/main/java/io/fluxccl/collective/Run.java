@@ -45,9 +45,9 @@ abstract class Run implements BiConsumer<Void, Throwable> {
   /** For messages. */
   abstract String description();
 
-  /** From now on peers may count on it; false if nobody wants it any more. */
+  /** From now on peers may count on it; false if nobody wants it any more. Idempotent. */
   final boolean begin() {
-    return STATE.compareAndSet(this, WAITING, IN_FLIGHT);
+    return STATE.compareAndSet(this, WAITING, IN_FLIGHT) || state == IN_FLIGHT;
   }
 
   final boolean isOver() {

@@ -15,6 +15,10 @@ import java.util.concurrent.atomic.AtomicInteger;
  */
 final class SteppedFamily implements AlgorithmFamily, AlgorithmSet, CollectiveAlgorithm {
   final AtomicInteger enqueued = new AtomicInteger();
+
+  /** Called, under the lane's lock, by who has just enqueued one. */
+  volatile Runnable whenEnqueued = () -> {};
+
   private final Semaphore steps = new Semaphore(0);
   private final HostKernel kernel =
       HostKernel.of(
@@ -67,8 +71,9 @@ final class SteppedFamily implements AlgorithmFamily, AlgorithmSet, CollectiveAl
 
   @Override
   public void enqueue(DeviceStream stream, BoundCall call) {
-    enqueued.incrementAndGet();
     stream.launch(kernel, 1, 1, KernelArgs.NONE);
+    enqueued.incrementAndGet();
+    whenEnqueued.run();
   }
 
   @Override
