@@ -4,6 +4,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.RetainedBuffers;
 import java.util.ArrayList;
 import java.util.LinkedHashSet;
@@ -20,9 +21,10 @@ import reactor.core.publisher.Mono;
  * <p>Where the pipeline waits {@linkplain Pipeline#after for another lane} in its middle, it is as
  * many graphs as that leaves, with the wait between them.
  *
- * <p>It keeps the buffers that it uses, and needs the registrations that were open when it was
- * recorded: once one of them is closed, runs end with {@link InvalidUsage}, as they do once this,
- * or the lane, is closed.
+ * <p>It keeps the device's buffers that it uses. It needs the registrations that were open when it
+ * was recorded, and the pinned memory that it copies to or from: once one of these is closed, runs
+ * end with {@link InvalidUsage}, as they do once this, or the lane, is closed. Pinned memory that
+ * its kernels use has to stay open as long as this.
  */
 public final class CapturedPipeline implements AutoCloseable {
   private final Lane lane;
@@ -30,6 +32,7 @@ public final class CapturedPipeline implements AutoCloseable {
   private final List<CollectiveCall> calls;
   private final int rounds;
   private final List<Registration> registrations;
+  private final List<PinnedBuffer> pinned;
   private final List<Step> plan;
   private final List<DeviceGraph> graphs = new ArrayList<>();
   private final Step replay = new Replay(this);
@@ -47,6 +50,7 @@ public final class CapturedPipeline implements AutoCloseable {
     Set<Registration> used = new LinkedHashSet<>();
     calls.forEach(call -> lane.registrations().addUsed(call, used));
     this.registrations = List.copyOf(used);
+    this.pinned = source.stream().flatMap(step -> step.pinned().stream()).distinct().toList();
     List<Step> steps = new ArrayList<>();
     try {
       for (CollectiveCall call : calls) {
@@ -185,6 +189,13 @@ public final class CapturedPipeline implements AutoCloseable {
                   + ": registration "
                   + registration.id()
                   + ", with which it was recorded, is closed; capture it again");
+        }
+      }
+      for (PinnedBuffer copied : captured.pinned) {
+        if (copied.isClosed()) {
+          throw new InvalidUsage(
+              captured
+                  + ": pinned memory that it copies to or from is closed; capture one of open memory");
         }
       }
       for (Step step : captured.plan) {

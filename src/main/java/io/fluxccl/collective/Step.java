@@ -44,6 +44,11 @@ interface Step {
     return List.of(this);
   }
 
+  /** The host's memory that it uses, which a graph does not keep. */
+  default List<PinnedBuffer> pinned() {
+    return List.of();
+  }
+
   /** Whether a graph can hold it. */
   default boolean isRecordable() {
     return true;
@@ -135,6 +140,11 @@ interface Step {
     public void enqueue(Lane lane, DeviceStream stream) {
       stream.copy(target, targetOffset, source, sourceOffset, size);
     }
+
+    @Override
+    public List<PinnedBuffer> pinned() {
+      return List.of(target);
+    }
   }
 
   /** A copy from the host's memory. */
@@ -151,6 +161,11 @@ interface Step {
     @Override
     public void enqueue(Lane lane, DeviceStream stream) {
       stream.copy(target, targetOffset, source, sourceOffset, size);
+    }
+
+    @Override
+    public List<PinnedBuffer> pinned() {
+      return List.of(source);
     }
   }
 

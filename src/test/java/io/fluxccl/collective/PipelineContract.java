@@ -304,6 +304,28 @@ abstract class PipelineContract {
         });
   }
 
+  @Test
+  void shouldRefuseToReplayCopiesOfPinnedMemoryThatIsClosed() {
+    onEachRank(
+        (rank, collectives) -> {
+          DeviceBuffer x = ints(rank.device(), 1, 2);
+          PinnedBuffer out = rank.device().allocatePinned(64);
+          PinnedBuffer in = rank.device().allocatePinned(64);
+          CapturedPipeline copiesOut = collectives.pipeline().copy(out, 0, x, 0, 8).capture();
+          CapturedPipeline copiesIn = collectives.pipeline().copy(x, 0, in, 0, 8).capture();
+          verify(copiesOut.run());
+          out.close();
+          shouldRefuse(copiesOut.run(), "pinned memory");
+          shouldRefuse(collectives.pipeline().barrier().then(copiesOut).run(), "pinned memory");
+          in.buffer().putInt(0, 7);
+          verify(copiesIn.run());
+          assertThat(get(x)).startsWith(7);
+          in.close();
+          shouldRefuse(copiesIn.run(), "pinned memory");
+          assertThat(rank.communicator().failure()).isNull();
+        });
+  }
+
   private static void shouldRefuse(Mono<Void> run, String why) {
     StepVerifier.create(run)
         .expectErrorSatisfies(
