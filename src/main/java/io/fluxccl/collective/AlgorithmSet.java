@@ -22,7 +22,8 @@ public interface AlgorithmSet extends AutoCloseable {
 
   /**
    * Tells of a buffer that has been registered, for algorithms that look up peers' addresses on the
-   * device. A peer may know of it earlier, and calls may use it already. May block a little.
+   * device. A peer may know of it earlier, and calls may use it already. May block a little. What
+   * it throws fails the registration, and aborts: the peers count on it.
    */
   default void registered(Registration registration) {}
 

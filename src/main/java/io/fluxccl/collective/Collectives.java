@@ -119,8 +119,8 @@ public final class Collectives implements AutoCloseable {
    *
    * @param buffer of the communicator's device; stays the caller's, and open until the registration
    *     is closed
-   * @return the registration; fails with {@link InvalidUsage} if sizes differ. What is chained to
-   *     it may block
+   * @return the registration; fails with {@link InvalidUsage} if sizes differ, on every rank, and
+   *     all may go on. What is chained to it may block
    */
   public CompletableFuture<Registration> register(DeviceBuffer buffer) {
     return lane.register(buffer);

@@ -1,6 +1,7 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.bootstrap.Bootstrap;
@@ -193,26 +194,30 @@ public final class PeerMesh implements AutoCloseable {
 
   /**
    * Tells every peer of memory of this rank and learns of theirs. The registrations are closed with
-   * the mesh.
+   * the mesh; at once, on this rank, if it fails.
    *
    * @param own memory of this rank's device, of the same size on every rank
    * @return everybody's, by rank, this rank's among them; {@link InvalidUsage} if one differs in
-   *     size. What is chained to it may block
+   *     size, once all ranks have found that. What is chained to it may block
    */
   public CompletableFuture<RegisteredMemory[]> exchange(DeviceBuffer own) {
-    return exchange(own, Deadline.after(deadline.timeout()));
-  }
-
-  private CompletableFuture<RegisteredMemory[]> exchange(DeviceBuffer own, Deadline by) {
     RegisteredMemory mine;
     try {
       mine = register(own);
     } catch (RuntimeException e) {
       return CompletableFuture.failedFuture(e);
     }
-    return communicator
-        .setup(by, () -> exchangeOnSetup(mine))
-        .thenApplyAsync(theirs -> collect(theirs, mine), MAY_BLOCK);
+    List<NonblockingFuture<RegisteredMemory>> theirs = new ArrayList<>();
+    return setup(() -> exchangeOnSetup(mine, theirs))
+        .thenApply(done -> collect(mine, theirs))
+        .thenCompose(this::requireSameSizes)
+        .whenCompleteAsync(
+            (all, failure) -> {
+              if (failure != null) {
+                forget(mine, theirs);
+              }
+            },
+            MAY_BLOCK);
   }
 
   /**
@@ -255,12 +260,9 @@ public final class PeerMesh implements AutoCloseable {
     return memory;
   }
 
-  /**
-   * Queues telling every peer of a memory of this rank; the result, by rank, is there after the
-   * next setup.
-   */
-  private List<NonblockingFuture<RegisteredMemory>> exchangeOnSetup(RegisteredMemory mine) {
-    List<NonblockingFuture<RegisteredMemory>> theirs = new ArrayList<>();
+  /** Queues telling every peer of a memory of this rank, and learning of theirs, by rank. */
+  private void exchangeOnSetup(
+      RegisteredMemory mine, List<NonblockingFuture<RegisteredMemory>> theirs) {
     for (int peer = 0; peer < nRanks(); peer++) {
       if (peer == rank()) {
         theirs.add(null);
@@ -270,42 +272,61 @@ public final class PeerMesh implements AutoCloseable {
         received.add(theirs.get(peer));
       }
     }
-    return theirs;
   }
 
-  /**
-   * The memories that an exchange brought, by rank, with this rank's own among them; closed with
-   * this.
-   *
-   * @throws InvalidUsage if one is not as large as this rank's: kernels would write beyond its end
-   */
+  /** The memories that an exchange brought, by rank, with this rank's own among them. */
   private RegisteredMemory[] collect(
-      List<NonblockingFuture<RegisteredMemory>> exchanged, RegisteredMemory mine) {
+      RegisteredMemory mine, List<NonblockingFuture<RegisteredMemory>> theirs) {
     RegisteredMemory[] all = new RegisteredMemory[nRanks()];
     for (int peer = 0; peer < nRanks(); peer++) {
-      all[peer] = peer == rank() ? mine : exchanged.get(peer).join();
-      if (all[peer].size() != mine.size()) {
-        throw new InvalidUsage(
-            "collectives tag="
-                + tag
-                + ": the buffer of rank "
-                + rank()
-                + " has "
-                + mine.size()
-                + " bytes, that of rank "
-                + peer
-                + " has "
-                + all[peer].size()
-                + "; give buffers of the same size on every rank");
-      }
+      all[peer] = peer == rank() ? mine : theirs.get(peer).join();
     }
     return all;
+  }
+
+  /** Kernels would write beyond the end of the smallest. */
+  private CompletableFuture<RegisteredMemory[]> requireSameSizes(RegisteredMemory[] all) {
+    long size = all[rank()].size();
+    for (int peer = 0; peer < nRanks(); peer++) {
+      if (all[peer].size() != size) {
+        InvalidUsage reason =
+            new InvalidUsage(
+                "collectives tag="
+                    + tag
+                    + ": the buffer of rank "
+                    + rank()
+                    + " has "
+                    + size
+                    + " bytes, that of rank "
+                    + peer
+                    + " has "
+                    + all[peer].size()
+                    + "; give buffers of the same size on every rank");
+        // Every rank finds one that differs. Who closes its buffer then must not take it from a
+        // peer that is still mapping it.
+        return meetAll()
+            .handle(
+                (met, failure) -> {
+                  throw reason;
+                });
+      }
+    }
+    return CompletableFuture.completedFuture(all);
   }
 
   /** Closes memories that an exchange brought before the mesh is closed. */
   void forget(RegisteredMemory[] memories) {
     CloseHelper.closeAll(
         Arrays.stream(memories).<AutoCloseable>map(memory -> () -> forget(memory)).toList());
+  }
+
+  /** Closes what a failed exchange brought, and may yet bring. */
+  private void forget(RegisteredMemory mine, List<NonblockingFuture<RegisteredMemory>> theirs) {
+    received.removeAll(theirs);
+    theirs.stream()
+        .filter(Objects::nonNull)
+        .forEach(memory -> memory.thenAccept(RegisteredMemory::close));
+    forget(mine);
   }
 
   private void forget(RegisteredMemory memory) {
@@ -331,13 +352,22 @@ public final class PeerMesh implements AutoCloseable {
     return communicator.meet(peer, tag, Deadline.after(within));
   }
 
-  /** {@link #meet} of every peer, within the set-up's time limit. */
+  /**
+   * {@link #meet} of every peer, within the set-up's time limit. If one does not come, that aborts:
+   * others may have met all, and count on this rank.
+   */
   CompletableFuture<Void> meetAll() {
     return CompletableFuture.allOf(
-        IntStream.range(0, nRanks())
-            .filter(peer -> peer != rank())
-            .mapToObj(peer -> meet(peer, deadline.timeout()))
-            .toArray(CompletableFuture<?>[]::new));
+            IntStream.range(0, nRanks())
+                .filter(peer -> peer != rank())
+                .mapToObj(peer -> meet(peer, deadline.timeout()))
+                .toArray(CompletableFuture<?>[]::new))
+        .whenComplete(
+            (met, failure) -> {
+              if (failure != null) {
+                communicator.abort(FluxCclException.from(failure));
+              }
+            });
   }
 
   /**

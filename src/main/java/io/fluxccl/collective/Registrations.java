@@ -1,5 +1,6 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
@@ -10,6 +11,7 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
 import java.util.function.Function;
+import org.agrona.CloseHelper;
 
 /**
  * The buffers that are registered with a lane. Looked up for each call, by any thread; changed
@@ -52,8 +54,15 @@ final class Registrations {
   }
 
   private Registration tellSets(Registration registration) {
-    sets.forEach(set -> set.registered(registration));
-    return registration;
+    try {
+      sets.forEach(set -> set.registered(registration));
+      return registration;
+    } catch (RuntimeException | Error e) {
+      // Its peers count on it, and nobody here will ever close it.
+      mesh.communicator().abort(FluxCclException.from(e));
+      CloseHelper.close(e::addSuppressed, registration);
+      throw e;
+    }
   }
 
   private CompletableFuture<Registration> exchange(
@@ -76,9 +85,22 @@ final class Registrations {
           }
           return ready
               .thenComposeAsync(done -> mesh.exchange(buffer), PeerMesh.MAY_BLOCK)
-              // Who closes now must not take memory from a peer that is still mapping it.
-              .thenCompose(memories -> mesh.meetAll().thenApply(met -> known.apply(memories)));
+              .thenCompose(memories -> meet(memories, known));
         });
+  }
+
+  /** Who closes now must not take memory from a peer that is still mapping it. */
+  private CompletableFuture<Registration> meet(
+      RegisteredMemory[] memories, Function<RegisteredMemory[], Registration> known) {
+    return mesh.meetAll()
+        .thenApplyAsync(met -> known.apply(memories), PeerMesh.MAY_BLOCK)
+        .whenCompleteAsync(
+            (registration, failure) -> {
+              if (failure != null) {
+                mesh.forget(memories);
+              }
+            },
+            PeerMesh.MAY_BLOCK);
   }
 
   /**

@@ -1,0 +1,194 @@
+package io.fluxccl.collective;
+
+import static io.fluxccl.DataType.INT32;
+import static io.fluxccl.ReduceOp.SUM;
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.RemoteFailure;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportFlags;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.awaitility.Awaitility;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+/** What becomes of buffers that can't be registered, and of the job. */
+@Timeout(180)
+class RegistrationFaultsTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
+
+  /** Large enough to have a segment of its own. */
+  private static final long BYTES = 1 << 20;
+
+  /** As SetupMessages says. */
+  private static final int MEETING_OF_TAG_0 = 0x40000000 | 2 << 24;
+
+  /** A family that can't take note of registrations on one rank. */
+  private record Forgetful(boolean isBroken) implements AlgorithmFamily, AlgorithmSet {
+    @Override
+    public String name() {
+      return "forgetful";
+    }
+
+    @Override
+    public List<String> description() {
+      return List.of("forgetful: in tests");
+    }
+
+    @Override
+    public boolean supports(RankTopology topology) {
+      return true;
+    }
+
+    @Override
+    public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
+      return CompletableFuture.completedFuture(this);
+    }
+
+    @Override
+    public List<CollectiveAlgorithm> algorithms() {
+      return List.of();
+    }
+
+    @Override
+    public void registered(Registration registration) {
+      if (isBroken) {
+        throw new IllegalStateException("on purpose");
+      }
+    }
+
+    @Override
+    public void close() {}
+  }
+
+  private static Collectives open(LocalRank rank, CollectivesOptions options) {
+    Collectives collectives = Collectives.create(rank.communicator(), options).join();
+    // Who ends the job behind this ends nobody's opening.
+    rank.meet();
+    return collectives;
+  }
+
+  private static long mappedSegments() throws IOException {
+    return Files.readString(Path.of("/proc/self/maps"))
+        .lines()
+        .filter(line -> line.contains("fluxccl-"))
+        .count();
+  }
+
+  private static void refuseDifferentSizes(LocalRank rank, Collectives collectives, int times) {
+    for (int i = 0; i < times; i++) {
+      try (DeviceBuffer buffer = rank.device().allocate(BYTES * (1 + rank.rank()))) {
+        assertThat(collectives.register(buffer))
+            .failsWithin(LONG)
+            .withThrowableThat()
+            .withCauseInstanceOf(InvalidUsage.class);
+      }
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource(names = {"SHM", "ETHERNET"})
+  void shouldKeepNothingOfBuffersThatCannotBeRegistered(Transport transport) {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          Duration.ofSeconds(120),
+          rank -> {
+            Collectives collectives =
+                open(rank, CollectivesOptions.DEFAULT.withTransport(transport));
+            refuseDifferentSizes(rank, collectives, 1);
+            rank.meet();
+            long before = mappedSegments();
+            rank.meet();
+            refuseDifferentSizes(rank, collectives, 20);
+            rank.meet();
+            Awaitility.await()
+                .atMost(LONG)
+                .untilAsserted(() -> assertThat(mappedSegments()).isLessThanOrEqualTo(before));
+            rank.meet();
+            // And the job goes on.
+            try (DeviceBuffer buffer = rank.device().allocate(BYTES);
+                Registration registration = collectives.register(buffer).join()) {
+              collectives.allReduce(buffer, INT32, SUM).block(LONG);
+              rank.meet();
+            }
+            assertThat(rank.communicator().failure()).isNull();
+            rank.meet();
+          });
+    }
+  }
+
+  @Test
+  void shouldAbortWhenOnlySomeRanksLearnThatAllHaveRegistered() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          Duration.ofSeconds(120),
+          rank -> {
+            Collectives collectives = open(rank, CollectivesOptions.DEFAULT);
+            DeviceBuffer buffer = rank.device().allocate(BYTES);
+            if (rank.rank() == 0) {
+              assertThat(collectives.register(buffer))
+                  .failsWithin(LONG)
+                  .withThrowableThat()
+                  .withCauseInstanceOf(RemoteFailure.class);
+            } else {
+              rank.communicator()
+                  .sendMemoryOnSetup(
+                      rank.communicator().registerMemory(buffer, TransportFlags.of(Transport.SHM)),
+                      0,
+                      0);
+              rank.communicator().recvMemoryOnSetup(0, 0);
+              rank.communicator().setup(LONG).join();
+              rank.bootstrap().send(0, MEETING_OF_TAG_0, new byte[0], Deadline.after(LONG)).join();
+            }
+            assertThat(rank.communicator().failed().get(60, TimeUnit.SECONDS))
+                .isInstanceOf(RemoteFailure.class);
+          });
+    }
+  }
+
+  @Test
+  void shouldCloseTheRegistrationAndAbortWhenAFamilyCannotTakeNoteOfIt() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          Duration.ofSeconds(120),
+          rank -> {
+            boolean breaks = rank.rank() == 0;
+            Lane lane =
+                LaneOpening.open(
+                        rank.communicator(),
+                        rank.device().createStream("lane"),
+                        CollectivesOptions.DEFAULT.withFamily(new Forgetful(breaks)))
+                    .join();
+            rank.meet();
+            DeviceBuffer buffer = rank.device().allocate(BYTES);
+            CompletableFuture<Registration> registering = lane.register(buffer);
+            if (breaks) {
+              assertThat(registering)
+                  .failsWithin(LONG)
+                  .withThrowableThat()
+                  .withMessageContaining("on purpose");
+              BoundCall call =
+                  lane.registrations()
+                      .bind(CollectiveCall.allReduce(buffer, buffer, 1, INT32, SUM));
+              assertThat(call.isInputRegistered()).isFalse();
+            }
+            FluxCclException failure = rank.communicator().failed().get(60, TimeUnit.SECONDS);
+            assertThat(failure).hasMessageContaining("on purpose");
+          });
+    }
+  }
+}
