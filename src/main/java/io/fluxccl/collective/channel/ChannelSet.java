@@ -8,8 +8,10 @@ import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceKind;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
 import java.util.stream.IntStream;
 import org.agrona.CloseHelper;
+import reactor.core.scheduler.Schedulers;
 
 /** The algorithms over a lane's pipes. */
 final class ChannelSet implements AlgorithmSet {
@@ -33,8 +35,10 @@ final class ChannelSet implements AlgorithmSet {
   }
 
   static CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
+    // Allocating and filling memory blocks, and peers answer on a thread that must not.
+    Executor blocking = Schedulers.boundedElastic()::schedule;
     return lanes(mesh)
-        .thenCompose(lanes -> Pipes.open(mesh, PipeLayout.of(mesh.nRanks(), lanes)))
+        .thenComposeAsync(lanes -> Pipes.open(mesh, PipeLayout.of(mesh.nRanks(), lanes)), blocking)
         .thenApply(ChannelSet::of);
   }
 
