@@ -9,7 +9,9 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.ServiceLoader;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.atomic.AtomicBoolean;
+import org.agrona.CloseHelper;
 import org.slf4j.LoggerFactory;
 
 /** The steps in which ranks open a lane together. */
@@ -66,13 +68,13 @@ final class LaneOpening {
                                                         sets,
                                                         settings.tuning(),
                                                         farewells))
-                                            .whenComplete(
+                                            .whenCompleteAsync(
                                                 (lane, failure) -> {
                                                   if (failure != null) {
-                                                    sets.forEach(AlgorithmSet::close);
-                                                    mesh.close();
+                                                    giveUp(failure, sets, mesh);
                                                   }
-                                                }),
+                                                },
+                                                PeerMesh.MAY_BLOCK),
                                     PeerMesh.MAY_BLOCK)))
         .thenApply(Lane::live)
         .whenComplete(
@@ -83,6 +85,14 @@ final class LaneOpening {
             })
         // Whoever blocks in what follows must not block the thread on which set-ups go on.
         .whenCompleteAsync((lane, failure) -> {}, PeerMesh.MAY_BLOCK);
+  }
+
+  /** What can't be closed keeps nothing else from it, and is told beside the reason. */
+  private static void giveUp(Throwable failure, List<AlgorithmSet> sets, PeerMesh mesh) {
+    boolean isWrapped = failure instanceof CompletionException && failure.getCause() != null;
+    Throwable reason = isWrapped ? failure.getCause() : failure;
+    CloseHelper.closeAll(reason::addSuppressed, sets);
+    CloseHelper.close(reason::addSuppressed, mesh);
   }
 
   /** Once a process: it would be the same of every lane. */

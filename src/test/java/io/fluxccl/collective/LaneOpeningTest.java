@@ -1,0 +1,98 @@
+package io.fluxccl.collective;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.catchThrowable;
+
+import io.fluxccl.testkit.LocalRanks;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Function;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** What is left of a lane that could not be opened. */
+@Timeout(120)
+class LaneOpeningTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
+
+  /** A family of no algorithms. */
+  private record EmptyFamily(
+      String name, Function<PeerMesh, CompletableFuture<Void>> preparing, Runnable closing)
+      implements AlgorithmFamily, AlgorithmSet {
+    @Override
+    public List<String> description() {
+      return List.of(name + ": in tests");
+    }
+
+    @Override
+    public boolean supports(RankTopology topology) {
+      return true;
+    }
+
+    @Override
+    public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
+      return preparing.apply(mesh).thenApply(done -> this);
+    }
+
+    @Override
+    public List<CollectiveAlgorithm> algorithms() {
+      return List.of();
+    }
+
+    @Override
+    public void close() {
+      closing.run();
+    }
+  }
+
+  @Test
+  void shouldCloseAllThatWasReadyThoughAFamilyCannotBeClosed() {
+    AtomicInteger closed = new AtomicInteger();
+    IllegalStateException closing = new IllegalStateException("can't be closed");
+    CollectivesOptions options =
+        CollectivesOptions.DEFAULT
+            .withFamily(
+                new EmptyFamily(
+                    "a",
+                    mesh -> CompletableFuture.completedFuture(null),
+                    () -> {
+                      throw closing;
+                    }))
+            .withFamily(
+                new EmptyFamily(
+                    "b", mesh -> CompletableFuture.completedFuture(null), closed::incrementAndGet))
+            .withFamily(
+                new EmptyFamily(
+                    "c",
+                    mesh ->
+                        mesh.meetAll()
+                            .thenApply(
+                                met -> {
+                                  throw new IllegalStateException("can't be prepared");
+                                }),
+                    () -> {}));
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            Throwable failure =
+                catchThrowable(
+                    () ->
+                        Collectives.create(rank.communicator(), options).get(60, TimeUnit.SECONDS));
+            assertThat(failure.getCause())
+                .hasMessageContaining("can't be prepared")
+                .hasSuppressedException(closing);
+            rank.meet();
+            assertThat(closed).as("the other family of both ranks").hasValue(2);
+            assertThat(rank.communicator().failure()).isNull();
+            // The connections are closed too, so another lane can have the tag.
+            try (Collectives again = Collectives.create(rank.communicator()).join()) {
+              again.barrier().block(LONG);
+              rank.meet();
+            }
+          });
+    }
+  }
+}
