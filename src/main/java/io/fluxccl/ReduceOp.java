@@ -6,7 +6,8 @@ import java.util.stream.Collectors;
 
 /**
  * How a reduction combines the ranks' values. Integers wrap around; floating-point sums are taken
- * in rank order.
+ * in rank order. A result that is no number is that on every rank, but on the host device its sign
+ * and payload may differ between ranks.
  */
 public enum ReduceOp {
   /** Their sum. */

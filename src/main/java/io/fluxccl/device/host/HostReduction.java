@@ -12,6 +12,9 @@ import io.fluxccl.ReduceOp;
  * 16 bits are combined as floats and rounded once; those of 8 bits saturate ({@link Float8}).
  * Minimum and maximum of floating-point values are NaN if one is.
  *
+ * <p>Excepted are a NaN's sign and payload: of two NaNs, interpreted and compiled code pass on
+ * another one's.
+ *
  * <p>Addresses need no alignment and are not checked. A target may be the same memory as a source,
  * but not overlap one otherwise.
  */
