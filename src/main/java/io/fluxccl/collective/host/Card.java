@@ -17,6 +17,12 @@ final class Card {
   /** {@link #output} does. */
   static final int OUTPUT_SHOWN = 4;
 
+  /** Bytes of the message to the peer; less than 0 if what was read is no card but such a piece. */
+  long sent;
+
+  /** Bytes of the message from the peer. */
+  long expected;
+
   int inputId = NONE;
   int outputId = NONE;
   long inputOffset;
@@ -34,6 +40,11 @@ final class Card {
    */
   boolean reaches(int id) {
     return id != NONE && (inputId == id || outputId == id);
+  }
+
+  /** Whether each of two ranks sends what the other expects. */
+  boolean agreesWith(Card other) {
+    return sent == other.expected && expected == other.sent;
   }
 
   /** Notes which buffers are shown. */

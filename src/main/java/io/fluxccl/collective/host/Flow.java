@@ -2,6 +2,7 @@ package io.fluxccl.collective.host;
 
 import static io.fluxccl.collective.host.PipeDescriptor.PAYLOAD;
 
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.SharedSegment;
@@ -35,7 +36,8 @@ final class Flow {
   private long sent;
   private long toReceive;
   private long received;
-  private long pieceLength;
+  private long pieceToSend;
+  private long pieceToReceive;
 
   // What remains to be done besides; the order of the fields is that of the items.
   private boolean cardToSend;
@@ -85,7 +87,10 @@ final class Flow {
     target = newCall.output() + what.receiveOffset(peer) + targetAt;
     sent = 0;
     received = 0;
-    pieceLength = Math.min(PAYLOAD, Math.max(SMALL_PIECE, Lines.roundUp(toSend / 4)));
+    pieceToSend = piece(toSend);
+    pieceToReceive = piece(toReceive);
+    mine.sent = allToSend;
+    mine.expected = allToReceive;
     boolean large =
         newCall.way() == HostCall.Way.DIRECT && Math.max(toSend, toReceive) >= CARD_LIMIT;
     cardToSend = large;
@@ -103,6 +108,11 @@ final class Flow {
     }
   }
 
+  /** Into what a message is cut; the same at both ends. */
+  private static long piece(long bytes) {
+    return Math.min(PAYLOAD, Math.max(SMALL_PIECE, Lines.roundUp(bytes / 4)));
+  }
+
   /** Whether nothing is left to do. */
   boolean isDone() {
     return sent == toSend
@@ -113,7 +123,12 @@ final class Flow {
         && !doneToTake;
   }
 
-  /** Does what can be done now; false if nothing could. */
+  /**
+   * Does what can be done now; false if nothing could.
+   *
+   * @throws InvalidUsage if the peer sends or expects another number of bytes than this rank does;
+   *     none of them has been copied then
+   */
   boolean step() {
     boolean moved = false;
     if (cardToSend && pipe.hasRoom()) {
@@ -123,6 +138,9 @@ final class Flow {
     }
     if (cardToTake && pipe.hasItem()) {
       pipe.readCard(theirs);
+      if (!theirs.agreesWith(mine)) {
+        throw mismatch();
+      }
       pipe.take();
       cardToTake = false;
       moved = true;
@@ -132,9 +150,9 @@ final class Flow {
       }
     }
     if (sent < toSend && decided && !cardToSend && pipe.hasRoom()) {
-      long length = Math.min(pieceLength, toSend - sent);
+      long length = Math.min(pieceToSend, toSend - sent);
       HostMemory.copy(pipe.payloadToSend(), source + sent, length);
-      pipe.send(length);
+      pipe.send(mine.sent);
       sent += length;
       moved = true;
     }
@@ -155,7 +173,11 @@ final class Flow {
   }
 
   private boolean receive() {
-    long length = pipe.lengthToTake();
+    // How much fits is for this rank to say: it is its memory.
+    if (pipe.messageToTake() != mine.expected) {
+      throw mismatch();
+    }
+    long length = Math.min(pieceToReceive, toReceive - received);
     // In place, what arrives may only overwrite what was sent.
     if (swaps && received + length > sent) {
       return false;
@@ -164,6 +186,30 @@ final class Flow {
     pipe.take();
     received += length;
     return true;
+  }
+
+  /** What the item to take shows: each of the two gives sizes that the other one doesn't. */
+  private InvalidUsage mismatch() {
+    pipe.readCard(theirs);
+    String sizes =
+        theirs.sent < 0
+            ? ~theirs.sent + " bytes"
+            : theirs.sent + " bytes and expects " + theirs.expected + " bytes";
+    return new InvalidUsage(
+        call.call()
+            + " on rank "
+            + rank
+            + ": rank "
+            + peer
+            + " sends "
+            + sizes
+            + ", rank "
+            + rank
+            + " expects "
+            + mine.expected
+            + " bytes and sends "
+            + mine.sent
+            + " bytes; what one sends the other must expect");
   }
 
   /** Copies whatever this side can and is to copy, and takes that off what goes by the pipe. */

@@ -1,5 +1,6 @@
 package io.fluxccl.collective.host;
 
+import io.fluxccl.FluxCclException;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveAlgorithm;
@@ -75,7 +76,13 @@ final class HostAlgorithm implements CollectiveAlgorithm {
   private void run(KernelThread thread, KernelArgs args) {
     // After a failure nothing is certain any more, least of all the pipes.
     if (communicator.failure() == null) {
-      strands[thread.threadIdx()].run(thread, args.get(0, HostCall.class));
+      try {
+        strands[thread.threadIdx()].run(thread, args.get(0, HostCall.class));
+      } catch (FluxCclException e) {
+        // At once: the launch fails when all strands are done, and others wait for peers.
+        communicator.abort(e);
+        throw e;
+      }
     }
   }
 }

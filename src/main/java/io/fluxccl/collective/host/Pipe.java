@@ -1,11 +1,12 @@
 package io.fluxccl.collective.host;
 
 import static io.fluxccl.collective.host.PipeDescriptor.CACHE_LINE;
+import static io.fluxccl.collective.host.PipeDescriptor.EXPECTED_OFFSET;
 import static io.fluxccl.collective.host.PipeDescriptor.FLAGS_OFFSET;
 import static io.fluxccl.collective.host.PipeDescriptor.INPUT_ID_OFFSET;
 import static io.fluxccl.collective.host.PipeDescriptor.INPUT_OFFSET_OFFSET;
 import static io.fluxccl.collective.host.PipeDescriptor.INPUT_SHOWN_OFFSET;
-import static io.fluxccl.collective.host.PipeDescriptor.LENGTH_OFFSET;
+import static io.fluxccl.collective.host.PipeDescriptor.MESSAGE_OFFSET;
 import static io.fluxccl.collective.host.PipeDescriptor.NUMBER_OFFSET;
 import static io.fluxccl.collective.host.PipeDescriptor.OUTPUT_ID_OFFSET;
 import static io.fluxccl.collective.host.PipeDescriptor.OUTPUT_OFFSET_OFFSET;
@@ -87,10 +88,15 @@ final class Pipe {
     return toPeer + PipeDescriptor.slot(sent);
   }
 
-  /** Hands the next item over. */
-  void send(long length) {
+  /**
+   * Hands the next item over.
+   *
+   * @param message bytes of the whole message that it is a piece of; nobody looks at it in
+   *     reductions
+   */
+  void send(long message) {
     long slot = slotToSend();
-    HostMemory.putLong(slot + LENGTH_OFFSET, length);
+    HostMemory.putLong(slot + MESSAGE_OFFSET, message);
     HostMemory.putLong(slot + TAKEN_OFFSET, taken);
     told = taken;
     sent++;
@@ -106,13 +112,14 @@ final class Pipe {
     HostMemory.putLong(slot + INPUT_OFFSET_OFFSET, card.inputOffset);
     HostMemory.putLong(slot + OUTPUT_OFFSET_OFFSET, card.outputOffset);
     HostMemory.putInt(slot + FLAGS_OFFSET, card.flags);
+    HostMemory.putLong(slot + EXPECTED_OFFSET, card.expected);
     if (card.input.isThere()) {
       card.input.write(slot + INPUT_SHOWN_OFFSET);
     }
     if (card.output.isThere()) {
       card.output.write(slot + OUTPUT_SHOWN_OFFSET);
     }
-    send(0);
+    send(~card.sent);
   }
 
   private long slotToTake() {
@@ -142,9 +149,9 @@ final class Pipe {
     return slotToTake() + CACHE_LINE;
   }
 
-  /** Bytes of the payload of the item to take. */
-  long lengthToTake() {
-    return HostMemory.getLong(slotToTake() + LENGTH_OFFSET);
+  /** Bytes of the whole message that the item to take is a piece of; less than 0 of a card. */
+  long messageToTake() {
+    return HostMemory.getLong(slotToTake() + MESSAGE_OFFSET);
   }
 
   /** Reads the card that is to be taken. */
@@ -155,6 +162,8 @@ final class Pipe {
     card.inputOffset = HostMemory.getLong(slot + INPUT_OFFSET_OFFSET);
     card.outputOffset = HostMemory.getLong(slot + OUTPUT_OFFSET_OFFSET);
     card.flags = HostMemory.getInt(slot + FLAGS_OFFSET);
+    card.sent = ~messageToTake();
+    card.expected = HostMemory.getLong(slot + EXPECTED_OFFSET);
     card.input.hide();
     if ((card.flags & Card.INPUT_SHOWN) != 0) {
       card.input.read(slot + INPUT_SHOWN_OFFSET);

@@ -10,10 +10,12 @@ import io.fluxccl.device.host.HostMemory;
  *   pipe    [0, 64)     how many items of this rank's the peer has taken; the peer writes it
  *           [64, ...)   slots
  *   slot    [0, 8)      number of the item that is there, from 1; written last, with release
- *           [8, 16)     bytes of its payload
+ *           [8, 16)     of a message's piece: bytes of the whole message. Of a card: the same, as
+ *                       their complement, so that no piece is ever taken for a card
  *           [16, 24)    how many items the writer has taken from the reader's pipe
  *           [24, 52)    of a card: ids of the registrations of input and output or -1, where in
  *                       them the bytes for the reader begin, and those from it go, flags
+ *           [56, 64)    of a card: bytes of the message that the writer expects
  *           [64, ...)   payload; of a card: where buffers lie that are not registered (Shown),
  *                       the input, then the output
  * </pre>
@@ -28,13 +30,14 @@ final class PipeDescriptor {
   static final int PAYLOAD = 32 << 10;
 
   static final int NUMBER_OFFSET = 0;
-  static final int LENGTH_OFFSET = 8;
+  static final int MESSAGE_OFFSET = 8;
   static final int TAKEN_OFFSET = 16;
   static final int INPUT_ID_OFFSET = 24;
   static final int OUTPUT_ID_OFFSET = 28;
   static final int INPUT_OFFSET_OFFSET = 32;
   static final int OUTPUT_OFFSET_OFFSET = 40;
   static final int FLAGS_OFFSET = 48;
+  static final int EXPECTED_OFFSET = 56;
   static final int INPUT_SHOWN_OFFSET = CACHE_LINE;
   static final int OUTPUT_SHOWN_OFFSET = CACHE_LINE + Shown.LENGTH;
 

@@ -1,0 +1,192 @@
+package io.fluxccl.collective.host;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.DataType;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.Collectives;
+import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.LocalRanks;
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.IntFunction;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+/** Ranks of which one sends another number of bytes than the other one expects. */
+class MismatchedSizesTest {
+  private static final Duration LONG = Duration.ofSeconds(120);
+  private static final DataType TYPE = DataType.INT8;
+  private static final int HALF = 1 << 21;
+  private static final byte UNTOUCHED = 0x5a;
+  private static final int NONE = CollectiveCall.NO_PEER;
+
+  /** What a rank's peers can know of its memory. */
+  enum Known {
+    NOTHING,
+    REGISTERED,
+    USED_BEFORE
+  }
+
+  private static Collectives create(LocalRank rank, String algorithm, Collective which) {
+    Collectives collectives =
+        Collectives.create(
+                rank.communicator(),
+                CollectivesOptions.DEFAULT
+                    .withThreads(2)
+                    .withTimeout(LONG)
+                    .withSetupTimeout(LONG)
+                    .withAlgorithm(which, algorithm))
+            .join();
+    rank.meet();
+    return collectives;
+  }
+
+  /** What a rank calls, with input and output large enough for anything. */
+  private interface Calls {
+    CollectiveCall of(int rank, DeviceBuffer input, DeviceBuffer output);
+  }
+
+  /**
+   * All ranks end with a message that says all of that, and behind the output nothing is written.
+   */
+  private static void shouldEnd(
+      String algorithm,
+      Known known,
+      Calls calls,
+      IntFunction<Integer> expected,
+      String... messages) {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            int me = rank.rank();
+            DeviceBuffer memory = rank.device().allocate(2L * HALF);
+            DeviceBuffer input = memory.slice(0, HALF);
+            DeviceBuffer output = memory.slice(HALF, HALF);
+            CollectiveCall call = calls.of(me, input, output);
+            Collectives collectives = create(rank, algorithm, call.collective());
+            if (known == Known.REGISTERED) {
+              collectives.register(memory).join();
+            } else if (known == Known.USED_BEFORE) {
+              for (int i = 0; i < 2; i++) {
+                collectives
+                    .sendReceive(input, HALF, 1 - me, output, HALF, 1 - me, TYPE)
+                    .block(LONG);
+              }
+            }
+            HostMemory.fill(memory.address(), memory.size(), UNTOUCHED);
+            HostMemory.fill(input.address(), input.size(), (byte) 1);
+            rank.meet();
+            CompletableFuture<Void> done = collectives.run(call).toFuture();
+            FluxCclException reason = rank.communicator().failed().join();
+            assertThat(reason)
+                .isInstanceOf(InvalidUsage.class)
+                .hasMessageContaining(call.collective().label())
+                .hasMessageContainingAll(messages);
+            // Who only sends may have done its part before the other one refuses it.
+            Optional<Throwable> mine =
+                done.handle((nothing, failure) -> Optional.ofNullable(failure)).get();
+            mine.ifPresent(failure -> assertThat(failure).isInstanceOf(InvalidUsage.class));
+            assertThat(collectives.barrier().toFuture()).failsWithin(LONG);
+            // No kernel runs any more, and no peer's.
+            collectives.stream().completion().handle((nothing, failure) -> null).get();
+            rank.meet();
+            byte[] untouched = new byte[HALF - expected.apply(me)];
+            Arrays.fill(untouched, UNTOUCHED);
+            ByteBuffer behind = ByteBuffer.allocateDirect(untouched.length);
+            output.download(expected.apply(me), behind);
+            assertThat(behind.flip().mismatch(ByteBuffer.wrap(untouched)))
+                .as("the first byte behind the output that was written")
+                .isEqualTo(-1);
+          });
+    }
+  }
+
+  @ParameterizedTest
+  @CsvSource({
+    "8000, 100, NOTHING",
+    "100, 8000, NOTHING",
+    "8000, 100, REGISTERED",
+    "9000, 100, NOTHING",
+    "9000, 100, REGISTERED",
+    "100, 9000, NOTHING",
+    "100, 9000, REGISTERED",
+    "100000, 9000, NOTHING",
+    "100000, 9000, REGISTERED",
+    "100000, 9000, USED_BEFORE",
+    "9000, 100000, NOTHING",
+    "9000, 100000, REGISTERED",
+    "9000, 100000, USED_BEFORE",
+    "200000, 100000, NOTHING", // two threads send, one receives
+    "200000, 100000, REGISTERED",
+    "100000, 200000, NOTHING",
+    "2000000, 1000000, REGISTERED",
+    "1000000, 2000000, USED_BEFORE",
+  })
+  void shouldEndAllRanksOfASendThatIsNotExpected(int sent, int expected, Known known) {
+    for (String way : new String[] {"host-direct", "host-staged", "host-one-shot"}) {
+      shouldEnd(
+          way,
+          known,
+          (rank, input, output) ->
+              rank == 0
+                  ? CollectiveCall.sendReceive(input, sent, 1, null, 0, NONE, TYPE)
+                  : CollectiveCall.sendReceive(null, 0, NONE, output, expected, 0, TYPE),
+          rank -> rank == 0 ? 0 : expected,
+          "sends " + sent + " bytes",
+          "expects " + expected + " bytes");
+    }
+  }
+
+  /** One way they agree, or one of them is small: the other way must not be done either. */
+  @ParameterizedTest
+  @CsvSource({
+    "10000, 10000, 200, 100, REGISTERED",
+    "10000, 10000, 100, 200, REGISTERED",
+    "10000, 10000, 300000, 100, REGISTERED",
+    "10000, 10000, 300000, 100, USED_BEFORE",
+    "100, 100, 10000, 200, REGISTERED",
+    "100, 100, 10000, 200, NOTHING",
+    "100, 100, 200, 10000, REGISTERED",
+    "100, 100, 200, 10000, NOTHING",
+  })
+  void shouldEndAllRanksOfAnExchangeInWhichOneWayDiffers(
+      int there, int expectedThere, int back, int expectedBack, Known known) {
+    Calls calls =
+        (rank, input, output) ->
+            rank == 0
+                ? CollectiveCall.allToAllv(
+                    input, new long[] {0, there}, output, new long[] {0, expectedBack}, TYPE)
+                : CollectiveCall.allToAllv(
+                    input, new long[] {back, 0}, output, new long[] {expectedThere, 0}, TYPE);
+    shouldEnd(
+        "host-direct",
+        known,
+        calls,
+        rank -> rank == 0 ? expectedBack : expectedThere,
+        "what one sends the other must expect");
+  }
+
+  @Test
+  void shouldEndAllRanksOfABroadcastOfDifferentCounts() {
+    shouldEnd(
+        "host-direct",
+        Known.NOTHING,
+        (rank, input, output) ->
+            CollectiveCall.broadcast(input, output, rank == 0 ? 5000 : 500, TYPE, 0),
+        rank -> rank == 0 ? 5000 : 500,
+        "sends 5000 bytes",
+        "expects 500 bytes");
+  }
+}
