@@ -184,10 +184,7 @@ final class TuningRun {
 
   private Tuning.Rule rule(PerfCase shape, long upToBytes, String algorithm) {
     RankTopology topology = rank.topology();
-    boolean countsAsRegistered =
-        registered
-            && shape.collective() != Collective.SEND_RECEIVE
-            && shape.collective() != Collective.BARRIER;
+    boolean countsAsRegistered = registered && shape.collective().isChosenByRegistration();
     return new Tuning.Rule(
         shape.collective(),
         topology.kind(),

@@ -96,15 +96,12 @@ final class Agreement {
 
   /** Where the buffers are registered that {@link BoundCall#isRegistered} looks at. */
   private static String registrations(BoundCall bound) {
-    return switch (bound.call().collective()) {
-      case SEND_RECEIVE, BARRIER -> "";
-      case REDUCE -> inputOf(bound);
-      case BROADCAST -> outputOf(bound);
-      // The root's own share may lie in its large buffer, and so elsewhere than the others'.
-      case GATHER -> bound.isInputRegistered() ? " input registered" : "";
-      case SCATTER -> bound.isOutputRegistered() ? " output registered" : "";
-      default -> inputOf(bound) + outputOf(bound);
-    };
+    Collective collective = bound.call().collective();
+    if (!collective.isChosenByRegistration()) {
+      return "";
+    }
+    return (collective == Collective.BROADCAST ? "" : inputOf(bound))
+        + (collective == Collective.REDUCE ? "" : outputOf(bound));
   }
 
   private static String inputOf(BoundCall bound) {

@@ -54,15 +54,14 @@ public final class BoundCall {
 
   /**
    * Whether the buffers are registered that every rank has for this collective: the same on every
-   * rank, also where only the root has the other one.
+   * rank, also where only the root has the other one. False of collectives that are not {@linkplain
+   * Collective#isChosenByRegistration chosen by it}; their algorithms look for themselves what is
+   * registered.
    */
   public boolean isRegistered() {
-    return switch (call.collective()) {
-      case REDUCE, GATHER -> isInputRegistered();
-      case BROADCAST, SCATTER -> isOutputRegistered();
-      case SEND_RECEIVE, BARRIER -> false;
-      default -> isInputRegistered() && isOutputRegistered();
-    };
+    return call.collective().isChosenByRegistration()
+        && (call.collective() == Collective.BROADCAST || isInputRegistered())
+        && (call.collective() == Collective.REDUCE || isOutputRegistered());
   }
 
   /** The registration that the input lies in, or null. */

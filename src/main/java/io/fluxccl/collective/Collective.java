@@ -43,6 +43,18 @@ public enum Collective {
   }
 
   /**
+   * Whether it may depend on registration how it is done. Every rank then has the same buffers, and
+   * all of them or none are registered. Not where a rank may have nothing to send or to get, and
+   * where the root's share may lie in its large buffer, which others have not registered.
+   */
+  public boolean isChosenByRegistration() {
+    return switch (this) {
+      case ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, REDUCE, ALL_TO_ALL -> true;
+      case ALL_TO_ALL_V, GATHER, SCATTER, SEND_RECEIVE, BARRIER -> false;
+    };
+  }
+
+  /**
    * Whether every rank takes part. In {@link #SEND_RECEIVE} only those that send to each other do,
    * so it must not disturb what other ranks are doing meanwhile.
    */

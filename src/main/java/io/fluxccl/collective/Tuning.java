@@ -70,7 +70,7 @@ public final class Tuning {
    * @param kind of device it is done on
    * @param ranks how many do it
    * @param hosts on how many hosts
-   * @param registered whether the buffers are registered
+   * @param registered whether the buffers are registered, {@link BoundCall#isRegistered}
    * @param types of the elements
    * @param upToBytes of the largest call, {@link CollectiveCall#totalBytes}
    * @param algorithm the fastest

@@ -150,6 +150,34 @@ class CheckedCollectivesTest {
   }
 
   @Test
+  void shouldNotCompareBuffersOfWhichARankHasNone() {
+    shouldDo(
+        (rank, collectives, one, all, unknown) ->
+            collectives.allToAllv(
+                rank == 0 ? null : one,
+                new long[] {rank == 0 ? 0 : 16, 0},
+                rank == 0 ? all : null,
+                new long[] {0, rank == 0 ? 16 : 0},
+                DataType.INT32));
+    shouldDo(
+        (rank, collectives, one, all, unknown) ->
+            collectives.gather(
+                rank == 0 ? unknown.slice(0, 64) : one,
+                rank == 0 ? unknown : null,
+                16,
+                DataType.INT32,
+                0));
+    shouldDo(
+        (rank, collectives, one, all, unknown) ->
+            collectives.scatter(
+                rank == 0 ? unknown : null,
+                rank == 0 ? unknown.slice(0, 64) : one,
+                16,
+                DataType.INT32,
+                0));
+  }
+
+  @Test
   void shouldNotCompareBuffersThatOnlyTheRootHas() {
     DataType type = DataType.INT32;
     shouldDo(

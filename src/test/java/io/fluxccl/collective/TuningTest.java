@@ -10,10 +10,13 @@ import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
+import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
@@ -27,6 +30,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 @Timeout(60)
 class TuningTest {
   private static final String HEADER = "fluxccl-tuning 1\n";
+  private static final int SHARE = 1 << 20;
   private static final Tuning.Rule RULE =
       new Tuning.Rule(
           Collective.ALL_TO_ALL_V, DeviceKind.CUDA, 8, 2, true, Tuning.TypeClass.FP8, 0, "far");
@@ -207,6 +211,92 @@ class TuningTest {
 
   private static String algorithm(Collectives in, DeviceBuffer x, long count, DataType type) {
     return in.algorithmFor(CollectiveCall.allReduce(x, x, count, type, ReduceOp.SUM));
+  }
+
+  /** What one rank calls, with buffers that all ranks have registered, and one that none has. */
+  private interface Calls {
+    CollectiveCall of(int rank, DeviceBuffer input, DeviceBuffer output, DeviceBuffer unknown);
+  }
+
+  private void shouldDoAlikeOnAllRanks(Collective which, Calls calls) throws Exception {
+    String job = which.label() + " host 3 1 ";
+    Path file = Files.createTempFile(folder, "tuning", "");
+    Files.writeString(
+        file,
+        HEADER
+            + (job + "registered integer 999999999 host-direct\n")
+            + (job + "unregistered integer 999999999 host-staged\n"));
+    try (LocalRanks ranks = LocalRanks.of(3)) {
+      ranks.run(
+          rank -> {
+            DeviceBuffer input = rank.device().allocate(3 * SHARE);
+            DeviceBuffer output = rank.device().allocate(3 * SHARE);
+            DeviceBuffer unknown = rank.device().allocate(3 * SHARE);
+            HostMemory.fill(input.address(), input.size(), (byte) (1 + rank.rank()));
+            HostMemory.fill(unknown.address(), unknown.size(), (byte) (1 + rank.rank()));
+            try (Collectives collectives =
+                Collectives.create(rank.communicator(), CollectivesOptions.DEFAULT.withTuning(file))
+                    .join()) {
+              collectives.register(input).join();
+              collectives.register(output).join();
+              CollectiveCall call = calls.of(rank.rank(), input, output, unknown);
+              assertThat(collectives.algorithmFor(call)).isEqualTo("host-staged");
+              collectives.run(call).block();
+              for (int peer = 0; peer < 3; peer++) {
+                long length = call.receiveBytes(rank.rank(), peer);
+                ByteBuffer got = ByteBuffer.allocateDirect((int) length);
+                if (length > 0) {
+                  call.output().download(call.receiveOffset(peer), got);
+                }
+                byte[] expected = new byte[(int) length];
+                Arrays.fill(expected, (byte) (1 + peer));
+                assertThat(got.flip().mismatch(ByteBuffer.wrap(expected))).isEqualTo(-1);
+              }
+              rank.meet();
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldChooseAlikeWhereARankSendsNothing() throws Exception {
+    shouldDoAlikeOnAllRanks(
+        Collective.ALL_TO_ALL_V,
+        (rank, input, output, unknown) ->
+            rank == 0
+                ? CollectiveCall.allToAllv(
+                    null, new long[3], output, new long[] {0, SHARE, SHARE}, DataType.INT8)
+                : CollectiveCall.allToAllv(
+                    input, shares(SHARE), output, new long[] {0, SHARE, SHARE}, DataType.INT8));
+  }
+
+  @Test
+  void shouldChooseAlikeWhereARankGetsNothing() throws Exception {
+    shouldDoAlikeOnAllRanks(
+        Collective.ALL_TO_ALL_V,
+        (rank, input, output, unknown) ->
+            rank == 0
+                ? CollectiveCall.allToAllv(
+                    input, new long[] {0, SHARE, SHARE}, null, new long[3], DataType.INT8)
+                : CollectiveCall.allToAllv(
+                    input, new long[] {0, SHARE, SHARE}, output, shares(SHARE), DataType.INT8));
+  }
+
+  private static long[] shares(long each) {
+    return new long[] {each, each, each};
+  }
+
+  @Test
+  void shouldChooseAlikeWhereTheRootsShareLiesInItsLargeBuffer() throws Exception {
+    shouldDoAlikeOnAllRanks(
+        Collective.GATHER,
+        (rank, input, output, unknown) ->
+            CollectiveCall.gather(
+                rank == 1 ? unknown.slice(SHARE, SHARE) : input,
+                rank == 1 ? unknown : null,
+                SHARE,
+                DataType.INT8,
+                1));
   }
 
   @Test
