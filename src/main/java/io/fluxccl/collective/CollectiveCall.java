@@ -340,7 +340,7 @@ public final class CollectiveCall {
     return new CollectiveCall(
         collective,
         from,
-        output == input ? from : range(output, offset, elements, manyOut),
+        output == input && manyIn == manyOut ? from : range(output, offset, elements, manyOut),
         elements,
         manyIn || manyOut ? stride : elements,
         type,

@@ -7,6 +7,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
@@ -14,6 +15,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 import reactor.test.StepVerifier;
 
@@ -42,6 +44,45 @@ class ChunkedTest {
   void shouldGiveItBetweenHostsOfSeveralRanks() {
     try (LocalRanks ranks = LocalRanks.ofHosts(2, 2)) {
       new ChunkedContract(CollectivesOptions.DEFAULT, 100_003, false).check(ranks);
+    }
+  }
+
+  /** Rank 0's own share begins where the buffer of all shares does: one object may be both. */
+  @ParameterizedTest
+  @EnumSource(names = {"ALL_GATHER", "GATHER", "REDUCE_SCATTER", "SCATTER"})
+  void shouldDoItInPlaceWhenInputAndOutputAreOneObject(Collective which) {
+    int count = 1000;
+    long share = count * 4L;
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = Collectives.create(rank.communicator()).join();
+                DeviceBuffer all = rank.device().allocate(2 * share)) {
+              HostMemory.fill(all.address(), all.size(), (byte) (1 + rank.rank()));
+              DeviceBuffer mine = rank.rank() == 0 ? all : all.slice(share, share);
+              CollectiveCall call =
+                  switch (which) {
+                    case ALL_GATHER -> CollectiveCall.allGather(mine, all, count, INT32);
+                    case GATHER -> CollectiveCall.gather(mine, all, count, INT32, 0);
+                    case SCATTER -> CollectiveCall.scatter(all, mine, count, INT32, 0);
+                    default -> CollectiveCall.reduceScatter(all, mine, count, INT32, ReduceOp.MAX);
+                  };
+              StepVerifier.create(collectives.chunked(call, 300))
+                  .expectNextCount(4)
+                  .expectComplete()
+                  .verify(LONG);
+              boolean gathers = which == Collective.ALL_GATHER || which == Collective.GATHER;
+              long from = mine.address();
+              long to = gathers ? all.address() + 2 * share : from + share;
+              for (long at = from; at < to; at += 4) {
+                int owner = gathers ? 1 + (int) ((at - all.address()) / share) : 1;
+                int expected = which == Collective.REDUCE_SCATTER ? 2 : owner;
+                assertThat(HostMemory.getInt(at)).isEqualTo(0x01010101 * expected);
+              }
+              rank.meet();
+            }
+          });
     }
   }
 
