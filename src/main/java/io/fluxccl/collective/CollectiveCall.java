@@ -463,12 +463,16 @@ public final class CollectiveCall {
     return sum * type.size();
   }
 
-  /** Whether this rank's input and output share memory. */
+  /** Whether this rank's input and output, as far as it uses them, share memory. */
   public boolean isInPlace(int rank, int nRanks) {
-    return input != null
+    long in = inputBytes(rank, nRanks);
+    long out = outputBytes(rank, nRanks);
+    return in > 0
+        && out > 0
+        && input != null
         && output != null
-        && input.address() < output.address() + outputBytes(rank, nRanks)
-        && output.address() < input.address() + inputBytes(rank, nRanks);
+        && input.address() < output.address() + out
+        && output.address() < input.address() + in;
   }
 
   /** What must be the same on every rank, in words. */

@@ -6,6 +6,8 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.host.HostDevice;
 import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.junit.jupiter.api.Test;
 
@@ -58,6 +60,27 @@ class CollectiveCallTest {
         () -> CollectiveCall.allToAllv(null, eighths, null, eighths, F64), "all-to-all-v");
     CollectiveCall fits = CollectiveCall.allToAllv(null, eighths, null, eighths, I8);
     assertThat(fits.inputBytes(0, 2)).isEqualTo(1L << 60);
+  }
+
+  @Test
+  void shouldShareNoMemoryWithABufferThatIsNotUsed() {
+    try (HostDevice device = HostDevice.create();
+        DeviceBuffer memory = device.allocate(64)) {
+      DeviceBuffer within = memory.slice(16, 16);
+      CollectiveCall broadcast = CollectiveCall.broadcast(within, memory, 64, I8, 0);
+      assertThat(broadcast.isInPlace(0, 2)).isTrue();
+      assertThat(broadcast.isInPlace(1, 2)).isFalse();
+      CollectiveCall reduce = CollectiveCall.reduce(memory, within, 64, I8, ReduceOp.SUM, 0);
+      assertThat(reduce.isInPlace(0, 2)).isTrue();
+      assertThat(reduce.isInPlace(1, 2)).isFalse();
+      long[] none = {0, 0};
+      long[] some = {8, 24};
+      assertThat(CollectiveCall.allToAllv(within, none, memory, some, I8).isInPlace(0, 2))
+          .isFalse();
+      assertThat(CollectiveCall.allToAllv(memory, some, within, none, I8).isInPlace(0, 2))
+          .isFalse();
+      assertThat(CollectiveCall.allToAllv(memory, some, within, some, I8).isInPlace(0, 2)).isTrue();
+    }
   }
 
   @Test
