@@ -112,7 +112,12 @@ final class AlgorithmSelector {
       }
     }
     if (best == null) {
-      throw new InvalidUsage(call.call() + ": no algorithm supports it; there are " + names());
+      throw new InvalidUsage(
+          call.call()
+              + " on rank "
+              + call.rank()
+              + ": no algorithm supports it; there are "
+              + names());
     }
     return best;
   }

@@ -11,9 +11,9 @@ final class CallChecks {
   static void check(CollectiveCall call, Device device, RankTopology topology) {
     int nRanks = topology.nRanks();
     int rank = topology.rank();
-    checkRank(call, "root", call.root(), call.collective().hasRoot(), nRanks);
-    checkRank(call, "destination", call.destination(), false, nRanks);
-    checkRank(call, "source", call.source(), false, nRanks);
+    checkRank(call, rank, "root", call.root(), call.collective().hasRoot(), nRanks);
+    checkRank(call, rank, "destination", call.destination(), false, nRanks);
+    checkRank(call, rank, "source", call.source(), false, nRanks);
     checkCounts(call, rank, nRanks);
     check(call, device, rank, "input", call.input(), call.inputBytes(rank, nRanks));
     check(call, device, rank, "output", call.output(), call.outputBytes(rank, nRanks));
@@ -21,10 +21,11 @@ final class CallChecks {
   }
 
   private static void checkRank(
-      CollectiveCall call, String what, int value, boolean needed, int nRanks) {
+      CollectiveCall call, int rank, String what, int value, boolean needed, int nRanks) {
     boolean absent = value == CollectiveCall.NO_PEER && !needed;
     if (!absent && (value < 0 || value >= nRanks)) {
-      throw new InvalidUsage(call + ": " + what + "=" + value + " of " + nRanks + " ranks");
+      throw new InvalidUsage(
+          call + " on rank " + rank + ": " + what + "=" + value + " of " + nRanks + " ranks");
     }
   }
 

@@ -125,10 +125,10 @@ public final class CapturedPipeline implements AutoCloseable {
   /**
    * Several runs, one behind the other, that complete as one; {@link Pipeline#run(int)}.
    *
-   * @param times 0 or more
+   * @param times 0 or more, and not too many, as there
    */
   public Mono<Void> run(int times) {
-    return lane.run(Pipeline.repeated(List.of(replay), times), times + " times " + this);
+    return Pipeline.run(lane, List.of(replay), times, this);
   }
 
   /** It as a step of other pipelines. */

@@ -35,6 +35,9 @@ import reactor.core.publisher.Mono;
  * <p>Collectives have the same shapes as in {@link CollectiveCall}.
  */
 public final class Pipeline {
+  /** Of one run: so many can be listed, and waited for. */
+  private static final int MOST_STEPS = 1 << 24;
+
   private final Lane lane;
   private final List<Step> steps;
 
@@ -259,27 +262,32 @@ public final class Pipeline {
    * Several runs, one behind the other, that are enqueued and complete as one, within one time
    * limit.
    *
-   * @param times 0 or more. On a GPU, some hundred launches can be enqueued ahead; enqueueing more
-   *     waits for it
-   * @return as {@link #run()}
+   * @param times 0 or more, but not more than 2<sup>24</sup> steps in all. On a GPU, some hundred
+   *     launches can be enqueued ahead; enqueueing more waits for it
+   * @return as {@link #run()}; {@link InvalidUsage} if there are more steps
    */
   public Mono<Void> run(int times) {
-    List<Step> all = repeated(steps, times);
-    return lane.run(all, times == 1 ? this : times + " times " + this);
+    return run(lane, steps, times, this);
   }
 
-  static List<Step> repeated(List<Step> steps, int times) {
+  /** {@link #run(int)} of any steps, which are something. */
+  static Mono<Void> run(Lane lane, List<Step> steps, int times, Object what) {
     if (times < 0) {
       throw new InvalidUsage("times=" + times + "; give 0 or more");
     }
     if (times == 1) {
-      return steps;
+      return lane.run(steps, what);
+    }
+    if ((long) steps.size() * times > MOST_STEPS) {
+      return Mono.error(
+          new InvalidUsage(
+              what + " times=" + times + "; give no more than " + MOST_STEPS + " steps in all"));
     }
     List<Step> all = new ArrayList<>(steps.size() * times);
-    for (int i = 0; i < times; i++) {
+    for (int i = 0; i < times && !steps.isEmpty(); i++) {
       all.addAll(steps);
     }
-    return all;
+    return lane.run(all, times + " times " + what);
   }
 
   /**

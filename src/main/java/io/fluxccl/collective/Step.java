@@ -131,8 +131,8 @@ interface Step {
       implements Step {
     @Override
     public void check(Lane lane, boolean first) {
-      requireOpen("target", target.isClosed());
-      requireRange("target", targetOffset, size, target.size());
+      requireOpen(lane, "target", target.isClosed());
+      requireRange(lane, "target", targetOffset, size, target.size());
       requirePart(lane, "source", source, sourceOffset, size);
     }
 
@@ -154,8 +154,8 @@ interface Step {
     @Override
     public void check(Lane lane, boolean first) {
       requirePart(lane, "target", target, targetOffset, size);
-      requireOpen("source", source.isClosed());
-      requireRange("source", sourceOffset, size, source.size());
+      requireOpen(lane, "source", source.isClosed());
+      requireRange(lane, "source", sourceOffset, size, source.size());
     }
 
     @Override
@@ -191,27 +191,28 @@ interface Step {
       Lane lane, String what, DeviceBuffer buffer, long offset, long size) {
     if (buffer.device() != lane.device()) {
       throw new InvalidUsage(
-          "copy: the "
+          copyOn(lane)
+              + "the "
               + what
               + " is memory of "
               + buffer.device().description()
               + ", not of the communicator's device, "
               + lane.device().description());
     }
-    requireOpen(what, buffer.isClosed());
-    requireRange(what, offset, size, buffer.size());
+    requireOpen(lane, what, buffer.isClosed());
+    requireRange(lane, what, offset, size, buffer.size());
   }
 
-  private static void requireOpen(String what, boolean isClosed) {
+  private static void requireOpen(Lane lane, String what, boolean isClosed) {
     if (isClosed) {
-      throw new InvalidUsage("copy: the " + what + " is closed");
+      throw new InvalidUsage(copyOn(lane) + "the " + what + " is closed");
     }
   }
 
-  private static void requireRange(String what, long offset, long size, long all) {
+  private static void requireRange(Lane lane, String what, long offset, long size, long all) {
     if (offset < 0 || size < 0 || offset > all - size) {
       throw new InvalidUsage(
-          "copy: "
+          copyOn(lane)
               + what
               + " range offset="
               + offset
@@ -221,5 +222,9 @@ interface Step {
               + all
               + " bytes");
     }
+  }
+
+  private static String copyOn(Lane lane) {
+    return "copy on rank " + lane.topology().rank() + ": ";
   }
 }

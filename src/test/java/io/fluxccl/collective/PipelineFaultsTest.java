@@ -97,6 +97,41 @@ class PipelineFaultsTest {
   }
 
   @Test
+  void shouldRefuseMoreStepsThanThereCanBe() {
+    onEachRank(
+        (rank, collectives) -> {
+          Pipeline one = collectives.pipeline().barrier();
+          CapturedPipeline captured = one.capture();
+          for (int times : new int[] {1 << 25, 1 << 30, Integer.MAX_VALUE}) {
+            fails(one.run(times), InvalidUsage.class, "times=" + times, "1 steps");
+            fails(one.barrier().run(times), InvalidUsage.class, "times=" + times, "2 steps");
+            fails(captured.run(times), InvalidUsage.class, "times=" + times);
+          }
+          assertThat(collectives.pipeline().run(Integer.MAX_VALUE).toFuture()).succeedsWithin(LONG);
+          assertThat(one.run(3).toFuture()).succeedsWithin(LONG);
+          rank.meet();
+        });
+  }
+
+  @Test
+  void shouldSayOnWhichRankACallIsRefused() {
+    onEachRank(
+        (rank, collectives) -> {
+          String where = "rank " + rank.rank();
+          DeviceBuffer x = ints(rank.device(), 1);
+          PinnedBuffer closed = rank.device().allocatePinned(4);
+          closed.close();
+          fails(collectives.broadcast(x, 1, INT32, 2), InvalidUsage.class, "root=2", where);
+          fails(collectives.send(x, 1, INT32, 7), InvalidUsage.class, "destination=7", where);
+          fails(collectives.pipeline().copy(x, 0, x, 4, 4).run(), InvalidUsage.class, where);
+          fails(collectives.pipeline().copy(x, 0, closed, 0, 4).run(), InvalidUsage.class, where);
+          PinnedBuffer open = rank.device().allocatePinned(4);
+          fails(collectives.pipeline().copy(open, 2, x, 0, 4).run(), InvalidUsage.class, where);
+          rank.meet();
+        });
+  }
+
+  @Test
   void shouldAbortOnAllRanksWhenAKernelFails() {
     onEachRank(
         3,
