@@ -17,6 +17,8 @@ import org.agrona.concurrent.SystemNanoClock;
  *
  * <p>A stream whose device failed never stores its number. So what has waited for a millisecond has
  * the stream's health looked at, once a millisecond.
+ *
+ * <p>Whatever a look throws, the thread goes on, with the other streams and with this one.
  */
 public final class CompletionAgent implements Agent, AutoCloseable {
   private static final long SPIN_MICROS = 50;
@@ -102,16 +104,35 @@ public final class CompletionAgent implements Agent, AutoCloseable {
     int served = 0;
     CompletionQueue[] current = queues;
     for (CompletionQueue queue : current) {
-      served += queue.poll();
+      served += poll(queue);
     }
     long now = clock.nanoTime();
     if (now - lastHealthCheckNs >= HEALTH_INTERVAL_NS) {
       lastHealthCheckNs = now;
       for (CompletionQueue queue : current) {
-        served += queue.checkHealth();
+        served += checkHealth(queue);
       }
     }
     return served;
+  }
+
+  private static int poll(CompletionQueue queue) {
+    try {
+      return queue.poll();
+    } catch (Throwable e) {
+      // Without this thread no stream of the device would ever complete anything.
+      queue.lookFailed(e);
+      return 0;
+    }
+  }
+
+  private static int checkHealth(CompletionQueue queue) {
+    try {
+      return queue.checkHealth();
+    } catch (Throwable e) {
+      queue.lookFailed(e);
+      return 0;
+    }
   }
 
   /**

@@ -5,6 +5,8 @@ import io.fluxccl.FluxCclException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import org.agrona.concurrent.AtomicBuffer;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Who waits for one stream. The stream's owner takes a number with {@link #next()}, lets the stream
@@ -21,6 +23,11 @@ public final class CompletionQueue {
   /** Bytes of the line. */
   public static final int LINE_LENGTH = 64;
 
+  /** Checks of the health in a row, since each of which a look threw: a second or more. */
+  static final int MAX_TROUBLED_CHECKS = 1000;
+
+  private static final Logger LOG = LoggerFactory.getLogger(CompletionQueue.class);
+
   private final String name;
   private final AtomicBuffer line;
   private final Milestones milestones;
@@ -35,8 +42,10 @@ public final class CompletionQueue {
   /** What the milestones told last. Written by the agent's thread. */
   private volatile long passed;
 
-  // All three used by the agent's thread only.
+  // All used by the agent's thread only.
   private DeviceFailure lost;
+  private Throwable trouble;
+  private int troubledChecks;
   private Waiter oldestAtLastCheck;
   private long reached;
 
@@ -89,7 +98,8 @@ public final class CompletionQueue {
    *
    * @param sequence what {@link #next()} gave; its store or milestone is enqueued
    * @return completes on the agent's thread when the stream is there, with {@link DeviceFailure} if
-   *     it can't get there, or on the closing thread with the reason given to {@link #close}
+   *     it can't get there or nobody can tell, or on the closing thread with the reason given to
+   *     {@link #close}
    */
   public CompletableFuture<Void> register(long sequence) {
     Waiter.Future waiter = new Waiter.Future(sequence);
@@ -121,6 +131,10 @@ public final class CompletionQueue {
    */
   public void close(FluxCclException reason) {
     closedBecause = reason;
+    endFutures(reason);
+  }
+
+  private void endFutures(FluxCclException reason) {
     for (Waiter waiter : waiters) {
       waiter.closed(reason);
     }
@@ -177,8 +191,11 @@ public final class CompletionQueue {
     Waiter oldest = waiters.peek();
     if (oldest == null || oldest != oldestAtLastCheck) {
       oldestAtLastCheck = oldest;
+      trouble = null;
+      troubledChecks = 0;
       return 0;
     }
+    checkTrouble();
     DeviceFailure failure = health.failure();
     if (failure == null) {
       return 0;
@@ -187,6 +204,37 @@ public final class CompletionQueue {
     reached = lookAtMilestones();
     lost = failure;
     return poll();
+  }
+
+  /** A look threw. The next one may not, and who waits misses nothing. */
+  void lookFailed(Throwable thrown) {
+    boolean first = trouble == null && troubledChecks == 0;
+    trouble = thrown;
+    if (first) {
+      try {
+        LOG.warn("looking how far {} is failed; it is tried again", name, thrown);
+      } catch (Throwable noMemory) {
+        // Then nobody is told; the next look may be better all the same.
+      }
+    }
+  }
+
+  /**
+   * Ends the futures once looks have thrown for so long that they may do so for ever. The stream
+   * may go on, so actions, which free what its work uses, wait for it in any case.
+   */
+  private void checkTrouble() {
+    Throwable last = trouble;
+    trouble = null;
+    if (last == null) {
+      troubledChecks = 0;
+    } else if (++troubledChecks >= MAX_TROUBLED_CHECKS) {
+      DeviceFailure failure =
+          new DeviceFailure(
+              0, "COMPLETION", "nobody can tell how far " + name + " is: " + last, last);
+      troubledChecks = 0;
+      endFutures(failure);
+    }
   }
 
   @Override

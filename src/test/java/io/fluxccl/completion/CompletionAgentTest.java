@@ -7,6 +7,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
 import org.agrona.concurrent.UnsafeBuffer;
@@ -87,6 +88,28 @@ class CompletionAgentTest {
     DeviceFailure failure = new DeviceFailure(700, "LOST", "lost");
     health.set(failure);
     assertThat(future).failsWithin(60, TimeUnit.SECONDS).withThrowableThat().withCause(failure);
+  }
+
+  @Test
+  void shouldGoOnAfterALookThatThrew() {
+    AtomicInteger looks = new AtomicInteger();
+    UnsafeBuffer ownLine = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
+    CompletionQueue broken =
+        agent.createQueue(
+            "broken",
+            ownLine,
+            () -> {
+              throw new OutOfMemoryError("thrown by the test, look " + looks.incrementAndGet());
+            },
+            () -> null);
+    CompletableFuture<Void> future = broken.register(broken.next());
+    Awaitility.await().until(() -> looks.get() > 1);
+    CompletableFuture<Void> other = queue.register(queue.next());
+    line.putLongRelease(0, 1);
+    assertThat(other).succeedsWithin(60, TimeUnit.SECONDS);
+    ownLine.putLongRelease(0, 1);
+    assertThat(future).succeedsWithin(60, TimeUnit.SECONDS);
+    broken.remove();
   }
 
   @Test

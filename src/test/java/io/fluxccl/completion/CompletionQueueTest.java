@@ -9,6 +9,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import org.agrona.concurrent.UnsafeBuffer;
@@ -186,6 +187,76 @@ class CompletionQueueTest {
     agent.doWork();
     assertThat(later).failsWithin(0, TimeUnit.SECONDS).withThrowableThat().withCause(LOST);
     assertThat(runs).hasValue(2);
+  }
+
+  @Test
+  void shouldMissNothingWhenALookThrows() {
+    AtomicBoolean broken = new AtomicBoolean(true);
+    AtomicLong milestone = new AtomicLong(1);
+    CompletionQueue own =
+        agent.createQueue(
+            "broken",
+            new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]),
+            () -> {
+              throwIf(broken.get());
+              return milestone.get();
+            },
+            () -> {
+              throwIf(broken.get());
+              return null;
+            });
+    UnsafeBuffer otherLine = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
+    CompletionQueue other = agent.createQueue("behind it", otherLine, () -> null);
+    CompletableFuture<Void> future = own.register(own.next());
+    CompletableFuture<Void> there = other.register(other.next());
+    otherLine.putLongRelease(0, 1);
+    agent.doWork();
+    assertThat(there).isCompletedWithValue(null);
+    passMilliseconds(CompletionQueue.MAX_TROUBLED_CHECKS / 2);
+    broken.set(false);
+    milestone.set(0);
+    passMilliseconds(2); // it is well again, and what was is forgotten
+    broken.set(true);
+    passMilliseconds(CompletionQueue.MAX_TROUBLED_CHECKS - 1);
+    assertThat(future).isNotDone();
+    broken.set(false);
+    milestone.set(1);
+    agent.doWork();
+    assertThat(future).isCompletedWithValue(null);
+  }
+
+  @Test
+  void shouldEndFuturesButNoActionsWhenEveryLookThrows() {
+    CompletionQueue own =
+        agent.createQueue(
+            "broken",
+            line,
+            () -> {
+              throw new IllegalStateException("thrown by the test");
+            },
+            () -> null);
+    CompletableFuture<Void> future = own.register(own.next());
+    AtomicInteger runs = new AtomicInteger();
+    own.afterwards(own.issued(), runs::incrementAndGet);
+    passMilliseconds(CompletionQueue.MAX_TROUBLED_CHECKS + 2);
+    assertThat(future)
+        .failsWithin(0, TimeUnit.SECONDS)
+        .withThrowableThat()
+        .havingCause()
+        .isInstanceOf(DeviceFailure.class)
+        .withMessageContaining("thrown by the test");
+    assertThat(runs).hasValue(0);
+    store(1);
+    CompletableFuture<Void> next = own.register(own.issued());
+    agent.doWork();
+    assertThat(runs).hasValue(1);
+    assertThat(next).isCompletedWithValue(null);
+  }
+
+  private static void throwIf(boolean broken) {
+    if (broken) {
+      throw new IllegalStateException("thrown by the test");
+    }
   }
 
   @Test
