@@ -1,11 +1,14 @@
 package io.fluxccl.device.cuda;
 
 import io.fluxccl.DeviceFailure;
+import jcuda.CudaException;
 import jcuda.driver.CUresult;
 import jcuda.driver.JCudaDriver;
 
 /** What the driver's result codes mean, as {@link DeviceFailure}. */
 final class CudaError {
+  private static final String NOT_READY = CUresult.stringFor(CUresult.CUDA_ERROR_NOT_READY);
+
   private CudaError() {}
 
   /**
@@ -39,6 +42,23 @@ final class CudaError {
             + name
             + (described ? " (" + description[0] + ")" : "")
             + advice(result));
+  }
+
+  /**
+   * The result code that became an exception, because the application let JCuda throw ({@code
+   * JCudaDriver.setExceptionsEnabled}), for which there is one switch in a process. JCuda keeps its
+   * name only.
+   */
+  static int statusOf(CudaException thrown) {
+    if (NOT_READY.equals(thrown.getMessage())) {
+      return CUresult.CUDA_ERROR_NOT_READY; // by far the most frequent
+    }
+    for (int code = 1; code < CUresult.CUDA_ERROR_UNKNOWN; code++) {
+      if (CUresult.stringFor(code).equals(thrown.getMessage())) {
+        return code;
+      }
+    }
+    return CUresult.CUDA_ERROR_UNKNOWN;
   }
 
   /**

@@ -74,7 +74,7 @@ final class EventRing implements Milestones {
     }
     while (next < end) {
       int slot = (int) (next % CAPACITY);
-      if (JCudaDriver.cuEventQuery(events[slot]) != CUresult.CUDA_SUCCESS) {
+      if (DriverQuery.of(events[slot]) != CUresult.CUDA_SUCCESS) {
         break; // not yet; or never, which the stream's health tells
       }
       reached = sequences[slot];

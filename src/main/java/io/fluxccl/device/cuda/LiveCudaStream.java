@@ -116,7 +116,7 @@ final class LiveCudaStream extends CudaStream {
 
   private boolean hasMuchToDo() {
     return queue.issued() - queue.reached() >= MANY
-        && JCudaDriver.cuStreamQuery(stream) == CUresult.CUDA_ERROR_NOT_READY;
+        && DriverQuery.of(stream) == CUresult.CUDA_ERROR_NOT_READY;
   }
 
   @Override
@@ -208,7 +208,7 @@ final class LiveCudaStream extends CudaStream {
       }
       // After a failed kernel the stream never gets to its last number, so the driver is asked.
       return context.tryMakeCurrent() != CUresult.CUDA_SUCCESS
-          || JCudaDriver.cuStreamQuery(stream) != CUresult.CUDA_ERROR_NOT_READY;
+          || DriverQuery.of(stream) != CUresult.CUDA_ERROR_NOT_READY;
     }
   }
 
@@ -228,7 +228,7 @@ final class LiveCudaStream extends CudaStream {
   private DeviceFailure failure() {
     int result = context.tryMakeCurrent();
     if (result == CUresult.CUDA_SUCCESS) {
-      result = JCudaDriver.cuStreamQuery(stream);
+      result = DriverQuery.of(stream);
     }
     return result == CUresult.CUDA_SUCCESS || result == CUresult.CUDA_ERROR_NOT_READY
         ? null

@@ -6,6 +6,7 @@ import io.fluxccl.device.RefCounted;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import jcuda.CudaException;
 import jcuda.driver.CUcontext;
 import jcuda.driver.CUdevice;
 import jcuda.driver.CUlimit;
@@ -105,7 +106,11 @@ final class PrimaryContext extends RefCounted {
 
   /** The same, giving what the driver says. */
   int tryMakeCurrent() {
-    return JCudaDriver.cuCtxSetCurrent(context);
+    try {
+      return JCudaDriver.cuCtxSetCurrent(context);
+    } catch (CudaException e) {
+      return CudaError.statusOf(e);
+    }
   }
 
   int ordinal() {

@@ -52,7 +52,7 @@ final class StreamEvent {
 
   /** Whether the work before the point is done, as the driver says. */
   synchronized int query() {
-    return JCudaDriver.cuEventQuery(event);
+    return DriverQuery.of(event);
   }
 
   /** Blocks until the work before the point is done: for threads that may. */

@@ -112,6 +112,28 @@ abstract class CudaStreamContract {
     await(behind);
   }
 
+  @Test
+  void shouldSeeThatWorkIsNotDoneWhereTheApplicationLetsJCudaThrow() throws Exception {
+    EventRing ring = new EventRing(device.context());
+    CudaPinnedBuffer gate = hold(stream);
+    device.context().makeCurrent();
+    assertThat(ring.record(stream.handle(), 7)).isEqualTo(CUresult.CUDA_SUCCESS);
+    JCudaDriver.setExceptionsEnabled(true);
+    try {
+      CompletableFuture<Void> byNumber = stream.completion();
+      CompletableFuture<Void> byEvent = stream.completion();
+      stream.requireHealthy();
+      assertThat(ring.reached()).isZero();
+      letGo(gate);
+      await(byNumber);
+      await(byEvent);
+      assertThat(ring.reached()).isEqualTo(7);
+    } finally {
+      JCudaDriver.setExceptionsEnabled(false);
+      ring.destroy();
+    }
+  }
+
   /** Each waits for the other, and its completion waits behind it: {@link EnqueueTurn}. */
   @Test
   void shouldStartKernelsThatTwoThreadsLaunchAtTheSameTime() throws Exception {
