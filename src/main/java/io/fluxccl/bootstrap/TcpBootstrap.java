@@ -105,7 +105,11 @@ public final class TcpBootstrap extends AbstractBootstrap {
    *     that did not come, after the options' timeout
    */
   public CompletableFuture<Void> initialize(UniqueId id) {
-    return begin(() -> join(MeetingPoint.of(id, options)));
+    return begin(() -> meet(id));
+  }
+
+  private void meet(UniqueId id) {
+    join(MeetingPoint.of(id, options));
   }
 
   /**
@@ -116,7 +120,7 @@ public final class TcpBootstrap extends AbstractBootstrap {
    * @return as {@link #initialize(UniqueId)}
    */
   public CompletableFuture<Void> initialize(String address) {
-    return initialize(address, sessionKey(Optional.empty(), ""));
+    return begin(() -> meet(address, sessionKey(Optional.empty(), "")));
   }
 
   private SessionKey sessionKey(Optional<JobSecret> otherwise, String jobIdentity) {
@@ -127,33 +131,37 @@ public final class TcpBootstrap extends AbstractBootstrap {
         .orElseGet(() -> SessionKey.withoutSecret(jobIdentity));
   }
 
-  private CompletableFuture<Void> initialize(String address, SessionKey sessionKey) {
-    return begin(
-        () ->
-            new MeetingPoint.Search(this, options, sessionKey, address, () -> !ready.isDone())
-                .begin()
-                .whenComplete(
-                    (found, failure) -> {
-                      if (failure != null) {
-                        ready.completeExceptionally(FluxCclException.from(failure));
-                      } else {
-                        guard(() -> join(found));
-                      }
-                    }));
+  private void meet(String address, SessionKey sessionKey) {
+    new MeetingPoint.Search(this, options, sessionKey, address, () -> !ready.isDone())
+        .begin()
+        .whenComplete(
+            (found, failure) -> {
+              if (failure != null) {
+                ready.completeExceptionally(FluxCclException.from(failure));
+              } else {
+                guard(() -> join(found));
+              }
+            });
   }
 
   /**
    * Joins the job that the environment describes.
    *
    * @param environment see {@link RankEnvironment}
-   * @return as {@link #initialize(UniqueId)}
+   * @return as {@link #initialize(UniqueId)}; fails with {@link InvalidUsage} if the environment
+   *     doesn't say where the ranks meet
    */
   public CompletableFuture<Void> initialize(RankEnvironment environment) {
-    return environment.uniqueId().isPresent()
-        ? initialize(environment.uniqueId().get())
-        : initialize(
-            environment.requireAddress(),
-            sessionKey(environment.secret(), environment.jobIdentity()));
+    return begin(
+        () ->
+            environment
+                .uniqueId()
+                .ifPresentOrElse(
+                    this::meet,
+                    () ->
+                        meet(
+                            environment.requireAddress(),
+                            sessionKey(environment.secret(), environment.jobIdentity()))));
   }
 
   private CompletableFuture<Void> begin(Runnable start) {

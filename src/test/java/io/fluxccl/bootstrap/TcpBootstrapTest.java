@@ -11,6 +11,7 @@ import java.net.ServerSocket;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Test;
@@ -135,6 +136,22 @@ class TcpBootstrapTest extends BootstrapContract {
       FluxCclException reason = failureOf(root.initialize("127.0.0.1:" + taken.getLocalPort()));
       assertThat(reason).isInstanceOf(TransportFailure.class).hasMessageContaining("in use");
     }
+  }
+
+  @Test
+  void shouldFailTheFutureWhereTheEnvironmentNamesNoAddress() {
+    RankEnvironment spansHosts =
+        RankEnvironment.from(
+            Map.of(
+                "OMPI_COMM_WORLD_RANK", "0",
+                "OMPI_COMM_WORLD_SIZE", "4",
+                "OMPI_COMM_WORLD_LOCAL_RANK", "0",
+                "OMPI_COMM_WORLD_LOCAL_SIZE", "2"));
+    TcpBootstrap rank = TcpBootstrap.create(0, 4, OPTIONS);
+    assertThat(failureOf(rank.initialize(spansHosts)))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("FLUXCCL_ADDR");
+    await(rank.closeAsync());
   }
 
   @Test
