@@ -10,6 +10,7 @@ import static io.fluxccl.proxy.ChannelTrigger.SIGNAL;
 import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Timeout;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.proxy.ChannelTrigger;
@@ -17,6 +18,7 @@ import io.fluxccl.proxy.Fifo;
 import io.fluxccl.proxy.FifoDescriptor;
 import io.fluxccl.proxy.FifoDeviceHandle;
 import io.fluxccl.proxy.Proxy;
+import io.fluxccl.proxy.ProxyDuty;
 import io.fluxccl.proxy.ProxyHandlerResult;
 import io.fluxccl.proxy.ProxyOptions;
 import io.fluxccl.semaphore.Host2DeviceSemaphore;
@@ -101,7 +103,7 @@ public final class ProxyService implements AutoCloseable {
         new Proxy(
             fifo,
             this::handle,
-            options.toBuilder().threadInit(threadInit).duty(this::pollFlushes).build());
+            options.toBuilder().threadInit(threadInit).duty(new Flushes()).build());
   }
 
   /**
@@ -218,9 +220,11 @@ public final class ProxyService implements AutoCloseable {
   }
 
   /**
-   * Handles what was pushed by now and ends the proxy thread. May be started again. Idempotent.
+   * Handles what was pushed by now, sees its flushes through, and ends the proxy thread. A channel
+   * whose flush is not done within the proxy's stop time-out fails. May be started again.
+   * Idempotent.
    *
-   * @throws io.fluxccl.Timeout if the proxy did not end in time: it may still copy
+   * @throws Timeout if the proxy did not end in time: it may still copy
    */
   public synchronized void stopProxy() {
     startRequested = false;
@@ -286,19 +290,54 @@ public final class ProxyService implements AutoCloseable {
     }
   }
 
-  private int pollFlushes() {
-    int steps = 0;
-    for (int id = 0, n = channelCount; id < n; id++) {
-      FlushTracker channel = channels[id];
-      if (channel.isFlushing()) {
-        try {
-          steps += channel.poll();
-        } catch (RuntimeException | Error e) {
-          fail(id, channel, e);
+  /** The flushes that kernels wait for, or will. */
+  private final class Flushes implements ProxyDuty {
+    @Override
+    public int doWork() {
+      int steps = 0;
+      for (int id = 0, n = channelCount; id < n; id++) {
+        FlushTracker channel = channels[id];
+        if (channel.isFlushing()) {
+          try {
+            steps += channel.poll();
+          } catch (RuntimeException | Error e) {
+            fail(id, channel, e);
+          }
         }
       }
+      return steps;
     }
-    return steps;
+
+    /** Of a communicator that has failed nobody is waited for: its kernels have left. */
+    @Override
+    public boolean isPending() {
+      return communicator.failure() == null && firstFlushing(0) < channelCount;
+    }
+
+    @Override
+    public void giveUp() {
+      for (int id = firstFlushing(0); id < channelCount; id = firstFlushing(id + 1)) {
+        int peer = channels[id].connection().remoteRank();
+        fail(
+            id,
+            channels[id],
+            new Timeout(
+                peer,
+                "proxy="
+                    + proxy.roleName()
+                    + " stopped while a flush to rank "
+                    + peer
+                    + " was not done; let kernels wait for their flushes before the stop"));
+      }
+    }
+
+    private int firstFlushing(int from) {
+      int id = from;
+      while (id < channelCount && !channels[id].isFlushing()) {
+        id++;
+      }
+      return id;
+    }
   }
 
   private void fail(int id, FlushTracker channel, Throwable cause) {
@@ -325,8 +364,8 @@ public final class ProxyService implements AutoCloseable {
    * Idempotent.
    *
    * @throws InvalidUsage if called from the proxy thread, or while the proxy is stepped by hand
-   * @throws io.fluxccl.Timeout if the proxy did not end in time: all is kept then. After either,
-   *     this may be called again
+   * @throws Timeout if the proxy did not end in time: all is kept then. After either, this may be
+   *     called again
    */
   @Override
   public synchronized void close() {

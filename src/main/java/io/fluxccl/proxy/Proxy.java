@@ -9,6 +9,7 @@ import io.fluxccl.device.host.SpinPolicy;
 import java.util.concurrent.atomic.AtomicLong;
 import org.agrona.concurrent.Agent;
 import org.agrona.concurrent.AgentTerminationException;
+import org.agrona.concurrent.IdleStrategy;
 
 /**
  * Takes triggers off a {@link Fifo} and hands them to a {@link ProxyHandler}, in order, one thread
@@ -89,9 +90,9 @@ public final class Proxy implements Agent, AutoCloseable {
 
   /**
    * Ends the thread and returns when it has ended. Triggers that are committed by now are handled
-   * first, for at most {@link ProxyOptions#stopTimeout()}; what is left then stays in the ring, for
-   * the next start, and the error handler is told the first of them. Waits for at most that time
-   * and 2 s. Does nothing if there is no thread.
+   * first, and what the duty has begun is finished, for at most {@link ProxyOptions#stopTimeout()};
+   * triggers that are left then stay in the ring, for the next start, and the error handler is told
+   * the first of them. Waits for at most that time and 2 s. Does nothing if there is no thread.
    *
    * @throws InvalidUsage if called from the proxy thread, which would wait for itself: a handler
    *     returns {@link ProxyHandlerResult#STOP} instead
@@ -146,8 +147,9 @@ public final class Proxy implements Agent, AutoCloseable {
   }
 
   /**
-   * Handles what was committed by now, unless a handler asked to stop. Called from the proxy
-   * thread, or from who steps by hand, after the last cycle.
+   * Handles what was committed by now, unless a handler asked to stop, and goes on with the duty
+   * while something of it is pending; both within the {@link ProxyOptions#stopTimeout()}. Called
+   * from the proxy thread, or from who steps by hand, after the last cycle.
    */
   @Override
   public void onClose() {
@@ -169,8 +171,32 @@ public final class Proxy implements Agent, AutoCloseable {
     if (!stoppedByHandler && fifo.poll()) {
       reportQueued(unhandled(deadline));
     }
+    finishDuty(deadline);
     active = false;
     SpinPolicy.exit();
+  }
+
+  /** What was handled may not be done yet, and a producer may wait for that, too. */
+  private void finishDuty(Deadline deadline) {
+    try {
+      if (duty.isPending()) {
+        finishPending(deadline);
+      }
+    } catch (Throwable error) {
+      reportLoop(error);
+    }
+  }
+
+  private void finishPending(Deadline deadline) {
+    IdleStrategy idle = options.idleStrategy().get();
+    boolean late;
+    do {
+      late = deadline.expired();
+      idle.idle(poll(duty));
+    } while (!late && duty.isPending());
+    if (duty.isPending()) {
+      duty.giveUp();
+    }
   }
 
   @Override

@@ -100,7 +100,7 @@ public final class ProxyOptions {
     return batch;
   }
 
-  /** How long a stop goes on handling what was queued. */
+  /** How long a stop goes on handling what was queued, and with the duty. */
   public Duration stopTimeout() {
     return stopTimeout;
   }
@@ -161,7 +161,7 @@ public final class ProxyOptions {
     }
 
     /**
-     * Limits how long a stop goes on handling what was queued; default 5 s.
+     * Limits how long a stop goes on handling what was queued, and with the duty; default 5 s.
      *
      * @param stopTimeout zero or more
      * @return this

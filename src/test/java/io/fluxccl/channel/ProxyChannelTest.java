@@ -31,6 +31,7 @@ import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
+import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
@@ -39,6 +40,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import org.agrona.concurrent.AgentInvoker;
+import org.agrona.concurrent.UnsafeBuffer;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -346,6 +348,71 @@ class ProxyChannelTest {
             }
           });
     }
+  }
+
+  @Test
+  void shouldSeeAFlushThroughThatIsInFlightWhenTheProxyStops() {
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            Connection slow = behaving(link.connection);
+            doReturn(1L).when(slow).beginFlush();
+            doReturn(0L, 0L, 0L, 0L, 1L).when(slow).flushedTicket();
+            try (ProxyService service = new ProxyService(rank.communicator())) {
+              ProxyChannel channel = channelOver(link, slow, service);
+              try (AgentInvoker proxy = new AgentInvoker(thrown -> {}, null, service.proxy())) {
+                proxy.start();
+                channel.deviceHandle().putWithSignalAndRequestFlush(0, 32, 8);
+                assertThat(proxy.invoke()).isEqualTo(1);
+              }
+              assertThat(flushWordOf(channel)).isEqualTo(1);
+              assertThat(service.failure(0)).isNull();
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldFailTheChannelWhoseFlushIsNotDoneWhenTheProxyHasStopped() {
+    ProxyOptions hasty = ProxyOptions.builder().stopTimeout(Duration.ofMillis(50)).build();
+    AtomicReference<Object> told = new AtomicReference<>();
+    ChannelFailureListener listener = (id, peer, reason) -> told.set(id + " " + reason.code());
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            Connection stuck = behaving(link.connection);
+            doReturn(1L).when(stuck).beginFlush();
+            doReturn(0L).when(stuck).flushedTicket();
+            try (ProxyService service =
+                new ProxyService(rank.communicator(), 64, hasty, listener)) {
+              ProxyChannel channel = channelOver(link, stuck, service);
+              service.startProxy();
+              channel.deviceHandle().putWithSignalAndRequestFlush(0, 32, 8);
+              service.stopProxy();
+              assertThat(flushWordOf(channel)).isNegative();
+              assertThat(service.failure(0)).isInstanceOf(Timeout.class);
+              assertThat(told).hasValue("0 TIMEOUT");
+            }
+          });
+    }
+  }
+
+  private static ProxyChannel channelOver(Links link, Connection connection, ProxyService service) {
+    int semaphore = service.addSemaphore(semaphoreOf(link), connection);
+    link.rank.communicator().setup().join();
+    int target = service.addMemory(link.remote);
+    int source = service.addMemory(link.local);
+    return service.proxyChannel(semaphore, target, source);
+  }
+
+  /** What kernels that wait for a flush of the channel look at. */
+  private static long flushWordOf(ProxyChannel channel) {
+    UnsafeBuffer handle = new UnsafeBuffer(new byte[ProxyChannelDescriptor.LENGTH]);
+    channel.writeHandle(handle, 0);
+    return HostMemory.getLongAcquire(
+        handle.getLong(ProxyChannelDescriptor.FLUSH_WORD_OFFSET, ByteOrder.LITTLE_ENDIAN));
   }
 
   private static Host2DeviceSemaphore semaphoreOf(Links link) {
