@@ -29,15 +29,17 @@ record MeetingPoint(
   /** The meeting point of an id. On the event loop. */
   static MeetingPoint of(UniqueId id, BootstrapOptions options) {
     BootstrapRoot hosted = LocalRoots.of(id);
+    MeetingPoint meeting =
+        new MeetingPoint(
+            SessionKey.of(id.secret()),
+            options.networkInterface().map(NetworkAddresses::ofInterface).orElse(null),
+            id.address(),
+            hosted,
+            FluxCclException.NO_RANK);
     if (hosted != null) {
-      hosted.use();
+      hosted.use(); // last: where there is no such interface, nobody would ever leave it
     }
-    return new MeetingPoint(
-        SessionKey.of(id.secret()),
-        options.networkInterface().map(NetworkAddresses::ofInterface).orElse(null),
-        id.address(),
-        hosted,
-        FluxCclException.NO_RANK);
+    return meeting;
   }
 
   /** Finds the meeting point of an address; at rank 0, makes it. */

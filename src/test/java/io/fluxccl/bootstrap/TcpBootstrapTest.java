@@ -155,6 +155,21 @@ class TcpBootstrapTest extends BootstrapContract {
   }
 
   @Test
+  void shouldCloseTheRootOfAnIdThoughOneCameWithAnInterfaceThatIsNotThere() {
+    UniqueId id = TcpBootstrap.createUniqueId(OPTIONS);
+    try (TcpBootstrap wrong =
+        TcpBootstrap.create(0, 2, BootstrapOptions.builder().networkInterface("none0").build())) {
+      assertThat(failureOf(wrong.initialize(id)))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("none0");
+    }
+    List<TcpBootstrap> ranks = TcpRanks.create(2, OPTIONS);
+    await(onAll(ranks, each -> each.initialize(id)));
+    gatherAndClose(ranks);
+    Awaitility.await().until(() -> LocalRoots.of(id) == null);
+  }
+
+  @Test
   void shouldRefuseUseBeforeAndTwiceInitialize() {
     try (TcpBootstrap alone = TcpBootstrap.create(0, 1, OPTIONS)) {
       assertThat(failureOf(alone.barrier(soon()))).isInstanceOf(InvalidUsage.class);
