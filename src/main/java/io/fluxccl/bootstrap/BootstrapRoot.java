@@ -19,6 +19,7 @@ import io.netty.channel.EventLoop;
 import io.netty.channel.group.DefaultChannelGroup;
 import io.netty.util.concurrent.ScheduledFuture;
 import java.net.InetSocketAddress;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.Collection;
@@ -37,7 +38,7 @@ import org.slf4j.LoggerFactory;
 final class BootstrapRoot extends HandshakeAcceptor.Gate {
   private static final Logger LOG = LoggerFactory.getLogger(BootstrapRoot.class);
   private static final long GRACE_MILLIS = 1000;
-  private static final long UNUSED_MINUTES = 10;
+  private static final Duration UNUSED = Duration.ofMinutes(10);
 
   private final SharedEventLoop.Lease lease = SharedEventLoop.acquire();
   private final EventLoop loop = lease.loop();
@@ -45,6 +46,7 @@ final class BootstrapRoot extends HandshakeAcceptor.Gate {
   private final SessionKey key;
   private final byte[] jobId = SessionKey.nonce(BootstrapFrameCodec.JOB_ID_BYTES);
   private final HeartbeatClock clock;
+  private final Duration patience;
   private final CompletableFuture<Void> ended = new CompletableFuture<>();
   private final Map<Integer, RootSession> sessions = new TreeMap<>();
   private final BitSet cameOnce = new BitSet();
@@ -66,7 +68,15 @@ final class BootstrapRoot extends HandshakeAcceptor.Gate {
    * @param nRanks how many to wait for, or 0 to believe the first that comes
    */
   BootstrapRoot(SessionKey key, int nRanks, BootstrapOptions options) {
+    this(key, nRanks, options, UNUSED);
+  }
+
+  /**
+   * @param patience how long it stays while nobody is there
+   */
+  BootstrapRoot(SessionKey key, int nRanks, BootstrapOptions options, Duration patience) {
     this.key = key;
+    this.patience = patience;
     this.nRanks = nRanks;
     this.clock = new HeartbeatClock(options.heartbeatInterval());
   }
@@ -100,16 +110,24 @@ final class BootstrapRoot extends HandshakeAcceptor.Gate {
   private void startTicks() {
     long nanos = clock.intervalNanos();
     ticks = loop.scheduleAtFixedRate(this::tick, nanos, nanos, TimeUnit.NANOSECONDS);
+    awaitSomebody();
+  }
+
+  /** Lets it end, should nobody be there for long before all have come. */
+  private void awaitSomebody() {
+    if (unused != null) {
+      unused.cancel(false);
+    }
     unused =
         loop.schedule(
             () -> {
-              if (cameOnce.isEmpty() && users == 0) {
-                LOG.warn("nobody came to the root at {}; it closes", listener.localAddress());
+              if (sessions.isEmpty() && users == 0) {
+                LOG.warn("nobody comes to the root at {}; it closes", listener.localAddress());
                 finish();
               }
             },
-            UNUSED_MINUTES,
-            TimeUnit.MINUTES);
+            patience.toNanos(),
+            TimeUnit.NANOSECONDS);
   }
 
   /** Completes when it has closed, by itself or by {@link #leave}. */
@@ -277,6 +295,8 @@ final class BootstrapRoot extends HandshakeAcceptor.Gate {
     }
     if (sessions.isEmpty() && (leaving || (formed && users == 0))) {
       finish();
+    } else if (sessions.isEmpty() && !formed) {
+      awaitSomebody();
     }
   }
 

@@ -83,8 +83,8 @@ public final class TcpBootstrap extends AbstractBootstrap {
 
   /**
    * Opens a root in this process and gives the id by which to join it. The root ends when all ranks
-   * have left, when the last bootstrap of this process that joined it closes, or when nobody came
-   * within ten minutes.
+   * have left, when the last bootstrap of this process that joined it closes, or when, before all
+   * have come, nobody is there for ten minutes.
    *
    * @param options the interface to listen at, and the heartbeat interval
    * @return the id, to be carried to all ranks

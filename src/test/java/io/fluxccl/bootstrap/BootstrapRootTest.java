@@ -1,0 +1,32 @@
+package io.fluxccl.bootstrap;
+
+import static io.fluxccl.bootstrap.BootstrapContract.await;
+import static io.fluxccl.bootstrap.BootstrapContract.failureOf;
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.Timeout;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.time.Duration;
+import org.junit.jupiter.api.Test;
+
+class BootstrapRootTest {
+  private static final InetSocketAddress ANY_PORT =
+      new InetSocketAddress(InetAddress.getLoopbackAddress(), 0);
+
+  @Test
+  void shouldEndWhenThoseThatCameGaveUpAndNobodyElseComes() {
+    byte[] secret = SessionKey.nonce(UniqueId.SECRET_LENGTH);
+    BootstrapRoot root =
+        new BootstrapRoot(
+            SessionKey.of(secret), 0, BootstrapOptions.defaults(), Duration.ofSeconds(3));
+    UniqueId id = UniqueId.of(await(root.open(ANY_PORT)), secret);
+    BootstrapOptions hasty = BootstrapOptions.builder().timeout(Duration.ofSeconds(2)).build();
+    try (TcpBootstrap rank = TcpBootstrap.create(0, 2, hasty)) {
+      assertThat(failureOf(rank.initialize(id)))
+          .isInstanceOf(Timeout.class)
+          .hasMessageContaining("[1] had not come");
+    }
+    await(root.ended());
+  }
+}
