@@ -195,6 +195,9 @@ final class ControlConnection implements HandshakeConnector.Outcome {
       } else if (frame instanceof Waiting waiting) {
         missing = waiting.missing();
       } else if (frame instanceof Peers peers && !formed) {
+        if (stopped) {
+          return; // it crossed the goodbye: nobody would end what begins now
+        }
         if (peers.members().size() == bootstrap.nRanks()) {
           formed = true;
           missing = List.of();

@@ -1,0 +1,139 @@
+package io.fluxccl.bootstrap;
+
+import static io.fluxccl.bootstrap.BootstrapContract.await;
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.bootstrap.BootstrapFrame.Admission;
+import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
+import io.fluxccl.bootstrap.BootstrapFrame.Member;
+import io.fluxccl.bootstrap.BootstrapFrame.Peers;
+import io.fluxccl.bootstrap.BootstrapFrame.Proof;
+import io.fluxccl.bootstrap.BootstrapFrame.Register;
+import io.netty.channel.Channel;
+import io.netty.channel.ChannelFuture;
+import io.netty.channel.ChannelHandlerContext;
+import io.netty.channel.SimpleChannelInboundHandler;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import org.junit.jupiter.api.Test;
+
+/** A rank's connection with a root of the test's own. */
+class ControlConnectionTest {
+  private static final SessionKey KEY = SessionKey.of(SessionKey.nonce(UniqueId.SECRET_LENGTH));
+  private static final InetSocketAddress ANY_PORT =
+      new InetSocketAddress(InetAddress.getLoopbackAddress(), 0);
+  private static final Member MEMBER =
+      new Member(new InetSocketAddress(InetAddress.getLoopbackAddress(), 1), 1, 1);
+
+  /** That the last rank has come, and that this one leaves, may cross. */
+  @Test
+  void shouldIgnoreThatAllHaveComeOnceItSaidGoodbye() {
+    try (TcpBootstrap rank = TcpBootstrap.create(0, 2, BootstrapOptions.defaults())) {
+      LateRoot root = new LateRoot();
+      MeetingPoint meeting =
+          new MeetingPoint(KEY, null, root.open(rank), null, FluxCclException.NO_RANK);
+      RecordingOwner owner = new RecordingOwner();
+      ControlConnection control = new ControlConnection(rank, meeting, owner);
+      rank.onLoop(control::connect);
+      await(root.registered);
+      CompletableFuture<Void> gone = new CompletableFuture<>();
+      rank.onLoop(
+          () -> {
+            rank.channels()
+                .newCloseFuture(channel -> channel.pipeline().get("control") != null)
+                .addListener(closed -> gone.complete(null));
+            control.sayGoodbye();
+          });
+      await(gone);
+      assertThat(owner.heard).isEmpty();
+      rank.channels().close();
+    }
+  }
+
+  private static final class RecordingOwner implements ControlConnection.Owner {
+    final List<String> heard = Collections.synchronizedList(new ArrayList<>());
+
+    @Override
+    public CompletableFuture<Register> listen(InetAddress local) {
+      return CompletableFuture.completedFuture(new Register(MEMBER, false));
+    }
+
+    @Override
+    public void formed(Peers peers) {
+      heard.add("formed");
+    }
+
+    @Override
+    public void refused(FluxCclException reason) {
+      heard.add("refused: " + reason);
+    }
+
+    @Override
+    public void silent(List<Integer> ranks) {
+      heard.add("silent: " + ranks);
+    }
+
+    @Override
+    public void rootGone(boolean orderly) {
+      heard.add("root gone");
+    }
+  }
+
+  /** Says that all have come only when it hears the goodbye. */
+  private static final class LateRoot extends HandshakeAcceptor.Gate {
+    final CompletableFuture<Void> registered = new CompletableFuture<>();
+
+    InetSocketAddress open(TcpBootstrap on) {
+      CompletableFuture<InetSocketAddress> opened = new CompletableFuture<>();
+      Frames.listen(on.loop, ANY_PORT, this, on.channels())
+          .addListener(
+              (ChannelFuture bound) ->
+                  opened.complete((InetSocketAddress) bound.channel().localAddress()));
+      return await(opened);
+    }
+
+    @Override
+    SessionKey key() {
+      return KEY;
+    }
+
+    @Override
+    void park(ChannelHandlerContext ctx, HandshakeAcceptor acceptor) {
+      throw new IllegalStateException("the key is known");
+    }
+
+    @Override
+    Admission judge(Proof proof) {
+      return Admission.WELCOME;
+    }
+
+    @Override
+    int detail() {
+      return 2;
+    }
+
+    @Override
+    void admitted(Channel channel, HandshakeAcceptor acceptor, Proof proof) {
+      Frames.raiseLimit(channel, BootstrapFrameCodec.CONTROL_LIMIT);
+      channel.pipeline().replace(acceptor, "session", new Session());
+    }
+
+    private final class Session extends SimpleChannelInboundHandler<BootstrapFrame> {
+      @Override
+      protected void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
+        if (frame instanceof Register) {
+          registered.complete(null);
+        } else if (frame instanceof Goodbye) {
+          byte[] jobId = SessionKey.nonce(BootstrapFrameCodec.JOB_ID_BYTES);
+          Frames.write(ctx.channel(), new Peers(jobId, -1, List.of(MEMBER, MEMBER)));
+          ctx.close();
+        }
+      }
+    }
+  }
+}
