@@ -8,10 +8,11 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.RefCounted;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.transport.Connection;
 import java.time.Duration;
-import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import org.agrona.concurrent.BackoffIdleStrategy;
 import org.agrona.concurrent.IdleStrategy;
@@ -25,7 +26,6 @@ import reactor.core.publisher.Mono;
  */
 public final class Host2HostSemaphore implements AutoCloseable {
   private static final Duration POLL_INTERVAL = Duration.ofMillis(1);
-  private static final int CLOSED = Integer.MIN_VALUE;
   private static final int MAX_SPINS = 100;
   private static final int MAX_YIELDS = 1000;
   private static final long MIN_PARK_NANOS = 1_000;
@@ -36,8 +36,16 @@ public final class Host2HostSemaphore implements AutoCloseable {
   private final AtomicLong outbound = new AtomicLong();
   private long expected;
 
-  // How many threads look at the values, which the last of them frees; negative once closed.
-  private final AtomicInteger users = new AtomicInteger();
+  private final AtomicBoolean closed = new AtomicBoolean();
+
+  /** Who looks at the values, and this semaphore until it is closed; the last of them frees. */
+  private final RefCounted users =
+      new RefCounted() {
+        @Override
+        protected void lastUserLeft() {
+          state.close();
+        }
+      };
 
   /**
    * Queues the exchange of the inbound values.
@@ -77,8 +85,7 @@ public final class Host2HostSemaphore implements AutoCloseable {
    * @throws InvalidUsage if this semaphore is closed
    */
   public boolean poll() {
-    if (users.getAndIncrement() < 0) {
-      users.decrementAndGet();
+    if (closed.get() || !users.tryRetain()) {
       throw new InvalidUsage("the semaphore to rank " + state.peer() + " is closed");
     }
     try {
@@ -89,9 +96,7 @@ public final class Host2HostSemaphore implements AutoCloseable {
       expected++;
       return true;
     } finally {
-      if (users.decrementAndGet() == CLOSED) {
-        state.close();
-      }
+      users.release();
     }
   }
 
@@ -173,9 +178,8 @@ public final class Host2HostSemaphore implements AutoCloseable {
   /** Frees the values; who still waits gets InvalidUsage. Idempotent. */
   @Override
   public void close() {
-    int before = users.getAndUpdate(n -> n < 0 ? n : n + CLOSED);
-    if (before == 0) {
-      state.close();
+    if (closed.compareAndSet(false, true)) {
+      users.release();
     }
   }
 }

@@ -1,0 +1,43 @@
+package io.fluxccl.device;
+
+import java.util.concurrent.atomic.AtomicInteger;
+import org.openjdk.jcstress.annotations.Actor;
+import org.openjdk.jcstress.annotations.Arbiter;
+import org.openjdk.jcstress.annotations.Expect;
+import org.openjdk.jcstress.annotations.JCStressTest;
+import org.openjdk.jcstress.annotations.Outcome;
+import org.openjdk.jcstress.annotations.State;
+import org.openjdk.jcstress.infra.results.I_Result;
+
+/** The owner has given it up, and the last user leaves while another one comes, or is refused. */
+@JCStressTest
+@State
+@Outcome(id = "1", expect = Expect.ACCEPTABLE, desc = "let go by whoever was last")
+@Outcome(expect = Expect.FORBIDDEN, desc = "never let go, or twice")
+public class LastUserStress {
+  private final AtomicInteger letGo = new AtomicInteger();
+  private final RefCounted shared =
+      new RefCounted() {
+        @Override
+        protected void lastUserLeft() {
+          letGo.incrementAndGet();
+        }
+      };
+
+  @Actor
+  public void leave() {
+    shared.release();
+  }
+
+  @Actor
+  public void come() {
+    if (shared.tryRetain()) {
+      shared.release();
+    }
+  }
+
+  @Arbiter
+  public void look(I_Result result) {
+    result.r1 = letGo.get();
+  }
+}
