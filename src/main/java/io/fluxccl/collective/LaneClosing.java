@@ -1,10 +1,10 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.Closing;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceStream;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import org.agrona.CloseHelper;
 
 /**
  * The steps in which a rank takes a lane apart once nothing enqueued uses it: recorded graphs go,
@@ -54,8 +54,7 @@ final class LaneClosing {
 
   private void end(List<CapturedPipeline> captures) {
     try {
-      CloseHelper.closeAll(
-          captures.stream().<AutoCloseable>map(captured -> captured::end).toList());
+      Closing.all(captures.stream().<AutoCloseable>map(captured -> captured::end).toList());
     } finally {
       if (communicator.failure() == null) {
         drain();
@@ -88,8 +87,8 @@ final class LaneClosing {
   private void free() {
     try {
       // What can't be closed keeps nothing else from it.
-      CloseHelper.closeAll(
-          () -> CloseHelper.closeAll(sets),
+      Closing.all(
+          () -> Closing.all(sets),
           communicator.failure() == null ? mesh::leave : mesh,
           farewells::stop,
           stream,

@@ -1,5 +1,6 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.Closing;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
@@ -22,7 +23,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.Executor;
 import java.util.stream.IntStream;
-import org.agrona.CloseHelper;
 import reactor.core.scheduler.Schedulers;
 
 /**
@@ -316,7 +316,7 @@ public final class PeerMesh implements AutoCloseable {
 
   /** Closes memories that an exchange brought before the mesh is closed. */
   void forget(RegisteredMemory[] memories) {
-    CloseHelper.closeAll(
+    Closing.all(
         Arrays.stream(memories).<AutoCloseable>map(memory -> () -> forget(memory)).toList());
   }
 
@@ -375,7 +375,7 @@ public final class PeerMesh implements AutoCloseable {
    * most: until then they may be waiting for acknowledgements, which end with the connection.
    */
   void leave() {
-    CloseHelper.closeAll(this::closeMemories, this::farewell);
+    Closing.all(this::closeMemories, this::farewell);
   }
 
   private void farewell() {
@@ -390,15 +390,15 @@ public final class PeerMesh implements AutoCloseable {
 
   @Override
   public void close() {
-    CloseHelper.closeAll(this::closeMemories, this::closeConnections);
+    Closing.all(this::closeMemories, this::closeConnections);
   }
 
   private void closeMemories() {
     received.forEach(memory -> memory.thenAccept(RegisteredMemory::close));
-    CloseHelper.closeAll(registered);
+    Closing.all(registered);
   }
 
   private void closeConnections() {
-    CloseHelper.closeAll(connections);
+    Closing.all(connections);
   }
 }

@@ -1,5 +1,6 @@
 package io.fluxccl.group;
 
+import io.fluxccl.Closing;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.bootstrap.Bootstrap;
@@ -293,7 +294,7 @@ public final class RankGroup implements AutoCloseable {
   private CompletableFuture<Void> closeNow() {
     CompletableFuture<Void> own = new CompletableFuture<>();
     try {
-      CloseHelper.closeAll(collectives, communicator, device);
+      Closing.all(collectives, communicator, device);
       own.complete(null);
     } catch (Throwable e) {
       own.completeExceptionally(FluxCclException.from(e));

@@ -1,5 +1,6 @@
 package io.fluxccl.collective.channel;
 
+import io.fluxccl.Closing;
 import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.PeerMesh;
@@ -10,7 +11,6 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.stream.IntStream;
-import org.agrona.CloseHelper;
 import reactor.core.scheduler.Schedulers;
 
 /** The algorithms over a lane's pipes. */
@@ -91,6 +91,6 @@ final class ChannelSet implements AlgorithmSet {
 
   @Override
   public void close() {
-    CloseHelper.closeAll(onGpu == null ? null : onGpu::close, pipes::close);
+    Closing.all(onGpu == null ? null : onGpu::close, pipes::close);
   }
 }

@@ -1,5 +1,6 @@
 package io.fluxccl.collective.channel;
 
+import io.fluxccl.Closing;
 import io.fluxccl.channel.ChannelFailureListener;
 import io.fluxccl.channel.ProxyChannel;
 import io.fluxccl.channel.ProxyService;
@@ -14,7 +15,6 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import org.agrona.CloseHelper;
 
 /**
  * What pipes are made of: the staging memory, exchanged; for each pipe a semaphore for slots that
@@ -172,6 +172,6 @@ final class Pipes implements AutoCloseable {
   public void close() {
     // What can't be closed keeps nothing else from it; but who may still copy keeps the memory.
     proxyService.close();
-    CloseHelper.closeAll(() -> CloseHelper.closeAll(semaphores), memory);
+    Closing.all(() -> Closing.all(semaphores), memory);
   }
 }
