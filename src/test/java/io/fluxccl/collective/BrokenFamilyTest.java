@@ -8,6 +8,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
+import io.fluxccl.testing.FakeFamily;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
@@ -26,34 +27,14 @@ class BrokenFamilyTest {
   private static final Duration LONG = Duration.ofSeconds(60);
 
   /** An algorithm for barriers that comes first, and throws where it is told to. */
-  private static final class BrokenFamily
-      implements AlgorithmFamily, AlgorithmSet, CollectiveAlgorithm {
+  private static final class BrokenFamily extends FakeFamily implements CollectiveAlgorithm {
     private final Throwable enqueueing;
     private final boolean closesBadly;
 
     BrokenFamily(Throwable enqueueing, boolean closesBadly) {
+      super("broken");
       this.enqueueing = enqueueing;
       this.closesBadly = closesBadly;
-    }
-
-    @Override
-    public String name() {
-      return "broken";
-    }
-
-    @Override
-    public List<String> description() {
-      return List.of("broken: in tests");
-    }
-
-    @Override
-    public boolean supports(RankTopology topology) {
-      return true;
-    }
-
-    @Override
-    public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
-      return CompletableFuture.completedFuture(this);
     }
 
     @Override

@@ -3,9 +3,9 @@ package io.fluxccl.collective;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.catchThrowable;
 
+import io.fluxccl.testing.FakeFamily;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
-import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -18,28 +18,21 @@ import org.junit.jupiter.api.Timeout;
 class LaneOpeningTest {
   private static final Duration LONG = Duration.ofSeconds(60);
 
-  /** A family of no algorithms. */
-  private record EmptyFamily(
-      String name, Function<PeerMesh, CompletableFuture<Void>> preparing, Runnable closing)
-      implements AlgorithmFamily, AlgorithmSet {
-    @Override
-    public List<String> description() {
-      return List.of(name + ": in tests");
-    }
+  /** Can be said how it is made ready and closed. */
+  private static final class EmptyFamily extends FakeFamily {
+    private final Function<PeerMesh, CompletableFuture<Void>> preparing;
+    private final Runnable closing;
 
-    @Override
-    public boolean supports(RankTopology topology) {
-      return true;
+    EmptyFamily(
+        String name, Function<PeerMesh, CompletableFuture<Void>> preparing, Runnable closing) {
+      super(name);
+      this.preparing = preparing;
+      this.closing = closing;
     }
 
     @Override
     public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
       return preparing.apply(mesh).thenApply(done -> this);
-    }
-
-    @Override
-    public List<CollectiveAlgorithm> algorithms() {
-      return List.of();
     }
 
     @Override

@@ -9,6 +9,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testing.FakeFamily;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.transport.Transport;
@@ -17,7 +18,6 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.awaitility.Awaitility;
@@ -38,30 +38,12 @@ class RegistrationFaultsTest {
   private static final int MEETING_OF_TAG_0 = 0x40000000 | 2 << 24;
 
   /** A family that can't take note of registrations on one rank. */
-  private record Forgetful(boolean isBroken) implements AlgorithmFamily, AlgorithmSet {
-    @Override
-    public String name() {
-      return "forgetful";
-    }
+  private static final class Forgetful extends FakeFamily {
+    private final boolean isBroken;
 
-    @Override
-    public List<String> description() {
-      return List.of("forgetful: in tests");
-    }
-
-    @Override
-    public boolean supports(RankTopology topology) {
-      return true;
-    }
-
-    @Override
-    public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
-      return CompletableFuture.completedFuture(this);
-    }
-
-    @Override
-    public List<CollectiveAlgorithm> algorithms() {
-      return List.of();
+    Forgetful(boolean isBroken) {
+      super("forgetful");
+      this.isBroken = isBroken;
     }
 
     @Override
@@ -70,9 +52,6 @@ class RegistrationFaultsTest {
         throw new IllegalStateException("on purpose");
       }
     }
-
-    @Override
-    public void close() {}
   }
 
   private static Collectives open(LocalRank rank, CollectivesOptions options) {

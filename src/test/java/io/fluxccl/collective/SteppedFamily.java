@@ -3,8 +3,8 @@ package io.fluxccl.collective;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
+import io.fluxccl.testing.FakeFamily;
 import java.util.List;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -13,7 +13,7 @@ import java.util.concurrent.atomic.AtomicInteger;
  * Collectives that move nothing and need no peer, but can be counted when they are enqueued, and
  * are done when the test lets them.
  */
-final class SteppedFamily implements AlgorithmFamily, AlgorithmSet, CollectiveAlgorithm {
+final class SteppedFamily extends FakeFamily implements CollectiveAlgorithm {
   final AtomicInteger enqueued = new AtomicInteger();
 
   /** Called, under the lane's lock, by who has just enqueued one. */
@@ -29,29 +29,13 @@ final class SteppedFamily implements AlgorithmFamily, AlgorithmSet, CollectiveAl
             }
           });
 
+  SteppedFamily() {
+    super("stepped");
+  }
+
   /** So many more get done. */
   void step(int times) {
     steps.release(times);
-  }
-
-  @Override
-  public String name() {
-    return "stepped";
-  }
-
-  @Override
-  public List<String> description() {
-    return List.of("stepped: in tests");
-  }
-
-  @Override
-  public boolean supports(RankTopology topology) {
-    return true;
-  }
-
-  @Override
-  public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
-    return CompletableFuture.completedFuture(this);
   }
 
   @Override
@@ -75,7 +59,4 @@ final class SteppedFamily implements AlgorithmFamily, AlgorithmSet, CollectiveAl
     enqueued.incrementAndGet();
     whenEnqueued.run();
   }
-
-  @Override
-  public void close() {}
 }

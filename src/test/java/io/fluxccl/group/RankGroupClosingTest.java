@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.testing.FakeFamily;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -30,7 +31,7 @@ class RankGroupClosingTest {
     RankGroup group =
         local(
                 1,
-                new FakeFamily() {
+                new FakeFamily("fake") {
                   @Override
                   public void close() {
                     throw new IllegalStateException("on purpose");
@@ -49,7 +50,7 @@ class RankGroupClosingTest {
     List<RankGroup> groups =
         local(
             2,
-            new FakeFamily() {
+            new FakeFamily("fake") {
               @Override
               public void close() {
                 threads.add(Thread.currentThread().getName());

@@ -10,6 +10,7 @@ import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.PeerMesh;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.testing.FakeFamily;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -27,7 +28,7 @@ class RankGroupJoiningTest {
     CompletableFuture<Communicator> communicator = new CompletableFuture<>();
     CompletableFuture<AlgorithmSet> prepared = new CompletableFuture<>();
     FakeFamily late =
-        new FakeFamily() {
+        new FakeFamily("fake") {
           @Override
           public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
             communicator.complete(mesh.communicator());

@@ -1,4 +1,4 @@
-package io.fluxccl.group;
+package io.fluxccl.testing;
 
 import io.fluxccl.collective.AlgorithmFamily;
 import io.fluxccl.collective.AlgorithmSet;
@@ -8,16 +8,22 @@ import io.fluxccl.collective.RankTopology;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
-/** Algorithms that do nothing; a test says how they are made ready, and what closing them does. */
-abstract class FakeFamily implements AlgorithmFamily, AlgorithmSet {
+/** A family without algorithms, its own set; a test says what it has, and what it does else. */
+public abstract class FakeFamily implements AlgorithmFamily, AlgorithmSet {
+  private final String name;
+
+  protected FakeFamily(String name) {
+    this.name = name;
+  }
+
   @Override
   public String name() {
-    return "fake";
+    return name;
   }
 
   @Override
   public List<String> description() {
-    return List.of("fake: in tests");
+    return List.of(name + ": in tests");
   }
 
   @Override
