@@ -1,5 +1,6 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.Closing;
 import io.fluxccl.Deadline;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceKind;
@@ -11,7 +12,6 @@ import java.util.ServiceLoader;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.atomic.AtomicBoolean;
-import org.agrona.CloseHelper;
 import org.slf4j.LoggerFactory;
 
 /** The steps in which ranks open a lane together. */
@@ -91,8 +91,13 @@ final class LaneOpening {
   private static void giveUp(Throwable failure, List<AlgorithmSet> sets, PeerMesh mesh) {
     boolean isWrapped = failure instanceof CompletionException && failure.getCause() != null;
     Throwable reason = isWrapped ? failure.getCause() : failure;
-    CloseHelper.closeAll(reason::addSuppressed, sets);
-    CloseHelper.close(reason::addSuppressed, mesh);
+    try {
+      Closing.all(() -> Closing.all(sets), mesh);
+    } catch (Throwable e) {
+      if (e != reason) {
+        reason.addSuppressed(e);
+      }
+    }
   }
 
   /** Once a process: it would be the same of every lane. */
