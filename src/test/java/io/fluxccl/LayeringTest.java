@@ -35,7 +35,7 @@ class LayeringTest {
               "io.fluxccl.transport.net",
               "io.fluxccl.transport.ib"),
           List.of("io.fluxccl.transport.ib.disni"),
-          List.of("io.fluxccl.netplugin.export", "io.fluxccl.netplugin.ib"),
+          List.of("io.fluxccl.netplugin.export"),
           List.of("io.fluxccl.communicator"),
           List.of("io.fluxccl.semaphore"),
           List.of("io.fluxccl.proxy"),

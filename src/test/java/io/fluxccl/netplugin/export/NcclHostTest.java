@@ -3,7 +3,6 @@ package io.fluxccl.netplugin.export;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
-import io.fluxccl.testing.RequiresRdma;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -118,15 +117,6 @@ class NcclHostTest {
   void shouldAnswerMisuseWithACode(int version) throws Exception {
     assertThat(succeed(version, "misuse", Map.of()))
         .contains("it sent 128 bytes", "it answered INVALID_USAGE");
-  }
-
-  @RequiresRdma
-  @ParameterizedTest
-  @ValueSource(strings = {"transfer", "deadline"})
-  void shouldDoTheSameOverRdma(String scenario) throws Exception {
-    assertThat(
-            succeed(11, scenario, Map.of("FLUXCCL_NET", "fluxccl-ib", "FLUXCCL_NET_TIMEOUT", "20")))
-        .contains("network fluxccl-ib with 1 devices");
   }
 
   @Test
