@@ -89,13 +89,14 @@ public abstract class FluxCclException extends RuntimeException {
   }
 
   /**
-   * This failure as other ranks are to hear of it, who would take one without a rank for their own.
+   * Returns this failure as it is sent to other ranks. A failure that names no rank is prefixed
+   * with the rank on which it occurred.
    *
-   * @param teller the rank that it happened to
-   * @return this one, when it names whom to blame; otherwise one whose message names the teller
+   * @param origin the rank on which it occurred
+   * @return this failure, if it names a rank; otherwise one whose message begins with the origin
    */
-  public final FluxCclException toldBy(int teller) {
-    return rank == NO_RANK ? withMessage("rank " + teller + ": " + getMessage()) : this;
+  public final FluxCclException attributedTo(int origin) {
+    return rank == NO_RANK ? withMessage("rank " + origin + ": " + getMessage()) : this;
   }
 
   /**

@@ -36,8 +36,8 @@ class FluxCclExceptionTest {
   void shouldNameWhoTellsWhereNobodyIsBlamed(ErrorCode code) {
     FluxCclException blaming = FluxCclException.of(code, 3, "it broke");
     boolean names = blaming.rank() == 3;
-    assertThat(blaming.toldBy(5)).hasMessage(names ? "it broke" : "rank 5: it broke");
-    assertThat(FluxCclException.of(code, FluxCclException.NO_RANK, "it broke").toldBy(5))
+    assertThat(blaming.attributedTo(5)).hasMessage(names ? "it broke" : "rank 5: it broke");
+    assertThat(FluxCclException.of(code, FluxCclException.NO_RANK, "it broke").attributedTo(5))
         .hasMessage("rank 5: it broke");
   }
 }

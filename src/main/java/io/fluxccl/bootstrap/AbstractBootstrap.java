@@ -246,6 +246,11 @@ abstract class AbstractBootstrap implements Bootstrap {
   }
 
   @Override
+  public final CompletableFuture<List<byte[]>> exchange(int tag, byte[] mine, Deadline deadline) {
+    return collectives.exchange(tag, mine, deadline);
+  }
+
+  @Override
   public final CompletableFuture<Void> barrier(Deadline deadline) {
     return collectives.barrier(deadline);
   }

@@ -79,6 +79,18 @@ public interface Bootstrap extends AutoCloseable {
    */
   CompletableFuture<List<byte[]>> allGather(byte[] mine, Deadline deadline);
 
+  /**
+   * Exchanges one message of every rank with every other rank. Exchanges with different tags are
+   * independent of each other and of {@link #allGather}: a rank may begin them in any order, and
+   * several at once. Exchanges with the same tag match in the order of the calls.
+   *
+   * @param tag any int, the same on every rank
+   * @param mine this rank's message; ranks may differ in length
+   * @param deadline by when every rank must have called this
+   * @return all messages, by rank
+   */
+  CompletableFuture<List<byte[]>> exchange(int tag, byte[] mine, Deadline deadline);
+
   /** Completes when every rank has called it. */
   CompletableFuture<Void> barrier(Deadline deadline);
 

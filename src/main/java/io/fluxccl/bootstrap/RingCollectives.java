@@ -9,6 +9,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Supplier;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 
@@ -19,6 +20,7 @@ import java.util.stream.IntStream;
 final class RingCollectives {
   private final AbstractBootstrap bootstrap;
   private final Map<List<Integer>, Integer> groupSequences = new HashMap<>();
+  private final Map<Integer, Integer> exchangeSequences = new HashMap<>();
   private int sequence;
 
   RingCollectives(AbstractBootstrap bootstrap) {
@@ -26,20 +28,29 @@ final class RingCollectives {
   }
 
   CompletableFuture<List<byte[]>> allGather(byte[] mine, Deadline deadline) {
+    return gatherOfAll("allGather", this::nextOfAll, mine, deadline);
+  }
+
+  CompletableFuture<List<byte[]>> exchange(int tag, byte[] mine, Deadline deadline) {
+    return gatherOfAll("exchange(tag=" + tag + ")", () -> nextExchange(tag), mine, deadline);
+  }
+
+  private CompletableFuture<List<byte[]>> gatherOfAll(
+      String operation, Supplier<StreamKey> nextKey, byte[] mine, Deadline deadline) {
     CompletableFuture<List<byte[]>> result = new CompletableFuture<>();
     bootstrap.submit(
         result,
         () -> {
-          // A refused one counts too, or this rank's numbers would no longer be the others'.
-          StreamKey key = nextOfAll();
+          // A refused call takes a number too, or later calls would no longer match other ranks'.
+          StreamKey key = nextKey.get();
           try {
             bootstrap.checkMessage(mine);
           } catch (InvalidUsage refused) {
-            // Nobody here will take the others' parts.
+            // Drops the messages that other ranks send for this call.
             new RingGather(bootstrap, all(), key).abandon();
             throw refused;
           }
-          gather("allGather", all(), key, mine.clone(), deadline, result);
+          gather(operation, all(), key, mine.clone(), deadline, result);
         });
     return result;
   }
@@ -57,6 +68,11 @@ final class RingCollectives {
 
   private StreamKey nextOfAll() {
     return new StreamKey(0, StreamKey.Space.GATHER, 0, sequence++);
+  }
+
+  private StreamKey nextExchange(int tag) {
+    int number = exchangeSequences.merge(tag, 1, Integer::sum);
+    return new StreamKey(0, StreamKey.Space.EXCHANGE, tag, number);
   }
 
   CompletableFuture<Void> groupBarrier(List<Integer> ranks, Deadline deadline) {

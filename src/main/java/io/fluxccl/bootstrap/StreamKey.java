@@ -5,7 +5,7 @@ package io.fluxccl.bootstrap;
  *
  * @param peer the rank that sends
  * @param space what the message belongs to
- * @param channel the tag, the members' hash or the broadcast's root, by {@code space}
+ * @param channel the tag, the hash of the members or the root of the broadcast, by {@code space}
  * @param sequence which of the collective operations; 0 for {@link Space#TAGGED}
  */
 record StreamKey(int peer, Space space, long channel, int sequence) {
@@ -17,6 +17,7 @@ record StreamKey(int peer, Space space, long channel, int sequence) {
     TAGGED,
     GATHER,
     GROUP,
-    BROADCAST
+    BROADCAST,
+    EXCHANGE
   }
 }

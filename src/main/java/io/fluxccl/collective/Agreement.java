@@ -61,7 +61,7 @@ final class Agreement {
     String mine = tell(calls, topology.rank(), peer, false);
     String expected = tell(calls, topology.rank(), peer, true);
     return communicator
-        .greet(peer, tag, mine.getBytes(StandardCharsets.UTF_8), deadline)
+        .exchange(peer, tag, mine.getBytes(StandardCharsets.UTF_8), deadline)
         .handle(
             (bytes, failure) -> {
               if (failure != null) {

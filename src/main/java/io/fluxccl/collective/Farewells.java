@@ -65,7 +65,7 @@ final class Farewells {
             .mapToObj(
                 peer ->
                     communicator
-                        .greet(peer, tag, mine, deadline)
+                        .exchange(peer, tag, mine, deadline)
                         .thenAccept(theirs -> farewells.met(peer, theirs)))
             .toArray(CompletableFuture<?>[]::new);
     return CompletableFuture.allOf(greetings).thenApply(met -> farewells);

@@ -88,7 +88,7 @@ final class LaneSettings {
             .mapToObj(
                 peer ->
                     communicator
-                        .greet(peer, tag, mine, deadline)
+                        .exchange(peer, tag, mine, deadline)
                         .thenAccept(theirs -> compare(rank, peer, theirs)))
             .toArray(CompletableFuture<?>[]::new);
     return CompletableFuture.allOf(comparisons)

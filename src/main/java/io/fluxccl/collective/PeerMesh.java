@@ -88,7 +88,7 @@ public final class PeerMesh implements AutoCloseable {
             .mapToObj(
                 peer ->
                     communicator
-                        .greet(peer, tag, mine, deadline)
+                        .exchange(peer, tag, mine, deadline)
                         .thenAccept(theirs -> cards[peer] = DeviceCard.decode(theirs, peer)))
             .toArray(CompletableFuture<?>[]::new);
     return CompletableFuture.allOf(greetings);
@@ -349,7 +349,7 @@ public final class PeerMesh implements AutoCloseable {
    * @return completes then; or why it can't
    */
   public CompletableFuture<Void> meet(int peer, Duration within) {
-    return communicator.meet(peer, tag, Deadline.after(within));
+    return communicator.rendezvous(peer, tag, Deadline.after(within));
   }
 
   /**
@@ -383,7 +383,7 @@ public final class PeerMesh implements AutoCloseable {
     CompletableFuture<?>[] farewells =
         IntStream.range(0, nRanks())
             .filter(peer -> peer != rank() && !isMapped(peer))
-            .mapToObj(peer -> communicator.meet(peer, tag, soon))
+            .mapToObj(peer -> communicator.rendezvous(peer, tag, soon))
             .toArray(CompletableFuture<?>[]::new);
     CompletableFuture.allOf(farewells).whenComplete((done, failure) -> closeConnections());
   }

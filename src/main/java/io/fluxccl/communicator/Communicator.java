@@ -18,6 +18,7 @@ import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportFlags;
 import io.fluxccl.transport.TransportProvider;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
@@ -305,8 +306,8 @@ public final class Communicator implements AutoCloseable {
   }
 
   /**
-   * Meets a peer, which calls this with the same tag: so both know that neither needs any more what
-   * they set up with it.
+   * Waits until a peer calls this method with the same tag. Then neither rank needs what they set
+   * up together any longer.
    *
    * @param peer the rank
    * @param tag as in {@link #connectOnSetup}
@@ -314,25 +315,41 @@ public final class Communicator implements AutoCloseable {
    * @return completes when the peer has called it too; with the communicator's failure, or when the
    *     deadline has passed
    */
-  public CompletableFuture<Void> meet(int peer, int tag, Deadline deadline) {
+  public CompletableFuture<Void> rendezvous(int peer, int tag, Deadline deadline) {
     messages.checkPeer(peer, tag);
-    return inFlight(messages.meet(peer, tag, deadline));
+    return inFlight(messages.rendezvous(peer, tag, deadline));
   }
 
   /**
-   * Tells a peer something short and learns what it tells this rank: what both must know before
-   * they can agree on how to work together. The peer calls it too, with the same tag; greetings of
-   * one (peer, tag) meet in the order of the calls.
+   * Exchanges a short message with one peer, which calls this method with the same tag. Exchanges
+   * of one peer and tag match in the order of the calls.
    *
    * @param peer the other rank
-   * @param tag as in connections; greetings have tags of their own
-   * @param mine what to tell
-   * @param deadline by when
-   * @return what the peer told; not trusted, so check it
+   * @param tag as in connections; exchanges have tags of their own
+   * @param mine this rank's message
+   * @param deadline by when the peer must have called it
+   * @return the peer's message, which is not trusted: check it
    */
-  public CompletableFuture<byte[]> greet(int peer, int tag, byte[] mine, Deadline deadline) {
+  public CompletableFuture<byte[]> exchange(int peer, int tag, byte[] mine, Deadline deadline) {
     messages.checkPeer(peer, tag);
-    return inFlight(messages.greet(peer, tag, mine, deadline));
+    return inFlight(messages.exchange(peer, tag, mine, deadline));
+  }
+
+  /**
+   * Exchanges a short message with all ranks, each of which calls this method with the same tag: an
+   * all-gather on the host. Exchanges with different tags may run at once and begin in any order;
+   * exchanges with the same tag match in the order of the calls.
+   *
+   * @param tag 0 to 2^24 - 1; has nothing to do with the tags of connections
+   * @param mine this rank's message
+   * @param deadline by when every rank must have called it
+   * @return the messages by rank, which are not trusted: check them. Fails with {@link
+   *     io.fluxccl.Timeout} that names the first rank that did not call, or with the communicator's
+   *     failure. Continuations may block
+   */
+  public CompletableFuture<List<byte[]>> exchange(int tag, byte[] mine, Deadline deadline) {
+    messages.checkTag(tag);
+    return inFlight(messages.exchangeAll(tag, mine, deadline));
   }
 
   /**
@@ -411,7 +428,7 @@ public final class Communicator implements AutoCloseable {
   private void abortNow(FluxCclException reason) {
     if (failure() == null) {
       failElsewhere(reason);
-      bootstrap.abort(reason.toldBy(bootstrap.rank()));
+      bootstrap.abort(reason.attributedTo(bootstrap.rank()));
     }
   }
 

@@ -8,6 +8,7 @@ import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.Bootstrap;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 
@@ -33,8 +34,8 @@ final class SetupMessages {
   enum Kind {
     CONNECTION,
     MEMORY,
-    MEETING,
-    GREETING,
+    RENDEZVOUS,
+    EXCHANGE,
     NOTICE
   }
 
@@ -56,6 +57,10 @@ final class SetupMessages {
     if (peer < 0 || peer >= bootstrap.nRanks()) {
       throw new InvalidUsage("rank=" + peer + " is outside 0.." + (bootstrap.nRanks() - 1));
     }
+    checkTag(tag);
+  }
+
+  void checkTag(int tag) {
     if (tag < 0 || tag > MAX_TAG) {
       throw new InvalidUsage("tag=" + tag + " is outside 0.." + MAX_TAG);
     }
@@ -100,23 +105,30 @@ final class SetupMessages {
   }
 
   /** Sends a word to a peer and waits for its own. */
-  CompletableFuture<Void> meet(int peer, int tag, Deadline deadline) {
-    CompletableFuture<Void> sent = send(peer, Kind.MEETING, tag, new byte[0], deadline);
+  CompletableFuture<Void> rendezvous(int peer, int tag, Deadline deadline) {
+    CompletableFuture<Void> sent = send(peer, Kind.RENDEZVOUS, tag, new byte[0], deadline);
     CompletableFuture<byte[]> word =
-        recv(peer, Kind.MEETING, tag, "meet(rank=" + peer + ", tag=" + tag + ")", deadline);
+        recv(
+            peer, Kind.RENDEZVOUS, tag, "rendezvous(rank=" + peer + ", tag=" + tag + ")", deadline);
     CompletableFuture<Void> met = sent.thenCombine(word, (done, bytes) -> null);
     met.whenComplete((done, failure) -> word.cancel(false));
     return met;
   }
 
   /** Sends bytes to a peer and waits for its own. */
-  CompletableFuture<byte[]> greet(int peer, int tag, byte[] mine, Deadline deadline) {
-    CompletableFuture<Void> sent = send(peer, Kind.GREETING, tag, mine, deadline);
+  CompletableFuture<byte[]> exchange(int peer, int tag, byte[] mine, Deadline deadline) {
+    CompletableFuture<Void> sent = send(peer, Kind.EXCHANGE, tag, mine, deadline);
     CompletableFuture<byte[]> theirs =
-        recv(peer, Kind.GREETING, tag, "greet(rank=" + peer + ", tag=" + tag + ")", deadline);
+        recv(peer, Kind.EXCHANGE, tag, "exchange(rank=" + peer + ", tag=" + tag + ")", deadline);
     CompletableFuture<byte[]> answer = sent.thenCombine(theirs, (done, bytes) -> bytes);
     answer.whenComplete((done, failure) -> theirs.cancel(false));
     return answer;
+  }
+
+  /** Sends bytes to all ranks and waits for those of all. */
+  CompletableFuture<List<byte[]>> exchangeAll(int tag, byte[] mine, Deadline deadline) {
+    CompletableFuture<List<byte[]>> exchanged = bootstrap.exchange(tag, mine, deadline);
+    return exchanged.whenCompleteAsync((all, failure) -> {}, continueOn);
   }
 
   /** Sends bytes to a peer, which need not wait for them. */

@@ -74,7 +74,7 @@ public final class RankGroup implements AutoCloseable {
               bootstrap, opened, CommunicatorOptions.DEFAULT.withSetupTimeout(timeout));
     } catch (RuntimeException | Error e) {
       // The others need not wait for this rank.
-      bootstrap.abort(FluxCclException.from(e).toldBy(bootstrap.rank()));
+      bootstrap.abort(FluxCclException.from(e).attributedTo(bootstrap.rank()));
       bootstrap.closeAsync();
       CloseHelper.quietClose(opened);
       throw e;

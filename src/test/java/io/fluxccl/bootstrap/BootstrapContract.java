@@ -116,6 +116,44 @@ abstract class BootstrapContract {
   }
 
   @Test
+  void shouldExchangeByTagWhenRanksBeginInDifferentOrders() {
+    List<? extends Bootstrap> ranks = group(3);
+    List<CompletableFuture<List<byte[]>>> ones = new ArrayList<>();
+    List<CompletableFuture<List<byte[]>>> twos = new ArrayList<>();
+    for (Bootstrap each : ranks) {
+      byte[] own = bytes("" + each.rank());
+      if (each.rank() == 1) {
+        twos.add(each.exchange(2, bytes("two" + each.rank()), soon()));
+        ones.add(each.exchange(1, own, soon()));
+      } else {
+        ones.add(each.exchange(1, own, soon()));
+        twos.add(each.exchange(2, bytes("two" + each.rank()), soon()));
+      }
+    }
+    await(ones).forEach(all -> assertThat(all).containsExactly(bytes("0"), bytes("1"), bytes("2")));
+    await(twos)
+        .forEach(
+            all -> assertThat(all).containsExactly(bytes("two0"), bytes("two1"), bytes("two2")));
+    List<CompletableFuture<List<byte[]>>> again =
+        onAll(ranks, each -> each.exchange(1, bytes("again" + each.rank()), soon()));
+    await(again).forEach(all -> assertThat(all.get(2)).isEqualTo(bytes("again2")));
+  }
+
+  @Test
+  void shouldNameTheRankThatTakesNoPartInAnExchange() {
+    List<? extends Bootstrap> ranks = group(3);
+    List<CompletableFuture<List<byte[]>>> waiting =
+        onAll(ranks.subList(0, 2), each -> each.exchange(4, bytes("x"), in(300)));
+    for (CompletableFuture<?> each : waiting) {
+      assertThat(failureOf(each))
+          .isInstanceOf(Timeout.class)
+          .hasMessageContaining("exchange(tag=4)")
+          .hasMessageContaining("rank 2");
+    }
+    await(onAll(ranks, each -> each.exchange(5, bytes("y"), soon())));
+  }
+
+  @Test
   void shouldMatchTagsWhenMessagesAreReceivedOutOfOrder() {
     List<? extends Bootstrap> ranks = group(2);
     for (int tag : new int[] {7, -1, Integer.MAX_VALUE}) {

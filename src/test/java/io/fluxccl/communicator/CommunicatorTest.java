@@ -113,6 +113,30 @@ class CommunicatorTest {
   }
 
   @Test
+  void shouldExchangeMessagesWithAllRanks() {
+    try (LocalRanks ranks = LocalRanks.of(3)) {
+      ranks.run(
+          rank -> {
+            byte[] mine = {(byte) rank.rank()};
+            Deadline deadline = Deadline.after(TIMEOUT);
+            List<byte[]> all = rank.communicator().exchange(9, mine, deadline).join();
+            assertThat(all).containsExactly(new byte[] {0}, new byte[] {1}, new byte[] {2});
+          });
+    }
+  }
+
+  @Test
+  void shouldEndAnExchangeWhenTheCommunicatorFails() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      Communicator communicator = ranks.ranks().get(0).communicator();
+      CompletableFuture<List<byte[]>> exchange =
+          communicator.exchange(9, new byte[0], Deadline.after(TIMEOUT));
+      ranks.ranks().get(1).communicator().abort(new DeviceFailure(1, "LOST", "it broke"));
+      assertThatThrownBy(exchange::join).hasCauseInstanceOf(DeviceFailure.class);
+    }
+  }
+
+  @Test
   void shouldRefuseToWaitForWhatWasNeverStarted() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       NonblockingFuture<Connection> link =

@@ -72,7 +72,7 @@ final class ChannelSet implements AlgorithmSet {
           peer == mesh.rank()
               ? CompletableFuture.completedFuture(null)
               : communicator
-                  .greet(peer, mesh.tag(), new byte[] {(byte) lanes}, mesh.deadline())
+                  .exchange(peer, mesh.tag(), new byte[] {(byte) lanes}, mesh.deadline())
                   .thenAccept(theirs -> of[peer] = theirs.length == 1 ? theirs[0] : 1);
     }
     return CompletableFuture.allOf(greetings)
