@@ -30,13 +30,13 @@ final class CallChecks {
   }
 
   private static void checkCounts(CollectiveCall call, int rank, int nRanks) {
-    if (call.collective() == Collective.ALL_TO_ALL_V && call.countedRanks() != nRanks) {
+    if (call instanceof AllToAllV counted && counted.countedRanks() != nRanks) {
       throw new InvalidUsage(
           call
               + " on rank "
               + rank
               + ": counts for "
-              + call.countedRanks()
+              + counted.countedRanks()
               + " ranks, there are "
               + nRanks);
     }

@@ -7,7 +7,7 @@ import io.fluxccl.InvalidUsage;
  * rank's share, where a buffer has one for each.
  */
 final class ChunkedCall {
-  private final CollectiveCall call;
+  private final UniformCall call;
   private final long chunkElements;
   private final int chunks;
 
@@ -19,11 +19,9 @@ final class ChunkedCall {
    * @param chunkElements elements of each chunk but the last
    */
   ChunkedCall(CollectiveCall call, long chunkElements) {
-    switch (call.collective()) {
-      case ALL_TO_ALL_V, SEND_RECEIVE, BARRIER ->
-          throw new InvalidUsage(
-              call + " can't be chunked: ranks don't know how many elements the others have");
-      default -> {}
+    if (!(call instanceof UniformCall uniform)) {
+      throw new InvalidUsage(
+          call + " can't be chunked: ranks don't know how many elements the others have");
     }
     if (chunkElements < 1 || (call.count() - 1) / chunkElements >= Integer.MAX_VALUE) {
       throw new InvalidUsage(
@@ -34,7 +32,7 @@ final class ChunkedCall {
               + Integer.MAX_VALUE
               + " chunks");
     }
-    this.call = call;
+    this.call = uniform;
     this.chunkElements = chunkElements;
     this.chunks = call.count() == 0 ? 0 : (int) ((call.count() - 1) / chunkElements) + 1;
   }

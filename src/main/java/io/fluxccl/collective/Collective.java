@@ -4,48 +4,76 @@ import java.util.Locale;
 
 /** The operations in which several ranks take part. */
 public enum Collective {
-  /** Everybody gets the combination of all inputs. */
+  /** Every rank gets the combination of all inputs. */
   ALL_REDUCE,
-  /** Everybody gets all inputs, one behind the other in rank order. */
+  /** Every rank gets all inputs, one behind the other in rank order. */
   ALL_GATHER,
-  /** Each rank gets its part of the combination of all inputs. */
+  /** Each rank gets its share of the combination of all inputs. */
   REDUCE_SCATTER,
-  /** Everybody gets the root's input. */
+  /** Every rank gets the root's input. */
   BROADCAST,
   /** The root gets the combination of all inputs. */
   REDUCE,
-  /** Part j of rank i's input becomes part i of rank j's output. */
+  /** Share j of rank i's input becomes share i of rank j's output. */
   ALL_TO_ALL,
-  /** The same with parts of any sizes. */
+  /** An all-to-all with shares of any sizes. */
   ALL_TO_ALL_V,
   /** The root gets all inputs, one behind the other in rank order. */
   GATHER,
-  /** Each rank gets its part of the root's input. */
+  /** Each rank gets its share of the root's input. */
   SCATTER,
   /** One rank sends, another receives; a rank may do both at once, with different peers. */
   SEND_RECEIVE,
-  /** Nobody is done before everybody has begun. */
+  /** No rank completes it before every rank has begun it. */
   BARRIER;
 
-  /** The name in messages and on the command line, for example {@code all-reduce}. */
+  private final String label = name().toLowerCase(Locale.ROOT).replace('_', '-');
+
+  /** Returns the name in messages and on the command line, for example {@code all-reduce}. */
   public String label() {
-    return name().toLowerCase(Locale.ROOT).replace('_', '-');
+    return label;
   }
 
-  /** Whether values are combined, so that the type and a {@link io.fluxccl.ReduceOp} matter. */
+  /** Returns whether values are combined, by a {@link io.fluxccl.ReduceOp}. */
   public boolean reduces() {
     return this == ALL_REDUCE || this == REDUCE_SCATTER || this == REDUCE;
   }
 
-  /** Whether one rank is the root. */
+  /** Returns whether one rank is the root. */
   public boolean hasRoot() {
     return this == BROADCAST || this == REDUCE || this == GATHER || this == SCATTER;
   }
 
+  /** Returns whether every rank gives the same count, so that ranks know each other's sizes. */
+  public boolean isUniform() {
+    return this != ALL_TO_ALL_V && this != SEND_RECEIVE && this != BARRIER;
+  }
+
+  /** Returns whether only the root uses the input buffer. */
+  boolean hasInputOnRootOnly() {
+    return this == BROADCAST || this == SCATTER;
+  }
+
+  /** Returns whether only the root uses the output buffer. */
+  boolean hasOutputOnRootOnly() {
+    return this == REDUCE || this == GATHER;
+  }
+
+  /** Returns whether the input has a share of {@code count} elements for each rank. */
+  boolean hasInputShares() {
+    return this == REDUCE_SCATTER || this == ALL_TO_ALL || this == SCATTER;
+  }
+
+  /** Returns whether the output has a share of {@code count} elements for each rank. */
+  boolean hasOutputShares() {
+    return this == ALL_GATHER || this == ALL_TO_ALL || this == GATHER;
+  }
+
   /**
-   * Whether it may depend on registration how it is done. Every rank then has the same buffers, and
-   * all of them or none are registered. Not where a rank may have nothing to send or to get, and
-   * where the root's share may lie in its large buffer, which others have not registered.
+   * Returns whether the choice of the algorithm may depend on registered buffers. That needs the
+   * same buffers on every rank, all of them registered or none. A rank that has nothing to send or
+   * to get has no such buffer. Nor has a gather's or scatter's rank: the root's share may lie in
+   * its large buffer, which the other ranks have not registered.
    */
   public boolean isChosenByRegistration() {
     return switch (this) {
@@ -55,8 +83,8 @@ public enum Collective {
   }
 
   /**
-   * Whether every rank takes part. In {@link #SEND_RECEIVE} only those that send to each other do,
-   * so it must not disturb what other ranks are doing meanwhile.
+   * Returns whether every rank takes part. In {@link #SEND_RECEIVE} only the sender and the
+   * receiver do, so it must not disturb what other ranks do in the meantime.
    */
   public boolean isByAll() {
     return this != SEND_RECEIVE;

@@ -1,8 +1,6 @@
 package io.fluxccl.collective;
 
-import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.ReduceOp;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
@@ -37,7 +35,7 @@ import reactor.core.publisher.Mono;
  * buffer of the communicator's device will do; one that every rank {@linkplain #register
  * registered} is read and written in place by its peers, which is faster for large sizes.
  */
-public final class Collectives implements AutoCloseable {
+public final class Collectives implements CollectiveOperations<Mono<Void>>, AutoCloseable {
   private final Lane lane;
   private final AtomicInteger lanes;
 
@@ -164,13 +162,18 @@ public final class Collectives implements AutoCloseable {
   }
 
   /**
-   * Any operation.
+   * Returns any operation as a cold Mono.
    *
-   * @param call what; its sizes are checked on subscription
+   * @param call the operation; its buffers are checked on subscription
    * @return as the class says
    */
   public Mono<Void> run(CollectiveCall call) {
     return lane.run(List.of(new Step.Collect(call)), call);
+  }
+
+  @Override
+  public Mono<Void> enqueue(CollectiveCall call) {
+    return run(call);
   }
 
   /**
@@ -201,132 +204,6 @@ public final class Collectives implements AutoCloseable {
    */
   public void prefer(Collective collective, Optional<String> algorithm) {
     lane.algorithms().prefer(collective, algorithm);
-  }
-
-  /**
-   * Replaces a buffer by the combination of all ranks' buffers.
-   *
-   * @param buffer all of it; of the same size on every rank
-   * @param type of the elements
-   * @param op how to combine
-   * @return as the class says
-   */
-  public Mono<Void> allReduce(DeviceBuffer buffer, DataType type, ReduceOp op) {
-    return allReduce(buffer, buffer, buffer.size() / type.size(), type, op);
-  }
-
-  /** The combination of all ranks' inputs; {@link CollectiveCall#allReduce}. */
-  public Mono<Void> allReduce(
-      DeviceBuffer input, DeviceBuffer output, long count, DataType type, ReduceOp op) {
-    return run(CollectiveCall.allReduce(input, output, count, type, op));
-  }
-
-  /** All ranks' inputs, one behind the other; {@link CollectiveCall#allGather}. */
-  public Mono<Void> allGather(DeviceBuffer input, DeviceBuffer output, long count, DataType type) {
-    return run(CollectiveCall.allGather(input, output, count, type));
-  }
-
-  /** This rank's part of the combination; {@link CollectiveCall#reduceScatter}. */
-  public Mono<Void> reduceScatter(
-      DeviceBuffer input, DeviceBuffer output, long count, DataType type, ReduceOp op) {
-    return run(CollectiveCall.reduceScatter(input, output, count, type, op));
-  }
-
-  /**
-   * Replaces a buffer by the root's.
-   *
-   * @param buffer {@code count} elements from its start
-   * @param count elements
-   * @param type of the elements
-   * @param root whose
-   * @return as the class says
-   */
-  public Mono<Void> broadcast(DeviceBuffer buffer, long count, DataType type, int root) {
-    return run(CollectiveCall.broadcast(buffer, buffer, count, type, root));
-  }
-
-  /** The combination of all ranks' inputs, on the root; {@link CollectiveCall#reduce}. */
-  public Mono<Void> reduce(
-      DeviceBuffer input, DeviceBuffer output, long count, DataType type, ReduceOp op, int root) {
-    return run(CollectiveCall.reduce(input, output, count, type, op, root));
-  }
-
-  /**
-   * Part j of rank i's input becomes part i of rank j's output; {@link CollectiveCall#allToAll}.
-   */
-  public Mono<Void> allToAll(DeviceBuffer input, DeviceBuffer output, long count, DataType type) {
-    return run(CollectiveCall.allToAll(input, output, count, type));
-  }
-
-  /** An all-to-all of parts of any sizes; {@link CollectiveCall#allToAllv}. */
-  public Mono<Void> allToAllv(
-      DeviceBuffer input,
-      long[] sendCounts,
-      DeviceBuffer output,
-      long[] receiveCounts,
-      DataType type) {
-    return run(CollectiveCall.allToAllv(input, sendCounts, output, receiveCounts, type));
-  }
-
-  /** All ranks' inputs, on the root; {@link CollectiveCall#gather}. */
-  public Mono<Void> gather(
-      DeviceBuffer input, DeviceBuffer output, long count, DataType type, int root) {
-    return run(CollectiveCall.gather(input, output, count, type, root));
-  }
-
-  /** This rank's part of the root's input; {@link CollectiveCall#scatter}. */
-  public Mono<Void> scatter(
-      DeviceBuffer input, DeviceBuffer output, long count, DataType type, int root) {
-    return run(CollectiveCall.scatter(input, output, count, type, root));
-  }
-
-  /**
-   * Sends to one rank, which receives as many. A large send is done only when the receiver has
-   * begun to receive; so ranks that send to each other, or in a ring, use {@link #sendReceive}.
-   *
-   * @param input from its start
-   * @param count elements
-   * @param type of the elements
-   * @param destination to whom
-   * @return completes when the input may be overwritten
-   */
-  public Mono<Void> send(DeviceBuffer input, long count, DataType type, int destination) {
-    return run(
-        CollectiveCall.sendReceive(
-            input, count, destination, null, 0, CollectiveCall.NO_PEER, type));
-  }
-
-  /**
-   * Receives what one rank sends.
-   *
-   * @param output from its start
-   * @param count elements
-   * @param type of the elements
-   * @param source from whom
-   * @return completes when they are there
-   */
-  public Mono<Void> recv(DeviceBuffer output, long count, DataType type, int source) {
-    return run(
-        CollectiveCall.sendReceive(null, 0, CollectiveCall.NO_PEER, output, count, source, type));
-  }
-
-  /** Sends to one rank and receives from another at once; {@link CollectiveCall#sendReceive}. */
-  public Mono<Void> sendReceive(
-      DeviceBuffer input,
-      long sendCount,
-      int destination,
-      DeviceBuffer output,
-      long receiveCount,
-      int source,
-      DataType type) {
-    return run(
-        CollectiveCall.sendReceive(
-            input, sendCount, destination, output, receiveCount, source, type));
-  }
-
-  /** Completes when every rank has enqueued it and what it enqueued before is done. */
-  public Mono<Void> barrier() {
-    return run(CollectiveCall.barrier());
   }
 
   /**

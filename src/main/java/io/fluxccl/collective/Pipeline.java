@@ -1,8 +1,6 @@
 package io.fluxccl.collective;
 
-import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
@@ -34,7 +32,7 @@ import reactor.core.publisher.Mono;
  *
  * <p>Collectives have the same shapes as in {@link CollectiveCall}.
  */
-public final class Pipeline {
+public final class Pipeline implements CollectiveOperations<Pipeline> {
   /** Of one run: so many can be listed, and waited for. */
   private static final int MOST_STEPS = 1 << 24;
 
@@ -87,9 +85,14 @@ public final class Pipeline {
     return with(new Step.CopyFromHost(target, targetOffset, source, sourceOffset, size));
   }
 
-  /** Then any collective. */
+  /** Adds any collective. */
   public Pipeline then(CollectiveCall call) {
     return with(new Step.Collect(call));
+  }
+
+  @Override
+  public Pipeline enqueue(CollectiveCall call) {
+    return then(call);
   }
 
   /**
@@ -147,104 +150,6 @@ public final class Pipeline {
       }
     }
     return with(waits);
-  }
-
-  /** Then an all-reduce of all of a buffer, in place. */
-  public Pipeline allReduce(DeviceBuffer buffer, DataType type, ReduceOp op) {
-    return allReduce(buffer, buffer, buffer.size() / type.size(), type, op);
-  }
-
-  /** Then an all-reduce. */
-  public Pipeline allReduce(
-      DeviceBuffer input, DeviceBuffer output, long count, DataType type, ReduceOp op) {
-    return then(CollectiveCall.allReduce(input, output, count, type, op));
-  }
-
-  /** Then an all-gather. */
-  public Pipeline allGather(DeviceBuffer input, DeviceBuffer output, long count, DataType type) {
-    return then(CollectiveCall.allGather(input, output, count, type));
-  }
-
-  /** Then a reduce-scatter. */
-  public Pipeline reduceScatter(
-      DeviceBuffer input, DeviceBuffer output, long count, DataType type, ReduceOp op) {
-    return then(CollectiveCall.reduceScatter(input, output, count, type, op));
-  }
-
-  /** Then a broadcast, in place. */
-  public Pipeline broadcast(DeviceBuffer buffer, long count, DataType type, int root) {
-    return broadcast(buffer, buffer, count, type, root);
-  }
-
-  /** Then a broadcast. */
-  public Pipeline broadcast(
-      DeviceBuffer input, DeviceBuffer output, long count, DataType type, int root) {
-    return then(CollectiveCall.broadcast(input, output, count, type, root));
-  }
-
-  /** Then a reduce. */
-  public Pipeline reduce(
-      DeviceBuffer input, DeviceBuffer output, long count, DataType type, ReduceOp op, int root) {
-    return then(CollectiveCall.reduce(input, output, count, type, op, root));
-  }
-
-  /** Then an all-to-all. */
-  public Pipeline allToAll(DeviceBuffer input, DeviceBuffer output, long count, DataType type) {
-    return then(CollectiveCall.allToAll(input, output, count, type));
-  }
-
-  /** Then an all-to-all of parts of any sizes. */
-  public Pipeline allToAllv(
-      DeviceBuffer input,
-      long[] sendCounts,
-      DeviceBuffer output,
-      long[] receiveCounts,
-      DataType type) {
-    return then(CollectiveCall.allToAllv(input, sendCounts, output, receiveCounts, type));
-  }
-
-  /** Then a gather. */
-  public Pipeline gather(
-      DeviceBuffer input, DeviceBuffer output, long count, DataType type, int root) {
-    return then(CollectiveCall.gather(input, output, count, type, root));
-  }
-
-  /** Then a scatter. */
-  public Pipeline scatter(
-      DeviceBuffer input, DeviceBuffer output, long count, DataType type, int root) {
-    return then(CollectiveCall.scatter(input, output, count, type, root));
-  }
-
-  /** Then a send; {@link Collectives#send}. */
-  public Pipeline send(DeviceBuffer input, long count, DataType type, int destination) {
-    return then(
-        CollectiveCall.sendReceive(
-            input, count, destination, null, 0, CollectiveCall.NO_PEER, type));
-  }
-
-  /** Then a receive; {@link Collectives#recv}. */
-  public Pipeline recv(DeviceBuffer output, long count, DataType type, int source) {
-    return then(
-        CollectiveCall.sendReceive(null, 0, CollectiveCall.NO_PEER, output, count, source, type));
-  }
-
-  /** Then a send and a receive at once; {@link CollectiveCall#sendReceive}. */
-  public Pipeline sendReceive(
-      DeviceBuffer input,
-      long sendCount,
-      int destination,
-      DeviceBuffer output,
-      long receiveCount,
-      int source,
-      DataType type) {
-    return then(
-        CollectiveCall.sendReceive(
-            input, sendCount, destination, output, receiveCount, source, type));
-  }
-
-  /** Then a barrier. */
-  public Pipeline barrier() {
-    return then(CollectiveCall.barrier());
   }
 
   /**

@@ -1,0 +1,62 @@
+package io.fluxccl.collective;
+
+import io.fluxccl.DataType;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.DeviceBuffer;
+
+/** A send to one rank and a receive from another, or the same, at once. */
+public record SendReceive(
+    DeviceBuffer input,
+    long sendCount,
+    int destination,
+    DeviceBuffer output,
+    long receiveCount,
+    int source,
+    DataType type)
+    implements CollectiveCall {
+  /** Refuses counts below 0 and counts that are too large. */
+  public SendReceive {
+    if (sendCount < 0 || receiveCount < 0) {
+      throw new InvalidUsage(
+          "send-receive sendCount=%d receiveCount=%d; give 0 or more"
+              .formatted(sendCount, receiveCount));
+    }
+    CollectiveCall.multiply(
+        Collective.SEND_RECEIVE, Math.max(sendCount, receiveCount), type.size());
+  }
+
+  @Override
+  public Collective collective() {
+    return Collective.SEND_RECEIVE;
+  }
+
+  @Override
+  public long count() {
+    return Math.max(sendCount, receiveCount);
+  }
+
+  @Override
+  public long inputBytes(int rank, int nRanks) {
+    return sendCount * type.size();
+  }
+
+  @Override
+  public long outputBytes(int rank, int nRanks) {
+    return receiveCount * type.size();
+  }
+
+  @Override
+  public long sendBytes(int rank, int peer) {
+    return peer == destination ? sendCount * type.size() : 0;
+  }
+
+  @Override
+  public long receiveBytes(int rank, int peer) {
+    return peer == source ? receiveCount * type.size() : 0;
+  }
+
+  @Override
+  public String toString() {
+    return "%s to=%d from=%d".formatted(signature(), destination, source);
+  }
+}
