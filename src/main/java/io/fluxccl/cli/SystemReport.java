@@ -159,8 +159,6 @@ record SystemReport(
           .filter(network -> network != Transport.ETHERNET && allowed.contains(network))
           .filter(network -> provider.unavailableBecause(network).isEmpty())
           .filter(network -> provider.unreachableBecause(network, kind).isEmpty())
-          .filter(
-              network -> !allowed.contains(Transport.ETHERNET) || !provider.stages(network, kind))
           .forEach(network -> rails.add(network.name()));
     }
     String last = allowed.contains(Transport.ETHERNET) ? "ETHERNET" : "nothing";

@@ -45,13 +45,7 @@ record TransportChoice(Optional<Transport> only, TransportFlags networks) {
     return TransportFlags.of(
         networks.asSet().stream()
             .filter(network -> communicator.unusableBecause(network).isEmpty())
-            .filter(network -> !ethernetGoesBefore(network) || !communicator.stages(network))
             .toArray(Transport[]::new));
-  }
-
-  /** Where memory must be staged, ETHERNET does it, if it is allowed. */
-  private boolean ethernetGoesBefore(Transport network) {
-    return network != Transport.ETHERNET && networks.contains(Transport.ETHERNET);
   }
 
   /**

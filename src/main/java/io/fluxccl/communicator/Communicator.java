@@ -199,11 +199,6 @@ public final class Communicator implements AutoCloseable {
     return transports.unusableBecause(transport);
   }
 
-  /** Whether a transport reaches memory of this communicator's device by pinned memory only. */
-  public boolean stages(Transport transport) {
-    return transports.stages(transport);
-  }
-
   /**
    * Makes memory of this rank reachable by the given transports. Name all that will be used at
    * once.

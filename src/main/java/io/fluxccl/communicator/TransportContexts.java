@@ -72,13 +72,6 @@ final class TransportContexts implements AutoCloseable {
         .orElse(Optional.of(transport + " is not in this build"));
   }
 
-  /** Whether memory of this rank's device goes through pinned memory there. */
-  boolean stages(Transport transport) {
-    return find(transport)
-        .map(provider -> provider.stages(transport, environment.device().kind()))
-        .orElse(false);
-  }
-
   private Optional<TransportProvider> find(Transport transport) {
     for (TransportProvider provider : providers.get()) {
       if (provider.transports().contains(transport)) {

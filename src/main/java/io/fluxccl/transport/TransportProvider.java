@@ -32,17 +32,6 @@ public interface TransportProvider {
   }
 
   /**
-   * Whether an available transport reaches memory of a kind of device only by way of pinned memory,
-   * where another might reach it better.
-   *
-   * @param transport one of {@link #transports()}, available
-   * @param kind of the device whose memory it is
-   */
-  default boolean stages(Transport transport, DeviceKind kind) {
-    return false;
-  }
-
-  /**
    * One line on what an available transport works with here: a device, an address.
    *
    * @param transport one of {@link #transports()}, available

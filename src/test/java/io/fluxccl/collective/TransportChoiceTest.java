@@ -5,12 +5,14 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
 import java.util.ArrayList;
 import java.util.EnumSet;
 import java.util.List;
+import java.util.Optional;
 import java.util.Set;
 import org.junit.jupiter.api.Test;
 import org.mockito.Mockito;
@@ -87,6 +89,27 @@ class TransportChoiceTest {
         .hasMessageContaining("rank 0 can use [IB0]")
         .hasMessageContaining("rank 1 can use [ETHERNET]")
         .hasMessageContaining("FLUXCCL_NETWORK");
+  }
+
+  /** Each rank asks its own machine, and only one of them has loaded nvidia-peermem. */
+  @Test
+  void shouldUseEthernetOnBothEndsWhereOneHostLacksPeerMemory() {
+    Job job = new Job();
+    for (int rank = 0; rank < 2; rank++) {
+      Communicator communicator = Mockito.mock(Communicator.class);
+      Mockito.when(communicator.bootstrap()).thenReturn(job.bootstrap);
+      Mockito.when(job.bootstrap.nRanks()).thenReturn(2);
+      Mockito.when(job.bootstrap.hostHash(1)).thenReturn(1L);
+      Mockito.when(communicator.unusableBecause(Mockito.any()))
+          .thenReturn(Optional.of("this machine has no such device"));
+      Mockito.when(communicator.unusableBecause(Transport.IB0))
+          .thenReturn(rank == 0 ? Optional.empty() : Optional.of("nvidia-peermem is not loaded"));
+      Mockito.when(communicator.unusableBecause(Transport.ETHERNET)).thenReturn(Optional.empty());
+      TransportFlags usable = CHOICE.usable(communicator);
+      assertThat(usable.contains(Transport.IB0)).isEqualTo(rank == 0);
+      job.cards.add(new DeviceCard(DeviceKind.CUDA, 0, 0, usable, ""));
+    }
+    assertThat(job.between(0, 1)).isEqualTo(Transport.ETHERNET);
   }
 
   @Test

@@ -21,23 +21,12 @@ final class IbConnection extends AgentConnection implements SendQueue.Owner {
   private final IbConnector connector;
   private final SendQueue queue;
 
-  /**
-   * A new end.
-   *
-   * @param staging by which memory is reached that the device can't reach, or null
-   */
-  IbConnection(
-      IbContext context,
-      int remoteRank,
-      int tag,
-      byte[] token,
-      RdmaOptions options,
-      StagedPath staging) {
+  IbConnection(IbContext context, int remoteRank, int tag, byte[] token, RdmaOptions options) {
     super(context.transport(), context.rank(), remoteRank, tag, context.agent());
     this.context = context;
     this.agent = context.agent();
     this.connector = new IbConnector(context, this, token, options);
-    this.queue = new SendQueue(this, options, staging);
+    this.queue = new SendQueue(this, options);
   }
 
   IbConnector connector() {
@@ -130,7 +119,6 @@ final class IbConnection extends AgentConnection implements SendQueue.Owner {
     MemoryHandle handle = handleOf(what, memory, rank);
     if (!(handle instanceof IbMemoryHandle)
         || !((IbMemoryHandle) handle).belongsTo(context)
-        || ((IbMemoryHandle) handle).isStaged() != queue.isStaged()
         || ((IbMemoryHandle) handle).size() < memory.size()) {
       throw new InvalidUsage(
           what + " " + memory + " was not registered with, or received by, this communicator");
@@ -147,8 +135,8 @@ final class IbConnection extends AgentConnection implements SendQueue.Owner {
   // What the agent does and asks.
 
   /** Begins to send over an established link. Called by the agent. */
-  void open(VerbsLink link, IbEndpointCodec.Inbox peer) throws IOException {
-    queue.open(link, context.port(), peer);
+  void open(VerbsLink link) throws IOException {
+    queue.open(link, context.port());
   }
 
   /** Whether the agent should look for connection events often. Called by the agent. */
@@ -161,18 +149,11 @@ final class IbConnection extends AgentConnection implements SendQueue.Owner {
    * see what was so a moment ago.
    */
   boolean isBusy() {
-    return connector.isDelivered() && !hasFailed() && (queue.isStaged() || queue.isBusy());
+    return connector.isDelivered() && !hasFailed() && queue.isBusy();
   }
 
-  /**
-   * Whether the agent is the one to hurry: always, where the peer's writes need its hands. Called
-   * by the agent.
-   */
+  /** Whether a flush is awaited or posts wait for the device. Called by the agent. */
   boolean isAwaited() {
-    return isPostedTo() || queue.isStaged() && connector.isDelivered();
-  }
-
-  private boolean isPostedTo() {
     return !waiters().isEmpty() || queue.hasWaiting();
   }
 
@@ -185,8 +166,7 @@ final class IbConnection extends AgentConnection implements SendQueue.Owner {
   @Override
   protected void checkDeadlines() {
     waiters().expire(queue.flushedTicket());
-    queue.checkDevice();
-    if (hasPeerLeft() && isPostedTo()) {
+    if (hasPeerLeft() && isAwaited()) {
       // Posted just before this side learned of it.
       fail(left(), null);
     }

@@ -27,7 +27,6 @@ final class IbConnector implements LinkEvents {
 
   // Confined to the agent.
   private Deadline deadline;
-  private IbEndpointCodec.Inbox peerInbox;
   private VerbsLink link;
   private VerbsLink echo;
   private boolean established;
@@ -76,22 +75,12 @@ final class IbConnector implements LinkEvents {
       connection.fail("rank " + connection.remoteRank() + " connects with tag=" + peer.tag(), null);
       return connected;
     }
-    if (peer.isStaged() != context.isStaged()) {
-      connection.fail(
-          "rank "
-              + (context.isStaged() ? context.rank() : connection.remoteRank())
-              + " stages its GPU's memory and the other end does not; load nvidia-peermem on both"
-              + " hosts or on none, or use ETHERNET",
-          null);
-      return connected;
-    }
     context.agent().execute(() -> connect(peer, by));
     return connected;
   }
 
   private void connect(IbEndpointCodec.End peer, Deadline by) {
     deadline = by;
-    peerInbox = peer.inbox();
     if (connection.hasFailed()) {
       return;
     }
@@ -133,7 +122,7 @@ final class IbConnector implements LinkEvents {
       return;
     }
     try {
-      connection.open(link, peerInbox);
+      connection.open(link);
     } catch (Throwable e) {
       connection.fail("memory for signals can't be registered: " + e.getMessage(), e);
       return;

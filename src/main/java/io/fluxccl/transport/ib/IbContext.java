@@ -34,9 +34,7 @@ final class IbContext implements TransportContext {
   private final TransportEnvironment environment;
   private final Inet4Address address;
   private final long piece;
-  private final boolean staged;
   private final SecureRandom random = new SecureRandom();
-  private final StagedMemories stagedMemories = new StagedMemories(random);
   private final IbAgent agent;
   private final VerbsPort port;
 
@@ -52,10 +50,8 @@ final class IbContext implements TransportContext {
       TransportEnvironment environment,
       Verbs verbs,
       Inet4Address address,
-      long piece,
-      boolean staged)
+      long piece)
       throws IOException {
-    this.staged = staged;
     this.transport = transport;
     this.environment = environment;
     this.address = address;
@@ -71,7 +67,6 @@ final class IbContext implements TransportContext {
    *
    * @param address of the device
    * @param piece bytes of a registration, a power of two below 2 GiB
-   * @param staged whether the RDMA device can't reach the rank's memory, or is not to
    * @throws TransportFailure if the device refuses
    */
   static IbContext open(
@@ -79,10 +74,9 @@ final class IbContext implements TransportContext {
       TransportEnvironment environment,
       Verbs verbs,
       Inet4Address address,
-      long piece,
-      boolean staged) {
+      long piece) {
     try {
-      IbContext context = new IbContext(transport, environment, verbs, address, piece, staged);
+      IbContext context = new IbContext(transport, environment, verbs, address, piece);
       context.agent.start(context.port);
       return context;
     } catch (IOException e) {
@@ -133,9 +127,6 @@ final class IbContext implements TransportContext {
               + " device");
     }
     buffer.retain();
-    if (staged) {
-      return registerStaged(buffer, device == environment.device());
-    }
     List<VerbsMemory> pieces = new ArrayList<>();
     try {
       for (long offset = 0; offset < buffer.size(); offset += piece) {
@@ -173,28 +164,6 @@ final class IbContext implements TransportContext {
             buffer::release));
   }
 
-  private MemoryHandle registerStaged(DeviceBuffer buffer, boolean streamed) {
-    long id = stagedMemories.newId();
-    IbMemoryHandle handle =
-        IbMemoryHandle.staged(
-            this,
-            id,
-            buffer,
-            streamed,
-            () -> {
-              stagedMemories.remove(id);
-              // Copies that are with the device still use it.
-              environment.device().whenEnqueuedWorkIsDone(buffer::release);
-            });
-    stagedMemories.add(handle);
-    return keep(handle);
-  }
-
-  /** Whether memory goes through pinned memory here. */
-  boolean isStaged() {
-    return staged;
-  }
-
   @Override
   public MemoryHandle open(byte[] wire, MemoryOrigin origin) {
     requireOpen();
@@ -227,9 +196,7 @@ final class IbContext implements TransportContext {
     }
     byte[] token = new byte[IbEndpointCodec.TOKEN_LENGTH];
     random.nextBytes(token);
-    StagedPath staging = staged ? openStaging(remoteRank, tag) : null;
-    IbConnection connection =
-        new IbConnection(this, remoteRank, tag, token, config.rdma(), staging);
+    IbConnection connection = new IbConnection(this, remoteRank, tag, token, config.rdma());
     connections.add(connection);
     expected.add(connection);
     agent.execute(() -> agent.add(connection));
@@ -237,31 +204,8 @@ final class IbContext implements TransportContext {
       connection.close();
     }
     InetSocketAddress own = new InetSocketAddress(address, port.port());
-    IbEndpointCodec.Inbox inbox = staged ? staging.own() : IbEndpointCodec.Inbox.NONE;
     return new IbEndpoint(
-        connection,
-        IbEndpointCodec.encode(new IbEndpointCodec.End(rank(), tag, own, token, inbox)));
-  }
-
-  private StagedPath openStaging(int remoteRank, int tag) {
-    try {
-      return StagedPath.open(
-          environment.device(), port, stagedMemories, agent.roleName() + "-to" + remoteRank);
-    } catch (IOException e) {
-      throw new TransportFailure(
-          rank(),
-          transport
-              + " of rank "
-              + rank()
-              + " can't register pinned memory for its connection to rank "
-              + remoteRank
-              + " (tag "
-              + tag
-              + "): "
-              + e.getMessage()
-              + "; is the limit of locked memory high enough (ulimit -l)?",
-          e);
-    }
+        connection, IbEndpointCodec.encode(new IbEndpointCodec.End(rank(), tag, own, token)));
   }
 
   /**

@@ -12,34 +12,22 @@ import java.nio.ByteOrder;
  * who may connect. Little-endian:
  *
  * <pre>
- *   int32 magic "FXIE"   int16 version (2)   int16 zero
+ *   int32 magic "FXIE"   int16 version (3)   int16 zero
  *   int32 rank   int32 tag   4 bytes IPv4 address   int32 port   32 bytes token
- *   int64 address of its inbox   int32 key of that   int64 address of its credit   int32 key of that
  * </pre>
- *
- * <p>The last line is zero where no memory is staged.
  */
 final class IbEndpointCodec {
   static final int TOKEN_LENGTH = 32;
   static final int TOKEN_INDEX = 24;
-  static final int LENGTH = TOKEN_INDEX + TOKEN_LENGTH + 24;
+  static final int LENGTH = TOKEN_INDEX + TOKEN_LENGTH;
 
   private static final int MAGIC = 0x45495846;
-  private static final short VERSION = 2;
+  private static final short VERSION = 3;
 
   private IbEndpointCodec() {}
 
   /** One end of a connection. */
-  record End(int rank, int tag, InetSocketAddress address, byte[] token, Inbox inbox) {
-    boolean isStaged() {
-      return inbox.address() != 0;
-    }
-  }
-
-  /** Where a peer writes to when memory is staged, and where it acknowledges. */
-  record Inbox(long address, int key, long creditAddress, int creditKey) {
-    static final Inbox NONE = new Inbox(0, 0, 0, 0);
-  }
+  record End(int rank, int tag, InetSocketAddress address, byte[] token) {}
 
   static byte[] encode(End end) {
     return ByteBuffer.allocate(LENGTH)
@@ -52,10 +40,6 @@ final class IbEndpointCodec {
         .put(end.address().getAddress().getAddress())
         .putInt(end.address().getPort())
         .put(end.token())
-        .putLong(end.inbox().address())
-        .putInt(end.inbox().key())
-        .putLong(end.inbox().creditAddress())
-        .putInt(end.inbox().creditKey())
         .array();
   }
 
@@ -84,10 +68,8 @@ final class IbEndpointCodec {
     check(port > 0 && port <= 65535, "port", port, fromRank);
     byte[] token = new byte[TOKEN_LENGTH];
     in.get(token);
-    Inbox inbox = new Inbox(in.getLong(), in.getInt(), in.getLong(), in.getInt());
     try {
-      return new End(
-          rank, tag, new InetSocketAddress(InetAddress.getByAddress(ip), port), token, inbox);
+      return new End(rank, tag, new InetSocketAddress(InetAddress.getByAddress(ip), port), token);
     } catch (UnknownHostException e) {
       throw new IllegalStateException(e); // four bytes are always an address
     }

@@ -12,8 +12,6 @@ import java.nio.ByteOrder;
  *   int64 address   int64 bytes of a piece, all but the last; a power of two
  *   int32 number of pieces   int32 remote key of each
  * </pre>
- *
- * <p>Staged memory has no pieces, and its id instead of an address.
  */
 final class IbMemoryCodec {
   static final int HEADER_LENGTH = 28;
@@ -24,15 +22,7 @@ final class IbMemoryCodec {
   private IbMemoryCodec() {}
 
   /** Where the memory is in its owner's process, and the keys of its pieces. */
-  record Place(long address, long piece, int[] keys) {
-    static Place staged(long id) {
-      return new Place(id, IbMemoryHandle.PIECE, new int[0]);
-    }
-
-    boolean isStaged() {
-      return keys.length == 0;
-    }
-  }
+  record Place(long address, long piece, int[] keys) {}
 
   static byte[] encode(Place place) {
     ByteBuffer out =
@@ -76,9 +66,7 @@ final class IbMemoryCodec {
         fromRank);
     int pieces = in.getInt();
     check(
-        size > 0
-            && (pieces == 0 && address != 0 || pieces == (size - 1) / piece + 1)
-            && in.remaining() == (long) pieces * 4,
+        size > 0 && pieces == (size - 1) / piece + 1 && in.remaining() == (long) pieces * 4,
         "number of pieces",
         pieces,
         fromRank);

@@ -1,7 +1,6 @@
 package io.fluxccl.transport.ib;
 
 import io.fluxccl.Closing;
-import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.MemoryHandle;
 import java.util.concurrent.atomic.AtomicInteger;
 
@@ -24,12 +23,6 @@ final class IbMemoryHandle implements MemoryHandle {
   private final int[] localKeys;
   private final Runnable release;
 
-  /** This rank's memory where it is staged, else null. */
-  private final DeviceBuffer buffer;
-
-  /** Whether the device's streams copy it, and not this process. */
-  private final boolean streamed;
-
   /** How many writes use it; negative once it is closed. */
   private final AtomicInteger uses = new AtomicInteger();
 
@@ -45,20 +38,6 @@ final class IbMemoryHandle implements MemoryHandle {
       VerbsMemory[] own,
       boolean onHost,
       Runnable release) {
-    this(context, place, size, own, onHost, release, null, false);
-  }
-
-  private IbMemoryHandle(
-      IbContext context,
-      IbMemoryCodec.Place place,
-      long size,
-      VerbsMemory[] own,
-      boolean onHost,
-      Runnable release,
-      DeviceBuffer buffer,
-      boolean streamed) {
-    this.buffer = buffer;
-    this.streamed = streamed;
     this.context = context;
     this.place = place;
     this.size = size;
@@ -69,26 +48,6 @@ final class IbMemoryHandle implements MemoryHandle {
     for (int i = 0; i < own.length; i++) {
       localKeys[i] = own[i].localKey();
     }
-  }
-
-  /**
-   * This rank's memory where it is staged.
-   *
-   * @param id by which peers name it
-   * @param streamed whether streams of the context's device copy it
-   * @param release run once, when nobody uses it any more
-   */
-  static IbMemoryHandle staged(
-      IbContext context, long id, DeviceBuffer buffer, boolean streamed, Runnable release) {
-    return new IbMemoryHandle(
-        context,
-        IbMemoryCodec.Place.staged(id),
-        buffer.size(),
-        new VerbsMemory[0],
-        false,
-        release,
-        buffer,
-        streamed);
   }
 
   @Override
@@ -103,24 +62,7 @@ final class IbMemoryHandle implements MemoryHandle {
   }
 
   boolean isOwn() {
-    return own.length > 0 || buffer != null;
-  }
-
-  boolean isStaged() {
-    return place.isStaged();
-  }
-
-  /** By which peers name it, where it is staged. */
-  long id() {
-    return place.address();
-  }
-
-  DeviceBuffer buffer() {
-    return buffer;
-  }
-
-  boolean isStreamed() {
-    return streamed;
+    return own.length > 0;
   }
 
   boolean isOnHost() {
@@ -135,12 +77,9 @@ final class IbMemoryHandle implements MemoryHandle {
     return context == other;
   }
 
-  /**
-   * The address of a byte, in the owner's process; of a peer's staged memory only its alignment.
-   */
+  /** The address of a byte, in the owner's process. */
   long addressAt(long offset) {
-    long start = buffer != null ? buffer.address() : isStaged() ? 0 : place.address();
-    return start + offset;
+    return place.address() + offset;
   }
 
   int localKeyAt(long offset) {

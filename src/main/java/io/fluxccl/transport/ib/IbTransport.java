@@ -28,18 +28,24 @@ public final class IbTransport implements TransportProvider {
   /** How many transports there are: IB0 to IB7. */
   public static final int MAX_DEVICES = 8;
 
-  /**
-   * {@code auto}, which stages a GPU's memory where nvidia-peermem is missing, or {@code always}:
-   * for tests, and for comparing. The same on all ranks.
-   */
-  public static final String STAGING_PROPERTY = "fluxccl.ib.staging";
+  private static final String NO_PEER_MEMORY =
+      "RDMA devices can't reach GPU memory: nvidia-peermem is not loaded (modprobe nvidia-peermem)";
 
-  private static final Path CONNECTION_MANAGER = Path.of("/dev/infiniband/rdma_cm");
-  private static final Path PEER_MEMORY = Path.of("/sys/module/nvidia_peermem");
-  private static final Path NVIDIA = Path.of("/proc/driver/nvidia");
+  private final Path connectionManager;
+  private final Path peerMemory;
+  private final Path nvidia;
 
   /** For {@link java.util.ServiceLoader}. */
-  public IbTransport() {}
+  public IbTransport() {
+    this(Path.of("/"));
+  }
+
+  /** For tests, which say where the machine's files are. */
+  IbTransport(Path root) {
+    connectionManager = root.resolve("dev/infiniband/rdma_cm");
+    peerMemory = root.resolve("sys/module/nvidia_peermem");
+    nvidia = root.resolve("proc/driver/nvidia");
+  }
 
   /** How many RDMA devices this machine has that IB0 to IB7 can name, 0 to 8. */
   public static int getIbDeviceCount() {
@@ -110,10 +116,10 @@ public final class IbTransport implements TransportProvider {
               + device.name()
               + "=a.b.c.d");
     }
-    if (!Files.isReadable(CONNECTION_MANAGER) || !Files.isWritable(CONNECTION_MANAGER)) {
+    if (!Files.isReadable(connectionManager) || !Files.isWritable(connectionManager)) {
       return Optional.of(
-          CONNECTION_MANAGER
-              + (Files.exists(CONNECTION_MANAGER)
+          connectionManager
+              + (Files.exists(connectionManager)
                   ? " may not be opened by this user"
                   : " is missing: modprobe rdma_ucm"));
     }
@@ -124,15 +130,13 @@ public final class IbTransport implements TransportProvider {
   public Optional<String> unreachableBecause(Transport transport, DeviceKind kind) {
     index(transport);
     OptionalLong limit = LockedMemory.limit();
-    return limit.orElse(Long.MAX_VALUE) < LockedMemory.LEAST
-        ? Optional.of("no more than " + limit.getAsLong() + " bytes may be registered (ulimit -l)")
+    if (limit.orElse(Long.MAX_VALUE) < LockedMemory.LEAST) {
+      return Optional.of(
+          "no more than %d bytes may be registered (ulimit -l)".formatted(limit.getAsLong()));
+    }
+    return kind == DeviceKind.CUDA && !Files.isDirectory(peerMemory)
+        ? Optional.of(NO_PEER_MEMORY)
         : Optional.empty();
-  }
-
-  @Override
-  public boolean stages(Transport transport, DeviceKind kind) {
-    index(transport);
-    return isStaged(kind);
   }
 
   private static String names(List<RdmaDevices.Device> devices) {
@@ -145,26 +149,11 @@ public final class IbTransport implements TransportProvider {
     String layer = device.linkLayer().equals("Ethernet") ? "RoCE" : device.linkLayer();
     String line =
         device.name() + " (" + layer + ") at " + device.address().getHostAddress() + lockedMemory();
-    return Optional.of(Files.isDirectory(NVIDIA) ? line + ", GPU memory " + gpuMemory() : line);
-  }
-
-  private static String gpuMemory() {
-    return isStaged(DeviceKind.CUDA)
-        ? "staged: nvidia-peermem is not loaded (modprobe nvidia-peermem)"
-        : "by nvidia-peermem";
-  }
-
-  /**
-   * Whether memory of such a device goes through pinned memory.
-   *
-   * @throws InvalidUsage if {@link #STAGING_PROPERTY} is neither {@code auto} nor {@code always}
-   */
-  private static boolean isStaged(DeviceKind kind) {
-    String wanted = System.getProperty(STAGING_PROPERTY, "auto");
-    if (!wanted.equals("auto") && !wanted.equals("always")) {
-      throw new InvalidUsage(STAGING_PROPERTY + "=" + wanted + "; give auto or always");
+    if (Files.isDirectory(nvidia)) {
+      line +=
+          Files.isDirectory(peerMemory) ? ", GPU memory by nvidia-peermem" : "; " + NO_PEER_MEMORY;
     }
-    return wanted.equals("always") || kind == DeviceKind.CUDA && !Files.isDirectory(PEER_MEMORY);
+    return Optional.of(line);
   }
 
   private static String lockedMemory() {
@@ -184,12 +173,7 @@ public final class IbTransport implements TransportProvider {
             });
     RdmaDevices.Device device = RdmaDevices.ofThisMachine().get(index(transport));
     return IbContext.open(
-        transport,
-        environment,
-        VerbsLibrary.get(),
-        device.address(),
-        IbMemoryHandle.PIECE,
-        isStaged(environment.device().kind()));
+        transport, environment, VerbsLibrary.get(), device.address(), IbMemoryHandle.PIECE);
   }
 
   private static int index(Transport transport) {

@@ -41,10 +41,6 @@ final class InFlight {
     return posted - completed > mask;
   }
 
-  boolean hasRoom(int requests) {
-    return posted - completed + requests <= mask + 1;
-  }
-
   boolean isHalfFull() {
     return posted - completed > mask / 2;
   }

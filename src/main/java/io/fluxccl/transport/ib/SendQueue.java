@@ -1,7 +1,6 @@
 package io.fluxccl.transport.ib;
 
 import io.fluxccl.Closing;
-import io.fluxccl.FluxCclException;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.transport.PostQueue;
 import io.fluxccl.transport.RdmaOptions;
@@ -27,7 +26,7 @@ import org.agrona.BufferUtil;
  * it: that is a flush. Completions are asked for at the last request before a flush, at the last
  * one that waits, and every quarter of the send queue.
  */
-final class SendQueue implements StagedOutbox.Poster {
+final class SendQueue {
   private static final int POSTS_AT_A_TIME = 64;
 
   private static final VarHandle WORKING;
@@ -55,9 +54,6 @@ final class SendQueue implements StagedOutbox.Poster {
   private final InFlight inFlight;
   private final AtomicLong flushed = new AtomicLong();
 
-  /** Null where the device reaches all memory. Guarded as the queue pair is. */
-  private final StagedPath staging;
-
   /** 1 while a thread works with the queue pair, which all below is for: guarded by it. */
   private volatile int working;
 
@@ -74,13 +70,8 @@ final class SendQueue implements StagedOutbox.Poster {
   private long progress;
 
   private int unsignaled;
-  private boolean stagingClosed;
 
-  /**
-   * @param staging by which memory is reached that the device can't reach, or null
-   */
-  SendQueue(Owner owner, RdmaOptions options, StagedPath staging) {
-    this.staging = staging;
+  SendQueue(Owner owner, RdmaOptions options) {
     this.owner = owner;
     this.options = options;
     this.inFlight = new InFlight(options.sendQueueSize());
@@ -125,12 +116,7 @@ final class SendQueue implements StagedOutbox.Poster {
 
   /** Whether anything waits or is with the device; a moment ago, to who is not at it. */
   boolean isBusy() {
-    return !inFlight.isEmpty() || !posts.isEmpty() || staging != null && staging.isPending();
-  }
-
-  /** Whether the peer's writes need this side's hands. */
-  boolean isStaged() {
-    return staging != null;
+    return !inFlight.isEmpty() || !posts.isEmpty();
   }
 
   // Working with the queue pair: one thread at a time.
@@ -156,9 +142,8 @@ final class SendQueue implements StagedOutbox.Poster {
    *
    * @param established the queue pair
    * @param port registers memory for its signals
-   * @param peer where the peer takes what is staged
    */
-  void open(VerbsLink established, VerbsPort port, IbEndpointCodec.Inbox peer) throws IOException {
+  void open(VerbsLink established, VerbsPort port) throws IOException {
     int length = options.sendQueueSize() * Long.BYTES;
     ByteBuffer memory = BufferUtil.allocateDirectAligned(length, Long.BYTES);
     VerbsMemory registered = port.register(BufferUtil.address(memory), length);
@@ -168,9 +153,6 @@ final class SendQueue implements StagedOutbox.Poster {
       signalsAddress = BufferUtil.address(memory);
       signalsMemory = registered;
       link = established;
-      if (staging != null) {
-        staging.connect(peer);
-      }
     } finally {
       leave();
     }
@@ -191,9 +173,9 @@ final class SendQueue implements StagedOutbox.Poster {
       if (link == null) {
         return 0;
       }
-      int work = poll || staging != null || inFlight.isHalfFull() ? takeCompletions() : 0;
+      int work = poll || inFlight.isHalfFull() ? takeCompletions() : 0;
       if (!owner.hasFailed()) {
-        work += staging == null ? postWaiting() : staging.advance(posts, this);
+        work += postWaiting();
       }
       publishFlushed();
       return work;
@@ -318,50 +300,8 @@ final class SendQueue implements StagedOutbox.Poster {
     return (signaled ? VerbsLink.SIGNALED : 0) | (inline ? VerbsLink.INLINE : 0);
   }
 
-  @Override
-  public boolean hasRoom(int requests) {
-    return inFlight.hasRoom(requests);
-  }
-
-  @Override
-  public void postBytes(long address, int length, int localKey, long remoteAddress, int remoteKey)
-      throws IOException {
-    long id = inFlight.nextId();
-    inFlight.add(PostQueue.WRITE, 0, length);
-    link.postWrite(id, 0, address, length, localKey, remoteAddress, remoteKey);
-  }
-
-  @Override
-  public void postWord(long value, long remoteAddress, int remoteKey) throws IOException {
-    long place = signalsAddress + (long) inFlight.nextSlot() * Long.BYTES;
-    HostMemory.putLong(place, value);
-    long id = inFlight.nextId();
-    inFlight.add(PostQueue.UPDATE, 0, Long.BYTES);
-    int flags = VerbsLink.SIGNALED | (link.inlineLimit() >= Long.BYTES ? VerbsLink.INLINE : 0);
-    link.postWrite(
-        id, flags, place, Long.BYTES, signalsMemory.localKey(), remoteAddress, remoteKey);
-  }
-
-  /** Asks a device that is slow to copy whether it still works. Called by the agent. */
-  void checkDevice() {
-    if (staging == null || owner.hasFailed() || !tryEnter()) {
-      return;
-    }
-    try {
-      if (link != null && staging.isStalled()) {
-        staging.ask(
-            error -> {
-              FluxCclException reason = FluxCclException.from(error);
-              owner.fail("the device does not copy: " + reason.getMessage(), reason);
-            });
-      }
-    } finally {
-      leave();
-    }
-  }
-
   private void publishFlushed() {
-    long done = staging == null ? inFlight.doneTicket() : staging.doneTicket();
+    long done = inFlight.doneTicket();
     if (done > flushed.get()) {
       // Release: pairs with the acquire in flushedTicket().
       flushed.setRelease(done);
@@ -418,12 +358,7 @@ final class SendQueue implements StagedOutbox.Poster {
     try {
       link = null;
       // What can't be closed keeps nothing else from it.
-      Closing.all(
-          closeLinks::run,
-          inFlight::abandon,
-          this::dropWaiting,
-          this::closeStaging,
-          this::closeSignals);
+      Closing.all(closeLinks::run, inFlight::abandon, this::dropWaiting, this::closeSignals);
     } finally {
       leave();
     }
@@ -443,13 +378,6 @@ final class SendQueue implements StagedOutbox.Poster {
       }
     }
     Closing.all(uses);
-  }
-
-  private void closeStaging() {
-    if (staging != null && !stagingClosed) {
-      stagingClosed = true;
-      staging.close();
-    }
   }
 
   private void closeSignals() {

@@ -4,8 +4,8 @@ import io.fluxccl.testing.EmulatedGpus;
 import org.junit.jupiter.api.Nested;
 
 /**
- * Memory of GPUs, registered by its address or staged; the GPUs are emulated, because the fake
- * driver's others keep the host from their memory.
+ * Memory of GPUs, registered by its address. The GPUs are emulated, because the host can't read the
+ * memory of the fake driver's other GPUs.
  */
 @EmulatedGpus
 class CudaIbEmulatedTest {
@@ -13,13 +13,6 @@ class CudaIbEmulatedTest {
   class Connections extends IbConnectionContract {
     Connections() {
       super(IbRanks::fakeOnGpus);
-    }
-  }
-
-  @Nested
-  class StagedConnections extends StagedIbConnectionContract {
-    StagedConnections() {
-      super(IbRanks::fakeStagedOnGpus);
     }
   }
 

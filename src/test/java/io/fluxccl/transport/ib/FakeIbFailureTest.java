@@ -90,7 +90,7 @@ class FakeIbFailureTest extends IbFailureContract {
   @Test
   void shouldEndAllThatWaitsWhenMemoryCannotBeDeregistered() throws Exception {
     FakeVerbs verbs = new FakeVerbs();
-    try (IbRanks ranks = IbRanks.fake(verbs, IbMemoryHandle.PIECE, false, false)) {
+    try (IbRanks ranks = IbRanks.fake(verbs, IbMemoryHandle.PIECE)) {
       Connection writer = ranks.connect(0).get(0);
       RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 128));
       List<RegisteredMemory> sources = List.of(ranks.memory(0, 128), ranks.memory(0, 128));
@@ -111,7 +111,7 @@ class FakeIbFailureTest extends IbFailureContract {
   @Test
   void shouldServeOthersWhenConnectingRunsOutOfMemory() throws Exception {
     FakeVerbs verbs = new FakeVerbs();
-    try (IbRanks ranks = IbRanks.fake(verbs, IbMemoryHandle.PIECE, false, false)) {
+    try (IbRanks ranks = IbRanks.fake(verbs, IbMemoryHandle.PIECE)) {
       Connection living = ranks.connect(0).get(0);
       verbs.failToRegister(
           RdmaOptions.DEFAULT.sendQueueSize() * Long.BYTES, new OutOfMemoryError("of a test"));
@@ -130,7 +130,7 @@ class FakeIbFailureTest extends IbFailureContract {
   @Test
   void shouldSendNothingBehindAWriteWhosePostThrewAnError() throws Exception {
     FakeVerbs verbs = new FakeVerbs();
-    try (IbRanks ranks = IbRanks.fake(verbs, IbMemoryHandle.PIECE, false, false)) {
+    try (IbRanks ranks = IbRanks.fake(verbs, IbMemoryHandle.PIECE)) {
       Connection writer = ranks.connect(0).get(0);
       RegisteredMemory source = ranks.memory(0, 64);
       RegisteredMemory target = ranks.memory(1, 128);
@@ -154,7 +154,7 @@ class FakeIbFailureTest extends IbFailureContract {
   @Test
   void shouldEndTheThreadWhenMemoryCannotBeDeregistered() throws Exception {
     FakeVerbs verbs = new FakeVerbs();
-    try (IbRanks ranks = IbRanks.fake(verbs, 64, false, false)) {
+    try (IbRanks ranks = IbRanks.fake(verbs, 64)) {
       ranks.memory(0, 128);
       ranks.memory(0, 128);
       IbContext context = ranks.context(0);
@@ -166,24 +166,9 @@ class FakeIbFailureTest extends IbFailureContract {
   }
 
   @Test
-  void shouldEndAnAttemptWhenItsPinnedMemoryCannotBeDeregistered() throws Exception {
-    FakeVerbs verbs = new FakeVerbs();
-    try (IbRanks ranks = IbRanks.fake(verbs, IbMemoryHandle.PIECE, true, true)) {
-      Endpoint end = ranks.endpoint(0, 1, 0);
-      CompletableFuture<Connection> connected =
-          end.connect(ranks.endpoint(1, 0, 0).wire(), Deadline.after(IbRanks.LIMIT));
-      verbs.refuseToDeregister();
-      end.close();
-      assertThat(failureOf(connected)).isInstanceOf(Aborted.class);
-    }
-  }
-
-  @Test
   void shouldCloseAConnectionThatIsCancelledWhileItIsHandedOut() throws Exception {
-    for (boolean staged : new boolean[] {false, true}) {
-      try (IbRanks ranks = IbRanks.fake(IbMemoryHandle.PIECE, staged, staged)) {
-        CancelledHandOut.assertClosed(ranks, () -> ranks.context(0).openConnections() == 0);
-      }
+    try (IbRanks ranks = IbRanks.fake(IbMemoryHandle.PIECE)) {
+      CancelledHandOut.assertClosed(ranks, () -> ranks.context(0).openConnections() == 0);
     }
   }
 }

@@ -21,12 +21,7 @@ class IbCodecTest {
   private static IbEndpointCodec.End end() {
     byte[] token = new byte[IbEndpointCodec.TOKEN_LENGTH];
     new Random(1).nextBytes(token);
-    return new IbEndpointCodec.End(
-        3,
-        7,
-        new InetSocketAddress("10.9.9.1", 4791),
-        token,
-        new IbEndpointCodec.Inbox(0x7f00_0000_2000L, -5, 0x7f00_0000_3000L, 6));
+    return new IbEndpointCodec.End(3, 7, new InetSocketAddress("10.9.9.1", 4791), token);
   }
 
   @Test

@@ -47,71 +47,39 @@ public final class IbRanks implements ConnectedRanks {
   }
 
   IbRanks(long piece) {
-    this(VerbsLibrary.get(), ofIb0(), piece, rank -> HostDevice.create(), false, false);
+    this(VerbsLibrary.get(), ofIb0(), piece, rank -> HostDevice.create());
   }
 
   /** On whichever RDMA device has that address. */
   IbRanks(Inet4Address address) {
-    this(
-        VerbsLibrary.get(),
-        address,
-        IbMemoryHandle.PIECE,
-        rank -> HostDevice.create(),
-        false,
-        false);
+    this(VerbsLibrary.get(), address, IbMemoryHandle.PIECE, rank -> HostDevice.create());
   }
 
   /** Closes the devices when it is closed. */
-  private IbRanks(
-      Verbs verbs,
-      Inet4Address address,
-      long piece,
-      IntFunction<Device> opener,
-      boolean staged0,
-      boolean staged1) {
+  private IbRanks(Verbs verbs, Inet4Address address, long piece, IntFunction<Device> opener) {
     devices = List.of(opener.apply(0), opener.apply(1));
     for (int rank = 0; rank < 2; rank++) {
-      boolean staged = rank == 0 ? staged0 : staged1;
-      contexts.add(context(rank, devices.get(rank), piece, verbs, address, staged));
+      contexts.add(context(rank, devices.get(rank), piece, verbs, address));
     }
   }
 
   /** On the host, without an RDMA device. */
   static IbRanks fake(long piece) {
-    return fake(piece, false, false);
+    return fake(new FakeVerbs(), piece);
   }
 
-  /** On the host, without an RDMA device, all memory staged. */
-  static IbRanks fakeStaged(long piece) {
-    return fake(piece, true, true);
-  }
-
-  static IbRanks fake(long piece, boolean staged0, boolean staged1) {
-    return fake(new FakeVerbs(), piece, staged0, staged1);
-  }
-
-  static IbRanks fake(FakeVerbs verbs, long piece, boolean staged0, boolean staged1) {
-    return new IbRanks(verbs, loopback(), piece, rank -> HostDevice.create(), staged0, staged1);
+  static IbRanks fake(FakeVerbs verbs, long piece) {
+    return new IbRanks(verbs, loopback(), piece, rank -> HostDevice.create());
   }
 
   /** On a GPU each, without an RDMA device. */
   static IbRanks fakeOnGpus(long piece) {
-    return new IbRanks(new FakeVerbs(), loopback(), piece, CudaDevice::open, false, false);
-  }
-
-  /** On a GPU each, without an RDMA device, all memory staged. */
-  static IbRanks fakeStagedOnGpus(long piece) {
-    return new IbRanks(new FakeVerbs(), loopback(), piece, CudaDevice::open, true, true);
+    return new IbRanks(new FakeVerbs(), loopback(), piece, CudaDevice::open);
   }
 
   /** On a GPU each, over real queue pairs of IB0. */
   static IbRanks onGpus(long piece) {
-    return new IbRanks(VerbsLibrary.get(), ofIb0(), piece, CudaDevice::open, false, false);
-  }
-
-  /** On a GPU each, over real queue pairs of IB0, all memory staged. */
-  static IbRanks stagedOnGpus(long piece) {
-    return new IbRanks(VerbsLibrary.get(), ofIb0(), piece, CudaDevice::open, true, true);
+    return new IbRanks(VerbsLibrary.get(), ofIb0(), piece, CudaDevice::open);
   }
 
   private static Inet4Address loopback() {
@@ -127,18 +95,17 @@ public final class IbRanks implements ConnectedRanks {
   }
 
   static IbContext context(int rank, Device device, long piece) {
-    return context(rank, device, piece, VerbsLibrary.get(), ofIb0(), false);
+    return context(rank, device, piece, VerbsLibrary.get(), ofIb0());
   }
 
   private static IbContext context(
-      int rank, Device device, long piece, Verbs verbs, Inet4Address address, boolean staged) {
+      int rank, Device device, long piece, Verbs verbs, Inet4Address address) {
     return IbContext.open(
         Transport.IB0,
         new TransportEnvironment(rank, 2, 1, rank, device, InetAddress.getLoopbackAddress()),
         verbs,
         address,
-        piece,
-        staged);
+        piece);
   }
 
   @Override

@@ -1,7 +1,0 @@
-package io.fluxccl.transport.ib;
-
-class FakeStagedIbConnectionTest extends StagedIbConnectionContract {
-  FakeStagedIbConnectionTest() {
-    super(IbRanks::fakeStaged);
-  }
-}

@@ -1,0 +1,31 @@
+package io.fluxccl.transport.ib;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.device.DeviceKind;
+import io.fluxccl.transport.Transport;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+class IbTransportTest {
+  @TempDir private Path root;
+
+  @Test
+  void shouldSayInOneSentenceThatPeerMemoryIsMissing() {
+    assertThat(new IbTransport(root).unreachableBecause(Transport.IB0, DeviceKind.CUDA))
+        .hasValue(
+            "RDMA devices can't reach GPU memory: nvidia-peermem is not loaded"
+                + " (modprobe nvidia-peermem)");
+  }
+
+  @Test
+  void shouldReachGpuMemoryWithPeerMemoryAndHostMemoryWithout() throws IOException {
+    IbTransport transport = new IbTransport(root);
+    assertThat(transport.unreachableBecause(Transport.IB0, DeviceKind.HOST)).isEmpty();
+    Files.createDirectories(root.resolve("sys/module/nvidia_peermem"));
+    assertThat(transport.unreachableBecause(Transport.IB0, DeviceKind.CUDA)).isEmpty();
+  }
+}
