@@ -11,8 +11,8 @@ import org.slf4j.LoggerFactory;
  * The thread of one device for one communicator: takes connection events, completes futures, and
  * does of posting and polling what those who post do not do themselves. All that opens or closes
  * anything there runs as a task of it. While somebody waits for a flush it polls, first hard and
- * then with naps.
- * Otherwise it naps, or is parked and looks up every few milliseconds. A cycle allocates nothing.
+ * then with naps. Otherwise it naps, or is parked and looks up every few milliseconds. A cycle
+ * allocates nothing.
  */
 final class IbAgent extends TransportAgent {
   private static final Logger LOGGER = LoggerFactory.getLogger(IbAgent.class);
