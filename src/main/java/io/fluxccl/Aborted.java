@@ -23,4 +23,15 @@ public final class Aborted extends FluxCclException {
   public Aborted(int rank, String message, Throwable cause) {
     super(ErrorCode.ABORTED, rank, message, cause);
   }
+
+  /**
+   * Creates one with a formatted message.
+   *
+   * @param rank as in the constructor
+   * @param format of {@link String#format}
+   * @param arguments of the format
+   */
+  public static Aborted of(int rank, String format, Object... arguments) {
+    return new Aborted(rank, String.format(format, arguments));
+  }
 }

@@ -1,5 +1,6 @@
 package io.fluxccl;
 
+import io.fluxccl.concurrent.NonblockingThread;
 import reactor.blockhound.BlockHound;
 import reactor.blockhound.integration.BlockHoundIntegration;
 

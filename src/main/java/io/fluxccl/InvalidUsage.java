@@ -21,4 +21,14 @@ public final class InvalidUsage extends FluxCclException {
   public InvalidUsage(String message, Throwable cause) {
     super(ErrorCode.INVALID_USAGE, NO_RANK, message, cause);
   }
+
+  /**
+   * Creates one with a formatted message.
+   *
+   * @param format of {@link String#format}
+   * @param arguments of the format
+   */
+  public static InvalidUsage of(String format, Object... arguments) {
+    return new InvalidUsage(String.format(format, arguments));
+  }
 }

@@ -15,4 +15,15 @@ public final class RemoteFailure extends FluxCclException {
   RemoteFailure(int rank, String message, Throwable cause) {
     super(ErrorCode.REMOTE_FAILURE, rank, message, cause);
   }
+
+  /**
+   * Creates one with a formatted message.
+   *
+   * @param rank as in the constructor
+   * @param format of {@link String#format}
+   * @param arguments of the format
+   */
+  public static RemoteFailure of(int rank, String format, Object... arguments) {
+    return new RemoteFailure(rank, String.format(format, arguments));
+  }
 }

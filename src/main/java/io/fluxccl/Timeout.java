@@ -18,4 +18,15 @@ public final class Timeout extends FluxCclException {
   Timeout(int rank, String message, Throwable cause) {
     super(ErrorCode.TIMEOUT, rank, message, cause);
   }
+
+  /**
+   * Creates one with a formatted message.
+   *
+   * @param rank as in the constructor
+   * @param format of {@link String#format}
+   * @param arguments of the format
+   */
+  public static Timeout of(int rank, String format, Object... arguments) {
+    return new Timeout(rank, String.format(format, arguments));
+  }
 }

@@ -20,4 +20,15 @@ public final class TransportFailure extends FluxCclException {
   public TransportFailure(int rank, String message, Throwable cause) {
     super(ErrorCode.TRANSPORT_FAILURE, rank, message, cause);
   }
+
+  /**
+   * Creates one with a formatted message.
+   *
+   * @param rank as in the constructor
+   * @param format of {@link String#format}
+   * @param arguments of the format
+   */
+  public static TransportFailure of(int rank, String format, Object... arguments) {
+    return new TransportFailure(rank, String.format(format, arguments));
+  }
 }

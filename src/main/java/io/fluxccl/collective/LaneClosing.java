@@ -1,7 +1,7 @@
 package io.fluxccl.collective;
 
-import io.fluxccl.Closing;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceStream;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;

@@ -1,8 +1,8 @@
 package io.fluxccl.collective;
 
-import io.fluxccl.Closing;
 import io.fluxccl.Deadline;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DeviceStream;
 import java.util.ArrayList;

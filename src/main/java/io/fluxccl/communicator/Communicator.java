@@ -1,13 +1,13 @@
 package io.fluxccl.communicator;
 
 import io.fluxccl.Aborted;
-import io.fluxccl.Closing;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.AbortFlag;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;

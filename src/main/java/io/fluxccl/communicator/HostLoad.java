@@ -1,6 +1,6 @@
 package io.fluxccl.communicator;
 
-import io.fluxccl.device.host.SpinPolicy;
+import io.fluxccl.concurrent.SpinPolicy;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicBoolean;

@@ -1,7 +1,7 @@
 package io.fluxccl.communicator;
 
-import io.fluxccl.Closing;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;

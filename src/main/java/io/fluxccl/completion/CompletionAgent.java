@@ -1,6 +1,6 @@
 package io.fluxccl.completion;
 
-import io.fluxccl.NonblockingThread;
+import io.fluxccl.concurrent.NonblockingThread;
 import java.util.Arrays;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;

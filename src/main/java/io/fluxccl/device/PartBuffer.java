@@ -1,6 +1,7 @@
 package io.fluxccl.device;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.concurrent.UseCount;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
@@ -11,7 +12,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
  *
  * @param <M> the larger piece
  */
-public abstract class PartBuffer<M extends RefCounted> implements DeviceBuffer {
+public abstract class PartBuffer<M extends UseCount> implements DeviceBuffer {
   private final M memory;
   private final long offset;
   private final long size;

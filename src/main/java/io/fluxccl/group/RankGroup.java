@@ -1,6 +1,5 @@
 package io.fluxccl.group;
 
-import io.fluxccl.Closing;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.bootstrap.Bootstrap;
@@ -13,6 +12,7 @@ import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.communicator.CommunicatorOptions;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.Device;
 import java.time.Duration;
 import java.util.ArrayList;

@@ -1,8 +1,8 @@
 package io.fluxccl.netplugin;
 
 import io.fluxccl.FluxCclException;
-import io.fluxccl.NonblockingThread;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.concurrent.NonblockingThread;
 import java.io.IOException;
 import java.lang.management.ManagementFactory;
 import java.nio.file.Files;

@@ -7,8 +7,8 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.concurrent.UseCount;
 import io.fluxccl.device.DeviceKind;
-import io.fluxccl.device.RefCounted;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.transport.Connection;
 import java.time.Duration;
@@ -39,8 +39,8 @@ public final class Host2HostSemaphore implements AutoCloseable {
   private final AtomicBoolean closed = new AtomicBoolean();
 
   /** Who looks at the values, and this semaphore until it is closed; the last of them frees. */
-  private final RefCounted users =
-      new RefCounted() {
+  private final UseCount users =
+      new UseCount() {
         @Override
         protected void lastUserLeft() {
           state.close();

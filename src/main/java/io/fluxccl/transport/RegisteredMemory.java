@@ -1,7 +1,7 @@
 package io.fluxccl.transport;
 
-import io.fluxccl.Closing;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceBuffer;
 import java.util.EnumMap;
 import java.util.Map;

@@ -1,8 +1,8 @@
 package io.fluxccl.transport;
 
 import io.fluxccl.FluxCclException;
-import io.fluxccl.NonblockingThread;
-import io.fluxccl.device.host.SpinPolicy;
+import io.fluxccl.concurrent.NonblockingThread;
+import io.fluxccl.concurrent.SpinPolicy;
 import java.lang.invoke.VarHandle;
 import java.util.Queue;
 import java.util.concurrent.ConcurrentLinkedQueue;

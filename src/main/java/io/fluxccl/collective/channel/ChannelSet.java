@@ -1,11 +1,11 @@
 package io.fluxccl.collective.channel;
 
-import io.fluxccl.Closing;
 import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.PeerMesh;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceKind;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;

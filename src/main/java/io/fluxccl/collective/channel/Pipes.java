@@ -1,11 +1,11 @@
 package io.fluxccl.collective.channel;
 
-import io.fluxccl.Closing;
 import io.fluxccl.channel.ChannelFailureListener;
 import io.fluxccl.channel.ProxyChannel;
 import io.fluxccl.channel.ProxyService;
 import io.fluxccl.collective.PeerMesh;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.proxy.FifoDescriptor;
 import io.fluxccl.proxy.ProxyOptions;

@@ -1,6 +1,6 @@
 package io.fluxccl.device.cuda;
 
-import io.fluxccl.device.RefCounted;
+import io.fluxccl.concurrent.UseCount;
 import java.util.function.Supplier;
 
 /**
@@ -11,7 +11,7 @@ import java.util.function.Supplier;
  *
  * @param <B> the blocks
  */
-final class Arena<B extends RefCounted> {
+final class Arena<B extends UseCount> {
   /** How pieces are aligned: two cache lines. */
   static final int ALIGNMENT = 128;
 

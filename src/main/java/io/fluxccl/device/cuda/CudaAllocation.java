@@ -1,6 +1,6 @@
 package io.fluxccl.device.cuda;
 
-import io.fluxccl.device.RefCounted;
+import io.fluxccl.concurrent.UseCount;
 import java.security.SecureRandom;
 import java.time.Duration;
 import java.util.Optional;
@@ -15,7 +15,7 @@ import jcuda.driver.CUresult;
  * driver may wait for running kernels. Whoever releases while kernels may still use it does so in
  * {@link CudaDevice#whenEnqueuedWorkIsDone}. Thread-safe.
  */
-public abstract class CudaAllocation extends RefCounted {
+public abstract class CudaAllocation extends UseCount {
   private static final Duration UNTIL_FREED = Duration.ofSeconds(1);
   private static final long PROCESS = new SecureRandom().nextLong();
   private static final AtomicLong NUMBERS = new AtomicLong();

@@ -1,6 +1,6 @@
 package io.fluxccl.device.cuda;
 
-import io.fluxccl.device.RefCounted;
+import io.fluxccl.concurrent.UseCount;
 
 /**
  * Memory of a GPU as kernels of one device of this process reach it: another process's, mapped, or
@@ -10,7 +10,7 @@ import io.fluxccl.device.RefCounted;
  * releases while kernels may still use it does so in {@link CudaDevice#whenEnqueuedWorkIsDone}.
  * Thread-safe.
  */
-public final class CudaMapping extends RefCounted {
+public final class CudaMapping extends UseCount {
   private final PrimaryContext context;
   private final CudaMemoryName name;
   private final long address;

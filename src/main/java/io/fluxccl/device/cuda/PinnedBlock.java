@@ -1,11 +1,11 @@
 package io.fluxccl.device.cuda;
 
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.device.RefCounted;
+import io.fluxccl.concurrent.UseCount;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /** {@link PinnedMemory} that is freed with its last user. */
-final class PinnedBlock extends RefCounted {
+final class PinnedBlock extends UseCount {
   private final PrimaryContext context;
   private final PinnedMemory memory;
   private final int size;

@@ -2,7 +2,7 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.device.RefCounted;
+import io.fluxccl.concurrent.UseCount;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -24,7 +24,7 @@ import jcuda.driver.JCudaDriver;
  * <p>The driver keeps a current context for each thread; whoever calls it calls {@link
  * #makeCurrent()} before.
  */
-final class PrimaryContext extends RefCounted {
+final class PrimaryContext extends UseCount {
   /** Guarded by itself. */
   private static final Map<Integer, PrimaryContext> OPEN = new HashMap<>();
 

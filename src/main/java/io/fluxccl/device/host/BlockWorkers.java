@@ -1,5 +1,6 @@
 package io.fluxccl.device.host;
 
+import io.fluxccl.concurrent.SpinPolicy;
 import java.util.ArrayDeque;
 
 /**

@@ -1,6 +1,7 @@
 package io.fluxccl.device.host;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.concurrent.SpinPolicy;
 import java.util.concurrent.locks.LockSupport;
 
 /** A point in a stream's work, which one other stream waits for. Used once. */

@@ -2,7 +2,7 @@ package io.fluxccl.device.host;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.device.RefCounted;
+import io.fluxccl.concurrent.UseCount;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -26,7 +26,7 @@ import org.agrona.IoUtil;
  * <p>Counts its users: made with one, mapped until the last has released it, then unmapped by that
  * call. The addresses are page-aligned. Thread-safe.
  */
-public final class SharedSegment extends RefCounted {
+public final class SharedSegment extends UseCount {
   /**
    * The largest size: one page less than 2 GiB, the most that Java maps at once. Allocate several
    * buffers for more.

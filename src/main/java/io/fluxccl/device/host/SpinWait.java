@@ -1,5 +1,6 @@
 package io.fluxccl.device.host;
 
+import io.fluxccl.concurrent.SpinPolicy;
 import io.fluxccl.device.AbortFlagDescriptor;
 import java.util.concurrent.locks.LockSupport;
 
@@ -79,7 +80,7 @@ public final class SpinWait {
     int next = step;
     if (step < YIELDING) {
       next = YIELDING;
-      SpinPolicy.inVain();
+      SpinPolicy.onSpinTimeout();
       noteWaitingFor(abortAddress, peer);
     }
     if (isAborted(abortAddress)) {

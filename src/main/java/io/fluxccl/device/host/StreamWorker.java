@@ -1,6 +1,7 @@
 package io.fluxccl.device.host;
 
-import io.fluxccl.NonblockingThread;
+import io.fluxccl.concurrent.NonblockingThread;
+import io.fluxccl.concurrent.SpinPolicy;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 import org.agrona.concurrent.ManyToOneConcurrentLinkedQueue;

@@ -1,8 +1,8 @@
 package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.FluxCclException;
-import io.fluxccl.NonblockingThread;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.concurrent.NonblockingThread;
 import java.io.IOException;
 import java.nio.channels.ClosedChannelException;
 import java.nio.channels.SelectionKey;

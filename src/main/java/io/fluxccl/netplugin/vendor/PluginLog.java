@@ -1,6 +1,6 @@
 package io.fluxccl.netplugin.vendor;
 
-import io.fluxccl.NonblockingThread;
+import io.fluxccl.concurrent.NonblockingThread;
 import java.nio.charset.StandardCharsets;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

@@ -1,7 +1,7 @@
 package io.fluxccl.transport.ethernet;
 
 import io.fluxccl.FluxCclException;
-import io.fluxccl.device.host.SpinPolicy;
+import io.fluxccl.concurrent.SpinPolicy;
 import io.netty.channel.EventLoop;
 import io.netty.channel.SingleThreadEventLoop;
 import java.util.ArrayList;

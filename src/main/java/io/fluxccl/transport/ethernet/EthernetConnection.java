@@ -1,10 +1,10 @@
 package io.fluxccl.transport.ethernet;
 
-import io.fluxccl.Closing;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.ConnectionEnd;
 import io.fluxccl.transport.RegisteredMemory;

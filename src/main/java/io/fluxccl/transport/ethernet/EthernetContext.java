@@ -1,11 +1,11 @@
 package io.fluxccl.transport.ethernet;
 
-import io.fluxccl.Closing;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.concurrent.Closing;
+import io.fluxccl.concurrent.SpinPolicy;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
-import io.fluxccl.device.host.SpinPolicy;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.MemoryHandle;

@@ -1,6 +1,6 @@
 package io.fluxccl.transport.ib;
 
-import io.fluxccl.device.host.SpinPolicy;
+import io.fluxccl.concurrent.SpinPolicy;
 import io.fluxccl.transport.TransportAgent;
 import java.util.concurrent.TimeUnit;
 import org.agrona.collections.ArrayUtil;

@@ -1,6 +1,6 @@
 package io.fluxccl.transport.ib;
 
-import io.fluxccl.Closing;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.transport.PostQueue;
 import java.util.ArrayList;
 import java.util.List;

@@ -1,6 +1,6 @@
 package io.fluxccl.transport.ib;
 
-import io.fluxccl.Closing;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.transport.PostQueue;
 import io.fluxccl.transport.RdmaOptions;

@@ -1,6 +1,6 @@
 package io.fluxccl.transport.net;
 
-import io.fluxccl.Closing;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetRecvComm;

@@ -1,6 +1,6 @@
 package io.fluxccl.transport.net;
 
-import io.fluxccl.Closing;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetMemory;

@@ -1,7 +1,7 @@
 package io.fluxccl.transport.net;
 
-import io.fluxccl.Closing;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.concurrent.Closing;
 import java.util.concurrent.TimeUnit;
 
 /**

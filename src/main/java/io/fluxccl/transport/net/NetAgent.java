@@ -1,8 +1,8 @@
 package io.fluxccl.transport.net;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.concurrent.SpinPolicy;
 import io.fluxccl.device.Device;
-import io.fluxccl.device.host.SpinPolicy;
 import io.fluxccl.transport.TransportAgent;
 import java.util.concurrent.TimeUnit;
 import org.agrona.collections.ArrayUtil;

@@ -1,10 +1,10 @@
 package io.fluxccl.transport.net;
 
-import io.fluxccl.Closing;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.transport.AgentConnection;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.MemoryHandle;

@@ -1,8 +1,8 @@
 package io.fluxccl.transport.net;
 
-import io.fluxccl.Closing;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.netplugin.NetPlugin;

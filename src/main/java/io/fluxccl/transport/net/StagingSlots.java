@@ -1,6 +1,6 @@
 package io.fluxccl.transport.net;
 
-import io.fluxccl.Closing;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.PinnedBuffer;

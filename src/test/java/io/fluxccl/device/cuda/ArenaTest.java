@@ -4,7 +4,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.device.RefCounted;
+import io.fluxccl.concurrent.UseCount;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
@@ -20,7 +20,7 @@ class ArenaTest {
 
   private final List<Block> blocks = new ArrayList<>();
 
-  private static final class Block extends RefCounted {
+  private static final class Block extends UseCount {
     private boolean freed;
 
     @Override

@@ -4,6 +4,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.concurrent.SpinPolicy;
 import io.fluxccl.device.AbortFlag;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;

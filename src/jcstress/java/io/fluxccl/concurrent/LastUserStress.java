@@ -1,4 +1,4 @@
-package io.fluxccl.device;
+package io.fluxccl.concurrent;
 
 import java.util.concurrent.atomic.AtomicInteger;
 import org.openjdk.jcstress.annotations.Actor;
@@ -16,8 +16,8 @@ import org.openjdk.jcstress.infra.results.I_Result;
 @Outcome(expect = Expect.FORBIDDEN, desc = "never let go, or twice")
 public class LastUserStress {
   private final AtomicInteger letGo = new AtomicInteger();
-  private final RefCounted shared =
-      new RefCounted() {
+  private final UseCount shared =
+      new UseCount() {
         @Override
         protected void lastUserLeft() {
           letGo.incrementAndGet();

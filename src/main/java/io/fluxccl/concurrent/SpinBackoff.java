@@ -1,24 +1,26 @@
-package io.fluxccl.device.host;
+package io.fluxccl.concurrent;
 
 import java.util.concurrent.TimeUnit;
 
 /**
- * Whether waits of this process keep polling for long, although there seems to be a core for every
- * thread that waits. That pays when two ranks share a core while another is idle: who is kept from
- * running gets moved. It is a disaster when there is no idle core, because somebody else uses it:
- * then each wait lasts as long as the scheduler lets one poll. So insisting is tried for some
- * milliseconds, and if waits still find nothing, put off for ever longer.
+ * Decides whether waits of this process may spin for long although there seems to be a core for
+ * every waiting thread.
  *
- * <p>Any thread, without locks: threads that race put it off once too often at worst.
+ * <p>Long spinning pays when two ranks share a core while another core is idle: the scheduler then
+ * moves the thread that is kept from running. It is costly when another program uses that core:
+ * each wait then lasts as long as a scheduler's time slice. So long spinning is tried for {@link
+ * #TRIAL_NS}, and if waits still time out it is suspended, for twice as long each time.
+ *
+ * <p>Thread-safe without locks; threads that race suspend it once too often at worst.
  */
-final class Insistence {
-  /** For how long is insisted, from the first wait in vain on: two ticks of the scheduler. */
+final class SpinBackoff {
+  /** How long spinning is tried after the first spin timeout: two ticks of the scheduler. */
   static final long TRIAL_NS = TimeUnit.MILLISECONDS.toNanos(10);
 
   static final long SHORTEST_REST_NS = TimeUnit.MILLISECONDS.toNanos(50);
   static final long LONGEST_REST_NS = TimeUnit.MILLISECONDS.toNanos(800);
 
-  /** Waits in vain that lie further apart have nothing to do with each other. */
+  /** Spin timeouts that lie further apart than this are unrelated. */
   static final long MEMORY_NS = TimeUnit.MILLISECONDS.toNanos(100);
 
   private volatile boolean resting;
@@ -28,12 +30,12 @@ final class Insistence {
   private volatile long restNs = SHORTEST_REST_NS;
 
   /**
-   * Hears of a wait that polled for as long as it may, and found nothing.
+   * Records that a wait spun for as long as it may without success.
    *
    * @param now {@link System#nanoTime}
-   * @return whether the waits from now on are to insist
+   * @return whether later waits may spin for long
    */
-  boolean inVain(long now) {
+  boolean onSpinTimeout(long now) {
     if (resting) {
       if (now - restEnds < 0) {
         return false;

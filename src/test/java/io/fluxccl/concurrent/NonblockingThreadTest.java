@@ -1,7 +1,8 @@
-package io.fluxccl;
+package io.fluxccl.concurrent;
 
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.fluxccl.DeviceFailure;
 import org.junit.jupiter.api.Test;
 
 class NonblockingThreadTest {

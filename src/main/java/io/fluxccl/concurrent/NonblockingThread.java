@@ -1,5 +1,6 @@
-package io.fluxccl;
+package io.fluxccl.concurrent;
 
+import io.fluxccl.DeviceFailure;
 import reactor.core.scheduler.NonBlocking;
 
 /**

@@ -1,9 +1,10 @@
-package io.fluxccl;
+package io.fluxccl.concurrent;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatCode;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.fluxccl.DeviceFailure;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;

@@ -1,29 +1,29 @@
-package io.fluxccl.device.host;
+package io.fluxccl.concurrent;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 
-class InsistenceTest {
+class SpinBackoffTest {
   private static final long STEP_NS = TimeUnit.MILLISECONDS.toNanos(1);
 
-  private final Insistence insistence = new Insistence();
+  private final SpinBackoff backoff = new SpinBackoff();
 
   // nanoTime may be anything, and may wrap around.
   private long now = Long.MAX_VALUE - TimeUnit.MILLISECONDS.toNanos(5);
 
   /** A wait in vain some nanoseconds after the one before. */
-  private boolean inVainAfter(long nanos) {
+  private boolean spinTimeoutAfter(long nanos) {
     now += nanos;
-    return insistence.inVain(now);
+    return backoff.onSpinTimeout(now);
   }
 
   /** How long waits in vain insist, one behind the other. */
   private long trial() {
     long began = now;
-    while (inVainAfter(STEP_NS)) {
-      assertThat(now - began).isLessThan(10 * Insistence.TRIAL_NS);
+    while (spinTimeoutAfter(STEP_NS)) {
+      assertThat(now - began).isLessThan(10 * SpinBackoff.TRIAL_NS);
     }
     return now - began;
   }
@@ -31,35 +31,35 @@ class InsistenceTest {
   /** How long they then do not. */
   private long rest() {
     long began = now;
-    while (!inVainAfter(STEP_NS)) {
-      assertThat(now - began).isLessThan(10 * Insistence.LONGEST_REST_NS);
+    while (!spinTimeoutAfter(STEP_NS)) {
+      assertThat(now - began).isLessThan(10 * SpinBackoff.LONGEST_REST_NS);
     }
     return now - began;
   }
 
   @Test
   void shouldInsistForATrialAndThenRest() {
-    assertThat(trial()).isBetween(Insistence.TRIAL_NS, Insistence.TRIAL_NS + 2 * STEP_NS);
-    assertThat(inVainAfter(STEP_NS)).isFalse();
-    assertThat(rest()).isLessThanOrEqualTo(Insistence.SHORTEST_REST_NS);
-    assertThat(inVainAfter(STEP_NS)).isTrue();
+    assertThat(trial()).isBetween(SpinBackoff.TRIAL_NS, SpinBackoff.TRIAL_NS + 2 * STEP_NS);
+    assertThat(spinTimeoutAfter(STEP_NS)).isFalse();
+    assertThat(rest()).isLessThanOrEqualTo(SpinBackoff.SHORTEST_REST_NS);
+    assertThat(spinTimeoutAfter(STEP_NS)).isTrue();
   }
 
   @Test
   void shouldRestLongerAfterEachTrialInVainUpToALimit() {
-    long expected = Insistence.SHORTEST_REST_NS;
+    long expected = SpinBackoff.SHORTEST_REST_NS;
     for (int i = 0; i < 8; i++) {
       trial();
       assertThat(rest()).isBetween(expected, expected + 2 * STEP_NS);
-      expected = Math.min(2 * expected, Insistence.LONGEST_REST_NS);
+      expected = Math.min(2 * expected, SpinBackoff.LONGEST_REST_NS);
     }
-    assertThat(expected).isEqualTo(Insistence.LONGEST_REST_NS);
+    assertThat(expected).isEqualTo(SpinBackoff.LONGEST_REST_NS);
   }
 
   @Test
   void shouldInsistWhenWaitsInVainAreFarApart() {
     for (int i = 0; i < 100; i++) {
-      assertThat(inVainAfter(Insistence.MEMORY_NS + 1)).isTrue();
+      assertThat(spinTimeoutAfter(SpinBackoff.MEMORY_NS + 1)).isTrue();
     }
   }
 
@@ -69,10 +69,10 @@ class InsistenceTest {
     rest();
     trial();
     rest();
-    inVainAfter(2 * Insistence.LONGEST_REST_NS);
+    spinTimeoutAfter(2 * SpinBackoff.LONGEST_REST_NS);
     trial();
 
     assertThat(rest())
-        .isBetween(Insistence.SHORTEST_REST_NS - STEP_NS, Insistence.SHORTEST_REST_NS + STEP_NS);
+        .isBetween(SpinBackoff.SHORTEST_REST_NS - STEP_NS, SpinBackoff.SHORTEST_REST_NS + STEP_NS);
   }
 }

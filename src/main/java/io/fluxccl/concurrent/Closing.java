@@ -1,4 +1,4 @@
-package io.fluxccl;
+package io.fluxccl.concurrent;
 
 import java.util.Arrays;
 import java.util.Collection;

@@ -1,0 +1,214 @@
+package io.fluxccl.concurrent;
+
+import io.fluxccl.FluxCclException;
+import java.lang.invoke.VarHandle;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.locks.LockSupport;
+import org.agrona.concurrent.Agent;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * A thread that polls: the one agent loop of the library. A subclass says what a look at its work
+ * is ({@link #doWork}); whatever opens or closes something there runs as a task on the thread
+ * ({@link #execute}); other threads {@link #wake} it. Between looks that find nothing it idles with
+ * an {@link IdleBackoff}, from whose naps it can be woken.
+ *
+ * <p>It differs from Agrona's {@code AgentRunner}, which it would otherwise be: an exception or an
+ * interrupt does not end it, tasks reach it after its end, too, and it parks when nothing is
+ * expected. A cycle without tasks allocates nothing and takes no lock.
+ */
+public abstract class AgentThread implements Agent {
+  /** The pause after a cycle that threw, lest one that always throws takes a core. */
+  private static final long FAILED_CYCLE_NAP_NS = 1_000_000;
+
+  private static final Logger LOGGER = LoggerFactory.getLogger(AgentThread.class);
+
+  private final String name;
+  private final Thread thread;
+  private final IdleBackoff backoff;
+  private final Queue<Runnable> tasks = new ConcurrentLinkedQueue<>();
+  private volatile boolean parked;
+
+  /** Set when the thread has run its last task of its own accord. */
+  private volatile boolean terminated;
+
+  /** The thread's last task, once it is to end. */
+  private volatile Runnable ending;
+
+  /**
+   * Creates a thread that is not started.
+   *
+   * @param name the thread's name
+   * @param backoff how it idles
+   */
+  protected AgentThread(String name, IdleBackoff backoff) {
+    this.name = name;
+    this.backoff = backoff;
+    this.thread = new NonblockingThread(this::run, name);
+  }
+
+  /** Starts the thread. */
+  public final void start() {
+    thread.start();
+  }
+
+  @Override
+  public final String roleName() {
+    return name;
+  }
+
+  /** Returns whether the caller is this thread. */
+  public final boolean isCurrentThread() {
+    return Thread.currentThread() == thread;
+  }
+
+  /** Returns whether the thread has run its last task. */
+  public final boolean isTerminated() {
+    return terminated;
+  }
+
+  /**
+   * Runs a task between two cycles, never inside one; on the caller's thread once this one has
+   * ended. Any thread.
+   *
+   * @param task what it throws is logged
+   */
+  public final void execute(Runnable task) {
+    tasks.add(task);
+    wake();
+    if (terminated) {
+      runLateTasks();
+    }
+  }
+
+  /** Callers that come after the end run their tasks one after the other. */
+  private synchronized void runLateTasks() {
+    runTasks();
+  }
+
+  /** Makes the thread look at its work soon. Any thread; allocates nothing. */
+  public final void wake() {
+    // Orders the caller's post before the look at the flag; pairs with the volatile store in
+    // park().
+    VarHandle.fullFence();
+    if (parked) {
+      LockSupport.unpark(thread);
+    }
+  }
+
+  /**
+   * Ends the thread once it has run all tasks and {@link #mayEnd}. Any thread.
+   *
+   * @param last its last task; runs at once when the thread has ended before
+   */
+  public final void end(Runnable last) {
+    ending = last;
+    wake();
+    if (terminated) {
+      run(last);
+    }
+  }
+
+  /** Returns whether {@link #end} was called. */
+  protected final boolean isEnding() {
+    return ending != null;
+  }
+
+  private void run() {
+    // Kernels that wait must leave this thread a core, or yield.
+    SpinPolicy.enter();
+    try {
+      run(this::begin);
+      while (ending == null || !tasks.isEmpty() || !mayEnd()) {
+        cycle();
+      }
+    } finally {
+      SpinPolicy.exit();
+      Runnable last = ending;
+      if (last != null) {
+        run(last);
+      }
+      terminated = true;
+      runLateTasks();
+    }
+  }
+
+  private void cycle() {
+    try {
+      if (doWork() > 0) {
+        backoff.reset();
+      } else {
+        idle();
+      }
+    } catch (Throwable e) {
+      // Without this thread nobody would be served any more, and no deadline would be kept.
+      LOGGER.warn("{}: a cycle failed: {}", name, FluxCclException.from(e).getMessage(), e);
+      nap(FAILED_CYCLE_NAP_NS);
+    }
+  }
+
+  /** Looks at all work once and returns how much was done. On this thread. */
+  @Override
+  public abstract int doWork();
+
+  /** Runs first on the thread. */
+  protected void begin() {}
+
+  /** Idles after a cycle that found nothing; by default as long as the backoff says. */
+  protected void idle() {
+    long nap = backoff.nextNapNanos(System.nanoTime());
+    if (nap > 0) {
+      park(nap);
+    }
+  }
+
+  /** Returns whether the thread has nothing left to serve, so that it may end. */
+  protected boolean mayEnd() {
+    return true;
+  }
+
+  /** Returns whether other threads posted work since the last look; asked before parking. */
+  protected boolean hasPosts() {
+    return false;
+  }
+
+  /** Runs the tasks that wait and returns how many; the first part of {@link #doWork}. */
+  protected final int runTasks() {
+    int run = 0;
+    for (Runnable task = tasks.poll(); task != null; task = tasks.poll()) {
+      run(task);
+      run++;
+    }
+    return run;
+  }
+
+  private void run(Runnable task) {
+    try {
+      task.run();
+    } catch (Throwable e) {
+      LOGGER.warn("{}: a task failed: {}", name, FluxCclException.from(e).getMessage(), e);
+    }
+  }
+
+  /**
+   * Sleeps until {@link #wake}, a task, or the time is up.
+   *
+   * @param nanos the longest sleep
+   */
+  protected final void park(long nanos) {
+    parked = true;
+    // Checked again with the flag set: a poster looks at the flag after its post.
+    if (tasks.isEmpty() && !hasPosts() && (ending == null || !mayEnd())) {
+      nap(nanos);
+    }
+    parked = false;
+  }
+
+  /** Sleeps for that long; {@link #wake} does not end it. */
+  protected final void nap(long nanos) {
+    Thread.interrupted(); // otherwise it would not sleep; no interrupt of this thread has a meaning
+    LockSupport.parkNanos(this, nanos);
+  }
+}

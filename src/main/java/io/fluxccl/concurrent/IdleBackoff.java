@@ -1,0 +1,96 @@
+package io.fluxccl.concurrent;
+
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+import org.agrona.concurrent.IdleStrategy;
+
+/**
+ * The one idle strategy of the library's polling threads. The longer there was no work, the less
+ * eagerly it looks for some: it spins, then yields, then naps for an eighth of the time since the
+ * last work, within limits.
+ *
+ * <p>A nap is a share of the quiet time, so a polling thread answers at most an eighth later than
+ * it would have, and two threads that wait for each other do not slow each other down without end,
+ * as they would if each idle round doubled the nap. Where more threads may wait than there are
+ * cores ({@link SpinPolicy}), it yields instead of spinning.
+ *
+ * <p>Confined to one thread. Allocates nothing.
+ */
+public final class IdleBackoff implements IdleStrategy {
+  private static final int NAP_SHARE = 8;
+
+  private final long spinNs;
+  private final long yieldNs;
+  private final long shortestNapNs;
+  private final long longestNapNs;
+
+  private boolean idling;
+  private long idleSinceNs;
+
+  /**
+   * Creates one.
+   *
+   * @param spinMicros how long to spin after the last work
+   * @param yieldMicros how long after the last work to yield, before naps begin
+   * @param shortestNapMicros the first naps
+   * @param longestNapMicros the longest naps
+   */
+  public IdleBackoff(
+      long spinMicros, long yieldMicros, long shortestNapMicros, long longestNapMicros) {
+    this.spinNs = TimeUnit.MICROSECONDS.toNanos(spinMicros);
+    this.yieldNs = TimeUnit.MICROSECONDS.toNanos(yieldMicros);
+    this.shortestNapNs = TimeUnit.MICROSECONDS.toNanos(shortestNapMicros);
+    this.longestNapNs = TimeUnit.MICROSECONDS.toNanos(longestNapMicros);
+  }
+
+  @Override
+  public void idle(int workCount) {
+    if (workCount > 0) {
+      reset();
+    } else {
+      idle();
+    }
+  }
+
+  @Override
+  public void idle() {
+    long nap = nextNapNanos(System.nanoTime());
+    if (nap > 0) {
+      LockSupport.parkNanos(this, nap);
+    }
+  }
+
+  /**
+   * Spins or yields once, or returns how long the caller should nap; for callers that must be woken
+   * from naps.
+   *
+   * @param now {@link System#nanoTime}
+   * @return nanoseconds, or 0 when it has spun or yielded
+   */
+  public long nextNapNanos(long now) {
+    if (!idling) {
+      idling = true;
+      idleSinceNs = now;
+    }
+    long quiet = now - idleSinceNs;
+    if (quiet < spinNs && !SpinPolicy.isCrowded()) {
+      Thread.onSpinWait();
+      return 0;
+    }
+    if (quiet < Math.max(spinNs, yieldNs)) {
+      Thread.yield();
+      return 0;
+    }
+    return Math.min(longestNapNs, Math.max(shortestNapNs, quiet / NAP_SHARE));
+  }
+
+  @Override
+  public void reset() {
+    idling = false;
+  }
+
+  @Override
+  public String alias() {
+    return "backoff";
+  }
+}

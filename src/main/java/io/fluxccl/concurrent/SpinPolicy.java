@@ -1,0 +1,92 @@
+package io.fluxccl.concurrent;
+
+import io.fluxccl.InvalidUsage;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/**
+ * Says how long a waiting thread may keep a core to itself. When more threads may wait at the same
+ * time than there are cores, a wait yields at once, because another thread must run before the wait
+ * can end. While each thread has a core, a wait first polls for about a millisecond.
+ *
+ * <p>The millisecond is for two ranks that share a core while another core is idle. If they yielded
+ * to each other, the scheduler would leave them there; it moves a thread that is kept from running.
+ * Where other programs use the cores, {@link SpinBackoff} shortens the polling to some
+ * microseconds, the time in which a running peer answers.
+ *
+ * <p>Streams and block workers count themselves while they have work, proxies and agents while they
+ * run; other threads may do so with {@link #enter()} and {@link #exit()}. Other processes of the
+ * host are assumed to be like this one. Thread-safe.
+ */
+public final class SpinPolicy {
+  private static final int CORES = Runtime.getRuntime().availableProcessors();
+  private static final int LONG_POLLS = 50_000;
+  private static final int BRIEF_POLLS = 200;
+  private static final int CROWDED_POLLS = 1;
+
+  private static final SpinBackoff BACKOFF = new SpinBackoff();
+
+  private static final AtomicInteger THREADS = new AtomicInteger();
+  private static volatile int processesOnHost = 1;
+
+  private static volatile boolean crowded;
+  private static volatile boolean longSpins = true;
+
+  /** How many polls a wait does before it yields; read at every step, written when that changes. */
+  private static volatile int pollsBeforeYield = LONG_POLLS;
+
+  private SpinPolicy() {}
+
+  /**
+   * Sets how many processes of this host work like this one; called by the communicator.
+   *
+   * @param processes 1 or more, this one included
+   * @throws InvalidUsage if it is less than 1
+   */
+  public static void setProcessesOnHost(int processes) {
+    if (processes < 1) {
+      throw InvalidUsage.of("processesOnHost=%s; give 1 or more, this process included", processes);
+    }
+    processesOnHost = processes;
+    update(THREADS.get());
+  }
+
+  /** Counts the calling thread among those that may wait. */
+  public static void enter() {
+    update(THREADS.incrementAndGet());
+  }
+
+  /** Takes the calling thread away from those that may wait. */
+  public static void exit() {
+    update(THREADS.decrementAndGet());
+  }
+
+  /** Returns whether more threads may wait than there are cores. */
+  public static boolean isCrowded() {
+    return crowded;
+  }
+
+  /** Returns how often a wait may poll before it yields its core. */
+  public static int pollsBeforeYield() {
+    return pollsBeforeYield;
+  }
+
+  /** Records that a wait for a peer polled {@link #pollsBeforeYield} times without success. */
+  public static void onSpinTimeout() {
+    if (!crowded) {
+      longSpins = BACKOFF.onSpinTimeout(System.nanoTime());
+      setPolls();
+    }
+  }
+
+  private static void update(int threads) {
+    crowded = (long) Math.max(1, threads) * processesOnHost > CORES;
+    setPolls();
+  }
+
+  private static void setPolls() {
+    int polls = crowded ? CROWDED_POLLS : longSpins ? LONG_POLLS : BRIEF_POLLS;
+    if (polls != pollsBeforeYield) {
+      pollsBeforeYield = polls;
+    }
+  }
+}

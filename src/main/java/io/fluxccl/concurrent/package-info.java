@@ -1,0 +1,5 @@
+/**
+ * What everything that runs, is shared or closes is made of: the agent thread, the spin policy, use
+ * counts and the lifecycle. Imports the root package only.
+ */
+package io.fluxccl.concurrent;

@@ -1,0 +1,5 @@
+/**
+ * The one reader and writer of the library's own wire formats: little-endian, bounds-checked,
+ * versioned. Imports the root package only.
+ */
+package io.fluxccl.wire;
