@@ -4,7 +4,7 @@ import io.fluxccl.collective.AlgorithmFamily;
 import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveAlgorithm;
-import io.fluxccl.collective.PeerMesh;
+import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.cuda.CudaDevice;
@@ -55,17 +55,17 @@ final class CapturedCall implements AlgorithmFamily {
   }
 
   @Override
-  public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
+  public CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
     List<AlgorithmSet> sets = new ArrayList<>();
     CompletableFuture<Void> done = CompletableFuture.completedFuture(null);
     List<AlgorithmFamily> families =
         ServiceLoader.load(AlgorithmFamily.class).stream()
             .map(ServiceLoader.Provider::get)
-            .filter(family -> family.supports(mesh.topology()))
+            .filter(family -> family.supports(peers.topology()))
             .sorted(Comparator.comparing(AlgorithmFamily::name))
             .toList();
     for (AlgorithmFamily family : families) {
-      done = done.thenCompose(ready -> family.prepare(mesh)).thenAccept(sets::add);
+      done = done.thenCompose(ready -> family.prepare(peers)).thenAccept(sets::add);
     }
     return done.thenApply(ready -> new Recorded(sets));
   }

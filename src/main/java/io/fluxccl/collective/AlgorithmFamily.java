@@ -21,9 +21,9 @@ public interface AlgorithmFamily {
   /**
    * Readies it for a lane: memory, exchange, semaphores. Called on all ranks at the same point.
    *
-   * @param mesh the lane's connections
+   * @param peers the lane's connections
    * @return the ready algorithms, which the lane closes; or why not. What fails half-way frees what
    *     it took
    */
-  CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh);
+  CompletableFuture<AlgorithmSet> prepare(PeerConnections peers);
 }

@@ -13,13 +13,13 @@ final class GpuSharing {
   /**
    * How many ranks of one process share a GPU at most. Processes that share one take turns.
    *
-   * @param cards of all ranks' GPUs
+   * @param devices of all ranks' GPUs
    * @param bootstrap says which ranks share a process
    */
-  static int mostRanks(List<DeviceCard> cards, Bootstrap bootstrap) {
+  static int mostRanks(List<DeviceDescription> devices, Bootstrap bootstrap) {
     Map<String, Integer> sharing = new HashMap<>();
-    for (int rank = 0; rank < cards.size(); rank++) {
-      String gpu = bootstrap.processHash(rank) + " " + cards.get(rank).pciBusId();
+    for (int rank = 0; rank < devices.size(); rank++) {
+      String gpu = bootstrap.processHash(rank) + " " + devices.get(rank).pciBusId();
       sharing.merge(gpu, 1, Integer::sum);
     }
     return sharing.values().stream().mapToInt(Integer::intValue).max().orElse(1);
@@ -28,13 +28,13 @@ final class GpuSharing {
   /**
    * What is slow about how ranks are spread over GPUs, if anything is.
    *
-   * @param cards of their GPUs, by rank
+   * @param devices of their GPUs, by rank
    * @param bootstrap says who shares a host and a process
    */
-  static Optional<String> remark(List<DeviceCard> cards, Bootstrap bootstrap) {
-    for (int one = 0; one < cards.size(); one++) {
+  static Optional<String> remark(List<DeviceDescription> devices, Bootstrap bootstrap) {
+    for (int one = 0; one < devices.size(); one++) {
       for (int other = 0; other < one; other++) {
-        if (cards.get(one).pciBusId().equals(cards.get(other).pciBusId())
+        if (devices.get(one).pciBusId().equals(devices.get(other).pciBusId())
             && bootstrap.hostHash(one) == bootstrap.hostHash(other)
             && bootstrap.processHash(one) != bootstrap.processHash(other)) {
           return Optional.of(
@@ -43,7 +43,7 @@ final class GpuSharing {
                   + " and "
                   + one
                   + " are processes that share GPU "
-                  + cards.get(one).pciBusId()
+                  + devices.get(one).pciBusId()
                   + ": it lets one of them run at a time, for milliseconds, so what waits for the"
                   + " other is slow; start as many ranks as there are GPUs");
         }

@@ -34,12 +34,12 @@ final class Lane implements AutoCloseable {
   private final Communicator communicator;
   private final DeviceStream stream;
   private final CollectivesOptions options;
-  private final PeerMesh mesh;
+  private final PeerConnections peers;
   private final Registrations registrations;
   private final LaneAlgorithms algorithms;
-  private final Agreement agreement;
-  private final RunsInFlight inFlight;
-  private final Farewells farewells;
+  private final ConsistencyCheck agreement;
+  private final InFlightTracker inFlight;
+  private final LeaveNotices leaveNotices;
   private final LaneClosing closing;
 
   // Ends with the communicator, and then closes this.
@@ -68,31 +68,31 @@ final class Lane implements AutoCloseable {
       Communicator communicator,
       DeviceStream stream,
       CollectivesOptions options,
-      PeerMesh mesh,
+      PeerConnections peers,
       List<AlgorithmSet> sets,
       Tuning tuning,
-      Farewells farewells) {
+      LeaveNotices leaveNotices) {
     this.communicator = communicator;
     this.stream = stream;
     this.options = options;
-    this.mesh = mesh;
-    this.registrations = new Registrations(mesh, sets);
+    this.peers = peers;
+    this.registrations = new Registrations(peers, sets);
     this.algorithms =
         new LaneAlgorithms(
             communicator,
-            mesh.topology(),
+            peers.topology(),
             registrations,
-            new AlgorithmSelector(sets, options, tuning, mesh.topology()));
+            new AlgorithmSelector(sets, options, tuning, peers.topology()));
     this.inFlight =
-        new RunsInFlight(Deadline.after(options.timeout()).remainingNanos(), this::late);
-    this.agreement = new Agreement(communicator, mesh.topology(), options.tag());
-    this.farewells = farewells;
-    this.closing = new LaneClosing(mesh, sets, farewells, stream, inFlight, lifetime);
+        new InFlightTracker(Deadline.after(options.timeout()).remainingNanos(), this::late);
+    this.agreement = new ConsistencyCheck(communicator, peers.topology(), options.tag());
+    this.leaveNotices = leaveNotices;
+    this.closing = new LaneClosing(peers, sets, leaveNotices, stream, inFlight, lifetime);
   }
 
   /** Begins to listen to the peers, and ends with the communicator. Called once. */
   Lane live() {
-    farewells.listen(this::left);
+    leaveNotices.listen(this::left);
     communicator
         .inFlight(lifetime)
         .whenComplete(
@@ -100,7 +100,7 @@ final class Lane implements AutoCloseable {
               if (reason != null) {
                 if (communicator.isClosed()) {
                   // What is in flight gives up.
-                  farewells.tell(roundsDone.get());
+                  leaveNotices.tell(roundsDone.get());
                 }
                 inFlight.fail(reason);
                 close();
@@ -122,11 +122,11 @@ final class Lane implements AutoCloseable {
   }
 
   TransportFlags transports() {
-    return mesh.transports();
+    return peers.transports();
   }
 
   RankTopology topology() {
-    return mesh.topology();
+    return peers.topology();
   }
 
   Device device() {
@@ -188,7 +188,7 @@ final class Lane implements AutoCloseable {
     CompletableFuture<Void> turn =
         before.isDone()
             ? before.thenCompose(agree)
-            : before.thenComposeAsync(agree, PeerMesh.MAY_BLOCK);
+            : before.thenComposeAsync(agree, PeerConnections.MAY_BLOCK);
     turn.whenComplete(
         (done, failure) -> {
           try {
@@ -275,7 +275,7 @@ final class Lane implements AutoCloseable {
   }
 
   private void refuseIfMissing(Run run) {
-    RemoteFailure missing = farewells.missing(run.lastRound, run);
+    RemoteFailure missing = leaveNotices.missing(run.lastRound, run);
     if (missing != null) {
       communicator.abort(missing);
       throw missing;
@@ -285,7 +285,7 @@ final class Lane implements AutoCloseable {
   /** A peer has closed its lane. */
   private void left(int peer) {
     Run newest = inFlight.newest();
-    RemoteFailure missing = newest == null ? null : farewells.missing(newest.lastRound, newest);
+    RemoteFailure missing = newest == null ? null : leaveNotices.missing(newest.lastRound, newest);
     if (missing != null && communicator.failure() == null) {
       communicator.abort(missing);
     }
@@ -393,7 +393,7 @@ final class Lane implements AutoCloseable {
 
   private void late(Run run) {
     if (communicator.failure() == null) {
-      communicator.abort(Lateness.of(communicator, run.description(), options.timeout()));
+      communicator.abort(TimeoutDiagnosis.of(communicator, run.description(), options.timeout()));
     }
   }
 
@@ -436,7 +436,7 @@ final class Lane implements AutoCloseable {
       }
       closed = true;
       if (communicator.failure() == null) {
-        farewells.tell(rounds);
+        leaveNotices.tell(rounds);
       }
       closing.begin(List.copyOf(captures));
     }

@@ -13,11 +13,11 @@ import java.util.concurrent.CompletableFuture;
  */
 final class LaneClosing {
   private final Communicator communicator;
-  private final PeerMesh mesh;
+  private final PeerConnections peers;
   private final List<AlgorithmSet> sets;
-  private final Farewells farewells;
+  private final LeaveNotices leaveNotices;
   private final DeviceStream stream;
-  private final RunsInFlight inFlight;
+  private final InFlightTracker inFlight;
   private final CompletableFuture<Void> freed;
 
   /**
@@ -26,16 +26,16 @@ final class LaneClosing {
    * @param freed completed when all of it is freed, or can't be
    */
   LaneClosing(
-      PeerMesh mesh,
+      PeerConnections peers,
       List<AlgorithmSet> sets,
-      Farewells farewells,
+      LeaveNotices leaveNotices,
       DeviceStream stream,
-      RunsInFlight inFlight,
+      InFlightTracker inFlight,
       CompletableFuture<Void> freed) {
-    this.communicator = mesh.communicator();
-    this.mesh = mesh;
+    this.communicator = peers.communicator();
+    this.peers = peers;
     this.sets = sets;
-    this.farewells = farewells;
+    this.leaveNotices = leaveNotices;
     this.stream = stream;
     this.inFlight = inFlight;
     this.freed = freed;
@@ -72,7 +72,7 @@ final class LaneClosing {
       free();
     } else {
       // Not on the thread that learns of it: freeing may wait for what that thread does.
-      drained.whenCompleteAsync((done, failure) -> free(), PeerMesh.MAY_BLOCK);
+      drained.whenCompleteAsync((done, failure) -> free(), PeerConnections.MAY_BLOCK);
     }
   }
 
@@ -89,8 +89,8 @@ final class LaneClosing {
       // What can't be closed keeps nothing else from it.
       Closing.all(
           () -> Closing.all(sets),
-          communicator.failure() == null ? mesh::leave : mesh,
-          farewells::stop,
+          communicator.failure() == null ? peers::leave : peers,
+          leaveNotices::stop,
           stream,
           inFlight::close);
     } finally {

@@ -34,48 +34,49 @@ final class LaneOpening {
             options.tag(),
             () ->
                 CompletableFuture.supplyAsync(
-                        () -> LaneSettings.of(options, families(options)), PeerMesh.MAY_BLOCK)
+                        () -> LaneSettings.of(options, families(options)),
+                        PeerConnections.MAY_BLOCK)
                     .thenCompose(
                         settings ->
                             settings
                                 .compare(communicator, options.tag(), deadline)
                                 .thenComposeAsync(
                                     same ->
-                                        PeerMesh.connect(
+                                        PeerConnections.connect(
                                             communicator,
                                             TransportChoice.of(options),
                                             options.tag(),
                                             deadline,
                                             options.threads()),
-                                    PeerMesh.MAY_BLOCK)
+                                    PeerConnections.MAY_BLOCK)
                                 .thenComposeAsync(
-                                    mesh ->
-                                        prepare(mesh, settings.families(), sets)
+                                    peers ->
+                                        prepare(peers, settings.families(), sets)
                                             // Whoever closes, or fails from here on, must not
                                             // take memory from a peer that is still mapping it.
                                             .thenComposeAsync(
                                                 ready ->
-                                                    Farewells.meetAll(
+                                                    LeaveNotices.meetAll(
                                                         communicator, options.tag(), deadline),
-                                                PeerMesh.MAY_BLOCK)
+                                                PeerConnections.MAY_BLOCK)
                                             .thenApply(
-                                                farewells ->
+                                                leaveNotices ->
                                                     new Lane(
                                                         communicator,
                                                         stream,
                                                         options,
-                                                        mesh,
+                                                        peers,
                                                         sets,
                                                         settings.tuning(),
-                                                        farewells))
+                                                        leaveNotices))
                                             .whenCompleteAsync(
                                                 (lane, failure) -> {
                                                   if (failure != null) {
-                                                    giveUp(failure, sets, mesh);
+                                                    giveUp(failure, sets, peers);
                                                   }
                                                 },
-                                                PeerMesh.MAY_BLOCK),
-                                    PeerMesh.MAY_BLOCK)))
+                                                PeerConnections.MAY_BLOCK),
+                                    PeerConnections.MAY_BLOCK)))
         .thenApply(Lane::live)
         .whenComplete(
             (lane, failure) -> {
@@ -84,15 +85,15 @@ final class LaneOpening {
               }
             })
         // Whoever blocks in what follows must not block the thread on which set-ups go on.
-        .whenCompleteAsync((lane, failure) -> {}, PeerMesh.MAY_BLOCK);
+        .whenCompleteAsync((lane, failure) -> {}, PeerConnections.MAY_BLOCK);
   }
 
   /** What can't be closed keeps nothing else from it, and is told beside the reason. */
-  private static void giveUp(Throwable failure, List<AlgorithmSet> sets, PeerMesh mesh) {
+  private static void giveUp(Throwable failure, List<AlgorithmSet> sets, PeerConnections peers) {
     boolean isWrapped = failure instanceof CompletionException && failure.getCause() != null;
     Throwable reason = isWrapped ? failure.getCause() : failure;
     try {
-      Closing.all(() -> Closing.all(sets), mesh);
+      Closing.all(() -> Closing.all(sets), peers);
     } catch (Throwable e) {
       if (e != reason) {
         reason.addSuppressed(e);
@@ -101,9 +102,9 @@ final class LaneOpening {
   }
 
   /** Once a process: it would be the same of every lane. */
-  private static void remark(PeerMesh mesh) {
-    if (mesh.rank() == 0 && mesh.topology().kind() == DeviceKind.CUDA) {
-      GpuSharing.remark(mesh.cards(), mesh.communicator().bootstrap())
+  private static void remark(PeerConnections peers) {
+    if (peers.rank() == 0 && peers.topology().kind() == DeviceKind.CUDA) {
+      GpuSharing.remark(peers.devices(), peers.communicator().bootstrap())
           .filter(remark -> REMARKED.compareAndSet(false, true))
           .ifPresent(LoggerFactory.getLogger(Collectives.class)::warn);
     }
@@ -118,14 +119,14 @@ final class LaneOpening {
   }
 
   private static CompletableFuture<Void> prepare(
-      PeerMesh mesh, List<AlgorithmFamily> families, List<AlgorithmSet> sets) {
-    remark(mesh);
+      PeerConnections peers, List<AlgorithmFamily> families, List<AlgorithmSet> sets) {
+    remark(peers);
     CompletableFuture<Void> done = CompletableFuture.completedFuture(null);
     for (AlgorithmFamily family : families) {
-      if (family.supports(mesh.topology())) {
+      if (family.supports(peers.topology())) {
         // One after the other, so that their set-ups meet.
         done =
-            done.thenComposeAsync(ready -> family.prepare(mesh), PeerMesh.MAY_BLOCK)
+            done.thenComposeAsync(ready -> family.prepare(peers), PeerConnections.MAY_BLOCK)
                 .thenAccept(sets::add);
       }
     }

@@ -18,7 +18,7 @@ import org.agrona.CloseHelper;
  * rarely, by the lane between two runs.
  */
 final class Registrations {
-  private final PeerMesh mesh;
+  private final PeerConnections peers;
   private final List<AlgorithmSet> sets;
 
   // Replaced as a whole, so that who looks up takes no lock.
@@ -30,11 +30,11 @@ final class Registrations {
   /**
    * Of a lane.
    *
-   * @param mesh over which ranks tell each other of their buffers
+   * @param peers over which ranks tell each other of their buffers
    * @param sets that have to make room for buffers
    */
-  Registrations(PeerMesh mesh, List<AlgorithmSet> sets) {
-    this.mesh = mesh;
+  Registrations(PeerConnections peers, List<AlgorithmSet> sets) {
+    this.peers = peers;
     this.sets = sets;
   }
 
@@ -49,8 +49,8 @@ final class Registrations {
   CompletableFuture<Registration> register(
       DeviceBuffer buffer, Function<RegisteredMemory[], Registration> known) {
     return exchange(buffer, known)
-        .thenApplyAsync(this::tellSets, PeerMesh.MAY_BLOCK)
-        .whenCompleteAsync((done, failure) -> {}, PeerMesh.MAY_BLOCK);
+        .thenApplyAsync(this::tellSets, PeerConnections.MAY_BLOCK)
+        .whenCompleteAsync((done, failure) -> {}, PeerConnections.MAY_BLOCK);
   }
 
   private Registration tellSets(Registration registration) {
@@ -59,7 +59,7 @@ final class Registrations {
       return registration;
     } catch (RuntimeException | Error e) {
       // Its peers count on it, and nobody here will ever close it.
-      mesh.communicator().abort(FluxCclException.from(e));
+      peers.communicator().abort(FluxCclException.from(e));
       CloseHelper.close(e::addSuppressed, registration);
       throw e;
     }
@@ -67,7 +67,7 @@ final class Registrations {
 
   private CompletableFuture<Registration> exchange(
       DeviceBuffer buffer, Function<RegisteredMemory[], Registration> known) {
-    Communicator communicator = mesh.communicator();
+    Communicator communicator = peers.communicator();
     if (buffer.device() != communicator.device()) {
       return CompletableFuture.failedFuture(
           new InvalidUsage(
@@ -77,14 +77,16 @@ final class Registrations {
                   + communicator.device().description()));
     }
     return communicator.inTurn(
-        mesh.tag(),
+        peers.tag(),
         () -> {
           CompletableFuture<Void> ready = CompletableFuture.completedFuture(null);
           for (AlgorithmSet set : sets) {
-            ready = ready.thenComposeAsync(done -> set.reserve(buffer.size()), PeerMesh.MAY_BLOCK);
+            ready =
+                ready.thenComposeAsync(
+                    done -> set.reserve(buffer.size()), PeerConnections.MAY_BLOCK);
           }
           return ready
-              .thenComposeAsync(done -> mesh.exchange(buffer), PeerMesh.MAY_BLOCK)
+              .thenComposeAsync(done -> peers.exchange(buffer), PeerConnections.MAY_BLOCK)
               .thenCompose(memories -> meet(memories, known));
         });
   }
@@ -92,15 +94,16 @@ final class Registrations {
   /** Who closes now must not take memory from a peer that is still mapping it. */
   private CompletableFuture<Registration> meet(
       RegisteredMemory[] memories, Function<RegisteredMemory[], Registration> known) {
-    return mesh.meetAll()
-        .thenApplyAsync(met -> known.apply(memories), PeerMesh.MAY_BLOCK)
+    return peers
+        .meetAll()
+        .thenApplyAsync(met -> known.apply(memories), PeerConnections.MAY_BLOCK)
         .whenCompleteAsync(
             (registration, failure) -> {
               if (failure != null) {
-                mesh.forget(memories);
+                peers.forget(memories);
               }
             },
-            PeerMesh.MAY_BLOCK);
+            PeerConnections.MAY_BLOCK);
   }
 
   /**
@@ -123,9 +126,10 @@ final class Registrations {
    */
   void close(Registration registration) {
     if (remove(registration)) {
-      mesh.communicator()
+      peers
+          .communicator()
           .device()
-          .whenEnqueuedWorkIsDone(() -> mesh.forget(registration.memories()));
+          .whenEnqueuedWorkIsDone(() -> peers.forget(registration.memories()));
     }
   }
 
@@ -142,7 +146,7 @@ final class Registrations {
 
   /** A call with the registrations that its buffers lie in. */
   BoundCall bind(CollectiveCall call) {
-    return new BoundCall(call, mesh.topology(), of(call.input()), of(call.output()));
+    return new BoundCall(call, peers.topology(), of(call.input()), of(call.output()));
   }
 
   /** Adds the registrations that a call's buffers lie in. */

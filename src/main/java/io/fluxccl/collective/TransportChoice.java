@@ -53,29 +53,29 @@ record TransportChoice(Optional<Transport> only, TransportFlags networks) {
    *
    * @param a the one rank
    * @param b the other
-   * @param cards what all ranks told, by rank
+   * @param devices what all ranks told, by rank
    * @param bootstrap knows who is on which host
    */
-  Transport between(int a, int b, List<DeviceCard> cards, Bootstrap bootstrap) {
-    if (cards.get(a).kind() != cards.get(b).kind()) {
+  Transport between(int a, int b, List<DeviceDescription> devices, Bootstrap bootstrap) {
+    if (devices.get(a).kind() != devices.get(b).kind()) {
       throw new InvalidUsage(
           "collectives: rank "
               + a
               + " is on a device of kind "
-              + cards.get(a).kind()
+              + devices.get(a).kind()
               + ", rank "
               + b
               + " on one of kind "
-              + cards.get(b).kind()
+              + devices.get(b).kind()
               + "; give all ranks the same kind, for example by FLUXCCL_DEVICE");
     }
     if (only.isPresent()) {
       return only.get();
     }
     if (bootstrap.hostHash(a) == bootstrap.hostHash(b)) {
-      return local(cards.get(a).kind());
+      return local(devices.get(a).kind());
     }
-    return network(a, localRank(a, bootstrap), b, localRank(b, bootstrap), cards);
+    return network(a, localRank(a, bootstrap), b, localRank(b, bootstrap), devices);
   }
 
   private static int localRank(int rank, Bootstrap bootstrap) {
@@ -86,9 +86,11 @@ record TransportChoice(Optional<Transport> only, TransportFlags networks) {
   }
 
   /** Rail by rail over the RDMA devices that both have. */
-  static Transport network(int a, int localA, int b, int localB, List<DeviceCard> cards) {
+  static Transport network(int a, int localA, int b, int localB, List<DeviceDescription> devices) {
     List<Transport> common =
-        cards.get(a).networks().asSet().stream().filter(cards.get(b).networks()::contains).toList();
+        devices.get(a).networks().asSet().stream()
+            .filter(devices.get(b).networks()::contains)
+            .toList();
     List<Transport> rails = common.stream().filter(t -> t != Transport.ETHERNET).toList();
     if (!rails.isEmpty()) {
       Transport rail = IbTransport.rankToIbDevice(localA, localB, rails.size());
@@ -101,11 +103,11 @@ record TransportChoice(Optional<Transport> only, TransportFlags networks) {
         "collectives: rank "
             + a
             + " can use "
-            + cards.get(a).networks()
+            + devices.get(a).networks()
             + " to other hosts, rank "
             + b
             + " can use "
-            + cards.get(b).networks()
+            + devices.get(b).networks()
             + "; 'fluxccl info' tells why not more, FLUXCCL_NETWORK allows more");
   }
 }

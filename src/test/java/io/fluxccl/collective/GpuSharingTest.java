@@ -14,17 +14,19 @@ import org.junit.jupiter.api.Test;
 class GpuSharingTest {
   @Test
   void shouldCountTheRanksOfAProcessOnEachGpu() {
-    DeviceCard first =
-        new DeviceCard(DeviceKind.CUDA, 132, 90, CollectivesOptions.NETWORKS, "0000:01:00.0");
-    DeviceCard second =
-        new DeviceCard(DeviceKind.CUDA, 132, 90, CollectivesOptions.NETWORKS, "0000:02:00.0");
+    DeviceDescription first =
+        new DeviceDescription(
+            DeviceKind.CUDA, 132, 90, CollectivesOptions.NETWORKS, "0000:01:00.0");
+    DeviceDescription second =
+        new DeviceDescription(
+            DeviceKind.CUDA, 132, 90, CollectivesOptions.NETWORKS, "0000:02:00.0");
     List<LocalBootstrap> ranks = LocalBootstrap.group(3);
     try {
-      List<DeviceCard> cards = List.of(first, second, first);
-      assertThat(GpuSharing.mostRanks(cards, ranks.get(0))).isEqualTo(2);
+      List<DeviceDescription> devices = List.of(first, second, first);
+      assertThat(GpuSharing.mostRanks(devices, ranks.get(0))).isEqualTo(2);
       assertThat(GpuSharing.mostRanks(List.of(first, first, first), ranks.get(1))).isEqualTo(3);
       // They are one process, in which kernels run side by side.
-      assertThat(GpuSharing.remark(cards, ranks.get(0))).isEmpty();
+      assertThat(GpuSharing.remark(devices, ranks.get(0))).isEmpty();
     } finally {
       ranks.forEach(LocalBootstrap::close);
     }
@@ -32,17 +34,18 @@ class GpuSharingTest {
 
   @Test
   void shouldReadTheCardThatItWrites() {
-    DeviceCard card =
-        new DeviceCard(DeviceKind.CUDA, 132, 90, CollectivesOptions.NETWORKS, "0000:3b:00.0");
-    assertThat(DeviceCard.decode(card.encode(), 1)).isEqualTo(card);
-    DeviceCard host = new DeviceCard(DeviceKind.HOST, 0, 0, TransportFlags.NONE, "");
-    assertThat(DeviceCard.decode(host.encode(), 1)).isEqualTo(host);
+    DeviceDescription card =
+        new DeviceDescription(
+            DeviceKind.CUDA, 132, 90, CollectivesOptions.NETWORKS, "0000:3b:00.0");
+    assertThat(DeviceDescription.decode(card.encode(), 1)).isEqualTo(card);
+    DeviceDescription host = new DeviceDescription(DeviceKind.HOST, 0, 0, TransportFlags.NONE, "");
+    assertThat(DeviceDescription.decode(host.encode(), 1)).isEqualTo(host);
   }
 
   @Test
   void shouldTrustNoCard() {
     byte[] good =
-        new DeviceCard(DeviceKind.CUDA, 132, 90, CollectivesOptions.NETWORKS, "0000:3b:00.0")
+        new DeviceDescription(DeviceKind.CUDA, 132, 90, CollectivesOptions.NETWORKS, "0000:3b:00.0")
             .encode();
     byte[] version = good.clone();
     version[0] = 9;
@@ -56,7 +59,7 @@ class GpuSharingTest {
     networks[13] = 0x40;
     for (byte[] bad :
         new byte[][] {{}, {1, 1, 1}, version, kind, blocks, capability, networks, new byte[500]}) {
-      assertThatThrownBy(() -> DeviceCard.decode(bad, 3))
+      assertThatThrownBy(() -> DeviceDescription.decode(bad, 3))
           .isInstanceOf(TransportFailure.class)
           .hasMessageContaining("rank 3");
     }

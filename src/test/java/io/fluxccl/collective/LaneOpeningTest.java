@@ -20,19 +20,21 @@ class LaneOpeningTest {
 
   /** Can be said how it is made ready and closed. */
   private static final class EmptyFamily extends FakeFamily {
-    private final Function<PeerMesh, CompletableFuture<Void>> preparing;
+    private final Function<PeerConnections, CompletableFuture<Void>> preparing;
     private final Runnable closing;
 
     EmptyFamily(
-        String name, Function<PeerMesh, CompletableFuture<Void>> preparing, Runnable closing) {
+        String name,
+        Function<PeerConnections, CompletableFuture<Void>> preparing,
+        Runnable closing) {
       super(name);
       this.preparing = preparing;
       this.closing = closing;
     }
 
     @Override
-    public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
-      return preparing.apply(mesh).thenApply(done -> this);
+    public CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
+      return preparing.apply(peers).thenApply(done -> this);
     }
 
     @Override
@@ -50,18 +52,19 @@ class LaneOpeningTest {
             .withFamily(
                 new EmptyFamily(
                     "a",
-                    mesh -> CompletableFuture.completedFuture(null),
+                    peers -> CompletableFuture.completedFuture(null),
                     () -> {
                       throw closing;
                     }))
             .withFamily(
                 new EmptyFamily(
-                    "b", mesh -> CompletableFuture.completedFuture(null), closed::incrementAndGet))
+                    "b", peers -> CompletableFuture.completedFuture(null), closed::incrementAndGet))
             .withFamily(
                 new EmptyFamily(
                     "c",
-                    mesh ->
-                        mesh.meetAll()
+                    peers ->
+                        peers
+                            .meetAll()
                             .thenApply(
                                 met -> {
                                   throw new IllegalStateException("can't be prepared");

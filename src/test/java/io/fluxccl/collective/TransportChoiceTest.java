@@ -23,19 +23,19 @@ class TransportChoiceTest {
   /** Ranks on the hosts of those numbers, each with the networks of that name. */
   private static final class Job {
     final Bootstrap bootstrap = Mockito.mock(Bootstrap.class);
-    final List<DeviceCard> cards = new ArrayList<>();
+    final List<DeviceDescription> devices = new ArrayList<>();
 
     Job on(int host, String networks) {
-      Mockito.when(bootstrap.hostHash(cards.size())).thenReturn((long) host);
+      Mockito.when(bootstrap.hostHash(devices.size())).thenReturn((long) host);
       TransportFlags flags =
           networks.isEmpty() ? TransportFlags.NONE : TransportFlags.parse(networks);
-      cards.add(new DeviceCard(DeviceKind.HOST, 0, 0, flags, ""));
+      devices.add(new DeviceDescription(DeviceKind.HOST, 0, 0, flags, ""));
       return this;
     }
 
     Transport between(int a, int b) {
-      Transport chosen = CHOICE.between(a, b, cards, bootstrap);
-      assertThat(CHOICE.between(b, a, cards, bootstrap))
+      Transport chosen = CHOICE.between(a, b, devices, bootstrap);
+      assertThat(CHOICE.between(b, a, devices, bootstrap))
           .as("the other end's choice")
           .isEqualTo(chosen);
       return chosen;
@@ -117,7 +117,7 @@ class TransportChoiceTest {
     Job job = new Job().on(0, "").on(1, "");
     TransportChoice only =
         TransportChoice.of(CollectivesOptions.DEFAULT.withTransport(Transport.ETHERNET));
-    assertThat(only.between(0, 1, job.cards, job.bootstrap)).isEqualTo(Transport.ETHERNET);
+    assertThat(only.between(0, 1, job.devices, job.bootstrap)).isEqualTo(Transport.ETHERNET);
   }
 
   @Test

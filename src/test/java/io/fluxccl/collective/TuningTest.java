@@ -369,7 +369,7 @@ class TuningTest {
     }
 
     @Override
-    public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
+    public CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
       return CompletableFuture.completedFuture(
           new AlgorithmSet() {
             @Override

@@ -8,7 +8,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.LocalBootstrap;
 import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.CollectivesOptions;
-import io.fluxccl.collective.PeerMesh;
+import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.testing.FakeFamily;
 import java.time.Duration;
@@ -30,8 +30,8 @@ class RankGroupJoiningTest {
     FakeFamily late =
         new FakeFamily("fake") {
           @Override
-          public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
-            communicator.complete(mesh.communicator());
+          public CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
+            communicator.complete(peers.communicator());
             return prepared;
           }
         };

@@ -3,7 +3,7 @@ package io.fluxccl.testing;
 import io.fluxccl.collective.AlgorithmFamily;
 import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.CollectiveAlgorithm;
-import io.fluxccl.collective.PeerMesh;
+import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.RankTopology;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -32,7 +32,7 @@ public abstract class FakeFamily implements AlgorithmFamily, AlgorithmSet {
   }
 
   @Override
-  public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
+  public CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
     return CompletableFuture.completedFuture(this);
   }
 

@@ -2,7 +2,7 @@ package io.fluxccl.collective.channel;
 
 import io.fluxccl.collective.AlgorithmFamily;
 import io.fluxccl.collective.AlgorithmSet;
-import io.fluxccl.collective.PeerMesh;
+import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.device.DeviceKind;
 import java.util.List;
@@ -43,7 +43,7 @@ public final class ChannelFamily implements AlgorithmFamily {
   }
 
   @Override
-  public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
-    return ChannelSet.prepare(mesh);
+  public CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
+    return ChannelSet.prepare(peers);
   }
 }

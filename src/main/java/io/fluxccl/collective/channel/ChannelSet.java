@@ -2,7 +2,7 @@ package io.fluxccl.collective.channel;
 
 import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.CollectiveAlgorithm;
-import io.fluxccl.collective.PeerMesh;
+import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.Closing;
@@ -29,16 +29,17 @@ final class ChannelSet implements AlgorithmSet {
 
   private ChannelSet(Pipes pipes) {
     this.pipes = pipes;
-    boolean isGpu = pipes.mesh().topology().kind() == DeviceKind.CUDA;
+    boolean isGpu = pipes.peers().topology().kind() == DeviceKind.CUDA;
     this.onGpu = isGpu ? new GpuAlgorithms(pipes) : null;
     this.algorithms = isGpu ? onGpu.all() : HostAlgorithms.of(pipes);
   }
 
-  static CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
+  static CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
     // Allocating and filling memory blocks, and peers answer on a thread that must not.
     Executor blocking = Schedulers.boundedElastic()::schedule;
-    return lanes(mesh)
-        .thenComposeAsync(lanes -> Pipes.open(mesh, PipeLayout.of(mesh.nRanks(), lanes)), blocking)
+    return lanes(peers)
+        .thenComposeAsync(
+            lanes -> Pipes.open(peers, PipeLayout.of(peers.nRanks(), lanes)), blocking)
         .thenApply(ChannelSet::of);
   }
 
@@ -51,28 +52,28 @@ final class ChannelSet implements AlgorithmSet {
     }
   }
 
-  private static CompletableFuture<Integer> lanes(PeerMesh mesh) {
-    RankTopology topology = mesh.topology();
+  private static CompletableFuture<Integer> lanes(PeerConnections peers) {
+    RankTopology topology = peers.topology();
     if (topology.kind() == DeviceKind.CUDA) {
       int resident = topology.multiprocessors() / CONCURRENT / topology.ranksPerGpu();
       return CompletableFuture.completedFuture(Math.max(1, Math.min(MAX_GPU_LANES, resident)));
     }
-    return agree(mesh, Math.max(1, Math.min(MAX_HOST_LANES, mesh.threads())));
+    return agree(peers, Math.max(1, Math.min(MAX_HOST_LANES, peers.threads())));
   }
 
   /** Hosts may have more cores or fewer: the least lanes that any rank can have. */
-  private static CompletableFuture<Integer> agree(PeerMesh mesh, int lanes) {
-    Communicator communicator = mesh.communicator();
-    int[] of = new int[mesh.nRanks()];
-    CompletableFuture<?>[] greetings = new CompletableFuture<?>[mesh.nRanks()];
+  private static CompletableFuture<Integer> agree(PeerConnections peers, int lanes) {
+    Communicator communicator = peers.communicator();
+    int[] of = new int[peers.nRanks()];
+    CompletableFuture<?>[] greetings = new CompletableFuture<?>[peers.nRanks()];
     for (int rank = 0; rank < of.length; rank++) {
       int peer = rank;
       of[peer] = lanes;
       greetings[peer] =
-          peer == mesh.rank()
+          peer == peers.rank()
               ? CompletableFuture.completedFuture(null)
               : communicator
-                  .exchange(peer, mesh.tag(), new byte[] {(byte) lanes}, mesh.deadline())
+                  .exchange(peer, peers.tag(), new byte[] {(byte) lanes}, peers.deadline())
                   .thenAccept(theirs -> of[peer] = theirs.length == 1 ? theirs[0] : 1);
     }
     return CompletableFuture.allOf(greetings)

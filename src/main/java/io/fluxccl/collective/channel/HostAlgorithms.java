@@ -20,7 +20,7 @@ final class HostAlgorithms {
   private final HostLane[] lanes;
 
   private HostAlgorithms(Pipes pipes) {
-    this.communicator = pipes.mesh().communicator();
+    this.communicator = pipes.peers().communicator();
     this.lanes = HostLane.of(pipes);
   }
 
@@ -31,7 +31,7 @@ final class HostAlgorithms {
 
   static List<CollectiveAlgorithm> of(Pipes pipes) {
     HostAlgorithms host = new HostAlgorithms(pipes);
-    RankTopology topology = pipes.mesh().topology();
+    RankTopology topology = pipes.peers().topology();
     List<CollectiveAlgorithm> all = new ArrayList<>();
     all.add(
         host.algorithm(

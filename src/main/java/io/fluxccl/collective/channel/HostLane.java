@@ -1,7 +1,7 @@
 package io.fluxccl.collective.channel;
 
 import io.fluxccl.channel.ProxyChannelDeviceHandle;
-import io.fluxccl.collective.PeerMesh;
+import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.device.DeviceHandle;
 import io.fluxccl.semaphore.SemaphoreDescriptor;
 import io.fluxccl.semaphore.SemaphoreDeviceHandle;
@@ -25,10 +25,10 @@ final class HostLane {
   final long[] targets;
 
   private HostLane(Pipes pipes, int lane) {
-    PeerMesh mesh = pipes.mesh();
+    PeerConnections peers = pipes.peers();
     this.lane = lane;
-    this.rank = mesh.rank();
-    this.nRanks = mesh.nRanks();
+    this.rank = peers.rank();
+    this.nRanks = peers.nRanks();
     this.layout = pipes.layout();
     this.pipes = new Pipe[nRanks];
     this.sources = new long[nRanks];
@@ -49,7 +49,7 @@ final class HostLane {
   }
 
   private Pipe pipe(Pipes all, int peer) {
-    boolean mapped = all.mesh().isMapped(peer);
+    boolean mapped = all.peers().isMapped(peer);
     return new Pipe(
         layout.slotBytes(),
         mapped ? semaphore(all.semaphore(Pipes.FILLED, lane, peer)) : null,

@@ -2,7 +2,7 @@ package io.fluxccl.collective.channel;
 
 import io.fluxccl.channel.ProxyChannelDescriptor;
 import io.fluxccl.collective.DeviceHandles;
-import io.fluxccl.collective.PeerMesh;
+import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.semaphore.SemaphoreDescriptor;
 import java.nio.ByteOrder;
@@ -30,8 +30,8 @@ final class PipeTable {
 
   private PipeTable(Pipes pipes) {
     this.pipes = pipes;
-    this.rank = pipes.mesh().rank();
-    this.nRanks = pipes.mesh().nRanks();
+    this.rank = pipes.peers().rank();
+    this.nRanks = pipes.peers().nRanks();
   }
 
   static long bytes(PipeLayout layout) {
@@ -50,9 +50,9 @@ final class PipeTable {
     if (peer == rank) {
       return;
     }
-    PeerMesh mesh = pipes.mesh();
+    PeerConnections peers = pipes.peers();
     PipeLayout layout = pipes.layout();
-    if (mesh.isMapped(peer)) {
+    if (peers.isMapped(peer)) {
       pipes.semaphore(Pipes.FILLED, lane, peer).writeHandle(out, offset + FILLED);
       pipes.semaphore(Pipes.EMPTIED, lane, peer).writeHandle(out, offset + EMPTIED);
     } else {

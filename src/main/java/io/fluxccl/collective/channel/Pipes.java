@@ -3,7 +3,7 @@ package io.fluxccl.collective.channel;
 import io.fluxccl.channel.ChannelFailureListener;
 import io.fluxccl.channel.ProxyChannel;
 import io.fluxccl.channel.ProxyService;
-import io.fluxccl.collective.PeerMesh;
+import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceBuffer;
@@ -30,7 +30,7 @@ final class Pipes implements AutoCloseable {
 
   static final int EMPTIED = 1;
 
-  private final PeerMesh mesh;
+  private final PeerConnections peers;
   private final PipeLayout layout;
   private final DeviceBuffer memory;
   private final ProxyService proxyService;
@@ -40,9 +40,9 @@ final class Pipes implements AutoCloseable {
   private RegisteredMemory[] memories;
   private int[] memoryIds;
 
-  private Pipes(PeerMesh mesh, PipeLayout layout) {
-    Communicator communicator = mesh.communicator();
-    this.mesh = mesh;
+  private Pipes(PeerConnections peers, PipeLayout layout) {
+    Communicator communicator = peers.communicator();
+    this.peers = peers;
     this.layout = layout;
     this.mapped = new SmDevice2DeviceSemaphore[2][layout.pipes()];
     this.proxied = new int[2][layout.pipes()];
@@ -54,7 +54,7 @@ final class Pipes implements AutoCloseable {
               communicator,
               FifoDescriptor.DEFAULT_SIZE,
               ProxyOptions.builderFor(communicator.device())
-                  .name("fluxccl-proxy-" + mesh.rank())
+                  .name("fluxccl-proxy-" + peers.rank())
                   .build(),
               abort);
     } catch (RuntimeException e) {
@@ -64,10 +64,11 @@ final class Pipes implements AutoCloseable {
   }
 
   /** Sets them up with all ranks. */
-  static CompletableFuture<Pipes> open(PeerMesh mesh, PipeLayout layout) {
-    Pipes pipes = new Pipes(mesh, layout);
-    return mesh.exchange(pipes.memory)
-        .thenCompose(all -> mesh.setup(pipes::addSemaphores).thenApply(done -> pipes.bind(all)))
+  static CompletableFuture<Pipes> open(PeerConnections peers, PipeLayout layout) {
+    Pipes pipes = new Pipes(peers, layout);
+    return peers
+        .exchange(pipes.memory)
+        .thenCompose(all -> peers.setup(pipes::addSemaphores).thenApply(done -> pipes.bind(all)))
         .whenComplete(
             (done, failure) -> {
               if (failure != null) {
@@ -77,21 +78,21 @@ final class Pipes implements AutoCloseable {
   }
 
   private void addSemaphores() {
-    Communicator communicator = mesh.communicator();
+    Communicator communicator = peers.communicator();
     for (int which = FILLED; which <= EMPTIED; which++) {
       for (int lane = 0; lane < layout.lanes(); lane++) {
-        for (int peer = 0; peer < mesh.nRanks(); peer++) {
-          int index = layout.index(lane, mesh.rank(), peer);
-          if (peer == mesh.rank()) {
+        for (int peer = 0; peer < peers.nRanks(); peer++) {
+          int index = layout.index(lane, peers.rank(), peer);
+          if (peer == peers.rank()) {
             continue;
           }
-          if (mesh.isMapped(peer)) {
+          if (peers.isMapped(peer)) {
             mapped[which][index] =
-                new SmDevice2DeviceSemaphore(communicator, mesh.connection(peer));
+                new SmDevice2DeviceSemaphore(communicator, peers.connection(peer));
             semaphores.add(mapped[which][index]);
           } else {
             proxied[which][index] =
-                proxyService.buildAndAddSemaphore(communicator, mesh.connection(peer));
+                proxyService.buildAndAddSemaphore(communicator, peers.connection(peer));
           }
         }
       }
@@ -100,9 +101,9 @@ final class Pipes implements AutoCloseable {
 
   private Pipes bind(RegisteredMemory[] all) {
     memories = all;
-    memoryIds = new int[mesh.nRanks()];
-    for (int rank = 0; rank < mesh.nRanks(); rank++) {
-      if (rank == mesh.rank() || !mesh.isMapped(rank)) {
+    memoryIds = new int[peers.nRanks()];
+    for (int rank = 0; rank < peers.nRanks(); rank++) {
+      if (rank == peers.rank() || !peers.isMapped(rank)) {
         memoryIds[rank] = proxyService.addMemory(all[rank]);
       }
     }
@@ -110,8 +111,8 @@ final class Pipes implements AutoCloseable {
     return this;
   }
 
-  PeerMesh mesh() {
-    return mesh;
+  PeerConnections peers() {
+    return peers;
   }
 
   PipeLayout layout() {
@@ -120,28 +121,28 @@ final class Pipes implements AutoCloseable {
 
   /** One of the semaphores of a pipe to a rank whose memory is mapped. */
   SmDevice2DeviceSemaphore semaphore(int which, int lane, int peer) {
-    return mapped[which][layout.index(lane, mesh.rank(), peer)];
+    return mapped[which][layout.index(lane, peers.rank(), peer)];
   }
 
   /**
    * One of the semaphores of a pipe to another host, from this rank's staging memory to the peer's.
    */
   ProxyChannel channel(int which, int lane, int peer) {
-    int index = layout.index(lane, mesh.rank(), peer);
+    int index = layout.index(lane, peers.rank(), peer);
     return proxyService.proxyChannel(
-        proxied[which][index], memoryIds[peer], memoryIds[mesh.rank()]);
+        proxied[which][index], memoryIds[peer], memoryIds[peers.rank()]);
   }
 
   /** Where this rank finds what a peer has put into its pipe. */
   long inbox(int lane, int peer) {
-    return memory.address() + layout.inboxOffset(lane, mesh.rank(), peer);
+    return memory.address() + layout.inboxOffset(lane, peers.rank(), peer);
   }
 
   /** Where this rank puts what is for a peer. */
   long outbox(int lane, int peer) {
-    return mesh.isMapped(peer)
-        ? memories[peer].address() + layout.inboxOffset(lane, peer, mesh.rank())
-        : memory.address() + layout.outboxOffset(lane, mesh.rank(), peer);
+    return peers.isMapped(peer)
+        ? memories[peer].address() + layout.inboxOffset(lane, peer, peers.rank())
+        : memory.address() + layout.outboxOffset(lane, peers.rank(), peer);
   }
 
   /**
@@ -152,19 +153,22 @@ final class Pipes implements AutoCloseable {
    */
   CompletableFuture<Void> drain() {
     proxyService.stopProxy();
-    CompletableFuture<?>[] farewells = new CompletableFuture<?>[mesh.nRanks()];
-    for (int peer = 0; peer < mesh.nRanks(); peer++) {
-      farewells[peer] =
-          peer == mesh.rank() || mesh.isMapped(peer)
+    CompletableFuture<?>[] leaveNotices = new CompletableFuture<?>[peers.nRanks()];
+    for (int peer = 0; peer < peers.nRanks(); peer++) {
+      leaveNotices[peer] =
+          peer == peers.rank() || peers.isMapped(peer)
               ? CompletableFuture.completedFuture(null)
               : farewell(peer);
     }
-    return CompletableFuture.allOf(farewells).handle((done, failure) -> null);
+    return CompletableFuture.allOf(leaveNotices).handle((done, failure) -> null);
   }
 
   private CompletableFuture<Void> farewell(int peer) {
     // Meeting is on the way to every peer before the first is waited for.
-    return mesh.connection(peer).flush(FAREWELL).thenCompose(flushed -> mesh.meet(peer, FAREWELL));
+    return peers
+        .connection(peer)
+        .flush(FAREWELL)
+        .thenCompose(flushed -> peers.meet(peer, FAREWELL));
   }
 
   /** Stops the proxy and frees it all. No kernel may use a pipe any more. */

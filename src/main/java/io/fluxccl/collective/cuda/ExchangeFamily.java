@@ -2,7 +2,7 @@ package io.fluxccl.collective.cuda;
 
 import io.fluxccl.collective.AlgorithmFamily;
 import io.fluxccl.collective.AlgorithmSet;
-import io.fluxccl.collective.PeerMesh;
+import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.device.DeviceKind;
 import java.util.List;
@@ -34,7 +34,7 @@ public final class ExchangeFamily implements AlgorithmFamily {
   }
 
   @Override
-  public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
-    return ExchangeSet.prepare(mesh);
+  public CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
+    return ExchangeSet.prepare(peers);
   }
 }

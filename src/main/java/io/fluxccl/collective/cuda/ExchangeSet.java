@@ -3,7 +3,7 @@ package io.fluxccl.collective.cuda;
 import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveAlgorithm;
-import io.fluxccl.collective.PeerMesh;
+import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.Registration;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
@@ -37,7 +37,7 @@ final class ExchangeSet implements AlgorithmSet {
   /** Registrations whose addresses kernels can look up; later ones go through the rings. */
   private static final int KNOWN_REGISTRATIONS = 1024;
 
-  private final PeerMesh mesh;
+  private final PeerConnections connections;
   private final GpuGrid grid;
   private final ExchangeRing ll8;
   private final ExchangeRing ll128;
@@ -54,18 +54,18 @@ final class ExchangeSet implements AlgorithmSet {
   private final ExchangeParts parts = new ExchangeParts();
   private MappedPeers peers;
 
-  private ExchangeSet(PeerMesh mesh) {
-    this.mesh = mesh;
-    this.grid = GpuGrid.of(mesh.topology());
-    CudaDevice gpu = (CudaDevice) mesh.communicator().device();
+  private ExchangeSet(PeerConnections connections) {
+    this.connections = connections;
+    this.grid = GpuGrid.of(connections.topology());
+    CudaDevice gpu = (CudaDevice) connections.communicator().device();
     this.ll8Kernel = GpuKernels.one(gpu, "exchange_ll8", 0);
     this.ll128Kernel = GpuKernels.one(gpu, "exchange_ll128", 0);
     this.sendReceiveKernel = GpuKernels.one(gpu, "exchange_send_receive", 0);
     this.pushKernel = GpuKernels.one(gpu, "exchange_push", 0);
     this.meetKernel = GpuKernels.one(gpu, "exchange_meet", 0);
     this.ownKernel = GpuKernels.one(gpu, "exchange_own", 0);
-    this.ll8 = ExchangeRing.ll8(MappedPeers.AREAS_OFFSET, mesh.nRanks());
-    this.ll128 = ExchangeRing.ll128(ll8.offset() + ll8.length(), mesh.nRanks());
+    this.ll8 = ExchangeRing.ll8(MappedPeers.AREAS_OFFSET, connections.nRanks());
+    this.ll128 = ExchangeRing.ll128(ll8.offset() + ll8.length(), connections.nRanks());
     this.state = gpu.allocate(ll128.offset() + ll128.length());
     try {
       this.registrations =
@@ -76,9 +76,10 @@ final class ExchangeSet implements AlgorithmSet {
     }
   }
 
-  static CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
-    ExchangeSet set = new ExchangeSet(mesh);
-    return mesh.exchange(set.state)
+  static CompletableFuture<AlgorithmSet> prepare(PeerConnections connections) {
+    ExchangeSet set = new ExchangeSet(connections);
+    return connections
+        .exchange(set.state)
         .thenApply(set::bind)
         .whenComplete(
             (done, failure) -> {
@@ -89,7 +90,7 @@ final class ExchangeSet implements AlgorithmSet {
   }
 
   private AlgorithmSet bind(RegisteredMemory[] states) {
-    peers = new MappedPeers(mesh.topology(), states, mesh.communicator().abortFlag());
+    peers = new MappedPeers(connections.topology(), states, connections.communicator().abortFlag());
     return this;
   }
 
@@ -98,7 +99,7 @@ final class ExchangeSet implements AlgorithmSet {
     if (registration.id() < KNOWN_REGISTRATIONS) {
       int length = MappedPeers.MAX_RANKS * Long.BYTES;
       ByteBuffer addresses = ByteBuffer.allocateDirect(length).order(ByteOrder.LITTLE_ENDIAN);
-      for (int rank = 0; rank < mesh.nRanks(); rank++) {
+      for (int rank = 0; rank < connections.nRanks(); rank++) {
         addresses.putLong(rank * Long.BYTES, registration.addressOn(rank));
       }
       registrations.upload((long) registration.id() * length, addresses);

@@ -2,7 +2,7 @@ package io.fluxccl.collective.cuda;
 
 import io.fluxccl.collective.AlgorithmFamily;
 import io.fluxccl.collective.AlgorithmSet;
-import io.fluxccl.collective.PeerMesh;
+import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.device.DeviceKind;
 import java.util.List;
@@ -19,7 +19,8 @@ public final class ReduceFamily implements AlgorithmFamily {
   public List<String> description() {
     return List.of(
         "one-shot-ll8: up to 32 KiB / peers; inputs to everybody in packets of 8 bytes",
-        "one-shot-ll128, -sentinel: up to 256 KiB / peers, 1 MiB to one; the same in lines of 128 bytes",
+        "one-shot-ll128, -sentinel: up to 256 KiB / peers, 1 MiB to one; the same in lines of 128"
+            + " bytes",
         "two-shots-ll8, -ll128, -sentinel: up to some MiB; each rank reduces a part, in packets",
         "two-shots-bulk: some ten MiB on registered memory; packets, then bulk copies to outputs",
         "permuted: large, on registered memory; plain stores, to another peer in each step",
@@ -36,7 +37,7 @@ public final class ReduceFamily implements AlgorithmFamily {
   }
 
   @Override
-  public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
-    return ReduceSet.prepare(mesh);
+  public CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
+    return ReduceSet.prepare(peers);
   }
 }

@@ -4,7 +4,7 @@ import io.fluxccl.DataType;
 import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveAlgorithm;
-import io.fluxccl.collective.PeerMesh;
+import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.Registration;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.Kernel;
@@ -45,7 +45,7 @@ final class ReduceSet implements AlgorithmSet {
   private final long stagingOffset;
   private final long stagingSlotBytes;
   private final DeviceBuffer state;
-  private final PeerMesh mesh;
+  private final PeerConnections connections;
 
   // Replaced as a whole, when a larger one is there.
   private volatile List<ScratchSpace> spaces = List.of();
@@ -55,11 +55,11 @@ final class ReduceSet implements AlgorithmSet {
   private MappedPeers peers;
   private List<CollectiveAlgorithm> algorithms = List.of();
 
-  private ReduceSet(PeerMesh mesh) {
-    this.mesh = mesh;
-    this.gpu = (CudaDevice) mesh.communicator().device();
-    this.grid = GpuGrid.of(mesh.topology());
-    int n = mesh.nRanks();
+  private ReduceSet(PeerConnections connections) {
+    this.connections = connections;
+    this.gpu = (CudaDevice) connections.communicator().device();
+    this.grid = GpuGrid.of(connections.topology());
+    int n = connections.nRanks();
     PacketArea ll8 =
         PacketArea.of(PacketKind.LL8, MappedPeers.AREAS_OFFSET, 1, n, LL8_SENT / (n - 1));
     int inLines = n == 2 ? LINES_SENT_TO_ONE : LINES_SENT / (n - 1);
@@ -89,13 +89,14 @@ final class ReduceSet implements AlgorithmSet {
     return PacketArea.of(kind, offset, 2, nRanks, bytes / nRanks + 64);
   }
 
-  static CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
+  static CompletableFuture<AlgorithmSet> prepare(PeerConnections connections) {
     // Allocating, filling and loading kernels block, and set-ups go on on threads that must not.
     Executor blocking = Schedulers.boundedElastic()::schedule;
-    return CompletableFuture.supplyAsync(() -> new ReduceSet(mesh), blocking)
+    return CompletableFuture.supplyAsync(() -> new ReduceSet(connections), blocking)
         .thenCompose(
             set ->
-                mesh.exchange(set.state)
+                connections
+                    .exchange(set.state)
                     .thenApplyAsync(set::bind, blocking)
                     .whenComplete(
                         (done, failure) -> {
@@ -106,11 +107,11 @@ final class ReduceSet implements AlgorithmSet {
   }
 
   private AlgorithmSet bind(RegisteredMemory[] states) {
-    peers = new MappedPeers(mesh.topology(), states, mesh.communicator().abortFlag());
+    peers = new MappedPeers(connections.topology(), states, connections.communicator().abortFlag());
     List<CollectiveAlgorithm> all = new ArrayList<>();
     oneShot.forEach(area -> all.add(new OneShot(this, area)));
     twoShots.forEach(area -> all.add(new TwoShots(this, area)));
-    if (mesh.topology().computeCapability() >= BulkReduce.LEAST_CAPABILITY) {
+    if (connections.topology().computeCapability() >= BulkReduce.LEAST_CAPABILITY) {
       all.add(new BulkReduce(this));
     }
     all.add(new PermutedReduce(this, null));
@@ -126,7 +127,7 @@ final class ReduceSet implements AlgorithmSet {
     if (spaces.stream().anyMatch(space -> space.bytes() >= size) || size == 0) {
       return CompletableFuture.completedFuture(null);
     }
-    return ScratchSpace.create(mesh, size, grid).thenAccept(this::add);
+    return ScratchSpace.create(connections, size, grid).thenAccept(this::add);
   }
 
   /** Closes it instead where this was closed while it was made. */

@@ -1,6 +1,6 @@
 package io.fluxccl.collective.cuda;
 
-import io.fluxccl.collective.PeerMesh;
+import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.RegisteredMemory;
 import java.util.concurrent.CompletableFuture;
@@ -25,13 +25,13 @@ final class ScratchSpace implements AutoCloseable {
   private Scratch forPackets;
   private Scratch forSlots;
 
-  private ScratchSpace(PeerMesh mesh, long bytes, GpuGrid grid) {
-    int n = mesh.nRanks();
+  private ScratchSpace(PeerConnections peers, long bytes, GpuGrid grid) {
+    int n = peers.nRanks();
     long inPackets = Math.min(bytes, PACKETS_PER_BLOCK * grid.maxBlocks());
     this.bytes = bytes;
     this.packets = PacketArea.of(PacketKind.SENTINEL, 0, 1, n, inPackets / n + CACHE_LINE);
     this.slotBytes = Scratch.slotBytes(bytes / n + CACHE_LINE);
-    this.memory = mesh.communicator().device().allocate(packets.end() + n * slotBytes);
+    this.memory = peers.communicator().device().allocate(packets.end() + n * slotBytes);
   }
 
   /**
@@ -47,10 +47,10 @@ final class ScratchSpace implements AutoCloseable {
   }
 
   /** Makes scratch on all ranks, each of which calls this. */
-  static CompletableFuture<ScratchSpace> create(PeerMesh mesh, long bytes, GpuGrid grid) {
+  static CompletableFuture<ScratchSpace> create(PeerConnections peers, long bytes, GpuGrid grid) {
     return CompletableFuture.supplyAsync(
             () -> {
-              ScratchSpace space = new ScratchSpace(mesh, bytes, grid);
+              ScratchSpace space = new ScratchSpace(peers, bytes, grid);
               try {
                 ReduceSet.fill(space.memory, space.packets.offset(), space.packets.length());
               } catch (RuntimeException | Error e) {
@@ -62,7 +62,8 @@ final class ScratchSpace implements AutoCloseable {
             Schedulers.boundedElastic()::schedule)
         .thenCompose(
             space ->
-                mesh.exchange(space.memory)
+                peers
+                    .exchange(space.memory)
                     .thenApply(space::bind)
                     .whenComplete(
                         (done, failure) -> {

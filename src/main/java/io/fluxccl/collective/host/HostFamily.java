@@ -2,7 +2,7 @@ package io.fluxccl.collective.host;
 
 import io.fluxccl.collective.AlgorithmFamily;
 import io.fluxccl.collective.AlgorithmSet;
-import io.fluxccl.collective.PeerMesh;
+import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.device.DeviceKind;
 import java.util.List;
@@ -29,7 +29,7 @@ public final class HostFamily implements AlgorithmFamily {
   }
 
   @Override
-  public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
-    return HostSet.prepare(mesh);
+  public CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
+    return HostSet.prepare(peers);
   }
 }

@@ -2,7 +2,7 @@ package io.fluxccl.collective.host;
 
 import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.CollectiveAlgorithm;
-import io.fluxccl.collective.PeerMesh;
+import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
@@ -23,17 +23,17 @@ final class HostSet implements AlgorithmSet {
   private static final int STRANDS_OFFSET = 0;
   private static final int PROCESS_OFFSET = 8;
 
-  private final PeerMesh mesh;
+  private final PeerConnections peers;
   private final List<DeviceBuffer> memory = new ArrayList<>();
   private List<CollectiveAlgorithm> algorithms = List.of();
   private Strand[] strands = {};
 
-  private HostSet(PeerMesh mesh) {
-    this.mesh = mesh;
+  private HostSet(PeerConnections peers) {
+    this.peers = peers;
   }
 
-  static CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
-    HostSet set = new HostSet(mesh);
+  static CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
+    HostSet set = new HostSet(peers);
     return set.agreeOnStrands()
         .thenCompose(set::exchangeArenas)
         .whenComplete(
@@ -45,7 +45,7 @@ final class HostSet implements AlgorithmSet {
   }
 
   private DeviceBuffer allocate(long bytes) {
-    Device device = mesh.communicator().device();
+    Device device = peers.communicator().device();
     DeviceBuffer buffer = device.allocate(bytes);
     memory.add(buffer);
     return buffer;
@@ -63,8 +63,9 @@ final class HostSet implements AlgorithmSet {
     DeviceBuffer words = allocate(2 * Long.BYTES);
     HostMemory.putLong(words.address() + PROCESS_OFFSET, PROCESS);
     HostMemory.putLongRelease(
-        words.address() + STRANDS_OFFSET, Math.min(MAX_STRANDS, mesh.threads()));
-    return mesh.exchange(words)
+        words.address() + STRANDS_OFFSET, Math.min(MAX_STRANDS, peers.threads()));
+    return peers
+        .exchange(words)
         .thenApply(
             all -> {
               long least = MAX_STRANDS;
@@ -80,14 +81,14 @@ final class HostSet implements AlgorithmSet {
   }
 
   private CompletableFuture<AlgorithmSet> exchangeArenas(Ranks ranks) {
-    DeviceBuffer arena = allocate(PipeDescriptor.arenaLength(mesh.nRanks(), ranks.strands()));
-    PipeDescriptor.clear(arena.address(), mesh.nRanks(), ranks.strands());
-    return mesh.exchange(arena).thenApply(arenas -> bind(arenas, ranks));
+    DeviceBuffer arena = allocate(PipeDescriptor.arenaLength(peers.nRanks(), ranks.strands()));
+    PipeDescriptor.clear(arena.address(), peers.nRanks(), ranks.strands());
+    return peers.exchange(arena).thenApply(arenas -> bind(arenas, ranks));
   }
 
   private AlgorithmSet bind(RegisteredMemory[] arenas, Ranks ranks) {
-    int rank = mesh.rank();
-    int n = mesh.nRanks();
+    int rank = peers.rank();
+    int n = peers.nRanks();
     int nStrands = ranks.strands();
     strands = new Strand[nStrands];
     for (int strand = 0; strand < nStrands; strand++) {
@@ -105,7 +106,7 @@ final class HostSet implements AlgorithmSet {
     }
     List<CollectiveAlgorithm> ways = new ArrayList<>();
     for (HostCall.Way way : HostCall.Way.values()) {
-      ways.add(new HostAlgorithm(way, mesh.communicator(), strands));
+      ways.add(new HostAlgorithm(way, peers.communicator(), strands));
     }
     algorithms = List.copyOf(ways);
     return this;

@@ -4,7 +4,7 @@ import io.fluxccl.collective.AlgorithmFamily;
 import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveAlgorithm;
-import io.fluxccl.collective.PeerMesh;
+import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceStream;
@@ -37,8 +37,8 @@ final class ReplayedExchange implements AlgorithmFamily {
   }
 
   @Override
-  public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
-    return ExchangeSet.prepare(mesh)
+  public CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
+    return ExchangeSet.prepare(peers)
         .thenApply(
             set ->
                 new AlgorithmSet() {

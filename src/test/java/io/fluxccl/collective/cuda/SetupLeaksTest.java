@@ -11,7 +11,7 @@ import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.FakeMemory;
-import io.fluxccl.collective.PeerMesh;
+import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
@@ -42,7 +42,7 @@ class SetupLeaksTest {
   private static final long GRANULE = 2 << 20;
 
   /** A family without algorithms, whose set-up is the test. */
-  private record Probe(Function<PeerMesh, CompletableFuture<Void>> test)
+  private record Probe(Function<PeerConnections, CompletableFuture<Void>> test)
       implements AlgorithmFamily {
     @Override
     public String name() {
@@ -60,8 +60,8 @@ class SetupLeaksTest {
     }
 
     @Override
-    public CompletableFuture<AlgorithmSet> prepare(PeerMesh mesh) {
-      return test.apply(mesh).thenApply(done -> new Nothing());
+    public CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
+      return test.apply(peers).thenApply(done -> new Nothing());
     }
   }
 
@@ -76,7 +76,7 @@ class SetupLeaksTest {
   }
 
   /** On two ranks, each on a GPU of its own. */
-  private static void onAMesh(Function<PeerMesh, CompletableFuture<Void>> test) {
+  private static void onAMesh(Function<PeerConnections, CompletableFuture<Void>> test) {
     try (LocalRanks ranks = LocalRanks.onGpus(2)) {
       ranks.run(
           LONG,
@@ -89,8 +89,8 @@ class SetupLeaksTest {
     }
   }
 
-  private static CudaDevice gpu(PeerMesh mesh) {
-    return (CudaDevice) mesh.communicator().device();
+  private static CudaDevice gpu(PeerConnections peers) {
+    return (CudaDevice) peers.communicator().device();
   }
 
   private static long free(CudaDevice gpu) {
@@ -105,8 +105,8 @@ class SetupLeaksTest {
     onAMesh(SetupLeaksTest::nothing);
     long before = FakeMemory.settled();
     onAMesh(
-        mesh ->
-            ReduceSet.prepare(mesh)
+        peers ->
+            ReduceSet.prepare(peers)
                 .thenCompose(
                     set -> {
                       set.close();
@@ -115,28 +115,28 @@ class SetupLeaksTest {
     await().untilAsserted(() -> assertThat(FakeMemory.free()).isGreaterThanOrEqualTo(before));
   }
 
-  private static CompletableFuture<Void> nothing(PeerMesh mesh) {
+  private static CompletableFuture<Void> nothing(PeerConnections peers) {
     return CompletableFuture.completedFuture(null);
   }
 
   @Test
   void shouldFreeAllWhenTheGpuHasTooLittleMemory() {
     onAMesh(
-        mesh ->
+        peers ->
             CompletableFuture.runAsync(
                 () -> {
-                  if (mesh.rank() == 0) {
-                    shouldFailWithoutLeaks(mesh);
+                  if (peers.rank() == 0) {
+                    shouldFailWithoutLeaks(peers);
                   } else {
-                    ExchangeSet.prepare(mesh).join().close();
+                    ExchangeSet.prepare(peers).join().close();
                   }
                 },
                 BLOCKING));
   }
 
   /** With no memory at first, and then with ever more until it is enough. */
-  private static void shouldFailWithoutLeaks(PeerMesh mesh) {
-    CudaDevice gpu = gpu(mesh);
+  private static void shouldFailWithoutLeaks(PeerConnections peers) {
+    CudaDevice gpu = gpu(peers);
     Deque<DeviceBuffer> all = new ArrayDeque<>();
     Deque<DeviceBuffer> small = new ArrayDeque<>();
     try {
@@ -149,7 +149,7 @@ class SetupLeaksTest {
       while (set == null) {
         long left = free(gpu);
         try {
-          set = ExchangeSet.prepare(mesh).join();
+          set = ExchangeSet.prepare(peers).join();
         } catch (DeviceFailure e) {
           await().untilAsserted(() -> assertThat(free(gpu)).isEqualTo(left));
           all.remove().close();
@@ -181,12 +181,12 @@ class SetupLeaksTest {
 
     public static void main(String[] args) {
       onAMesh(
-          mesh ->
-              ReduceSet.prepare(mesh)
+          peers ->
+              ReduceSet.prepare(peers)
                   .thenAcceptAsync(
                       set -> {
-                        if (mesh.rank() == 0) {
-                          shouldFailWithoutLeaks(mesh, set);
+                        if (peers.rank() == 0) {
+                          shouldFailWithoutLeaks(peers, set);
                         }
                         set.close();
                       },
@@ -194,8 +194,8 @@ class SetupLeaksTest {
       System.out.println(FREED);
     }
 
-    private static void shouldFailWithoutLeaks(PeerMesh mesh, AlgorithmSet set) {
-      CudaDevice gpu = gpu(mesh);
+    private static void shouldFailWithoutLeaks(PeerConnections peers, AlgorithmSet set) {
+      CudaDevice gpu = gpu(peers);
       List<ByteBuffer> taken = new ArrayList<>();
       for (int size : new int[] {1 << 24, 1 << 20}) {
         try {
@@ -207,7 +207,7 @@ class SetupLeaksTest {
         }
       }
       long before = free(gpu);
-      shouldRunOut(ReduceSet.prepare(mesh));
+      shouldRunOut(ReduceSet.prepare(peers));
       await().untilAsserted(() -> assertThat(free(gpu)).isEqualTo(before));
       shouldRunOut(set.reserve(16 << 20));
       await().untilAsserted(() -> assertThat(free(gpu)).isEqualTo(before));

@@ -16,7 +16,7 @@ import reactor.core.scheduler.Schedulers;
  * limit. All have the same limit, so the oldest is the first to be late, and one timer does for all
  * of them: it is set for the oldest run there is when it is set, not once for each run.
  */
-final class RunsInFlight {
+final class InFlightTracker {
   /** Where the timer comes from: a way to call a task later. */
   interface Timer {
     /**
@@ -37,7 +37,7 @@ final class RunsInFlight {
   private final AtomicBoolean armed = new AtomicBoolean();
   private final Disposable.Swap task = Disposables.swap();
 
-  RunsInFlight(long limitNs, Consumer<Run> late) {
+  InFlightTracker(long limitNs, Consumer<Run> late) {
     this(
         limitNs,
         late,
@@ -53,7 +53,7 @@ final class RunsInFlight {
    * @param clock for deadlines
    * @param timer of the same time as the clock
    */
-  RunsInFlight(long limitNs, Consumer<Run> late, NanoClock clock, Timer timer) {
+  InFlightTracker(long limitNs, Consumer<Run> late, NanoClock clock, Timer timer) {
     this.limitNs = limitNs;
     this.late = late;
     this.clock = clock;

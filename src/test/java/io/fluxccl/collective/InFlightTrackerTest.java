@@ -11,14 +11,14 @@ import org.junit.jupiter.api.Test;
 import reactor.test.scheduler.VirtualTimeScheduler;
 
 /** The time limit of runs, in virtual time. */
-class RunsInFlightTest {
+class InFlightTrackerTest {
   private static final Duration LIMIT = Duration.ofSeconds(30);
 
   private final VirtualTimeScheduler time = VirtualTimeScheduler.create();
   private final List<Run> late = new ArrayList<>();
   private int timers;
-  private final RunsInFlight runs =
-      new RunsInFlight(
+  private final InFlightTracker runs =
+      new InFlightTracker(
           LIMIT.toNanos(),
           late::add,
           () -> time.now(TimeUnit.NANOSECONDS),

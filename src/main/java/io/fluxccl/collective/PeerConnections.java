@@ -29,7 +29,7 @@ import reactor.core.scheduler.Schedulers;
  * A connection to every other rank, and everybody's memories exchanged over them: what algorithms
  * are built on. All ranks call its methods in the same order.
  */
-public final class PeerMesh implements AutoCloseable {
+public final class PeerConnections implements AutoCloseable {
   private static final Duration FAREWELL = Duration.ofSeconds(5);
 
   /** Set-ups open files and map memory: not on whichever thread a message came by. */
@@ -38,7 +38,7 @@ public final class PeerMesh implements AutoCloseable {
   private final Communicator communicator;
   private final int tag;
   private final Deadline deadline;
-  private final DeviceCard[] cards;
+  private final DeviceDescription[] devices;
   private final Connection[] connections;
   private final List<RegisteredMemory> registered = new CopyOnWriteArrayList<>();
   private final List<NonblockingFuture<RegisteredMemory>> received = new CopyOnWriteArrayList<>();
@@ -47,27 +47,29 @@ public final class PeerMesh implements AutoCloseable {
   private RankTopology topology;
   private int threads;
 
-  private PeerMesh(Communicator communicator, TransportChoice choice, int tag, Deadline deadline) {
+  private PeerConnections(
+      Communicator communicator, TransportChoice choice, int tag, Deadline deadline) {
     this.choice = choice;
     this.communicator = communicator;
     this.tag = tag;
     this.deadline = deadline;
-    this.cards = new DeviceCard[communicator.bootstrap().nRanks()];
+    this.devices = new DeviceDescription[communicator.bootstrap().nRanks()];
     this.connections = new Connection[communicator.bootstrap().nRanks()];
   }
 
-  static CompletableFuture<PeerMesh> connect(
+  static CompletableFuture<PeerConnections> connect(
       Communicator communicator, TransportChoice choice, int tag, Deadline deadline, int threads) {
-    PeerMesh mesh = new PeerMesh(communicator, choice, tag, deadline);
+    PeerConnections peers = new PeerConnections(communicator, choice, tag, deadline);
     int cores = Runtime.getRuntime().availableProcessors();
-    mesh.threads =
+    peers.threads =
         threads > 0 ? threads : Math.max(1, cores / communicator.bootstrap().nRanksPerNode());
     List<NonblockingFuture<Connection>> links = new ArrayList<>();
     return CompletableFuture.supplyAsync(() -> choice.usable(communicator), MAY_BLOCK)
-        .thenCompose(mesh::introduce)
+        .thenCompose(peers::introduce)
         .thenComposeAsync(
-            introduced -> communicator.setup(deadline, () -> mesh.connectOnSetup(links)), MAY_BLOCK)
-        .thenApply(ready -> mesh.connected(links))
+            introduced -> communicator.setup(deadline, () -> peers.connectOnSetup(links)),
+            MAY_BLOCK)
+        .thenApply(ready -> peers.connected(links))
         .whenComplete(
             (done, failure) -> {
               if (failure != null) {
@@ -80,8 +82,8 @@ public final class PeerMesh implements AutoCloseable {
 
   /** Every rank learns what device every other has, and by which networks it is reached. */
   private CompletableFuture<Void> introduce(TransportFlags networks) {
-    cards[rank()] = DeviceCard.of(communicator.device(), networks);
-    byte[] mine = cards[rank()].encode();
+    devices[rank()] = DeviceDescription.of(communicator.device(), networks);
+    byte[] mine = devices[rank()].encode();
     CompletableFuture<?>[] greetings =
         IntStream.range(0, nRanks())
             .filter(peer -> peer != rank())
@@ -89,7 +91,8 @@ public final class PeerMesh implements AutoCloseable {
                 peer ->
                     communicator
                         .exchange(peer, tag, mine, deadline)
-                        .thenAccept(theirs -> cards[peer] = DeviceCard.decode(theirs, peer)))
+                        .thenAccept(
+                            theirs -> devices[peer] = DeviceDescription.decode(theirs, peer)))
             .toArray(CompletableFuture<?>[]::new);
     return CompletableFuture.allOf(greetings);
   }
@@ -99,7 +102,7 @@ public final class PeerMesh implements AutoCloseable {
     return TransportChoice.local(communicator.device().kind());
   }
 
-  private PeerMesh connectOnSetup(List<NonblockingFuture<Connection>> links) {
+  private PeerConnections connectOnSetup(List<NonblockingFuture<Connection>> links) {
     // The set-up's own deadline is what counts.
     Duration enough = deadline.timeout().plusSeconds(1);
     for (int peer = 0; peer < nRanks(); peer++) {
@@ -107,7 +110,7 @@ public final class PeerMesh implements AutoCloseable {
         links.add(null);
         continue;
       }
-      Transport transport = choice.between(rank(), peer, cards(), communicator.bootstrap());
+      Transport transport = choice.between(rank(), peer, devices(), communicator.bootstrap());
       transports = transports.with(transport);
       links.add(
           communicator.connectOnSetup(
@@ -116,7 +119,7 @@ public final class PeerMesh implements AutoCloseable {
     return this;
   }
 
-  private PeerMesh connected(List<NonblockingFuture<Connection>> links) {
+  private PeerConnections connected(List<NonblockingFuture<Connection>> links) {
     for (int peer = 0; peer < nRanks(); peer++) {
       connections[peer] = peer == rank() ? null : links.get(peer).join();
     }
@@ -139,7 +142,7 @@ public final class PeerMesh implements AutoCloseable {
     return communicator;
   }
 
-  /** The tag of this mesh's set-ups. */
+  /** The tag of this peers's set-ups. */
   public int tag() {
     return tag;
   }
@@ -187,14 +190,16 @@ public final class PeerMesh implements AutoCloseable {
         communicator.device().kind(),
         List.copyOf(hostOf),
         choice.only().isEmpty() || choice.only().get() == localTransport(),
-        gpus ? cards().stream().mapToInt(DeviceCard::multiprocessors).min().orElse(0) : 0,
-        gpus ? cards().stream().mapToInt(DeviceCard::computeCapability).min().orElse(0) : 0,
-        gpus ? GpuSharing.mostRanks(cards(), bootstrap) : 1);
+        gpus ? devices().stream().mapToInt(DeviceDescription::multiprocessors).min().orElse(0) : 0,
+        gpus
+            ? devices().stream().mapToInt(DeviceDescription::computeCapability).min().orElse(0)
+            : 0,
+        gpus ? GpuSharing.mostRanks(devices(), bootstrap) : 1);
   }
 
   /**
    * Tells every peer of memory of this rank and learns of theirs. The registrations are closed with
-   * the mesh; at once, on this rank, if it fails.
+   * the peers; at once, on this rank, if it fails.
    *
    * @param own memory of this rank's device, of the same size on every rank
    * @return everybody's, by rank, this rank's among them; {@link InvalidUsage} if one differs in
@@ -221,7 +226,7 @@ public final class PeerMesh implements AutoCloseable {
   }
 
   /**
-   * Sets up what an algorithm builds on the mesh's connections, semaphores above all.
+   * Sets up what an algorithm builds on the peers's connections, semaphores above all.
    *
    * @param queueing queues it, in the same order on all ranks
    * @return completes when it is set up
@@ -238,8 +243,8 @@ public final class PeerMesh implements AutoCloseable {
   }
 
   /** What device each rank has, by rank. */
-  List<DeviceCard> cards() {
-    return List.of(cards);
+  List<DeviceDescription> devices() {
+    return List.of(devices);
   }
 
   /** Whether a peer's memory is mapped here; false for this rank. */
@@ -314,7 +319,7 @@ public final class PeerMesh implements AutoCloseable {
     return CompletableFuture.completedFuture(all);
   }
 
-  /** Closes memories that an exchange brought before the mesh is closed. */
+  /** Closes memories that an exchange brought before the peers is closed. */
   void forget(RegisteredMemory[] memories) {
     Closing.all(
         Arrays.stream(memories).<AutoCloseable>map(memory -> () -> forget(memory)).toList());
@@ -341,8 +346,8 @@ public final class PeerMesh implements AutoCloseable {
   }
 
   /**
-   * Completes when a peer has come here too. Meetings of one mesh with one peer are in the order of
-   * the calls.
+   * Completes when a peer has come here too. Meetings of one peers with one peer are in the order
+   * of the calls.
    *
    * @param peer another rank
    * @param within how long that may take
@@ -380,12 +385,12 @@ public final class PeerMesh implements AutoCloseable {
 
   private void farewell() {
     Deadline soon = Deadline.after(FAREWELL);
-    CompletableFuture<?>[] farewells =
+    CompletableFuture<?>[] leaveNotices =
         IntStream.range(0, nRanks())
             .filter(peer -> peer != rank() && !isMapped(peer))
             .mapToObj(peer -> communicator.rendezvous(peer, tag, soon))
             .toArray(CompletableFuture<?>[]::new);
-    CompletableFuture.allOf(farewells).whenComplete((done, failure) -> closeConnections());
+    CompletableFuture.allOf(leaveNotices).whenComplete((done, failure) -> closeConnections());
   }
 
   @Override

@@ -19,12 +19,12 @@ import java.util.stream.IntStream;
  * with everybody. One in what two ranks send each other only these two find: a third that agrees
  * with both enqueues, and waits for them until its time limit.
  */
-final class Agreement {
+final class ConsistencyCheck {
   private final Communicator communicator;
   private final RankTopology topology;
   private final int tag;
 
-  Agreement(Communicator communicator, RankTopology topology, int tag) {
+  ConsistencyCheck(Communicator communicator, RankTopology topology, int tag) {
     this.communicator = communicator;
     this.topology = topology;
     this.tag = tag;

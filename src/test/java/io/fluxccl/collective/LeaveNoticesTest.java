@@ -23,7 +23,7 @@ import reactor.core.publisher.Mono;
 import reactor.test.StepVerifier;
 
 /** Who closes a lane while others still count on it ends their waiting, whatever they wait on. */
-class FarewellsTest {
+class LeaveNoticesTest {
   private static final Duration LONG = Duration.ofSeconds(120);
 
   private static LocalRanks ranks(int hosts) {

@@ -24,7 +24,7 @@ import java.nio.charset.StandardCharsets;
  * @param networks transports by which ranks of other hosts can reach its memory
  * @param pciBusId of a GPU, the same in every process that sees it; empty of the host
  */
-record DeviceCard(
+record DeviceDescription(
     DeviceKind kind,
     int multiprocessors,
     int computeCapability,
@@ -34,15 +34,15 @@ record DeviceCard(
   private static final int HEADER = 2 + 3 * Integer.BYTES;
   private static final int MAX_BUS_ID = 64;
 
-  static DeviceCard of(Device device, TransportFlags networks) {
+  static DeviceDescription of(Device device, TransportFlags networks) {
     return device instanceof CudaDevice gpu
-        ? new DeviceCard(
+        ? new DeviceDescription(
             DeviceKind.CUDA,
             gpu.multiprocessors(),
             gpu.computeCapability(),
             networks,
             gpu.pciBusId())
-        : new DeviceCard(device.kind(), 0, 0, networks, "");
+        : new DeviceDescription(device.kind(), 0, 0, networks, "");
   }
 
   byte[] encode() {
@@ -65,7 +65,7 @@ record DeviceCard(
    * @param peer who, for the error
    * @throws TransportFailure if they are none
    */
-  static DeviceCard decode(byte[] bytes, int peer) {
+  static DeviceDescription decode(byte[] bytes, int peer) {
     DeviceKind[] kinds = DeviceKind.values();
     ByteBuffer in = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN);
     if (bytes.length < HEADER
@@ -77,9 +77,10 @@ record DeviceCard(
         || in.getInt(6) < 0
         || in.getInt(10) >>> Transport.values().length != 0) {
       throw new TransportFailure(
-          peer, "rank " + peer + " sent a malformed device card of " + bytes.length + " bytes");
+          peer,
+          "rank " + peer + " sent a malformed device description of " + bytes.length + " bytes");
     }
-    return new DeviceCard(
+    return new DeviceDescription(
         kinds[bytes[1]],
         in.getInt(2),
         in.getInt(6),

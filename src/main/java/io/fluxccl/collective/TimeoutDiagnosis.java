@@ -7,8 +7,8 @@ import java.time.Duration;
 import java.util.OptionalInt;
 
 /** Whom to blame when a run takes too long. */
-final class Lateness {
-  private Lateness() {}
+final class TimeoutDiagnosis {
+  private TimeoutDiagnosis() {}
 
   /**
    * The time-out of a run.

@@ -24,7 +24,7 @@ import java.util.stream.IntStream;
  *   greeting = int64 lane          farewell = int64 lane, int64 collectives; little-endian
  * </pre>
  */
-final class Farewells {
+final class LeaveNotices {
   /** Nobody says when a lane will be closed. */
   private static final Duration EVER = Duration.ofDays(3650);
 
@@ -42,7 +42,7 @@ final class Farewells {
   private boolean stopped;
   private volatile Left left = new Left(-1, Long.MAX_VALUE);
 
-  private Farewells(Communicator communicator, int tag) {
+  private LeaveNotices(Communicator communicator, int tag) {
     this.communicator = communicator;
     this.tag = tag;
     this.lane = ThreadLocalRandom.current().nextLong();
@@ -55,20 +55,20 @@ final class Farewells {
    *
    * @return completes when all have come here, which they do when they have prepared the lane
    */
-  static CompletableFuture<Farewells> meetAll(
+  static CompletableFuture<LeaveNotices> meetAll(
       Communicator communicator, int tag, Deadline deadline) {
-    Farewells farewells = new Farewells(communicator, tag);
-    byte[] mine = farewells.message(Long.BYTES).putLong(farewells.lane).array();
+    LeaveNotices leaveNotices = new LeaveNotices(communicator, tag);
+    byte[] mine = leaveNotices.message(Long.BYTES).putLong(leaveNotices.lane).array();
     CompletableFuture<?>[] greetings =
-        farewells
+        leaveNotices
             .peers()
             .mapToObj(
                 peer ->
                     communicator
                         .exchange(peer, tag, mine, deadline)
-                        .thenAccept(theirs -> farewells.met(peer, theirs)))
+                        .thenAccept(theirs -> leaveNotices.met(peer, theirs)))
             .toArray(CompletableFuture<?>[]::new);
-    return CompletableFuture.allOf(greetings).thenApply(met -> farewells);
+    return CompletableFuture.allOf(greetings).thenApply(met -> leaveNotices);
   }
 
   private IntStream peers() {
