@@ -107,7 +107,7 @@ class TransportChoiceTest {
       Mockito.when(communicator.unusableBecause(Transport.ETHERNET)).thenReturn(Optional.empty());
       TransportFlags usable = CHOICE.usable(communicator);
       assertThat(usable.contains(Transport.IB0)).isEqualTo(rank == 0);
-      job.cards.add(new DeviceCard(DeviceKind.CUDA, 0, 0, usable, ""));
+      job.devices.add(new DeviceDescription(DeviceKind.CUDA, 0, 0, usable, ""));
     }
     assertThat(job.between(0, 1)).isEqualTo(Transport.ETHERNET);
   }
