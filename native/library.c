@@ -11,7 +11,7 @@
 #include "jni_support.h"
 
 /* Must equal NativeLibrary.ABI: raised with every change of a native method. */
-#define FLUXCCL_ABI 2
+#define FLUXCCL_ABI 3
 
 static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
 static void *driver;
@@ -87,4 +87,20 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_NativeLibrary_setDefault(JNIEnv *env, jcl
   free(name_text);
   free(value_text);
   return result;
+}
+
+/*
+ * Opens a package of a module to all unnamed modules, as --add-opens does on the command line. JNI calls a
+ * method whoever may see it in Java; leave to use JNI (--enable-native-access) is all that the JVM asks for.
+ * Throws what Module throws, and NoSuchMethodError in a JVM that has no such method.
+ */
+JNIEXPORT void JNICALL Java_io_fluxccl_JvmAccess_open(JNIEnv *env, jclass type, jobject module,
+                                                      jstring package) {
+  (void)type;
+  jclass module_type = (*env)->GetObjectClass(env, module);
+  jmethodID open =
+      (*env)->GetMethodID(env, module_type, "implAddOpensToAllUnnamed", "(Ljava/lang/String;)V");
+  if (open != NULL) {
+    (*env)->CallVoidMethod(env, module, open, package);
+  }
 }

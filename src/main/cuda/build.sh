@@ -7,7 +7,8 @@
 # CUDA_HOME  where nvcc is looked for (bin/nvcc) before the PATH and /usr/local/cuda
 #
 # Every collectives/*.cu is compiled in one go with the others, so a name that two files use belongs
-# into a header. Does nothing when the fat binary is newer than the sources.
+# into a header. Does nothing when the sources' checksum (TARGET.kernels.sum) is that of the last build: their
+# times say nothing after a checkout.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
@@ -26,7 +27,9 @@ trap 'rm -f "$unit.$$" "$fatbin.$$"' EXIT
 } > "$unit.$$"
 cmp -s "$unit.$$" "$unit" || mv -f "$unit.$$" "$unit"
 
-if [ -f "$fatbin" ] && [ -z "$(find "$here" "$unit" -newer "$fatbin" | head -n 1)" ]; then
+stamp=$1.kernels.sum
+sum=$(cd "$here" && find . -type f | LC_ALL=C sort | xargs cksum | cksum)
+if [ -f "$fatbin" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$sum" ]; then
   exit 0
 fi
 
@@ -50,3 +53,4 @@ oldest=$("$nvcc" --list-gpu-arch | sed -n 's/^compute_\([0-9]*\)$/\1/p' | sort -
   -gencode "arch=compute_90,code=[sm_90,compute_90]" \
   -I"$here" -I"$here/include" "$unit" -o "$fatbin.$$"
 mv -f "$fatbin.$$" "$fatbin"
+echo "$sum" > "$stamp"

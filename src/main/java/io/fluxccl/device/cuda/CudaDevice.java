@@ -1,6 +1,7 @@
 package io.fluxccl.device.cuda;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.JvmAccess;
 import io.fluxccl.completion.CompletionAgent;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceGraph;
@@ -82,6 +83,8 @@ public final class CudaDevice implements Device {
    * @throws io.fluxccl.DeviceFailure if there is no driver, or it refuses
    */
   public static CudaDevice open(int index, CudaDeviceOptions options) {
+    JvmAccess.requireUnsafe();
+    CudaDriver.requireGpu(index); // before PrimaryContext, whose class needs JCuda
     PrimaryContext context = PrimaryContext.retain(index);
     CudaDevice device;
     try {

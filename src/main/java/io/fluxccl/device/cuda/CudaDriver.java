@@ -1,6 +1,9 @@
 package io.fluxccl.device.cuda;
 
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.NativeLibrary;
+import io.fluxccl.OptionalLibrary;
 import java.util.Locale;
 import java.util.Optional;
 import jcuda.NativePointerObject;
@@ -41,7 +44,11 @@ public final class CudaDriver {
       }
     } catch (LinkageError e) {
       LoggerFactory.getLogger(CudaDriver.class).debug("no CUDA", e);
-      unavailable = "no CUDA driver: libcuda.so.1 or JCuda's native library can't be loaded";
+      unavailable =
+          "no CUDA driver: "
+              + OptionalLibrary.JCUDA
+                  .missingBecause()
+                  .orElse("libcuda.so.1 or JCuda's native library can't be loaded");
     }
     UNAVAILABLE = unavailable;
     COUNT = count;
@@ -117,5 +124,22 @@ public final class CudaDriver {
   /** Why there is none, or empty. */
   public static Optional<String> unavailableBecause() {
     return Optional.ofNullable(UNAVAILABLE);
+  }
+
+  /**
+   * Checks that a GPU can be opened. Uses no class of JCuda, which may be missing.
+   *
+   * @param index of the GPU, from 0
+   * @throws DeviceFailure if there is no driver
+   * @throws InvalidUsage if there is no such GPU
+   */
+  static void requireGpu(int index) {
+    if (UNAVAILABLE != null) {
+      throw new DeviceFailure(0, "NO_CUDA", "GPU " + index + " can't be opened: " + UNAVAILABLE);
+    }
+    if (index < 0 || index >= COUNT) {
+      throw new InvalidUsage(
+          "GPU " + index + " is outside 0 to " + (COUNT - 1) + " of this process");
+    }
   }
 }

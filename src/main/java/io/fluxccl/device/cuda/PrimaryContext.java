@@ -1,7 +1,6 @@
 package io.fluxccl.device.cuda;
 
 import io.fluxccl.DeviceFailure;
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.concurrent.UseCount;
 import java.util.HashMap;
 import java.util.Map;
@@ -53,18 +52,10 @@ final class PrimaryContext extends UseCount {
    * The context of a GPU, with one more user.
    *
    * @throws DeviceFailure if there is no driver
-   * @throws InvalidUsage if there is no such GPU
+   * @throws io.fluxccl.InvalidUsage if there is no such GPU
    */
   static PrimaryContext retain(int ordinal) {
-    CudaDriver.unavailableBecause()
-        .ifPresent(
-            why -> {
-              throw new DeviceFailure(0, "NO_CUDA", "GPU " + ordinal + " can't be opened: " + why);
-            });
-    if (ordinal < 0 || ordinal >= CudaDriver.count()) {
-      throw new InvalidUsage(
-          "GPU " + ordinal + " is outside 0 to " + (CudaDriver.count() - 1) + " of this process");
-    }
+    CudaDriver.requireGpu(ordinal);
     synchronized (OPEN) {
       PrimaryContext open = OPEN.get(ordinal);
       if (open == null || !open.tryRetain()) {

@@ -2,6 +2,7 @@ package io.fluxccl.device.host;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.JvmAccess;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceKind;
@@ -49,7 +50,7 @@ public final class HostDevice implements Device {
    * @throws io.fluxccl.InvalidUsage if the JVM was started without the options that it needs
    */
   public static HostDevice create(HostDeviceOptions options) {
-    HostMemory.requireAccess();
+    JvmAccess.requireUnsafe();
     return new HostDevice(options);
   }
 

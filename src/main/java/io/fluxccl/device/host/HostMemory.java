@@ -1,6 +1,5 @@
 package io.fluxccl.device.host;
 
-import io.fluxccl.InvalidUsage;
 import org.agrona.UnsafeApi;
 
 /**
@@ -10,23 +9,6 @@ import org.agrona.UnsafeApi;
  */
 public final class HostMemory {
   private HostMemory() {}
-
-  /**
-   * Says what to do when this JVM does not let memory be used by address, before anything else runs
-   * into it.
-   *
-   * @throws InvalidUsage if it doesn't
-   */
-  static void requireAccess() {
-    try {
-      UnsafeApi.loadFence();
-    } catch (IllegalAccessError e) {
-      throw new InvalidUsage(
-          "this JVM was started without --add-opens java.base/jdk.internal.misc=ALL-UNNAMED, which"
-              + " memory shared with other processes needs; add it to the java command",
-          e);
-    }
-  }
 
   /** Plain load of 4 bytes. */
   public static int getInt(long address) {

@@ -1,7 +1,10 @@
 package io.fluxccl.transport.ib;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.JvmAccess;
 import io.fluxccl.NativeResource;
+import io.fluxccl.OptionalLibrary;
 import io.fluxccl.TransportFailure;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.file.Path;
@@ -40,7 +43,12 @@ public final class VerbsLibrary {
   }
 
   private static String load() {
+    Optional<String> missing = OptionalLibrary.DISNI.missingBecause();
+    if (missing.isPresent()) {
+      return missing.get();
+    }
     try {
+      JvmAccess.requireDirectBuffers();
       String problem =
           NativeResource.load(
               FILE_NAME,
@@ -55,7 +63,7 @@ public final class VerbsLibrary {
                   ? "; install the RDMA libraries (apt-get install libibverbs1 librdmacm1"
                       + " ibverbs-providers)"
                   : "");
-    } catch (IllegalStateException | IllegalAccessError e) {
+    } catch (InvalidUsage | IllegalStateException e) {
       return e.getMessage();
     }
   }
@@ -71,12 +79,6 @@ public final class VerbsLibrary {
       Throwable cause = e.getCause();
       if (cause instanceof UnsatisfiedLinkError) {
         throw (UnsatisfiedLinkError) cause;
-      }
-      if (cause instanceof IllegalAccessError) {
-        throw new IllegalStateException(
-            "this JVM was started without --add-exports java.base/sun.nio.ch=ALL-UNNAMED, which"
-                + " DiSNI needs; add it to the java command",
-            cause);
       }
       throw new IllegalStateException("DiSNI can't be started: " + cause, cause);
     } catch (ReflectiveOperationException e) {

@@ -32,9 +32,28 @@ public final class ChildJvm implements AutoCloseable {
 
   public static ChildJvm start(
       Class<?> main, List<String> jvmArgs, Map<String, String> environment, String... args) {
+    return start(
+        main,
+        List.of(System.getProperty("fluxccl.jvm.args", "").split(" ")),
+        jvmArgs,
+        environment,
+        args);
+  }
+
+  /** Starts a JVM whose command line opens none of the JDK's packages. */
+  public static ChildJvm startWithoutAccess(Class<?> main, List<String> jvmArgs) {
+    return start(main, List.of(), jvmArgs, Map.of());
+  }
+
+  private static ChildJvm start(
+      Class<?> main,
+      List<String> access,
+      List<String> jvmArgs,
+      Map<String, String> environment,
+      String... args) {
     List<String> command = new ArrayList<>();
     command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-    for (String arg : System.getProperty("fluxccl.jvm.args", "").split(" ")) {
+    for (String arg : access) {
       if (!arg.isBlank()) {
         command.add(arg);
       }

@@ -1,0 +1,48 @@
+package io.fluxccl;
+
+import java.util.Optional;
+
+/**
+ * A library that only part of FluxCCL needs. It is an optional Maven dependency: an application
+ * that uses that part adds it.
+ */
+public enum OptionalLibrary {
+  /** GPUs. */
+  JCUDA(
+      "JCuda",
+      "jcuda/driver/JCudaDriver",
+      "org.jcuda:jcuda:12.6.0 and org.jcuda:jcuda-natives:12.6.0 (classifier linux-x86_64)"),
+  /** RDMA. */
+  DISNI("DiSNI", "com/ibm/disni/verbs/RdmaCm", "com.ibm.disni:disni:2.1"),
+  /** The command line. */
+  PICOCLI("picocli", "picocli/CommandLine", "info.picocli:picocli:4.7.7"),
+  /** JSON output and input. */
+  JACKSON(
+      "Jackson",
+      "com/fasterxml/jackson/core/JsonFactory",
+      "com.fasterxml.jackson.core:jackson-core:2.20.0");
+
+  private final String title;
+  private final String resource;
+  private final String coordinates;
+
+  OptionalLibrary(String title, String type, String coordinates) {
+    this.title = title;
+    this.resource = type + ".class";
+    this.coordinates = coordinates;
+  }
+
+  /** Returns the Maven coordinates to add, as {@code group:artifact:version}. */
+  public String coordinates() {
+    return coordinates;
+  }
+
+  /** Returns why the library can't be used and what to add, or empty if it is on the class path. */
+  public Optional<String> missingBecause() {
+    return OptionalLibrary.class.getClassLoader().getResource(resource) != null
+        ? Optional.empty()
+        : Optional.of(
+            "%s is not on the class path; add the Maven dependency %s"
+                .formatted(title, coordinates));
+  }
+}

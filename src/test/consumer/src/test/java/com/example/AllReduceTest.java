@@ -1,0 +1,75 @@
+package com.example;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.fluxccl.DataType;
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.collective.Collectives;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportProvider;
+import java.lang.management.ManagementFactory;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.time.Duration;
+import java.util.List;
+import java.util.ServiceLoader;
+import org.junit.jupiter.api.Test;
+import reactor.test.StepVerifier;
+
+/** An application's first test, with FluxCCL's default dependencies and no JVM option. */
+class AllReduceTest {
+  @Test
+  void shouldSumOnTwoRanks() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            DeviceBuffer x = rank.device().allocate(4);
+            x.upload(0, littleEndian().putInt(0, 21));
+            try (Collectives collectives = Collectives.create(rank.communicator()).join()) {
+              StepVerifier.create(collectives.allReduce(x, DataType.INT32, ReduceOp.SUM))
+                  .expectComplete()
+                  .verify(Duration.ofSeconds(30));
+            }
+            ByteBuffer result = littleEndian();
+            x.download(0, result);
+            assertEquals(42, result.getInt(0));
+          });
+    }
+  }
+
+  @Test
+  void shouldNeedNoJvmOption() {
+    List<String> options = ManagementFactory.getRuntimeMXBean().getInputArguments();
+    assertFalse(
+        options.stream().anyMatch(option -> option.startsWith("--add-")), options::toString);
+  }
+
+  @Test
+  void shouldNameTheDependencyThatGpusNeed() {
+    String message = assertThrows(DeviceFailure.class, () -> CudaDevice.open(0)).getMessage();
+    assertTrue(message.contains("org.jcuda:jcuda:"), message);
+  }
+
+  @Test
+  void shouldNameTheDependencyThatRdmaNeeds() {
+    String reason =
+        ServiceLoader.load(TransportProvider.class).stream()
+            .map(ServiceLoader.Provider::get)
+            .filter(provider -> provider.transports().contains(Transport.IB0))
+            .findFirst()
+            .flatMap(provider -> provider.unavailableBecause(Transport.IB0))
+            .orElse("available");
+    assertTrue(reason.contains("com.ibm.disni:disni:"), reason);
+  }
+
+  private static ByteBuffer littleEndian() {
+    return ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN);
+  }
+}

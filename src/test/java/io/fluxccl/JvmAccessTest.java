@@ -1,0 +1,56 @@
+package io.fluxccl;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.device.host.ChildJvm;
+import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.testing.RequiresNativeLibrary;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+@Timeout(60)
+class JvmAccessTest {
+  @TempDir Path folder;
+
+  /** Opens a host device twice and prints each outcome. */
+  static final class OpensTwice {
+    public static void main(String[] args) {
+      for (int i = 0; i < 2; i++) {
+        try (HostDevice device = HostDevice.create()) {
+          device.allocate(8).close();
+          System.out.println("opened");
+        } catch (InvalidUsage e) {
+          System.out.println(e.getMessage());
+        }
+      }
+    }
+  }
+
+  @Test
+  @Tag("multiprocess")
+  @RequiresNativeLibrary
+  void shouldNeedNoJvmOptionWhereTheNativeLibraryLoads() throws Exception {
+    try (ChildJvm child = ChildJvm.startWithoutAccess(OpensTwice.class, List.of())) {
+      assertThat(child.readLine()).isEqualTo("opened");
+      assertThat(child.readLine()).isEqualTo("opened");
+    }
+  }
+
+  @Test
+  @Tag("multiprocess")
+  void shouldNameTheJvmOptionEachTimeWhereTheNativeLibraryIsMissing() throws Exception {
+    Files.writeString(folder.resolve("libfluxccl.so"), "no library");
+    try (ChildJvm child =
+        ChildJvm.startWithoutAccess(
+            OpensTwice.class, List.of("-D" + NativeLibrary.PATH_PROPERTY + "=" + folder))) {
+      String option = "add --add-opens java.base/jdk.internal.misc=ALL-UNNAMED to the java command";
+      assertThat(child.readLine()).startsWith(option);
+      assertThat(child.readLine()).startsWith(option);
+    }
+  }
+}
