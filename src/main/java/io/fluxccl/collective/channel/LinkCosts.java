@@ -7,7 +7,8 @@ import io.fluxccl.device.DeviceKind;
 /**
  * A simple model of what moving bytes costs: a host's network carries so many bytes a microsecond
  * in each direction whatever pair they are of, its memory so many, and each hop takes a while. The
- * formulas, where the figures come from, and what follows for many hosts, are in docs/scaling.md.
+ * formulas, where the figures come from, and what follows for many hosts, are in
+ * docs/reference/scaling.md.
  */
 final class LinkCosts {
   private static final double NETWORK_HOP = 40;

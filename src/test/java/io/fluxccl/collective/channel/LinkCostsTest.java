@@ -15,7 +15,7 @@ import org.junit.jupiter.api.TestFactory;
 
 /** The model says what its page says, and where its methods take turns. */
 class LinkCostsTest {
-  private static final Path PAGE = Path.of("docs", "scaling.md");
+  private static final Path PAGE = Path.of("docs", "reference", "scaling.md");
   private static final long[] SIZES = {64 << 10, 4 << 20, 256 << 20};
   private static final long SPLIT = Exchange.LEAST_SPLIT;
 
