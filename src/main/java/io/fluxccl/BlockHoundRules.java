@@ -5,9 +5,9 @@ import reactor.blockhound.BlockHound;
 import reactor.blockhound.integration.BlockHoundIntegration;
 
 /**
- * Tells BlockHound, where it is used, what {@link NonblockingThread}s may do: sleep when nobody
- * waits for them, and, on the host device, run kernels, which wait for their peers. What users
- * chain to the library's futures stays watched. Found by BlockHound itself.
+ * Configures BlockHound, where an application uses it: {@link NonblockingThread}s may sleep while
+ * they idle, and the host device's streams may run kernels, which wait for their peers. Code that
+ * users chain to the library's futures stays watched. BlockHound finds this class by itself.
  */
 public final class BlockHoundRules implements BlockHoundIntegration {
   @Override
@@ -17,6 +17,7 @@ public final class BlockHoundRules implements BlockHoundIntegration {
         .disallowBlockingCallsInside("io.fluxccl.device.host.LiveHostStream", "complete")
         .allowBlockingCallsInside("io.fluxccl.completion.CompletionAgent", "idle")
         .allowBlockingCallsInside("io.fluxccl.completion.CompletionAgent", "park")
+        .allowBlockingCallsInside("io.fluxccl.concurrent.AgentThread", "nap")
         .allowBlockingCallsInside("io.fluxccl.transport.ib.IbAgent", "idle")
         .allowBlockingCallsInside("io.fluxccl.transport.net.NetAgent", "idle")
         .allowBlockingCallsInside("io.fluxccl.netplugin.NetLoop", "idle");

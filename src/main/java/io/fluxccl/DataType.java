@@ -29,13 +29,13 @@ public enum DataType {
   BFLOAT16(2, "bfloat16"),
   /**
    * 8 bits, of which 4 are the exponent and 3 the fraction: up to 448, NaN but no infinity.
-   * Combined as binary32 and rounded once; what is too large becomes the largest.
+   * Combined as binary32 and rounded once; values that are too large become the largest.
    */
   FLOAT8_E4M3(1, "f8e4m3"),
   /**
    * 8 bits, of which 5 are the exponent and 2 the fraction: up to 57344, NaN and infinities.
-   * Combined as binary32 and rounded once; what is too large, infinities included, becomes the
-   * largest.
+   * Combined as binary32 and rounded once; values that are too large, infinities included, become
+   * the largest.
    */
   FLOAT8_E5M2(1, "f8e5m2");
 
@@ -47,17 +47,17 @@ public enum DataType {
     this.label = label;
   }
 
-  /** Bytes of one element. */
+  /** Returns the bytes of one element. */
   public int size() {
     return size;
   }
 
-  /** The name in nccl-tests' notation, for example {@code half}. */
+  /** Returns the name in nccl-tests' notation, for example {@code half}. */
   public String label() {
     return label;
   }
 
-  /** Whether values have a fraction. */
+  /** Returns whether values have a fraction. */
   public boolean isFloatingPoint() {
     return switch (this) {
       case FLOAT16, FLOAT32, FLOAT64, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2 -> true;
@@ -66,7 +66,7 @@ public enum DataType {
   }
 
   /**
-   * The type of that name.
+   * Returns the type of that name.
    *
    * @param label a name in nccl-tests' notation
    * @return the type

@@ -4,12 +4,11 @@ import java.time.Duration;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A moment, on the monotonic clock, by which something must be done. Immutable; made once at the
- * entry of an operation and handed down, so that steps share one time limit instead of adding
- * theirs up.
+ * A moment, on the monotonic clock, by which something must be done. Immutable; created once at the
+ * entry of an operation and passed down, so that all steps share one time limit.
  */
 public final class Deadline {
-  /** What operations use when nothing else was said: 30 s. */
+  /** The time limit of operations for which none is set: 30 s. */
   public static final Duration DEFAULT_TIMEOUT = Duration.ofSeconds(30);
 
   private static final long MAX_NANOS = Long.MAX_VALUE / 4;
@@ -23,7 +22,7 @@ public final class Deadline {
   }
 
   /**
-   * A deadline that lies the given time ahead.
+   * Returns a deadline that lies the given time ahead.
    *
    * @param timeout zero or more
    * @return the deadline
@@ -37,27 +36,27 @@ public final class Deadline {
     return new Deadline(System.nanoTime(), nanos);
   }
 
-  /** Nanoseconds left; 0 once it has passed, never negative. */
+  /** Returns the nanoseconds left; 0 once it has passed, never negative. */
   public long remainingNanos() {
     return Math.max(0, timeoutNanos - (System.nanoTime() - startNanos));
   }
 
-  /** Milliseconds left, rounded up; 0 once it has passed. */
+  /** Returns the milliseconds left, rounded up; 0 once it has passed. */
   public long remainingMillis() {
     return TimeUnit.NANOSECONDS.toMillis(remainingNanos() + 999_999);
   }
 
-  /** What is left, as a duration. */
+  /** Returns the time left. */
   public Duration remaining() {
     return Duration.ofNanos(remainingNanos());
   }
 
-  /** Whether it has passed. */
+  /** Returns whether it has passed. */
   public boolean expired() {
     return remainingNanos() == 0;
   }
 
-  /** The whole time that it gave at the start. */
+  /** Returns the whole time limit. */
   public Duration timeout() {
     return Duration.ofNanos(timeoutNanos);
   }

@@ -1,13 +1,13 @@
 package io.fluxccl;
 
 /**
- * The root of every error this library reports. All are unchecked; each says what was asked, of
- * whom, and what to try, and where one rank is to blame names it.
+ * The root of every error that this library reports. All are unchecked. The message says what was
+ * asked, what happened and what to try; {@link #rank()} is the rank to blame, if there is one.
  */
 public abstract class FluxCclException extends RuntimeException {
   private static final long serialVersionUID = 1L;
 
-  /** What {@link #rank()} returns when no single rank is to blame. */
+  /** The value of {@link #rank()} when no single rank is to blame. */
   public static final int NO_RANK = -1;
 
   private final ErrorCode code;
@@ -19,18 +19,18 @@ public abstract class FluxCclException extends RuntimeException {
     this.rank = rank;
   }
 
-  /** The kind of this failure. */
+  /** Returns the kind of this failure. */
   public final ErrorCode code() {
     return code;
   }
 
-  /** The rank to blame, or {@link #NO_RANK}. */
+  /** Returns the rank to blame, or {@link #NO_RANK}. */
   public final int rank() {
     return rank;
   }
 
   /**
-   * The failure of the given kind; how an error that another rank reported is made again here.
+   * Returns a failure of the given kind; recreates an error that another rank reported.
    *
    * @param code the kind
    * @param rank the rank to blame, or {@link #NO_RANK}
@@ -55,8 +55,8 @@ public abstract class FluxCclException extends RuntimeException {
   }
 
   /**
-   * This failure once more, for somebody else who hears of it: what he adds to his own, nobody else
-   * has to keep.
+   * Returns a copy of this failure, for another caller: each may add suppressed exceptions to its
+   * own copy.
    *
    * @return a new exception of the same kind, rank and message, with this one as its cause
    */
@@ -65,9 +65,9 @@ public abstract class FluxCclException extends RuntimeException {
   }
 
   /**
-   * This failure in the words of somebody who knows more of it.
+   * Returns this failure with another message, by code that knows more about it.
    *
-   * @param message what to say instead
+   * @param message the new message
    * @return a new exception of the same kind and rank, with this one as its cause
    */
   public final FluxCclException withMessage(String message) {
@@ -100,9 +100,8 @@ public abstract class FluxCclException extends RuntimeException {
   }
 
   /**
-   * The given failure as one of this tree: unwrapped from {@code CompletionException} and {@code
-   * ExecutionException}, and where it is foreign, as an {@link Aborted} that carries it as its
-   * cause.
+   * Returns the given failure as one of this tree: unwrapped from {@code CompletionException} and
+   * {@code ExecutionException}; any other exception becomes the cause of an {@link Aborted}.
    *
    * @param failure any throwable
    * @return the failure itself when it is a FluxCclException, otherwise an Aborted around it

@@ -1,7 +1,7 @@
 package io.fluxccl;
 
 /**
- * The caller asked for something that cannot be: a size, an id, a state or a value out of its
+ * The caller asked for something that is not possible: a size, an id, a state or a value out of
  * range.
  */
 public final class InvalidUsage extends FluxCclException {

@@ -4,12 +4,11 @@ import java.nio.charset.StandardCharsets;
 import java.util.Optional;
 
 /**
- * FluxCCL's own native code, {@code libfluxccl.so}: what Java and JCuda can't do. It is optional:
- * everything but CUDA's VMM memory, NVRTC, vendors' network plugins and the binding of threads to
- * NUMA nodes works without it. Loaded once, at the first question; all methods are for any thread.
+ * FluxCCL's own native code, {@code libfluxccl.so}, for what Java and JCuda can't do. It is
+ * optional: only CUDA's VMM memory, NVRTC, vendors' network plug-ins and the binding of threads to
+ * NUMA nodes need it. Loaded once, by the first call of a method here. Thread-safe.
  *
- * <p>It comes out of the jar, by way of a temporary file that is gone as soon as it is loaded, or
- * from where {@value #PATH_PROPERTY} says.
+ * <p>{@link NativeResource} finds the file: in the jar, or where {@value #PATH_PROPERTY} points.
  */
 public final class NativeLibrary {
   /** System property: the library's file, or the folder that it lies in, instead of the jar's. */
@@ -24,18 +23,18 @@ public final class NativeLibrary {
 
   private NativeLibrary() {}
 
-  /** Whether it could be loaded. */
+  /** Returns whether the library could be loaded. */
   public static boolean isAvailable() {
     return UNAVAILABLE == null;
   }
 
-  /** Why it could not be loaded and what to do about it, or empty. */
+  /** Returns why the library could not be loaded and what to do about it, or empty. */
   public static Optional<String> unavailableBecause() {
     return Optional.ofNullable(UNAVAILABLE);
   }
 
   /**
-   * Insists on it.
+   * Requires the library.
    *
    * @param purpose what needs it, as the subject of a sentence: {@code "VMM memory"}
    * @throws DeviceFailure if it could not be loaded, saying why
@@ -48,7 +47,7 @@ public final class NativeLibrary {
   }
 
   /**
-   * What the system calls an error.
+   * Returns the text of a system error.
    *
    * @param errno its number, positive
    * @return the text, or just the number where the library is missing
@@ -61,12 +60,12 @@ public final class NativeLibrary {
 
   /**
    * Sets a variable of this process's environment, as native libraries see it, unless it is set.
-   * {@link System#getenv} goes on showing what the process was started with. Does nothing where the
-   * library is missing.
+   * {@link System#getenv} still returns the value that the process was started with. Does nothing
+   * where the library is missing.
    *
    * @param name the variable
    * @param value its value
-   * @return whether the variable has a value now that native libraries see
+   * @return whether native libraries now see a value of the variable
    */
   public static boolean setEnvironmentDefault(String name, String value) {
     return isAvailable() && setDefault(nulFree(name), nulFree(value)) == 0;

@@ -10,33 +10,33 @@ import java.util.List;
 import java.util.function.Consumer;
 
 /**
- * Where a native library of FluxCCL comes from: out of the jar, by way of a temporary file that is
- * gone as soon as it is loaded, or from where {@value #PATH_PROPERTY} says.
+ * Loads FluxCCL's native libraries. A library comes from the jar, through a temporary file that is
+ * deleted as soon as it is loaded, or from where {@value #PATH_PROPERTY} points.
  */
 public final class NativeResource {
   /**
-   * System property: the file of {@code libfluxccl.so}, or the folder that the native libraries lie
-   * in, instead of the jar's.
+   * System property: the file {@code libfluxccl.so}, or the folder of all native libraries, to use
+   * instead of those in the jar.
    */
   public static final String PATH_PROPERTY = "fluxccl.native.path";
 
   private NativeResource() {}
 
   /**
-   * Finds a library and has it loaded.
+   * Finds and loads a library.
    *
-   * @param fileName of the library
-   * @param buildOn what building it takes: {@code "Linux with a C compiler"}
-   * @param loading loads the file that it is given; throws what {@code System.load} throws; called
-   *     again with another file when that failed
-   * @return why it could not be loaded and what to do about it, or null
+   * @param fileName the library's
+   * @param buildOn what building it requires: {@code "Linux with a C compiler"}
+   * @param loading loads the file that it is given and throws what {@code System.load} throws;
+   *     called again with another file if it failed
+   * @return null, or why the library could not be loaded and what to do about it
    */
   public static String load(String fileName, String buildOn, Consumer<Path> loading) {
     String given = System.getProperty(PATH_PROPERTY);
     if (given != null) {
       Path path = Path.of(given).toAbsolutePath();
       Path file = Files.isDirectory(path) ? path.resolve(fileName) : path;
-      // A file is libfluxccl.so under whatever name; another library has to lie beside it.
+      // A file means libfluxccl.so under any name; other libraries come from the jar then.
       if (Files.isDirectory(path) || fileName.equals("libfluxccl.so")) {
         return loadFrom(file, given, loading);
       }
@@ -84,7 +84,7 @@ public final class NativeResource {
     return "it can't be loaded from a temporary file (" + String.join("; ", problems) + ")";
   }
 
-  /** More than one, because some systems forbid to execute from their temporary folder. */
+  /** Several, because some systems forbid execution from their temporary folder. */
   private static List<Path> extractionFolders() {
     return List.of(
         Path.of(System.getProperty("java.io.tmpdir")),
@@ -111,7 +111,7 @@ public final class NativeResource {
     }
   }
 
-  /** What is loaded stays mapped; a killed process must leave no file behind. */
+  /** A loaded library stays mapped without its file; a killed process must leave none behind. */
   private static void delete(Path file) {
     if (file != null) {
       try {

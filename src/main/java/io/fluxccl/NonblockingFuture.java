@@ -9,11 +9,11 @@ import reactor.core.publisher.Mono;
 
 /**
  * The result of a set-up operation: queued now, started by {@code Communicator.setup()}, completed
- * as soon as its own peer has answered. Blocking on one that was never started would wait for ever,
- * so {@link #join()} and {@link #get()} refuse that with an IllegalStateException. Futures derived
- * from it ({@code thenApply} and so on) refuse alike.
+ * as soon as its own peer has answered. Blocking on a future that was never started would never
+ * end, so {@link #join()} and {@link #get()} throw an IllegalStateException instead; so do those of
+ * derived futures ({@code thenApply} and so on).
  *
- * @param <T> what the operation gives
+ * @param <T> the operation's result
  */
 public final class NonblockingFuture<T> extends CompletableFuture<T> {
   private final AtomicReference<String> notStarted;
@@ -23,25 +23,23 @@ public final class NonblockingFuture<T> extends CompletableFuture<T> {
   }
 
   /**
-   * A future whose operation is queued and not started.
+   * Returns a future whose operation is queued and not started.
    *
-   * @param operation what is waited for, for example {@code connectOnSetup(rank=1, tag=0)}
-   * @param <T> what the operation gives
-   * @return the future
+   * @param operation for messages, for example {@code connectOnSetup(rank=1, tag=0)}
+   * @param <T> the operation's result
    */
   public static <T> NonblockingFuture<T> queued(String operation) {
     return new NonblockingFuture<>(new AtomicReference<>(operation));
   }
 
   /**
-   * Says that the operation has started: from now on blocking is allowed. Called by whoever runs
-   * the set-up.
+   * Records that the operation has started: from now on blocking is allowed. Called by the set-up.
    */
   public void start() {
     notStarted.set(null);
   }
 
-  /** This future as a Mono. Cancelling the Mono leaves the operation alone. */
+  /** Returns this future as a Mono. Cancelling the Mono does not cancel the operation. */
   public Mono<T> mono() {
     return Mono.fromFuture(this, true);
   }

@@ -6,8 +6,8 @@ import java.util.stream.Collectors;
 
 /**
  * How a reduction combines the ranks' values. Integers wrap around; floating-point sums are taken
- * in rank order. A result that is no number is that on every rank, but on the host device its sign
- * and payload may differ between ranks.
+ * in rank order. A NaN result is NaN on every rank, but on the host device its sign and payload may
+ * differ between ranks.
  */
 public enum ReduceOp {
   /** Their sum. */
@@ -21,13 +21,13 @@ public enum ReduceOp {
   /** Their sum divided by the number of ranks; integers round towards zero. */
   AVG;
 
-  /** The name in nccl-tests' notation, for example {@code sum}. */
+  /** Returns the name in nccl-tests' notation, for example {@code sum}. */
   public String label() {
     return name().toLowerCase(Locale.ROOT);
   }
 
   /**
-   * The operation of that name.
+   * Returns the operation of that name.
    *
    * @param label a name in nccl-tests' notation
    * @return the operation

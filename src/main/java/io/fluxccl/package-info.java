@@ -1,5 +1,5 @@
 /**
- * The words that everybody shares: errors, data types, reduction operators, deadlines, futures of
+ * The types that all packages share: errors, data types, reduction operators, deadlines, futures of
  * set-up operations.
  *
  * <p>Imports nothing of FluxCCL.
