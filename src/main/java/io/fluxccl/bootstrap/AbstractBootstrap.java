@@ -5,27 +5,25 @@ import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
-import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
+import io.fluxccl.bootstrap.Mailboxes.FutureReceiver;
+import io.fluxccl.bootstrap.Mailboxes.Receiver;
+import io.fluxccl.concurrent.Lifecycle;
 import io.netty.channel.EventLoop;
 import java.net.InetAddress;
 import java.util.BitSet;
 import java.util.List;
-import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
-import java.util.concurrent.atomic.AtomicBoolean;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * What all bootstraps have in common: the meaning of the operations, deadlines, failure and
- * leaving. How a message gets to another rank is the subclass's. All state belongs to the event
- * loop's thread; public methods hand over to it.
+ * The operations, deadlines, failure and closing of every bootstrap. A subclass sends messages to
+ * other ranks. All state belongs to the event loop's thread; public methods schedule work there.
  */
 abstract class AbstractBootstrap implements Bootstrap {
   private static final Logger LOG = LoggerFactory.getLogger(AbstractBootstrap.class);
@@ -38,13 +36,11 @@ abstract class AbstractBootstrap implements Bootstrap {
   private final int nRanks;
   private final int messageLimit;
   private final SharedEventLoop.Lease lease;
-  private final AtomicBoolean closing = new AtomicBoolean();
+  private final Lifecycle lifecycle;
   private final CompletableFuture<Void> closed = new CompletableFuture<>();
-  private final FailureFuture failure = new FailureFuture();
 
   // Set once, on the event loop.
   private volatile List<Member> members;
-  private volatile FluxCclException ended;
 
   // The rest is of the event loop only.
   private final Mailboxes mailboxes;
@@ -54,38 +50,39 @@ abstract class AbstractBootstrap implements Bootstrap {
 
   AbstractBootstrap(int rank, int nRanks, int messageLimit) {
     if (nRanks < 1 || nRanks > BootstrapFrameCodec.MAX_RANKS) {
-      throw new InvalidUsage("nRanks=" + nRanks + "; 1 to " + BootstrapFrameCodec.MAX_RANKS);
+      throw InvalidUsage.of("nRanks=%s; give 1 to %s", nRanks, BootstrapFrameCodec.MAX_RANKS);
     }
     if (rank < 0 || rank >= nRanks) {
-      throw new InvalidUsage("rank=" + rank + " of nRanks=" + nRanks + "; 0 to nRanks - 1");
+      throw InvalidUsage.of("rank=%s of nRanks=%s; give 0 to nRanks - 1", rank, nRanks);
     }
     this.rank = rank;
     this.nRanks = nRanks;
     this.messageLimit = messageLimit;
+    this.lifecycle = new Lifecycle("the bootstrap of " + describe());
     this.mailboxes = new Mailboxes(nRanks);
     this.lease = SharedEventLoop.acquire();
     this.loop = lease.loop();
-    this.operations = new PendingOperations(loop);
+    this.operations = new PendingOperations(this);
   }
 
-  // ---- what a subclass does; all on the event loop ----
+  // ---- implemented by subclasses; all on the event loop ----
 
   /** Sends to another rank; completes {@code done} when the network has it. */
   abstract void transmit(int peer, StreamKey key, Message message, CompletableFuture<Void> done);
 
-  /** Whether something that a departed rank sent may still be under way. */
+  /** Whether a message of a departed rank may still arrive. */
   abstract boolean mayStillDeliver(int peer);
 
-  /** Tells the others that the job has failed. */
+  /** Notifies the other ranks that the job has failed. */
   abstract void relay(FluxCclException reason);
 
-  /** A rank has left in good order, and it is news; this one may be leaving too. */
+  /** Learns for the first time that a rank has left in good order. This one may be leaving too. */
   abstract void onDeparture(int peer);
 
-  /** Leaves in good order: flushes, says goodbye, closes everything but the event loop. */
+  /** Leaves in good order: flushes, sends goodbyes, closes everything but the event loop. */
   abstract CompletableFuture<Void> leave();
 
-  // ---- who is who ----
+  // ---- the ranks ----
 
   @Override
   public final int rank() {
@@ -95,18 +92,6 @@ abstract class AbstractBootstrap implements Bootstrap {
   @Override
   public final int nRanks() {
     return nRanks;
-  }
-
-  @Override
-  public final int nRanksPerNode() {
-    long mine = hostHash(rank);
-    return (int) members.stream().filter(each -> each.hostHash() == mine).count();
-  }
-
-  @Override
-  public final int localRank() {
-    long mine = hostHash(rank);
-    return (int) members.subList(0, rank).stream().filter(m -> m.hostHash() == mine).count();
   }
 
   @Override
@@ -130,13 +115,13 @@ abstract class AbstractBootstrap implements Bootstrap {
       throw notInitialized();
     }
     if (ofRank < 0 || ofRank >= nRanks) {
-      throw new InvalidUsage("rank=" + ofRank + " of nRanks=" + nRanks);
+      throw InvalidUsage.of("rank=%s of nRanks=%s", ofRank, nRanks);
     }
     return known.get(ofRank);
   }
 
   private InvalidUsage notInitialized() {
-    return new InvalidUsage(describe() + " is not initialized; call initialize and await it first");
+    return InvalidUsage.of("%s is not initialized; call initialize and await it first", describe());
   }
 
   final void initialized(List<Member> all) {
@@ -159,7 +144,7 @@ abstract class AbstractBootstrap implements Bootstrap {
           checkMessage(message);
           post(peer, tagged(rank, tag), Message.of(message), done);
           String operation = "send(peer=" + peer + ", tag=" + tag + ")";
-          operations.trackSend(done, deadline, () -> late(operation, peer, deadline));
+          operations.trackSend(done, deadline, () -> operations.late(operation, peer, deadline));
         });
     return done;
   }
@@ -172,12 +157,12 @@ abstract class AbstractBootstrap implements Bootstrap {
         () -> {
           checkPeer(peer);
           StreamKey key = tagged(peer, tag);
-          Receiver receiver = new FutureReceiver(this, done);
+          Receiver receiver = new FutureReceiver(done, this::left);
           receive(key, receiver);
           operations.track(
               done,
               deadline,
-              () -> late("recv(peer=" + peer + ", tag=" + tag + ")", peer, deadline),
+              () -> operations.late("recv(peer=" + peer + ", tag=" + tag + ")", peer, deadline),
               () -> mailboxes.forget(key, receiver));
         });
     return done;
@@ -190,16 +175,16 @@ abstract class AbstractBootstrap implements Bootstrap {
   /** Sends within the operation of another class. */
   final void post(int peer, StreamKey key, Message message, CompletableFuture<Void> done) {
     if (peer == rank) {
-      mailboxes.deliver(key, new Message(message.bytes().clone(), false, -1));
+      mailboxes.deliver(key, message.copy());
       done.complete(null);
     } else if (departed.get(peer)) {
-      done.completeExceptionally(new RemoteFailure(peer, describe() + ": rank " + peer + " left"));
+      done.completeExceptionally(left(peer));
     } else {
       transmit(peer, key, message, done);
     }
   }
 
-  /** Waits for the next message of a key, unless its sender is gone. */
+  /** Waits for the next message of a key, unless its sender has left. */
   final void receive(StreamKey key, Receiver receiver) {
     if (!mailboxes.has(key) && streamEnded(key.peer())) {
       receiver.fail(left(key.peer()));
@@ -217,24 +202,22 @@ abstract class AbstractBootstrap implements Bootstrap {
     mailboxes.abandon(key);
   }
 
-  /** A message has come from another rank. */
+  /** Delivers a message of another rank. */
   final void arrived(StreamKey key, Message message) {
-    if (ended != null) {
+    if (hasEnded()) {
       return;
     }
     if (mailboxes.unreceivedBytes(key.peer()) + message.bytes().length > MAX_UNRECEIVED_BYTES) {
       fail(
-          new TransportFailure(
+          TransportFailure.of(
               key.peer(),
-              describe()
-                  + ": over "
-                  + MAX_UNRECEIVED_BYTES
-                  + " bytes of rank "
-                  + key.peer()
-                  + " lie here unreceived; receive them before sending more"));
+              "%s: over %s bytes of rank %s lie here unreceived; receive them before sending more",
+              describe(),
+              MAX_UNRECEIVED_BYTES,
+              key.peer()));
       return;
     }
-    collectives.passOn(key, message);
+    collectives.forwardBroadcast(key, message);
     mailboxes.deliver(key, message);
   }
 
@@ -277,33 +260,32 @@ abstract class AbstractBootstrap implements Bootstrap {
 
   @Override
   public final CompletableFuture<FluxCclException> failure() {
-    return failure;
+    return lifecycle.failed();
   }
 
-  /** The job has failed; the first reason counts. */
+  /** Fails the job; only the first reason counts. */
   final void fail(FluxCclException reason) {
-    if (ended != null) {
+    if (!lifecycle.fail(reason)) {
       return;
     }
-    ended = reason;
     LOG.debug("{}: the job has failed", describe(), reason);
-    // The others first: what completes below may close this bootstrap.
+    // The other ranks first: what completes below may close this bootstrap.
     relay(reason);
     operations.endAll(reason);
     mailboxes.clear();
-    failure.settle(reason);
+    lifecycle.announceFailure();
   }
 
   /** Whether the job has failed or this bootstrap is closing. */
   final boolean hasEnded() {
-    return ended != null;
+    return lifecycle.failure() != null;
   }
 
   final boolean hasDeparted(int peer) {
     return departed.get(peer);
   }
 
-  /** A rank has left in good order. */
+  /** Records that a rank has left in good order. */
   final void departed(int peer) {
     if (peer >= 0 && peer < nRanks && peer != rank && !departed.get(peer)) {
       departed.set(peer);
@@ -312,9 +294,9 @@ abstract class AbstractBootstrap implements Bootstrap {
     }
   }
 
-  /** Who waits for a rank that is gone, and of which nothing is under way, waits in vain. */
+  /** Fails the receivers that wait for a rank of which no message can arrive any more. */
   final void streamMayHaveEnded(int peer) {
-    if (ended == null && streamEnded(peer)) {
+    if (!hasEnded() && streamEnded(peer)) {
       mailboxes.removeReceivers(peer).forEach(receiver -> receiver.fail(left(peer)));
     }
   }
@@ -324,32 +306,31 @@ abstract class AbstractBootstrap implements Bootstrap {
   }
 
   final RemoteFailure left(int peer) {
-    return new RemoteFailure(
-        peer, describe() + " waits for a message of rank " + peer + ", which has left");
+    return RemoteFailure.of(peer, "%s needs rank %s, which has left", describe(), peer);
   }
 
   @Override
   public final CompletableFuture<Void> closeAsync() {
-    if (closing.compareAndSet(false, true)) {
+    if (lifecycle.beginClose()) {
       loop.execute(this::beginClose);
     }
     return closed.copy();
   }
 
   private void beginClose() {
-    Aborted reason = new Aborted(rank, describe() + ": this bootstrap was closed");
-    if (ended == null) {
-      ended = reason;
+    Aborted reason = Aborted.of(rank, "%s: this bootstrap was closed", describe());
+    if (lifecycle.fail(reason)) {
       operations.endAllButSends(reason);
-      failure.settle(reason);
+      lifecycle.announceFailure();
     }
-    leave()
-        .whenComplete(
-            (left, trouble) -> {
-              operations.endAll(reason);
-              mailboxes.clear();
-              lease.release().whenComplete((released, unused) -> closed.complete(null));
-            });
+    leave().whenComplete((left, trouble) -> endClose(reason));
+  }
+
+  private void endClose(Aborted reason) {
+    operations.endAll(reason);
+    mailboxes.clear();
+    lifecycle.closeChildren();
+    lease.release().whenComplete((released, unused) -> closed.complete(null));
   }
 
   @Override
@@ -369,56 +350,22 @@ abstract class AbstractBootstrap implements Bootstrap {
     }
   }
 
-  // ---- machinery ----
+  // ---- operations ----
 
-  /** The operations that have not ended. */
+  /** Returns the operations that have not ended. */
   final PendingOperations operations() {
     return operations;
   }
 
-  /** The time is up: names the rank that answers no heartbeat, or else the one waited for. */
-  final Timeout late(String operation, int peer, Deadline deadline) {
-    OptionalInt silent = unresponsiveRank();
-    String who =
-        silent.isPresent()
-            ? "; rank " + silent.getAsInt() + " answers no heartbeat"
-            : "; is rank " + peer + " late, or did it never call?";
-    return new Timeout(
-        silent.orElse(peer),
-        describe()
-            + ": "
-            + operation
-            + " heard nothing from rank "
-            + peer
-            + " within "
-            + deadline.timeout().toMillis()
-            + " ms"
-            + who);
+  /** Begins an operation on the event loop; see {@link PendingOperations#submit}. */
+  final void submit(CompletableFuture<?> result, Runnable operation) {
+    operations.submit(result, operation);
   }
 
-  /** Runs the beginning of an operation on the event loop, unless it is too late for any. */
-  final void submit(CompletableFuture<?> result, Runnable operation) {
-    try {
-      loop.execute(
-          () -> {
-            FluxCclException reason = ended;
-            if (reason == null && members == null) {
-              reason = notInitialized();
-            }
-            if (reason != null) {
-              result.completeExceptionally(reason);
-              return;
-            }
-            try {
-              operation.run();
-            } catch (RuntimeException | Error e) {
-              result.completeExceptionally(FluxCclException.from(e));
-            }
-          });
-    } catch (RejectedExecutionException e) {
-      result.completeExceptionally(
-          new Aborted(rank, describe() + ": this bootstrap was closed", e));
-    }
+  /** Returns why no operation can begin now, or null. */
+  final FluxCclException refusal() {
+    FluxCclException ended = lifecycle.failure();
+    return ended == null && members == null ? notInitialized() : ended;
   }
 
   final void onLoop(Runnable task) {
@@ -427,20 +374,18 @@ abstract class AbstractBootstrap implements Bootstrap {
 
   final void checkPeer(int peer) {
     if (peer < 0 || peer >= nRanks) {
-      throw new InvalidUsage("rank=" + peer + " of nRanks=" + nRanks + "; 0 to nRanks - 1");
+      throw InvalidUsage.of("rank=%s of nRanks=%s; give 0 to nRanks - 1", peer, nRanks);
     }
   }
 
   final void checkMessage(byte[] message) {
-    if (message == null || message.length > messageLimit) {
-      throw new InvalidUsage(
-          message == null
-              ? "message=null"
-              : "a message of "
-                  + message.length
-                  + " bytes; the limit is "
-                  + messageLimit
-                  + ", see BootstrapOptions.messageLimit");
+    if (message == null) {
+      throw new InvalidUsage("message=null");
+    }
+    if (message.length > messageLimit) {
+      throw InvalidUsage.of(
+          "a message of %s bytes; the limit is %s, see BootstrapOptions.messageLimit",
+          message.length, messageLimit);
     }
   }
 }

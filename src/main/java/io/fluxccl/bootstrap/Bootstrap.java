@@ -6,30 +6,37 @@ import java.net.InetAddress;
 import java.util.List;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
+import java.util.stream.IntStream;
 
 /**
- * The network of a job's control messages. All operations are futures; none blocks a thread; each
- * ends by its deadline, with {@link io.fluxccl.Timeout} naming the rank that did not answer, or at
- * once with {@link io.fluxccl.RemoteFailure} when that rank is gone.
+ * The network of a job's control messages. All operations return futures; none blocks a thread.
+ * Each ends by its deadline with {@link io.fluxccl.Timeout}, which names the rank that did not
+ * answer, or at once with {@link io.fluxccl.RemoteFailure} when that rank is gone.
  *
  * <p>Thread-safe. Collective operations (allGather, barrier, broadcast) must be called in the same
- * order on every rank. Futures complete on a thread of the bootstrap: hand long work on.
+ * order on every rank. Futures complete on a thread of the bootstrap: run long work elsewhere.
  */
 public interface Bootstrap extends AutoCloseable {
-  /** This rank, from 0. */
+  /** Returns this rank, from 0. */
   int rank();
 
-  /** How many ranks the job has. */
+  /** Returns how many ranks the job has. */
   int nRanks();
 
-  /** How many ranks share this rank's host, itself included. */
-  int nRanksPerNode();
+  /** Returns how many ranks share this rank's host, itself included. */
+  default int nRanksPerNode() {
+    long mine = hostHash(rank());
+    return (int) IntStream.range(0, nRanks()).filter(each -> hostHash(each) == mine).count();
+  }
 
-  /** This rank's number among those of its host, in rank order, from 0. */
-  int localRank();
+  /** Returns this rank's number among those of its host, in rank order, from 0. */
+  default int localRank() {
+    long mine = hostHash(rank());
+    return (int) IntStream.range(0, rank()).filter(each -> hostHash(each) == mine).count();
+  }
 
   /**
-   * The hash of a rank's host: equal for ranks that share memory.
+   * Returns the hash of a rank's host: equal for ranks that share memory.
    *
    * @param rank 0 to nRanks - 1
    * @return the hash
@@ -37,21 +44,21 @@ public interface Bootstrap extends AutoCloseable {
   long hostHash(int rank);
 
   /**
-   * The hash of a rank's process: equal for ranks of one JVM.
+   * Returns the hash of a rank's process: equal for ranks of one JVM.
    *
    * @param rank 0 to nRanks - 1
    * @return the hash
    */
   long processHash(int rank);
 
-  /** An IP address by which the other ranks reach this host. */
+  /** Returns an IP address by which the other ranks reach this host. */
   InetAddress hostAddress();
 
   /**
    * Sends a message. Messages of one sender, receiver and tag arrive in order; other tags are
    * independent.
    *
-   * @param peer to whom; may be this rank
+   * @param peer the rank that receives it; may be this rank
    * @param tag any int; the receiver names the same
    * @param message not changed afterwards
    * @param deadline by when it must be handed to the network
@@ -60,12 +67,12 @@ public interface Bootstrap extends AutoCloseable {
   CompletableFuture<Void> send(int peer, int tag, byte[] message, Deadline deadline);
 
   /**
-   * Receives the next message of a peer and tag, whether it came already or is still to come. A
-   * rank that left in good order after sending can still be received from.
+   * Receives the next message of a peer and tag, whether it has arrived or is still to come. The
+   * messages of a rank that left in good order can still be received.
    *
-   * @param peer from whom
-   * @param tag as the sender named
-   * @param deadline by when
+   * @param peer the rank that sends it
+   * @param tag the sender's tag
+   * @param deadline by when it must have arrived
    * @return the message
    */
   CompletableFuture<byte[]> recv(int peer, int tag, Deadline deadline);
@@ -73,9 +80,9 @@ public interface Bootstrap extends AutoCloseable {
   /**
    * Gathers one message of every rank at every rank. Messages may differ in length.
    *
-   * @param mine this rank's
-   * @param deadline by when
-   * @return all, by rank
+   * @param mine this rank's message
+   * @param deadline by when every rank must have called this
+   * @return all messages, by rank
    */
   CompletableFuture<List<byte[]>> allGather(byte[] mine, Deadline deadline);
 
@@ -91,11 +98,11 @@ public interface Bootstrap extends AutoCloseable {
    */
   CompletableFuture<List<byte[]>> exchange(int tag, byte[] mine, Deadline deadline);
 
-  /** Completes when every rank has called it. */
+  /** Returns a future that completes when every rank has called this. */
   CompletableFuture<Void> barrier(Deadline deadline);
 
   /**
-   * A barrier of some ranks.
+   * Waits for some ranks.
    *
    * @param ranks the same list on each of them, this rank among them, none twice
    * @param deadline by when
@@ -104,40 +111,40 @@ public interface Bootstrap extends AutoCloseable {
   CompletableFuture<Void> groupBarrier(List<Integer> ranks, Deadline deadline);
 
   /**
-   * Gives one rank's message to all.
+   * Sends one rank's message to all.
    *
-   * @param root whose
-   * @param message the root's; ignored elsewhere and may be null there
+   * @param root the rank that sends
+   * @param message the root's message; ignored elsewhere and may be null there
    * @param deadline by when
    * @return the message, on every rank
    */
   CompletableFuture<byte[]> broadcast(int root, byte[] message, Deadline deadline);
 
   /**
-   * A rank that is alive as far as is known but has answered no heartbeat for over a second; tells
-   * whom to blame when something timed out.
+   * Returns a rank that has answered no heartbeat for over a second and is not known to be dead. An
+   * operation that times out names it.
    */
   OptionalInt unresponsiveRank();
 
   /**
-   * Ends the job: every rank's {@link #failure()} completes with this reason. Only the first reason
-   * counts. Does not wait.
+   * Fails the job: every rank's {@link #failure()} completes with this reason. Only the first
+   * reason counts. Does not wait.
    *
-   * @param reason why; its kind, rank and message travel
+   * @param reason why; its kind, rank and message are sent to the other ranks
    */
   void abort(FluxCclException reason);
 
   /**
-   * Completes, normally, with the reason when a rank dies or any rank calls {@link #abort}; with an
-   * {@link io.fluxccl.Aborted} when this bootstrap is closed first. A rank that leaves by {@link
-   * #close()} is no failure.
+   * Returns a new future that completes, normally, with the reason when a rank dies or any rank
+   * calls {@link #abort}; with an {@link io.fluxccl.Aborted} when this bootstrap is closed first. A
+   * rank that leaves by {@link #close()} is no failure.
    */
   CompletableFuture<FluxCclException> failure();
 
   /**
-   * Leaves in good order: tells the others, then closes sockets and threads.
+   * Leaves in good order: notifies the other ranks, then closes sockets and threads.
    *
-   * @return completes when nothing is left
+   * @return completes when all is closed
    */
   CompletableFuture<Void> closeAsync();
 

@@ -6,35 +6,39 @@ import java.net.InetSocketAddress;
 import java.util.List;
 
 /**
- * What travels between ranks and their root. On the wire each is a 4-byte length of what follows, a
- * byte for the type and the fields in their order here, big endian; see {@link
+ * The messages between ranks and their root. On the wire each has its length in front (4 bytes, big
+ * endian), then a byte for the type and the fields in their order here; see {@link
  * BootstrapFrameCodec}.
  */
 sealed interface BootstrapFrame {
 
   // ---- the handshake, before a socket is trusted ----
 
-  /** The acceptor's first words. */
+  /** The acceptor's first frame. */
   record Greeting(byte[] nonce) implements BootstrapFrame {}
 
   /**
-   * The connector's answer: who it is, and that it knows the secret.
+   * The connector's answer: its rank, and the proof that it knows the secret.
    *
    * @param target the rank it wants, or -1 for the root
    */
   record Proof(LinkKind kind, int rank, int nRanks, int target, byte[] nonce, byte[] mac)
-      implements BootstrapFrame {}
+      implements BootstrapFrame {
+    Proof withMac(byte[] newMac) {
+      return new Proof(kind, rank, nRanks, target, nonce, newMac);
+    }
+  }
 
   /**
    * The acceptor's decision, with its own proof.
    *
-   * @param detail what {@code admission} says it is
+   * @param expectedRanks how many ranks the job has
    */
-  record Verdict(Admission admission, int detail, byte[] mac) implements BootstrapFrame {}
+  record Verdict(Admission admission, int expectedRanks, byte[] mac) implements BootstrapFrame {}
 
   // ---- a rank to its root ----
 
-  /** A rank comes: where it listens, and on which host and process it is. */
+  /** A rank registers: where it listens, and on which host and in which process it is. */
   record Register(Member member, boolean hostsRoot) implements BootstrapFrame {}
 
   /** The answer to {@link Ping}. */
@@ -42,19 +46,19 @@ sealed interface BootstrapFrame {
 
   // ---- the root to its ranks ----
 
-  /** Ranks that have not come yet, those that never came before those that gave up. */
+  /** Ranks that have not registered; those that never did come before those that gave up. */
   record Waiting(List<Integer> missing) implements BootstrapFrame {}
 
   /**
-   * All ranks have come.
+   * All ranks have registered.
    *
-   * @param jobId random; the key of the links between ranks is made of it
+   * @param jobId random; the key of the connections between ranks is derived from it
    * @param rootHost the rank whose process hosts the root, or -1
    * @param members by rank
    */
   record Peers(byte[] jobId, int rootHost, List<Member> members) implements BootstrapFrame {}
 
-  /** Are you there? */
+  /** Asks a rank for a {@link Pong}. */
   record Ping() implements BootstrapFrame {}
 
   /** All ranks that have not answered for a while. */
@@ -62,7 +66,7 @@ sealed interface BootstrapFrame {
 
   // ---- between any two ----
 
-  /** The last frame of who leaves in good order. */
+  /** The last frame of a side that leaves in good order. */
   record Goodbye() implements BootstrapFrame {}
 
   /** Ranks that have left in good order. */
@@ -84,32 +88,32 @@ sealed interface BootstrapFrame {
 
   // ---- one rank to another ----
 
-  /** The connector has seen the verdict: from now on a lost connection means a lost rank. */
+  /** The connector has received the verdict: from now on a lost connection means a lost rank. */
   record Attach() implements BootstrapFrame {}
 
   /** A message; see {@link StreamKey}. */
   record Data(StreamKey.Space space, long channel, int sequence, Message message)
       implements BootstrapFrame {}
 
-  /** What a connection is for. */
+  /** The purpose of a connection. */
   enum LinkKind {
     ROOT,
     PEER
   }
 
-  /** What the acceptor says to a connector that knows the secret. */
+  /** The acceptor's decision on a connector that knows the secret. */
   enum Admission {
     WELCOME,
-    /** That rank is connected already. */
+    /** That rank is connected. */
     DUPLICATE_RANK,
-    /** All ranks have come. */
+    /** All ranks have registered. */
     JOB_COMPLETE,
-    /** detail: how many ranks the job has. */
+    /** The connector expects another number of ranks. */
     WRONG_RANK_COUNT,
-    /** detail: how many ranks the job has. */
+    /** The job has no such rank. */
     RANK_OUT_OF_RANGE
   }
 
-  /** One rank as the others see it. */
+  /** One rank as the other ranks know it. */
   record Member(InetSocketAddress address, long hostHash, long processHash) {}
 }

@@ -9,7 +9,9 @@ import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
 import io.fluxccl.bootstrap.BootstrapFrame.Peers;
 import io.fluxccl.bootstrap.BootstrapFrame.Ping;
+import io.fluxccl.bootstrap.BootstrapFrame.Pong;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
+import io.fluxccl.bootstrap.BootstrapFrame.Register;
 import io.fluxccl.bootstrap.BootstrapFrame.Silent;
 import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
 import io.netty.channel.Channel;
@@ -22,7 +24,6 @@ import java.net.InetSocketAddress;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.BitSet;
-import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -32,10 +33,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Where ranks meet. It collects their addresses, tells all of them when the last has come, and from
- * then on notices who dies, leaves or falls silent. State is of the event loop only.
+ * The root at which ranks register. It collects their addresses and sends them to all ranks when
+ * the last has registered. From then on it notices ranks that die, leave or fall silent, and
+ * notifies the others. State is of the event loop only.
  */
-final class BootstrapRoot extends HandshakeAcceptor.Gate {
+final class BootstrapRoot extends Handshake.Gate {
   private static final Logger LOG = LoggerFactory.getLogger(BootstrapRoot.class);
   private static final long GRACE_MILLIS = 1000;
   private static final Duration UNUSED = Duration.ofMinutes(10);
@@ -43,15 +45,15 @@ final class BootstrapRoot extends HandshakeAcceptor.Gate {
   private final SharedEventLoop.Lease lease = SharedEventLoop.acquire();
   private final EventLoop loop = lease.loop();
   private final DefaultChannelGroup channels = new DefaultChannelGroup(loop, true);
-  private final SessionKey key;
+  private final CompletableFuture<SessionKey> key;
   private final byte[] jobId = SessionKey.nonce(BootstrapFrameCodec.JOB_ID_BYTES);
-  private final HeartbeatClock clock;
+  private final HeartbeatMonitor.Clock clock;
   private final Duration patience;
   private final CompletableFuture<Void> ended = new CompletableFuture<>();
-  private final Map<Integer, RootSession> sessions = new TreeMap<>();
+  private final Map<Integer, Session> sessions = new TreeMap<>();
   private final BitSet cameOnce = new BitSet();
   private final BitSet departed = new BitSet();
-  private final BitSet departedTold = new BitSet();
+  private final BitSet departedSent = new BitSet();
   private Channel listener;
   private ScheduledFuture<?> ticks;
   private ScheduledFuture<?> unused;
@@ -65,56 +67,54 @@ final class BootstrapRoot extends HandshakeAcceptor.Gate {
   private List<Integer> silent = List.of();
 
   /**
-   * @param nRanks how many to wait for, or 0 to believe the first that comes
+   * @param nRanks how many to wait for, or 0 for the number that the first one gives
    */
   BootstrapRoot(SessionKey key, int nRanks, BootstrapOptions options) {
     this(key, nRanks, options, UNUSED);
   }
 
   /**
-   * @param patience how long it stays while nobody is there
+   * @param patience how long it stays while no rank is connected
    */
   BootstrapRoot(SessionKey key, int nRanks, BootstrapOptions options, Duration patience) {
-    this.key = key;
+    this.key = CompletableFuture.completedFuture(key);
     this.patience = patience;
     this.nRanks = nRanks;
-    this.clock = new HeartbeatClock(options.heartbeatInterval());
+    this.clock = new HeartbeatMonitor.Clock(options.heartbeatInterval());
   }
 
   /** Opens the port. Completes with the address, or fails and leaves nothing. */
   CompletableFuture<InetSocketAddress> open(InetSocketAddress address) {
     CompletableFuture<InetSocketAddress> opened = new CompletableFuture<>();
     Frames.listen(loop, address, this, channels)
-        .addListener(
-            (ChannelFuture bound) -> {
-              if (!bound.isSuccess()) {
-                finish();
-                opened.completeExceptionally(
-                    new TransportFailure(
-                        TransportFailure.NO_RANK,
-                        "the root can't listen at "
-                            + address
-                            + ": "
-                            + Frames.describe(bound.cause())
-                            + "; choose a free port and an address of this host",
-                        bound.cause()));
-                return;
-              }
-              listener = bound.channel();
-              startTicks();
-              opened.complete((InetSocketAddress) listener.localAddress());
-            });
+        .addListener((ChannelFuture bound) -> opened(bound, address, opened));
     return opened;
+  }
+
+  private void opened(
+      ChannelFuture bound, InetSocketAddress address, CompletableFuture<InetSocketAddress> opened) {
+    if (!bound.isSuccess()) {
+      finish();
+      String message =
+          "the root can't listen at %s: %s; choose a free port and an address of this host"
+              .formatted(address, Frames.describe(bound.cause()));
+      opened.completeExceptionally(
+          new TransportFailure(TransportFailure.NO_RANK, message, bound.cause()));
+      return;
+    }
+    listener = bound.channel();
+    startTicks();
+    opened.complete((InetSocketAddress) listener.localAddress());
   }
 
   private void startTicks() {
     long nanos = clock.intervalNanos();
     ticks = loop.scheduleAtFixedRate(this::tick, nanos, nanos, TimeUnit.NANOSECONDS);
-    awaitSomebody();
+    awaitRanks();
   }
 
-  /** Lets it end, should nobody be there for long before all have come. */
-  private void awaitSomebody() {
+  /** Closes the root if no rank is connected for long before all have registered. */
+  private void awaitRanks() {
     if (unused != null) {
       unused.cancel(false);
     }
@@ -122,7 +122,7 @@ final class BootstrapRoot extends HandshakeAcceptor.Gate {
         loop.schedule(
             () -> {
               if (sessions.isEmpty() && users == 0) {
-                LOG.warn("nobody comes to the root at {}; it closes", listener.localAddress());
+                LOG.warn("no rank connects to the root at {}; it closes", listener.localAddress());
                 finish();
               }
             },
@@ -130,25 +130,25 @@ final class BootstrapRoot extends HandshakeAcceptor.Gate {
             TimeUnit.NANOSECONDS);
   }
 
-  /** Completes when it has closed, by itself or by {@link #leave}. */
+  /** Returns a future that completes when the root has closed, by itself or by {@link #leave}. */
   CompletableFuture<Void> ended() {
     return ended;
   }
 
-  /** A bootstrap of this process relies on it: it stays until that has left. */
+  /** Adds a bootstrap of this process: the root stays until that has left. */
   void use() {
     users++;
   }
 
   /**
-   * A bootstrap of this process has left; with the last of them goes the root, in good order.
+   * Removes a bootstrap of this process; the root closes with the last of them, in good order.
    *
-   * @return completes when it is gone, or at once when it stays for others
+   * @return completes when it has closed, or at once when it stays for others
    */
   CompletableFuture<Void> leave(int rank) {
     if (formed) {
       departed.set(rank);
-      tellDeparted();
+      sendDeparted();
     }
     users--;
     if (users > 0) {
@@ -158,7 +158,7 @@ final class BootstrapRoot extends HandshakeAcceptor.Gate {
     if (listener != null) {
       listener.close();
     }
-    sessions.values().forEach(RootSession::sayGoodbye);
+    sessions.values().forEach(FrameSession::sendGoodbye);
     if (sessions.isEmpty()) {
       finish();
     } else {
@@ -171,7 +171,7 @@ final class BootstrapRoot extends HandshakeAcceptor.Gate {
     return loop.inEventLoop();
   }
 
-  /** Closes at once, without a word: as if the process had died. */
+  /** Closes at once and sends nothing, as if the process had died. */
   void kill() {
     failed = true;
     leaving = true;
@@ -190,16 +190,11 @@ final class BootstrapRoot extends HandshakeAcceptor.Gate {
             closed -> lease.release().whenComplete((released, failure) -> ended.complete(null)));
   }
 
-  // ---- who knocks ----
+  // ---- ranks that connect ----
 
   @Override
-  SessionKey key() {
+  CompletableFuture<SessionKey> key() {
     return key;
-  }
-
-  @Override
-  void park(ChannelHandlerContext ctx, HandshakeAcceptor acceptor) {
-    throw new IllegalStateException("the root knows its key");
   }
 
   @Override
@@ -223,45 +218,43 @@ final class BootstrapRoot extends HandshakeAcceptor.Gate {
   }
 
   @Override
-  int detail() {
+  int expectedRanks() {
     return nRanks;
   }
 
   @Override
-  void admitted(Channel channel, HandshakeAcceptor acceptor, Proof proof) {
-    RootSession session = new RootSession(this, proof.rank(), channel);
+  void admitted(Channel channel, Handshake.Acceptor acceptor, Proof proof) {
+    Session session = new Session(proof.rank(), channel);
     sessions.put(proof.rank(), session);
-    Frames.raiseLimit(channel, BootstrapFrameCodec.HANDSHAKE_LIMIT + 3 * 4096);
-    channel.pipeline().replace(acceptor, "session", session);
+    session.replace(acceptor, BootstrapFrameCodec.HANDSHAKE_LIMIT + 3 * 4096);
   }
 
   // ---- what sessions report ----
 
-  void registered(RootSession session) {
-    cameOnce.set(session.rank());
-    if (session.register().hostsRoot() && rootHost < 0) {
-      rootHost = session.rank();
+  private void registered(Session session) {
+    cameOnce.set(session.rank);
+    if (session.register.hostsRoot() && rootHost < 0) {
+      rootHost = session.rank;
     }
     List<Integer> missing = missing();
     if (!missing.isEmpty()) {
       waitingChanged = true;
-      session.tell(new Waiting(missing));
+      session.send(new Waiting(missing));
       return;
     }
     formed = true;
-    List<Member> members = new ArrayList<>(nRanks);
-    sessions.values().forEach(each -> members.add(each.register().member()));
-    tellAll(new Peers(jobId, rootHost, members));
-    LOG.debug("all {} ranks have come to {}", nRanks, listener.localAddress());
+    List<Member> members = sessions.values().stream().map(each -> each.register.member()).toList();
+    sendAll(new Peers(jobId, rootHost, members));
+    LOG.debug("all {} ranks have registered at {}", nRanks, listener.localAddress());
   }
 
-  // Those that never came first: they are to blame, not those that gave up waiting for them.
+  // Those that never registered come first: they are to blame, not those that gave up waiting.
   private List<Integer> missing() {
     List<Integer> missing = new ArrayList<>();
     List<Integer> gaveUp = new ArrayList<>();
     for (int rank = 0; rank < nRanks; rank++) {
-      RootSession session = sessions.get(rank);
-      if (session == null || session.register() == null) {
+      Session session = sessions.get(rank);
+      if (session == null || session.register == null) {
         (cameOnce.get(rank) ? gaveUp : missing).add(rank);
       }
     }
@@ -269,71 +262,94 @@ final class BootstrapRoot extends HandshakeAcceptor.Gate {
     return missing;
   }
 
-  void failed(Failed reason) {
+  private void failed(Failed reason) {
     if (!failed) {
       failed = true;
-      tellAll(reason);
+      sendAll(reason);
     }
   }
 
-  void closed(RootSession session) {
-    sessions.remove(session.rank(), session);
+  private void closed(Session session) {
+    int rank = session.rank;
+    sessions.remove(rank, session);
     if (!formed) {
       waitingChanged = true;
-    } else if (session.heardGoodbye()) {
-      departed.set(session.rank());
-      // Many leave at once as a rule: one frame tells of all of them.
-      loop.execute(this::tellDeparted);
-    } else if (!leaving && !departed.get(session.rank())) {
-      failed(
-          new Failed(
-              ErrorCode.REMOTE_FAILURE,
-              session.rank(),
-              "rank "
-                  + session.rank()
-                  + " died: its connection with the root ended without a goodbye"));
+    } else if (session.receivedGoodbye()) {
+      departed.set(rank);
+      // Many leave at once as a rule: one frame names all of them.
+      loop.execute(this::sendDeparted);
+    } else if (!leaving && !departed.get(rank)) {
+      String death = "rank %s died: its connection with the root ended without a goodbye";
+      failed(new Failed(ErrorCode.REMOTE_FAILURE, rank, death.formatted(rank)));
     }
     if (sessions.isEmpty() && (leaving || (formed && users == 0))) {
       finish();
     } else if (sessions.isEmpty() && !formed) {
-      awaitSomebody();
+      awaitRanks();
     }
   }
 
-  private void tellDeparted() {
+  private void sendDeparted() {
     BitSet news = (BitSet) departed.clone();
-    news.andNot(departedTold);
+    news.andNot(departedSent);
     if (!news.isEmpty()) {
-      departedTold.or(news);
-      tellAll(new Departed(news.stream().boxed().toList()));
+      departedSent.or(news);
+      sendAll(new Departed(news.stream().boxed().toList()));
     }
   }
 
-  private void tellAll(BootstrapFrame frame) {
+  private void sendAll(BootstrapFrame frame) {
     // A copy: a write that fails may close its session here and now.
-    Collection<RootSession> all = List.copyOf(sessions.values());
-    all.forEach(session -> session.tell(frame));
+    List.copyOf(sessions.values()).forEach(session -> session.send(frame));
   }
 
   private void tick() {
     if (!formed && waitingChanged) {
       waitingChanged = false;
-      tellAll(new Waiting(missing()));
+      sendAll(new Waiting(missing()));
     }
-    tellAll(new Ping());
+    sendAll(new Ping());
     if (clock.stalled()) {
-      sessions.values().forEach(RootSession::excuseSilence);
+      sessions.values().forEach(FrameSession::excuseSilence);
     } else if (formed) {
       long since = clock.silenceLimit();
       List<Integer> now =
           sessions.values().stream()
               .filter(session -> session.isSilentSince(since))
-              .map(RootSession::rank)
+              .map(session -> session.rank)
               .toList();
       if (!now.equals(silent)) {
         silent = now;
-        tellAll(new Silent(now));
+        sendAll(new Silent(now));
       }
+    }
+  }
+
+  /** The root's side of one rank's connection. */
+  private final class Session extends FrameSession {
+    final int rank;
+    Register register; // null until the rank has registered
+
+    Session(int rank, Channel channel) {
+      super(channel);
+      this.rank = rank;
+    }
+
+    @Override
+    void received(ChannelHandlerContext ctx, BootstrapFrame frame) {
+      if (frame instanceof Register first && register == null) {
+        register = first;
+        registered(this);
+      } else if (frame instanceof Failed reason && register != null) {
+        failed(reason);
+      } else if (!(frame instanceof Pong)) {
+        ctx.close();
+      }
+    }
+
+    @Override
+    public void channelInactive(ChannelHandlerContext ctx) {
+      closed(this);
     }
   }
 }

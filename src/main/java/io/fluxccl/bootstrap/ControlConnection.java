@@ -6,7 +6,6 @@ import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Departed;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
-import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Peers;
 import io.fluxccl.bootstrap.BootstrapFrame.Ping;
@@ -16,7 +15,6 @@ import io.fluxccl.bootstrap.BootstrapFrame.Silent;
 import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelHandlerContext;
-import io.netty.channel.SimpleChannelInboundHandler;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.util.List;
@@ -24,44 +22,43 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A rank's connection with the root: tried until it works, kept open as the sign of life. Only on
- * the event loop.
+ * A rank's connection with the root: tried until it works, then kept open as the sign of life. Only
+ * on the event loop.
  */
-final class ControlConnection implements HandshakeConnector.Outcome {
+final class ControlConnection implements Handshake.Outcome {
   private static final long FIRST_BACKOFF_MILLIS = 10;
   private static final long MAX_BACKOFF_MILLIS = 200;
+  private static final int SHOWN_RANKS = 16;
 
   private final TcpBootstrap bootstrap;
-  private final MeetingPoint meeting;
-  private final InetSocketAddress root;
+  private final Rendezvous rendezvous;
   private final Owner owner;
 
-  private Channel channel;
+  private Session session;
   private boolean formed;
   private boolean stopped;
-  private boolean saidGoodbye;
-  private boolean heardGoodbye;
   private long backoffMillis = FIRST_BACKOFF_MILLIS;
-  private long lastHeardNanos;
   private List<Integer> missing = List.of();
   private String trouble = "no answer yet";
 
-  ControlConnection(TcpBootstrap bootstrap, MeetingPoint meeting, Owner owner) {
+  ControlConnection(TcpBootstrap bootstrap, Rendezvous rendezvous, Owner owner) {
     this.bootstrap = bootstrap;
-    this.meeting = meeting;
-    this.root = meeting.root();
+    this.rendezvous = rendezvous;
     this.owner = owner;
   }
 
-  /** Who hears of it. */
+  /** Receives what the connection reports. */
   interface Owner {
-    /** Opens the port for the other ranks, if it is not open yet. */
-    CompletableFuture<Register> listen(InetAddress local);
+    /** Opens the port for the other ranks, if it is not open yet, and describes this rank. */
+    CompletableFuture<Register> register(InetAddress local);
 
+    /** All ranks have registered. */
     void formed(Peers peers);
 
+    /** This rank can't take part. */
     void refused(FluxCclException reason);
 
+    /** These ranks answer no heartbeat. */
     void silent(List<Integer> ranks);
 
     /** The root is gone, in good order or not. */
@@ -70,48 +67,45 @@ final class ControlConnection implements HandshakeConnector.Outcome {
 
   void connect() {
     if (!stopped) {
-      new HandshakeConnector(
-              meeting.key(), LinkKind.ROOT, bootstrap.rank(), bootstrap.nRanks(), -1, this)
-          .connect(bootstrap.loop, meeting.from(), root, bootstrap.channels());
+      new Handshake.Connector(
+              rendezvous.key(), LinkKind.ROOT, bootstrap.rank(), bootstrap.nRanks(), -1, this)
+          .connect(bootstrap.loop, rendezvous.from(), rendezvous.root(), bootstrap.channels());
     }
   }
 
   @Override
-  public void welcomed(Channel connected, HandshakeConnector connector) {
+  public void welcomed(Channel channel, Handshake.Connector connector) {
     if (stopped) {
-      connected.close();
+      channel.close();
       return;
     }
-    channel = connected;
-    lastHeardNanos = System.nanoTime();
-    trouble = "it answered and went";
-    Frames.raiseLimit(connected, BootstrapFrameCodec.CONTROL_LIMIT);
-    connected.pipeline().replace(connector, "control", new Handler());
+    trouble = "it answered and closed the connection";
+    session = new Session(channel);
+    session.replace(connector, BootstrapFrameCodec.CONTROL_LIMIT);
     owner
-        .listen(((InetSocketAddress) connected.localAddress()).getAddress())
+        .register(((InetSocketAddress) channel.localAddress()).getAddress())
         .whenComplete(
             (register, failure) -> {
               if (failure != null) {
                 owner.refused(FluxCclException.from(failure));
               } else {
-                tell(register);
+                send(register);
               }
             });
   }
 
   @Override
-  public void refused(Admission admission, int detail) {
-    String asked = bootstrap.describe();
+  public void refused(Admission admission, int expectedRanks) {
     if (admission == Admission.WRONG_RANK_COUNT || admission == Admission.RANK_OUT_OF_RANGE) {
       owner.refused(
-          new InvalidUsage(
-              asked + " is refused: the root at " + root + " gathers " + detail + " ranks"));
-      return;
+          InvalidUsage.of(
+              "%s is refused: the root at %s gathers %s ranks",
+              bootstrap.describe(), rendezvous.root(), expectedRanks));
+    } else if (admission == Admission.DUPLICATE_RANK) {
+      again("another process has joined as rank " + bootstrap.rank());
+    } else {
+      again("its job is complete; does an earlier run still hold the port?");
     }
-    again(
-        admission == Admission.DUPLICATE_RANK
-            ? "another process has come as rank " + bootstrap.rank()
-            : "its job is complete; does an earlier run still hold the port?");
   }
 
   @Override
@@ -127,93 +121,94 @@ final class ControlConnection implements HandshakeConnector.Outcome {
     }
   }
 
-  /** Why set-up has not come further. */
+  /** Returns why set-up has not come further. */
   Timeout late(long millis) {
-    String within = " within " + millis + " ms";
     if (missing.isEmpty()) {
-      return new Timeout(
-          meeting.rootRank() == bootstrap.rank() ? Timeout.NO_RANK : meeting.rootRank(),
-          bootstrap.describe()
-              + ": initialize did not get through to the root at "
-              + root
-              + within
-              + ": "
-              + trouble);
+      int rootRank = rendezvous.rootRank();
+      return Timeout.of(
+          rootRank == bootstrap.rank() ? Timeout.NO_RANK : rootRank,
+          "%s: initialize did not get through to the root at %s within %s ms: %s",
+          bootstrap.describe(),
+          rendezvous.root(),
+          millis,
+          trouble);
     }
-    return new Timeout(
+    return Timeout.of(
         missing.get(0),
-        bootstrap.describe()
-            + ": initialize: of the ranks, "
-            + describe(missing)
-            + " had not come to the root at "
-            + root
-            + within
-            + "; were all processes started, with the same address and secret?");
+        "%s: initialize: of the ranks, %s had not come to the root at %s within %s ms;"
+            + " were all processes started, with the same address and secret?",
+        bootstrap.describe(),
+        describe(missing),
+        rendezvous.root(),
+        millis);
   }
 
   private static String describe(List<Integer> ranks) {
-    int shown = Math.min(ranks.size(), 16);
-    return ranks.subList(0, shown)
-        + (shown < ranks.size() ? " and " + (ranks.size() - shown) + " more" : "");
+    int more = ranks.size() - SHOWN_RANKS;
+    return more <= 0 ? ranks.toString() : ranks.subList(0, SHOWN_RANKS) + " and " + more + " more";
   }
 
-  void tell(BootstrapFrame news) {
-    if (channel != null && channel.isActive() && !saidGoodbye) {
-      Frames.write(channel, news);
+  void send(BootstrapFrame frame) {
+    if (session != null) {
+      session.send(frame);
     }
   }
 
-  /** Sends the last frame and tries no more; the root closes. */
-  void sayGoodbye() {
-    tell(new Goodbye());
-    saidGoodbye = true;
+  /** Sends the last frame and connects no more; the root closes the socket. */
+  void sendGoodbye() {
+    if (session != null) {
+      session.sendGoodbye();
+    }
+    stop();
+  }
+
+  /** From now on the loss of the connection is no failure. */
+  void stop() {
     stopped = true;
   }
 
-  /** From now on the socket may close as it likes. */
-  void sayNothing() {
-    saidGoodbye = true;
-    stopped = true;
-  }
-
-  /** Whether the root has been heard of since, in {@link System#nanoTime()}. */
+  /** Whether the root was not heard of since a moment of {@link System#nanoTime()}. */
   boolean isSilentSince(long nanos) {
-    return formed && !heardGoodbye && channel.isActive() && lastHeardNanos - nanos < 0;
+    return formed && session.isSilentSince(nanos);
   }
 
-  /** Forgets how long the root was silent: this rank itself was not running. */
+  /** Forgets how long the root was silent: this process itself was not running. */
   void excuseSilence() {
-    lastHeardNanos = System.nanoTime();
+    session.excuseSilence();
   }
 
-  private final class Handler extends SimpleChannelInboundHandler<BootstrapFrame> {
+  private void receivedPeers(ChannelHandlerContext ctx, Peers peers) {
+    if (stopped) {
+      return; // it crossed the goodbye: nobody would end what begins now
+    }
+    if (formed || peers.members().size() != bootstrap.nRanks()) {
+      ctx.close();
+      return;
+    }
+    formed = true;
+    missing = List.of();
+    owner.formed(peers);
+  }
+
+  private final class Session extends FrameSession {
+    Session(Channel channel) {
+      super(channel);
+    }
+
     @Override
-    protected void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
-      lastHeardNanos = System.nanoTime();
+    void received(ChannelHandlerContext ctx, BootstrapFrame frame) {
       if (frame instanceof Ping) {
-        tell(new Pong());
+        send(new Pong());
       } else if (frame instanceof Waiting waiting) {
         missing = waiting.missing();
-      } else if (frame instanceof Peers peers && !formed) {
-        if (stopped) {
-          return; // it crossed the goodbye: nobody would end what begins now
-        }
-        if (peers.members().size() == bootstrap.nRanks()) {
-          formed = true;
-          missing = List.of();
-          owner.formed(peers);
-        } else {
-          ctx.close();
-        }
+      } else if (frame instanceof Peers peers) {
+        receivedPeers(ctx, peers);
       } else if (frame instanceof Silent silent) {
         owner.silent(silent.ranks());
       } else if (frame instanceof Departed departed) {
         departed.ranks().forEach(bootstrap::departed);
       } else if (frame instanceof Failed failed) {
         bootstrap.fail(failed.toException());
-      } else if (frame instanceof Goodbye) {
-        heardGoodbye = true;
-        ctx.close();
       } else {
         ctx.close();
       }
@@ -221,13 +216,9 @@ final class ControlConnection implements HandshakeConnector.Outcome {
 
     @Override
     public void channelInactive(ChannelHandlerContext ctx) {
-      if (stopped) {
-        return;
-      }
-      if (formed) {
-        owner.rootGone(heardGoodbye);
-      } else {
-        heardGoodbye = false;
+      if (!stopped && formed) {
+        owner.rootGone(receivedGoodbye());
+      } else if (!stopped) {
         again(trouble);
       }
     }

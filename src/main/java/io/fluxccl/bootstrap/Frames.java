@@ -1,37 +1,45 @@
 package io.fluxccl.bootstrap;
 
+import io.netty.bootstrap.Bootstrap;
 import io.netty.bootstrap.ServerBootstrap;
+import io.netty.buffer.ByteBuf;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelFuture;
+import io.netty.channel.ChannelHandler;
+import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.ChannelInitializer;
 import io.netty.channel.ChannelOption;
 import io.netty.channel.EventLoop;
 import io.netty.channel.group.ChannelGroup;
 import io.netty.channel.socket.nio.NioServerSocketChannel;
+import io.netty.channel.socket.nio.NioSocketChannel;
 import io.netty.handler.codec.DecoderException;
+import io.netty.handler.codec.LengthFieldBasedFrameDecoder;
+import io.netty.handler.codec.LengthFieldPrepender;
+import io.netty.handler.codec.MessageToMessageEncoder;
+import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.nio.ByteOrder;
+import java.util.List;
+import java.util.function.Supplier;
 
-/** Sockets that carry frames. */
+/** Sockets that carry {@link BootstrapFrame}s, each behind its length in 4 bytes, big endian. */
 final class Frames {
+  static final int LENGTH_BYTES = 4;
+
   private static final int BACKLOG = 1024;
+  private static final ChannelHandler PREPENDER = new LengthFieldPrepender(LENGTH_BYTES);
+  private static final ChannelHandler ENCODER = new Encoder();
 
   private Frames() {}
 
-  /** Writes a frame and flushes. On the event loop. */
-  static ChannelFuture write(Channel channel, BootstrapFrame frame) {
-    return channel.writeAndFlush(BootstrapFrameCodec.encode(frame, channel.alloc()));
-  }
-
   /**
-   * Listens; who connects goes through the handshake.
+   * Listens. Every accepted socket begins with the handshake.
    *
    * @param channels holds the sockets while they are open
    */
   static ChannelFuture listen(
-      EventLoop loop,
-      InetSocketAddress address,
-      HandshakeAcceptor.Gate gate,
-      ChannelGroup channels) {
+      EventLoop loop, InetSocketAddress address, Handshake.Gate gate, ChannelGroup channels) {
     return new ServerBootstrap()
         .group(loop)
         .channel(NioServerSocketChannel.class)
@@ -47,27 +55,112 @@ final class Frames {
                 channels.add(channel);
               }
             })
-        .childHandler(
-            new ChannelInitializer<Channel>() {
-              @Override
-              protected void initChannel(Channel channel) {
-                channels.add(channel);
-                channel.pipeline().addLast(FrameDecoder.NAME, new FrameDecoder());
-                channel.pipeline().addLast(new HandshakeAcceptor(gate));
-              }
-            })
+        .childHandler(pipeline(channels, () -> new Handshake.Acceptor(gate)))
         .bind(address);
   }
 
-  /** Lets a channel whose other side is trusted carry longer frames. */
-  static void raiseLimit(Channel channel, int limit) {
-    ((FrameDecoder) channel.pipeline().get(FrameDecoder.NAME)).raiseLimit(limit);
+  /**
+   * Connects.
+   *
+   * @param from the local address to use, or null for any
+   * @param channels holds the socket while it is open
+   * @param handshake reads the frames
+   */
+  static ChannelFuture connect(
+      EventLoop loop,
+      InetAddress from,
+      InetSocketAddress to,
+      ChannelGroup channels,
+      Handshake.Connector handshake) {
+    return new Bootstrap()
+        .group(loop)
+        .channel(NioSocketChannel.class)
+        .option(ChannelOption.TCP_NODELAY, true)
+        .option(ChannelOption.AUTO_CLOSE, false)
+        .option(ChannelOption.CONNECT_TIMEOUT_MILLIS, Handshake.LIMIT_MILLIS)
+        .handler(pipeline(channels, () -> handshake))
+        .connect(to, from == null ? null : new InetSocketAddress(from, 0));
   }
 
-  /** A cause in words, without the wrapping of the decoder. */
+  private static ChannelInitializer<Channel> pipeline(
+      ChannelGroup channels, Supplier<ChannelHandler> handshake) {
+    return new ChannelInitializer<>() {
+      @Override
+      protected void initChannel(Channel channel) {
+        channels.add(channel);
+        channel.pipeline().addLast(new Decoder(), PREPENDER, ENCODER, handshake.get());
+      }
+    };
+  }
+
+  /** Lets a channel whose other side is trusted carry longer frames. On the event loop. */
+  static void raiseLimit(Channel channel, int limit) {
+    channel.pipeline().get(Decoder.class).limit = limit;
+  }
+
+  /** Returns a cause in words, without the wrapping of the decoder. */
   static String describe(Throwable cause) {
     Throwable inner =
         cause instanceof DecoderException && cause.getCause() != null ? cause.getCause() : cause;
     return inner.getMessage() == null ? inner.toString() : inner.getMessage();
+  }
+
+  /**
+   * Cuts the bytes of a socket into frames. A length over the limit, which is small until the other
+   * side has proved that it knows the secret, is refused before anything is allocated for it.
+   */
+  static final class Decoder extends LengthFieldBasedFrameDecoder {
+    private int limit;
+    private boolean broken;
+
+    Decoder() {
+      this(BootstrapFrameCodec.HANDSHAKE_LIMIT);
+    }
+
+    Decoder(int limit) {
+      super(Integer.MAX_VALUE, 0, LENGTH_BYTES, 0, LENGTH_BYTES);
+      this.limit = limit;
+    }
+
+    @Override
+    protected Object decode(ChannelHandlerContext ctx, ByteBuf in) throws Exception {
+      if (broken) {
+        // Nothing behind a malformed frame is believed, though the socket may close only later.
+        in.skipBytes(in.readableBytes());
+        return null;
+      }
+      broken = true;
+      ByteBuf frame = (ByteBuf) super.decode(ctx, in);
+      try {
+        BootstrapFrame decoded = frame == null ? null : BootstrapFrameCodec.decode(frame);
+        broken = false;
+        return decoded;
+      } finally {
+        if (frame != null) {
+          frame.release();
+        }
+      }
+    }
+
+    @Override
+    protected long getUnadjustedFrameLength(ByteBuf in, int offset, int length, ByteOrder order) {
+      long frameLength = super.getUnadjustedFrameLength(in, offset, length, order);
+      if (frameLength < 1 || frameLength > limit) {
+        throw BootstrapFrameCodec.malformed("length=" + frameLength + ", limit=" + limit);
+      }
+      return frameLength;
+    }
+  }
+
+  @ChannelHandler.Sharable
+  private static final class Encoder extends MessageToMessageEncoder<BootstrapFrame> {
+    Encoder() {
+      super(BootstrapFrame.class);
+    }
+
+    @Override
+    protected void encode(ChannelHandlerContext ctx, BootstrapFrame frame, List<Object> out) {
+      out.add(BootstrapFrameCodec.encode(frame));
+    }
   }
 }

@@ -14,14 +14,14 @@ import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 
 /**
- * Ranks of one JVM that talk through memory: for tests, and for several devices driven by one
- * process. It behaves as {@link TcpBootstrap} does, without sockets; all ranks share that one's
- * thread. Every rank has to be closed.
+ * The bootstrap of ranks of one JVM, which exchange messages through memory: for tests, and for
+ * several devices driven by one process. It behaves as {@link TcpBootstrap} does, without sockets,
+ * on the same thread. Every rank has to be closed.
  */
 public final class LocalBootstrap extends AbstractBootstrap {
   private static final int MESSAGE_LIMIT = BootstrapOptions.DEFAULT_MESSAGE_LIMIT;
 
-  // By rank; filled before anybody sees a member, and never changed.
+  // By rank; filled before a caller sees any of them, and never changed.
   private final List<LocalBootstrap> group;
   private boolean gone;
 
@@ -31,18 +31,18 @@ public final class LocalBootstrap extends AbstractBootstrap {
   }
 
   /**
-   * All ranks of a job, set up and ready.
+   * Creates all ranks of a job, connected and ready.
    *
    * @param nRanks how many
-   * @return them, by rank
+   * @return the bootstraps, by rank
    */
   public static List<LocalBootstrap> group(int nRanks) {
     return group(nRanks, MESSAGE_LIMIT);
   }
 
   /**
-   * Ranks that pretend to be on several hosts: what depends on sharing a host is refused between
-   * them.
+   * Creates ranks that pretend to be on several hosts: operations that need a shared host are
+   * refused between them.
    *
    * @param hostHashes the host of each rank, by rank
    * @return the ranks
@@ -56,7 +56,7 @@ public final class LocalBootstrap extends AbstractBootstrap {
 
   static List<LocalBootstrap> group(int nRanks, int messageLimit) {
     if (nRanks < 1) {
-      throw new InvalidUsage("nRanks=" + nRanks + "; 1 at least");
+      throw InvalidUsage.of("nRanks=%s; give 1 or more", nRanks);
     }
     return group(Collections.nCopies(nRanks, HostIdentity.current().hostHash()), messageLimit);
   }
@@ -81,7 +81,7 @@ public final class LocalBootstrap extends AbstractBootstrap {
   @Override
   void transmit(int peer, StreamKey key, Message message, CompletableFuture<Void> done) {
     LocalBootstrap to = group.get(peer);
-    Message copy = new Message(message.bytes().clone(), message.broken(), message.culprit());
+    Message copy = message.copy();
     // A task of its own, as a network would: rings of ranks must not become deep recursions.
     loop.execute(
         () -> {
@@ -137,7 +137,7 @@ public final class LocalBootstrap extends AbstractBootstrap {
           gone = true;
           for (LocalBootstrap each : group) {
             if (each != this && !each.gone) {
-              each.fail(new RemoteFailure(rank(), each.describe() + ": rank " + rank() + " died"));
+              each.fail(RemoteFailure.of(rank(), "%s: rank %s died", each.describe(), rank()));
             }
           }
           killed.complete(null);

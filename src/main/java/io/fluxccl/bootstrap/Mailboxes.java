@@ -1,5 +1,6 @@
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.FluxCclException;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -7,9 +8,11 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.IntFunction;
 
 /**
- * Messages that came before they were asked for, and those that were asked for before they came.
+ * Messages that arrived before a receiver asked for them, and receivers that wait for messages.
  * Only on the event loop.
  */
 final class Mailboxes {
@@ -18,7 +21,7 @@ final class Mailboxes {
   private final Map<StreamKey, Mailbox> boxes = new HashMap<>();
   private final long[] unreceivedBytes;
 
-  // Operations that ended early: what still comes for them is dropped instead of kept for ever.
+  // Operations that ended early: messages that still come for them are dropped, not kept for ever.
   private final Map<StreamKey, Boolean> abandoned =
       new LinkedHashMap<>() {
         private static final long serialVersionUID = 1L;
@@ -33,7 +36,42 @@ final class Mailboxes {
     unreceivedBytes = new long[nRanks];
   }
 
-  /** A message has come. */
+  /** Waits for a message. At most one of the two methods is called, once. */
+  interface Receiver {
+    /** Takes the message; false when it is wanted no more, and then the next receiver gets it. */
+    boolean accept(Message message);
+
+    /** Learns that there will be no message. */
+    void fail(FluxCclException reason);
+  }
+
+  /** Completes a future with the message. A message for a cancelled future is not lost. */
+  static class FutureReceiver implements Receiver {
+    private final CompletableFuture<byte[]> done;
+    private final IntFunction<FluxCclException> left;
+
+    /**
+     * @param left makes the failure of a rank that left
+     */
+    FutureReceiver(CompletableFuture<byte[]> done, IntFunction<FluxCclException> left) {
+      this.done = done;
+      this.left = left;
+    }
+
+    @Override
+    public boolean accept(Message message) {
+      return message.broken()
+          ? done.completeExceptionally(left.apply(message.leftRank()))
+          : done.complete(message.bytes());
+    }
+
+    @Override
+    public void fail(FluxCclException reason) {
+      done.completeExceptionally(reason);
+    }
+  }
+
+  /** Hands a message to the first receiver, or keeps it. */
   void deliver(StreamKey key, Message message) {
     if (!abandoned.containsKey(key) && !offer(key, message)) {
       box(key).messages.addLast(message);
@@ -52,13 +90,13 @@ final class Mailboxes {
     }
   }
 
-  /** Whether a message is here. */
+  /** Returns whether a message is here. */
   boolean has(StreamKey key) {
     Mailbox box = boxes.get(key);
     return box != null && !box.messages.isEmpty();
   }
 
-  /** The next message that has come, or null. */
+  /** Takes the next message that has arrived, or returns null. */
   Message poll(StreamKey key) {
     Mailbox box = boxes.get(key);
     Message message = box == null ? null : box.messages.poll();
@@ -69,7 +107,7 @@ final class Mailboxes {
     return message;
   }
 
-  /** Waits no longer. */
+  /** Removes a receiver. */
   void forget(StreamKey key, Receiver receiver) {
     Mailbox box = boxes.get(key);
     if (box != null && box.receivers.remove(receiver)) {
@@ -77,7 +115,7 @@ final class Mailboxes {
     }
   }
 
-  /** Drops what has come and what will come for a key. */
+  /** Drops what has arrived and what will arrive for a key. */
   void abandon(StreamKey key) {
     Mailbox box = boxes.remove(key);
     if (box != null) {
@@ -86,7 +124,7 @@ final class Mailboxes {
     abandoned.put(key, true);
   }
 
-  /** Takes out all who wait for a rank. */
+  /** Removes and returns all receivers that wait for a rank. */
   List<Receiver> removeReceivers(int peer) {
     List<Receiver> receivers = new ArrayList<>();
     boxes
@@ -99,7 +137,7 @@ final class Mailboxes {
     return receivers;
   }
 
-  /** How many bytes of a rank lie here unreceived. */
+  /** Returns how many bytes of a rank wait here for a receiver. */
   long unreceivedBytes(int peer) {
     return unreceivedBytes[peer];
   }
@@ -135,7 +173,7 @@ final class Mailboxes {
     }
   }
 
-  // Never both at once: a message that somebody waits for does not lie here.
+  // Never both at once: a message for which a receiver waits does not stay here.
   private static final class Mailbox {
     final ArrayDeque<Message> messages = new ArrayDeque<>();
     final ArrayDeque<Receiver> receivers = new ArrayDeque<>();

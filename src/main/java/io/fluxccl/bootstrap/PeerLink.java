@@ -1,53 +1,36 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Attach;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
 import io.fluxccl.bootstrap.BootstrapFrame.Departed;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
-import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
 import io.netty.channel.Channel;
-import io.netty.channel.ChannelFuture;
 import io.netty.channel.ChannelHandlerContext;
-import io.netty.channel.SimpleChannelInboundHandler;
+import java.io.IOException;
+import java.util.ArrayDeque;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 
 /**
  * A connection between two ranks after the handshake. Messages go from the connector to the
- * acceptor only; goodbyes and bad news go both ways.
- *
- * <p>Who leaves says goodbye, sends nothing after it, and lets the other side close: so nothing is
- * unread when a socket closes, and no reset can overtake the goodbye.
+ * acceptor only; goodbyes and failures go both ways. Only on the event loop.
  */
-final class PeerLink extends SimpleChannelInboundHandler<BootstrapFrame> {
-  private final Listener listener;
+final class PeerLink extends FrameSession {
+  private final PeerLinks links;
   private final int peer;
   private final boolean incoming;
-  private final Channel channel;
   private boolean attached;
-  private boolean heardGoodbye;
-  private boolean saidGoodbye;
 
-  PeerLink(Listener listener, int peer, boolean incoming, Channel channel) {
-    this.listener = listener;
+  PeerLink(PeerLinks links, int peer, boolean incoming, Channel channel) {
+    super(channel);
+    this.links = links;
     this.peer = peer;
     this.incoming = incoming;
-    this.channel = channel;
-  }
-
-  /** Who hears of it, on the event loop. */
-  interface Listener {
-    void attached(PeerLink link);
-
-    void received(PeerLink link, Data data);
-
-    void failedElsewhere(FluxCclException reason);
-
-    void departed(List<Integer> ranks);
-
-    /** The link is closed; {@link #orderly()} tells how. */
-    void closed(PeerLink link);
   }
 
   int peer() {
@@ -58,86 +41,195 @@ final class PeerLink extends SimpleChannelInboundHandler<BootstrapFrame> {
     return incoming;
   }
 
-  /** Whether both sides have seen the handshake through. */
+  /** Whether both sides have completed the handshake. */
   boolean isAttached() {
     return attached;
   }
 
-  boolean isOpen() {
-    return channel.isOpen();
-  }
-
-  /** Whether losing it says nothing about the peer's life. */
+  /** Whether the loss of this connection says nothing about the peer's life. */
   boolean orderly() {
-    return heardGoodbye || saidGoodbye || !attached;
+    return receivedGoodbye() || sentGoodbye() || !attached;
   }
 
-  /** The connector's first frame. */
-  void attach() {
+  private void attach() {
     attached = true;
-    Frames.write(channel, new Attach());
-  }
-
-  ChannelFuture send(StreamKey key, Message message) {
-    return Frames.write(channel, new Data(key.space(), key.channel(), key.sequence(), message));
-  }
-
-  /** Sends news, unless the goodbye is out. */
-  void tell(BootstrapFrame news) {
-    if (!saidGoodbye && channel.isActive()) {
-      Frames.write(channel, news);
-    }
-  }
-
-  void sayGoodbye() {
-    tell(new Goodbye());
-    saidGoodbye = true;
-  }
-
-  void close() {
-    channel.close();
+    write(new Attach());
   }
 
   @Override
-  protected void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
+  void received(ChannelHandlerContext ctx, BootstrapFrame frame) {
     if (frame instanceof Data data && incoming && attached) {
-      listener.received(this, data);
+      links.received(this, data);
     } else if (frame instanceof Attach && incoming && !attached) {
       attached = true;
-      listener.attached(this);
+      links.attached();
     } else if (frame instanceof Failed failed) {
-      listener.failedElsewhere(failed.toException());
+      links.failedElsewhere(failed.toException());
     } else if (frame instanceof Departed departed) {
-      listener.departed(departed.ranks());
-    } else if (frame instanceof Goodbye) {
-      heardGoodbye = true;
-      listener.departed(List.of(peer));
-      ctx.close();
+      links.departed(departed.ranks());
     } else {
       violated(ctx, "unexpected " + frame.getClass().getSimpleName());
     }
   }
 
-  private void violated(ChannelHandlerContext ctx, String what) {
-    if (attached && !heardGoodbye && ctx.channel().isOpen()) {
-      listener.failedElsewhere(
-          new TransportFailure(peer, "the connection with rank " + peer + " is unusable: " + what));
+  @Override
+  void departed() {
+    links.departed(List.of(peer));
+  }
+
+  private void violated(ChannelHandlerContext ctx, String problem) {
+    if (attached && !receivedGoodbye() && ctx.channel().isOpen()) {
+      links.failedElsewhere(
+          TransportFailure.of(peer, "the connection with rank %s is unusable: %s", peer, problem));
     }
     ctx.close();
   }
 
   @Override
   public void channelInactive(ChannelHandlerContext ctx) {
-    listener.closed(this);
+    links.closed(this);
   }
 
   @Override
   public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
-    if (cause instanceof java.io.IOException) {
+    if (cause instanceof IOException) {
       // A reset: what it means is decided when the channel has closed.
       ctx.close();
     } else {
       violated(ctx, Frames.describe(cause));
+    }
+  }
+
+  /**
+   * The way to one peer: connected when it is first needed, and again and again while a message
+   * waits for it.
+   */
+  static final class Outgoing implements Handshake.Outcome {
+    private static final long FIRST_BACKOFF_MILLIS = 10;
+    private static final long MAX_BACKOFF_MILLIS = 200;
+
+    private final PeerLinks links;
+    private final int peer;
+    private final ArrayDeque<Queued> queue = new ArrayDeque<>();
+    private PeerLink link;
+    private boolean connecting;
+    private boolean shut;
+    private long backoffMillis = FIRST_BACKOFF_MILLIS;
+    private long keepTryingUntil = System.nanoTime();
+
+    Outgoing(PeerLinks links, int peer) {
+      this.links = links;
+      this.peer = peer;
+    }
+
+    private record Queued(Data data, CompletableFuture<Void> done) {}
+
+    /** Returns the connection, or null. */
+    PeerLink link() {
+      return link;
+    }
+
+    void send(Data data, CompletableFuture<Void> done) {
+      Queued queued = new Queued(data, done);
+      if (shut) {
+        done.completeExceptionally(gone());
+      } else if (link != null) {
+        write(queued);
+      } else {
+        queue.add(queued);
+        connect();
+      }
+    }
+
+    /** Connects without a message to send, trying for so long. */
+    void open(long nanos) {
+      keepTryingUntil = System.nanoTime() + nanos;
+      if (link == null && !shut) {
+        connect();
+      }
+    }
+
+    /** Returns whether no message waits for the connection. */
+    boolean idle() {
+      queue.removeIf(queued -> queued.done.isDone());
+      return queue.isEmpty();
+    }
+
+    /** Sends no more: the peer is gone, or this rank leaves. */
+    void shut(FluxCclException reason) {
+      shut = true;
+      Queued queued;
+      while ((queued = queue.poll()) != null) {
+        queued.done.completeExceptionally(reason);
+      }
+    }
+
+    private void connect() {
+      if (!connecting) {
+        connecting = true;
+        links.connect(peer, this);
+      }
+    }
+
+    @Override
+    public void welcomed(Channel channel, Handshake.Connector connector) {
+      connecting = false;
+      if (shut) {
+        channel.close();
+        return;
+      }
+      link = new PeerLink(links, peer, false, channel);
+      link.replace(connector, BootstrapFrameCodec.CONTROL_LIMIT);
+      link.attach();
+      links.attached();
+      Queued queued;
+      while ((queued = queue.poll()) != null) {
+        write(queued);
+      }
+      links.queueDrained();
+    }
+
+    @Override
+    public void refused(Admission admission, int expectedRanks) {
+      again();
+    }
+
+    @Override
+    public void lost(String why) {
+      again();
+    }
+
+    private void again() {
+      if (shut || (idle() && System.nanoTime() - keepTryingUntil >= 0)) {
+        connecting = false;
+        links.queueDrained();
+        return;
+      }
+      links.loop().schedule(this::retry, backoffMillis, TimeUnit.MILLISECONDS);
+      backoffMillis = Math.min(2 * backoffMillis, MAX_BACKOFF_MILLIS);
+    }
+
+    private void retry() {
+      connecting = false;
+      if (!shut) {
+        connect();
+      }
+    }
+
+    private void write(Queued queued) {
+      link.write(queued.data)
+          .addListener(
+              written -> {
+                if (written.isSuccess()) {
+                  queued.done.complete(null);
+                } else {
+                  queued.done.completeExceptionally(gone());
+                }
+              });
+    }
+
+    private RemoteFailure gone() {
+      return RemoteFailure.of(peer, "rank %s is gone; nothing more can be sent to it", peer);
     }
   }
 }

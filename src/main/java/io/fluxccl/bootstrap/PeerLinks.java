@@ -3,37 +3,40 @@ package io.fluxccl.bootstrap;
 import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.RemoteFailure;
+import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
+import io.fluxccl.bootstrap.BootstrapFrame.Departed;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
 import io.fluxccl.bootstrap.BootstrapFrame.Peers;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.netty.channel.Channel;
-import io.netty.channel.ChannelHandlerContext;
+import io.netty.channel.ChannelFuture;
 import io.netty.channel.EventLoop;
 import io.netty.channel.group.ChannelGroup;
 import java.net.InetAddress;
-import java.util.ArrayList;
+import java.net.InetSocketAddress;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.IntStream;
 
 /** One rank's connections with the other ranks. Only on the event loop. */
-final class PeerLinks extends HandshakeAcceptor.Gate implements PeerLink.Listener {
+final class PeerLinks extends Handshake.Gate {
   private static final long WATCH_NANOS = TimeUnit.SECONDS.toNanos(1);
 
   private final TcpBootstrap bootstrap;
   private final ChannelGroup channels;
   private final InetAddress from;
   private final int frameLimit;
-  private final Map<Integer, OutgoingLink> outgoing = new HashMap<>();
+  private final Map<Integer, PeerLink.Outgoing> outgoing = new HashMap<>();
   private final Map<Integer, PeerLink> incoming = new HashMap<>();
-  private final List<Runnable> parked = new ArrayList<>();
+  private final CompletableFuture<SessionKey> key = new CompletableFuture<>();
   private final CompletableFuture<Void> ring = new CompletableFuture<>();
-  private SessionKey key;
+  private CompletableFuture<InetSocketAddress> listening;
   private List<Member> members;
   private CompletableFuture<Void> flushed;
   private boolean leaving;
@@ -52,16 +55,36 @@ final class PeerLinks extends HandshakeAcceptor.Gate implements PeerLink.Listene
     return bootstrap.loop;
   }
 
+  /** Opens the port for the other ranks, if it is not open, and returns its address. */
+  CompletableFuture<InetSocketAddress> listen(InetAddress local) {
+    if (listening == null) {
+      listening = new CompletableFuture<>();
+      Frames.listen(loop(), new InetSocketAddress(local, 0), this, channels)
+          .addListener((ChannelFuture bound) -> listens(bound, local));
+    }
+    return listening;
+  }
+
+  private void listens(ChannelFuture bound, InetAddress local) {
+    if (bound.isSuccess()) {
+      listening.complete((InetSocketAddress) bound.channel().localAddress());
+    } else {
+      listening.completeExceptionally(
+          new TransportFailure(
+              bootstrap.rank(),
+              bootstrap.describe() + " can't listen at " + local.getHostAddress(),
+              bound.cause()));
+    }
+  }
+
   /**
-   * All ranks are known: admits those that wait at the door and joins the ring.
+   * Learns the addresses of all ranks: goes on with the handshakes that wait, and joins the ring.
    *
    * @return completes when the neighbours on both sides are connected
    */
   CompletableFuture<Void> begin(SessionKey jobKey, Peers peers, long nanos) {
-    key = jobKey;
     members = peers.members();
-    parked.forEach(Runnable::run);
-    parked.clear();
+    key.complete(jobKey);
     if (bootstrap.nRanks() == 1) {
       ring.complete(null);
     } else {
@@ -78,50 +101,62 @@ final class PeerLinks extends HandshakeAcceptor.Gate implements PeerLink.Listene
     return Math.floorMod(bootstrap.rank() - 1, bootstrap.nRanks());
   }
 
-  /** The neighbour that is not connected yet, during set-up. */
+  /** Returns the neighbour that is not connected yet, during set-up. */
   int missingNeighbour() {
     return to(next()).link() == null ? next() : previous();
   }
 
-  private OutgoingLink to(int peer) {
-    return outgoing.computeIfAbsent(peer, unused -> new OutgoingLink(this, peer));
+  private PeerLink.Outgoing to(int peer) {
+    return outgoing.computeIfAbsent(peer, unused -> new PeerLink.Outgoing(this, peer));
   }
 
-  void dial(int peer, HandshakeConnector.Outcome outcome) {
-    new HandshakeConnector(key, LinkKind.PEER, bootstrap.rank(), bootstrap.nRanks(), peer, outcome)
+  void connect(int peer, Handshake.Outcome outcome) {
+    SessionKey jobKey = key.getNow(null);
+    new Handshake.Connector(
+            jobKey, LinkKind.PEER, bootstrap.rank(), bootstrap.nRanks(), peer, outcome)
         .connect(loop(), from, members.get(peer).address(), channels);
   }
 
-  void send(int peer, StreamKey streamKey, Message message, CompletableFuture<Void> done) {
-    to(peer).send(streamKey, message, done);
+  void send(int peer, StreamKey stream, Message message, CompletableFuture<Void> done) {
+    to(peer).send(new Data(stream.space(), stream.channel(), stream.sequence(), message), done);
   }
 
   boolean mayStillDeliver(int peer) {
     return incoming.containsKey(peer);
   }
 
-  /** Tells all that are connected. */
-  void tell(BootstrapFrame news) {
-    incoming.values().forEach(link -> link.tell(news));
-    for (OutgoingLink each : outgoing.values()) {
+  /** Sends a frame to all ranks that are connected. */
+  void sendAll(BootstrapFrame news) {
+    incoming.values().forEach(link -> link.send(news));
+    for (PeerLink.Outgoing each : outgoing.values()) {
       if (each.link() != null) {
-        each.link().tell(news);
+        each.link().send(news);
       }
     }
   }
 
-  /** A rank has left: what waits to be sent to it never will be. */
+  /** A rank has left: messages that wait for a connection with it fail. */
   void onDeparture(int peer) {
-    OutgoingLink link = outgoing.get(peer);
+    PeerLink.Outgoing link = outgoing.get(peer);
     if (link != null) {
-      link.shut(new RemoteFailure(peer, bootstrap.describe() + ": rank " + peer + " has left"));
+      link.shut(RemoteFailure.of(peer, "%s: rank %s has left", bootstrap.describe(), peer));
     }
     queueDrained();
   }
 
+  /** The root is gone: notifies the other ranks of those that left, and begins to watch them. */
+  void replaceRoot() {
+    List<Integer> known =
+        IntStream.range(0, bootstrap.nRanks()).filter(bootstrap::hasDeparted).boxed().toList();
+    if (!known.isEmpty()) {
+      sendAll(new Departed(known));
+    }
+    watchNext();
+  }
+
   /**
-   * With the root gone, the ranks watch each other: each keeps a connection with the next that has
-   * not left, so that a death is noticed and the news finds a way.
+   * Without the root, ranks watch each other: each keeps a connection with the next that has not
+   * left, so that every death is noticed and the news reaches all ranks.
    */
   void watchNext() {
     int n = bootstrap.nRanks();
@@ -136,51 +171,43 @@ final class PeerLinks extends HandshakeAcceptor.Gate implements PeerLink.Listene
 
   // ---- leaving ----
 
-  /** Completes when nothing waits for a connection to be made. */
+  /** Returns a future that completes when no message waits for a connection. */
   CompletableFuture<Void> flushed() {
     flushed = new CompletableFuture<>();
     queueDrained();
     return flushed;
   }
 
-  /** A link has no queue any more. */
+  /** Learns that a connection has no queue any more. */
   void queueDrained() {
-    if (flushed != null && outgoing.values().stream().allMatch(OutgoingLink::idle)) {
+    if (flushed != null && outgoing.values().stream().allMatch(PeerLink.Outgoing::idle)) {
       flushed.complete(null);
     }
   }
 
-  /** Says goodbye on every link; the other sides close them. */
-  void sayGoodbye() {
-    leaving = true;
-    parked.clear();
-    Aborted reason = new Aborted(bootstrap.rank(), bootstrap.describe() + " has closed");
-    for (OutgoingLink each : outgoing.values()) {
-      each.shut(reason);
+  /** Sends a goodbye on every connection; the other sides close them. */
+  void sendGoodbye() {
+    stopSending("has closed");
+    for (PeerLink.Outgoing each : outgoing.values()) {
       if (each.link() != null) {
-        each.link().sayGoodbye();
+        each.link().sendGoodbye();
       }
     }
-    incoming.values().forEach(PeerLink::sayGoodbye);
+    incoming.values().forEach(PeerLink::sendGoodbye);
   }
 
-  /** From now on sockets may close as they like. */
-  void sayNothing() {
+  /** Fails what waits to be sent. From now on the loss of a connection is no failure. */
+  void stopSending(String why) {
     leaving = true;
-    Aborted reason = new Aborted(bootstrap.rank(), bootstrap.describe() + " was killed");
+    Aborted reason = Aborted.of(bootstrap.rank(), "%s %s", bootstrap.describe(), why);
     outgoing.values().forEach(each -> each.shut(reason));
   }
 
-  // ---- who knocks ----
+  // ---- ranks that connect ----
 
   @Override
-  SessionKey key() {
+  CompletableFuture<SessionKey> key() {
     return key;
-  }
-
-  @Override
-  void park(ChannelHandlerContext ctx, HandshakeAcceptor acceptor) {
-    parked.add(() -> acceptor.resume(ctx));
   }
 
   @Override
@@ -201,62 +228,57 @@ final class PeerLinks extends HandshakeAcceptor.Gate implements PeerLink.Listene
   }
 
   @Override
-  int detail() {
+  int expectedRanks() {
     return bootstrap.nRanks();
   }
 
   @Override
-  void admitted(Channel channel, HandshakeAcceptor acceptor, Proof proof) {
+  void admitted(Channel channel, Handshake.Acceptor acceptor, Proof proof) {
     PeerLink link = new PeerLink(this, proof.rank(), true, channel);
     PeerLink abandoned = incoming.put(proof.rank(), link);
     if (abandoned != null) {
       abandoned.close();
     }
-    Frames.raiseLimit(channel, frameLimit);
-    channel.pipeline().replace(acceptor, "link", link);
+    link.replace(acceptor, frameLimit);
   }
 
-  // ---- what links report ----
+  // ---- what connections report ----
 
-  @Override
-  public void attached(PeerLink link) {
+  void attached() {
     PeerLink before = incoming.get(previous());
-    OutgoingLink after = outgoing.get(next());
+    PeerLink.Outgoing after = outgoing.get(next());
     if (before != null && before.isAttached() && after != null && after.link() != null) {
       ring.complete(null);
     }
   }
 
-  @Override
-  public void received(PeerLink link, Data data) {
+  void received(PeerLink link, Data data) {
     bootstrap.arrived(
         new StreamKey(link.peer(), data.space(), data.channel(), data.sequence()), data.message());
   }
 
-  @Override
-  public void failedElsewhere(FluxCclException reason) {
+  void failedElsewhere(FluxCclException reason) {
     bootstrap.fail(reason);
   }
 
-  @Override
-  public void departed(List<Integer> ranks) {
+  void departed(List<Integer> ranks) {
     ranks.forEach(bootstrap::departed);
   }
 
-  @Override
-  public void closed(PeerLink link) {
+  /** A connection is closed; {@link PeerLink#orderly()} tells how. */
+  void closed(PeerLink link) {
+    int peer = link.peer();
     if (link.incoming()) {
-      incoming.remove(link.peer(), link);
+      incoming.remove(peer, link);
     }
-    if (!leaving && !link.orderly() && !bootstrap.hasDeparted(link.peer())) {
+    if (!leaving && !link.orderly() && !bootstrap.hasDeparted(peer)) {
       bootstrap.fail(
-          new RemoteFailure(
-              link.peer(),
-              bootstrap.describe()
-                  + " lost rank "
-                  + link.peer()
-                  + ": its connection ended without a goodbye"));
+          RemoteFailure.of(
+              peer,
+              "%s lost rank %s: its connection ended without a goodbye",
+              bootstrap.describe(),
+              peer));
     }
-    bootstrap.streamMayHaveEnded(link.peer());
+    bootstrap.streamMayHaveEnded(peer);
   }
 }

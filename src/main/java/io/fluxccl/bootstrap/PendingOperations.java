@@ -1,13 +1,16 @@
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.Timeout;
 import io.netty.channel.EventLoop;
 import io.netty.util.concurrent.ScheduledFuture;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.IdentityHashMap;
 import java.util.List;
+import java.util.OptionalInt;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.RejectedExecutionException;
@@ -17,29 +20,71 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The operations of one rank that have not ended: each does so by its deadline at the latest, or
- * when all are ended. Only on the event loop, but for {@link #onLoop}.
+ * The operations of one rank that have not ended: each ends by its deadline at the latest. Only on
+ * the event loop, but for {@link #submit} and {@link #onLoop}.
  */
 final class PendingOperations {
   private static final Logger LOG = LoggerFactory.getLogger(PendingOperations.class);
 
+  private final AbstractBootstrap bootstrap;
   private final EventLoop loop;
   private final Set<CompletableFuture<?>> sends = identitySet();
   private final Set<CompletableFuture<?>> others = identitySet();
 
-  PendingOperations(EventLoop loop) {
-    this.loop = loop;
+  PendingOperations(AbstractBootstrap bootstrap) {
+    this.bootstrap = bootstrap;
+    this.loop = bootstrap.loop;
   }
 
   private static Set<CompletableFuture<?>> identitySet() {
     return Collections.newSetFromMap(new IdentityHashMap<>());
   }
 
+  /** Begins an operation on the event loop, unless the bootstrap has failed or closed. */
+  void submit(CompletableFuture<?> result, Runnable operation) {
+    try {
+      loop.execute(() -> begin(result, operation));
+    } catch (RejectedExecutionException e) {
+      String closed = bootstrap.describe() + ": this bootstrap was closed";
+      result.completeExceptionally(new Aborted(bootstrap.rank(), closed, e));
+    }
+  }
+
+  private void begin(CompletableFuture<?> result, Runnable operation) {
+    FluxCclException refusal = bootstrap.refusal();
+    if (refusal != null) {
+      result.completeExceptionally(refusal);
+      return;
+    }
+    try {
+      operation.run();
+    } catch (RuntimeException | Error e) {
+      result.completeExceptionally(FluxCclException.from(e));
+    }
+  }
+
+  /** Names the rank that answers no heartbeat, or else the one for which the operation waits. */
+  Timeout late(String operation, int peer, Deadline deadline) {
+    OptionalInt silent = bootstrap.unresponsiveRank();
+    String hint =
+        silent.isPresent()
+            ? "rank " + silent.getAsInt() + " answers no heartbeat"
+            : "is rank " + peer + " late, or did it never call?";
+    return Timeout.of(
+        silent.orElse(peer),
+        "%s: %s received nothing from rank %s within %s ms; %s",
+        bootstrap.describe(),
+        operation,
+        peer,
+        deadline.timeout().toMillis(),
+        hint);
+  }
+
   /**
    * Watches an operation until it ends.
    *
-   * @param late what it fails with when its time is up
-   * @param onEnd called once it has ended, however
+   * @param late makes its failure when its deadline has passed
+   * @param onEnd called once it has ended, with or without a failure
    */
   void track(
       CompletableFuture<?> operation,
@@ -49,7 +94,7 @@ final class PendingOperations {
     track(others, operation, deadline, late, onEnd);
   }
 
-  /** As {@link #track}, for what a closing bootstrap still finishes. */
+  /** As {@link #track}, for an operation that a closing bootstrap still finishes. */
   void trackSend(
       CompletableFuture<?> operation, Deadline deadline, Supplier<FluxCclException> late) {
     track(sends, operation, deadline, late, () -> {});

@@ -8,9 +8,9 @@ import java.util.OptionalInt;
 import java.util.function.Supplier;
 
 /**
- * What the launcher of this process says about its place in the job: FluxCCL's own variables first,
- * then those of Open MPI, PMI (MPICH, Hydra), torchrun and Slurm. With none of them, a job of one
- * rank. Immutable.
+ * This process's place in the job, read from the environment variables that its launcher sets:
+ * FluxCCL's own first, then those of Open MPI, PMI (MPICH, Hydra), torchrun and Slurm. With none of
+ * them, a job of one rank. Immutable.
  *
  * <p>FluxCCL's own: FLUXCCL_RANK, FLUXCCL_NRANKS, FLUXCCL_LOCAL_RANK, FLUXCCL_LOCAL_SIZE,
  * FLUXCCL_ADDR ({@code ip:port} or {@code interface:ip:port}), FLUXCCL_UNIQUE_ID (base64),
@@ -73,7 +73,7 @@ public final class RankEnvironment {
       int nRanks,
       OptionalInt localRank,
       OptionalInt localSize,
-      DerivedAddress address,
+      RootAddress.Derived address,
       UniqueId uniqueId,
       JobSecret secret) {
     this.launcher = launcher;
@@ -89,19 +89,19 @@ public final class RankEnvironment {
   }
 
   /**
-   * This process's environment.
+   * Reads this process's environment.
    *
    * @throws InvalidUsage naming the variable that makes no sense
    */
   public static RankEnvironment fromEnvironment() {
-    return from(System.getenv(), DerivedAddress::ofParentProcess);
+    return from(System.getenv(), RootAddress.Derived::ofParentProcess);
   }
 
   /**
-   * An environment.
+   * Reads an environment.
    *
    * @param variables by name
-   * @return what they say
+   * @return the place in the job
    * @throws InvalidUsage naming the variable that makes no sense
    */
   public static RankEnvironment from(Map<String, String> variables) {
@@ -121,11 +121,9 @@ public final class RankEnvironment {
       String sizeName = from.firstSet(each.size);
       if (rankName == null || sizeName == null) {
         if (each.name.equals("FluxCCL") && (rankName != null || sizeName != null)) {
-          throw new InvalidUsage(
-              (rankName != null ? "FLUXCCL_NRANKS" : "FLUXCCL_RANK")
-                  + " is not set, though "
-                  + (rankName != null ? rankName : sizeName)
-                  + " is");
+          throw rankName != null
+              ? InvalidUsage.of("FLUXCCL_NRANKS is not set, though %s is", rankName)
+              : InvalidUsage.of("FLUXCCL_RANK is not set, though %s is", sizeName);
         }
         continue;
       }
@@ -133,10 +131,10 @@ public final class RankEnvironment {
       int rank = from.number(rankName, 0, nRanks - 1);
       OptionalInt localSize = from.optional(each.localSize, 1, nRanks);
       OptionalInt localRank = from.optional(each.localRank, 0, localSize.orElse(nRanks) - 1);
-      DerivedAddress address =
+      RootAddress.Derived address =
           given != null || id != null
-              ? DerivedAddress.given(given)
-              : DerivedAddress.of(each.name, from, nRanks, localSize, lastResort);
+              ? RootAddress.Derived.given(given)
+              : RootAddress.Derived.of(each.name, from, nRanks, localSize, lastResort);
       return new RankEnvironment(
           each.name, sizeName, rank, nRanks, localRank, localSize, address, id, secret);
     }
@@ -147,7 +145,8 @@ public final class RankEnvironment {
         1,
         OptionalInt.of(0),
         OptionalInt.of(1),
-        DerivedAddress.given(given != null || id != null ? given : DerivedAddress.ONE_RANK),
+        RootAddress.Derived.given(
+            given != null || id != null ? given : RootAddress.Derived.ONE_RANK),
         id,
         secret);
   }
@@ -169,91 +168,79 @@ public final class RankEnvironment {
     }
   }
 
-  /** Whether anybody said so: false where this is a job of one rank for want of a launcher. */
+  /** Returns false for a job of one rank without a launcher. */
   public boolean launched() {
     return !launcher.equals(NO_LAUNCHER);
   }
 
-  /** This rank. */
+  /** Returns this rank. */
   public int rank() {
     return rank;
   }
 
-  /** How many ranks the job has. */
+  /** Returns how many ranks the job has. */
   public int nRanks() {
     return nRanks;
   }
 
-  /** The name of the variable that says how many ranks there are; empty without a launcher. */
+  /** Returns the name of the variable with the number of ranks; empty without a launcher. */
   public Optional<String> sizeVariable() {
     return Optional.ofNullable(sizeVariable);
   }
 
-  /** This rank's number on its host, if the launcher says. */
+  /** Returns this rank's number on its host, if the launcher sets it. */
   public OptionalInt localRank() {
     return localRank;
   }
 
-  /** How many ranks run on this host, if the launcher says. */
+  /** Returns how many ranks run on this host, if the launcher sets it. */
   public OptionalInt localSize() {
     return localSize;
   }
 
-  /** Where rank 0 hosts the root, given or derived. */
+  /** Returns the address at which rank 0 hosts the root, given or derived. */
   public Optional<String> address() {
     return Optional.ofNullable(address);
   }
 
-  /** The id to join by; it goes before the address. */
+  /** Returns the id to join by; it has precedence over the address. */
   public Optional<UniqueId> uniqueId() {
     return Optional.ofNullable(uniqueId);
   }
 
-  /** The job's secret, if one is given. */
+  /** Returns the job's secret, if one is given. */
   public Optional<JobSecret> secret() {
     return Optional.ofNullable(secret);
   }
 
-  /** What only this job's ranks have in common, where the address was derived; else empty. */
+  /** Returns a text that only this job's ranks have, where the address was derived; else empty. */
   String jobIdentity() {
     return jobIdentity;
   }
 
   String requireAddress() {
     if (address == null) {
-      throw new InvalidUsage(
-          "no address for the root: rank "
-              + rank
-              + " of "
-              + nRanks
-              + " was started by "
-              + launcher
-              + "; set "
-              + ADDRESS
-              + "=ip:port, an address of rank 0's host, on all ranks, and "
-              + JobSecret.VARIABLE);
+      throw InvalidUsage.of(
+          "no address for the root: rank %s of %s was started by %s; set %s=ip:port, an address of"
+              + " rank 0's host, on all ranks, and %s",
+          rank, nRanks, launcher, ADDRESS, JobSecret.VARIABLE);
     }
     return address;
   }
 
   @Override
   public String toString() {
-    return "RankEnvironment(launcher="
-        + launcher
-        + ", rank="
-        + rank
-        + ", nRanks="
-        + nRanks
-        + ", localRank="
-        + (localRank.isPresent() ? localRank.getAsInt() : "unknown")
-        + ", address="
-        + address
-        + ", uniqueId="
-        + uniqueId
-        + ")";
+    return "RankEnvironment(launcher=%s, rank=%s, nRanks=%s, localRank=%s, address=%s, uniqueId=%s)"
+        .formatted(
+            launcher,
+            rank,
+            nRanks,
+            localRank.isPresent() ? localRank.getAsInt() : "unknown",
+            address,
+            uniqueId);
   }
 
-  /** Which variables a launcher sets; the first that is set counts. */
+  /** The variables that a launcher sets; the first that is set counts. */
   private record Launcher(
       String name,
       List<String> rank,
@@ -287,7 +274,7 @@ public final class RankEnvironment {
       } catch (NumberFormatException e) {
         throw new InvalidUsage(name + "=" + value + " is not a number", e);
       }
-      throw new InvalidUsage(name + "=" + value + " is out of range: " + min + " to " + max);
+      throw InvalidUsage.of("%s=%s is out of range: %s to %s", name, value, min, max);
     }
   }
 }

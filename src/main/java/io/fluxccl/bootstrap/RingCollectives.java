@@ -4,18 +4,23 @@ import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
+import io.fluxccl.bootstrap.Mailboxes.FutureReceiver;
+import io.fluxccl.bootstrap.Mailboxes.Receiver;
+import io.fluxccl.bootstrap.StreamKey.Space;
+import java.util.Arrays;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Supplier;
-import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 
 /**
- * The operations of all ranks together, all over the ring. Each has a number, so that messages of
- * one that was given up never pass for those of the next. State is of the event loop only.
+ * The operations of all ranks together, over the ring of ranks. Each has a number, so that messages
+ * of an operation that was given up never pass for those of the next one. State is of the event
+ * loop only.
  */
 final class RingCollectives {
   private final AbstractBootstrap bootstrap;
@@ -28,99 +33,168 @@ final class RingCollectives {
   }
 
   CompletableFuture<List<byte[]>> allGather(byte[] mine, Deadline deadline) {
-    return gatherOfAll("allGather", this::nextOfAll, mine, deadline);
+    return gather("allGather", this::nextOfAll, mine, deadline);
+  }
+
+  CompletableFuture<Void> barrier(Deadline deadline) {
+    return gather("barrier", this::nextOfAll, Message.NO_BYTES, deadline).thenApply(all -> null);
   }
 
   CompletableFuture<List<byte[]>> exchange(int tag, byte[] mine, Deadline deadline) {
-    return gatherOfAll("exchange(tag=" + tag + ")", () -> nextExchange(tag), mine, deadline);
+    return gather("exchange(tag=" + tag + ")", () -> nextExchange(tag), mine, deadline);
   }
 
-  private CompletableFuture<List<byte[]>> gatherOfAll(
-      String operation, Supplier<StreamKey> nextKey, byte[] mine, Deadline deadline) {
+  CompletableFuture<Void> groupBarrier(List<Integer> ranks, Deadline deadline) {
+    List<Integer> group = List.copyOf(ranks);
+    return gather("groupBarrier" + group, () -> nextOf(group), Message.NO_BYTES, deadline)
+        .thenApply(all -> null);
+  }
+
+  /** A gather's place in the order of those that must match on the ranks that take part. */
+  private record Turn(List<Integer> ranks, StreamKey key) {}
+
+  private Turn nextOfAll() {
+    return new Turn(all(), new StreamKey(0, Space.GATHER, 0, sequence++));
+  }
+
+  private Turn nextExchange(int tag) {
+    int number = exchangeSequences.merge(tag, 1, Integer::sum);
+    return new Turn(all(), new StreamKey(0, Space.EXCHANGE, tag, number));
+  }
+
+  private Turn nextOf(List<Integer> group) {
+    group.forEach(bootstrap::checkPeer);
+    if (!group.contains(bootstrap.rank()) || new HashSet<>(group).size() != group.size()) {
+      throw InvalidUsage.of(
+          "groupBarrier(ranks=%s): name rank %s, and no rank twice", group, bootstrap.rank());
+    }
+    int number = groupSequences.merge(group, 1, Integer::sum);
+    return new Turn(
+        group, new StreamKey(0, Space.GROUP, HostIdentity.hash(group.toString()), number));
+  }
+
+  private List<Integer> all() {
+    return IntStream.range(0, bootstrap.nRanks()).boxed().toList();
+  }
+
+  private CompletableFuture<List<byte[]>> gather(
+      String operation, Supplier<Turn> next, byte[] mine, Deadline deadline) {
     CompletableFuture<List<byte[]>> result = new CompletableFuture<>();
     bootstrap.submit(
         result,
         () -> {
           // A refused call takes a number too, or later calls would no longer match other ranks'.
-          StreamKey key = nextKey.get();
+          RingGather gather = new RingGather(next.get());
           try {
             bootstrap.checkMessage(mine);
           } catch (InvalidUsage refused) {
-            // Drops the messages that other ranks send for this call.
-            new RingGather(bootstrap, all(), key).abandon();
+            gather.abandon();
             throw refused;
           }
-          gather(operation, all(), key, mine.clone(), deadline, result);
+          pipe(gather.done, result);
+          gather.start(operation, mine.clone(), deadline);
         });
     return result;
   }
 
-  CompletableFuture<Void> barrier(Deadline deadline) {
-    CompletableFuture<List<byte[]>> result = new CompletableFuture<>();
-    bootstrap.submit(
-        result, () -> gather("barrier", all(), nextOfAll(), Message.NO_BYTES, deadline, result));
-    return result.thenApply(all -> null);
-  }
+  /**
+   * Gathers one block of each of some ranks at each of them. Every rank sends its block to the next
+   * in the ring and forwards what it receives, n - 1 times. So the block that is missing belongs to
+   * the rank for which all ranks wait.
+   */
+  private final class RingGather implements Receiver {
+    // Not the caller's future: a caller that cancels its own still forwards the blocks of others.
+    final CompletableFuture<List<byte[]>> done = new CompletableFuture<>();
 
-  private List<Integer> all() {
-    return IntStream.range(0, bootstrap.nRanks()).boxed().collect(Collectors.toList());
-  }
+    private final List<Integer> ranks;
+    private final int position;
+    private final StreamKey outbound;
+    private final StreamKey inbound;
+    private final int next;
+    private final byte[][] blocks;
+    private int received;
 
-  private StreamKey nextOfAll() {
-    return new StreamKey(0, StreamKey.Space.GATHER, 0, sequence++);
-  }
+    RingGather(Turn turn) {
+      ranks = turn.ranks();
+      position = ranks.indexOf(bootstrap.rank());
+      int size = ranks.size();
+      next = ranks.get((position + 1) % size);
+      outbound = turn.key().from(bootstrap.rank());
+      inbound = turn.key().from(ranks.get((position + size - 1) % size));
+      blocks = new byte[size][];
+    }
 
-  private StreamKey nextExchange(int tag) {
-    int number = exchangeSequences.merge(tag, 1, Integer::sum);
-    return new StreamKey(0, StreamKey.Space.EXCHANGE, tag, number);
-  }
+    void start(String operation, byte[] mine, Deadline deadline) {
+      bootstrap
+          .operations()
+          .track(
+              done,
+              deadline,
+              () -> bootstrap.operations().late(operation, ranks.get(awaitedPosition()), deadline),
+              () -> {
+                if (done.isCompletedExceptionally()) {
+                  abandon();
+                }
+              });
+      blocks[position] = mine;
+      if (blocks.length == 1) {
+        finish();
+      } else {
+        forward(Message.of(mine));
+        bootstrap.receive(inbound, this);
+      }
+    }
 
-  CompletableFuture<Void> groupBarrier(List<Integer> ranks, Deadline deadline) {
-    List<Integer> group = List.copyOf(ranks);
-    CompletableFuture<List<byte[]>> result = new CompletableFuture<>();
-    bootstrap.submit(
-        result,
-        () -> {
-          group.forEach(bootstrap::checkPeer);
-          if (!group.contains(bootstrap.rank()) || new HashSet<>(group).size() != group.size()) {
-            throw new InvalidUsage(
-                "groupBarrier(ranks="
-                    + group
-                    + ") needs rank "
-                    + bootstrap.rank()
-                    + " and none twice");
-          }
-          int number = groupSequences.merge(group, 1, Integer::sum);
-          StreamKey key =
-              new StreamKey(0, StreamKey.Space.GROUP, HostIdentity.hash(group.toString()), number);
-          gather("groupBarrier" + group, group, key, Message.NO_BYTES, deadline, result);
-        });
-    return result.thenApply(all -> null);
-  }
+    private void forward(Message message) {
+      bootstrap.post(next, outbound, message, new CompletableFuture<>());
+    }
 
-  private void gather(
-      String operation,
-      List<Integer> ranks,
-      StreamKey key,
-      byte[] mine,
-      Deadline deadline,
-      CompletableFuture<List<byte[]>> result) {
-    RingGather gather = new RingGather(bootstrap, ranks, key);
-    // Not the caller's future: one who cancels still has to pass the others' blocks on.
-    CompletableFuture<List<byte[]>> done = gather.done();
-    pipe(done, result);
-    bootstrap
-        .operations()
-        .track(
-            done,
-            deadline,
-            () -> bootstrap.late(operation, gather.awaited(), deadline),
-            () -> {
-              if (done.isCompletedExceptionally()) {
-                gather.abandon();
-              }
-            });
-    gather.start(mine);
+    /** Ends it here; messages that still come for it are dropped. */
+    void abandon() {
+      bootstrap.abandon(inbound, this);
+    }
+
+    private int awaitedPosition() {
+      return Math.floorMod(position - 1 - received, blocks.length);
+    }
+
+    @Override
+    public boolean accept(Message message) {
+      // A loop, not a recursion: hundreds of blocks may be here already.
+      for (Message each = message; each != null; each = bootstrap.poll(inbound)) {
+        if (each.broken()) {
+          fail(
+              RemoteFailure.of(
+                  each.leftRank(),
+                  "%s: rank %s left before it sent its part",
+                  bootstrap.describe(),
+                  each.leftRank()));
+          return true;
+        }
+        blocks[awaitedPosition()] = each.bytes();
+        received++;
+        if (received == blocks.length - 1) {
+          finish();
+          return true;
+        }
+        forward(each);
+      }
+      bootstrap.receive(inbound, this);
+      return true;
+    }
+
+    @Override
+    public void fail(FluxCclException reason) {
+      if (reason instanceof RemoteFailure) {
+        // The ranks behind would wait in vain for what should come through this one.
+        forward(Message.brokenBy(reason.rank()));
+      }
+      done.completeExceptionally(reason);
+    }
+
+    private void finish() {
+      done.complete(Collections.unmodifiableList(Arrays.asList(blocks)));
+    }
   }
 
   // ---- broadcast ----
@@ -130,16 +204,16 @@ final class RingCollectives {
     bootstrap.submit(
         result,
         () -> {
-          // Before anything may be refused, as in allGather.
+          // Before anything may be refused, as in a gather.
           int number = sequence++;
           bootstrap.checkPeer(root);
           int previous = Math.floorMod(bootstrap.rank() - 1, bootstrap.nRanks());
-          StreamKey key = new StreamKey(previous, StreamKey.Space.BROADCAST, root, number);
+          StreamKey key = new StreamKey(previous, Space.BROADCAST, root, number);
           if (root == bootstrap.rank()) {
             bootstrap.checkMessage(message);
-            give(key, message, deadline, result);
+            sendBroadcast(key, message, deadline, result);
           } else {
-            take(key, root, deadline, result);
+            receiveBroadcast(key, root, deadline, result);
           }
         });
     return result;
@@ -149,7 +223,7 @@ final class RingCollectives {
     return (bootstrap.rank() + 1) % bootstrap.nRanks();
   }
 
-  private void give(
+  private void sendBroadcast(
       StreamKey key, byte[] message, Deadline deadline, CompletableFuture<byte[]> result) {
     CompletableFuture<Void> sent = new CompletableFuture<>();
     pipe(sent.thenApply(done -> message.clone()), result);
@@ -161,18 +235,19 @@ final class RingCollectives {
     bootstrap.post(next(), key.from(bootstrap.rank()), Message.of(message), sent);
     bootstrap
         .operations()
-        .trackSend(sent, deadline, () -> bootstrap.late(operation, next(), deadline));
+        .trackSend(sent, deadline, () -> bootstrap.operations().late(operation, next(), deadline));
   }
 
-  private void take(StreamKey key, int root, Deadline deadline, CompletableFuture<byte[]> result) {
+  private void receiveBroadcast(
+      StreamKey key, int root, Deadline deadline, CompletableFuture<byte[]> result) {
     CompletableFuture<byte[]> done = new CompletableFuture<>();
     pipe(done, result);
     Receiver receiver =
-        new FutureReceiver(bootstrap, done) {
+        new FutureReceiver(done, bootstrap::left) {
           @Override
           public void fail(FluxCclException reason) {
             if (reason instanceof RemoteFailure) {
-              passOn(key, Message.brokenBy(reason.rank()));
+              forwardBroadcast(key, Message.brokenBy(reason.rank()));
             }
             super.fail(reason);
           }
@@ -183,7 +258,7 @@ final class RingCollectives {
         .track(
             done,
             deadline,
-            () -> bootstrap.late("broadcast(root=" + root + ")", root, deadline),
+            () -> bootstrap.operations().late("broadcast(root=" + root + ")", root, deadline),
             () -> {
               if (done.isCompletedExceptionally()) {
                 bootstrap.abandon(key, receiver);
@@ -192,11 +267,11 @@ final class RingCollectives {
   }
 
   /**
-   * Gives a broadcast that has arrived to the next rank, before anybody here asks for it: so only
-   * its root can be late.
+   * Sends a broadcast that has arrived to the next rank, before a receiver here asks for it: so
+   * only its root can be late.
    */
-  void passOn(StreamKey key, Message message) {
-    if (key.space() == StreamKey.Space.BROADCAST && next() != key.channel()) {
+  void forwardBroadcast(StreamKey key, Message message) {
+    if (key.space() == Space.BROADCAST && next() != key.channel()) {
       bootstrap.post(next(), key.from(bootstrap.rank()), message, new CompletableFuture<>());
     }
   }

@@ -1,28 +1,24 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.InvalidUsage;
+import java.time.Instant;
+import java.util.List;
+import java.util.OptionalInt;
+import java.util.function.Supplier;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Where the root listens, as users write it: {@code host:port} or {@code interface:host:port}; an
+ * The address of the root, as users write it: {@code host:port} or {@code interface:host:port}; an
  * IPv6 address stands in brackets.
+ *
+ * @param networkInterface the name of the network interface to use, or null
  */
-final class RootAddress {
+record RootAddress(String networkInterface, String host, int port) {
   private static final Pattern FORM =
       Pattern.compile(
           "(?:([A-Za-z0-9_.@-]{1,64}):)?(\\[[0-9A-Fa-f:.%]+\\]|[^:\\[\\]\\s]+):(\\d{1,5})");
   private static final int MAX_LENGTH = 512;
-
-  private final String networkInterface;
-  private final String host;
-  private final int port;
-
-  private RootAddress(String networkInterface, String host, int port) {
-    this.networkInterface = networkInterface;
-    this.host = host;
-    this.port = port;
-  }
 
   /**
    * Reads an address.
@@ -32,32 +28,18 @@ final class RootAddress {
   static RootAddress parse(String text) {
     Matcher matcher = text == null || text.length() > MAX_LENGTH ? null : FORM.matcher(text);
     if (matcher == null || !matcher.matches()) {
-      throw new InvalidUsage(
-          "address="
-              + (text == null || text.length() <= MAX_LENGTH ? text : "(too long)")
-              + "; give ip:port or interface:ip:port, for example eth0:10.0.0.1:29500");
+      throw InvalidUsage.of(
+          "address=%s; give ip:port or interface:ip:port, for example eth0:10.0.0.1:29500",
+          text == null || text.length() <= MAX_LENGTH ? text : "(too long)");
     }
     int port = Integer.parseInt(matcher.group(3));
     if (port > 65535) {
-      throw new InvalidUsage("address=" + text + ": the port is over 65535");
+      throw InvalidUsage.of("address=%s: the port is over 65535", text);
     }
     String host = matcher.group(2);
     boolean bracketed = host.charAt(0) == '[';
     return new RootAddress(
         matcher.group(1), bracketed ? host.substring(1, host.length() - 1) : host, port);
-  }
-
-  /** The name of the network interface to use, or null. */
-  String networkInterface() {
-    return networkInterface;
-  }
-
-  String host() {
-    return host;
-  }
-
-  int port() {
-    return port;
   }
 
   @Override
@@ -66,5 +48,124 @@ final class RootAddress {
         + (host.indexOf(':') >= 0 ? "[" + host + "]" : host)
         + ":"
         + port;
+  }
+
+  /**
+   * The address of the root when the user gave none. Every rank of a job derives the same one by
+   * itself, and two jobs on one host most probably different ones.
+   *
+   * @param text the address, or null when it can't be known
+   * @param jobIdentity a text that no other job has, or empty
+   */
+  record Derived(String text, String jobIdentity) {
+    static final String ONE_RANK = "127.0.0.1:0";
+
+    private static final int FIRST_PORT = 20_000;
+    private static final int PORTS = 10_000;
+
+    // Each of them differs between jobs and is the same for all ranks of a job.
+    private static final List<String> IDENTITIES =
+        List.of(
+            "OMPI_MCA_orte_precondition_transports",
+            "PMIX_NAMESPACE",
+            "OMPI_MCA_ess_base_jobid",
+            "PMIX_SERVER_URI2",
+            "PMI_PORT");
+
+    private static final Pattern FIRST_HOST =
+        Pattern.compile("([A-Za-z0-9_.-]+?)(?:\\[([0-9]+)[^\\]]*\\]([A-Za-z0-9_.-]*))?(?:,.*)?");
+
+    /** Returns an address that the user gave, or null. */
+    static Derived given(String text) {
+      return new Derived(text, "");
+    }
+
+    /** Derives the address from the variables of a launcher. */
+    static Derived of(
+        String launcher,
+        RankEnvironment.Variables from,
+        int nRanks,
+        OptionalInt localSize,
+        Supplier<String> lastResort) {
+      if (nRanks == 1) {
+        return given(ONE_RANK);
+      }
+      switch (launcher) {
+        case "torchrun":
+          return given(ofTorchrun(from));
+        case "Slurm":
+          return ofSlurm(from);
+        default:
+          // Only on one host: nothing is known of the ports of others.
+          boolean oneHost = localSize.isEmpty() || localSize.getAsInt() == nRanks;
+          String identity = from.firstSet(IDENTITIES);
+          String text = identity == null ? lastResort.get() : from.text(identity);
+          return oneHost && text != null
+              ? new Derived("127.0.0.1:" + portOf(text), text)
+              : given(null);
+      }
+    }
+
+    private static String ofTorchrun(RankEnvironment.Variables from) {
+      String host = from.text("MASTER_ADDR");
+      if (host == null || from.text("MASTER_PORT") == null) {
+        return null;
+      }
+      int port = from.number("MASTER_PORT", 1, 65534);
+      // Under torchrun its agent listens at that port itself.
+      boolean taken = "True".equalsIgnoreCase(from.text("TORCHELASTIC_USE_AGENT_STORE"));
+      String address =
+          (host.indexOf(':') >= 0 ? "[" + host + "]" : host) + ":" + (port + (taken ? 1 : 0));
+      try {
+        return RootAddress.parse(address).toString();
+      } catch (InvalidUsage e) {
+        throw new InvalidUsage("MASTER_ADDR=" + host + " is no host", e);
+      }
+    }
+
+    private static Derived ofSlurm(RankEnvironment.Variables from) {
+      String job = from.text(from.text("SLURM_JOB_ID") != null ? "SLURM_JOB_ID" : "SLURM_JOBID");
+      if (job == null) {
+        return given(null);
+      }
+      String identity = job + "." + from.text("SLURM_STEP_ID");
+      int port = portOf(identity);
+      String nodes = from.text("SLURM_STEP_NUM_NODES");
+      nodes = nodes != null ? nodes : from.text("SLURM_NNODES");
+      if ("1".equals(nodes)) {
+        return new Derived("127.0.0.1:" + port, identity);
+      }
+      String name = from.firstSet(List.of("SLURM_STEP_NODELIST", "SLURM_NODELIST"));
+      return name == null
+          ? given(null)
+          : new Derived(firstHost(name, from.text(name)) + ":" + port, identity);
+    }
+
+    /** The first host of a list such as {@code gpu[003-010,012],login1}. */
+    private static String firstHost(String variable, String list) {
+      Matcher matcher = FIRST_HOST.matcher(list);
+      if (list.length() > 4096 || !matcher.matches()) {
+        throw InvalidUsage.of("%s=%s is no list of hosts", variable, list);
+      }
+      return matcher.group(2) == null
+          ? matcher.group(1)
+          : matcher.group(1) + matcher.group(2) + matcher.group(3);
+    }
+
+    static int portOf(String identity) {
+      return FIRST_PORT + (int) Math.floorMod(HostIdentity.hash(identity), (long) PORTS);
+    }
+
+    /** Returns what processes that one launcher started on one host have in common. */
+    static String ofParentProcess() {
+      return ProcessHandle.current()
+          .parent()
+          .map(
+              parent ->
+                  parent.pid()
+                      + "|"
+                      + parent.info().startInstant().map(Instant::toString).orElse("unknown"))
+          .orElse(null);
+    }
   }
 }

@@ -2,7 +2,7 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
-import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
+import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.security.GeneralSecurityException;
@@ -64,24 +64,15 @@ final class SessionKey {
     return bytes;
   }
 
-  byte[] connectorProof(
-      LinkKind kind, int rank, int nRanks, int target, byte[] acceptorNonce, byte[] nonce) {
-    return mac("connector", transcript(kind, rank, nRanks, target, acceptorNonce, nonce, 0, 0));
+  /** Returns what proves that a connector knows the secret. */
+  byte[] connectorProof(Proof request, byte[] acceptorNonce) {
+    return mac("connector", transcript(request, acceptorNonce, 0, 0));
   }
 
+  /** Returns what proves that an acceptor knows the secret and has decided so. */
   byte[] acceptorProof(
-      BootstrapFrame.Proof proof, byte[] acceptorNonce, Admission admission, int detail) {
-    return mac(
-        "acceptor",
-        transcript(
-            proof.kind(),
-            proof.rank(),
-            proof.nRanks(),
-            proof.target(),
-            acceptorNonce,
-            proof.nonce(),
-            admission.ordinal(),
-            detail));
+      Proof request, byte[] acceptorNonce, Admission admission, int expectedRanks) {
+    return mac("acceptor", transcript(request, acceptorNonce, admission.ordinal(), expectedRanks));
   }
 
   static boolean equal(byte[] one, byte[] other) {
@@ -89,23 +80,16 @@ final class SessionKey {
   }
 
   private static ByteBuffer transcript(
-      LinkKind kind,
-      int rank,
-      int nRanks,
-      int target,
-      byte[] acceptorNonce,
-      byte[] connectorNonce,
-      int admission,
-      int detail) {
-    return ByteBuffer.allocate(32 + acceptorNonce.length + connectorNonce.length)
-        .putInt(kind.ordinal())
-        .putInt(rank)
-        .putInt(nRanks)
-        .putInt(target)
+      Proof request, byte[] acceptorNonce, int admission, int expectedRanks) {
+    return ByteBuffer.allocate(32 + acceptorNonce.length + request.nonce().length)
+        .putInt(request.kind().ordinal())
+        .putInt(request.rank())
+        .putInt(request.nRanks())
+        .putInt(request.target())
         .putInt(admission)
-        .putInt(detail)
+        .putInt(expectedRanks)
         .put(acceptorNonce)
-        .put(connectorNonce)
+        .put(request.nonce())
         .flip();
   }
 

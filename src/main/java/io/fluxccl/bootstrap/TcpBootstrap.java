@@ -11,14 +11,11 @@ import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
 import io.fluxccl.bootstrap.BootstrapFrame.Peers;
 import io.fluxccl.bootstrap.BootstrapFrame.Register;
-import io.netty.channel.Channel;
-import io.netty.channel.ChannelFuture;
+import io.netty.channel.ServerChannel;
 import io.netty.channel.group.ChannelGroup;
 import io.netty.channel.group.DefaultChannelGroup;
 import io.netty.util.concurrent.ScheduledFuture;
 import java.net.InetAddress;
-import java.net.InetSocketAddress;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.OptionalInt;
@@ -29,13 +26,13 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Ranks that find each other over TCP. One of them, or the process that made the {@link UniqueId},
- * hosts the root, where all meet; afterwards they talk to each other directly.
+ * The bootstrap over TCP. One of the ranks, or the process that created the {@link UniqueId}, hosts
+ * the root, at which all ranks register; afterwards they connect to each other directly.
  *
  * <p>Every connection begins with a handshake in which both sides prove that they know the job's
- * secret; without a secret only loopback addresses are used. The handshake keeps strangers out;
- * what follows is not encrypted. All bootstraps of a JVM share one daemon thread, which ends with
- * the last of them.
+ * secret; without a secret only loopback addresses are used. The handshake keeps other processes
+ * out; the frames behind it are not encrypted. All bootstraps of a JVM share one daemon thread,
+ * which ends with the last of them.
  */
 public final class TcpBootstrap extends AbstractBootstrap {
   private static final Logger LOG = LoggerFactory.getLogger(TcpBootstrap.class);
@@ -45,31 +42,27 @@ public final class TcpBootstrap extends AbstractBootstrap {
   private final AtomicBoolean begun = new AtomicBoolean();
   private final CompletableFuture<Void> ready = new CompletableFuture<>();
   private final ChannelGroup channels;
-  private final HeartbeatClock clock;
-  private volatile int unresponsive = FluxCclException.NO_RANK;
+  private final HeartbeatMonitor heartbeats;
 
   // The rest is of the event loop only.
-  private MeetingPoint meeting;
+  private Rendezvous rendezvous;
   private BootstrapRoot localRoot;
-  private boolean allHaveCome;
+  private boolean allRegistered;
   private int rootHost = FluxCclException.NO_RANK;
   private boolean rootGone;
   private ControlConnection control;
   private PeerLinks links;
-  private CompletableFuture<Register> listening;
-  private ScheduledFuture<?> ticks;
-  private List<Integer> silent = List.of();
   private CompletableFuture<Void> left;
 
   private TcpBootstrap(int rank, int nRanks, BootstrapOptions options) {
     super(rank, nRanks, options.messageLimit());
     this.options = options;
     this.channels = new DefaultChannelGroup(loop, true);
-    this.clock = new HeartbeatClock(options.heartbeatInterval());
+    this.heartbeats = new HeartbeatMonitor(this, options.heartbeatInterval());
   }
 
   /**
-   * A bootstrap that is not connected yet.
+   * Creates a bootstrap that is not connected yet.
    *
    * @param rank this rank, from 0
    * @param nRanks how many there are; the same on all
@@ -82,17 +75,17 @@ public final class TcpBootstrap extends AbstractBootstrap {
   }
 
   /**
-   * Opens a root in this process and gives the id by which to join it. The root ends when all ranks
-   * have left, when the last bootstrap of this process that joined it closes, or when, before all
-   * have come, nobody is there for ten minutes.
+   * Opens a root in this process and returns the id by which to join it. The root closes when all
+   * ranks have left, when the last bootstrap of this process that joined it closes, or when no rank
+   * is connected for ten minutes before all have registered.
    *
    * @param options the interface to listen at, and the heartbeat interval
    * @return the id, to be carried to all ranks
    * @throws TransportFailure if the port can't be opened
-   * @throws InvalidUsage on the bootstraps' own thread, which must not wait
+   * @throws InvalidUsage on the thread of the bootstraps, which must not wait
    */
   public static UniqueId createUniqueId(BootstrapOptions options) {
-    return LocalRoots.create(options);
+    return Rendezvous.create(options);
   }
 
   // ---- setting up ----
@@ -100,16 +93,12 @@ public final class TcpBootstrap extends AbstractBootstrap {
   /**
    * Joins the job of an id.
    *
-   * @param id what one process made and all got
+   * @param id created by one process and given to all
    * @return completes when all ranks are connected; fails with {@link Timeout}, naming the ranks
-   *     that did not come, after the options' timeout
+   *     that did not register, after the options' timeout
    */
   public CompletableFuture<Void> initialize(UniqueId id) {
-    return begin(() -> meet(id));
-  }
-
-  private void meet(UniqueId id) {
-    join(MeetingPoint.of(id, options));
+    return begin(() -> join(Rendezvous.of(id, options)));
   }
 
   /**
@@ -120,7 +109,7 @@ public final class TcpBootstrap extends AbstractBootstrap {
    * @return as {@link #initialize(UniqueId)}
    */
   public CompletableFuture<Void> initialize(String address) {
-    return begin(() -> meet(address, sessionKey(Optional.empty(), "")));
+    return begin(() -> join(address, sessionKey(Optional.empty(), "")));
   }
 
   private SessionKey sessionKey(Optional<JobSecret> otherwise, String jobIdentity) {
@@ -131,17 +120,11 @@ public final class TcpBootstrap extends AbstractBootstrap {
         .orElseGet(() -> SessionKey.withoutSecret(jobIdentity));
   }
 
-  private void meet(String address, SessionKey sessionKey) {
-    new MeetingPoint.Search(this, options, sessionKey, address, () -> !ready.isDone())
+  private void join(String address, SessionKey key) {
+    new Rendezvous.Search(this, options, key, address, () -> !ready.isDone())
         .begin()
-        .whenComplete(
-            (found, failure) -> {
-              if (failure != null) {
-                ready.completeExceptionally(FluxCclException.from(failure));
-              } else {
-                guard(() -> join(found));
-              }
-            });
+        .thenAccept(this::join)
+        .exceptionally(this::failSetup);
   }
 
   /**
@@ -152,46 +135,48 @@ public final class TcpBootstrap extends AbstractBootstrap {
    *     doesn't say where the ranks meet
    */
   public CompletableFuture<Void> initialize(RankEnvironment environment) {
-    return begin(
-        () ->
-            environment
-                .uniqueId()
-                .ifPresentOrElse(
-                    this::meet,
-                    () ->
-                        meet(
-                            environment.requireAddress(),
-                            sessionKey(environment.secret(), environment.jobIdentity()))));
+    return begin(() -> joinAs(environment));
+  }
+
+  private void joinAs(RankEnvironment environment) {
+    if (environment.uniqueId().isPresent()) {
+      join(Rendezvous.of(environment.uniqueId().get(), options));
+    } else {
+      SessionKey key = sessionKey(environment.secret(), environment.jobIdentity());
+      join(environment.requireAddress(), key);
+    }
   }
 
   private CompletableFuture<Void> begin(Runnable start) {
     Deadline deadline = Deadline.after(options.timeout());
     if (!begun.compareAndSet(false, true)) {
       return CompletableFuture.failedFuture(
-          new InvalidUsage(describe() + ": initialize was called already"));
+          InvalidUsage.of("%s: initialize was called before; create another one", describe()));
     }
-    onLoop(
-        () -> {
-          if (hasEnded()) {
-            ready.completeExceptionally(failure().getNow(null));
-            return;
-          }
-          operations().track(ready, deadline, this::late, this::endTrial);
-          guard(start);
-        });
+    onLoop(() -> begin(start, deadline));
     return ready.copy();
   }
 
-  private void guard(Runnable step) {
+  private void begin(Runnable start, Deadline deadline) {
+    if (hasEnded()) {
+      ready.completeExceptionally(refusal());
+      return;
+    }
+    operations().track(ready, deadline, this::late, this::endSetup);
     try {
-      step.run();
+      start.run();
     } catch (RuntimeException e) {
-      ready.completeExceptionally(FluxCclException.from(e));
+      failSetup(e);
     }
   }
 
+  private Void failSetup(Throwable reason) {
+    ready.completeExceptionally(FluxCclException.from(reason));
+    return null;
+  }
+
   // A set-up that failed leaves no socket behind, though the bootstrap is closed only later.
-  private void endTrial() {
+  private void endSetup() {
     if (ready.isCompletedExceptionally() && !hasEnded()) {
       leave();
     }
@@ -199,36 +184,36 @@ public final class TcpBootstrap extends AbstractBootstrap {
 
   private Timeout late() {
     long millis = options.timeout().toMillis();
-    if (links != null && allHaveCome) {
+    if (links != null && allRegistered) {
       int peer = links.missingNeighbour();
-      return new Timeout(
+      return Timeout.of(
           peer,
-          describe()
-              + ": initialize: no connection with rank "
-              + peer
-              + " within "
-              + millis
-              + " ms; does a firewall stand between?");
+          "%s: initialize: no connection with rank %s within %s ms; does a firewall stand between?",
+          describe(),
+          peer,
+          millis);
     }
-    if (control != null) {
-      return control.late(millis);
-    }
-    return new Timeout(
-        FluxCclException.NO_RANK, describe() + ": initialize got nowhere within " + millis + " ms");
+    return control != null
+        ? control.late(millis)
+        : Timeout.of(
+            FluxCclException.NO_RANK,
+            "%s: initialize: the root's address was not found within %s ms",
+            describe(),
+            millis);
   }
 
-  private void join(MeetingPoint at) {
+  private void join(Rendezvous found) {
     if (ready.isDone()) {
-      // It took too long: nobody waits for it any more.
-      if (at.hosted() != null) {
-        at.hosted().leave(rank());
+      // It took too long: the set-up has failed.
+      if (found.hosted() != null) {
+        found.hosted().leave(rank());
       }
       return;
     }
-    meeting = at;
-    localRoot = at.hosted();
-    links = new PeerLinks(this, channels, at.from(), options.messageLimit());
-    control = new ControlConnection(this, at, new Rendezvous());
+    rendezvous = found;
+    localRoot = found.hosted();
+    links = new PeerLinks(this, channels, found.from(), options.messageLimit());
+    control = new ControlConnection(this, found, new Setup());
     control.connect();
   }
 
@@ -238,29 +223,12 @@ public final class TcpBootstrap extends AbstractBootstrap {
 
   // ---- heartbeats ----
 
-  private void tick() {
-    if (clock.stalled()) {
-      control.excuseSilence();
-    }
-    boolean rootSilent = !rootGone && control.isSilentSince(clock.silenceLimit());
-    if (rootSilent && rootHost >= 0 && rootHost != rank()) {
-      unresponsive = rootHost;
-    } else {
-      unresponsive =
-          silent.stream()
-              .filter(each -> each != rank() && !hasDeparted(each))
-              .findFirst()
-              .orElse(-1);
-    }
-  }
-
   @Override
   public OptionalInt unresponsiveRank() {
-    int rank = unresponsive;
-    return rank < 0 ? OptionalInt.empty() : OptionalInt.of(rank);
+    return heartbeats.unresponsiveRank();
   }
 
-  // ---- what the operations need ----
+  // ---- messages ----
 
   @Override
   void transmit(int peer, StreamKey streamKey, Message message, CompletableFuture<Void> done) {
@@ -274,12 +242,12 @@ public final class TcpBootstrap extends AbstractBootstrap {
 
   @Override
   void relay(FluxCclException reason) {
-    Failed news = Failed.of(reason);
+    Failed failed = Failed.of(reason);
     if (control != null) {
-      control.tell(news);
+      control.send(failed);
     }
     if (links != null) {
-      links.tell(news);
+      links.sendAll(failed);
     }
   }
 
@@ -290,12 +258,11 @@ public final class TcpBootstrap extends AbstractBootstrap {
       return;
     }
     if (rootGone) {
-      links.tell(new Departed(List.of(peer)));
+      links.sendAll(new Departed(List.of(peer)));
       links.watchNext();
     }
     if (!ready.isDone() && links.missingNeighbour() == peer) {
-      ready.completeExceptionally(
-          new RemoteFailure(peer, describe() + ": rank " + peer + " left during initialize"));
+      failSetup(RemoteFailure.of(peer, "%s: rank %s left during initialize", describe(), peer));
     }
   }
 
@@ -304,34 +271,25 @@ public final class TcpBootstrap extends AbstractBootstrap {
   @Override
   CompletableFuture<Void> leave() {
     if (left == null) {
-      left = links == null ? closeRoot() : flushAndSayGoodbye();
+      left = links == null ? closeRoot() : flush().thenCompose(flushed -> sendGoodbye());
     }
     return left;
   }
 
-  private CompletableFuture<Void> flushAndSayGoodbye() {
+  private CompletableFuture<Void> flush() {
     CompletableFuture<Void> flushed = links.flushed();
-    CompletableFuture<Void> gone = new CompletableFuture<>();
-    ScheduledFuture<?> patience =
+    ScheduledFuture<?> grace =
         loop.schedule(() -> flushed.complete(null), GRACE_MILLIS, TimeUnit.MILLISECONDS);
-    flushed.thenRun(
-        () -> {
-          patience.cancel(false);
-          sayGoodbye().thenRun(() -> gone.complete(null));
-        });
-    return gone;
+    return flushed.whenComplete((done, unused) -> grace.cancel(false));
   }
 
-  private CompletableFuture<Void> sayGoodbye() {
-    if (ticks != null) {
-      ticks.cancel(false);
-    }
-    channels.close(channel -> channel instanceof io.netty.channel.ServerChannel);
-    links.sayGoodbye();
-    control.sayGoodbye();
-    // Sockets still in their handshake owe nobody a goodbye.
-    channels.close(channel -> channel.pipeline().get(HandshakeAcceptor.class) != null);
-    channels.close(channel -> channel.pipeline().get(HandshakeConnector.class) != null);
+  private CompletableFuture<Void> sendGoodbye() {
+    heartbeats.stop();
+    channels.close(channel -> channel instanceof ServerChannel);
+    links.sendGoodbye();
+    control.sendGoodbye();
+    // Sockets still in their handshake need no goodbye.
+    channels.close(channel -> channel.pipeline().get(Handshake.class) != null);
     CompletableFuture<Void> closed = new CompletableFuture<>();
     ScheduledFuture<?> grace =
         loop.schedule(() -> channels.close(), GRACE_MILLIS, TimeUnit.MILLISECONDS);
@@ -351,17 +309,15 @@ public final class TcpBootstrap extends AbstractBootstrap {
     return root == null ? CompletableFuture.completedFuture(null) : root.leave(rank());
   }
 
-  /** Closes every socket without a word, as if this process had died; for tests. */
+  /** Closes every socket and sends nothing, as if this process had died; for tests. */
   CompletableFuture<Void> kill() {
     CompletableFuture<Void> killed = new CompletableFuture<>();
     loop.execute(
         () -> {
           left = CompletableFuture.completedFuture(null);
-          if (ticks != null) {
-            ticks.cancel(false);
-          }
-          links.sayNothing();
-          control.sayNothing();
+          heartbeats.stop();
+          links.stopSending("was killed");
+          control.stop();
           channels.close();
           if (localRoot != null) {
             localRoot.kill();
@@ -372,103 +328,71 @@ public final class TcpBootstrap extends AbstractBootstrap {
     return killed;
   }
 
-  /** What the control connection reports. */
-  private final class Rendezvous implements ControlConnection.Owner {
+  /** Handles what the connection with the root reports. */
+  private final class Setup implements ControlConnection.Owner {
     @Override
-    public CompletableFuture<Register> listen(InetAddress local) {
-      if (listening == null) {
-        listening = new CompletableFuture<>();
-        Frames.listen(loop, new InetSocketAddress(local, 0), links, channels)
-            .addListener(
-                (ChannelFuture bound) -> {
-                  if (bound.isSuccess()) {
-                    listening.complete(describeMyself(bound.channel()));
-                  } else {
-                    listening.completeExceptionally(
-                        new TransportFailure(
-                            rank(),
-                            describe() + " can't listen at " + local.getHostAddress(),
-                            bound.cause()));
-                  }
-                });
-      }
-      return listening;
-    }
-
-    private Register describeMyself(Channel listener) {
+    public CompletableFuture<Register> register(InetAddress local) {
       HostIdentity identity = options.hostIdentity();
-      Member member =
-          new Member(
-              (InetSocketAddress) listener.localAddress(),
-              identity.hostHash(),
-              identity.processHash());
-      return new Register(member, localRoot != null);
+      return links
+          .listen(local)
+          .thenApply(address -> new Member(address, identity.hostHash(), identity.processHash()))
+          .thenApply(member -> new Register(member, localRoot != null));
     }
 
     @Override
     public void formed(Peers peers) {
-      allHaveCome = true;
+      allRegistered = true;
       rootHost = peers.rootHost();
-      for (Member member : peers.members()) {
-        boolean loopback = member.address().getAddress().isLoopbackAddress();
-        if (!meeting.key().guarded() && !options.insecure() && !loopback) {
-          refused(
-              new InvalidUsage(member.address() + " is no loopback address, and no secret set"));
-          return;
+      if (!rendezvous.key().guarded() && !options.insecure()) {
+        for (Member member : peers.members()) {
+          if (!member.address().getAddress().isLoopbackAddress()) {
+            refused(
+                InvalidUsage.of(
+                    "%s is no loopback address, and there is no secret", member.address()));
+            return;
+          }
         }
       }
-      long nanos = clock.intervalNanos();
-      ticks = loop.scheduleAtFixedRate(TcpBootstrap.this::tick, nanos, nanos, TimeUnit.NANOSECONDS);
+      heartbeats.start(control, rootHost);
       links
-          .begin(meeting.key().forJob(peers.jobId()), peers, options.timeout().toNanos())
-          .thenRun(
-              () -> {
-                if (!ready.isDone()) {
-                  initialized(peers.members());
-                  ready.complete(null);
-                }
-              });
+          .begin(rendezvous.key().forJob(peers.jobId()), peers, options.timeout().toNanos())
+          .thenRun(() -> connected(peers.members()));
+    }
+
+    private void connected(List<Member> members) {
+      if (!ready.isDone()) {
+        initialized(members);
+        ready.complete(null);
+      }
     }
 
     @Override
     public void refused(FluxCclException reason) {
-      ready.completeExceptionally(reason);
+      failSetup(reason);
     }
 
     @Override
     public void silent(List<Integer> ranks) {
-      silent = ranks;
-      tick();
+      heartbeats.silent(ranks);
     }
 
     @Override
     public void rootGone(boolean orderly) {
       rootGone = true;
-      silent = List.of();
-      unresponsive = FluxCclException.NO_RANK;
+      heartbeats.rootGone();
       if (!orderly && rootHost >= 0 && !hasDeparted(rootHost)) {
         fail(
-            new RemoteFailure(
+            RemoteFailure.of(
                 rootHost,
-                describe()
-                    + " lost rank "
-                    + rootHost
-                    + ", which hosts the root: its connection ended without a goodbye"));
+                "%s lost rank %s, which hosts the root: its connection ended without a goodbye",
+                describe(),
+                rootHost));
         return;
       }
       if (!orderly) {
         LOG.warn("{}: the root is gone; the ranks watch each other from now on", describe());
       }
-      List<Integer> known = new ArrayList<>();
-      for (int peer = 0; peer < nRanks(); peer++) {
-        if (hasDeparted(peer)) {
-          known.add(peer);
-        }
-      }
-      if (!known.isEmpty()) {
-        links.tell(new Departed(known));
-      }
-      links.watchNext();
+      links.replaceRoot();
     }
   }
 }

@@ -2,11 +2,14 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.wire.WireReader;
+import io.fluxccl.wire.WireWriter;
 import java.net.Inet6Address;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.UnknownHostException;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.Arrays;
@@ -14,12 +17,12 @@ import java.util.Base64;
 import java.util.zip.CRC32;
 
 /**
- * All that a process needs to join a job, in 128 bytes: where the root listens and the job's
- * secret. Made by one process, {@link #create()}, which hosts the root from then on, and carried to
- * the others by any means that keeps secrets. Immutable.
+ * All that a process needs to join a job, in 128 bytes: the address of the root and the job's
+ * secret. One process creates it by {@link #create()} and hosts the root from then on; the user
+ * carries it to the other processes by any means that keeps secrets. Immutable.
  *
- * <p>Layout, big endian: magic@0 (4 bytes), version@4, address length@5, port@6 (2), address@8
- * (16), scope@24 (4), zero@28 (4), secret@32 (32), zero@64 (60), CRC-32 of all before it@124 (4).
+ * <p>Layout, little endian: magic@0 (4 bytes), version@4 (2), address length@6 (1), address (4 or
+ * 16), scope (4), port (2), secret (32), zeros, CRC-32 of all before it@124 (4).
  */
 public final class UniqueId {
   /** The length in bytes. */
@@ -28,18 +31,17 @@ public final class UniqueId {
   static final int SECRET_LENGTH = 32;
 
   private static final int MAGIC = 0x464C5558;
-  private static final byte VERSION = 1;
-  private static final int ADDRESS_OFFSET = 8;
-  private static final int SCOPE_OFFSET = 24;
-  private static final int SECRET_OFFSET = 32;
+  private static final int VERSION = 2;
   private static final int CHECKSUM_OFFSET = 124;
 
   private final byte[] bytes;
   private final InetSocketAddress address;
+  private final byte[] secret;
 
-  private UniqueId(byte[] bytes, InetSocketAddress address) {
+  private UniqueId(byte[] bytes, InetSocketAddress address, byte[] secret) {
     this.bytes = bytes;
     this.address = address;
+    this.secret = secret;
   }
 
   /**
@@ -51,15 +53,11 @@ public final class UniqueId {
   }
 
   static UniqueId of(InetSocketAddress address, byte[] secret) {
-    byte[] ip = address.getAddress().getAddress();
-    byte[] bytes = new byte[LENGTH];
-    ByteBuffer buffer = ByteBuffer.wrap(bytes);
-    buffer.putInt(MAGIC).put(VERSION).put((byte) ip.length).putShort((short) address.getPort());
-    buffer.put(ADDRESS_OFFSET, ip);
-    buffer.putInt(SCOPE_OFFSET, scopeOf(address.getAddress()));
-    buffer.put(SECRET_OFFSET, secret, 0, SECRET_LENGTH);
-    buffer.putInt(CHECKSUM_OFFSET, checksum(bytes));
-    return new UniqueId(bytes, address);
+    WireWriter fields = new WireWriter().header(MAGIC, VERSION);
+    writeAddress(address, fields);
+    byte[] bytes = Arrays.copyOf(fields.raw(secret).toBytes(), LENGTH);
+    checksumOf(bytes).putInt(CHECKSUM_OFFSET, checksum(bytes));
+    return new UniqueId(bytes, address, secret.clone());
   }
 
   /**
@@ -73,24 +71,14 @@ public final class UniqueId {
     if (bytes == null || bytes.length != LENGTH) {
       throw refused("length=" + (bytes == null ? 0 : bytes.length) + " is not " + LENGTH);
     }
-    ByteBuffer buffer = ByteBuffer.wrap(bytes.clone());
-    if (buffer.getInt(0) != MAGIC) {
-      throw refused("it does not begin as one");
-    }
-    if (buffer.get(4) != VERSION) {
-      throw refused("version=" + buffer.get(4) + "; this library knows " + VERSION);
-    }
-    if (buffer.getInt(CHECKSUM_OFFSET) != checksum(buffer.array())) {
-      throw refused("its checksum is wrong; was it cut or changed on the way?");
-    }
-    int length = buffer.get(5);
-    int port = Short.toUnsignedInt(buffer.getShort(6));
-    if ((length != 4 && length != 16) || port == 0) {
-      throw refused("addressLength=" + length + ", port=" + port);
-    }
-    byte[] ip = Arrays.copyOfRange(buffer.array(), ADDRESS_OFFSET, ADDRESS_OFFSET + length);
-    return new UniqueId(
-        buffer.array(), new InetSocketAddress(addressOf(ip, buffer.getInt(SCOPE_OFFSET)), port));
+    byte[] copy = bytes.clone();
+    WireReader fields = new WireReader(copy, UniqueId::refused).header(MAGIC, VERSION);
+    fields.check(
+        checksumOf(copy).getInt(CHECKSUM_OFFSET) == checksum(copy),
+        "checksum",
+        "wrong; was the id cut or changed?");
+    InetSocketAddress address = readAddress(fields);
+    return new UniqueId(copy, address, fields.raw("secret", SECRET_LENGTH));
   }
 
   /**
@@ -127,7 +115,7 @@ public final class UniqueId {
   }
 
   byte[] secret() {
-    return Arrays.copyOfRange(bytes, SECRET_OFFSET, SECRET_OFFSET + SECRET_LENGTH);
+    return secret.clone();
   }
 
   static InetAddress addressOf(byte[] ip, int scope) {
@@ -140,8 +128,27 @@ public final class UniqueId {
     }
   }
 
-  static int scopeOf(InetAddress address) {
-    return address instanceof Inet6Address ? ((Inet6Address) address).getScopeId() : 0;
+  /** Writes the address and port at which a socket listens. */
+  static void writeAddress(InetSocketAddress address, WireWriter out) {
+    InetAddress host = address.getAddress();
+    int scope = host instanceof Inet6Address ? ((Inet6Address) host).getScopeId() : 0;
+    byte[] ip = host.getAddress();
+    out.uint8(ip.length).raw(ip).int32(scope).uint16(address.getPort());
+  }
+
+  /** Reads what {@link #writeAddress} wrote. */
+  static InetSocketAddress readAddress(WireReader in) {
+    int length = in.uint8("addressLength");
+    in.check(length == 4 || length == 16, "addressLength", length + ", expected 4 or 16");
+    byte[] ip = in.raw("address", length);
+    int scope = in.int32("scope", 0, Integer.MAX_VALUE);
+    int port = in.uint16("port");
+    in.check(port > 0, "port", "0");
+    return new InetSocketAddress(addressOf(ip, scope), port);
+  }
+
+  private static ByteBuffer checksumOf(byte[] bytes) {
+    return ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN);
   }
 
   private static int checksum(byte[] bytes) {

@@ -11,20 +11,19 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.stream.Stream;
 
 /**
- * The NCCL of this machine: the file that FLUXCCL_NCCL names, the one that the system's loader
- * finds, or one among the packages of a Python. It stays open. Thread-safe.
+ * NCCL as this machine has it: where FLUXCCL_NCCL says, where the system's loader finds it, or in a
+ * Python's packages. Opened once and never closed; for any thread.
  */
 final class NcclLibrary {
-  /** Environment variable with the file of libnccl. */
+  /** Environment variable: libnccl's file. */
   static final String VARIABLE = "FLUXCCL_NCCL";
 
   private static final String FILE_NAME = "libnccl.so.2";
   private static final String IN_PACKAGES = "nvidia/nccl/lib/" + FILE_NAME;
 
-  /** Folders that may hold packages of a Python; * is any name. */
+  /** Folders that may have a Python's packages; * is any name. */
   private static final List<String> PLACES =
       List.of(
           "/usr/local/lib/python3*/dist-packages",
@@ -48,21 +47,21 @@ final class NcclLibrary {
     this.version = versionOf(number[0]);
   }
 
-  /** Returns the text of a version number, in the form of NCCL 2.9 and later. */
+  /** As NCCL has written versions since 2.9. */
   static String versionOf(int number) {
     return number / 10_000 + "." + number / 100 % 100 + "." + number % 100;
   }
 
   /**
-   * Opens the library.
+   * Opens it.
    *
-   * @param environment of the process
-   * @throws InvalidUsage if there is none, with the places that were tried
+   * @param environment the process's
+   * @throws InvalidUsage if there is none, saying where it was looked for
    */
   static NcclLibrary open(Map<String, String> environment) {
     NativeLibrary.require("the comparison with NCCL");
-    // NCCL's NVLink multicast can put a host's GPUs out of service when a process dies in it, and
-    // FluxCCL has no such path. A variable that is set stays.
+    // NCCL's way over NVLink multicast can put a host's GPUs out of service when a process dies in
+    // it, and this library has none. Whoever sets the variable decides.
     NativeLibrary.setEnvironmentDefault("NCCL_NVLS_ENABLE", "0");
     List<String> refused = new ArrayList<>();
     for (String candidate : candidates(environment)) {
@@ -76,8 +75,12 @@ final class NcclLibrary {
       }
     }
     throw new InvalidUsage(
-        "there is no NCCL to compare with; set %s to its %s. Tried: %s"
-            .formatted(VARIABLE, FILE_NAME, String.join("; ", refused)));
+        "there is no NCCL to compare with; set "
+            + VARIABLE
+            + " to its "
+            + FILE_NAME
+            + ". Tried: "
+            + String.join("; ", refused));
   }
 
   private static List<String> candidates(Map<String, String> environment) {
@@ -91,7 +94,7 @@ final class NcclLibrary {
     if (home != null) {
       addPackages(candidates, home + "/lib/python3*/site-packages");
     }
-    // Packages of the python3 on the PATH are in a folder beside that of the executable.
+    // The python3 on the PATH belongs to the folder beside its own.
     for (String folder : environment.getOrDefault("PATH", "").split(":")) {
       Path python = Path.of(folder.isEmpty() ? "." : folder, "python3");
       if (Files.isExecutable(python) && python.toAbsolutePath().getNameCount() > 2) {
@@ -108,52 +111,65 @@ final class NcclLibrary {
   private static void addPackages(List<String> candidates, String pattern) {
     List<Path> folders = List.of(Path.of("/"));
     for (Path name : Path.of(pattern)) {
-      folders = folders.stream().flatMap(folder -> matching(folder, name.toString())).toList();
+      List<Path> deeper = new ArrayList<>();
+      for (Path folder : folders) {
+        addMatching(deeper, folder, name.toString());
+      }
+      folders = deeper;
     }
-    folders.stream()
-        .map(folder -> folder.resolve(IN_PACKAGES))
-        .filter(Files::exists)
-        .forEach(file -> candidates.add(file.toString()));
+    for (Path folder : folders) {
+      Path file = folder.resolve(IN_PACKAGES);
+      if (Files.exists(file)) {
+        candidates.add(file.toString());
+      }
+    }
   }
 
-  private static Stream<Path> matching(Path folder, String pattern) {
+  private static void addMatching(List<Path> found, Path folder, String pattern) {
     if (!pattern.contains("*")) {
-      return Stream.of(folder.resolve(pattern)).filter(Files::isDirectory);
+      if (Files.isDirectory(folder.resolve(pattern))) {
+        found.add(folder.resolve(pattern));
+      }
+      return;
     }
-    List<Path> found = new ArrayList<>();
     try (DirectoryStream<Path> matching = Files.newDirectoryStream(folder, pattern)) {
       matching.forEach(found::add);
     } catch (IOException e) {
-      return Stream.empty(); // a folder that can't be read holds no NCCL for this process
+      return; // what can't be looked into is as good as not there
     }
-    return found.stream();
   }
 
-  /** Returns the first argument of all functions of {@link NcclCalls}. */
+  /** What the functions of {@link NcclCalls} take. */
   long handle() {
     return handle;
   }
 
-  /** Returns the version, such as 2.28.9. */
+  /** As in 2.28.9. */
   String version() {
     return version;
   }
 
-  /** Returns the file. */
+  /** Its file. */
   String path() {
     return path;
   }
 
   /**
-   * Checks a result.
+   * Does nothing with a success.
    *
-   * @throws DeviceFailure with NCCL's message, if the result is an error
+   * @throws DeviceFailure that says what NCCL says
    */
   void check(int result, String call) {
     if (result != 0) {
-      String reason = new String(NcclCalls.describe(handle, result), StandardCharsets.UTF_8);
-      String message = "%s failed: %s (%d); NCCL_DEBUG=WARN says more";
-      throw new DeviceFailure(result, "NCCL", message.formatted(call, reason, result));
+      throw new DeviceFailure(
+          result,
+          "NCCL",
+          call
+              + " failed: "
+              + new String(NcclCalls.describe(handle, result), StandardCharsets.UTF_8)
+              + " ("
+              + result
+              + "); NCCL_DEBUG=WARN says more");
     }
   }
 }

@@ -22,9 +22,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Register;
 import io.fluxccl.bootstrap.BootstrapFrame.Silent;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
 import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
-import io.netty.buffer.ByteBuf;
 import io.netty.buffer.Unpooled;
-import io.netty.buffer.UnpooledByteBufAllocator;
 import io.netty.channel.embedded.EmbeddedChannel;
 import java.net.InetSocketAddress;
 import java.util.List;
@@ -68,10 +66,10 @@ class BootstrapFrameCodecTest {
                 Arbitraries.longs(),
                 anyInt,
                 Arbitraries.bytes().array(byte[].class).ofMaxSize(10_000),
-                Arbitraries.of(true, false))
+                Arbitraries.integers().between(-1, BootstrapFrameCodec.MAX_RANKS - 1))
             .as(
-                (space, channel, sequence, payload, broken) ->
-                    new Data(space, channel, sequence, new Message(payload, broken, sequence))),
+                (space, channel, sequence, payload, leftRank) ->
+                    new Data(space, channel, sequence, new Message(payload, leftRank))),
         Arbitraries.of(new Ping(), new Pong(), new Goodbye(), new Attach()));
   }
 
@@ -90,11 +88,7 @@ class BootstrapFrameCodecTest {
   }
 
   private static byte[] encode(BootstrapFrame frame) {
-    ByteBuf buffer = BootstrapFrameCodec.encode(frame, UnpooledByteBufAllocator.DEFAULT);
-    byte[] bytes = new byte[buffer.readableBytes()];
-    buffer.readBytes(bytes);
-    buffer.release();
-    return bytes;
+    return TcpRanks.encode(frame);
   }
 
   @Property(tries = 500)
@@ -110,9 +104,7 @@ class BootstrapFrameCodecTest {
       @ForAll("frames") BootstrapFrame first,
       @ForAll("frames") BootstrapFrame second,
       @ForAll @IntRange(min = 1, max = 50) int piece) {
-    FrameDecoder decoder = new FrameDecoder();
-    decoder.raiseLimit(1 << 20);
-    EmbeddedChannel channel = new EmbeddedChannel(decoder);
+    EmbeddedChannel channel = new EmbeddedChannel(new Frames.Decoder(1 << 20));
     byte[] bytes = new byte[0];
     for (BootstrapFrame each : List.of(first, second)) {
       byte[] encoded = encode(each);
@@ -165,7 +157,7 @@ class BootstrapFrameCodecTest {
   @Example
   void shouldRefuseLengthsOverTheLimitBeforeTheBytesCome() {
     for (int length : new int[] {Integer.MAX_VALUE, -1, 0, 257, Integer.MIN_VALUE}) {
-      EmbeddedChannel channel = new EmbeddedChannel(new FrameDecoder());
+      EmbeddedChannel channel = new EmbeddedChannel(new Frames.Decoder());
       assertThatThrownBy(() -> channel.writeInbound(Unpooled.buffer().writeInt(length)))
           .hasRootCauseInstanceOf(TransportFailure.class);
       channel.finishAndReleaseAll();

@@ -16,9 +16,6 @@ import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
-import io.netty.buffer.ByteBuf;
-import io.netty.buffer.ByteBufUtil;
-import io.netty.buffer.UnpooledByteBufAllocator;
 import io.netty.channel.Channel;
 import io.netty.channel.group.DefaultChannelGroup;
 import java.io.IOException;
@@ -102,10 +99,7 @@ class BootstrapTrustTest {
   }
 
   private static byte[] encode(BootstrapFrame frame) {
-    ByteBuf buffer = BootstrapFrameCodec.encode(frame, UnpooledByteBufAllocator.DEFAULT);
-    byte[] bytes = ByteBufUtil.getBytes(buffer);
-    buffer.release();
-    return bytes;
+    return TcpRanks.encode(frame);
   }
 
   private void say(InetSocketAddress door, byte[] bytes) throws IOException {
@@ -211,21 +205,21 @@ class BootstrapTrustTest {
   private Admission refusal(int rank) {
     CompletableFuture<Admission> said = new CompletableFuture<>();
     SharedEventLoop.Lease lease = SharedEventLoop.acquire();
-    new HandshakeConnector(
+    new Handshake.Connector(
             SessionKey.of(options.secret().get()),
             LinkKind.ROOT,
             rank,
             N,
             -1,
-            new HandshakeConnector.Outcome() {
+            new Handshake.Outcome() {
               @Override
-              public void welcomed(Channel channel, HandshakeConnector connector) {
+              public void welcomed(Channel channel, Handshake.Connector connector) {
                 channel.close();
                 said.complete(Admission.WELCOME);
               }
 
               @Override
-              public void refused(Admission admission, int detail) {
+              public void refused(Admission admission, int expectedRanks) {
                 said.complete(admission);
               }
 

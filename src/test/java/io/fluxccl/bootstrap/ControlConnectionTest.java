@@ -35,19 +35,20 @@ class ControlConnectionTest {
   void shouldIgnoreThatAllHaveComeOnceItSaidGoodbye() {
     try (TcpBootstrap rank = TcpBootstrap.create(0, 2, BootstrapOptions.defaults())) {
       LateRoot root = new LateRoot();
-      MeetingPoint meeting =
-          new MeetingPoint(KEY, null, root.open(rank), null, FluxCclException.NO_RANK);
+      Rendezvous rendezvous =
+          new Rendezvous(KEY, null, root.open(rank), null, FluxCclException.NO_RANK);
       RecordingOwner owner = new RecordingOwner();
-      ControlConnection control = new ControlConnection(rank, meeting, owner);
+      ControlConnection control = new ControlConnection(rank, rendezvous, owner);
       rank.onLoop(control::connect);
       await(root.registered);
       CompletableFuture<Void> gone = new CompletableFuture<>();
       rank.onLoop(
           () -> {
             rank.channels()
-                .newCloseFuture(channel -> channel.pipeline().get("control") != null)
+                .newCloseFuture(
+                    channel -> channel.pipeline().get("session") instanceof FrameSession)
                 .addListener(closed -> gone.complete(null));
-            control.sayGoodbye();
+            control.sendGoodbye();
           });
       await(gone);
       assertThat(owner.heard).isEmpty();
@@ -59,7 +60,7 @@ class ControlConnectionTest {
     final List<String> heard = Collections.synchronizedList(new ArrayList<>());
 
     @Override
-    public CompletableFuture<Register> listen(InetAddress local) {
+    public CompletableFuture<Register> register(InetAddress local) {
       return CompletableFuture.completedFuture(new Register(MEMBER, false));
     }
 
@@ -85,7 +86,7 @@ class ControlConnectionTest {
   }
 
   /** Says that all have come only when it hears the goodbye. */
-  private static final class LateRoot extends HandshakeAcceptor.Gate {
+  private static final class LateRoot extends Handshake.Gate {
     final CompletableFuture<Void> registered = new CompletableFuture<>();
 
     InetSocketAddress open(TcpBootstrap on) {
@@ -98,13 +99,8 @@ class ControlConnectionTest {
     }
 
     @Override
-    SessionKey key() {
-      return KEY;
-    }
-
-    @Override
-    void park(ChannelHandlerContext ctx, HandshakeAcceptor acceptor) {
-      throw new IllegalStateException("the key is known");
+    CompletableFuture<SessionKey> key() {
+      return CompletableFuture.completedFuture(KEY);
     }
 
     @Override
@@ -113,14 +109,14 @@ class ControlConnectionTest {
     }
 
     @Override
-    int detail() {
+    int expectedRanks() {
       return 2;
     }
 
     @Override
-    void admitted(Channel channel, HandshakeAcceptor acceptor, Proof proof) {
+    void admitted(Channel channel, Handshake.Acceptor acceptor, Proof proof) {
       Frames.raiseLimit(channel, BootstrapFrameCodec.CONTROL_LIMIT);
-      channel.pipeline().replace(acceptor, "session", new Session());
+      channel.pipeline().replace(acceptor, "root session", new Session());
     }
 
     private final class Session extends SimpleChannelInboundHandler<BootstrapFrame> {
@@ -130,7 +126,7 @@ class ControlConnectionTest {
           registered.complete(null);
         } else if (frame instanceof Goodbye) {
           byte[] jobId = SessionKey.nonce(BootstrapFrameCodec.JOB_ID_BYTES);
-          Frames.write(ctx.channel(), new Peers(jobId, -1, List.of(MEMBER, MEMBER)));
+          ctx.channel().writeAndFlush(new Peers(jobId, -1, List.of(MEMBER, MEMBER)));
           ctx.close();
         }
       }

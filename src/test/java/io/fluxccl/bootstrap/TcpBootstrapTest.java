@@ -166,7 +166,7 @@ class TcpBootstrapTest extends BootstrapContract {
     List<TcpBootstrap> ranks = TcpRanks.create(2, OPTIONS);
     await(onAll(ranks, each -> each.initialize(id)));
     gatherAndClose(ranks);
-    Awaitility.await().until(() -> LocalRoots.of(id) == null);
+    Awaitility.await().until(() -> Rendezvous.hostedFor(id) == null);
   }
 
   @Test

@@ -1,8 +1,10 @@
 package io.fluxccl.bootstrap;
 
+import io.netty.buffer.ByteBuf;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
+import java.nio.ByteBuffer;
 import java.util.List;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
@@ -32,6 +34,16 @@ final class TcpRanks {
     List<TcpBootstrap> ranks = create(nRanks, options);
     BootstrapContract.await(BootstrapContract.onAll(ranks, each -> each.initialize(address)));
     return ranks;
+  }
+
+  /** A frame as it is on the wire: behind its length. */
+  static byte[] encode(BootstrapFrame frame) {
+    ByteBuf body = BootstrapFrameCodec.encode(frame);
+    byte[] bytes = new byte[Frames.LENGTH_BYTES + body.readableBytes()];
+    ByteBuffer.wrap(bytes).putInt(body.readableBytes());
+    body.readBytes(bytes, Frames.LENGTH_BYTES, body.readableBytes());
+    body.release();
+    return bytes;
   }
 
   static int freePort() {

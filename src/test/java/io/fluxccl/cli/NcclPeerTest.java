@@ -9,7 +9,6 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.Timeout;
-import io.fluxccl.cli.MeasuredLibrary.PreparedCalls;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testing.FakeCuda;
@@ -98,7 +97,7 @@ class NcclPeerTest {
           }
           assertThat(peer.name()).isEqualTo("NCCL 2.28.9");
           for (Collective collective : Collective.values()) {
-            try (PreparedCalls work =
+            try (PerfWork work =
                 peer.prepare(shape(collective), Placement.OUT_OF_PLACE, 1, false)) {
               work.run(1).join();
             }
@@ -145,10 +144,10 @@ class NcclPeerTest {
         LIMIT,
         (rank, peer, input, output) -> {
           PerfCase shape = shape(Collective.ALL_GATHER);
-          try (PreparedCalls work = peer.prepare(shape, Placement.IN_PLACE, 3, false)) {
+          try (PerfWork work = peer.prepare(shape, Placement.IN_PLACE, 3, false)) {
             work.run(2).join();
           }
-          try (PreparedCalls work = peer.prepare(shape, Placement.IN_PLACE, 3, true)) {
+          try (PerfWork work = peer.prepare(shape, Placement.IN_PLACE, 3, true)) {
             work.run(5).join();
           }
         });
@@ -164,8 +163,7 @@ class NcclPeerTest {
     withPeers(
         LIMIT,
         (rank, peer, input, output) -> {
-          PreparedCalls work =
-              peer.prepare(shape(Collective.REDUCE), Placement.OUT_OF_PLACE, 1, false);
+          PerfWork work = peer.prepare(shape(Collective.REDUCE), Placement.OUT_OF_PLACE, 1, false);
           rank.meet();
           assertThatThrownBy(() -> work.run(1).join())
               .rootCause()
@@ -185,7 +183,7 @@ class NcclPeerTest {
         SHORT,
         (rank, peer, input, output) -> {
           PerfCase shape = shape(Collective.ALL_GATHER);
-          PreparedCalls work = peer.prepare(shape, Placement.OUT_OF_PLACE, 1, false);
+          PerfWork work = peer.prepare(shape, Placement.OUT_OF_PLACE, 1, false);
           rank.meet();
           assertThatThrownBy(() -> work.run(1).join())
               .rootCause()

@@ -1,7 +1,6 @@
 package io.fluxccl.cli;
 
 import io.fluxccl.Deadline;
-import io.fluxccl.cli.MeasuredLibrary.PreparedCalls;
 import io.fluxccl.collective.RankTopology;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -21,7 +20,7 @@ final class PretendMain {
   private PretendMain() {}
 
   public static void main(String[] args) {
-    RootCommand.start(new Backend(), PretendMain.class, args);
+    Main.start(new Backend(), PretendMain.class, args);
   }
 
   private static final class Backend implements PerfBackend {
@@ -85,34 +84,33 @@ final class PretendMain {
     }
 
     @Override
-    public void upload(PerfRank.Buffer buffer, long offset, ByteBuffer source) {
+    public void upload(PerfBuffer buffer, long offset, ByteBuffer source) {
       buffers[buffer.ordinal()].put((int) offset, source, source.position(), source.remaining());
       source.position(source.limit());
     }
 
     @Override
-    public void download(PerfRank.Buffer buffer, long offset, ByteBuffer target) {
+    public void download(PerfBuffer buffer, long offset, ByteBuffer target) {
       target.put(buffers[buffer.ordinal()].slice((int) offset, target.remaining()));
     }
 
     @Override
-    public MeasuredLibrary library() {
-      return new MeasuredLibrary() {
+    public PerfContender library() {
+      return new PerfContender() {
         @Override
         public String name() {
           return "pretence";
         }
 
         @Override
-        public PreparedCalls prepare(
-            PerfCase shape, Placement placement, int length, boolean graph) {
+        public PerfWork prepare(PerfCase shape, Placement placement, int length, boolean graph) {
           return times -> allReduce(shape);
         }
       };
     }
 
     @Override
-    public Optional<MeasuredLibrary> peer() {
+    public Optional<PerfContender> peer() {
       return Optional.empty();
     }
 
@@ -130,7 +128,7 @@ final class PretendMain {
     }
 
     private CompletableFuture<Void> allReduce(PerfCase shape) {
-      ByteBuffer output = buffers[PerfRank.Buffer.OUTPUT.ordinal()];
+      ByteBuffer output = buffers[PerfBuffer.OUTPUT.ordinal()];
       ByteBuffer expected = new ReductionPattern(shape.type(), shape.op(), nRanks).expected();
       output.put(0, expected, 0, (int) (shape.count() * shape.type().size()));
       if (behaviour.equals("wrong")) {

@@ -32,9 +32,9 @@ class RankProcessesTest {
 
   private final Queue<String> lines = new ConcurrentLinkedQueue<>();
   private final Queue<String> notices = new ConcurrentLinkedQueue<>();
-  private final LineForwarder.Sink sink = new Recorder();
+  private final OutputSink sink = new Recorder();
 
-  private class Recorder implements LineForwarder.Sink {
+  private class Recorder implements OutputSink {
     @Override
     public void line(int rank, boolean error, byte[] line, End end) {
       lines.add(rank + (error ? "!" : ":") + new String(line, StandardCharsets.UTF_8));
@@ -264,7 +264,7 @@ class RankProcessesTest {
 
   @Test
   void shouldLoseNoLineWhenItsReaderIsSlow() throws InterruptedException {
-    LineForwarder.Sink slow =
+    OutputSink slow =
         new Recorder() {
           @Override
           public void line(int rank, boolean error, byte[] line, End end) {

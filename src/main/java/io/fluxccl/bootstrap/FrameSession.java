@@ -1,0 +1,95 @@
+package io.fluxccl.bootstrap;
+
+import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
+import io.netty.channel.Channel;
+import io.netty.channel.ChannelFuture;
+import io.netty.channel.ChannelHandler;
+import io.netty.channel.ChannelHandlerContext;
+import io.netty.channel.SimpleChannelInboundHandler;
+
+/**
+ * One end of a connection after the handshake. Only on the event loop.
+ *
+ * <p>A side that leaves in good order sends a goodbye, sends nothing after it, and lets the other
+ * side close the socket: so nothing is unread when a socket closes, and no reset can overtake the
+ * goodbye.
+ */
+abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> {
+  private final Channel channel;
+  private boolean receivedGoodbye;
+  private boolean sentGoodbye;
+  private long lastReceivedNanos = System.nanoTime();
+
+  FrameSession(Channel channel) {
+    super(BootstrapFrame.class);
+    this.channel = channel;
+  }
+
+  /** Takes the place of the handshake in the channel's pipeline and allows longer frames. */
+  final void replace(ChannelHandler handshake, int limit) {
+    channel.pipeline().replace(handshake, "session", this);
+    Frames.raiseLimit(channel, limit);
+  }
+
+  /** Handles a frame that is no goodbye. */
+  abstract void received(ChannelHandlerContext ctx, BootstrapFrame frame);
+
+  /** Learns that the other side leaves in good order. */
+  void departed() {}
+
+  /** Sends a frame, unless this side has sent its goodbye. */
+  final void send(BootstrapFrame frame) {
+    if (!sentGoodbye && channel.isActive()) {
+      channel.writeAndFlush(frame);
+    }
+  }
+
+  /** Sends a frame whatever was sent before. */
+  final ChannelFuture write(BootstrapFrame frame) {
+    return channel.writeAndFlush(frame);
+  }
+
+  final void sendGoodbye() {
+    send(new Goodbye());
+    sentGoodbye = true;
+  }
+
+  final boolean sentGoodbye() {
+    return sentGoodbye;
+  }
+
+  final boolean receivedGoodbye() {
+    return receivedGoodbye;
+  }
+
+  final void close() {
+    channel.close();
+  }
+
+  /** Whether nothing was received since a moment of {@link System#nanoTime()}. */
+  final boolean isSilentSince(long nanos) {
+    return channel.isActive() && !receivedGoodbye && lastReceivedNanos - nanos < 0;
+  }
+
+  /** Forgets how long the other side was silent: this process itself was not running. */
+  final void excuseSilence() {
+    lastReceivedNanos = System.nanoTime();
+  }
+
+  @Override
+  protected final void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
+    lastReceivedNanos = System.nanoTime();
+    if (frame instanceof Goodbye) {
+      receivedGoodbye = true;
+      departed();
+      ctx.close();
+    } else {
+      received(ctx, frame);
+    }
+  }
+
+  @Override
+  public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
+    ctx.close();
+  }
+}

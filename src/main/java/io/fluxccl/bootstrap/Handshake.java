@@ -1,0 +1,279 @@
+package io.fluxccl.bootstrap;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.bootstrap.BootstrapFrame.Admission;
+import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
+import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
+import io.fluxccl.bootstrap.BootstrapFrame.Proof;
+import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
+import io.netty.channel.Channel;
+import io.netty.channel.ChannelFutureListener;
+import io.netty.channel.ChannelHandlerContext;
+import io.netty.channel.EventLoop;
+import io.netty.channel.SimpleChannelInboundHandler;
+import io.netty.channel.group.ChannelGroup;
+import io.netty.util.concurrent.ScheduledFuture;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The handshake with which every connection begins: the acceptor sends a nonce, the connector
+ * proves that it knows the secret, the acceptor answers with its decision and its own proof. A side
+ * that does not finish within 5 s is closed, and nothing else. Only on the event loop.
+ */
+abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
+  static final int LIMIT_MILLIS = 5000;
+
+  private static final Logger LOG = LoggerFactory.getLogger(Handshake.class);
+  private static final int MAX_UNPROVEN = 1024;
+
+  final byte[] nonce = SessionKey.nonce(BootstrapFrameCodec.NONCE_BYTES);
+  private ScheduledFuture<?> deadline;
+
+  private Handshake() {
+    super(BootstrapFrame.class);
+  }
+
+  /** Closes the connection. */
+  abstract void refuse(ChannelHandlerContext ctx, String why);
+
+  final void startDeadline(ChannelHandlerContext ctx) {
+    String late = "no handshake within " + LIMIT_MILLIS + " ms";
+    deadline =
+        ctx.executor().schedule(() -> refuse(ctx, late), LIMIT_MILLIS, TimeUnit.MILLISECONDS);
+  }
+
+  final void stopDeadline() {
+    if (deadline != null) {
+      deadline.cancel(false);
+    }
+  }
+
+  @Override
+  public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
+    refuse(ctx, Frames.describe(cause));
+  }
+
+  /** Decides whom to admit. */
+  abstract static class Gate {
+    private int unproven;
+    private boolean warned;
+
+    /** The key of the connections; a handshake waits while it is not known. */
+    abstract CompletableFuture<SessionKey> key();
+
+    /** Decides on a connector that knows the secret. */
+    abstract Admission judge(Proof proof);
+
+    /** How many ranks the job has, for the verdict. */
+    abstract int expectedRanks();
+
+    /** Puts a session in the place of {@code acceptor}. */
+    abstract void admitted(Channel channel, Acceptor acceptor, Proof proof);
+  }
+
+  /** The result of a connector's attempt; exactly one method is called, once. */
+  interface Outcome {
+    /** Puts a session in the place of {@code connector}: both sides have proved themselves. */
+    void welcomed(Channel channel, Connector connector);
+
+    /** The acceptor knows the secret and refuses. */
+    void refused(Admission admission, int expectedRanks);
+
+    /** There is no connection, or no handshake. */
+    void lost(String why);
+  }
+
+  /**
+   * The accepting side. It reads nothing but a {@link Proof} of fixed size before the other side
+   * has shown that it knows the secret.
+   */
+  static final class Acceptor extends Handshake {
+    private final Gate gate;
+    private boolean proofReceived;
+    private boolean counted;
+
+    Acceptor(Gate gate) {
+      this.gate = gate;
+    }
+
+    @Override
+    public void channelActive(ChannelHandlerContext ctx) {
+      if (gate.unproven >= MAX_UNPROVEN) {
+        refuse(ctx, "too many unfinished handshakes");
+        return;
+      }
+      gate.unproven++;
+      counted = true;
+      startDeadline(ctx);
+      ctx.channel().writeAndFlush(new Greeting(nonce));
+    }
+
+    @Override
+    protected void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
+      if (!(frame instanceof Proof proof) || proofReceived) {
+        refuse(ctx, "unexpected " + frame.getClass().getSimpleName());
+        return;
+      }
+      proofReceived = true;
+      gate.key()
+          .thenAccept(key -> check(ctx, key, proof))
+          .exceptionally(
+              failure -> {
+                refuse(ctx, Frames.describe(FluxCclException.from(failure)));
+                return null;
+              });
+    }
+
+    private void check(ChannelHandlerContext ctx, SessionKey key, Proof proof) {
+      if (!ctx.channel().isActive()) {
+        return;
+      }
+      if (!SessionKey.equal(key.connectorProof(proof, nonce), proof.mac())) {
+        refuse(ctx, "wrong secret, or a job that is over");
+        return;
+      }
+      done();
+      Admission admission = gate.judge(proof);
+      int ranks = gate.expectedRanks();
+      byte[] mac = key.acceptorProof(proof, nonce, admission, ranks);
+      Verdict verdict = new Verdict(admission, ranks, mac);
+      if (admission == Admission.WELCOME) {
+        gate.admitted(ctx.channel(), this, proof);
+        ctx.channel().writeAndFlush(verdict);
+      } else {
+        LOG.debug("refused rank {} from {}: {}", proof.rank(), remote(ctx), admission);
+        ctx.channel().writeAndFlush(verdict).addListener(ChannelFutureListener.CLOSE);
+      }
+    }
+
+    @Override
+    void refuse(ChannelHandlerContext ctx, String why) {
+      if (!ctx.channel().isOpen()) {
+        return;
+      }
+      if (gate.warned) {
+        LOG.debug("closed a connection from {}: {}", remote(ctx), why);
+      } else {
+        gate.warned = true;
+        LOG.warn(
+            "closed a connection from {}: {}; more of them are logged at debug level",
+            remote(ctx),
+            why);
+      }
+      ctx.close();
+    }
+
+    private static Object remote(ChannelHandlerContext ctx) {
+      return ctx.channel().remoteAddress();
+    }
+
+    private void done() {
+      stopDeadline();
+      if (counted) {
+        counted = false;
+        gate.unproven--;
+      }
+    }
+
+    @Override
+    public void channelInactive(ChannelHandlerContext ctx) {
+      done();
+    }
+
+    @Override
+    public void handlerRemoved(ChannelHandlerContext ctx) {
+      done();
+    }
+  }
+
+  /** The connecting side: one attempt to connect and to get through the handshake. */
+  static final class Connector extends Handshake {
+    private final SessionKey key;
+    private final Proof request;
+    private final Outcome outcome;
+    private byte[] acceptorNonce;
+    private String trouble =
+        "it closed the connection during the handshake; is the secret the same?";
+    private boolean decided;
+
+    /**
+     * @param target the rank to connect to, or -1 for the root
+     */
+    Connector(SessionKey key, LinkKind kind, int rank, int nRanks, int target, Outcome outcome) {
+      this.key = key;
+      this.request = new Proof(kind, rank, nRanks, target, nonce, Message.NO_BYTES);
+      this.outcome = outcome;
+    }
+
+    /** Begins the attempt; see {@link Frames#connect}. */
+    void connect(EventLoop loop, InetAddress from, InetSocketAddress to, ChannelGroup channels) {
+      Frames.connect(loop, from, to, channels, this)
+          .addListener(
+              done -> {
+                if (!done.isSuccess()) {
+                  lose(Frames.describe(done.cause()));
+                }
+              });
+    }
+
+    @Override
+    public void channelActive(ChannelHandlerContext ctx) {
+      startDeadline(ctx);
+    }
+
+    @Override
+    protected void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
+      if (frame instanceof Greeting greeting && acceptorNonce == null) {
+        acceptorNonce = greeting.nonce();
+        byte[] mac = key.connectorProof(request, acceptorNonce);
+        ctx.channel().writeAndFlush(request.withMac(mac));
+      } else if (frame instanceof Verdict verdict && acceptorNonce != null) {
+        decide(ctx, verdict);
+      } else {
+        refuse(ctx, "unexpected " + frame.getClass().getSimpleName());
+      }
+    }
+
+    private void decide(ChannelHandlerContext ctx, Verdict verdict) {
+      Admission admission = verdict.admission();
+      byte[] expected =
+          key.acceptorProof(request, acceptorNonce, admission, verdict.expectedRanks());
+      if (!SessionKey.equal(expected, verdict.mac())) {
+        refuse(ctx, "it does not know the secret");
+        return;
+      }
+      decided = true;
+      stopDeadline();
+      if (admission == Admission.WELCOME) {
+        outcome.welcomed(ctx.channel(), this);
+      } else {
+        ctx.close();
+        outcome.refused(admission, verdict.expectedRanks());
+      }
+    }
+
+    @Override
+    void refuse(ChannelHandlerContext ctx, String why) {
+      trouble = why;
+      ctx.close();
+    }
+
+    private void lose(String why) {
+      if (!decided) {
+        decided = true;
+        outcome.lost(why);
+      }
+    }
+
+    @Override
+    public void channelInactive(ChannelHandlerContext ctx) {
+      stopDeadline();
+      lose(trouble);
+    }
+  }
+}

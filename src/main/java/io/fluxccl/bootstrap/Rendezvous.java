@@ -1,0 +1,178 @@
+package io.fluxccl.bootstrap;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.netty.util.NetUtil;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.UnknownHostException;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
+import java.util.function.BooleanSupplier;
+import java.util.function.Function;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Where a rank finds the other ranks, and with which key.
+ *
+ * @param from the local address to use, or null for any
+ * @param hosted the root itself, when this process hosts it, held by one use; or null
+ * @param rootRank the rank that hosts the root, or -1 when that is not known
+ */
+record Rendezvous(
+    SessionKey key, InetAddress from, InetSocketAddress root, BootstrapRoot hosted, int rootRank) {
+  private static final Logger LOG = LoggerFactory.getLogger(Rendezvous.class);
+  private static final long BIND_RETRY_NANOS = TimeUnit.SECONDS.toNanos(3);
+  private static final long BIND_RETRY_MILLIS = 50;
+  private static final long OPEN_SECONDS = 10;
+
+  /** The roots that this process hosts for the ids it created. */
+  private static final Map<UniqueId, BootstrapRoot> HOSTED = new ConcurrentHashMap<>();
+
+  /** Opens a root in this process. Waits for the port, which takes no noticeable time. */
+  static UniqueId create(BootstrapOptions options) {
+    byte[] secret = SessionKey.nonce(UniqueId.SECRET_LENGTH);
+    InetAddress address =
+        options
+            .networkInterface()
+            .map(NetworkAddresses::ofInterface)
+            .orElseGet(NetworkAddresses::reachable);
+    BootstrapRoot root = new BootstrapRoot(SessionKey.of(secret), 0, options);
+    if (root.inEventLoop()) {
+      root.kill();
+      throw new InvalidUsage(
+          "createUniqueId waits for the port; call it on a thread that is not the bootstrap's");
+    }
+    CompletableFuture<InetSocketAddress> opened = root.open(new InetSocketAddress(address, 0));
+    try {
+      UniqueId id = UniqueId.of(opened.orTimeout(OPEN_SECONDS, TimeUnit.SECONDS).join(), secret);
+      HOSTED.put(id, root);
+      root.ended().thenRun(() -> HOSTED.remove(id));
+      return id;
+    } catch (RuntimeException e) {
+      root.kill();
+      throw FluxCclException.from(e);
+    }
+  }
+
+  /** Returns the root of an id, or null when another process hosts it. */
+  static BootstrapRoot hostedFor(UniqueId id) {
+    return HOSTED.get(id);
+  }
+
+  /** Returns the rendezvous of an id. On the event loop. */
+  static Rendezvous of(UniqueId id, BootstrapOptions options) {
+    InetAddress from = options.networkInterface().map(NetworkAddresses::ofInterface).orElse(null);
+    BootstrapRoot hosted = hostedFor(id);
+    if (hosted != null) {
+      hosted.use(); // last: if the interface is unknown, no rank would ever leave it
+    }
+    return new Rendezvous(
+        SessionKey.of(id.secret()), from, id.address(), hosted, FluxCclException.NO_RANK);
+  }
+
+  /** Finds the rendezvous of an address; rank 0 opens the root there. */
+  static final class Search {
+    private final TcpBootstrap bootstrap;
+    private final BootstrapOptions options;
+    private final SessionKey key;
+    private final RootAddress address;
+    private final BooleanSupplier wanted;
+    private InetAddress from;
+
+    /**
+     * @param wanted whether the search is still worth the effort
+     */
+    Search(
+        TcpBootstrap bootstrap,
+        BootstrapOptions options,
+        SessionKey key,
+        String address,
+        BooleanSupplier wanted) {
+      this.bootstrap = bootstrap;
+      this.options = options;
+      this.key = key;
+      this.address = RootAddress.parse(address);
+      this.wanted = wanted;
+    }
+
+    /** Begins; completes on the event loop. */
+    CompletableFuture<Rendezvous> begin() {
+      return resolve()
+          .thenApplyAsync(this::checkTrusted, bootstrap::onLoop)
+          .thenCompose(this::reach);
+    }
+
+    private CompletableFuture<InetAddress> resolve() {
+      byte[] ip = NetUtil.createByteArrayFromIpAddressString(address.host());
+      return ip != null
+          ? CompletableFuture.completedFuture(UniqueId.addressOf(ip, 0))
+          // A name server may take seconds: not on the event loop.
+          : CompletableFuture.supplyAsync(this::askNameServer);
+    }
+
+    private InetAddress askNameServer() {
+      try {
+        return InetAddress.getByName(address.host());
+      } catch (UnknownHostException e) {
+        throw new InvalidUsage("address=" + address + ": the host is unknown", e);
+      }
+    }
+
+    private InetAddress checkTrusted(InetAddress ip) {
+      if (key.guarded() || ip.isLoopbackAddress()) {
+        return ip;
+      }
+      if (!options.insecure()) {
+        throw InvalidUsage.of(
+            "address=%s can be reached by others, and there is no secret; set %s or"
+                + " BootstrapOptions.secret, or allow it by BootstrapOptions.insecure",
+            address, JobSecret.VARIABLE);
+      }
+      LOG.warn(
+          "{}: no secret at {}: any process that reaches the port can join",
+          bootstrap.describe(),
+          address);
+      return ip;
+    }
+
+    private CompletableFuture<Rendezvous> reach(InetAddress ip) {
+      String networkInterface =
+          address.networkInterface() != null
+              ? address.networkInterface()
+              : options.networkInterface().orElse(null);
+      from = networkInterface == null ? null : NetworkAddresses.ofInterface(networkInterface);
+      InetSocketAddress root = new InetSocketAddress(ip, address.port());
+      return bootstrap.rank() == 0
+          ? host(root, System.nanoTime() + BIND_RETRY_NANOS)
+          : CompletableFuture.completedFuture(new Rendezvous(key, from, root, null, 0));
+    }
+
+    private CompletableFuture<Rendezvous> host(InetSocketAddress at, long until) {
+      BootstrapRoot root = new BootstrapRoot(key, bootstrap.nRanks(), options);
+      return root.open(at)
+          .handle(
+              (bound, failure) -> failure == null ? hosts(root, bound) : again(failure, at, until))
+          .thenCompose(Function.identity());
+    }
+
+    private CompletableFuture<Rendezvous> hosts(BootstrapRoot root, InetSocketAddress bound) {
+      root.use();
+      return CompletableFuture.completedFuture(new Rendezvous(key, from, bound, root, 0));
+    }
+
+    /** An earlier run may be about to release the port. */
+    private CompletableFuture<Rendezvous> again(
+        Throwable failure, InetSocketAddress at, long until) {
+      if (!wanted.getAsBoolean() || System.nanoTime() - until >= 0) {
+        return CompletableFuture.failedFuture(FluxCclException.from(failure));
+      }
+      CompletableFuture<Void> later = new CompletableFuture<>();
+      bootstrap.loop.schedule(() -> later.complete(null), BIND_RETRY_MILLIS, TimeUnit.MILLISECONDS);
+      return later.thenCompose(now -> host(at, until));
+    }
+  }
+}
