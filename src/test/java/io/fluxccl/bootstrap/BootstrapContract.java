@@ -13,6 +13,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
+import io.fluxccl.testing.Rounds;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -500,7 +501,7 @@ abstract class BootstrapContract {
 
   @Test
   void shouldNeverTakeLeavingForFailure() {
-    for (int round = 0; round < 50; round++) {
+    for (int round = 0; round < Rounds.of(10, 50); round++) {
       List<? extends Bootstrap> ranks = makeGroup(4);
       List<CompletableFuture<FluxCclException>> failures =
           ranks.stream().map(Bootstrap::failure).collect(Collectors.toList());

@@ -6,6 +6,7 @@ import static io.fluxccl.bootstrap.BootstrapContract.soon;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import io.fluxccl.testing.Rounds;
 import java.io.File;
 import java.time.Duration;
 import java.util.List;
@@ -44,13 +45,14 @@ class BootstrapLeakTest {
   }
 
   @Test
-  void shouldLeaveNoThreadAndNoDescriptorAfterAHundredRounds() {
+  void shouldLeaveNoThreadAndNoDescriptorAfterManyRounds() {
     assumeTrue(DESCRIPTORS.isDirectory(), "only where /proc is");
     round(0);
     awaitQuiet();
     Set<String> threadsBefore = threads();
     int before = openDescriptors();
-    for (int i = 0; i < 100; i++) {
+    int rounds = Rounds.of(20, 100);
+    for (int i = 0; i < rounds; i++) {
       round(i);
     }
     awaitQuiet();

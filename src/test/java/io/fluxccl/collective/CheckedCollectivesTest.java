@@ -501,9 +501,10 @@ class CheckedCollectivesTest {
                   waiting.add(barrier.toFuture());
                 }
                 rank.communicator().abort(new Aborted(0, "in a test"));
-                for (CompletableFuture<Void> each : waiting) {
-                  assertThat(each).failsWithin(LONG);
-                }
+                CompletableFuture<?> all =
+                    CompletableFuture.allOf(waiting.toArray(CompletableFuture<?>[]::new));
+                assertThat(all).failsWithin(LONG);
+                assertThat(waiting).allMatch(CompletableFuture::isCompletedExceptionally);
               }
               rank.meet();
             }

@@ -6,6 +6,7 @@ import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -34,7 +35,7 @@ class CollectivesLanesTest {
                   rank.rank() == 0
                       ? first.barrier().toFuture()
                       : CompletableFuture.completedFuture(null);
-              for (int i = 0; i < 100; i++) {
+              for (int i = 0; i < Rounds.of(20, 100); i++) {
                 StepVerifier.create(second.barrier()).expectComplete().verify(LONG);
               }
               if (rank.rank() == 0) {
@@ -82,7 +83,7 @@ class CollectivesLanesTest {
   @Test
   void shouldOrderWhatManyThreadsCall() {
     int threads = 4;
-    int callsPerThread = 200;
+    int callsPerThread = Rounds.of(40, 200);
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,

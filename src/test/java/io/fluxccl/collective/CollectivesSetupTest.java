@@ -12,6 +12,7 @@ import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.transport.Transport;
@@ -145,7 +146,7 @@ class CollectivesSetupTest {
       ranks.run(
           LONG,
           rank -> {
-            for (int round = 0; round < 15; round++) {
+            for (int round = 0; round < Rounds.of(4, 15); round++) {
               DeviceBuffer buffer = rank.device().allocate(60_000);
               HostMemory.fill(buffer.address(), 60_000, (byte) 0);
               HostMemory.putInt(buffer.address() + 4L * rank.rank(), 1);

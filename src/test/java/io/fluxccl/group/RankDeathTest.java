@@ -3,6 +3,7 @@ package io.fluxccl.group;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.bootstrap.JobSecret;
+import io.fluxccl.testing.Rounds;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
@@ -34,7 +35,7 @@ class RankDeathTest {
   /** Four ranks, two on each of two hosts. */
   private static final String TWO_HOSTS = "hosts";
 
-  private static final int ROUNDS = Integer.getInteger("fluxccl.kill.rounds", 6);
+  private static final int ROUNDS = Integer.getInteger("fluxccl.kill.rounds", Rounds.of(1, 6));
 
   private static final Pattern FAILED = Pattern.compile("failed (\\w+) rank=(-?\\d+) at=(-?\\d+)");
   private static final Duration PATIENCE = Duration.ofSeconds(60);

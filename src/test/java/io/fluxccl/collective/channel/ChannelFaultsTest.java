@@ -15,6 +15,7 @@ import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.channel.Trial.Shape;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import java.util.List;
@@ -192,7 +193,7 @@ class ChannelFaultsTest {
       ranks.run(
           LONG,
           rank -> {
-            for (int round = 0; round < 10; round++) {
+            for (int round = 0; round < Rounds.of(4, 10); round++) {
               // An odd number of pieces each way, so that credits are on their way at the end.
               try (Collectives collectives = open(rank, CollectivesOptions.DEFAULT)) {
                 Trial trial = new Trial(collectives);
@@ -216,7 +217,7 @@ class ChannelFaultsTest {
             try (Collectives collectives = open(rank, CollectivesOptions.DEFAULT)) {
               DeviceBuffer in = rank.device().allocate(count * 4L);
               DeviceBuffer out = rank.device().allocate(count * 4L * 3);
-              for (int round = 1; round < 40; round++) {
+              for (int round = 1; round < Rounds.of(10, 40); round++) {
                 for (int i = 0; i < count; i++) {
                   HostMemory.putInt(in.address() + i * 4L, round * 10 + rank.rank());
                 }

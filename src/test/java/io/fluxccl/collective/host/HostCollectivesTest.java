@@ -7,6 +7,7 @@ import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.Registration;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
@@ -56,7 +57,7 @@ class HostCollectivesTest {
                 DeviceBuffer unknown = rank.device().allocate(size);
                 Collectives collectives = create(rank, algorithm, threads);
                 Registration registration = collectives.register(known).join()) {
-              for (int i = 0; i < 150; i++) {
+              for (int i = 0; i < Rounds.of(30, 150); i++) {
                 Exercise exercise = Exercise.draw(random, nRanks, maxBytes);
                 // Mostly all ranks' buffers are registered, or none; sometimes only some ranks'.
                 int choice = random.nextInt(5);
@@ -89,7 +90,7 @@ class HostCollectivesTest {
               memory.add(rank.device().allocate(Exercise.memory(nRanks, maxBytes)));
             }
             try (Collectives collectives = create(rank, "any", threads)) {
-              for (int round = 0; round < 60; round++) {
+              for (int round = 0; round < Rounds.of(12, 60); round++) {
                 List<Exercise.Run> runs = new ArrayList<>();
                 List<Mono<Void>> done = new ArrayList<>();
                 for (int i = 0; i < window; i++) {
@@ -148,7 +149,7 @@ class HostCollectivesTest {
                 DeviceBuffer mine = rank.device().allocate(Exercise.memory(nRanks, maxBytes));
                 DeviceBuffer other = rank.device().allocate(Exercise.memory(nRanks, maxBytes))) {
               Random random = new Random(3);
-              for (int i = 0; i < 200; i++) {
+              for (int i = 0; i < Rounds.of(40, 200); i++) {
                 Exercise.Run a = Exercise.draw(random, nRanks, maxBytes).on(rank.rank(), mine);
                 Exercise.Run b = Exercise.draw(random, nRanks, maxBytes).on(rank.rank(), other);
                 // Some ranks begin with the one, some with the other.

@@ -9,6 +9,7 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.device.host.SegmentLeaks;
 import io.fluxccl.group.RankGroup;
+import io.fluxccl.testing.Rounds;
 import java.net.ServerSocket;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -25,6 +26,7 @@ import org.junit.jupiter.api.Timeout;
 class UnregisteredMemoryProcessTest {
   private static final int RANKS = 3;
   private static final int THREADS = 2;
+  private static final int ROUNDS = Rounds.of(8, 30);
   private static final int MAX_BYTES = 200_000;
 
   /** A rank that does all kinds of calls on buffers that live for a few of them. */
@@ -46,7 +48,7 @@ class UnregisteredMemoryProcessTest {
         long before = foreign();
         Random random = new Random(RANKS);
         long most = 0;
-        for (int buffer = 0; buffer < 30; buffer++) {
+        for (int buffer = 0; buffer < ROUNDS; buffer++) {
           try (DeviceBuffer memory = group.device().allocate(Exercise.memory(RANKS, MAX_BYTES))) {
             for (int i = 0; i < 8; i++) {
               Exercise.Run run = Exercise.draw(random, RANKS, MAX_BYTES).on(group.rank(), memory);

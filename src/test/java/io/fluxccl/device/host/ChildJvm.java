@@ -1,5 +1,6 @@
 package io.fluxccl.device.host;
 
+import io.fluxccl.testing.Rounds;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
@@ -58,6 +59,7 @@ public final class ChildJvm implements AutoCloseable {
         command.add(arg);
       }
     }
+    command.add("-Dfluxccl.test.long=" + Rounds.LONG);
     command.add("-Xmx128m");
     command.add("-XX:+UseSerialGC");
     command.addAll(jvmArgs);

@@ -3,6 +3,7 @@ package io.fluxccl.transport.ethernet;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.RegisteredMemory;
@@ -200,7 +201,7 @@ abstract class StagedTransferContract {
     RegisteredMemory[] signals = {ranks.memory(1, 8), direct(1, 8)};
     AtomicLong counter = new AtomicLong();
     Random random = new Random(9);
-    for (int round = 1; round <= 60; round++) {
+    for (int round = 1; round <= Rounds.of(15, 60); round++) {
       for (int i = 0; i < 20; i++) {
         int from = random.nextInt(2);
         int to = random.nextInt(2);

@@ -12,6 +12,7 @@ import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.tcp.TcpNetPlugin;
 import io.fluxccl.netplugin.tcp.TcpOptions;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.Transport;
@@ -27,7 +28,8 @@ import org.junit.jupiter.api.Timeout;
 
 @Timeout(120)
 class NetContextCloseTest {
-  private static final int ROUNDS = 300;
+  private static final int ROUNDS = Rounds.of(60, 300);
+  private static final int ATTEMPTS = Rounds.of(20, 50);
   private static final int THREADS = 3;
 
   private static void createUntilClosed(NetContext context, CountDownLatch begun) {
@@ -76,14 +78,14 @@ class NetContextCloseTest {
     try (NetRanks ranks = new NetRanks(new TcpNetPlugin(TcpOptions.DEFAULT.withInterfaces("lo")))) {
       Endpoint deaf = ranks.endpoint(1, 0, 0);
       long before = process.getOpenFileDescriptorCount();
-      for (int attempt = 0; attempt < 50; attempt++) {
+      for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         Endpoint end = ranks.endpoint(0, 1, 0);
         Deadline deadline = Deadline.after(Duration.ofMillis(20));
         assertThatThrownBy(() -> NetRanks.get(end.connect(deaf.wire(), deadline)))
             .hasCauseInstanceOf(io.fluxccl.Timeout.class);
       }
       await().until(() -> ranks.context(0).openConnections() == 0);
-      assertThat(process.getOpenFileDescriptorCount()).isLessThan(before + 50);
+      assertThat(process.getOpenFileDescriptorCount()).isLessThan(before + ATTEMPTS);
     }
   }
 }
