@@ -1,28 +1,26 @@
 package io.fluxccl.collective;
 
-import io.fluxccl.TransportFailure;
+import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
-import java.nio.charset.StandardCharsets;
+import io.fluxccl.wire.WireReader;
+import io.fluxccl.wire.WireWriter;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
 
 /**
- * What ranks tell each other of their devices before they connect.
- *
- * <pre>
- *   byte version, byte kind, int32 multiprocessors, int32 compute capability, int32 networks as bits,
- *   then the PCI bus id in ASCII; little-endian
- * </pre>
+ * The device of a rank, as its peers see it.
  *
  * @param kind of the device
- * @param multiprocessors of a GPU; 0 of the host
- * @param computeCapability of a GPU, {@code 10 * major + minor}; 0 of the host
+ * @param multiprocessors of a GPU; 0 on the host
+ * @param computeCapability of a GPU, {@code 10 * major + minor}; 0 on the host
  * @param networks transports by which ranks of other hosts can reach its memory
- * @param pciBusId of a GPU, the same in every process that sees it; empty of the host
+ * @param pciBusId of a GPU, the same in every process that sees it; empty on the host
  */
 record DeviceDescription(
     DeviceKind kind,
@@ -30,10 +28,9 @@ record DeviceDescription(
     int computeCapability,
     TransportFlags networks,
     String pciBusId) {
-  private static final byte VERSION = 3;
-  private static final int HEADER = 2 + 3 * Integer.BYTES;
-  private static final int MAX_BUS_ID = 64;
+  private static final int MOST_BUS_ID_BYTES = 64;
 
+  /** Describes a device. */
   static DeviceDescription of(Device device, TransportFlags networks) {
     return device instanceof CudaDevice gpu
         ? new DeviceDescription(
@@ -45,46 +42,62 @@ record DeviceDescription(
         : new DeviceDescription(device.kind(), 0, 0, networks, "");
   }
 
-  byte[] encode() {
-    byte[] busId = pciBusId.getBytes(StandardCharsets.US_ASCII);
-    return ByteBuffer.allocate(HEADER + busId.length)
-        .order(ByteOrder.LITTLE_ENDIAN)
-        .put(VERSION)
-        .put((byte) kind.ordinal())
-        .putInt(multiprocessors)
-        .putInt(computeCapability)
-        .putInt(networks.bits())
-        .put(busId)
-        .array();
+  void write(WireWriter out) {
+    out.int32(kind.ordinal())
+        .int32(multiprocessors)
+        .int32(computeCapability)
+        .int32(networks.bits())
+        .string(pciBusId);
+  }
+
+  static DeviceDescription read(WireReader in) {
+    DeviceKind[] kinds = DeviceKind.values();
+    int networks = (1 << Transport.values().length) - 1;
+    return new DeviceDescription(
+        kinds[in.int32("kind", 0, kinds.length - 1)],
+        in.int32("multiprocessors", 0, Integer.MAX_VALUE),
+        in.int32("computeCapability", 0, Integer.MAX_VALUE),
+        TransportFlags.ofBits(in.int32("networks", 0, networks)),
+        in.string("pciBusId", MOST_BUS_ID_BYTES));
   }
 
   /**
-   * Reads a card.
+   * Returns how many ranks of one process share a GPU at most. Processes that share a GPU take
+   * turns, so they don't count.
    *
-   * @param bytes as a peer sent them
-   * @param peer who, for the error
-   * @throws TransportFailure if they are none
+   * @param devices GPUs by rank
+   * @param bootstrap knows which ranks share a process
    */
-  static DeviceDescription decode(byte[] bytes, int peer) {
-    DeviceKind[] kinds = DeviceKind.values();
-    ByteBuffer in = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN);
-    if (bytes.length < HEADER
-        || bytes.length > HEADER + MAX_BUS_ID
-        || bytes[0] != VERSION
-        || bytes[1] < 0
-        || bytes[1] >= kinds.length
-        || in.getInt(2) < 0
-        || in.getInt(6) < 0
-        || in.getInt(10) >>> Transport.values().length != 0) {
-      throw new TransportFailure(
-          peer,
-          "rank " + peer + " sent a malformed device description of " + bytes.length + " bytes");
+  static int mostRanksPerGpu(List<DeviceDescription> devices, Bootstrap bootstrap) {
+    Map<String, Integer> sharing = new HashMap<>();
+    for (int rank = 0; rank < devices.size(); rank++) {
+      String gpu = bootstrap.processHash(rank) + " " + devices.get(rank).pciBusId();
+      sharing.merge(gpu, 1, Integer::sum);
     }
-    return new DeviceDescription(
-        kinds[bytes[1]],
-        in.getInt(2),
-        in.getInt(6),
-        TransportFlags.ofBits(in.getInt(10)),
-        new String(bytes, HEADER, bytes.length - HEADER, StandardCharsets.US_ASCII));
+    return sharing.values().stream().mapToInt(Integer::intValue).max().orElse(1);
+  }
+
+  /**
+   * Returns a warning if two processes share a GPU.
+   *
+   * @param devices GPUs by rank
+   * @param bootstrap knows which ranks share a host and a process
+   */
+  static Optional<String> sharingWarning(List<DeviceDescription> devices, Bootstrap bootstrap) {
+    for (int one = 0; one < devices.size(); one++) {
+      for (int other = 0; other < one; other++) {
+        if (devices.get(one).pciBusId().equals(devices.get(other).pciBusId())
+            && bootstrap.hostHash(one) == bootstrap.hostHash(other)
+            && bootstrap.processHash(one) != bootstrap.processHash(other)) {
+          return Optional.of(
+              String.format(
+                  "ranks %d and %d are processes that share GPU %s: the GPU runs one of them at a"
+                      + " time, for milliseconds, so waiting for the other is slow; start as many"
+                      + " ranks as there are GPUs",
+                  other, one, devices.get(one).pciBusId()));
+        }
+      }
+    }
+    return Optional.empty();
   }
 }

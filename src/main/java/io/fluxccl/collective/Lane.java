@@ -16,6 +16,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
 import reactor.core.Exceptions;
@@ -31,6 +32,9 @@ import reactor.core.scheduler.Schedulers;
  * LaneOpening} and {@link LaneClosing}.
  */
 final class Lane implements AutoCloseable {
+  /** Set-ups open files and map memory, which the thread that received a message must not. */
+  static final Executor MAY_BLOCK = Schedulers.boundedElastic()::schedule;
+
   private final Communicator communicator;
   private final DeviceStream stream;
   private final CollectivesOptions options;
@@ -100,7 +104,7 @@ final class Lane implements AutoCloseable {
               if (reason != null) {
                 if (communicator.isClosed()) {
                   // What is in flight gives up.
-                  leaveNotices.tell(roundsDone.get());
+                  leaveNotices.send(roundsDone.get());
                 }
                 inFlight.fail(reason);
                 close();
@@ -188,7 +192,7 @@ final class Lane implements AutoCloseable {
     CompletableFuture<Void> turn =
         before.isDone()
             ? before.thenCompose(agree)
-            : before.thenComposeAsync(agree, PeerConnections.MAY_BLOCK);
+            : before.thenComposeAsync(agree, Lane.MAY_BLOCK);
     turn.whenComplete(
         (done, failure) -> {
           try {
@@ -436,7 +440,7 @@ final class Lane implements AutoCloseable {
       }
       closed = true;
       if (communicator.failure() == null) {
-        leaveNotices.tell(rounds);
+        leaveNotices.send(rounds);
       }
       closing.begin(List.copyOf(captures));
     }

@@ -72,7 +72,7 @@ final class LaneClosing {
       free();
     } else {
       // Not on the thread that learns of it: freeing may wait for what that thread does.
-      drained.whenCompleteAsync((done, failure) -> free(), PeerConnections.MAY_BLOCK);
+      drained.whenCompleteAsync((done, failure) -> free(), Lane.MAY_BLOCK);
     }
   }
 

@@ -1,6 +1,7 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.Deadline;
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceKind;
@@ -9,87 +10,177 @@ import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
 import java.util.ServiceLoader;
+import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.stream.Collectors;
 import org.slf4j.LoggerFactory;
 
-/** The steps in which ranks open a lane together. */
+/**
+ * Opens a lane together with all ranks. {@link #start} lists the steps. Ranks exchange one {@link
+ * LaneDescription} each, in one all-gather on the host. All that follows is computed from these
+ * descriptions, except what only a connection can carry: endpoints and memory of the families.
+ */
 final class LaneOpening {
-  private static final AtomicBoolean REMARKED = new AtomicBoolean();
+  private static final AtomicBoolean WARNED = new AtomicBoolean();
 
-  private LaneOpening() {}
+  private final Communicator communicator;
+  private final DeviceStream stream;
+  private final CollectivesOptions options;
+  private final Deadline deadline;
+  private final TransportChoice choice;
+
+  // Each step uses what the steps before have left here; steps run one after the other.
+  private final List<AlgorithmFamily> families;
+  private final List<AlgorithmSet> sets = new ArrayList<>();
+  private Tuning tuning = Tuning.NONE;
+  private InvalidUsage unreadableTuning;
+  private LaneDescription own;
+  private List<LaneDescription> ranks;
+  private PeerConnections peers;
+
+  private LaneOpening(Communicator communicator, DeviceStream stream, CollectivesOptions options) {
+    this.communicator = communicator;
+    this.stream = stream;
+    this.options = options;
+    this.deadline = Deadline.after(options.setupTimeout().orElse(options.timeout()));
+    this.choice = TransportChoice.of(options);
+    this.families = new ArrayList<>(options.families());
+  }
 
   /**
-   * Connects to all ranks and readies the families that work among them.
+   * Connects to all ranks and prepares the families that work among them.
    *
    * @param stream closed with the lane
+   * @return the lane; or why it can't be opened. Continuations may block
    */
   static CompletableFuture<Lane> open(
       Communicator communicator, DeviceStream stream, CollectivesOptions options) {
-    Deadline deadline = Deadline.after(options.setupTimeout().orElse(options.timeout()));
-    List<AlgorithmSet> sets = new ArrayList<>();
+    LaneOpening opening = new LaneOpening(communicator, stream, options);
     return communicator
-        .inTurn(
-            options.tag(),
-            () ->
-                CompletableFuture.supplyAsync(
-                        () -> LaneSettings.of(options, families(options)),
-                        PeerConnections.MAY_BLOCK)
-                    .thenCompose(
-                        settings ->
-                            settings
-                                .compare(communicator, options.tag(), deadline)
-                                .thenComposeAsync(
-                                    same ->
-                                        PeerConnections.connect(
-                                            communicator,
-                                            TransportChoice.of(options),
-                                            options.tag(),
-                                            deadline,
-                                            options.threads()),
-                                    PeerConnections.MAY_BLOCK)
-                                .thenComposeAsync(
-                                    peers ->
-                                        prepare(peers, settings.families(), sets)
-                                            // Whoever closes, or fails from here on, must not
-                                            // take memory from a peer that is still mapping it.
-                                            .thenComposeAsync(
-                                                ready ->
-                                                    LeaveNotices.meetAll(
-                                                        communicator, options.tag(), deadline),
-                                                PeerConnections.MAY_BLOCK)
-                                            .thenApply(
-                                                leaveNotices ->
-                                                    new Lane(
-                                                        communicator,
-                                                        stream,
-                                                        options,
-                                                        peers,
-                                                        sets,
-                                                        settings.tuning(),
-                                                        leaveNotices))
-                                            .whenCompleteAsync(
-                                                (lane, failure) -> {
-                                                  if (failure != null) {
-                                                    giveUp(failure, sets, peers);
-                                                  }
-                                                },
-                                                PeerConnections.MAY_BLOCK),
-                                    PeerConnections.MAY_BLOCK)))
+        .inTurn(options.tag(), opening::start)
         .thenApply(Lane::live)
-        .whenComplete(
-            (lane, failure) -> {
-              if (failure != null) {
-                stream.close();
-              }
-            })
-        // Whoever blocks in what follows must not block the thread on which set-ups go on.
-        .whenCompleteAsync((lane, failure) -> {}, PeerConnections.MAY_BLOCK);
+        .whenCompleteAsync((lane, failure) -> opening.closeStreamUnless(lane), Lane.MAY_BLOCK);
   }
 
-  /** What can't be closed keeps nothing else from it, and is told beside the reason. */
-  private static void giveUp(Throwable failure, List<AlgorithmSet> sets, PeerConnections peers) {
+  private CompletableFuture<Lane> start() {
+    return CompletableFuture.runAsync(this::describeThisRank, Lane.MAY_BLOCK)
+        .thenCompose(described -> exchangeDescriptions())
+        .thenComposeAsync(exchanged -> connect(), Lane.MAY_BLOCK)
+        .thenComposeAsync(connected -> prepareFamilies(), Lane.MAY_BLOCK)
+        .thenComposeAsync(prepared -> awaitAllRanks(), Lane.MAY_BLOCK)
+        .thenApply(ready -> makeLane())
+        .whenCompleteAsync((lane, failure) -> giveUp(failure), Lane.MAY_BLOCK);
+  }
+
+  /** Loads families and the tuning file, and looks for networks. */
+  private void describeThisRank() {
+    ServiceLoader.load(AlgorithmFamily.class, AlgorithmFamily.class.getClassLoader())
+        .forEach(families::add);
+    families.sort(Comparator.comparing(AlgorithmFamily::name));
+    int cores = Runtime.getRuntime().availableProcessors();
+    int coresPerRank = Math.max(1, cores / communicator.bootstrap().nRanksPerNode());
+    String names = families.stream().map(AlgorithmFamily::name).collect(Collectors.joining(","));
+    own =
+        new LaneDescription(
+            ThreadLocalRandom.current().nextLong(),
+            options.threads() > 0 ? options.threads() : coresPerRank,
+            DeviceDescription.of(communicator.device(), choice.usable(communicator)),
+            List.of(
+                "families=" + names,
+                "algorithms=" + new TreeMap<>(options.algorithms()),
+                "tuning=" + readTuning(),
+                "checked=" + options.checked()));
+  }
+
+  /** Reads the tuning file. The exchange tells the peers if that fails, so they don't wait. */
+  private String readTuning() {
+    if (options.tuning().isEmpty()) {
+      return "none";
+    }
+    try {
+      tuning = Tuning.read(options.tuning().get());
+      return tuning.fingerprint();
+    } catch (InvalidUsage e) {
+      unreadableTuning = e;
+      return "refused";
+    }
+  }
+
+  private CompletableFuture<Void> exchangeDescriptions() {
+    return communicator
+        .exchange(options.tag(), own.encode(), deadline)
+        .thenAccept(this::requireSameSettings);
+  }
+
+  private void requireSameSettings(List<byte[]> descriptions) {
+    // This rank's own error says more than that the others' tuning files differ.
+    if (unreadableTuning != null) {
+      throw unreadableTuning;
+    }
+    int rank = communicator.bootstrap().rank();
+    ranks = new ArrayList<>();
+    for (int peer = 0; peer < descriptions.size(); peer++) {
+      ranks.add(LaneDescription.decode(descriptions.get(peer), peer));
+      own.requireSameSettings(rank, ranks.get(peer), peer);
+    }
+  }
+
+  private CompletableFuture<Void> connect() {
+    return PeerConnections.connect(communicator, choice, options.tag(), deadline, ranks)
+        .thenAccept(connections -> peers = connections);
+  }
+
+  /** Prepares one family after the other, so that set-ups match between ranks. */
+  private CompletableFuture<Void> prepareFamilies() {
+    warnOfSharedGpus();
+    CompletableFuture<Void> done = CompletableFuture.completedFuture(null);
+    for (AlgorithmFamily family : families) {
+      if (family.supports(peers.topology())) {
+        done =
+            done.thenComposeAsync(ready -> family.prepare(peers), Lane.MAY_BLOCK)
+                .thenAccept(sets::add);
+      }
+    }
+    return done;
+  }
+
+  /** Warns once a process: every lane would say the same. */
+  private void warnOfSharedGpus() {
+    if (peers.rank() == 0 && peers.topology().kind() == DeviceKind.CUDA) {
+      DeviceDescription.sharingWarning(peers.devices(), communicator.bootstrap())
+          .filter(warning -> WARNED.compareAndSet(false, true))
+          .ifPresent(LoggerFactory.getLogger(Collectives.class)::warn);
+    }
+  }
+
+  /**
+   * Waits until every rank has prepared its families. Without this second exchange a rank that
+   * fails, or closes its lane early, would free memory that a peer is still mapping.
+   */
+  private CompletableFuture<?> awaitAllRanks() {
+    return communicator.exchange(options.tag(), new byte[0], deadline);
+  }
+
+  private Lane makeLane() {
+    long[] lanes = ranks.stream().mapToLong(LaneDescription::lane).toArray();
+    return new Lane(
+        communicator,
+        stream,
+        options,
+        peers,
+        sets,
+        tuning,
+        new LeaveNotices(communicator, options.tag(), lanes));
+  }
+
+  /** Closes all that was prepared. An error of that is suppressed in the failure. */
+  private void giveUp(Throwable failure) {
+    if (failure == null || peers == null) {
+      return;
+    }
     boolean isWrapped = failure instanceof CompletionException && failure.getCause() != null;
     Throwable reason = isWrapped ? failure.getCause() : failure;
     try {
@@ -101,35 +192,9 @@ final class LaneOpening {
     }
   }
 
-  /** Once a process: it would be the same of every lane. */
-  private static void remark(PeerConnections peers) {
-    if (peers.rank() == 0 && peers.topology().kind() == DeviceKind.CUDA) {
-      GpuSharing.remark(peers.devices(), peers.communicator().bootstrap())
-          .filter(remark -> REMARKED.compareAndSet(false, true))
-          .ifPresent(LoggerFactory.getLogger(Collectives.class)::warn);
+  private void closeStreamUnless(Lane lane) {
+    if (lane == null) {
+      stream.close();
     }
-  }
-
-  private static List<AlgorithmFamily> families(CollectivesOptions options) {
-    List<AlgorithmFamily> all = new ArrayList<>(options.families());
-    ServiceLoader.load(AlgorithmFamily.class, AlgorithmFamily.class.getClassLoader())
-        .forEach(all::add);
-    all.sort(Comparator.comparing(AlgorithmFamily::name));
-    return all;
-  }
-
-  private static CompletableFuture<Void> prepare(
-      PeerConnections peers, List<AlgorithmFamily> families, List<AlgorithmSet> sets) {
-    remark(peers);
-    CompletableFuture<Void> done = CompletableFuture.completedFuture(null);
-    for (AlgorithmFamily family : families) {
-      if (family.supports(peers.topology())) {
-        // One after the other, so that their set-ups meet.
-        done =
-            done.thenComposeAsync(ready -> family.prepare(peers), PeerConnections.MAY_BLOCK)
-                .thenAccept(sets::add);
-      }
-    }
-    return done;
   }
 }

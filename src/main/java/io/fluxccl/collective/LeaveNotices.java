@@ -4,137 +4,109 @@ import io.fluxccl.Deadline;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.communicator.Communicator;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
+import io.fluxccl.wire.WireReader;
+import io.fluxccl.wire.WireWriter;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.IntConsumer;
 import java.util.stream.IntStream;
 
 /**
- * Ranks telling each other, when they close a lane, how many collectives of all ranks they took
- * part in: whoever waits for one more then learns at once that it will not come, over whichever
- * transport it waits.
+ * The notices by which ranks tell each other that they close a lane, and how many collectives of
+ * all ranks they took part in. A rank that waits for one more collective then learns at once that
+ * it will not come, whichever transport it waits on.
  *
- * <p>Each lane has a number on each rank, which ranks exchange at the start and say again at the
- * end: a farewell to an earlier lane of the same tag is not taken for this one's.
+ * <p>A lane has a number on each rank, which ranks exchange at its opening and repeat in a notice.
+ * So a notice of an earlier lane of the same tag is not taken for one of this lane.
  *
- * <pre>
- *   greeting = int64 lane          farewell = int64 lane, int64 collectives; little-endian
- * </pre>
+ * <pre>notice = int64 lane, int64 collectives</pre>
  */
 final class LeaveNotices {
-  /** Nobody says when a lane will be closed. */
-  private static final Duration EVER = Duration.ofDays(3650);
+  /** No rank knows when a lane will be closed. */
+  private static final Duration UNLIMITED = Duration.ofDays(3650);
 
   private static final Duration SOON = Duration.ofSeconds(5);
 
-  /** Who has left after how many collectives; the fewest of all. */
+  /** The peer that left after the fewest collectives. */
   private record Left(int peer, long rounds) {}
 
   private final Communicator communicator;
   private final int tag;
-  private final long lane;
   private final long[] lanes;
-  // Guarded by this, as what is heard.
+  // Guarded by this, as is writing to left.
   private final CompletableFuture<?>[] listening;
   private boolean stopped;
   private volatile Left left = new Left(-1, Long.MAX_VALUE);
 
-  private LeaveNotices(Communicator communicator, int tag) {
+  /**
+   * Creates the notices of a lane.
+   *
+   * @param lanes the lane's number on each rank
+   */
+  LeaveNotices(Communicator communicator, int tag, long[] lanes) {
     this.communicator = communicator;
     this.tag = tag;
-    this.lane = ThreadLocalRandom.current().nextLong();
-    this.lanes = new long[communicator.bootstrap().nRanks()];
+    this.lanes = lanes;
     this.listening = new CompletableFuture<?>[lanes.length];
   }
 
-  /**
-   * Meets all ranks.
-   *
-   * @return completes when all have come here, which they do when they have prepared the lane
-   */
-  static CompletableFuture<LeaveNotices> meetAll(
-      Communicator communicator, int tag, Deadline deadline) {
-    LeaveNotices leaveNotices = new LeaveNotices(communicator, tag);
-    byte[] mine = leaveNotices.message(Long.BYTES).putLong(leaveNotices.lane).array();
-    CompletableFuture<?>[] greetings =
-        leaveNotices
-            .peers()
-            .mapToObj(
-                peer ->
-                    communicator
-                        .exchange(peer, tag, mine, deadline)
-                        .thenAccept(theirs -> leaveNotices.met(peer, theirs)))
-            .toArray(CompletableFuture<?>[]::new);
-    return CompletableFuture.allOf(greetings).thenApply(met -> leaveNotices);
+  private int rank() {
+    return communicator.bootstrap().rank();
   }
 
   private IntStream peers() {
-    int rank = communicator.bootstrap().rank();
-    return IntStream.range(0, lanes.length).filter(peer -> peer != rank);
-  }
-
-  private ByteBuffer message(int bytes) {
-    return ByteBuffer.allocate(bytes).order(ByteOrder.LITTLE_ENDIAN);
-  }
-
-  private void met(int peer, byte[] bytes) {
-    if (bytes.length != Long.BYTES) {
-      throw new TransportFailure(
-          peer, "rank " + peer + " told " + bytes.length + " bytes that are no lane's number");
-    }
-    lanes[peer] = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN).getLong();
+    return IntStream.range(0, lanes.length).filter(peer -> peer != rank());
   }
 
   /**
    * Listens until {@link #stop}, or until the communicator ends.
    *
-   * @param heard called, on any thread, with a rank when that has left; {@link #missing} knows it
-   *     then
+   * @param onLeave called, on any thread, with a peer that has left; {@link #missing} takes that
+   *     peer into account by then
    */
-  void listen(IntConsumer heard) {
-    peers().forEach(peer -> listen(peer, heard));
+  void listen(IntConsumer onLeave) {
+    peers().forEach(peer -> listen(peer, onLeave));
   }
 
-  private void listen(int peer, IntConsumer heard) {
+  private void listen(int peer, IntConsumer onLeave) {
     CompletableFuture<byte[]> notice;
     synchronized (this) {
       if (stopped) {
         return;
       }
-      notice = communicator.recvNotice(peer, tag, Deadline.after(EVER));
+      notice = communicator.recvNotice(peer, tag, Deadline.after(UNLIMITED));
       listening[peer] = notice;
     }
-    // It fails only when this lane, the communicator or the peer's bootstrap has ended: no farewell
-    // matters, or none comes, any more.
+    // It fails only after this lane, the communicator or the peer's bootstrap has ended. Then no
+    // notice matters, or none comes, any more.
     notice.thenAccept(
         bytes -> {
-          hear(peer, bytes, heard);
-          // A lane that was closed may yet end early, with its communicator.
-          listen(peer, heard);
+          received(peer, bytes, onLeave);
+          // A lane that was closed may end earlier than it said, with its communicator.
+          listen(peer, onLeave);
         });
   }
 
-  private void hear(int peer, byte[] bytes, IntConsumer heard) {
-    ByteBuffer in = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN);
-    if (bytes.length != 2 * Long.BYTES) {
-      communicator.abort(
-          new TransportFailure(peer, "rank " + peer + " said a malformed farewell, tag=" + tag));
-    } else if (in.getLong() == lanes[peer]) {
-      left(peer, in.getLong());
-      heard.accept(peer);
-    }
-  }
-
-  /** Listens no longer: this lane has nothing in flight and will not. */
-  synchronized void stop() {
-    stopped = true;
-    for (CompletableFuture<?> notice : listening) {
-      if (notice != null) {
-        notice.cancel(false);
+  private void received(int peer, byte[] bytes, IntConsumer onLeave) {
+    try {
+      WireReader in =
+          new WireReader(
+              bytes,
+              problem ->
+                  new TransportFailure(
+                      peer,
+                      String.format(
+                          "rank %d sent a malformed leave notice, tag=%d: %s",
+                          peer, tag, problem)));
+      long lane = in.int64("lane");
+      long rounds = in.int64("collectives", 0, Long.MAX_VALUE);
+      in.end();
+      if (lane == lanes[peer]) {
+        left(peer, rounds);
+        onLeave.accept(peer);
       }
+    } catch (TransportFailure malformed) {
+      communicator.abort(malformed);
     }
   }
 
@@ -144,24 +116,33 @@ final class LeaveNotices {
     }
   }
 
-  /**
-   * Tells all ranks that this one leaves. Waits for nothing: who can't be told any more is gone
-   * itself.
-   *
-   * @param rounds how many collectives of all ranks it has taken part in, or will, as they are
-   *     enqueued
-   */
-  void tell(long rounds) {
-    byte[] farewell = message(2 * Long.BYTES).putLong(lane).putLong(rounds).array();
-    peers().forEach(peer -> communicator.sendNotice(peer, tag, farewell, Deadline.after(SOON)));
+  /** Stops listening: this lane has nothing in flight and gets no more. */
+  synchronized void stop() {
+    stopped = true;
+    for (CompletableFuture<?> notice : listening) {
+      if (notice != null) {
+        notice.cancel(false);
+      }
+    }
   }
 
   /**
-   * Whether a rank is missing from a collective. Allocates nothing when none is.
+   * Sends a notice to all peers. Waits for nothing: a peer that can't be reached is gone itself.
+   *
+   * @param rounds how many collectives of all ranks this rank has taken part in, or will, because
+   *     they are enqueued
+   */
+  void send(long rounds) {
+    byte[] notice = new WireWriter().int64(lanes[rank()]).int64(rounds).toBytes();
+    peers().forEach(peer -> communicator.sendNotice(peer, tag, notice, Deadline.after(SOON)));
+  }
+
+  /**
+   * Returns the failure of a collective in which a peer that has left does not take part, or null.
+   * Allocates nothing if no peer is missing.
    *
    * @param round the number of the collective on this lane, from 1
-   * @param what it is; asked for a text when there is something to say
-   * @return who has left and will not take part, or null
+   * @param what the run, for the message; its text is asked for only if a peer is missing
    */
   RemoteFailure missing(long round, Object what) {
     Left known = left;
@@ -170,17 +151,9 @@ final class LeaveNotices {
     }
     return new RemoteFailure(
         known.peer(),
-        what
-            + " on rank "
-            + communicator.bootstrap().rank()
-            + ": rank "
-            + known.peer()
-            + " left after "
-            + known.rounds()
-            + " collectives of tag "
-            + tag
-            + ", this is number "
-            + round
-            + "; let every rank enqueue the same collectives before it closes");
+        String.format(
+            "%s on rank %d: rank %d left after %d collectives of tag %d, this is number %d;"
+                + " let every rank enqueue the same collectives before it closes",
+            what, rank(), known.peer(), known.rounds(), tag, round));
   }
 }

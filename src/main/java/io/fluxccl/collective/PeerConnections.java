@@ -21,54 +21,63 @@ import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
-import java.util.concurrent.Executor;
 import java.util.stream.IntStream;
-import reactor.core.scheduler.Schedulers;
+import java.util.stream.LongStream;
 
 /**
- * A connection to every other rank, and everybody's memories exchanged over them: what algorithms
- * are built on. All ranks call its methods in the same order.
+ * A connection to every other rank, and the memories of all ranks that were exchanged over them:
+ * algorithms are built on these. All ranks call its methods in the same order.
  */
 public final class PeerConnections implements AutoCloseable {
-  private static final Duration FAREWELL = Duration.ofSeconds(5);
-
-  /** Set-ups open files and map memory: not on whichever thread a message came by. */
-  static final Executor MAY_BLOCK = Schedulers.boundedElastic()::schedule;
+  private static final Duration LEAVE_TIMEOUT = Duration.ofSeconds(5);
 
   private final Communicator communicator;
   private final int tag;
   private final Deadline deadline;
-  private final DeviceDescription[] devices;
+  private final TransportChoice choice;
+  private final List<DeviceDescription> devices;
+  private final int threads;
+  private final RankTopology topology;
   private final Connection[] connections;
   private final List<RegisteredMemory> registered = new CopyOnWriteArrayList<>();
   private final List<NonblockingFuture<RegisteredMemory>> received = new CopyOnWriteArrayList<>();
-  private final TransportChoice choice;
   private TransportFlags transports = TransportFlags.NONE;
-  private RankTopology topology;
-  private int threads;
 
   private PeerConnections(
-      Communicator communicator, TransportChoice choice, int tag, Deadline deadline) {
-    this.choice = choice;
+      Communicator communicator,
+      TransportChoice choice,
+      int tag,
+      Deadline deadline,
+      List<LaneDescription> ranks) {
     this.communicator = communicator;
+    this.choice = choice;
     this.tag = tag;
     this.deadline = deadline;
-    this.devices = new DeviceDescription[communicator.bootstrap().nRanks()];
-    this.connections = new Connection[communicator.bootstrap().nRanks()];
+    this.devices = ranks.stream().map(LaneDescription::device).toList();
+    this.threads = ranks.stream().mapToInt(LaneDescription::threads).min().orElse(1);
+    this.topology = makeTopology();
+    this.connections = new Connection[ranks.size()];
   }
 
+  /**
+   * Connects to all ranks.
+   *
+   * @param choice of transports
+   * @param tag of the connections
+   * @param deadline by when
+   * @param ranks the descriptions of all ranks
+   * @return the connections; on failure, those already made are closed
+   */
   static CompletableFuture<PeerConnections> connect(
-      Communicator communicator, TransportChoice choice, int tag, Deadline deadline, int threads) {
-    PeerConnections peers = new PeerConnections(communicator, choice, tag, deadline);
-    int cores = Runtime.getRuntime().availableProcessors();
-    peers.threads =
-        threads > 0 ? threads : Math.max(1, cores / communicator.bootstrap().nRanksPerNode());
+      Communicator communicator,
+      TransportChoice choice,
+      int tag,
+      Deadline deadline,
+      List<LaneDescription> ranks) {
+    PeerConnections peers = new PeerConnections(communicator, choice, tag, deadline, ranks);
     List<NonblockingFuture<Connection>> links = new ArrayList<>();
-    return CompletableFuture.supplyAsync(() -> choice.usable(communicator), MAY_BLOCK)
-        .thenCompose(peers::introduce)
-        .thenComposeAsync(
-            introduced -> communicator.setup(deadline, () -> peers.connectOnSetup(links)),
-            MAY_BLOCK)
+    return communicator
+        .setup(deadline, () -> peers.connectOnSetup(links))
         .thenApply(ready -> peers.connected(links))
         .whenComplete(
             (done, failure) -> {
@@ -80,37 +89,15 @@ public final class PeerConnections implements AutoCloseable {
             });
   }
 
-  /** Every rank learns what device every other has, and by which networks it is reached. */
-  private CompletableFuture<Void> introduce(TransportFlags networks) {
-    devices[rank()] = DeviceDescription.of(communicator.device(), networks);
-    byte[] mine = devices[rank()].encode();
-    CompletableFuture<?>[] greetings =
-        IntStream.range(0, nRanks())
-            .filter(peer -> peer != rank())
-            .mapToObj(
-                peer ->
-                    communicator
-                        .exchange(peer, tag, mine, deadline)
-                        .thenAccept(
-                            theirs -> devices[peer] = DeviceDescription.decode(theirs, peer)))
-            .toArray(CompletableFuture<?>[]::new);
-    return CompletableFuture.allOf(greetings);
-  }
-
-  /** The transport between ranks of one host. */
-  private Transport localTransport() {
-    return TransportChoice.local(communicator.device().kind());
-  }
-
   private PeerConnections connectOnSetup(List<NonblockingFuture<Connection>> links) {
-    // The set-up's own deadline is what counts.
+    // Longer than the set-up's own deadline, which is the one that counts.
     Duration enough = deadline.timeout().plusSeconds(1);
     for (int peer = 0; peer < nRanks(); peer++) {
       if (peer == rank()) {
         links.add(null);
         continue;
       }
-      Transport transport = choice.between(rank(), peer, devices(), communicator.bootstrap());
+      Transport transport = choice.between(rank(), peer, devices, communicator.bootstrap());
       transports = transports.with(transport);
       links.add(
           communicator.connectOnSetup(
@@ -123,87 +110,106 @@ public final class PeerConnections implements AutoCloseable {
     for (int peer = 0; peer < nRanks(); peer++) {
       connections[peer] = peer == rank() ? null : links.get(peer).join();
     }
-    topology = makeTopology();
     return this;
-  }
-
-  /** This rank. */
-  public int rank() {
-    return communicator.bootstrap().rank();
-  }
-
-  /** How many ranks. */
-  public int nRanks() {
-    return communicator.bootstrap().nRanks();
-  }
-
-  /** Whose connections these are. */
-  public Communicator communicator() {
-    return communicator;
-  }
-
-  /** The tag of this peers's set-ups. */
-  public int tag() {
-    return tag;
-  }
-
-  /** By when set-ups that are under way must be done. */
-  public Deadline deadline() {
-    return deadline;
-  }
-
-  /** The connection to a peer; null to this rank. */
-  public Connection connection(int peer) {
-    return connections[peer];
-  }
-
-  /** How many threads a kernel of the host device is to have. */
-  public int threads() {
-    return threads;
-  }
-
-  /** The transports of all its connections. */
-  public TransportFlags transports() {
-    return transports;
-  }
-
-  /** Who is where. */
-  public RankTopology topology() {
-    return topology;
   }
 
   private RankTopology makeTopology() {
     Bootstrap bootstrap = communicator.bootstrap();
-    List<Long> hosts = new ArrayList<>();
-    List<Integer> hostOf = new ArrayList<>();
-    for (int peer = 0; peer < nRanks(); peer++) {
-      long hash = bootstrap.hostHash(peer);
-      if (!hosts.contains(hash)) {
-        hosts.add(hash);
-      }
-      hostOf.add(hosts.indexOf(hash));
-    }
-    boolean gpus = communicator.device().kind() == DeviceKind.CUDA;
+    int n = bootstrap.nRanks();
+    List<Long> hosts =
+        IntStream.range(0, n).mapToLong(bootstrap::hostHash).distinct().boxed().toList();
+    DeviceKind kind = communicator.device().kind();
+    boolean isGpu = kind == DeviceKind.CUDA;
     return new RankTopology(
-        rank(),
-        nRanks(),
-        communicator.device().kind(),
-        List.copyOf(hostOf),
-        choice.only().isEmpty() || choice.only().get() == localTransport(),
-        gpus ? devices().stream().mapToInt(DeviceDescription::multiprocessors).min().orElse(0) : 0,
-        gpus
-            ? devices().stream().mapToInt(DeviceDescription::computeCapability).min().orElse(0)
-            : 0,
-        gpus ? GpuSharing.mostRanks(devices(), bootstrap) : 1);
+        bootstrap.rank(),
+        n,
+        kind,
+        IntStream.range(0, n).mapToObj(peer -> hosts.indexOf(bootstrap.hostHash(peer))).toList(),
+        choice.only().isEmpty() || choice.only().get() == TransportChoice.local(kind),
+        isGpu ? devices.stream().mapToInt(DeviceDescription::multiprocessors).min().orElse(0) : 0,
+        isGpu ? devices.stream().mapToInt(DeviceDescription::computeCapability).min().orElse(0) : 0,
+        isGpu ? DeviceDescription.mostRanksPerGpu(devices, bootstrap) : 1);
+  }
+
+  /** Returns this rank. */
+  public int rank() {
+    return communicator.bootstrap().rank();
+  }
+
+  /** Returns the number of ranks. */
+  public int nRanks() {
+    return communicator.bootstrap().nRanks();
+  }
+
+  /** Returns the communicator whose ranks are connected. */
+  public Communicator communicator() {
+    return communicator;
+  }
+
+  int tag() {
+    return tag;
+  }
+
+  /** Returns the connection to a peer; null to this rank. */
+  public Connection connection(int peer) {
+    return connections[peer];
   }
 
   /**
-   * Tells every peer of memory of this rank and learns of theirs. The registrations are closed with
-   * the peers; at once, on this rank, if it fails.
+   * Returns how many threads a kernel of the host device has: the fewest of all ranks, because
+   * options and cores may differ between ranks.
+   */
+  public int threads() {
+    return threads;
+  }
+
+  /** Returns the transports of all connections. */
+  public TransportFlags transports() {
+    return transports;
+  }
+
+  /** Returns which ranks share a host, and what is common to all devices. */
+  public RankTopology topology() {
+    return topology;
+  }
+
+  /** Returns the devices of all ranks, by rank. */
+  List<DeviceDescription> devices() {
+    return devices;
+  }
+
+  /** Returns whether this process maps a peer's memory; false for this rank. */
+  public boolean isMapped(int peer) {
+    Connection connection = connections[peer];
+    return connection != null
+        && (connection.transport() == Transport.SHM
+            || connection.transport() == Transport.CUDA_IPC);
+  }
+
+  /**
+   * Sets up what an algorithm builds on the connections, above all semaphores.
+   *
+   * @param queueing queues set-ups, in the same order on all ranks
+   * @return completes when they are done. Continuations may block
+   */
+  public CompletableFuture<Void> setup(Runnable queueing) {
+    return communicator
+        .setup(
+            Deadline.after(deadline.timeout()),
+            () -> {
+              queueing.run();
+              return queueing;
+            })
+        .thenAcceptAsync(done -> {}, Lane.MAY_BLOCK);
+  }
+
+  /**
+   * Sends every peer the description of a memory of this rank and receives theirs. The
+   * registrations are closed with these connections; at once, on this rank, if the exchange fails.
    *
    * @param own memory of this rank's device, of the same size on every rank
-   * @return everybody's, by rank, this rank's among them; {@link InvalidUsage} if one differs in
-   *     size, once all ranks have found that. What is chained to it may block
+   * @return the memories of all ranks, by rank; {@link InvalidUsage} if one differs in size, after
+   *     all ranks have found that. Continuations may block
    */
   public CompletableFuture<RegisteredMemory[]> exchange(DeviceBuffer own) {
     RegisteredMemory mine;
@@ -222,50 +228,20 @@ public final class PeerConnections implements AutoCloseable {
                 forget(mine, theirs);
               }
             },
-            MAY_BLOCK);
+            Lane.MAY_BLOCK);
   }
 
-  /**
-   * Sets up what an algorithm builds on the peers's connections, semaphores above all.
-   *
-   * @param queueing queues it, in the same order on all ranks
-   * @return completes when it is set up
-   */
-  public CompletableFuture<Void> setup(Runnable queueing) {
-    return communicator
-        .setup(
-            Deadline.after(deadline.timeout()),
-            () -> {
-              queueing.run();
-              return queueing;
-            })
-        .thenAcceptAsync(done -> {}, MAY_BLOCK);
-  }
-
-  /** What device each rank has, by rank. */
-  List<DeviceDescription> devices() {
-    return List.of(devices);
-  }
-
-  /** Whether a peer's memory is mapped here; false for this rank. */
-  public boolean isMapped(int peer) {
-    return connections[peer] != null && isMapped(connections[peer]);
-  }
-
-  private static boolean isMapped(Connection connection) {
-    return connection.transport() == Transport.SHM || connection.transport() == Transport.CUDA_IPC;
-  }
-
-  /** Registers a buffer for all transports in use; closed with this. */
+  /** Registers a buffer for all transports in use; closed with these connections. */
   private RegisteredMemory register(DeviceBuffer buffer) {
     TransportFlags flags =
-        transports.equals(TransportFlags.NONE) ? TransportFlags.of(localTransport()) : transports;
+        transports.equals(TransportFlags.NONE)
+            ? TransportFlags.of(TransportChoice.local(topology.kind()))
+            : transports;
     RegisteredMemory memory = communicator.registerMemory(buffer, flags);
     registered.add(memory);
     return memory;
   }
 
-  /** Queues telling every peer of a memory of this rank, and learning of theirs, by rank. */
   private void exchangeOnSetup(
       RegisteredMemory mine, List<NonblockingFuture<RegisteredMemory>> theirs) {
     for (int peer = 0; peer < nRanks(); peer++) {
@@ -279,7 +255,6 @@ public final class PeerConnections implements AutoCloseable {
     }
   }
 
-  /** The memories that an exchange brought, by rank, with this rank's own among them. */
   private RegisteredMemory[] collect(
       RegisteredMemory mine, List<NonblockingFuture<RegisteredMemory>> theirs) {
     RegisteredMemory[] all = new RegisteredMemory[nRanks()];
@@ -289,43 +264,33 @@ public final class PeerConnections implements AutoCloseable {
     return all;
   }
 
-  /** Kernels would write beyond the end of the smallest. */
+  /** Refuses memories of different sizes: kernels would write beyond the end of the smallest. */
   private CompletableFuture<RegisteredMemory[]> requireSameSizes(RegisteredMemory[] all) {
-    long size = all[rank()].size();
-    for (int peer = 0; peer < nRanks(); peer++) {
-      if (all[peer].size() != size) {
-        InvalidUsage reason =
-            new InvalidUsage(
-                "collectives tag="
-                    + tag
-                    + ": the buffer of rank "
-                    + rank()
-                    + " has "
-                    + size
-                    + " bytes, that of rank "
-                    + peer
-                    + " has "
-                    + all[peer].size()
-                    + "; give buffers of the same size on every rank");
-        // Every rank finds one that differs. Who closes its buffer then must not take it from a
-        // peer that is still mapping it.
-        return meetAll()
-            .handle(
-                (met, failure) -> {
-                  throw reason;
-                });
-      }
+    long[] sizes = Arrays.stream(all).mapToLong(RegisteredMemory::size).toArray();
+    if (LongStream.of(sizes).distinct().count() == 1) {
+      return CompletableFuture.completedFuture(all);
     }
-    return CompletableFuture.completedFuture(all);
+    InvalidUsage reason =
+        InvalidUsage.of(
+            "collectives tag=%d on rank %d: buffers have %s bytes, by rank; give buffers of the"
+                + " same size on every rank",
+            tag, rank(), Arrays.toString(sizes));
+    // Every rank finds that. A rank that closed its buffer at once would take it from a peer that
+    // is still mapping it.
+    return awaitAllRanks()
+        .handle(
+            (met, failure) -> {
+              throw reason;
+            });
   }
 
-  /** Closes memories that an exchange brought before the peers is closed. */
+  /** Closes memories of an exchange before these connections are closed. */
   void forget(RegisteredMemory[] memories) {
     Closing.all(
         Arrays.stream(memories).<AutoCloseable>map(memory -> () -> forget(memory)).toList());
   }
 
-  /** Closes what a failed exchange brought, and may yet bring. */
+  /** Closes the memories that a failed exchange has received, and may yet receive. */
   private void forget(RegisteredMemory mine, List<NonblockingFuture<RegisteredMemory>> theirs) {
     received.removeAll(theirs);
     theirs.stream()
@@ -336,74 +301,66 @@ public final class PeerConnections implements AutoCloseable {
 
   private void forget(RegisteredMemory memory) {
     registered.remove(memory);
-    received.removeIf(theirs -> brought(theirs, memory));
+    received.removeIf(theirs -> holds(theirs, memory));
     memory.close();
   }
 
-  private static boolean brought(
+  private static boolean holds(
       NonblockingFuture<RegisteredMemory> theirs, RegisteredMemory memory) {
     return theirs.isDone() && !theirs.isCompletedExceptionally() && theirs.join() == memory;
   }
 
   /**
-   * Completes when a peer has come here too. Meetings of one peers with one peer are in the order
-   * of the calls.
+   * Waits until a peer has called this method too. Calls for one peer match in their order.
    *
    * @param peer another rank
    * @param within how long that may take
-   * @return completes then; or why it can't
    */
-  public CompletableFuture<Void> meet(int peer, Duration within) {
+  public CompletableFuture<Void> rendezvous(int peer, Duration within) {
     return communicator.rendezvous(peer, tag, Deadline.after(within));
   }
 
   /**
-   * {@link #meet} of every peer, within the set-up's time limit. If one does not come, that aborts:
-   * others may have met all, and count on this rank.
+   * Waits until every rank has called this method, within the set-up's time limit. Aborts if a rank
+   * does not: other ranks may have gone on, and count on this one.
    */
-  CompletableFuture<Void> meetAll() {
-    return CompletableFuture.allOf(
-            IntStream.range(0, nRanks())
-                .filter(peer -> peer != rank())
-                .mapToObj(peer -> meet(peer, deadline.timeout()))
-                .toArray(CompletableFuture<?>[]::new))
+  CompletableFuture<Void> awaitAllRanks() {
+    return communicator
+        .exchange(tag, new byte[0], Deadline.after(deadline.timeout()))
         .whenComplete(
-            (met, failure) -> {
+            (all, failure) -> {
               if (failure != null) {
                 communicator.abort(FluxCclException.from(failure));
               }
-            });
+            })
+        .thenAccept(all -> {});
   }
 
   /**
-   * Closes memories now and connections once the peers have come here too, a few seconds later at
-   * most: until then they may be waiting for acknowledgements, which end with the connection.
+   * Closes memories now, and connections after the peers have called this method too, within a few
+   * seconds. Until then peers may wait for acknowledgements, which end with the connection.
    */
   void leave() {
-    Closing.all(this::closeMemories, this::farewell);
+    Closing.all(this::closeMemories, this::closeConnectionsAfterPeers);
   }
 
-  private void farewell() {
-    Deadline soon = Deadline.after(FAREWELL);
-    CompletableFuture<?>[] leaveNotices =
+  private void closeConnectionsAfterPeers() {
+    CompletableFuture<?>[] peersThatLeave =
         IntStream.range(0, nRanks())
             .filter(peer -> peer != rank() && !isMapped(peer))
-            .mapToObj(peer -> communicator.rendezvous(peer, tag, soon))
+            .mapToObj(peer -> rendezvous(peer, LEAVE_TIMEOUT))
             .toArray(CompletableFuture<?>[]::new);
-    CompletableFuture.allOf(leaveNotices).whenComplete((done, failure) -> closeConnections());
+    CompletableFuture.allOf(peersThatLeave)
+        .whenComplete((done, failure) -> Closing.all(connections));
   }
 
   @Override
   public void close() {
-    Closing.all(this::closeMemories, this::closeConnections);
+    Closing.all(this::closeMemories, () -> Closing.all(connections));
   }
 
   private void closeMemories() {
     received.forEach(memory -> memory.thenAccept(RegisteredMemory::close));
     Closing.all(registered);
-  }
-
-  private void closeConnections() {
-    Closing.all(connections);
   }
 }

@@ -49,8 +49,8 @@ final class Registrations {
   CompletableFuture<Registration> register(
       DeviceBuffer buffer, Function<RegisteredMemory[], Registration> known) {
     return exchange(buffer, known)
-        .thenApplyAsync(this::tellSets, PeerConnections.MAY_BLOCK)
-        .whenCompleteAsync((done, failure) -> {}, PeerConnections.MAY_BLOCK);
+        .thenApplyAsync(this::tellSets, Lane.MAY_BLOCK)
+        .whenCompleteAsync((done, failure) -> {}, Lane.MAY_BLOCK);
   }
 
   private Registration tellSets(Registration registration) {
@@ -81,12 +81,10 @@ final class Registrations {
         () -> {
           CompletableFuture<Void> ready = CompletableFuture.completedFuture(null);
           for (AlgorithmSet set : sets) {
-            ready =
-                ready.thenComposeAsync(
-                    done -> set.reserve(buffer.size()), PeerConnections.MAY_BLOCK);
+            ready = ready.thenComposeAsync(done -> set.reserve(buffer.size()), Lane.MAY_BLOCK);
           }
           return ready
-              .thenComposeAsync(done -> peers.exchange(buffer), PeerConnections.MAY_BLOCK)
+              .thenComposeAsync(done -> peers.exchange(buffer), Lane.MAY_BLOCK)
               .thenCompose(memories -> meet(memories, known));
         });
   }
@@ -95,15 +93,15 @@ final class Registrations {
   private CompletableFuture<Registration> meet(
       RegisteredMemory[] memories, Function<RegisteredMemory[], Registration> known) {
     return peers
-        .meetAll()
-        .thenApplyAsync(met -> known.apply(memories), PeerConnections.MAY_BLOCK)
+        .awaitAllRanks()
+        .thenApplyAsync(met -> known.apply(memories), Lane.MAY_BLOCK)
         .whenCompleteAsync(
             (registration, failure) -> {
               if (failure != null) {
                 peers.forget(memories);
               }
             },
-            PeerConnections.MAY_BLOCK);
+            Lane.MAY_BLOCK);
   }
 
   /**

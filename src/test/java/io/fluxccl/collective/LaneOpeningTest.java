@@ -64,7 +64,7 @@ class LaneOpeningTest {
                     "c",
                     peers ->
                         peers
-                            .meetAll()
+                            .awaitAllRanks()
                             .thenApply(
                                 met -> {
                                   throw new IllegalStateException("can't be prepared");

@@ -22,7 +22,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 import reactor.core.publisher.Mono;
 import reactor.test.StepVerifier;
 
-/** Who closes a lane while others still count on it ends their waiting, whatever they wait on. */
+/** A rank that closes a lane ends the runs of its peers that wait for it. */
 class LeaveNoticesTest {
   private static final Duration LONG = Duration.ofSeconds(120);
 
@@ -54,7 +54,7 @@ class LeaveNoticesTest {
 
   @ParameterizedTest
   @ValueSource(ints = {1, 3})
-  void shouldEndWhatWaitsForOneWhoClosedItsLane(int hosts) {
+  void shouldEndRunsThatWaitForARankThatClosedItsLane(int hosts) {
     CountDownLatch done = new CountDownLatch(3);
     try (LocalRanks ranks = ranks(hosts)) {
       ranks.run(
@@ -81,7 +81,7 @@ class LeaveNoticesTest {
 
   @ParameterizedTest
   @ValueSource(ints = {1, 3})
-  void shouldEndWhatWaitsForOneWhoClosedItsCommunicatorInTheMiddle(int hosts) {
+  void shouldEndRunsThatWaitForARankThatClosedItsCommunicator(int hosts) {
     CountDownLatch done = new CountDownLatch(3);
     CountDownLatch closed = new CountDownLatch(1);
     try (LocalRanks ranks = ranks(hosts)) {
@@ -107,7 +107,7 @@ class LeaveNoticesTest {
   }
 
   @Test
-  void shouldRefuseACallThatCannotBeRightWithoutHarmWhenAPeerHasLeft() {
+  void shouldRefuseAnInvalidCallWithoutAbortAfterAPeerHasLeft() {
     CountDownLatch left = new CountDownLatch(1);
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
@@ -132,7 +132,7 @@ class LeaveNoticesTest {
   }
 
   @Test
-  void shouldTellLanesOfOneTagApart() {
+  void shouldIgnoreNoticesOfAnotherLaneWithTheSameTag() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,
@@ -152,7 +152,7 @@ class LeaveNoticesTest {
   }
 
   @Test
-  void shouldNotBelieveAMalformedFarewell() {
+  void shouldAbortOnAMalformedNotice() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,
@@ -167,7 +167,7 @@ class LeaveNoticesTest {
             assertThat(communicator.failed())
                 .succeedsWithin(LONG)
                 .isInstanceOf(TransportFailure.class)
-                .satisfies(e -> assertThat(e).hasMessageContaining("farewell"));
+                .satisfies(e -> assertThat(e).hasMessageContaining("leave notice"));
           });
     }
   }

@@ -4,14 +4,10 @@ import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.RankTopology;
-import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceKind;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.Executor;
-import java.util.stream.IntStream;
-import reactor.core.scheduler.Schedulers;
 
 /** The algorithms over a lane's pipes. */
 final class ChannelSet implements AlgorithmSet {
@@ -35,12 +31,7 @@ final class ChannelSet implements AlgorithmSet {
   }
 
   static CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
-    // Allocating and filling memory blocks, and peers answer on a thread that must not.
-    Executor blocking = Schedulers.boundedElastic()::schedule;
-    return lanes(peers)
-        .thenComposeAsync(
-            lanes -> Pipes.open(peers, PipeLayout.of(peers.nRanks(), lanes)), blocking)
-        .thenApply(ChannelSet::of);
+    return Pipes.open(peers, PipeLayout.of(peers.nRanks(), lanes(peers))).thenApply(ChannelSet::of);
   }
 
   private static AlgorithmSet of(Pipes pipes) {
@@ -52,32 +43,13 @@ final class ChannelSet implements AlgorithmSet {
     }
   }
 
-  private static CompletableFuture<Integer> lanes(PeerConnections peers) {
+  private static int lanes(PeerConnections peers) {
     RankTopology topology = peers.topology();
     if (topology.kind() == DeviceKind.CUDA) {
       int resident = topology.multiprocessors() / CONCURRENT / topology.ranksPerGpu();
-      return CompletableFuture.completedFuture(Math.max(1, Math.min(MAX_GPU_LANES, resident)));
+      return Math.max(1, Math.min(MAX_GPU_LANES, resident));
     }
-    return agree(peers, Math.max(1, Math.min(MAX_HOST_LANES, peers.threads())));
-  }
-
-  /** Hosts may have more cores or fewer: the least lanes that any rank can have. */
-  private static CompletableFuture<Integer> agree(PeerConnections peers, int lanes) {
-    Communicator communicator = peers.communicator();
-    int[] of = new int[peers.nRanks()];
-    CompletableFuture<?>[] greetings = new CompletableFuture<?>[peers.nRanks()];
-    for (int rank = 0; rank < of.length; rank++) {
-      int peer = rank;
-      of[peer] = lanes;
-      greetings[peer] =
-          peer == peers.rank()
-              ? CompletableFuture.completedFuture(null)
-              : communicator
-                  .exchange(peer, peers.tag(), new byte[] {(byte) lanes}, peers.deadline())
-                  .thenAccept(theirs -> of[peer] = theirs.length == 1 ? theirs[0] : 1);
-    }
-    return CompletableFuture.allOf(greetings)
-        .thenApply(done -> Math.max(1, IntStream.of(of).min().orElse(1)));
+    return Math.max(1, Math.min(MAX_HOST_LANES, peers.threads()));
   }
 
   @Override

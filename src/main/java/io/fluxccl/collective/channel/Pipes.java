@@ -168,7 +168,7 @@ final class Pipes implements AutoCloseable {
     return peers
         .connection(peer)
         .flush(FAREWELL)
-        .thenCompose(flushed -> peers.meet(peer, FAREWELL));
+        .thenCompose(flushed -> peers.rendezvous(peer, FAREWELL));
   }
 
   /** Stops the proxy and frees it all. No kernel may use a pipe any more. */
