@@ -325,15 +325,17 @@ public final class PeerConnections implements AutoCloseable {
    * does not: other ranks may have gone on, and count on this one.
    */
   CompletableFuture<Void> awaitAllRanks() {
-    return communicator
-        .exchange(tag, new byte[0], Deadline.after(deadline.timeout()))
+    return CompletableFuture.allOf(
+            IntStream.range(0, nRanks())
+                .filter(peer -> peer != rank())
+                .mapToObj(peer -> rendezvous(peer, deadline.timeout()))
+                .toArray(CompletableFuture<?>[]::new))
         .whenComplete(
-            (all, failure) -> {
+            (met, failure) -> {
               if (failure != null) {
                 communicator.abort(FluxCclException.from(failure));
               }
-            })
-        .thenAccept(all -> {});
+            });
   }
 
   /**
