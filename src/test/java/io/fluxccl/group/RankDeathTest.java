@@ -172,7 +172,7 @@ class RankDeathTest {
 
   @Test
   void shouldTimeOutNamingARankThatStopsAnswering() throws Exception {
-    for (int victim = 0; victim < RANKS; victim++) {
+    for (int victim = 0; victim < Rounds.of(1, RANKS); victim++) {
       List<Rank> ranks = start(5_000, "auto");
       try {
         for (Rank rank : ranks) {

@@ -11,6 +11,8 @@ import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.Registration;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.cuda.CudaBuffer;
+import io.fluxccl.testing.EmulatedGpus;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.nio.ByteBuffer;
@@ -26,6 +28,11 @@ final class ReduceContract {
   private static final Duration LONG = Duration.ofSeconds(120);
   private static final byte UNTOUCHED = 0x55;
   private static final int MARGIN = 64;
+
+  /**
+   * Emulated GPUs are slow: in the loop they do a third of the cases, spread over types and counts.
+   */
+  private static final boolean THIN = EmulatedGpus.HERE && !Rounds.LONG;
 
   /** In how many bytes from a line's start inputs and outputs begin. */
   private static final int[][] SHIFTS = {{0, 0}, {16, 32}, {8, 0}, {4, 8}, {2, 4}, {1, 1}};
@@ -49,10 +56,10 @@ final class ReduceContract {
       int shift,
       boolean inPlace) {}
 
-  /** How many calls the algorithm did. */
-  int check(LocalRanks ranks, List<Integer> counts) {
+  /** Checks that the algorithm does at least so many calls, all of them right. */
+  void check(LocalRanks ranks, List<Integer> counts, int least) {
     ranks.run(LONG, rank -> check(rank, counts));
-    return done.get();
+    assertThat(done.get()).isGreaterThan(THIN ? least / 4 : least);
   }
 
   private void check(LocalRank rank, List<Integer> counts) {
@@ -86,6 +93,10 @@ final class ReduceContract {
         List.of(Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.REDUCE)) {
       for (DataType type : DataType.values()) {
         for (int count : counts) {
+          if (THIN && i % 3 != i / 3 % 3) {
+            i++;
+            continue;
+          }
           ReduceOp op = ReduceOp.values()[i % ReduceOp.values().length];
           cases.add(
               new Case(collective, type, op, count, i % n, i / 2 % SHIFTS.length, i % 2 == 0));
