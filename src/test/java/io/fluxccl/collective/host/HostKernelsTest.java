@@ -115,9 +115,9 @@ class HostKernelsTest {
               measured = measured.launch(look, 1, 1, KernelArgs.of(1));
               all.run().block(LONG);
               long least = Long.MAX_VALUE;
-              for (int i = 0;
-                  i < 5;
-                  i++) { // what is first used, and the bean itself, allocate once
+              // What is first used, and the bean itself, allocate once; a thread that waits long
+              // may, too.
+              for (int i = 0; i < 5 || i < 50 && least >= 1000; i++) {
                 measured.run().block(LONG);
                 least = Math.min(least, allocated[1] - allocated[0]);
               }
