@@ -54,18 +54,19 @@ final class BufferContents {
   void upload(DataLayout layout, Placement placement) {
     if (placement == Placement.OUT_OF_PLACE) {
       // Also where a rank has no input: nobody may take it for one.
-      write(PerfBuffer.INPUT, 0, layout.inputExtent(), rank.rank());
-      guard(PerfBuffer.INPUT, layout.inputExtent());
-      write(PerfBuffer.OUTPUT, 0, layout.outputExtent(), POISONED);
-      guard(PerfBuffer.OUTPUT, layout.outputExtent());
+      write(PerfRank.Buffer.INPUT, 0, layout.inputExtent(), rank.rank());
+      guard(PerfRank.Buffer.INPUT, layout.inputExtent());
+      write(PerfRank.Buffer.OUTPUT, 0, layout.outputExtent(), POISONED);
+      guard(PerfRank.Buffer.OUTPUT, layout.outputExtent());
       return;
     }
     long extent = Math.max(layout.inputExtent(), layout.outputExtent());
-    write(PerfBuffer.OUTPUT, 0, extent, POISONED);
+    write(PerfRank.Buffer.OUTPUT, 0, extent, POISONED);
     if (layout.hasInput()) {
-      write(PerfBuffer.OUTPUT, layout.inputOffset(placement), inputLength(layout), rank.rank());
+      write(
+          PerfRank.Buffer.OUTPUT, layout.inputOffset(placement), inputLength(layout), rank.rank());
     }
-    guard(PerfBuffer.OUTPUT, extent);
+    guard(PerfRank.Buffer.OUTPUT, extent);
   }
 
   /** How many elements are not as they must be, and how many guard bytes not as they were. */
@@ -75,25 +76,25 @@ final class BufferContents {
     for (DataLayout.Segment part : layout.segments()) {
       wrong +=
           differences(
-              PerfBuffer.OUTPUT,
+              PerfRank.Buffer.OUTPUT,
               outputOffset + part.target(),
               part.length(),
               part.source(),
               part.from());
     }
     if (placement == Placement.OUT_OF_PLACE) {
-      wrong += differences(PerfBuffer.INPUT, 0, layout.inputExtent(), rank.rank(), 0);
-      wrong += guardDifferences(PerfBuffer.INPUT, layout.inputExtent());
+      wrong += differences(PerfRank.Buffer.INPUT, 0, layout.inputExtent(), rank.rank(), 0);
+      wrong += guardDifferences(PerfRank.Buffer.INPUT, layout.inputExtent());
       if (!layout.hasOutput()) {
-        wrong += differences(PerfBuffer.OUTPUT, 0, layout.outputExtent(), POISONED, 0);
+        wrong += differences(PerfRank.Buffer.OUTPUT, 0, layout.outputExtent(), POISONED, 0);
       }
-      return wrong + guardDifferences(PerfBuffer.OUTPUT, layout.outputExtent());
+      return wrong + guardDifferences(PerfRank.Buffer.OUTPUT, layout.outputExtent());
     }
     long extent = Math.max(layout.inputExtent(), layout.outputExtent());
     long outputEnd = layout.hasOutput() ? outputOffset + layout.outputExtent() : outputOffset;
     wrong += touchedInPlace(layout, 0, outputOffset);
     wrong += touchedInPlace(layout, outputEnd, extent);
-    return wrong + guardDifferences(PerfBuffer.OUTPUT, extent);
+    return wrong + guardDifferences(PerfRank.Buffer.OUTPUT, extent);
   }
 
   /** How many elements of a range, which has no output, are not as they were written in place. */
@@ -101,16 +102,16 @@ final class BufferContents {
     long input = layout.inputOffset(Placement.IN_PLACE);
     long begin = Math.min(Math.max(input, from), to);
     long end = Math.min(Math.max(input + inputLength(layout), from), to);
-    return differences(PerfBuffer.OUTPUT, from, begin - from, POISONED, 0)
-        + differences(PerfBuffer.OUTPUT, begin, end - begin, rank.rank(), begin - input)
-        + differences(PerfBuffer.OUTPUT, end, to - end, POISONED, 0);
+    return differences(PerfRank.Buffer.OUTPUT, from, begin - from, POISONED, 0)
+        + differences(PerfRank.Buffer.OUTPUT, begin, end - begin, rank.rank(), begin - input)
+        + differences(PerfRank.Buffer.OUTPUT, end, to - end, POISONED, 0);
   }
 
   private static long inputLength(DataLayout layout) {
     return layout.hasInput() ? layout.inputExtent() : 0;
   }
 
-  private void write(PerfBuffer buffer, long offset, long length, int source) {
+  private void write(PerfRank.Buffer buffer, long offset, long length, int source) {
     ByteBuffer block = block(source);
     for (long done = 0; done < length; done += ReductionPattern.PERIOD) {
       int part = (int) Math.min(ReductionPattern.PERIOD, length - done);
@@ -118,15 +119,16 @@ final class BufferContents {
     }
   }
 
-  private void guard(PerfBuffer buffer, long extent) {
+  private void guard(PerfRank.Buffer buffer, long extent) {
     rank.upload(buffer, extent * elementSize, guard.duplicate());
   }
 
-  private long guardDifferences(PerfBuffer buffer, long extent) {
+  private long guardDifferences(PerfRank.Buffer buffer, long extent) {
     return differences(buffer, extent * elementSize, guard.duplicate(), 1);
   }
 
-  private long differences(PerfBuffer buffer, long offset, long length, int source, long from) {
+  private long differences(
+      PerfRank.Buffer buffer, long offset, long length, int source, long from) {
     ByteBuffer block = block(source);
     long wrong = 0;
     for (long done = 0; done < length; ) {
@@ -139,7 +141,7 @@ final class BufferContents {
     return wrong;
   }
 
-  private long differences(PerfBuffer buffer, long offset, ByteBuffer wanted, int unit) {
+  private long differences(PerfRank.Buffer buffer, long offset, ByteBuffer wanted, int unit) {
     ByteBuffer got = actual.slice(0, wanted.remaining());
     rank.download(buffer, offset, got);
     got.flip();

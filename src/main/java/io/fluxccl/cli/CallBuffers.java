@@ -4,41 +4,23 @@ import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.device.DeviceBuffer;
 
 /**
- * A rank's two buffers, and where in them a case's input and output lie. All ranks give both to
- * every call, also those that have no use for one: what is registered then looks the same to all.
+ * The two buffers of a rank. All ranks give both to every call, even if the call uses only one, so
+ * that registrations look the same on all ranks.
+ *
+ * @param input holds the input of calls out of place
+ * @param output holds everything else
+ * @param rank this rank
+ * @param nRanks how many ranks there are
  */
-final class CallBuffers {
-  private final DeviceBuffer input;
-  private final DeviceBuffer output;
-  private final int rank;
-  private final int nRanks;
-
-  CallBuffers(DeviceBuffer input, DeviceBuffer output, int rank, int nRanks) {
-    this.input = input;
-    this.output = output;
-    this.rank = rank;
-    this.nRanks = nRanks;
+record CallBuffers(DeviceBuffer input, DeviceBuffer output, int rank, int nRanks) {
+  /** Returns one of the buffers. */
+  DeviceBuffer of(PerfRank.Buffer buffer) {
+    return buffer == PerfRank.Buffer.INPUT ? input : output;
   }
 
-  DeviceBuffer of(PerfBuffer buffer) {
-    return buffer == PerfBuffer.INPUT ? input : output;
-  }
-
-  int rank() {
-    return rank;
-  }
-
-  int nRanks() {
-    return nRanks;
-  }
-
-  DataLayout layout(PerfCase shape) {
-    return new DataLayout(shape, rank, nRanks);
-  }
-
-  /** This rank's call of a case. */
+  /** Returns this rank's call of a case. */
   CollectiveCall call(PerfCase shape, Placement placement) {
-    DataLayout layout = layout(shape);
+    DataLayout layout = new DataLayout(shape, rank, nRanks);
     long size = shape.type().size();
     DeviceBuffer holder = placement == Placement.IN_PLACE ? output : input;
     DeviceBuffer in =

@@ -3,6 +3,7 @@ package io.fluxccl.cli;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.Timeout;
+import io.fluxccl.cli.MeasuredLibrary.PreparedCalls;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.Arrays;
@@ -60,19 +61,19 @@ final class CallTimer {
    * The time of one call in microseconds, averaged over the calls and ranks: from a barrier until
    * the last is complete. Of several rounds of calls, where their number was left open, the median.
    */
-  double micros(PerfContender contender, PerfCase shape, Placement placement)
+  double micros(MeasuredLibrary library, PerfCase shape, Placement placement)
       throws InterruptedException {
-    return micros(contender, shape, placement, plan.iterations(), LEAST_TIME, ROUNDS);
+    return micros(library, shape, placement, plan.iterations(), LEAST_TIME, ROUNDS);
   }
 
   /** Does a case for a moment, as it is going to be measured. */
-  void warmUp(PerfContender contender, PerfCase shape, Placement placement)
+  void warmUp(MeasuredLibrary library, PerfCase shape, Placement placement)
       throws InterruptedException {
-    micros(contender, shape, placement, OptionalInt.empty(), WARM_UP_TIME, 1);
+    micros(library, shape, placement, OptionalInt.empty(), WARM_UP_TIME, 1);
   }
 
   private double micros(
-      PerfContender contender,
+      MeasuredLibrary library,
       PerfCase shape,
       Placement placement,
       OptionalInt iterations,
@@ -82,10 +83,10 @@ final class CallTimer {
     int wanted = plan.graph().orElse(Math.min(BATCH, iterations.orElse(BATCH)));
     Duration estimate = plan.timeout();
     if (plan.warmUpIterations() > 0) {
-      estimate = estimate(contender, shape, placement);
+      estimate = estimate(library, shape, placement);
     }
     int length = plan.warmUpIterations() > 0 ? lengthFor(shape, estimate, wanted) : wanted;
-    try (PerfWork work = contender.prepare(shape, placement, length, plan.graph().isPresent())) {
+    try (PreparedCalls work = library.prepare(shape, placement, length, plan.graph().isPresent())) {
       int warmUps = plan.warmUpIterations() - 1;
       if (warmUps > 0) {
         int runs = runs(warmUps, length);
@@ -108,17 +109,17 @@ final class CallTimer {
   /**
    * Calls as they are measured, waited for: one, or where the input stays as it is a whole graph.
    */
-  void once(PerfContender contender, PerfCase shape, Placement placement)
+  void once(MeasuredLibrary library, PerfCase shape, Placement placement)
       throws InterruptedException {
     int length = placement == Placement.OUT_OF_PLACE ? plan.graph().orElse(1) : 1;
-    try (PerfWork work = contender.prepare(shape, placement, length, plan.graph().isPresent())) {
+    try (PreparedCalls work = library.prepare(shape, placement, length, plan.graph().isPresent())) {
       await(work.run(1), shape, length);
     }
   }
 
-  private Duration estimate(PerfContender contender, PerfCase shape, Placement placement)
+  private Duration estimate(MeasuredLibrary library, PerfCase shape, Placement placement)
       throws InterruptedException {
-    try (PerfWork one = contender.prepare(shape, placement, 1, false)) {
+    try (PreparedCalls one = library.prepare(shape, placement, 1, false)) {
       return Duration.ofNanos(time(one, shape, 1, 1, plan.timeout()));
     }
   }
@@ -137,7 +138,7 @@ final class CallTimer {
 
   /** The median of some measurements, or the first if that took long: the same on every rank. */
   private long median(
-      int rounds, PerfWork work, PerfCase shape, int length, int runs, Duration estimate)
+      int rounds, PreparedCalls work, PerfCase shape, int length, int runs, Duration estimate)
       throws InterruptedException {
     long[] nanos = new long[rounds];
     for (int i = 0; i < rounds; i++) {
@@ -151,7 +152,7 @@ final class CallTimer {
   }
 
   /** The time of so many runs in nanoseconds, averaged over the ranks. */
-  private long measure(PerfWork work, PerfCase shape, int length, int runs, Duration estimate)
+  private long measure(PreparedCalls work, PerfCase shape, int length, int runs, Duration estimate)
       throws InterruptedException {
     rank.barrier(deadline());
     long[] times = gather(time(work, shape, length, runs, estimate));
@@ -159,7 +160,7 @@ final class CallTimer {
   }
 
   /** Enqueues as much at once as its time limit allows, in two halves that follow each other. */
-  private long time(PerfWork work, PerfCase shape, int length, int runs, Duration estimate)
+  private long time(PreparedCalls work, PerfCase shape, int length, int runs, Duration estimate)
       throws InterruptedException {
     long perRun = Math.max(1, estimate.toNanos()) * length;
     long allowed = plan.timeout().toNanos() / SHARE_OF_LIMIT / perRun;

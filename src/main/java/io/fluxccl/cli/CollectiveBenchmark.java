@@ -12,17 +12,17 @@ import java.util.OptionalDouble;
 import java.util.OptionalLong;
 import java.util.stream.LongStream;
 
-/** Measures and checks a collective on one rank. Every rank runs the same plan. */
+/** Measures and checks the cases of a plan on one rank. Every rank runs the same plan. */
 final class CollectiveBenchmark {
   private static final long MOST_JIT_BYTES = 1 << 20;
 
   private final PerfRank rank;
   private final PerfPlan plan;
-  private final PerfListener listener;
+  private final Optional<PerfReport> report;
   private final CallTimer timer;
 
-  // Of the case before: most cases differ in their count only.
-  private PerfCase patternOf;
+  // Of the previous case, because most cases differ only in their count.
+  private PerfCase contentsFor;
   private BufferContents contents;
 
   /**
@@ -30,12 +30,12 @@ final class CollectiveBenchmark {
    *
    * @param rank the rank; the caller closes it
    * @param plan what to measure, the same on every rank
-   * @param listener told by rank 0 only
+   * @param report takes the results on rank 0; empty on other ranks
    */
-  CollectiveBenchmark(PerfRank rank, PerfPlan plan, PerfListener listener) {
+  CollectiveBenchmark(PerfRank rank, PerfPlan plan, Optional<PerfReport> report) {
     this.rank = rank;
     this.plan = plan;
-    this.listener = listener;
+    this.report = report;
     this.timer = new CallTimer(rank, plan);
   }
 
@@ -46,45 +46,8 @@ final class CollectiveBenchmark {
    * @throws InterruptedException if the thread was interrupted
    */
   long run() throws InterruptedException {
-    begin(rank, plan, listener);
-    warmUpJit();
-    long wrong = 0;
-    for (PerfCase next : plan.cases()) {
-      if (first()) {
-        listener.measuring(next);
-      }
-      PerfRow row = measure(next);
-      wrong += row.wrong().orElse(0);
-      if (first()) {
-        listener.measured(row);
-      }
-    }
-    rank.barrier(deadline());
-    if (first()) {
-      listener.finished(wrong);
-    }
-    return wrong;
-  }
-
-  /** Readies a rank for a plan, and tells the listener of all ranks. */
-  static void begin(PerfRank rank, PerfPlan plan, PerfListener listener) {
-    rank.prepare(BufferContents.sizeFor(plan.maxBytes(rank.nRanks())));
-    String mine =
-        String.format(
-            "Rank %2d Pid %6d on %s", rank.rank(), ProcessHandle.current().pid(), rank.device());
-    List<String> devices =
-        rank
-            .allGather(mine.getBytes(StandardCharsets.UTF_8), Deadline.after(plan.timeout()))
-            .stream()
-            .map(bytes -> new String(bytes, StandardCharsets.UTF_8))
-            .toList();
-    if (rank.rank() == 0) {
-      listener.started(plan, devices, rank.peer().map(PerfContender::name));
-    }
-  }
-
-  /** Lets the JVM compile what is to be measured, and what runs in between. */
-  private void warmUpJit() throws InterruptedException {
+    List<String> devices = prepare(rank, plan);
+    report.ifPresent(to -> to.started(plan, devices, rank.peer().map(MeasuredLibrary::name)));
     List<JitWarmUp.Work> works = new ArrayList<>();
     for (PerfCase next : warmUpCases(plan, rank.nRanks())) {
       for (Placement placement : plan.placements(next)) {
@@ -92,6 +55,38 @@ final class CollectiveBenchmark {
       }
     }
     new JitWarmUp(timer, plan.jitWarmUp()).run(works);
+    long wrong = 0;
+    for (PerfCase next : plan.cases()) {
+      report.ifPresent(to -> to.measuring(next));
+      PerfRow row = measure(next);
+      report.ifPresent(to -> to.measured(row));
+      wrong += row.wrong().orElse(0);
+    }
+    rank.barrier(Deadline.after(plan.timeout()));
+    if (report.isPresent()) {
+      report.get().finished(plan.checks() > 0, wrong);
+    }
+    return wrong;
+  }
+
+  /** Prepares a rank for a plan; returns a line for each rank. */
+  static List<String> prepare(PerfRank rank, PerfPlan plan) {
+    rank.prepare(BufferContents.sizeFor(plan.maxBytes(rank.nRanks())));
+    String mine =
+        String.format(
+            "Rank %2d Pid %6d on %s", rank.rank(), ProcessHandle.current().pid(), rank.device());
+    return rank
+        .allGather(mine.getBytes(StandardCharsets.UTF_8), Deadline.after(plan.timeout()))
+        .stream()
+        .map(bytes -> new String(bytes, StandardCharsets.UTF_8))
+        .toList();
+  }
+
+  /** Returns the cases that run until the JVM has compiled them: no large ones. */
+  static List<PerfCase> warmUpCases(PerfPlan plan, int nRanks) {
+    List<PerfCase> small =
+        plan.cases().stream().filter(c -> c.bytes(nRanks) <= MOST_JIT_BYTES).toList();
+    return small.isEmpty() ? plan.cases().subList(0, 1) : small;
   }
 
   private void warmUp(PerfCase shape, Placement placement) throws InterruptedException {
@@ -100,43 +95,31 @@ final class CollectiveBenchmark {
     check(shape, placement);
   }
 
-  /** The cases of a plan that are run until the JVM has compiled them: no large ones. */
-  static List<PerfCase> warmUpCases(PerfPlan plan, int nRanks) {
-    List<PerfCase> small =
-        plan.cases().stream().filter(c -> c.bytes(nRanks) <= MOST_JIT_BYTES).toList();
-    return small.isEmpty() ? plan.cases().subList(0, 1) : small;
-  }
-
   private PerfRow measure(PerfCase shape) throws InterruptedException {
     Map<Placement, Measurement> measurements = new EnumMap<>(Placement.class);
     for (Placement placement : plan.placements(shape)) {
       contents(shape).upload(layout(shape), placement);
-      rank.barrier(deadline());
+      rank.barrier(Deadline.after(plan.timeout()));
       double micros = timer.micros(rank.library(), shape, placement);
       OptionalDouble peerMicros = peerMicros(shape, placement);
+      String algorithm = rank.algorithms(shape, placement).stream().findFirst().orElse("");
       measurements.put(
-          placement,
-          new Measurement(
-              algorithm(shape, placement), micros, check(shape, placement), peerMicros));
+          placement, new Measurement(algorithm, micros, check(shape, placement), peerMicros));
     }
     return new PerfRow(shape, rank.nRanks(), measurements);
   }
 
-  private String algorithm(PerfCase shape, Placement placement) {
-    return rank.algorithms(shape, placement).stream().findFirst().orElse("");
-  }
-
   private OptionalDouble peerMicros(PerfCase shape, Placement placement)
       throws InterruptedException {
-    Optional<PerfContender> peer = rank.peer();
+    Optional<MeasuredLibrary> peer = rank.peer();
     return peer.isPresent() && peer.get().supports(shape, placement)
         ? OptionalDouble.of(timer.micros(peer.get(), shape, placement))
         : OptionalDouble.empty();
   }
 
   /**
-   * No barrier between upload and call: a collective that reads a peer's data before that peer has
-   * called it shows here.
+   * Counts wrong elements. There is no barrier between upload and call, so that a collective that
+   * reads the data of a peer before that peer has called it gets wrong data.
    */
   private OptionalLong check(PerfCase shape, Placement placement) throws InterruptedException {
     if (plan.checks() == 0) {
@@ -156,19 +139,13 @@ final class CollectiveBenchmark {
   }
 
   private BufferContents contents(PerfCase shape) {
-    if (patternOf == null || patternOf.type() != shape.type() || patternOf.op() != shape.op()) {
+    if (contentsFor == null
+        || contentsFor.type() != shape.type()
+        || contentsFor.op() != shape.op()) {
       ReductionPattern pattern = new ReductionPattern(shape.type(), shape.op(), rank.nRanks());
       contents = new BufferContents(rank, pattern, shape.type());
-      patternOf = shape;
+      contentsFor = shape;
     }
     return contents;
-  }
-
-  private boolean first() {
-    return rank.rank() == 0;
-  }
-
-  private Deadline deadline() {
-    return Deadline.after(plan.timeout());
   }
 }

@@ -5,14 +5,18 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Where one rank's data lies in a case, and where in whose input what it must get comes from.
+ * Where the data of one rank lies in a case, and which input each part of its output comes from.
  * Counts and offsets are elements.
  *
  * <p>An all-to-all-v has parts of 0 to 2 times the mean: rank r gives rank p part number (r + p)
  * modulo n of a row that grows evenly, so that all ranks have the same totals.
+ *
+ * @param shape the case
+ * @param rank this rank
+ * @param nRanks how many ranks there are
  */
-final class DataLayout {
-  /** In place of a rank: the combination of all ranks' inputs. */
+record DataLayout(PerfCase shape, int rank, int nRanks) {
+  /** In place of a rank: the combination of the inputs of all ranks. */
   static final int REDUCED = -1;
 
   /**
@@ -20,22 +24,12 @@ final class DataLayout {
    *
    * @param target where it begins in the output
    * @param length how long it is
-   * @param source whose input it comes from, or {@link #REDUCED}
+   * @param source the rank whose input it comes from, or {@link #REDUCED}
    * @param from where it begins in that input
    */
   record Segment(long target, long length, int source, long from) {}
 
-  private final PerfCase shape;
-  private final int rank;
-  private final int nRanks;
-
-  DataLayout(PerfCase shape, int rank, int nRanks) {
-    this.shape = shape;
-    this.rank = rank;
-    this.nRanks = nRanks;
-  }
-
-  /** How much memory an input takes, on whichever rank has one. */
+  /** Returns the length of an input, on a rank that has one. */
   long inputExtent() {
     return switch (shape.collective()) {
       case REDUCE_SCATTER, SCATTER, ALL_TO_ALL, ALL_TO_ALL_V -> nRanks * shape.count();
@@ -44,7 +38,7 @@ final class DataLayout {
     };
   }
 
-  /** How much memory an output takes, on whichever rank has one. */
+  /** Returns the length of an output, on a rank that has one. */
   long outputExtent() {
     return switch (shape.collective()) {
       case ALL_GATHER, GATHER, ALL_TO_ALL, ALL_TO_ALL_V -> nRanks * shape.count();
@@ -53,7 +47,7 @@ final class DataLayout {
     };
   }
 
-  /** Whether this rank puts something in. */
+  /** Returns whether this rank has an input. */
   boolean hasInput() {
     return switch (shape.collective()) {
       case BROADCAST, SCATTER -> rank == shape.root();
@@ -62,7 +56,7 @@ final class DataLayout {
     };
   }
 
-  /** Whether this rank gets something out. */
+  /** Returns whether this rank has an output. */
   boolean hasOutput() {
     return switch (shape.collective()) {
       case REDUCE, GATHER -> rank == shape.root();
@@ -71,21 +65,21 @@ final class DataLayout {
     };
   }
 
-  /** Where the input begins in its buffer. */
+  /** Returns where the input begins in its buffer. */
   long inputOffset(Placement placement) {
     boolean part =
         shape.collective() == Collective.ALL_GATHER || shape.collective() == Collective.GATHER;
     return placement == Placement.IN_PLACE && part ? rank * shape.count() : 0;
   }
 
-  /** Where the output begins in its buffer. */
+  /** Returns where the output begins in its buffer. */
   long outputOffset(Placement placement) {
     boolean part =
         shape.collective() == Collective.REDUCE_SCATTER || shape.collective() == Collective.SCATTER;
     return placement == Placement.IN_PLACE && part ? rank * shape.count() : 0;
   }
 
-  /** What this rank must get, in the order of the output, without gaps. */
+  /** Returns what this rank must get, in the order of the output, without gaps. */
   List<Segment> segments() {
     long count = shape.count();
     List<Segment> segments = new ArrayList<>();
@@ -124,17 +118,17 @@ final class DataLayout {
     return segments;
   }
 
-  /** To whom a send-receive sends: the ranks form a ring. */
+  /** Returns the rank that a send-receive sends to; the ranks form a ring. */
   int destination() {
     return (rank + 1) % nRanks;
   }
 
-  /** From whom a send-receive receives. */
+  /** Returns the rank that a send-receive receives from. */
   int source() {
     return (rank + nRanks - 1) % nRanks;
   }
 
-  /** How many elements this rank gives each rank in an all-to-all-v, and gets from it. */
+  /** Returns how many elements this rank sends to each rank in an all-to-all-v, and gets back. */
   long[] counts() {
     long[] counts = new long[nRanks];
     for (int peer = 0; peer < nRanks; peer++) {
@@ -143,7 +137,7 @@ final class DataLayout {
     return counts;
   }
 
-  /** Symmetric in the two. */
+  /** Returns how many elements two ranks exchange; symmetric in both. */
   private long part(int one, int other) {
     int number = (one + other) % nRanks;
     if (nRanks == 1) {

@@ -1,26 +1,37 @@
 package io.fluxccl.cli;
 
+import io.fluxccl.Deadline;
 import io.fluxccl.collective.AlgorithmFamily;
+import io.fluxccl.collective.CapturedPipeline;
 import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.collective.Pipeline;
+import io.fluxccl.collective.RankTopology;
+import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.group.RankGroup;
 import io.fluxccl.group.RankGroupOptions;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.ServiceLoader;
+import java.util.concurrent.CompletableFuture;
 
-/** Ranks of the real library. */
+/** Makes ranks of the library: each is a {@link RankGroup}. */
 final class GroupBackend implements PerfBackend {
   @Override
   public PerfRank fromEnvironment(RankOptions options) {
-    return new GroupRank(RankGroup.fromEnvironment(groupOptions(options)).join(), options);
+    return new Rank(RankGroup.fromEnvironment(groupOptions(options)).join(), options);
   }
 
   @Override
   public InProcessRanks inProcess(int nRanks, RankOptions options) {
     List<RankGroup> groups = RankGroup.local(nRanks, groupOptions(options));
-    return rank -> new GroupRank(groups.get(rank), options);
+    return rank -> new Rank(groups.get(rank), options);
   }
 
   private static RankGroupOptions groupOptions(RankOptions options) {
@@ -39,12 +50,12 @@ final class GroupBackend implements PerfBackend {
 
   @Override
   public Map<String, String> gpuSupport() {
-    return GpuReport.support();
+    return SystemReport.gpuRequirements();
   }
 
   @Override
   public List<String> devices() {
-    return GpuReport.devices();
+    return SystemReport.gpus();
   }
 
   @Override
@@ -54,5 +65,151 @@ final class GroupBackend implements PerfBackend {
         .sorted(Comparator.comparing(AlgorithmFamily::name))
         .flatMap(family -> family.description().stream().map(line -> family.name() + ": " + line))
         .toList();
+  }
+
+  private static final class Rank implements PerfRank, MeasuredLibrary {
+    private final RankGroup group;
+    private final RankOptions options;
+    private final Collectives collectives;
+    private final List<AutoCloseable> owned = new ArrayList<>();
+    private CallBuffers buffers;
+    private NcclPeer peer;
+
+    Rank(RankGroup group, RankOptions options) {
+      this.group = group;
+      this.options = options;
+      this.collectives = group.collectives();
+    }
+
+    @Override
+    public int rank() {
+      return group.rank();
+    }
+
+    @Override
+    public int nRanks() {
+      return group.nRanks();
+    }
+
+    @Override
+    public String device() {
+      boolean alone = collectives.transports().asSet().isEmpty();
+      return group.device().description() + (alone ? "" : ", by " + collectives.transports());
+    }
+
+    @Override
+    public void prepare(long bytes) {
+      DeviceBuffer input = group.device().allocate(bytes);
+      owned.add(input);
+      DeviceBuffer output = group.device().allocate(bytes);
+      owned.add(output);
+      buffers = new CallBuffers(input, output, rank(), nRanks());
+      if (options.register()) {
+        // In the same order on all ranks.
+        owned.add(0, collectives.register(input).join());
+        owned.add(0, collectives.register(output).join());
+      }
+      if (options.compare()) {
+        peer = new NcclPeer(group.communicator(), buffers, System.getenv(), options.timeout());
+        owned.add(0, peer);
+      }
+    }
+
+    @Override
+    public MeasuredLibrary library() {
+      return this;
+    }
+
+    @Override
+    public String name() {
+      return "FluxCCL";
+    }
+
+    @Override
+    public PreparedCalls prepare(PerfCase shape, Placement placement, int length, boolean graph) {
+      CollectiveCall call = buffers.call(shape, placement);
+      Pipeline pipeline = collectives.pipeline();
+      for (int i = 0; i < length; i++) {
+        pipeline = pipeline.then(call);
+      }
+      if (!graph) {
+        Pipeline calls = pipeline;
+        return times -> calls.run(times).toFuture();
+      }
+      CapturedPipeline captured = pipeline.capture();
+      return new PreparedCalls() {
+        @Override
+        public CompletableFuture<Void> run(int times) {
+          return captured.run(times).toFuture();
+        }
+
+        @Override
+        public void close() {
+          captured.close();
+        }
+      };
+    }
+
+    @Override
+    public Optional<MeasuredLibrary> peer() {
+      return Optional.ofNullable(peer);
+    }
+
+    @Override
+    public List<String> algorithms(PerfCase shape, Placement placement) {
+      CollectiveCall call = buffers.call(shape, placement);
+      List<String> names = new ArrayList<>(collectives.algorithmsFor(call));
+      if (names.size() > 1) {
+        String chosen = collectives.algorithmFor(call);
+        names.remove(chosen);
+        names.add(0, chosen);
+      }
+      return names;
+    }
+
+    @Override
+    public void prefer(PerfCase shape, Optional<String> algorithm) {
+      collectives.prefer(shape.collective(), algorithm);
+    }
+
+    @Override
+    public RankTopology topology() {
+      return collectives.topology();
+    }
+
+    @Override
+    public void upload(Buffer buffer, long offset, ByteBuffer source) {
+      buffers.of(buffer).upload(offset, source);
+    }
+
+    @Override
+    public void download(Buffer buffer, long offset, ByteBuffer target) {
+      buffers.of(buffer).download(offset, target);
+    }
+
+    @Override
+    public void barrier(Deadline deadline) {
+      group.bootstrap().barrier(deadline).join();
+    }
+
+    @Override
+    public List<byte[]> allGather(byte[] mine, Deadline deadline) {
+      return group.bootstrap().allGather(mine, deadline).join();
+    }
+
+    @Override
+    public void close() {
+      try {
+        for (AutoCloseable each : owned) {
+          each.close();
+        }
+      } catch (RuntimeException e) {
+        throw e;
+      } catch (Exception e) {
+        throw new IllegalStateException("closing a buffer threw a checked exception", e);
+      } finally {
+        group.close();
+      }
+    }
   }
 }

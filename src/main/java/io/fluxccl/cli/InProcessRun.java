@@ -9,16 +9,16 @@ import java.util.concurrent.TimeUnit;
 
 /** Runs ranks as threads of this JVM. */
 final class InProcessRun {
-  /** How long the others have, once a rank failed, to notice it by themselves. */
+  /** How long the other ranks have to notice by themselves that one has failed. */
   static final Duration GRACE = Duration.ofSeconds(5);
 
   private InProcessRun() {}
 
-  /** What a rank does. */
+  /** The work of a rank. */
   @FunctionalInterface
   interface RankTask {
     /**
-     * Runs the rank.
+     * Runs a rank.
      *
      * @param rank from 0
      * @return how many elements of all ranks were wrong
@@ -29,12 +29,12 @@ final class InProcessRun {
   private record Outcome(long wrong, Throwable failure) {}
 
   /**
-   * Runs all ranks and returns when all have ended. If one fails the others are interrupted after
+   * Runs all ranks and returns when all have ended. If one fails, the others are interrupted after
    * {@link #GRACE}, and the first failure is thrown.
    *
    * @param nRanks how many
-   * @param task what each does
-   * @return what they agreed on
+   * @param task the work of each
+   * @return how many elements were wrong
    */
   static long run(int nRanks, RankTask task) throws InterruptedException {
     BlockingQueue<Outcome> outcomes = new ArrayBlockingQueue<>(nRanks);
@@ -46,29 +46,9 @@ final class InProcessRun {
       threads[i].start();
     }
     try {
-      long wrong = 0;
-      for (int i = 0; i < nRanks; i++) {
-        Outcome outcome = outcomes.take();
-        if (outcome.failure() != null) {
-          awaitOthers(outcomes, nRanks - i - 1, outcome.failure());
-          throw unchecked(outcome.failure());
-        }
-        wrong = Math.max(wrong, outcome.wrong());
-      }
-      return wrong;
+      return collect(outcomes, nRanks);
     } finally {
-      end(threads);
-    }
-  }
-
-  /** Interrupts what still runs and gives it a while to close its rank. */
-  private static void end(Thread[] threads) throws InterruptedException {
-    for (Thread thread : threads) {
-      thread.interrupt();
-    }
-    Deadline deadline = Deadline.after(GRACE);
-    for (Thread thread : threads) {
-      thread.join(Math.max(1, deadline.remainingMillis()));
+      interrupt(threads);
     }
   }
 
@@ -80,11 +60,25 @@ final class InProcessRun {
     }
   }
 
-  private static void awaitOthers(BlockingQueue<Outcome> outcomes, int others, Throwable failure)
+  private static long collect(BlockingQueue<Outcome> outcomes, int nRanks)
       throws InterruptedException {
-    long end = System.nanoTime() + GRACE.toNanos();
+    long wrong = 0;
+    for (int left = nRanks - 1; left >= 0; left--) {
+      Outcome outcome = outcomes.take();
+      if (outcome.failure() != null) {
+        addOtherFailures(outcomes, left, outcome.failure());
+        throw unchecked(outcome.failure());
+      }
+      wrong = Math.max(wrong, outcome.wrong());
+    }
+    return wrong;
+  }
+
+  private static void addOtherFailures(
+      BlockingQueue<Outcome> outcomes, int others, Throwable failure) throws InterruptedException {
+    Deadline deadline = Deadline.after(GRACE);
     for (int i = 0; i < others; i++) {
-      Outcome outcome = outcomes.poll(end - System.nanoTime(), TimeUnit.NANOSECONDS);
+      Outcome outcome = outcomes.poll(deadline.remainingNanos(), TimeUnit.NANOSECONDS);
       if (outcome == null) {
         return;
       }
@@ -99,5 +93,16 @@ final class InProcessRun {
       throw error;
     }
     return failure instanceof RuntimeException runtime ? runtime : FluxCclException.from(failure);
+  }
+
+  /** Interrupts ranks that still run, and waits a while for them to close. */
+  private static void interrupt(Thread[] threads) throws InterruptedException {
+    for (Thread thread : threads) {
+      thread.interrupt();
+    }
+    Deadline deadline = Deadline.after(GRACE);
+    for (Thread thread : threads) {
+      thread.join(Math.max(1, deadline.remainingMillis()));
+    }
   }
 }

@@ -2,7 +2,6 @@ package io.fluxccl.cli;
 
 import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonGenerator;
-import com.fasterxml.jackson.core.util.DefaultPrettyPrinter;
 import java.io.IOException;
 import java.io.StringWriter;
 import java.util.List;
@@ -19,7 +18,7 @@ import picocli.CommandLine.Option;
 final class InfoCommand implements Callable<Integer> {
   private final CliContext context;
 
-  @Option(names = "--json", description = "As JSON, to standard output.")
+  @Option(names = "--json", description = "Write JSON to standard output.")
   private boolean json;
 
   InfoCommand(CliContext context) {
@@ -35,34 +34,30 @@ final class InfoCommand implements Callable<Integer> {
 
   private static String text(SystemReport report) {
     StringBuilder text = new StringBuilder();
-    section(text, "system", report.system(), "unknown");
-    section(text, "GPU support", report.gpuSupport(), "not in this build");
-    list(text, "devices", report.devices(), "none");
-    section(text, "transports", report.transports(), "none");
-    list(text, "algorithms", report.algorithms(), "none in this build");
-    section(text, "environment", report.environment(), "no FLUXCCL_ variable is set");
+    section(text, "system", lines(report.system()), "unknown");
+    section(text, "GPU support", lines(report.gpuSupport()), "not in this build");
+    section(text, "devices", report.devices(), "none");
+    section(text, "transports", lines(report.transports()), "none");
+    section(text, "algorithms", report.algorithms(), "none in this build");
+    section(text, "environment", lines(report.environment()), "no FLUXCCL_ variable is set");
     return text.toString().stripTrailing();
   }
 
-  private static void section(
-      StringBuilder text, String title, Map<String, String> entries, String none) {
-    text.append(title).append('\n');
-    if (entries.isEmpty()) {
-      text.append("  ").append(none).append('\n');
-    }
-    entries.forEach((name, value) -> text.append(String.format("  %-12s %s%n", name, value)));
+  private static List<String> lines(Map<String, String> entries) {
+    return entries.entrySet().stream()
+        .map(entry -> "%-12s %s".formatted(entry.getKey(), entry.getValue()))
+        .toList();
   }
 
-  private static void list(StringBuilder text, String title, List<String> entries, String none) {
+  private static void section(StringBuilder text, String title, List<String> lines, String none) {
     text.append(title).append('\n');
-    (entries.isEmpty() ? List.of(none) : entries)
-        .forEach(entry -> text.append("  ").append(entry).append('\n'));
+    (lines.isEmpty() ? List.of(none) : lines)
+        .forEach(line -> text.append("  ").append(line).append('\n'));
   }
 
   private static String json(SystemReport report) throws IOException {
     StringWriter text = new StringWriter();
-    try (JsonGenerator json = new JsonFactory().createGenerator(text)) {
-      json.setPrettyPrinter(new DefaultPrettyPrinter());
+    try (JsonGenerator json = new JsonFactory().createGenerator(text).useDefaultPrettyPrinter()) {
       json.writeStartObject();
       object(json, "system", report.system());
       object(json, "gpu_support", report.gpuSupport());
@@ -86,10 +81,7 @@ final class InfoCommand implements Callable<Integer> {
 
   private static void array(JsonGenerator json, String name, List<String> entries)
       throws IOException {
-    json.writeArrayFieldStart(name);
-    for (String entry : entries) {
-      json.writeString(entry);
-    }
-    json.writeEndArray();
+    json.writeFieldName(name);
+    json.writeArray(entries.toArray(String[]::new), 0, entries.size());
   }
 }

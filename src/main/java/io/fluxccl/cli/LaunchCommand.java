@@ -11,11 +11,11 @@ import picocli.CommandLine.Parameters;
 @Command(
     name = "launch",
     description = {
-      "Start ranks on this machine, each told by FLUXCCL_RANK, FLUXCCL_NRANKS, FLUXCCL_LOCAL_RANK,"
-          + " FLUXCCL_ADDR and FLUXCCL_SECRET who it is.",
-      "Ends with the exit code of the rank that fails first; the others then have 5 s to end by"
-          + " themselves before they are killed. FLUXCCL_PARENT_PID names the launcher: ranks that"
-          + " are fluxccl commands end when it is gone, even when it was killed."
+      "Start ranks on this machine. The environment tells each its rank: FLUXCCL_RANK,"
+          + " FLUXCCL_NRANKS, FLUXCCL_LOCAL_RANK, FLUXCCL_ADDR, FLUXCCL_SECRET.",
+      "The exit code is that of the rank that fails first; the others then have 5 s to end before"
+          + " they are killed. FLUXCCL_PARENT_PID names the launcher: ranks that are fluxccl"
+          + " commands end when it is gone, even when it was killed."
     },
     sortOptions = false)
 final class LaunchCommand implements Callable<Integer> {
@@ -46,6 +46,6 @@ final class LaunchCommand implements Callable<Integer> {
       throw new InvalidUsage("ranks=" + ranks + " is out of range; give 1 to " + MAX_RANKS);
     }
     return RankProcesses.runAndAwait(
-        command, ranks, new TaggedOutput(context.out(), context.err(), tagOutput, ranks));
+        command, ranks, RankOutput.ofAllRanks(context.out(), context.err(), tagOutput, ranks));
   }
 }

@@ -7,29 +7,55 @@ import java.time.Duration;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Reads one stream of one rank to its end and passes its lines on, on a thread of its own. */
+/** Reads one stream of one rank to its end and forwards its lines, on a thread of its own. */
 final class LineForwarder {
   private static final Logger LOGGER = LoggerFactory.getLogger(LineForwarder.class);
 
-  /** A longer line is passed on in pieces, so that a rank can't make the launcher hold it all. */
+  /** A longer line is forwarded in pieces, so that the launcher's memory stays bounded. */
   static final int MAX_LINE = 64 * 1024;
 
-  /** How often is looked whether a stream that stays open is quiet. */
-  private static final Duration LOOK = Duration.ofMillis(50);
+  /** How often a waiting thread checks whether an open stream is quiet. */
+  private static final Duration CHECK_PERIOD = Duration.ofMillis(50);
 
   private final int rank;
   private final boolean error;
   private final InputStream in;
-  private final OutputSink sink;
+  private final Sink sink;
   private final Thread thread;
 
-  /** When bytes last came or were passed on, by {@link System#nanoTime()}. */
+  /** When bytes last came or were forwarded, by {@link System#nanoTime()}. */
   private volatile long lastActive = System.nanoTime();
 
-  /** Whether the sink has bytes that it has not taken yet. */
-  private volatile boolean passingOn;
+  /** Whether the sink is taking bytes. */
+  private volatile boolean forwarding;
 
-  private LineForwarder(int rank, boolean error, InputStream in, OutputSink sink) {
+  /** Takes the lines of all ranks. Thread-safe, because each stream of each rank has a thread. */
+  interface Sink {
+    /** What follows the bytes. */
+    enum End {
+      /** The end of the line. */
+      LINE,
+      /** More of a long line. */
+      MORE,
+      /** Nothing: the stream ends without an end of line. */
+      STREAM
+    }
+
+    /**
+     * Takes a line, or a piece of a long one.
+     *
+     * @param rank the rank that printed it
+     * @param error whether it came from stderr
+     * @param line its bytes, in whatever charset, without the end of line
+     * @param end what follows them
+     */
+    void line(int rank, boolean error, byte[] line, End end);
+
+    /** Takes a line of the launcher itself, for stderr. */
+    void notice(String line);
+  }
+
+  private LineForwarder(int rank, boolean error, InputStream in, Sink sink) {
     this.rank = rank;
     this.error = error;
     this.in = in;
@@ -39,23 +65,24 @@ final class LineForwarder {
     thread.setDaemon(true);
   }
 
-  static LineForwarder start(int rank, boolean error, InputStream in, OutputSink sink) {
+  /** Starts to forward a stream. */
+  static LineForwarder start(int rank, boolean error, InputStream in, Sink sink) {
     LineForwarder forwarder = new LineForwarder(rank, error, in, sink);
     forwarder.thread.start();
     return forwarder;
   }
 
   /**
-   * Waits for the stream's end, however slowly the sink takes what comes. Gives up only on a stream
-   * that stays open without a byte coming, as a left-over process may hold it.
+   * Waits for the stream's end, however slow the sink is. Gives up only on a stream that stays open
+   * without a byte coming, because a left-over process may hold it open.
    *
    * @param since when the process had ended, by {@link System#nanoTime()}
    * @param quiet how long no byte must have come, since then
    */
   void await(long since, Duration quiet) throws InterruptedException {
     do {
-      thread.join(LOOK.toMillis());
-    } while (thread.isAlive() && (passingOn || quietNanos(since) < quiet.toNanos()));
+      thread.join(CHECK_PERIOD.toMillis());
+    } while (thread.isAlive() && (forwarding || quietNanos(since) < quiet.toNanos()));
   }
 
   private long quietNanos(long since) {
@@ -68,31 +95,35 @@ final class LineForwarder {
     byte[] chunk = new byte[8192];
     try {
       for (int length; (length = in.read(chunk)) >= 0; ) {
-        passingOn = true;
+        forwarding = true;
         for (int i = 0; i < length; i++) {
-          if (chunk[i] == '\n') {
-            emit(line, OutputSink.End.LINE);
-          } else {
-            if (line.size() == MAX_LINE) {
-              emit(line, OutputSink.End.MORE);
-            }
-            line.write(chunk[i]);
-          }
+          add(line, chunk[i]);
         }
         lastActive = System.nanoTime();
-        passingOn = false;
+        forwarding = false;
       }
     } catch (IOException e) {
-      // The process is gone and its pipe closed: as good as the stream's end, but not unsaid.
+      // The process is gone and its pipe closed, which is as good as the stream's end.
       LOGGER.debug("rank {}: output ended with {}", rank, e.toString());
     }
     if (line.size() > 0) {
-      passingOn = true;
-      emit(line, OutputSink.End.STREAM);
+      forwarding = true;
+      forward(line, Sink.End.STREAM);
     }
   }
 
-  private void emit(ByteArrayOutputStream line, OutputSink.End end) {
+  private void add(ByteArrayOutputStream line, byte next) {
+    if (next == '\n') {
+      forward(line, Sink.End.LINE);
+      return;
+    }
+    if (line.size() == MAX_LINE) {
+      forward(line, Sink.End.MORE);
+    }
+    line.write(next);
+  }
+
+  private void forward(ByteArrayOutputStream line, Sink.End end) {
     sink.line(rank, error, line.toByteArray(), end);
     line.reset();
   }

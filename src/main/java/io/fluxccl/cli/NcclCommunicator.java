@@ -9,8 +9,10 @@ import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaDriver;
 import io.fluxccl.device.cuda.CudaStream;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -22,18 +24,18 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** A rank's part in a job of NCCL's, which can be ended from any thread. */
+/** A rank of an NCCL communicator, which any thread can abort. */
 final class NcclCommunicator implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(NcclCommunicator.class);
   private static final byte READY = 1;
-  private static final Duration FAREWELL = Duration.ofSeconds(5);
+  private static final Duration CLOSE_LIMIT = Duration.ofSeconds(5);
 
   private final NcclLibrary library;
   private final CudaDevice device;
   private final int rank;
   private final long handle;
-  private final AtomicBoolean leaving = new AtomicBoolean();
-  private final CompletableFuture<Void> left = new CompletableFuture<>();
+  private final AtomicBoolean ending = new AtomicBoolean();
+  private final CompletableFuture<Void> ended = new CompletableFuture<>();
 
   private NcclCommunicator(NcclLibrary library, CudaDevice device, int rank, long handle) {
     this.library = library;
@@ -43,120 +45,104 @@ final class NcclCommunicator implements AutoCloseable {
   }
 
   /**
-   * Joins all ranks' NCCLs. Called by every rank; fails on all if one has no NCCL or no GPU.
+   * Creates an NCCL communicator of all ranks. Called by every rank; fails on all of them if one
+   * has no NCCL or no GPU.
    *
    * @param communicator of the ranks
-   * @param environment where to look for NCCL
+   * @param environment of the process
    * @param limit how long it may take
    */
   static NcclCommunicator join(
       Communicator communicator, Map<String, String> environment, Duration limit) {
     Bootstrap bootstrap = communicator.bootstrap();
-    Invitation mine = Invitation.of(communicator, environment);
-    List<byte[]> all = tellAll(bootstrap, mine, limit);
-    if (mine.refused != null) {
-      throw mine.refused;
-    }
-    for (int peer = 0; peer < all.size(); peer++) {
-      Invitation.refuseUnlessReady(all.get(peer), peer);
-    }
-    byte[] id = new byte[NcclCalls.UNIQUE_ID_BYTES];
-    System.arraycopy(all.get(0), 1, id, 0, id.length);
-    CudaDevice device = (CudaDevice) communicator.device();
-    long handle = init(mine.library, communicator, device, id, limit);
-    return new NcclCommunicator(mine.library, device, bootstrap.rank(), handle);
-  }
-
-  private static List<byte[]> tellAll(Bootstrap bootstrap, Invitation mine, Duration limit) {
+    Readiness mine = Readiness.of(communicator, environment);
+    List<byte[]> all;
     try {
-      return bootstrap.allGather(mine.message(), Deadline.after(limit)).join();
+      all = bootstrap.allGather(mine.message(), Deadline.after(limit)).join();
     } catch (CompletionException e) {
       throw FluxCclException.from(e);
     }
+    if (mine.refused() != null) {
+      throw mine.refused();
+    }
+    for (int peer = 0; peer < all.size(); peer++) {
+      Readiness.requireReady(all.get(peer), peer);
+    }
+    byte[] id = Arrays.copyOfRange(all.get(0), 1, 1 + NcclCalls.UNIQUE_ID_BYTES);
+    long handle = init(mine.library(), communicator, id, limit);
+    CudaDevice device = (CudaDevice) communicator.device();
+    return new NcclCommunicator(mine.library(), device, bootstrap.rank(), handle);
   }
 
-  /** What a rank tells the others: that it can come, and if it is the first, the job's id. */
-  private static final class Invitation {
-    private NcclLibrary library;
-    private FluxCclException refused;
-    private byte[] id = new byte[NcclCalls.UNIQUE_ID_BYTES];
-
-    static Invitation of(Communicator communicator, Map<String, String> environment) {
-      Invitation invitation = new Invitation();
+  /**
+   * Whether a rank can join.
+   *
+   * @param library its NCCL, or null
+   * @param id of the new communicator, from rank 0; zeros from others
+   * @param refused why the rank can't join, or null
+   */
+  private record Readiness(NcclLibrary library, byte[] id, FluxCclException refused) {
+    static Readiness of(Communicator communicator, Map<String, String> environment) {
+      byte[] id = new byte[NcclCalls.UNIQUE_ID_BYTES];
       int rank = communicator.bootstrap().rank();
       try {
-        if (!(communicator.device() instanceof CudaDevice)) {
+        if (!(communicator.device() instanceof CudaDevice gpu)) {
           throw new InvalidUsage(
-              "the comparison with NCCL needs GPUs; rank "
-                  + rank
-                  + " is on "
-                  + communicator.device().description());
+              "the comparison with NCCL needs GPUs; rank %d is on %s"
+                  .formatted(rank, communicator.device().description()));
         }
-        invitation.library = NcclLibrary.open(environment);
+        NcclLibrary library = NcclLibrary.open(environment);
         if (rank == 0) {
-          ((CudaDevice) communicator.device()).makeCurrent();
-          invitation.library.check(
-              NcclCalls.uniqueId(invitation.library.handle(), invitation.id), "ncclGetUniqueId");
+          gpu.makeCurrent();
+          library.check(NcclCalls.uniqueId(library.handle(), id), "ncclGetUniqueId");
         }
+        return new Readiness(library, id, null);
       } catch (FluxCclException e) {
-        invitation.refused = e;
+        return new Readiness(null, id, e);
       }
-      return invitation;
     }
 
     byte[] message() {
       byte[] content = refused == null ? id : refused.getMessage().getBytes(StandardCharsets.UTF_8);
-      byte[] message = new byte[1 + content.length];
-      message[0] = refused == null ? READY : 0;
-      System.arraycopy(content, 0, message, 1, content.length);
-      return message;
+      return ByteBuffer.allocate(1 + content.length)
+          .put(refused == null ? READY : 0)
+          .put(content)
+          .array();
     }
 
-    static void refuseUnlessReady(byte[] told, int peer) {
-      if (told.length < 1 || told[0] != READY || told.length != 1 + NcclCalls.UNIQUE_ID_BYTES) {
-        int length = Math.max(0, told.length - 1);
-        throw new InvalidUsage(
-            "rank " + peer + ": " + new String(told, 1, length, StandardCharsets.UTF_8));
+    static void requireReady(byte[] message, int peer) {
+      if (message.length != 1 + NcclCalls.UNIQUE_ID_BYTES || message[0] != READY) {
+        byte[] reason = Arrays.copyOfRange(message, 1, Math.max(1, message.length));
+        throw new InvalidUsage("rank " + peer + ": " + new String(reason, StandardCharsets.UTF_8));
       }
     }
   }
 
-  /** On a thread of its own, because nothing ends this call when a rank never comes. */
+  /** Runs on a thread of its own, because NCCL waits without end for a rank that never comes. */
   private static long init(
-      NcclLibrary library,
-      Communicator communicator,
-      CudaDevice device,
-      byte[] id,
-      Duration limit) {
-    Bootstrap bootstrap = communicator.bootstrap();
-    int rank = bootstrap.rank();
+      NcclLibrary library, Communicator communicator, byte[] id, Duration limit) {
+    int rank = communicator.bootstrap().rank();
+    int nRanks = communicator.bootstrap().nRanks();
+    CudaDevice device = (CudaDevice) communicator.device();
     CompletableFuture<Long> joined = communicator.inFlight(new CompletableFuture<>());
     Runnable init =
         () -> {
-          try {
-            device.makeCurrent();
-            long[] result = new long[1];
-            int status = NcclCalls.init(library.handle(), id, bootstrap.nRanks(), rank, result);
-            library.check(status, "ncclCommInitRank on rank " + rank);
-            if (!joined.complete(result[0])) {
-              NcclCalls.abort(library.handle(), result[0]); // too late: nobody waits any more
-            }
-          } catch (RuntimeException | Error e) {
-            joined.completeExceptionally(e);
+          long[] result = new long[1];
+          int status = NcclCalls.init(library.handle(), id, nRanks, rank, result);
+          library.check(status, "ncclCommInitRank on rank " + rank);
+          if (!joined.complete(result[0])) {
+            NcclCalls.abort(library.handle(), result[0]); // the time limit has passed
           }
         };
-    daemon("nccl-init-" + rank, init);
+    runOnDaemon("nccl-init-" + rank, device, init, joined);
     try {
       return joined.get(limit.toNanos(), TimeUnit.NANOSECONDS);
     } catch (TimeoutException e) {
+      String message =
+          "ncclCommInitRank on rank %d has not returned within %d ms; NCCL_DEBUG=INFO shows how far"
+              + " it got";
       Timeout timeout =
-          new Timeout(
-              FluxCclException.NO_RANK,
-              "ncclCommInitRank on rank "
-                  + rank
-                  + " has not returned within "
-                  + limit.toMillis()
-                  + " ms; NCCL_DEBUG=INFO shows how far it got");
+          new Timeout(FluxCclException.NO_RANK, message.formatted(rank, limit.toMillis()));
       joined.completeExceptionally(timeout);
       throw timeout;
     } catch (ExecutionException e) {
@@ -168,8 +154,18 @@ final class NcclCommunicator implements AutoCloseable {
     }
   }
 
-  private static void daemon(String name, Runnable task) {
-    Thread thread = new Thread(task, name);
+  private static void runOnDaemon(
+      String name, CudaDevice device, Runnable task, CompletableFuture<?> failed) {
+    Runnable run =
+        () -> {
+          try {
+            device.makeCurrent();
+            task.run();
+          } catch (RuntimeException | Error e) {
+            failed.completeExceptionally(e);
+          }
+        };
+    Thread thread = new Thread(run, name);
     thread.setDaemon(true);
     thread.start();
   }
@@ -178,60 +174,57 @@ final class NcclCommunicator implements AutoCloseable {
     return library;
   }
 
+  /** One of the functions that {@link NcclCalls} has for collectives. */
+  interface Call {
+    /** Enqueues the call and returns an ncclResult_t; the arguments are native handles. */
+    int enqueue(long library, long communicator, long stream);
+  }
+
   /**
    * Enqueues a call; may block while NCCL connects its ranks.
    *
-   * @throws io.fluxccl.DeviceFailure if NCCL refuses
+   * @throws io.fluxccl.DeviceFailure if NCCL refuses it
    */
-  void enqueue(NcclCall call, CudaStream stream, String what) {
+  void enqueue(Call call, CudaStream stream, String what) {
     device.makeCurrent();
     int status = call.enqueue(library.handle(), handle, CudaDriver.valueOf(stream.handle()));
     library.check(status, what + " on rank " + rank);
   }
 
-  /** Throws what has gone wrong after the calls had returned. */
+  /** Throws the failure of an earlier call, if there was one. */
   void requireHealthy(String what) {
-    if (!leaving.get()) {
+    if (!ending.get()) {
       library.check(NcclCalls.asyncError(library.handle(), handle), what + " on rank " + rank);
     }
   }
 
-  /** Ends it at once, with the kernels that wait for other ranks. Waits for nothing. */
+  /** Ends it at once, with the kernels that wait for other ranks. Doesn't wait. */
   void abort() {
-    leave("nccl-abort-", () -> NcclCalls.abort(library.handle(), handle));
+    end("nccl-abort-", () -> NcclCalls.abort(library.handle(), handle));
   }
 
-  /**
-   * Leaves the job, whose work is done or aborted, so that its memory and its GPU may be closed;
-   * gives up on NCCL when that takes seconds.
-   */
+  /** Destroys it once its work is done or aborted. Gives up on NCCL after some seconds. */
   @Override
   public void close() {
-    leave("nccl-destroy-", () -> NcclCalls.destroy(library.handle(), handle));
+    end("nccl-destroy-", () -> NcclCalls.destroy(library.handle(), handle));
     try {
-      left.get(FAREWELL.toSeconds(), TimeUnit.SECONDS);
+      ended.get(CLOSE_LIMIT.toSeconds(), TimeUnit.SECONDS);
     } catch (TimeoutException | ExecutionException e) {
-      LOG.warn("rank {}: NCCL has not let go within {}", rank, FAREWELL, e);
+      LOG.warn("rank {}: NCCL's communicator did not close within {}", rank, CLOSE_LIMIT, e);
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
     }
   }
 
-  /** Only the first way of leaving counts. */
-  private void leave(String name, Runnable call) {
-    if (!leaving.compareAndSet(false, true)) {
-      return;
-    }
-    daemon(
-        name + rank,
-        () -> {
-          try {
-            device.makeCurrent();
+  /** Aborts or destroys it; only the first of both calls counts. */
+  private void end(String name, Runnable call) {
+    if (ending.compareAndSet(false, true)) {
+      Runnable task =
+          () -> {
             call.run();
-            left.complete(null);
-          } catch (RuntimeException | Error e) {
-            left.completeExceptionally(e);
-          }
-        });
+            ended.complete(null);
+          };
+      runOnDaemon(name + rank, device, task, ended);
+    }
   }
 }

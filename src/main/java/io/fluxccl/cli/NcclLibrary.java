@@ -11,19 +11,20 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Stream;
 
 /**
- * NCCL as this machine has it: where FLUXCCL_NCCL says, where the system's loader finds it, or in a
- * Python's packages. Opened once and never closed; for any thread.
+ * The NCCL of this machine: the file that FLUXCCL_NCCL names, the one that the system's loader
+ * finds, or one among the packages of a Python. It stays open. Thread-safe.
  */
 final class NcclLibrary {
-  /** Environment variable: libnccl's file. */
+  /** Environment variable with the file of libnccl. */
   static final String VARIABLE = "FLUXCCL_NCCL";
 
   private static final String FILE_NAME = "libnccl.so.2";
   private static final String IN_PACKAGES = "nvidia/nccl/lib/" + FILE_NAME;
 
-  /** Folders that may have a Python's packages; * is any name. */
+  /** Folders that may hold packages of a Python; * is any name. */
   private static final List<String> PLACES =
       List.of(
           "/usr/local/lib/python3*/dist-packages",
@@ -47,21 +48,21 @@ final class NcclLibrary {
     this.version = versionOf(number[0]);
   }
 
-  /** As NCCL has written versions since 2.9. */
+  /** Returns the text of a version number, in the form of NCCL 2.9 and later. */
   static String versionOf(int number) {
     return number / 10_000 + "." + number / 100 % 100 + "." + number % 100;
   }
 
   /**
-   * Opens it.
+   * Opens the library.
    *
-   * @param environment the process's
-   * @throws InvalidUsage if there is none, saying where it was looked for
+   * @param environment of the process
+   * @throws InvalidUsage if there is none, with the places that were tried
    */
   static NcclLibrary open(Map<String, String> environment) {
     NativeLibrary.require("the comparison with NCCL");
-    // NCCL's way over NVLink multicast can put a host's GPUs out of service when a process dies in
-    // it, and this library has none. Whoever sets the variable decides.
+    // NCCL's NVLink multicast can put a host's GPUs out of service when a process dies in it, and
+    // FluxCCL has no such path. A variable that is set stays.
     NativeLibrary.setEnvironmentDefault("NCCL_NVLS_ENABLE", "0");
     List<String> refused = new ArrayList<>();
     for (String candidate : candidates(environment)) {
@@ -75,12 +76,8 @@ final class NcclLibrary {
       }
     }
     throw new InvalidUsage(
-        "there is no NCCL to compare with; set "
-            + VARIABLE
-            + " to its "
-            + FILE_NAME
-            + ". Tried: "
-            + String.join("; ", refused));
+        "there is no NCCL to compare with; set %s to its %s. Tried: %s"
+            .formatted(VARIABLE, FILE_NAME, String.join("; ", refused)));
   }
 
   private static List<String> candidates(Map<String, String> environment) {
@@ -94,7 +91,7 @@ final class NcclLibrary {
     if (home != null) {
       addPackages(candidates, home + "/lib/python3*/site-packages");
     }
-    // The python3 on the PATH belongs to the folder beside its own.
+    // Packages of the python3 on the PATH are in a folder beside that of the executable.
     for (String folder : environment.getOrDefault("PATH", "").split(":")) {
       Path python = Path.of(folder.isEmpty() ? "." : folder, "python3");
       if (Files.isExecutable(python) && python.toAbsolutePath().getNameCount() > 2) {
@@ -111,65 +108,52 @@ final class NcclLibrary {
   private static void addPackages(List<String> candidates, String pattern) {
     List<Path> folders = List.of(Path.of("/"));
     for (Path name : Path.of(pattern)) {
-      List<Path> deeper = new ArrayList<>();
-      for (Path folder : folders) {
-        addMatching(deeper, folder, name.toString());
-      }
-      folders = deeper;
+      folders = folders.stream().flatMap(folder -> matching(folder, name.toString())).toList();
     }
-    for (Path folder : folders) {
-      Path file = folder.resolve(IN_PACKAGES);
-      if (Files.exists(file)) {
-        candidates.add(file.toString());
-      }
-    }
+    folders.stream()
+        .map(folder -> folder.resolve(IN_PACKAGES))
+        .filter(Files::exists)
+        .forEach(file -> candidates.add(file.toString()));
   }
 
-  private static void addMatching(List<Path> found, Path folder, String pattern) {
+  private static Stream<Path> matching(Path folder, String pattern) {
     if (!pattern.contains("*")) {
-      if (Files.isDirectory(folder.resolve(pattern))) {
-        found.add(folder.resolve(pattern));
-      }
-      return;
+      return Stream.of(folder.resolve(pattern)).filter(Files::isDirectory);
     }
+    List<Path> found = new ArrayList<>();
     try (DirectoryStream<Path> matching = Files.newDirectoryStream(folder, pattern)) {
       matching.forEach(found::add);
     } catch (IOException e) {
-      return; // what can't be looked into is as good as not there
+      return Stream.empty(); // a folder that can't be read holds no NCCL for this process
     }
+    return found.stream();
   }
 
-  /** What the functions of {@link NcclCalls} take. */
+  /** Returns the first argument of all functions of {@link NcclCalls}. */
   long handle() {
     return handle;
   }
 
-  /** As in 2.28.9. */
+  /** Returns the version, such as 2.28.9. */
   String version() {
     return version;
   }
 
-  /** Its file. */
+  /** Returns the file. */
   String path() {
     return path;
   }
 
   /**
-   * Does nothing with a success.
+   * Checks a result.
    *
-   * @throws DeviceFailure that says what NCCL says
+   * @throws DeviceFailure with NCCL's message, if the result is an error
    */
   void check(int result, String call) {
     if (result != 0) {
-      throw new DeviceFailure(
-          result,
-          "NCCL",
-          call
-              + " failed: "
-              + new String(NcclCalls.describe(handle, result), StandardCharsets.UTF_8)
-              + " ("
-              + result
-              + "); NCCL_DEBUG=WARN says more");
+      String reason = new String(NcclCalls.describe(handle, result), StandardCharsets.UTF_8);
+      String message = "%s failed: %s (%d); NCCL_DEBUG=WARN says more";
+      throw new DeviceFailure(result, "NCCL", message.formatted(call, reason, result));
     }
   }
 }

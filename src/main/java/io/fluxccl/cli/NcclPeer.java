@@ -1,30 +1,56 @@
 package io.fluxccl.cli;
 
+import io.fluxccl.DataType;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.ReduceOp;
 import io.fluxccl.Timeout;
 import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaStream;
 import java.time.Duration;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
-import java.util.function.Supplier;
+import java.util.stream.IntStream;
+import java.util.stream.LongStream;
 
 /**
- * NCCL on a rank's buffers and GPU, on a stream of its own. What NCCL has no function for is done
- * by a group of sends and receives, as nccl-tests do; a barrier by an all-reduce of one byte.
+ * NCCL on the buffers and the GPU of a rank, on a stream of its own. A collective that NCCL has no
+ * function for is a group of sends and receives, as in nccl-tests; a barrier is an all-reduce of
+ * one byte.
  *
- * <p>NCCL waits without end for ranks that don't come. Here whatever takes longer than the time
- * limit is ended by ncclCommAbort, and with it the job.
+ * <p>NCCL waits without end for a rank that doesn't come. Calls that take longer than the time
+ * limit are ended by ncclCommAbort, which fails the job.
  */
-final class NcclPeer implements PerfContender, AutoCloseable {
+final class NcclPeer implements MeasuredLibrary, AutoCloseable {
   private static final long SCRATCH_BYTES = 256;
+
+  /** By their ncclDataType_t. */
+  private static final List<DataType> TYPES =
+      List.of(
+          DataType.INT8,
+          DataType.UINT8,
+          DataType.INT32,
+          DataType.UINT32,
+          DataType.INT64,
+          DataType.UINT64,
+          DataType.FLOAT16,
+          DataType.FLOAT32,
+          DataType.FLOAT64,
+          DataType.BFLOAT16,
+          DataType.FLOAT8_E4M3,
+          DataType.FLOAT8_E5M2);
+
+  /** By their ncclRedOp_t. */
+  private static final List<ReduceOp> OPS =
+      List.of(ReduceOp.SUM, ReduceOp.PROD, ReduceOp.MAX, ReduceOp.MIN, ReduceOp.AVG);
 
   private final Communicator communicator;
   private final NcclCommunicator nccl;
@@ -38,9 +64,9 @@ final class NcclPeer implements PerfContender, AutoCloseable {
    * Joins all ranks' NCCLs; as {@link NcclCommunicator#join}.
    *
    * @param communicator of the ranks
-   * @param buffers this rank's
-   * @param environment where to look for NCCL
-   * @param limit how long joining, and each work, may take
+   * @param buffers of this rank
+   * @param environment of the process
+   * @param limit how long joining, and each run, may take
    */
   NcclPeer(
       Communicator communicator,
@@ -63,52 +89,35 @@ final class NcclPeer implements PerfContender, AutoCloseable {
 
   @Override
   public boolean supports(PerfCase shape, Placement placement) {
-    // A group of sends and receives would overwrite what it has yet to send.
+    // In place, a group of sends and receives would overwrite bytes that are yet to be sent.
     return placement == Placement.OUT_OF_PLACE || shape.collective() != Collective.ALL_TO_ALL;
   }
 
   @Override
-  public PerfWork prepare(PerfCase shape, Placement placement, int length, boolean graph) {
-    NcclCall call =
-        NcclCall.of(
-            buffers.call(shape, placement), buffers.rank(), buffers.nRanks(), scratch.address());
+  public PreparedCalls prepare(PerfCase shape, Placement placement, int length, boolean graph) {
+    NcclCommunicator.Call call = call(shape, placement);
     String what = "NCCL's " + shape;
     if (!graph) {
-      return times ->
-          watched(
-              what,
-              () -> {
-                enqueue(call, stream, times * length, what);
-                return stream.completion();
-              });
+      return times -> run(what, () -> enqueue(call, stream, times * length, what));
     }
-    // Outside of a recording once: NCCL connects ranks when it first needs to.
-    await(
-        watched(
-            what,
-            () -> {
-              enqueue(call, stream, 1, what);
-              return stream.completion();
-            }));
+    // Once without recording, because NCCL connects its ranks at the first call.
+    await(run(what, () -> enqueue(call, stream, 1, what)));
     DeviceGraph[] recorded = new DeviceGraph[1];
     await(
-        watched(
+        run(
             what,
-            () -> {
-              recorded[0] =
-                  device.record("nccl", onto -> enqueue(call, (CudaStream) onto, length, what));
-              return CompletableFuture.completedFuture(null);
-            }));
-    return new PerfWork() {
+            () ->
+                recorded[0] =
+                    device.record("nccl", onto -> enqueue(call, (CudaStream) onto, length, what))));
+    return new PreparedCalls() {
       @Override
       public CompletableFuture<Void> run(int times) {
-        return watched(
+        return NcclPeer.this.run(
             what,
             () -> {
               for (int i = 0; i < times; i++) {
                 stream.launch(recorded[0]);
               }
-              return stream.completion();
             });
       }
 
@@ -119,8 +128,58 @@ final class NcclPeer implements PerfContender, AutoCloseable {
     };
   }
 
-  private void enqueue(NcclCall call, CudaStream onto, int length, String what) {
-    for (int i = 0; i < length; i++) {
+  private NcclCommunicator.Call call(PerfCase shape, Placement placement) {
+    CollectiveCall call = buffers.call(shape, placement);
+    long in = call.input() == null ? 0 : call.input().address();
+    long out = call.output() == null ? 0 : call.output().address();
+    long count = shape.count();
+    int type = TYPES.indexOf(shape.type());
+    int op = shape.op() == null ? -1 : OPS.indexOf(shape.op());
+    int root = shape.root();
+    return switch (shape.collective()) {
+      case ALL_REDUCE ->
+          (lib, comm, stream) -> NcclCalls.allReduce(lib, in, out, count, type, op, comm, stream);
+      case ALL_GATHER ->
+          (lib, comm, stream) -> NcclCalls.allGather(lib, in, out, count, type, comm, stream);
+      case REDUCE_SCATTER ->
+          (lib, comm, stream) ->
+              NcclCalls.reduceScatter(lib, in, out, count, type, op, comm, stream);
+      case BROADCAST ->
+          (lib, comm, stream) -> NcclCalls.broadcast(lib, in, out, count, type, root, comm, stream);
+      case REDUCE ->
+          (lib, comm, stream) ->
+              NcclCalls.reduce(lib, in, out, count, type, op, root, comm, stream);
+      case BARRIER -> {
+        long at = scratch.address();
+        int bytes = TYPES.indexOf(DataType.UINT8);
+        int sum = OPS.indexOf(ReduceOp.SUM);
+        yield (lib, comm, stream) -> NcclCalls.allReduce(lib, at, at, 1, bytes, sum, comm, stream);
+      }
+      case ALL_TO_ALL, ALL_TO_ALL_V, GATHER, SCATTER, SEND_RECEIVE -> {
+        long[] parts = parts(call);
+        yield (lib, comm, stream) -> NcclCalls.exchange(lib, in, out, parts, type, comm, stream);
+      }
+    };
+  }
+
+  /** Returns what {@link NcclCalls#exchange} takes. */
+  private long[] parts(CollectiveCall call) {
+    int rank = buffers.rank();
+    int size = call.type().size();
+    return IntStream.range(0, buffers.nRanks())
+        .mapToObj(
+            peer ->
+                LongStream.of(
+                    call.sendOffset(peer),
+                    call.sendBytes(rank, peer) / size,
+                    call.receiveOffset(peer),
+                    call.receiveBytes(rank, peer) / size))
+        .flatMapToLong(part -> part)
+        .toArray();
+  }
+
+  private void enqueue(NcclCommunicator.Call call, CudaStream onto, int times, String what) {
+    for (int i = 0; i < times; i++) {
       nccl.enqueue(call, onto, what);
     }
   }
@@ -133,32 +192,32 @@ final class NcclPeer implements PerfContender, AutoCloseable {
     }
   }
 
-  /** Does something with NCCL that may block or not complete: until the time limit. */
-  private CompletableFuture<Void> watched(String what, Supplier<CompletableFuture<Void>> work) {
+  /**
+   * Enqueues work, which may block, and completes when the stream has done it. After the time limit
+   * or a failure, aborts NCCL and the job.
+   */
+  private CompletableFuture<Void> run(String what, Runnable enqueue) {
     CompletableFuture<Void> done = communicator.inFlight(new CompletableFuture<>());
     done.orTimeout(limit.toNanos(), TimeUnit.NANOSECONDS);
     CompletableFuture<Void> outcome =
-        done.handle(
-            (nothing, failure) -> {
-              if (failure != null) {
-                throw ended(what, failure);
-              }
-              return null;
+        done.exceptionally(
+            failure -> {
+              throw abort(what, failure);
             });
     if (done.isDone()) {
-      // The job has failed, and NCCL was aborted: its communicator is gone.
+      // The job has failed and NCCL was aborted: its communicator is gone.
       return outcome;
     }
     try {
       nccl.requireHealthy(what);
-      work.get()
-          .whenComplete(
-              (nothing, failure) -> {
-                if (failure == null) {
-                  done.complete(null);
-                } else {
-                  done.completeExceptionally(failure);
-                }
+      enqueue.run();
+      stream
+          .completion()
+          .thenAccept(done::complete)
+          .exceptionally(
+              failure -> {
+                done.completeExceptionally(failure);
+                return null;
               });
     } catch (RuntimeException e) {
       done.completeExceptionally(e);
@@ -166,17 +225,12 @@ final class NcclPeer implements PerfContender, AutoCloseable {
     return outcome;
   }
 
-  private FluxCclException ended(String what, Throwable failure) {
+  private FluxCclException abort(String what, Throwable failure) {
+    String late = "%s on rank %d: not done within %d ms; NCCL was aborted";
     FluxCclException reason =
         failure instanceof TimeoutException
             ? new Timeout(
-                FluxCclException.NO_RANK,
-                what
-                    + " on rank "
-                    + buffers.rank()
-                    + ": not done within "
-                    + limit.toMillis()
-                    + " ms; NCCL was aborted")
+                FluxCclException.NO_RANK, late.formatted(what, buffers.rank(), limit.toMillis()))
             : FluxCclException.from(failure);
     nccl.abort();
     communicator.abort(reason);

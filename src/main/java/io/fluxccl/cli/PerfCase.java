@@ -42,7 +42,17 @@ record PerfCase(Collective collective, long count, DataType type, ReduceOp op, i
     };
   }
 
-  /** For messages. */
+  /** Returns the operation for tables: {@code none} where nothing is reduced. */
+  String opLabel() {
+    return op == null ? "none" : op.label();
+  }
+
+  /** Returns the root for tables: -1 where there is none. */
+  int rootOrNone() {
+    return collective.hasRoot() ? root : -1;
+  }
+
+  /** Returns the case for messages. */
   @Override
   public String toString() {
     return collective.label()

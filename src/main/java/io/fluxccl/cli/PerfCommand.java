@@ -1,49 +1,183 @@
 package io.fluxccl.cli;
 
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.collective.Collective;
+import java.lang.management.ManagementFactory;
+import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
+import java.util.OptionalInt;
 import java.util.concurrent.Callable;
+import java.util.function.Supplier;
+import org.slf4j.MDC;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Model.OptionSpec;
 import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Spec;
 
-/** {@code fluxccl perf}: holds the benchmarks; by itself it tunes all of them. */
-@Command(
-    name = "perf",
-    description = {
-      "Measure a collective: fluxccl perf all-reduce --ranks 2.",
-      "Or find the fastest algorithm of each: fluxccl perf --tune FILE --ranks 2."
-    },
-    synopsisSubcommandLabel = "[COLLECTIVE]",
-    sortOptions = false)
+/**
+ * {@code fluxccl perf}, which tunes all collectives, and its subcommands, which measure one each.
+ * The ranks are threads of this process, or processes that it starts; or this process is one of the
+ * ranks that a launcher has started.
+ */
+@Command(sortOptions = false)
 final class PerfCommand implements Callable<Integer> {
   private final CliContext context;
+  private final List<Collective> collectives;
 
   @Spec private CommandSpec spec;
   @Mixin private PerfOptions options;
 
-  private PerfCommand(CliContext context) {
+  private PerfCommand(CliContext context, List<Collective> collectives) {
     this.context = context;
+    this.collectives = collectives;
   }
 
+  /** Returns the command with a subcommand for each collective. */
   static CommandLine commandLine(CliContext context) {
-    CommandLine perf = new CommandLine(new PerfCommand(context));
+    CommandLine perf =
+        new CommandLine(new PerfCommand(context, List.of(Collective.values())))
+            .setCommandName("perf");
+    perf.getCommandSpec()
+        .usageMessage()
+        .synopsisSubcommandLabel("[COLLECTIVE]")
+        .description(
+            "Measure a collective: fluxccl perf all-reduce --ranks 2.",
+            "Or find the fastest algorithm of each: fluxccl perf --tune FILE --ranks 2.");
     for (Collective collective : Collective.values()) {
-      perf.addSubcommand(collective.label(), CollectiveCommand.commandLine(context, collective));
+      CommandLine one = new CommandLine(new PerfCommand(context, List.of(collective)));
+      one.getCommandSpec()
+          .usageMessage()
+          .description(
+              "Measure and check " + describe(collective) + ", by the conventions of nccl-tests.",
+              "The time is the wall time of the calls from a barrier until the last is complete,"
+                  + " divided by their number and averaged over the ranks.");
+      perf.addSubcommand(collective.label(), one);
     }
     return perf;
   }
 
+  private static String describe(Collective collective) {
+    return switch (collective) {
+      case SEND_RECEIVE -> "send-receive in a ring";
+      case ALL_TO_ALL_V -> "all-to-all with parts of 0 to 2 times the mean";
+      default -> collective.label();
+    };
+  }
+
   @Override
   public Integer call() throws InterruptedException {
-    if (options.tune().isEmpty()) {
+    refuseOptionsInFront();
+    if (collectives.size() > 1 && options.tune().isEmpty()) {
       throw new ParameterException(
           spec.commandLine(),
           "no collective given; try 'fluxccl perf all-reduce', or --tune FILE for all of them");
     }
-    return new PerfRun(context, options, List.of(Collective.values()), spec).call();
+    OptionalInt ranks = options.ranks();
+    PerfBackend.RankOptions rankOptions = options.rankOptions(collectives);
+    if (options.inProcess()) {
+      return runInProcess(ranks.getAsInt(), rankOptions);
+    }
+    RankEnvironment environment = RankEnvironment.from(context.environment());
+    int nRanks = environment.launched() ? environment.nRanks() : ranks.orElse(1);
+    PerfPlan plan = options.plan(collectives, nRanks);
+    if (environment.launched()) {
+      ranks.ifPresent(wanted -> refuseOtherNumber(wanted, environment));
+      int rank = environment.rank();
+      PerfReport report = rank == 0 ? report() : null;
+      return exitCode(
+          run(() -> context.backend().fromEnvironment(rankOptions), rank, plan, report));
+    }
+    if (ranks.isEmpty()) {
+      throw new InvalidUsage(
+          "give --ranks N, or start the ranks with 'fluxccl launch -n N -- ...', mpirun, srun or"
+              + " torchrun");
+    }
+    return startRanks(nRanks);
+  }
+
+  /** Refuses options between {@code perf} and the collective: those are of another command. */
+  private void refuseOptionsInFront() {
+    if (collectives.size() == 1) {
+      for (OptionSpec option : spec.parent().commandLine().getParseResult().matchedOptions()) {
+        if (!option.inherited()) {
+          throw new InvalidUsage("put " + option.shortestName() + " behind " + spec.name());
+        }
+      }
+    }
+  }
+
+  private int runInProcess(int nRanks, PerfBackend.RankOptions rankOptions)
+      throws InterruptedException {
+    PerfPlan plan = options.plan(collectives, nRanks);
+    PerfReport report = report();
+    PerfBackend.InProcessRanks ranks = context.backend().inProcess(nRanks, rankOptions);
+    return exitCode(
+        InProcessRun.run(nRanks, rank -> run(() -> ranks.open(rank), rank, plan, report)));
+  }
+
+  private static void refuseOtherNumber(int ranks, RankEnvironment environment) {
+    if (ranks != environment.nRanks()) {
+      throw new InvalidUsage(
+          String.format(
+              "ranks=%d but this is already a rank of %d (%s); leave --ranks out",
+              ranks, environment.nRanks(), environment.sizeVariable().orElseThrow()));
+    }
+  }
+
+  private int startRanks(int nRanks) throws InterruptedException {
+    // Rank 0 writes the files; here the run is refused if they can't be written.
+    report();
+    List<String> command = javaCommand(context.mainClass());
+    command.addAll(spec.root().commandLine().getParseResult().originalArgs());
+    if (options.progress().isEmpty() && progress().isShown()) {
+      command.add("--progress");
+    }
+    return RankProcesses.runAndAwait(
+        command, nRanks, RankOutput.ofFirstRank(context.out(), context.err()));
+  }
+
+  /** Returns the command that starts a class with the JVM, options and class path of this one. */
+  static List<String> javaCommand(String mainClass) {
+    List<String> command = new ArrayList<>();
+    command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+    command.addAll(ManagementFactory.getRuntimeMXBean().getInputArguments());
+    // A debugger's port can't be shared.
+    command.removeIf(o -> o.startsWith("-agentlib:jdwp") || o.startsWith("-Xrunjdwp"));
+    command.addAll(List.of("-cp", System.getProperty("java.class.path"), mainClass));
+    return command;
+  }
+
+  private long run(Supplier<PerfRank> opener, int number, PerfPlan plan, PerfReport report)
+      throws InterruptedException {
+    MDC.put("rank", String.valueOf(number));
+    try (PerfRank rank = opener.get()) {
+      Optional<PerfReport> mine = number == 0 ? Optional.of(report) : Optional.empty();
+      if (options.tune().isEmpty()) {
+        return new CollectiveBenchmark(rank, plan, mine).run();
+      }
+      new TuningRun(rank, plan, options.register(), options.tune().get(), mine).run();
+      return 0;
+    } finally {
+      MDC.remove("rank");
+    }
+  }
+
+  private PerfReport report() {
+    options.tune().ifPresent(ResultFile::requireWritable);
+    return new PerfReport(context.out(), progress(), options.json().map(PerfJson::new));
+  }
+
+  private Progress progress() {
+    return new Progress(context.err(), options.progress());
+  }
+
+  private static int exitCode(long wrong) {
+    return wrong == 0 ? ExitCode.OK : ExitCode.FAILURE;
   }
 }

@@ -2,84 +2,80 @@ package io.fluxccl.cli;
 
 import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonGenerator;
-import com.fasterxml.jackson.core.util.DefaultPrettyPrinter;
-import io.fluxccl.InvalidUsage;
 import java.io.IOException;
-import java.nio.file.Files;
+import java.io.StringWriter;
+import java.io.UncheckedIOException;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import java.util.OptionalDouble;
 import java.util.OptionalLong;
 
-/**
- * The rows as a JSON array in a file. After each row a complete file takes the place of the one
- * before, so that whatever ends the run leaves the rows that were measured, as valid JSON.
- */
-final class PerfJson implements PerfListener {
-  private final Path file;
-  private final Path next;
+/** The rows as a JSON array in a file, which is complete after each row. */
+final class PerfJson {
+  private final ResultFile file;
   private final List<PerfRow> rows = new ArrayList<>();
+  private String peer = "";
 
   /**
-   * Writes an empty array at once: better to learn here than after an hour that the file can't be
-   * written.
+   * Writes an empty array.
    *
-   * @param file where
-   * @throws InvalidUsage if it can't be written
+   * @param path of the file
+   * @throws io.fluxccl.InvalidUsage if it can't be written
    */
-  PerfJson(Path file) {
-    if (Files.exists(file) && !Files.isRegularFile(file)) {
-      throw new InvalidUsage("json=" + file + " is no regular file");
-    }
-    this.file = file;
-    this.next = file.resolveSibling("." + file.getFileName() + "." + ProcessHandle.current().pid());
+  PerfJson(Path path) {
+    this.file = new ResultFile("json", path);
+    file.requireWritable();
     write();
   }
 
-  @Override
-  public void measured(PerfRow row) {
+  /**
+   * Adds a row.
+   *
+   * @param peerName of the library that it is compared with; empty if there is none
+   */
+  void add(PerfRow row, String peerName) {
+    peer = peerName;
     rows.add(row);
     write();
   }
 
   private void write() {
-    try {
-      try (JsonGenerator json = new JsonFactory().createGenerator(Files.newBufferedWriter(next))) {
-        json.setPrettyPrinter(new DefaultPrettyPrinter());
-        json.writeStartArray();
-        for (PerfRow row : rows) {
-          write(json, row);
-        }
-        json.writeEndArray();
+    StringWriter text = new StringWriter();
+    try (JsonGenerator json = new JsonFactory().createGenerator(text).useDefaultPrettyPrinter()) {
+      json.writeStartArray();
+      for (PerfRow row : rows) {
+        write(json, row);
       }
-      Files.move(next, file, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
+      json.writeEndArray();
     } catch (IOException e) {
-      throw new InvalidUsage("json=" + file + " can't be written: " + e, e);
+      throw new UncheckedIOException(e);
     }
+    file.write(text.toString());
   }
 
-  private static void write(JsonGenerator json, PerfRow row) throws IOException {
-    json.writeStartObject();
+  private void write(JsonGenerator json, PerfRow row) throws IOException {
     PerfCase shape = row.measured();
+    json.writeStartObject();
     json.writeStringField("op", shape.collective().label());
     json.writeNumberField("ranks", row.nRanks());
     json.writeNumberField("bytes", row.bytes());
     json.writeNumberField("count", shape.count());
     json.writeStringField("dtype", shape.type().label());
-    json.writeStringField("redop", shape.op() == null ? "none" : shape.op().label());
-    json.writeNumberField("root", shape.collective().hasRoot() ? shape.root() : -1);
+    json.writeStringField("redop", shape.opLabel());
+    json.writeNumberField("root", shape.rootOrNone());
+    if (row.peerMicros().isPresent()) {
+      json.writeStringField("peer", peer);
+    }
     writeTimes(json, row, row.micros(), row.peerMicros(), row.wrong());
-    for (Placement placement : Placement.values()) {
-      if (row.in(placement).isPresent()) {
-        PerfRow.Measurement part = row.in(placement).get();
-        json.writeObjectFieldStart(placement.name().toLowerCase(Locale.ROOT));
-        json.writeStringField("algorithm", part.algorithm());
-        writeTimes(json, row, part.micros(), part.peerMicros(), part.wrong());
-        json.writeEndObject();
-      }
+    for (Map.Entry<Placement, PerfRow.Measurement> each : row.byPlacement().entrySet()) {
+      PerfRow.Measurement part = each.getValue();
+      json.writeObjectFieldStart(each.getKey().name().toLowerCase(Locale.ROOT));
+      json.writeStringField("algorithm", part.algorithm());
+      writeTimes(json, row, part.micros(), part.peerMicros(), part.wrong());
+      json.writeEndObject();
     }
     json.writeEndObject();
   }
@@ -94,10 +90,7 @@ final class PerfJson implements PerfListener {
       json.writeNumberField("peer_time_us", peerMicros.getAsDouble());
       json.writeNumberField("ratio", micros / peerMicros.getAsDouble());
     }
-    if (wrong.isPresent()) {
-      json.writeNumberField("wrong", wrong.getAsLong());
-    } else {
-      json.writeNullField("wrong");
-    }
+    json.writeFieldName("wrong");
+    json.writeRawValue(wrong.isPresent() ? Long.toString(wrong.getAsLong()) : "null");
   }
 }

@@ -17,24 +17,24 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.function.Function;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.Collectors;
+import picocli.CommandLine.ITypeConverter;
 import picocli.CommandLine.Option;
+import picocli.CommandLine.TypeConversionException;
 
 /** The options of {@code perf}, by the conventions of nccl-tests. */
 final class PerfOptions {
-  static final String RANKS_RANGE = "1 to " + ReductionPattern.MAX_RANKS;
-
   private static final String AUTO = "auto";
-  private static final String ALL = "all";
-  private static final long DEFAULT_FACTOR = 2;
   private static final int MOST_GRAPH = 1000;
 
   @Option(
       names = "--ranks",
       paramLabel = "N",
       description =
-          "Start this many ranks, as processes of their own. Without it, this process is the rank"
-              + " that its launcher says: launch, mpirun, srun, torchrun.")
+          "Start N ranks as processes. Without it this process is the rank that its launcher says:"
+              + " launch, mpirun, srun, torchrun.")
   private Integer ranks;
 
   @Option(names = "--in-process", description = "Make the ranks threads of this process instead.")
@@ -71,22 +71,20 @@ final class PerfOptions {
       names = "--counts",
       paramLabel = "COUNT",
       split = ",",
-      description = "Numbers of elements, instead of sizes; for example 1,3,1023,65537.")
+      description = "Numbers of elements instead of sizes; for example 1,3,1023,65537.")
   private List<Long> counts;
 
   @Option(
       names = {"-n", "--iters"},
       paramLabel = "N",
-      description =
-          "Iterations to measure. Default: three rounds of 20, and of more where those take less"
-              + " than 20 ms; their median counts.")
+      description = "Iterations to measure. Default: the median of rounds of 20 ms or more.")
   private Integer iterations;
 
   @Option(
       names = {"-w", "--warmup_iters"},
       paramLabel = "N",
       defaultValue = "5",
-      description = "Iterations before those. Default 5.")
+      description = "Iterations before those. Default ${DEFAULT-VALUE}.")
   private int warmUpIterations;
 
   @Option(
@@ -94,7 +92,7 @@ final class PerfOptions {
       paramLabel = "TYPE",
       description =
           "int8, uint8, int32, uint32, int64, uint64, half, float, double, bfloat16, f8e4m3,"
-              + " f8e5m2, several with commas, or all. Default float; with --tune, one of each"
+              + " f8e5m2, several with commas, or all. Default float; with --tune one of each"
               + " class.")
   private String types;
 
@@ -102,9 +100,7 @@ final class PerfOptions {
       names = {"-o", "--op"},
       paramLabel = "OP",
       defaultValue = "sum",
-      description =
-          "sum, prod, min, max, avg, several with commas, or all; of collectives that reduce."
-              + " Default sum.")
+      description = "sum, prod, min, max, avg, several with commas, or all. Default sum.")
   private String ops;
 
   @Option(
@@ -118,9 +114,7 @@ final class PerfOptions {
       names = "--placement",
       paramLabel = "WHICH",
       defaultValue = "both",
-      description =
-          "in (input and output share memory), out (they don't), or both, where the collective can."
-              + " Default both.")
+      description = "in: input and output share memory; out: they don't; or both, the default.")
   private String placement;
 
   @Option(
@@ -128,7 +122,7 @@ final class PerfOptions {
       negatable = true,
       defaultValue = "true",
       fallbackValue = "true",
-      description = "Whether ranks know each other's buffers (the default), or copies are needed.")
+      description = "Register the buffers with all ranks (the default), or copy through others.")
   private boolean register;
 
   @Option(
@@ -136,9 +130,7 @@ final class PerfOptions {
       arity = "0..1",
       paramLabel = "N",
       fallbackValue = "20",
-      description =
-          "Record N calls as a graph and replay it, instead of enqueueing each call. 20 when N is"
-              + " left out.")
+      description = "Record N calls, by default 20, as a graph and replay it.")
   private Integer graph;
 
   @Option(
@@ -150,15 +142,15 @@ final class PerfOptions {
   @Option(
       names = "--tuning",
       paramLabel = "FILE",
-      description = "Choose algorithms by this file, which --tune wrote. Default: FLUXCCL_TUNING.")
+      description = "Choose algorithms by a file that --tune wrote. Default: FLUXCCL_TUNING.")
   private Path tuning;
 
   @Option(
       names = "--tune",
       paramLabel = "FILE",
       description =
-          "Measure every algorithm at every size instead, and write which is the fastest to this"
-              + " file. Rules in it for other jobs stay.")
+          "Measure every algorithm at every size, and write the fastest ones to this file. Rules"
+              + " of other jobs in it stay.")
   private Path tune;
 
   @Option(
@@ -170,18 +162,14 @@ final class PerfOptions {
   @Option(
       names = "--device",
       paramLabel = "DEVICE",
-      description =
-          "auto, host, cuda, or cuda:N for one GPU. Default: what FLUXCCL_DEVICE says, or else"
-              + " auto: each rank a GPU of its own when there is one.")
+      description = "auto, host, cuda, or cuda:N for one GPU. Default: FLUXCCL_DEVICE, or auto.")
   private String device;
 
   @Option(
       names = "--transport",
       paramLabel = "NAME",
       defaultValue = AUTO,
-      description =
-          "auto, or one of those that 'fluxccl info' lists, for example SHM or ETHERNET. Default"
-              + " auto.")
+      description = "auto (the default), or a transport that 'fluxccl info' lists, such as SHM.")
   private String transport;
 
   @Option(
@@ -194,26 +182,23 @@ final class PerfOptions {
   @Option(
       names = "--json",
       paramLabel = "FILE",
-      description = "Write the rows to this file too. It is valid JSON at any time.")
+      description = "Write the rows to this file too; benchmarks/plot.py draws it.")
   private Path json;
 
-  @Option(
-      names = "--plot",
-      paramLabel = "FILE",
-      description = "Draw time and bus bandwidth over size to this file, as SVG.")
+  @Option(names = "--plot", paramLabel = "FILE", hidden = true)
   private Path plot;
 
   @Option(
       names = "--progress",
       negatable = true,
-      description = "Say on stderr what is being measured. Default: when that is a terminal.")
+      description = "Show on stderr what is being measured. Default: if stderr is a terminal.")
   private Boolean progress;
 
   @Option(
       names = "--timeout",
       paramLabel = "SECONDS",
       defaultValue = "30",
-      description = "How long one collective, or one step of the set-up, may take. Default 30.")
+      description = "Limit of one collective, and of each step of the set-up. Default 30.")
   private double timeoutSeconds;
 
   @Option(
@@ -237,57 +222,52 @@ final class PerfOptions {
     return Optional.ofNullable(json);
   }
 
-  Optional<Path> plot() {
-    return Optional.ofNullable(plot);
+  /** Returns the tuning file that is to be written. */
+  Optional<ResultFile> tune() {
+    return Optional.ofNullable(tune).map(path -> new ResultFile("tune", path));
   }
 
-  /** The tuning file that is to be written. */
-  Optional<Path> tune() {
-    return Optional.ofNullable(tune);
-  }
-
-  /** Whether to show progress, if that was said. */
+  /** Returns whether to show progress, if an option says so. */
   Optional<Boolean> progress() {
     return Optional.ofNullable(progress);
   }
 
-  /** How many ranks to start, or empty when the environment says. */
+  /** Returns how many ranks to start; empty if the environment says it. */
   OptionalInt ranks() {
+    require(!inProcess || ranks != null, "--in-process needs --ranks N");
     if (ranks == null) {
-      require(!inProcess, "--in-process needs --ranks N");
       return OptionalInt.empty();
     }
     require(
         ranks >= 1 && ranks <= ReductionPattern.MAX_RANKS,
-        "ranks=" + ranks + " is out of range; allowed are " + RANKS_RANGE);
+        "ranks=%d is out of range; allowed are 1 to %d",
+        ranks,
+        ReductionPattern.MAX_RANKS);
     return OptionalInt.of(ranks);
   }
 
   /**
-   * How ranks are to be made.
+   * Returns how to make the ranks.
    *
    * @param collectives what they are to do
+   * @throws InvalidUsage if options contradict each other
    */
   PerfBackend.RankOptions rankOptions(List<Collective> collectives) {
+    require(compare == null || compare.equals("nccl"), "compare=%s is none of: nccl", compare);
+    require(
+        plot == null,
+        "--plot is a script of its own: use --json FILE, then benchmarks/plot.py FILE > %s",
+        plot);
+    require(tune == null || compare == null, "--tune and --compare exclude each other");
+    require(tune == null || algorithm == null, "--tune and --algorithm exclude each other");
+    require(tune == null || json == null, "--tune excludes --json: it has no rows");
     Map<Collective, String> algorithms = new EnumMap<>(Collective.class);
     if (algorithm != null) {
       collectives.forEach(collective -> algorithms.put(collective, algorithm));
     }
-    require(compare == null || compare.equals("nccl"), "compare=" + compare + " is none of: nccl");
-    require(tune == null || compare == null, "--tune and --compare exclude each other");
-    require(tune == null || algorithm == null, "--tune and --algorithm exclude each other");
-    require(
-        tune == null || json == null && plot == null,
-        "--tune excludes --json and --plot: it has no rows");
-    require(
-        plot == null || !collectives.contains(Collective.BARRIER),
-        "--plot draws times over sizes, and a barrier has none");
-    require(
-        json == null || plot == null || !isSameFile(json, plot),
-        "--json and --plot name the same file, " + json);
     return new PerfBackend.RankOptions(
-        deviceChoice(),
-        transportChoice(),
+        device == null ? DeviceChoice.fromEnvironment() : DeviceChoice.parse(device),
+        transport(),
         timeout(),
         register,
         algorithms,
@@ -295,59 +275,77 @@ final class PerfOptions {
         compare != null);
   }
 
+  private Optional<Transport> transport() {
+    if (transport.equals(AUTO)) {
+      return Optional.empty();
+    }
+    try {
+      return Optional.of(Transport.valueOf(transport.toUpperCase(Locale.ROOT)));
+    } catch (IllegalArgumentException e) {
+      String all =
+          Arrays.stream(Transport.values()).map(t -> ", " + t).collect(Collectors.joining());
+      throw new InvalidUsage("transport=" + transport + " is none of auto" + all, e);
+    }
+  }
+
   /**
-   * What is to be measured.
+   * Returns what is to be measured.
    *
    * @param collectives what is done
    * @param nRanks how many ranks do it
    * @throws InvalidUsage if an option is out of range or two contradict each other
    */
   PerfPlan plan(List<Collective> collectives, int nRanks) {
+    requireRange("iters", iterations, 1);
+    requireRange("warmup_iters", warmUpIterations, 0);
+    requireRange("check", checks, 0);
+    requireRange("graph", graph, 1);
     require(
-        iterations == null || iterations >= 1,
-        "iters=" + iterations + " is out of range; give 1 or more");
-    require(
-        warmUpIterations >= 0, "warmup_iters=" + warmUpIterations + " is negative; give 0 or more");
-    require(checks >= 0, "check=" + checks + " is negative; give 0 or more");
-    require(root >= 0 && root < nRanks, "root=" + root + " of " + nRanks + " ranks");
-    require(
-        graph == null || graph >= 1 && graph <= MOST_GRAPH,
-        "graph=" + graph + " is out of range; give 1 to " + MOST_GRAPH);
+        graph == null || graph <= MOST_GRAPH,
+        "graph=%d is out of range; give 1 to %d",
+        graph,
+        MOST_GRAPH);
+    require(root >= 0 && root < nRanks, "root=%d of %d ranks", root, nRanks);
     PerfSizes sizes = sizes();
-    List<PerfCase> cases = new ArrayList<>();
-    collectives.forEach(collective -> addCases(collective, sizes, nRanks, cases));
     return new PerfPlan(
-        List.copyOf(cases),
+        collectives.stream().flatMap(c -> cases(c, sizes, nRanks).stream()).toList(),
         placements(),
-        iterations == null ? OptionalInt.empty() : OptionalInt.of(iterations),
+        optional(iterations),
         warmUpIterations,
-        graph == null ? OptionalInt.empty() : OptionalInt.of(graph),
+        optional(graph),
         checks,
         seconds("jit-warmup", jitWarmUpSeconds, 0),
         timeout(),
         sizes.describe());
   }
 
-  private void addCases(Collective collective, PerfSizes sizes, int nRanks, List<PerfCase> cases) {
-    List<ReduceOp> chosenOps = choose("op", ops, ReduceOp.values(), ReduceOp::ofLabel);
-    List<DataType> chosenTypes = choose("type", types(), DataType.values(), DataType::ofLabel);
+  private static OptionalInt optional(Integer value) {
+    return value == null ? OptionalInt.empty() : OptionalInt.of(value);
+  }
+
+  private List<PerfCase> cases(Collective collective, PerfSizes sizes, int nRanks) {
+    String typeNames = types != null ? types : tune == null ? "float" : "half,float,f8e4m3,int32";
+    List<DataType> chosenTypes = choose(typeNames, DataType.values(), DataType::ofLabel);
+    List<ReduceOp> chosenOps = choose(ops, ReduceOp.values(), ReduceOp::ofLabel);
     if (collective == Collective.BARRIER) {
-      cases.add(new PerfCase(collective, 0, DataType.UINT8, null, 0));
-      return;
+      return List.of(new PerfCase(collective, 0, DataType.UINT8, null, 0));
     }
     long parts = PerfCase.parts(collective, nRanks);
+    List<PerfCase> cases = new ArrayList<>();
     for (DataType type : chosenTypes) {
-      for (ReduceOp op :
-          collective.reduces() ? chosenOps : java.util.Collections.<ReduceOp>singletonList(null)) {
+      for (ReduceOp op : collective.reduces() ? chosenOps : Arrays.asList((ReduceOp) null)) {
         for (long count : sizes.counts(type, parts)) {
           cases.add(new PerfCase(collective, count, type, op, collective.hasRoot() ? root : 0));
         }
       }
     }
+    return cases;
   }
 
-  private String types() {
-    return types != null ? types : tune == null ? "float" : "half,float,f8e4m3,int32";
+  private static <T> List<T> choose(String labels, T[] all, Function<String, T> ofLabel) {
+    return labels.equals("all")
+        ? List.of(all)
+        : Arrays.stream(labels.split(",", -1)).map(ofLabel).distinct().toList();
   }
 
   private List<Placement> placements() {
@@ -364,23 +362,19 @@ final class PerfOptions {
       require(
           minBytes == null && maxBytes == null && factor == null && stepBytes == null,
           "--counts excludes -b, -e, -f and -i");
-      for (long count : counts) {
-        require(count >= 1, "count=" + count + " is out of range; give 1 or more");
-      }
+      counts.forEach(count -> requireRange("count", count, 1));
       // Rules of a tuning file ascend.
-      return new PerfSizes.Counts(
-          tune == null ? List.copyOf(counts) : counts.stream().distinct().sorted().toList());
+      return PerfSizes.ofCounts(
+          tune == null ? counts : counts.stream().distinct().sorted().toList());
     }
     long min = minBytes == null ? 1L << 10 : minBytes;
     long max = maxBytes == null ? Math.max(min, 16L << 20) : maxBytes;
-    require(min <= max, "minbytes=" + min + " is more than maxbytes=" + max);
+    require(min <= max, "minbytes=%d is more than maxbytes=%d", min, max);
     require(factor == null || stepBytes == null, "-f and -i exclude each other");
-    require(
-        factor == null || factor >= 2, "stepfactor=" + factor + " is out of range; give 2 or more");
-    if (stepBytes != null) {
-      return new PerfSizes.Range(min, max, stepBytes, false);
-    }
-    return new PerfSizes.Range(min, max, factor == null ? DEFAULT_FACTOR : factor, true);
+    requireRange("stepfactor", factor, 2);
+    return stepBytes == null
+        ? PerfSizes.ofRange(min, max, factor == null ? 2 : factor, true)
+        : PerfSizes.ofRange(min, max, stepBytes, false);
   }
 
   private Duration timeout() {
@@ -390,49 +384,45 @@ final class PerfOptions {
   private static Duration seconds(String name, double value, double least) {
     require(
         value >= least && value <= 86_400,
-        name + "=" + value + " is out of range; give " + least + " to 86400 seconds");
+        "%s=%s is out of range; give %s to 86400 seconds",
+        name,
+        value,
+        least);
     return Duration.ofNanos((long) (value * 1e9));
   }
 
-  private DeviceChoice deviceChoice() {
-    return device == null ? DeviceChoice.fromEnvironment() : DeviceChoice.parse(device);
+  private static void requireRange(String name, Number value, long least) {
+    require(
+        value == null || value.longValue() >= least,
+        "%s=%d is out of range; give %d or more",
+        name,
+        value,
+        least);
   }
 
-  private Optional<Transport> transportChoice() {
-    if (transport.equals(AUTO)) {
-      return Optional.empty();
-    }
-    try {
-      return Optional.of(Transport.valueOf(transport.toUpperCase(Locale.ROOT)));
-    } catch (IllegalArgumentException e) {
-      throw new InvalidUsage(
-          "transport="
-              + transport
-              + " is none of auto, "
-              + Arrays.stream(Transport.values())
-                  .map(Transport::name)
-                  .collect(Collectors.joining(", ")),
-          e);
-    }
-  }
-
-  private static <T> List<T> choose(
-      String option, String labels, T[] all, Function<String, T> ofLabel) {
-    if (labels.equals(ALL)) {
-      return List.of(all);
-    }
-    List<T> chosen = Arrays.stream(labels.split(",")).map(ofLabel).distinct().toList();
-    require(!chosen.isEmpty(), option + "=" + labels + " names none");
-    return chosen;
-  }
-
-  private static boolean isSameFile(Path one, Path other) {
-    return one.toAbsolutePath().normalize().equals(other.toAbsolutePath().normalize());
-  }
-
-  private static void require(boolean condition, String message) {
+  private static void require(boolean condition, String message, Object... arguments) {
     if (!condition) {
-      throw new InvalidUsage(message);
+      throw new InvalidUsage(message.formatted(arguments));
+    }
+  }
+
+  /** Converts numbers of bytes as people write them: {@code 64}, {@code 1K}, {@code 16M}. */
+  private static final class ByteSize implements ITypeConverter<Long> {
+    private static final Pattern FORM = Pattern.compile("(\\d{1,18})([KMGT]?)(?:I?B)?");
+
+    @Override
+    public Long convert(String text) {
+      Matcher matcher = FORM.matcher(text.toUpperCase(Locale.ROOT));
+      if (!matcher.matches() || Long.parseLong(matcher.group(1)) == 0) {
+        throw new TypeConversionException(
+            "'" + text + "' is no size; give bytes from 1, or with a suffix, such as 1K, 16M, 1G");
+      }
+      int power = matcher.group(2).isEmpty() ? 0 : "KMGT".indexOf(matcher.group(2)) + 1;
+      try {
+        return Math.multiplyExact(Long.parseLong(matcher.group(1)), 1L << (10 * power));
+      } catch (ArithmeticException e) {
+        throw new TypeConversionException("'" + text + "' is too large");
+      }
     }
   }
 }

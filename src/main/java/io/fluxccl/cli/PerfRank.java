@@ -7,82 +7,84 @@ import java.util.List;
 import java.util.Optional;
 
 /**
- * One rank as {@code perf} drives it: two buffers, collectives on their beginnings, and enough of a
- * control network to agree on times. Called from one thread, except for {@link #close()}.
+ * One rank as {@code perf} uses it: two buffers, collectives on them, and a control network to
+ * agree on times. Called from one thread, except for {@link #close()}.
  *
- * <p>Every method that waits ends by its deadline with an error of the FluxCclException tree.
+ * <p>Every method that waits ends by its deadline with a {@link io.fluxccl.FluxCclException}.
  */
 interface PerfRank extends AutoCloseable {
-  /** This rank, from 0. */
+  /** The two buffers of each rank. */
+  enum Buffer {
+    /** Holds the input of calls out of place. */
+    INPUT,
+    /** Holds the output, and both input and output of calls in place. */
+    OUTPUT
+  }
+
+  /** Returns the number of this rank, from 0. */
   int rank();
 
-  /** How many ranks there are. */
+  /** Returns how many ranks there are. */
   int nRanks();
 
-  /** One line for a person: the device, and what moves its bytes. */
+  /** Returns a line that describes the device and its transports. */
   String device();
 
   /**
-   * Allocates the buffers and readies both sides. Called once, by every rank.
+   * Allocates the buffers and prepares both libraries. Called once, by every rank.
    *
    * @param bytes the size of each buffer, 1 or more
    */
   void prepare(long bytes);
 
-  /** This library. */
-  PerfContender library();
+  /** Returns this library. */
+  MeasuredLibrary library();
 
-  /** Whom it is compared with, if anybody. */
-  Optional<PerfContender> peer();
+  /** Returns the library that this one is compared with. */
+  Optional<MeasuredLibrary> peer();
 
   /**
-   * The names of the algorithms that can do something, the one that would be taken first. The same
-   * on every rank.
+   * Returns the names of the algorithms that support a case, with the one that would be chosen
+   * first. The same on every rank.
    */
   List<String> algorithms(PerfCase shape, Placement placement);
 
   /**
-   * From now on uses an algorithm for a case's collective wherever it can; empty: chooses by itself
-   * again. On all ranks at the same point.
+   * Uses an algorithm for the collective of a case from now on, wherever it can. All ranks call it
+   * at the same point.
+   *
+   * @param algorithm its name; empty: chooses by itself again
    */
   void prefer(PerfCase shape, Optional<String> algorithm);
 
-  /** Who is where. */
+  /** Returns the hosts and devices of all ranks. */
   RankTopology topology();
 
   /**
-   * Copies the remaining bytes of {@code source} into a buffer. No work is in flight.
+   * Copies the remaining bytes of {@code source} into a buffer. No call is in flight.
    *
-   * @param buffer which
    * @param offset bytes from the start of the buffer
    * @param source its position is moved to its limit
    */
-  void upload(PerfBuffer buffer, long offset, ByteBuffer source);
+  void upload(Buffer buffer, long offset, ByteBuffer source);
 
   /**
-   * Fills {@code target} from a buffer. No work is in flight.
+   * Fills {@code target} from a buffer. No call is in flight.
    *
-   * @param buffer which
    * @param offset bytes from the start of the buffer
    * @param target its position is moved to its limit
    */
-  void download(PerfBuffer buffer, long offset, ByteBuffer target);
+  void download(Buffer buffer, long offset, ByteBuffer target);
 
   /** Returns when every rank has called it. */
   void barrier(Deadline deadline);
 
-  /**
-   * Gathers one message of every rank at every rank.
-   *
-   * @param mine this rank's
-   * @param deadline by when
-   * @return all, by rank
-   */
+  /** Returns the message of every rank, by rank. */
   List<byte[]> allGather(byte[] mine, Deadline deadline);
 
   /**
-   * Lets go of everything; work in flight fails, here and at the other ranks. From any thread,
-   * idempotent.
+   * Releases everything. Calls in flight fail, here and on the other ranks. Idempotent, from any
+   * thread.
    */
   @Override
   void close();

@@ -5,84 +5,71 @@ import io.fluxccl.InvalidUsage;
 import java.util.ArrayList;
 import java.util.List;
 
-/** The element counts of a run. Sizes in bytes are rounded down to whole elements. */
-sealed interface PerfSizes {
-  /** More rows than this is a mistake in the options. */
-  int MAX_ROWS = 100_000;
+/**
+ * The sizes that a run measures: numbers of elements, or a range of bytes, which are rounded down
+ * to whole elements.
+ *
+ * @param counts numbers of elements, each 1 or more; empty: the range
+ * @param min smallest size in bytes
+ * @param max largest size in bytes
+ * @param step multiplied with or added to a size to get the next one
+ * @param multiplies whether the step is multiplied
+ */
+record PerfSizes(List<Long> counts, long min, long max, long step, boolean multiplies) {
+  private static final int MOST_ROWS = 100_000;
 
-  /**
-   * The counts, growing, none twice.
-   *
-   * @param type of the elements
-   * @param parts how many times the count a size is: 1, or one for each rank
-   * @return elements, each 1 or more
-   * @throws InvalidUsage if a size holds no element of that type
-   */
-  List<Long> counts(DataType type, long parts);
+  /** Returns sizes that are given as numbers of elements. */
+  static PerfSizes ofCounts(List<Long> counts) {
+    return new PerfSizes(List.copyOf(counts), 0, 0, 0, false);
+  }
 
-  /** For the header. */
-  String describe();
-
-  /**
-   * The counts themselves.
-   *
-   * @param values elements, each 1 or more
-   */
-  record Counts(List<Long> values) implements PerfSizes {
-    @Override
-    public List<Long> counts(DataType type, long parts) {
-      for (long count : values) {
-        if (count > Long.MAX_VALUE / type.size() / parts) {
-          throw new InvalidUsage("count=" + count + " of " + type.label() + " is too large");
-        }
-      }
-      return values;
-    }
-
-    @Override
-    public String describe() {
-      return "counts " + values;
-    }
+  /** Returns a range of sizes. */
+  static PerfSizes ofRange(long min, long max, long step, boolean multiplies) {
+    return new PerfSizes(List.of(), min, max, step, multiplies);
   }
 
   /**
-   * From a size to another.
+   * Returns the numbers of elements; those of a range grow.
    *
-   * @param min bytes
-   * @param max bytes, at least {@code min}
-   * @param step multiplied by or added, by {@code factor}
-   * @param factor whether the step multiplies
+   * @param type of the elements
+   * @param parts how many times the number a size is: 1, or one for each rank
+   * @throws InvalidUsage if a size is less than one element, too large, or there are too many
    */
-  record Range(long min, long max, long step, boolean factor) implements PerfSizes {
-    @Override
-    public List<Long> counts(DataType type, long parts) {
-      long unit = type.size() * parts;
-      if (min < unit) {
-        throw new InvalidUsage(
-            String.format(
-                "minbytes=%d is less than one element of %s%s (%d bytes)",
-                min, type.label(), parts == 1 ? "" : " for each of " + parts + " ranks", unit));
-      }
-      List<Long> counts = new ArrayList<>();
-      for (long size = min; ; ) {
-        long count = size / unit;
-        if (counts.isEmpty() || counts.get(counts.size() - 1) != count) {
-          counts.add(count);
-        }
-        if (counts.size() > MAX_ROWS) {
-          throw new InvalidUsage("more than " + MAX_ROWS + " sizes; give a larger step");
-        }
-        if (factor ? size > max / step : size > max - step) {
-          return counts;
-        }
-        size = factor ? size * step : size + step;
+  List<Long> counts(DataType type, long parts) {
+    long unit = type.size() * parts;
+    for (long count : counts) {
+      if (count > Long.MAX_VALUE / unit) {
+        throw new InvalidUsage("count=" + count + " of " + type.label() + " is too large");
       }
     }
+    return counts.isEmpty() ? range(type, parts, unit) : counts;
+  }
 
-    @Override
-    public String describe() {
-      return String.format(
-          "minBytes %d maxBytes %d step: %d(%s)", min, max, step, factor ? "factor" : "bytes");
+  private List<Long> range(DataType type, long parts, long unit) {
+    if (min < unit) {
+      throw new InvalidUsage(
+          String.format(
+              "minbytes=%d is less than one element of %s%s (%d bytes)",
+              min, type.label(), parts == 1 ? "" : " for each of " + parts + " ranks", unit));
     }
+    List<Long> sizes = new ArrayList<>(List.of(min / unit));
+    for (long size = min; multiplies ? size <= max / step : size <= max - step; ) {
+      size = multiplies ? size * step : size + step;
+      if (sizes.get(sizes.size() - 1) != size / unit) {
+        sizes.add(size / unit);
+      }
+      if (sizes.size() > MOST_ROWS) {
+        throw new InvalidUsage("more than " + MOST_ROWS + " sizes; give a larger step");
+      }
+    }
+    return sizes;
+  }
+
+  /** Returns the sizes for the head of the table. */
+  String describe() {
+    return counts.isEmpty()
+        ? String.format(
+            "minBytes %d maxBytes %d step: %d(%s)", min, max, step, multiplies ? "factor" : "bytes")
+        : "counts " + counts;
   }
 }

@@ -5,19 +5,17 @@ import java.io.PrintStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.List;
 import java.util.Optional;
 
 /**
- * Says what is being measured, on stderr. On a terminal the line is overwritten by what comes next;
- * elsewhere each is a line of its own, with a mark by which the process that started this one finds
- * it.
+ * Shows on stderr what is being measured. On a terminal the next output overwrites the line;
+ * elsewhere each line stays, with a mark by which the process that started this one finds it.
  */
-final class Progress implements PerfListener {
+final class Progress {
   /** Begins a line of progress. */
   static final String MARK = "progress: ";
 
-  /** Makes a terminal forget the line that the cursor is in. */
+  /** Makes a terminal erase the line of its cursor. */
   static final String ERASE = "\u001b[2K";
 
   private static final Path STANDARD_ERROR = Path.of("/proc/self/fd/2");
@@ -25,30 +23,29 @@ final class Progress implements PerfListener {
   private final PrintStream err;
   private final boolean shown;
   private final boolean terminal;
-  private final int rows;
   private int nRanks;
+  private int rows;
   private int row;
   private long start;
 
   /**
    * Progress of a run.
    *
-   * @param err where to
+   * @param err takes the lines
    * @param wanted whether to show it; empty: if {@code err} is a terminal
-   * @param plan what is measured
    */
-  Progress(PrintStream err, Optional<Boolean> wanted, PerfPlan plan) {
+  Progress(PrintStream err, Optional<Boolean> wanted) {
     this.err = err;
     this.terminal = isTerminal(err);
     this.shown = wanted.orElse(terminal);
-    this.rows = plan.cases().size();
   }
 
-  /** Whether anything is shown. */
+  /** Returns whether anything is shown. */
   boolean isShown() {
     return shown;
   }
 
+  /** Returns whether a stream is this process's stderr and that is a terminal. */
   static boolean isTerminal(PrintStream stream) {
     if (stream != System.err || !Files.isSymbolicLink(STANDARD_ERROR)) {
       return false;
@@ -57,21 +54,22 @@ final class Progress implements PerfListener {
       String target = Files.readSymbolicLink(STANDARD_ERROR).toString();
       return target.startsWith("/dev/pts/") || target.startsWith("/dev/tty");
     } catch (IOException e) {
-      return false; // nobody sees it
+      return false; // stderr was closed
     }
   }
 
-  @Override
-  public void started(PerfPlan plan, List<String> devices, Optional<String> peer) {
-    nRanks = devices.size();
+  /** Shows that the run warms up. */
+  void started(int ranks, int cases) {
+    nRanks = ranks;
+    rows = cases;
     start = System.nanoTime();
-    tell("warming up");
+    show("warming up");
   }
 
-  @Override
-  public void measuring(PerfCase next) {
+  /** Shows the next case. */
+  void measuring(PerfCase next) {
     row++;
-    tell(
+    show(
         String.format(
             "%d of %d: %s, %d bytes; %d s so far",
             row,
@@ -81,30 +79,21 @@ final class Progress implements PerfListener {
             Duration.ofNanos(System.nanoTime() - start).toSeconds()));
   }
 
-  @Override
-  public void measured(PerfRow done) {
-    clear();
-  }
-
-  @Override
-  public void tuned(PerfCase shape, long bytes, List<TuningRun.AlgorithmTime> times) {
-    clear();
-  }
-
-  private void clear() {
+  /** Erases the line on a terminal. */
+  void clear() {
     if (shown && terminal) {
       err.print(ERASE);
       err.flush();
     }
   }
 
-  private void tell(String text) {
+  private void show(String text) {
     if (shown) {
       show(err, MARK + text, terminal);
     }
   }
 
-  /** Shows a line; on a terminal the cursor goes back to its beginning. */
+  /** Shows a line; on a terminal the cursor returns to its beginning. */
   static void show(PrintStream err, String line, boolean terminal) {
     synchronized (err) {
       err.print(terminal ? ERASE + line + "\r" : line + "\n");

@@ -6,32 +6,40 @@ import io.fluxccl.FluxCclException;
 import java.io.File;
 import java.io.IOException;
 import java.math.BigDecimal;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 
 /**
- * The ranks of a job as child processes. Neither they nor what they start outlive this: not when a
- * rank ends, nor when this process is told to end. (When it is killed outright, ranks that are
- * {@code fluxccl} themselves notice by {@link ParentWatch}; other commands must see to it
- * themselves.)
+ * The ranks of a job as child processes. No rank outlives this object, nor does a process that a
+ * rank has started: not when a rank ends, nor when this process is asked to end. If this process is
+ * killed, ranks that are {@code fluxccl} themselves end by {@link ParentWatch}; other commands have
+ * to watch FLUXCCL_PARENT_PID themselves.
+ *
+ * <p>On Linux the processes of the job are known by the job's secret in their environment, which
+ * they keep when their parent is gone. Elsewhere only descendants of ranks are known.
  */
 final class RankProcesses implements AutoCloseable {
   /**
-   * How long the others have, once a rank has failed, to end by themselves; and what ranks have
-   * left running, once all have ended.
+   * How long the others have to end by themselves once a rank has failed, and how long the
+   * processes that ranks have left running have once all ranks have ended.
    */
   static final Duration GRACE = Duration.ofSeconds(5);
 
   /** How long a process has to end after it was asked to, before it is killed. */
   static final Duration TERMINATION_GRACE = Duration.ofSeconds(2);
 
-  /** What the code of a process that a signal ended is more than the signal. */
+  /** Exit code of a process that a signal ended, less the signal. */
   private static final int SIGNALLED = 128;
 
   private static final int MAX_SIGNAL = 64;
@@ -39,11 +47,12 @@ final class RankProcesses implements AutoCloseable {
   /** How long a pipe may stay open with no bytes coming, once its rank has ended. */
   private static final Duration QUIET_GRACE = Duration.ofSeconds(2);
 
+  private static final Duration CHECK_PERIOD = Duration.ofMillis(20);
+
   // Guarded by this while ranks are started; later only read.
   private final List<Process> processes = new ArrayList<>();
   private final RankVariables variables;
-  private final JobProcesses job;
-  private final OutputSink sink;
+  private final LineForwarder.Sink sink;
   private final List<LineForwarder> forwarders = new ArrayList<>();
   private final BlockingQueue<Integer> ended = new LinkedBlockingQueue<>();
   private final Thread onShutdown = new Thread(this::terminate, "fluxccl-launch-shutdown");
@@ -51,9 +60,8 @@ final class RankProcesses implements AutoCloseable {
   /** Whether ranks are being ended, so that no more are started. Written under the lock. */
   private volatile boolean ending;
 
-  private RankProcesses(RankVariables variables, OutputSink sink) {
+  private RankProcesses(RankVariables variables, LineForwarder.Sink sink) {
     this.variables = variables;
-    this.job = new JobProcesses(variables.secret());
     this.sink = sink;
   }
 
@@ -65,7 +73,7 @@ final class RankProcesses implements AutoCloseable {
    * @param sink takes what they print
    * @return 0, or the exit code of the rank that failed first
    */
-  static int runAndAwait(List<String> command, int nRanks, OutputSink sink)
+  static int runAndAwait(List<String> command, int nRanks, LineForwarder.Sink sink)
       throws InterruptedException {
     try (RankProcesses ranks = start(command, nRanks, sink)) {
       return ranks.await(GRACE);
@@ -81,7 +89,7 @@ final class RankProcesses implements AutoCloseable {
    * @return the running ranks
    * @throws Aborted if the command can't be started; then none runs
    */
-  static RankProcesses start(List<String> command, int nRanks, OutputSink sink) {
+  static RankProcesses start(List<String> command, int nRanks, LineForwarder.Sink sink) {
     try {
       RankProcesses ranks = new RankProcesses(RankVariables.forThisHost(nRanks), sink);
       ranks.startAll(command);
@@ -125,11 +133,11 @@ final class RankProcesses implements AutoCloseable {
       if (its != ExitCode.OK && end == null) {
         code = its;
         end = Deadline.after(grace);
-        tell(rank, code, left - 1, grace);
+        notice(rank, code, left - 1, grace);
       }
     }
-    // What is left may be about to end, as what writes a rank's output to a file is.
-    JobProcesses.awaitEnd(job.running(), end == null ? Deadline.after(grace) : end);
+    // Processes that are left may be about to end, like one that writes output to a file.
+    awaitEnd(ofJob(), end == null ? Deadline.after(grace) : end);
     terminate();
     long since = System.nanoTime();
     for (LineForwarder forwarder : forwarders) {
@@ -139,29 +147,26 @@ final class RankProcesses implements AutoCloseable {
   }
 
   /**
-   * Says which rank has failed first: it may have had no chance to. A lone one that ends with a
-   * code of its own has, and one that was ended with the launcher needs no word.
+   * Prints which rank has failed first, because a killed rank can't print it. A lone rank that ends
+   * with an exit code has printed the reason; a rank that ends with the launcher needs no message.
    */
-  private void tell(int rank, int code, int others, Duration grace) {
+  private void notice(int rank, int code, int others, Duration grace) {
     int signal = code - SIGNALLED;
     boolean killed = signal > 0 && signal <= MAX_SIGNAL;
     if (ending || processes.size() == 1 && !killed) {
       return;
     }
+    String seconds = BigDecimal.valueOf(grace.toMillis(), 3).stripTrailingZeros().toPlainString();
     sink.notice(
-        "rank "
-            + rank
-            + " ended with code "
-            + code
-            + (killed ? " (killed by signal " + signal + ")" : "")
-            + (others > 0 ? "; the others have " + seconds(grace) + " s" : ""));
+        "rank %d ended with code %d%s%s"
+            .formatted(
+                rank,
+                code,
+                killed ? " (killed by signal " + signal + ")" : "",
+                others > 0 ? "; the others have " + seconds + " s" : ""));
   }
 
-  private static String seconds(Duration time) {
-    return BigDecimal.valueOf(time.toMillis(), 3).stripTrailingZeros().toPlainString();
-  }
-
-  /** Ends what still runs. */
+  /** Ends all processes of the job that still run. */
   @Override
   public void close() {
     terminate();
@@ -193,16 +198,51 @@ final class RankProcesses implements AutoCloseable {
     ending = true;
     Set<ProcessHandle> left = new LinkedHashSet<>();
     for (Process process : processes) {
-      // Those among them that have another environment are known by their parents only.
+      // Descendants with another environment are known only as descendants.
       process.descendants().forEach(left::add);
       left.add(process.toHandle());
     }
-    left.addAll(job.running());
+    left.addAll(ofJob());
     left.forEach(ProcessHandle::destroy);
-    JobProcesses.awaitEnd(left, Deadline.after(TERMINATION_GRACE));
-    // Again, as what was asked may have started more.
-    left.addAll(job.running());
+    awaitEnd(left, Deadline.after(TERMINATION_GRACE));
+    // Again, because a process that was asked to end may have started another one.
+    left.addAll(ofJob());
     left.forEach(ProcessHandle::destroyForcibly);
-    JobProcesses.awaitEnd(left, Deadline.after(TERMINATION_GRACE));
+    awaitEnd(left, Deadline.after(TERMINATION_GRACE));
+  }
+
+  /** Returns the processes that have the job's secret, as far as this one may read it. */
+  private List<ProcessHandle> ofJob() {
+    // In /proc each variable ends with a zero byte.
+    String variable = "\0" + RankVariables.SECRET + "=" + variables.secret() + "\0";
+    return ProcessHandle.allProcesses()
+        .filter(process -> ("\0" + read(process, "environ")).contains(variable))
+        .toList();
+  }
+
+  /** Waits until processes have ended, or until the thread is interrupted. */
+  private static void awaitEnd(Collection<ProcessHandle> processes, Deadline end) {
+    while (processes.stream().anyMatch(RankProcesses::runs)
+        && end.remainingNanos() > 0
+        && !Thread.currentThread().isInterrupted()) {
+      LockSupport.parkNanos(Math.min(CHECK_PERIOD.toNanos(), end.remainingNanos()));
+    }
+  }
+
+  /** Returns whether a process runs; a zombie, which its parent may never reap, does not. */
+  private static boolean runs(ProcessHandle process) {
+    String stat = read(process, "stat");
+    boolean zombie = !stat.isEmpty() && stat.charAt(stat.lastIndexOf(')') + 2) == 'Z';
+    return process.isAlive() && !zombie;
+  }
+
+  /** Returns a file of a process in /proc; empty if there is none, or it can't be read. */
+  private static String read(ProcessHandle process, String name) {
+    try {
+      Path file = Path.of("/proc", Long.toString(process.pid()), name);
+      return new String(Files.readAllBytes(file), StandardCharsets.ISO_8859_1);
+    } catch (IOException e) {
+      return "";
+    }
   }
 }

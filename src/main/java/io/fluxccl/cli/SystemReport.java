@@ -1,9 +1,14 @@
 package io.fluxccl.cli;
 
+import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.NativeLibrary;
 import io.fluxccl.bootstrap.UniqueId;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.CudaDriver;
+import io.fluxccl.device.cuda.CudaModule;
 import io.fluxccl.group.RankGroupOptions;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
@@ -22,16 +27,17 @@ import java.util.Optional;
 import java.util.ServiceConfigurationError;
 import java.util.ServiceLoader;
 import java.util.TreeMap;
+import java.util.stream.IntStream;
 
 /**
- * What {@code info} shows.
+ * The content of {@code info}.
  *
  * @param system version, Java, operating system
  * @param gpuSupport what GPUs need: available, or why not
  * @param devices one line each, the host first
  * @param transports by name: available, or why not
  * @param algorithms one line each
- * @param environment the FLUXCCL_ variables that are set; secrets only as such
+ * @param environment the FLUXCCL_ variables that are set, without secrets
  */
 record SystemReport(
     Map<String, String> system,
@@ -45,17 +51,11 @@ record SystemReport(
   private static final double GIB = 1L << 30;
 
   static SystemReport of(CliContext context) {
-    Map<String, String> environment = new TreeMap<>();
-    context
-        .environment()
-        .forEach(
-            (name, value) -> {
-              if (name.startsWith("FLUXCCL_")) {
-                environment.put(name, shown(name, value));
-              }
-            });
-    List<String> devices = new ArrayList<>();
-    devices.add(host());
+    Map<String, String> environment = new TreeMap<>(context.environment());
+    environment.keySet().removeIf(name -> !name.startsWith("FLUXCCL_"));
+    environment.computeIfPresent(RankVariables.SECRET, (name, value) -> SECRET);
+    environment.computeIfPresent(RankVariables.UNIQUE_ID, (name, value) -> uniqueId(value));
+    List<String> devices = new ArrayList<>(List.of(host()));
     devices.addAll(context.backend().devices());
     Map<String, String> transports =
         transports(ServiceLoader.load(TransportProvider.class).iterator());
@@ -69,15 +69,7 @@ record SystemReport(
         environment);
   }
 
-  /** A variable's value; of one that holds a secret only what admits nobody to the job. */
-  private static String shown(String name, String value) {
-    return switch (name) {
-      case RankVariables.SECRET -> SECRET;
-      case RankVariables.UNIQUE_ID -> uniqueId(value);
-      default -> value;
-    };
-  }
-
+  /** Returns an id without its secret. */
   private static String uniqueId(String value) {
     try {
       return UniqueId.fromBase64(value).toString();
@@ -88,37 +80,26 @@ record SystemReport(
 
   private static Map<String, String> machine() {
     Map<String, String> system = new LinkedHashMap<>();
-    system.put("version", Version.current());
+    system.put("version", RootCommand.Version.current());
     system.put(
-        "java",
-        String.format(
-            "%s (%s), %s",
-            System.getProperty("java.runtime.version"),
-            System.getProperty("java.vendor"),
-            System.getProperty("java.home")));
-    system.put(
-        "os",
-        String.format(
-            "%s %s %s",
-            System.getProperty("os.name"),
-            System.getProperty("os.version"),
-            System.getProperty("os.arch")));
+        "java", properties("%s (%s), %s", "java.runtime.version", "java.vendor", "java.home"));
+    system.put("os", properties("%s %s %s", "os.name", "os.version", "os.arch"));
     return system;
   }
 
+  private static String properties(String form, String... names) {
+    return form.formatted(List.of(names).stream().map(System::getProperty).toArray());
+  }
+
   private static String host() {
-    StringBuilder line = new StringBuilder("host: ");
-    line.append(Runtime.getRuntime().availableProcessors()).append(" cores");
+    String memory = "";
     if (ManagementFactory.getOperatingSystemMXBean()
         instanceof com.sun.management.OperatingSystemMXBean machine) {
-      line.append(
-          String.format(
-              Locale.ROOT,
-              ", %.1f GiB memory (%.1f free)",
-              machine.getTotalMemorySize() / GIB,
-              machine.getFreeMemorySize() / GIB));
+      double free = machine.getFreeMemorySize() / GIB;
+      memory = format(", %.1f GiB memory (%.1f free)", machine.getTotalMemorySize() / GIB, free);
     }
-    return line.append(", ").append(sharedMemory()).toString();
+    int cores = Runtime.getRuntime().availableProcessors();
+    return "host: " + cores + " cores" + memory + ", " + sharedMemory();
   }
 
   private static String sharedMemory() {
@@ -126,29 +107,68 @@ record SystemReport(
       return SHARED_MEMORY + " can't be written, so ranks of other processes can't share memory";
     }
     try {
-      return String.format(
-          Locale.ROOT,
-          "shared memory in %s (%.1f GiB free)",
-          SHARED_MEMORY,
-          Files.getFileStore(SHARED_MEMORY).getUsableSpace() / GIB);
+      double free = Files.getFileStore(SHARED_MEMORY).getUsableSpace() / GIB;
+      return format("shared memory in %s (%.1f GiB free)", SHARED_MEMORY, free);
     } catch (IOException e) {
       return "shared memory in " + SHARED_MEMORY + " (free space unknown: " + e.getMessage() + ")";
     }
   }
 
-  /** What is chosen between hosts, as far as this one decides. */
+  private static String format(String form, Object... arguments) {
+    return String.format(Locale.ROOT, form, arguments);
+  }
+
+  /** Returns the requirements of GPUs by name: available, or why not. */
+  static Map<String, String> gpuRequirements() {
+    Map<String, String> support = new LinkedHashMap<>();
+    support.put(
+        "CUDA driver",
+        availability(CudaDriver.unavailableBecause(), ", sees " + CudaDriver.count() + " GPUs"));
+    support.put("libfluxccl", availability(NativeLibrary.unavailableBecause(), ""));
+    support.put("compilers", String.join("; ", CudaModule.compilers()));
+    return support;
+  }
+
+  private static String availability(Optional<String> unavailableBecause, String details) {
+    return unavailableBecause
+        .map(reason -> "not available, because " + reason)
+        .orElse("available" + details);
+  }
+
+  /** Returns a line for each GPU, with the GPUs whose memory it reaches. */
+  static List<String> gpus() {
+    return IntStream.range(0, CudaDriver.count())
+        .mapToObj(index -> "cuda:" + index + ": " + describe(index))
+        .toList();
+  }
+
+  private static String describe(int index) {
+    try (CudaDevice gpu = CudaDevice.open(index)) {
+      String node = gpu.numaNode() < 0 ? "" : ", NUMA node " + gpu.numaNode();
+      List<String> peers =
+          IntStream.range(0, CudaDriver.count())
+              .filter(peer -> peer != index && gpu.canAccessPeer(peer))
+              .mapToObj(peer -> "cuda:" + peer)
+              .toList();
+      String reached = peers.isEmpty() ? "no other GPU" : String.join(" ", peers);
+      return gpu.description() + node + ", reaches " + reached;
+    } catch (FluxCclException e) {
+      return "can't be used: " + e.getMessage();
+    }
+  }
+
+  /** Returns the transports between hosts, as far as this host decides. */
   private static String otherHosts() {
-    TransportFlags allowed;
     try {
-      allowed = RankGroupOptions.collectivesFromEnvironment().networks();
+      TransportFlags allowed = RankGroupOptions.collectivesFromEnvironment().networks();
+      return "memory of the host %s, of GPUs %s%s"
+          .formatted(
+              networks(allowed, DeviceKind.HOST),
+              networks(allowed, DeviceKind.CUDA),
+              allowed.equals(CollectivesOptions.NETWORKS) ? "" : "; by FLUXCCL_NETWORK");
     } catch (InvalidUsage e) {
       return e.getMessage();
     }
-    return "memory of the host "
-        + networks(allowed, DeviceKind.HOST)
-        + ", of GPUs "
-        + networks(allowed, DeviceKind.CUDA)
-        + (allowed.equals(CollectivesOptions.NETWORKS) ? "" : "; by FLUXCCL_NETWORK");
   }
 
   private static String networks(TransportFlags allowed, DeviceKind kind) {
@@ -162,45 +182,36 @@ record SystemReport(
           .forEach(network -> rails.add(network.name()));
     }
     String last = allowed.contains(Transport.ETHERNET) ? "ETHERNET" : "nothing";
-    return "by "
-        + (rails.isEmpty()
-            ? last
-            : String.join(" ", rails) + " where they have them too, else " + last);
+    return rails.isEmpty()
+        ? "by " + last
+        : "by " + String.join(" ", rails) + " where they have them too, else " + last;
   }
 
-  /** What can be said of each transport; a provider that can't even be loaded is told of too. */
+  /** Returns the state of each transport, and of each provider that can't be loaded. */
   static Map<String, String> transports(Iterator<TransportProvider> providers) {
     Map<String, String> transports = new LinkedHashMap<>();
     for (Transport transport : Transport.values()) {
       transports.put(transport.name(), "not in this build");
     }
     int broken = 0;
-    while (true) {
+    while (broken <= Transport.values().length) {
       try {
         if (!providers.hasNext()) {
-          return transports;
+          break;
         }
         TransportProvider provider = providers.next();
         for (Transport transport : provider.transports()) {
           Optional<String> reason = provider.unavailableBecause(transport);
+          Optional<String> details =
+              reason.isPresent() ? Optional.empty() : provider.description(transport);
           transports.put(
-              transport.name(),
-              reason
-                  .map(why -> "not available, because " + why)
-                  .orElseGet(
-                      () ->
-                          provider
-                              .description(transport)
-                              .map(what -> "available: " + what)
-                              .orElse("available")));
+              transport.name(), availability(reason, details.map(text -> ": " + text).orElse("")));
         }
       } catch (ServiceConfigurationError | LinkageError e) {
         broken++;
         transports.put("(provider " + broken + ")", "can't be loaded: " + e.getMessage());
-        if (broken > Transport.values().length) {
-          return transports;
-        }
       }
     }
+    return transports;
   }
 }

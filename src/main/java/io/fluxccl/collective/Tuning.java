@@ -4,44 +4,67 @@ import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceKind;
 import java.io.IOException;
+import java.io.StringReader;
+import java.io.StringWriter;
+import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HexFormat;
-import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Properties;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.TreeSet;
 import java.util.function.Function;
 import java.util.stream.Collectors;
 
 /**
- * Which algorithm is the fastest, as it was measured: rules that {@code fluxccl perf --tune} writes
- * to a file and {@link CollectivesOptions#withTuning} reads. Immutable.
+ * Measured rules that say which algorithm is the fastest for a call. {@code fluxccl perf --tune}
+ * writes them to a file, and {@link CollectivesOptions#withTuning} reads it. Immutable.
  *
- * <p>The file is text, a rule a line, after a line with its version; {@code #} begins a comment,
- * which is kept where it has a line of its own:
+ * <p>The file has the format of {@link Properties}. A property holds all rules of a job: its
+ * collective, kind of device, number of ranks, number of hosts, registration of the buffers and
+ * class of types. Notes stay when the file is tuned again; comments don't.
  *
  * <pre>{@code
- * fluxccl-tuning 1
- * # collective  device  ranks  hosts  buffers       types  up-to-bytes  algorithm
- * all-reduce    cuda    8      1      registered    half   65536        two-shots-ll128
+ * fluxccl-tuning=2
+ * note=measured in May
+ * all-reduce.cuda.8.1.registered.half=65536 two-shots-ll128, 16777216 two-shots
+ * all-reduce.cuda.8.1.registered.half.note=checked by hand
  * }</pre>
  *
- * The first rule that fits a call counts. Calls that none fits, and those whose rule names an
- * algorithm that can't do them, go to the algorithm with the least estimate.
+ * The first rule that fits a call counts. If no rule fits, or if the algorithm of the rule can't do
+ * the call, the algorithm with the least estimate is used.
  */
 public final class Tuning {
   /** No rules. */
-  public static final Tuning NONE = new Tuning(TuningLayout.of(List.of()), Map.of());
+  public static final Tuning NONE = new Tuning("", Map.of(), List.of());
 
-  static final String HEADER = "fluxccl-tuning 1";
-  private static final String COLUMNS = "%-14s  %-6s  %-5s  %-5s  %-12s  %-7s  %-12s  %s";
-  private static final int FIELDS = 8;
   private static final long MOST_BYTES = 1 << 20; // of a file
+  private static final String VERSION_KEY = "fluxccl-tuning";
+  private static final String VERSION = "2";
+  private static final String NOTE = "note";
+  private static final String JOB = "collective.device.ranks.hosts.buffers.types";
+  private static final String CHOICE = "up-to-bytes algorithm";
+  private static final String HEADER =
+      VERSION_KEY + "=" + VERSION + "\n# " + JOB + "=" + CHOICE + ", " + CHOICE + ", ...\n";
+
+  private final String name;
+  private final Map<String, String> notes;
+  private final List<Rule> rules;
+
+  private Tuning(String name, Map<String, String> notes, List<Rule> rules) {
+    this.name = name;
+    this.notes = notes;
+    this.rules = List.copyOf(rules);
+  }
 
   /** Types for which the same algorithms are fast. */
   public enum TypeClass {
@@ -54,7 +77,7 @@ public final class Tuning {
     /** Integers. */
     INTEGER;
 
-    /** The class of a type. */
+    /** Returns the class of a type. */
     public static TypeClass of(DataType type) {
       if (!type.isFloatingPoint()) {
         return INTEGER;
@@ -63,17 +86,22 @@ public final class Tuning {
     }
   }
 
+  private enum Buffers {
+    REGISTERED,
+    UNREGISTERED
+  }
+
   /**
    * One rule.
    *
-   * @param collective what is done
-   * @param kind of device it is done on
-   * @param ranks how many do it
-   * @param hosts on how many hosts
+   * @param collective the collective that the rule is for
+   * @param kind kind of device
+   * @param ranks number of ranks
+   * @param hosts number of hosts
    * @param registered whether the buffers are registered, {@link BoundCall#isRegistered}
    * @param types of the elements
-   * @param upToBytes of the largest call, {@link CollectiveCall#totalBytes}
-   * @param algorithm the fastest
+   * @param upToBytes size of the largest call, {@link CollectiveCall#totalBytes}
+   * @param algorithm name of the fastest algorithm
    */
   public record Rule(
       Collective collective,
@@ -85,14 +113,18 @@ public final class Tuning {
       long upToBytes,
       String algorithm) {
 
-    /** Whether it is of the same kind of job as the other one. */
-    boolean isOfSameJob(Rule other) {
-      return collective == other.collective
-          && kind == other.kind
-          && ranks == other.ranks
-          && hosts == other.hosts
-          && registered == other.registered
-          && types == other.types;
+    /** Returns the name of the property that holds this rule. */
+    private String job() {
+      Buffers buffers = registered ? Buffers.REGISTERED : Buffers.UNREGISTERED;
+      return String.format(
+          Locale.ROOT,
+          "%s.%s.%d.%d.%s.%s",
+          collective.label(),
+          label(kind),
+          ranks,
+          hosts,
+          label(buffers),
+          label(types));
     }
 
     private boolean isFor(RankTopology topology) {
@@ -105,53 +137,12 @@ public final class Tuning {
           && types == TypeClass.of(call.call().type())
           && registered == call.isRegistered();
     }
-
-    /** The line above rules that names their fields; a comment. */
-    static String columns() {
-      return String.format(
-          COLUMNS,
-          "# collective",
-          "device",
-          "ranks",
-          "hosts",
-          "buffers",
-          "types",
-          "up-to-bytes",
-          "algorithm");
-    }
-
-    /** The rule as a line of a file. */
-    String line() {
-      return String.format(
-          Locale.ROOT,
-          COLUMNS,
-          collective.label(),
-          label(kind),
-          ranks,
-          hosts,
-          registered ? "registered" : "unregistered",
-          label(types),
-          upToBytes,
-          algorithm);
-    }
-  }
-
-  private final TuningLayout layout;
-  private final List<Rule> rules;
-
-  /** Where a rule was read, for messages. By identity: equal rules may stand in two lines. */
-  private final Map<Rule, String> origins;
-
-  private Tuning(TuningLayout layout, Map<Rule, String> origins) {
-    this.layout = layout;
-    this.rules = layout.rules();
-    this.origins = origins;
   }
 
   /**
    * Reads a file.
    *
-   * @throws InvalidUsage if it can't be read, or a line of it is wrong, saying which
+   * @throws InvalidUsage if it can't be read, or naming the property that is wrong
    */
   public static Tuning read(Path file) {
     try {
@@ -165,72 +156,89 @@ public final class Tuning {
   }
 
   /**
-   * Reads a file's text.
+   * Reads the text of a file.
    *
-   * @param text the whole of it
-   * @param name for messages
-   * @return the rules
-   * @throws InvalidUsage if a line is wrong, saying which
+   * @param text all of it
+   * @param name of the file, for messages
+   * @throws InvalidUsage if a property is wrong, naming it
    */
   public static Tuning parse(String text, String name) {
-    TuningLayout.Draft layout = new TuningLayout.Draft();
-    Map<Rule, String> origins = new IdentityHashMap<>();
-    boolean begun = false;
-    int number = 0;
-    for (String line : text.lines().toList()) {
-      number++;
-      int comment = line.indexOf('#');
-      String content = (comment < 0 ? line : line.substring(0, comment)).strip();
-      if (content.isEmpty()) {
-        layout.comment(line);
+    Properties properties = load(text, name);
+    String version = String.valueOf(properties.remove(VERSION_KEY));
+    if (!version.equals(VERSION)) {
+      throw refused(
+          name,
+          version.equals("1")
+              ? "has the format of version 1; give 'fluxccl perf --tune' a new file, or write its"
+                  + " rules as properties (docs/1-command-line.md)"
+              : "is no tuning file: it has no line '" + VERSION_KEY + "=" + VERSION + "'");
+    }
+    Map<String, String> notes = new TreeMap<>();
+    List<Rule> rules = new ArrayList<>();
+    for (String key : new TreeSet<>(properties.stringPropertyNames())) {
+      if (key.equals(NOTE) || key.endsWith("." + NOTE)) {
+        notes.put(key, properties.getProperty(key));
         continue;
       }
       try {
-        if (begun) {
-          Rule rule = rule(content.split("\\s+"));
-          layout.rule(rule);
-          origins.put(rule, origin(name, number));
-        } else {
-          require(content.equals(HEADER), "the first line must be '" + HEADER + "'");
-          layout.version(line);
-          begun = true;
-        }
+        addRules(key, properties.getProperty(key), rules);
       } catch (InvalidUsage e) {
-        throw new InvalidUsage(origin(name, number) + e.getMessage(), e);
+        throw new InvalidUsage(origin(name, key) + e.getMessage(), e);
       }
     }
-    if (!begun) {
-      throw new InvalidUsage(
-          "tuning=" + name + " is empty; the first line must be '" + HEADER + "'");
+    return new Tuning(name, notes, rules);
+  }
+
+  private static Properties load(String text, String name) {
+    Properties properties =
+        new Properties() {
+          private static final long serialVersionUID = 1;
+
+          @Override
+          public synchronized Object put(Object key, Object value) {
+            if (containsKey(key)) {
+              throw new IllegalArgumentException(key + " is there twice");
+            }
+            return super.put(key, value);
+          }
+        };
+    try {
+      properties.load(new StringReader(text));
+      return properties;
+    } catch (IOException | IllegalArgumentException e) {
+      throw refused(name, "has wrong lines: " + e.getMessage());
     }
-    return new Tuning(layout.done(), origins);
   }
 
-  private static String origin(String name, int line) {
-    return "tuning=" + name + " line " + line + ": ";
+  private static InvalidUsage refused(String name, String reason) {
+    return new InvalidUsage("tuning=" + name + " " + reason);
   }
 
-  private static Rule rule(String[] fields) {
-    require(
-        fields.length == FIELDS,
-        "there are "
-            + fields.length
-            + " fields; a rule has "
-            + FIELDS
-            + ": collective device ranks hosts buffers types up-to-bytes algorithm");
-    String buffers = fields[4];
-    require(
-        buffers.equals("registered") || buffers.equals("unregistered"),
-        "buffers=" + buffers + " is none of registered, unregistered");
-    return new Rule(
-        choose("collective", fields[0], Collective.values(), Collective::label),
-        choose("device", fields[1], DeviceKind.values(), Tuning::label),
-        (int) number("ranks", fields[2], 1, Integer.MAX_VALUE),
-        (int) number("hosts", fields[3], 1, Integer.MAX_VALUE),
-        buffers.equals("registered"),
-        choose("types", fields[5], TypeClass.values(), Tuning::label),
-        number("up-to-bytes", fields[6], 0, Long.MAX_VALUE),
-        fields[7]);
+  private static String origin(String name, String job) {
+    return "tuning=" + name + " " + job + ": ";
+  }
+
+  private static void addRules(String job, String value, List<Rule> rules) {
+    String[] fields = job.split("\\.", -1);
+    if (fields.length != 6) {
+      throw new InvalidUsage("no rule; the name of a rule is " + JOB);
+    }
+    for (String each : value.split(",", -1)) {
+      String[] choice = each.strip().split("\\s+");
+      if (choice.length != 2) {
+        throw new InvalidUsage("'" + each.strip() + "' is not of the form " + CHOICE);
+      }
+      rules.add(
+          new Rule(
+              choose("collective", fields[0], Collective.values(), Collective::label),
+              choose("device", fields[1], DeviceKind.values(), Tuning::label),
+              (int) number("ranks", fields[2], 1, Integer.MAX_VALUE),
+              (int) number("hosts", fields[3], 1, Integer.MAX_VALUE),
+              choose("buffers", fields[4], Buffers.values(), Tuning::label) == Buffers.REGISTERED,
+              choose("types", fields[5], TypeClass.values(), Tuning::label),
+              number("up-to-bytes", choice[0], 0, Long.MAX_VALUE),
+              choice[1]));
+    }
   }
 
   private static String label(Enum<?> value) {
@@ -243,60 +251,56 @@ public final class Tuning {
         return value;
       }
     }
-    throw new InvalidUsage(
-        field
-            + "="
-            + text
-            + " is none of "
-            + Arrays.stream(values).map(label).collect(Collectors.joining(", ")));
+    String allowed = Arrays.stream(values).map(label).collect(Collectors.joining(", "));
+    throw new InvalidUsage(field + "=" + text + " is none of " + allowed);
   }
 
   private static long number(String field, String text, long least, long most) {
     try {
       long value = Long.parseLong(text);
-      require(value >= least && value <= most, field + "=" + text + " is out of range");
-      return value;
+      if (value >= least && value <= most) {
+        return value;
+      }
+      throw new InvalidUsage(field + "=" + text + " is out of range");
     } catch (NumberFormatException e) {
       throw new InvalidUsage(field + "=" + text + " is no number", e);
     }
   }
 
-  private static void require(boolean condition, String message) {
-    if (!condition) {
-      throw new InvalidUsage(message);
-    }
-  }
-
-  /** The rules, in order. */
+  /** Returns the rules, in order. */
   public List<Rule> rules() {
     return rules;
   }
 
   /**
-   * These rules with others, in place of those for the same collective, device, ranks, hosts,
-   * buffers and types. Comments that stand above rules stay with those of them that do.
+   * Returns these rules and newer ones, which replace all rules of the same job together with the
+   * note of that job. Other notes stay.
    *
    * @param newer ascending by bytes
-   * @return all of them
    */
   public Tuning with(List<Rule> newer) {
-    return new Tuning(
-        layout.without(old -> newer.stream().anyMatch(old::isOfSameJob)).with(newer), origins);
+    Set<String> jobs = newer.stream().map(Rule::job).collect(Collectors.toSet());
+    Map<String, String> keptNotes = new TreeMap<>(notes);
+    jobs.forEach(job -> keptNotes.remove(job + "." + NOTE));
+    List<Rule> all = new ArrayList<>(rules);
+    all.removeIf(rule -> jobs.contains(rule.job()));
+    all.addAll(newer);
+    return new Tuning(name, keptNotes, all);
   }
 
-  /** File and line of a rule, to begin a message with; empty if it was not read. */
+  /** Returns the file and property of a rule, to begin an error message with. */
   String origin(Rule rule) {
-    return origins.getOrDefault(rule, "");
+    return origin(name, rule.job());
   }
 
-  /** Those for some ranks, and of these those for one collective; in order. */
+  /** Returns the rules for this topology and collective, in order. */
   List<Rule> rulesFor(RankTopology topology, Collective collective) {
     return rules.stream()
         .filter(rule -> rule.isFor(topology) && rule.collective() == collective)
         .toList();
   }
 
-  /** Which rule is for a call; null if none is. */
+  /** Returns the first rule that fits the call; null if none does. */
   static Rule find(List<Rule> rules, BoundCall call) {
     for (int i = 0; i < rules.size(); i++) {
       if (rules.get(i).fits(call)) {
@@ -306,18 +310,39 @@ public final class Tuning {
     return null;
   }
 
-  /** The same for the same rules, however the file is written: for ranks to compare. */
+  /** Returns a hash of the rules, whatever their order and notes: for ranks to compare. */
   String fingerprint() {
     try {
-      byte[] text = TuningLayout.of(rules).toText().getBytes(StandardCharsets.UTF_8);
+      byte[] text = new Tuning(name, Map.of(), rules).toText().getBytes(StandardCharsets.UTF_8);
       return HexFormat.of().formatHex(MessageDigest.getInstance("SHA-256").digest(text), 0, 8);
     } catch (NoSuchAlgorithmException e) {
       throw new IllegalStateException("every JDK has SHA-256", e);
     }
   }
 
-  /** The file. */
+  /** Returns the text of the file. */
   public String toText() {
-    return layout.toText();
+    Properties properties = new Properties();
+    properties.putAll(notes);
+    rules.forEach(
+        rule ->
+            properties.merge(
+                rule.job(),
+                rule.upToBytes() + " " + rule.algorithm(),
+                (some, one) -> some + ", " + one));
+    StringWriter stored = new StringWriter();
+    try {
+      properties.store(stored, null);
+    } catch (IOException e) {
+      throw new UncheckedIOException("a text in memory can't be written", e);
+    }
+    // Without the date in the first line, so that equal rules are equal files.
+    return stored
+        .toString()
+        .lines()
+        .filter(line -> !line.startsWith("#"))
+        .sorted()
+        .map(line -> line + "\n")
+        .collect(Collectors.joining("", HEADER, ""));
   }
 }

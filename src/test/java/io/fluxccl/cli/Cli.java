@@ -16,7 +16,7 @@ record Cli(int code, String out, String err) {
     ByteArrayOutputStream out = new ByteArrayOutputStream();
     ByteArrayOutputStream err = new ByteArrayOutputStream();
     int code =
-        Main.run(
+        RootCommand.run(
             new CliContext(
                 backend,
                 PretendMain.class.getName(),

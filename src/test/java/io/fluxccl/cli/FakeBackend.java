@@ -3,6 +3,7 @@ package io.fluxccl.cli;
 import io.fluxccl.Deadline;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.cli.MeasuredLibrary.PreparedCalls;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.device.DeviceKind;
@@ -171,38 +172,39 @@ final class FakeBackend implements PerfBackend {
     }
 
     @Override
-    public void upload(PerfBuffer buffer, long offset, ByteBuffer source) {
+    public void upload(PerfRank.Buffer buffer, long offset, ByteBuffer source) {
       int length = source.remaining();
       buffer(buffer).put((int) offset, source, source.position(), length);
       source.position(source.limit());
     }
 
     @Override
-    public void download(PerfBuffer buffer, long offset, ByteBuffer target) {
+    public void download(PerfRank.Buffer buffer, long offset, ByteBuffer target) {
       target.put(buffer(buffer).slice((int) offset, target.remaining()));
     }
 
-    private ByteBuffer buffer(PerfBuffer buffer) {
+    private ByteBuffer buffer(PerfRank.Buffer buffer) {
       return job.buffers[rank][buffer.ordinal()];
     }
 
     @Override
-    public PerfContender library() {
-      return new PerfContender() {
+    public MeasuredLibrary library() {
+      return new MeasuredLibrary() {
         @Override
         public String name() {
           return "fake";
         }
 
         @Override
-        public PerfWork prepare(PerfCase shape, Placement placement, int length, boolean graph) {
+        public PreparedCalls prepare(
+            PerfCase shape, Placement placement, int length, boolean graph) {
           return times -> work(shape, placement, length * times);
         }
       };
     }
 
     @Override
-    public Optional<PerfContender> peer() {
+    public Optional<MeasuredLibrary> peer() {
       return comparing ? Optional.of(new Idle()) : Optional.empty();
     }
 
@@ -265,11 +267,11 @@ final class FakeBackend implements PerfBackend {
           shape.collective() == Collective.REDUCE_SCATTER
               || shape.collective() == Collective.SCATTER;
       long offset = placement == Placement.IN_PLACE && part ? rank * shape.count() : 0;
-      buffer(PerfBuffer.OUTPUT)
+      buffer(PerfRank.Buffer.OUTPUT)
           .put((int) offset * size, bytes, 0, result.size() * size + (overrunning ? 1 : 0));
       if (rank == scribblingRank) {
         int at = scribbledElement * size;
-        buffer(PerfBuffer.OUTPUT).put(at, (byte) (buffer(PerfBuffer.OUTPUT).get(at) ^ 1));
+        buffer(PerfRank.Buffer.OUTPUT).put(at, (byte) (buffer(PerfRank.Buffer.OUTPUT).get(at) ^ 1));
       }
     }
 
@@ -367,7 +369,7 @@ final class FakeBackend implements PerfBackend {
   }
 
   /** Somebody who is done as soon as asked. */
-  private static final class Idle implements PerfContender {
+  private static final class Idle implements MeasuredLibrary {
     @Override
     public String name() {
       return "Idle 1.0";
@@ -379,7 +381,7 @@ final class FakeBackend implements PerfBackend {
     }
 
     @Override
-    public PerfWork prepare(PerfCase shape, Placement placement, int length, boolean graph) {
+    public PreparedCalls prepare(PerfCase shape, Placement placement, int length, boolean graph) {
       return times -> CompletableFuture.completedFuture(null);
     }
   }

@@ -10,6 +10,7 @@ import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportProvider;
+import java.io.File;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.Base64;
@@ -19,6 +20,8 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.ServiceConfigurationError;
 import java.util.Set;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import java.util.zip.CRC32;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -45,6 +48,25 @@ class MainTest {
   }
 
   @Test
+  void shouldNameTheLibrariesThatTheClassPathLacks() throws Exception {
+    List<String> command = PerfCommand.javaCommand(Main.class.getName());
+    int classPath = command.indexOf("-cp") + 1;
+    command.set(
+        classPath,
+        Stream.of(command.get(classPath).split(File.pathSeparator))
+            .filter(entry -> !entry.contains("picocli") && !entry.contains("jackson-core"))
+            .collect(Collectors.joining(File.pathSeparator)));
+
+    Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
+
+    assertThat(process.inputReader().lines())
+        .contains(
+            "fluxccl: the command line needs libraries that the class path does not have; add"
+                + " info.picocli:picocli and com.fasterxml.jackson.core:jackson-core");
+    assertThat(process.waitFor()).isEqualTo(ExitCode.USAGE);
+  }
+
+  @Test
   void shouldShowWhatThereIsAndHideTheSecret() {
     Cli run =
         Cli.run(
@@ -61,7 +83,7 @@ class MainTest {
   @ParameterizedTest
   @ValueSource(strings = {"loud", "warning", "debug,info", "5"})
   void shouldRefuseALogLevelThatIsNone(String level) {
-    Cli run = Cli.run(BACKEND, Map.of(LogLevel.VARIABLE, level), "info");
+    Cli run = Cli.run(BACKEND, Map.of(RootCommand.LOG_VARIABLE, level), "info");
 
     assertThat(run.code()).isEqualTo(ExitCode.USAGE);
     assertThat(run.out()).isEmpty();
@@ -73,7 +95,7 @@ class MainTest {
   @ParameterizedTest
   @ValueSource(strings = {"", " ", "warn", "DEBUG", " trace ", "off"})
   void shouldTakeALogLevelHoweverItIsWritten(String level) {
-    assertThat(Cli.run(BACKEND, Map.of(LogLevel.VARIABLE, level), "info").code()).isZero();
+    assertThat(Cli.run(BACKEND, Map.of(RootCommand.LOG_VARIABLE, level), "info").code()).isZero();
   }
 
   @Test

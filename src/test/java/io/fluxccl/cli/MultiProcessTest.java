@@ -42,7 +42,8 @@ class MultiProcessTest {
   }
 
   private void start(String pretend, Map<String, String> more, String... args) throws IOException {
-    List<String> command = new JavaCommand(PretendMain.class.getName()).with(List.of(args));
+    List<String> command = PerfCommand.javaCommand(PretendMain.class.getName());
+    command.addAll(List.of(args));
     ProcessBuilder builder = new ProcessBuilder(command);
     builder.environment().put(PretendMain.VARIABLE, pretend);
     builder.environment().putAll(more);

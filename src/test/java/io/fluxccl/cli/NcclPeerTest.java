@@ -9,6 +9,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.Timeout;
+import io.fluxccl.cli.MeasuredLibrary.PreparedCalls;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testing.FakeCuda;
@@ -97,7 +98,7 @@ class NcclPeerTest {
           }
           assertThat(peer.name()).isEqualTo("NCCL 2.28.9");
           for (Collective collective : Collective.values()) {
-            try (PerfWork work =
+            try (PreparedCalls work =
                 peer.prepare(shape(collective), Placement.OUT_OF_PLACE, 1, false)) {
               work.run(1).join();
             }
@@ -144,10 +145,10 @@ class NcclPeerTest {
         LIMIT,
         (rank, peer, input, output) -> {
           PerfCase shape = shape(Collective.ALL_GATHER);
-          try (PerfWork work = peer.prepare(shape, Placement.IN_PLACE, 3, false)) {
+          try (PreparedCalls work = peer.prepare(shape, Placement.IN_PLACE, 3, false)) {
             work.run(2).join();
           }
-          try (PerfWork work = peer.prepare(shape, Placement.IN_PLACE, 3, true)) {
+          try (PreparedCalls work = peer.prepare(shape, Placement.IN_PLACE, 3, true)) {
             work.run(5).join();
           }
         });
@@ -163,7 +164,8 @@ class NcclPeerTest {
     withPeers(
         LIMIT,
         (rank, peer, input, output) -> {
-          PerfWork work = peer.prepare(shape(Collective.REDUCE), Placement.OUT_OF_PLACE, 1, false);
+          PreparedCalls work =
+              peer.prepare(shape(Collective.REDUCE), Placement.OUT_OF_PLACE, 1, false);
           rank.meet();
           assertThatThrownBy(() -> work.run(1).join())
               .rootCause()
@@ -183,7 +185,7 @@ class NcclPeerTest {
         SHORT,
         (rank, peer, input, output) -> {
           PerfCase shape = shape(Collective.ALL_GATHER);
-          PerfWork work = peer.prepare(shape, Placement.OUT_OF_PLACE, 1, false);
+          PreparedCalls work = peer.prepare(shape, Placement.OUT_OF_PLACE, 1, false);
           rank.meet();
           assertThatThrownBy(() -> work.run(1).join())
               .rootCause()

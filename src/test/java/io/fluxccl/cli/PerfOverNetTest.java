@@ -26,24 +26,23 @@ class PerfOverNetTest {
   void shouldReduceRightOverAPluginThatTheEnvironmentNames() throws Exception {
     Path library = TestNet.library(folder, 9);
     File out = folder.resolve("out").toFile();
-    List<String> command =
-        new JavaCommand(Main.class.getName())
-            .with(
-                List.of(
-                    "perf",
-                    "all-reduce",
-                    "--ranks",
-                    "4",
-                    "--transport",
-                    "NET",
-                    "--counts",
-                    "100,300000",
-                    "-n",
-                    "2",
-                    "-w",
-                    "1",
-                    "--jit-warmup",
-                    "0"));
+    List<String> command = PerfCommand.javaCommand(Main.class.getName());
+    command.addAll(
+        List.of(
+            "perf",
+            "all-reduce",
+            "--ranks",
+            "4",
+            "--transport",
+            "NET",
+            "--counts",
+            "100,300000",
+            "-n",
+            "2",
+            "-w",
+            "1",
+            "--jit-warmup",
+            "0"));
     ProcessBuilder builder = new ProcessBuilder(command);
     builder.environment().put(NativeNetPlugin.VARIABLE, library.toString());
     Process process = builder.redirectErrorStream(true).redirectOutput(out).start();

@@ -1,6 +1,7 @@
 package io.fluxccl.cli;
 
 import io.fluxccl.Deadline;
+import io.fluxccl.cli.MeasuredLibrary.PreparedCalls;
 import io.fluxccl.collective.RankTopology;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -20,7 +21,7 @@ final class PretendMain {
   private PretendMain() {}
 
   public static void main(String[] args) {
-    Main.start(new Backend(), PretendMain.class, args);
+    RootCommand.start(new Backend(), PretendMain.class, args);
   }
 
   private static final class Backend implements PerfBackend {
@@ -84,33 +85,34 @@ final class PretendMain {
     }
 
     @Override
-    public void upload(PerfBuffer buffer, long offset, ByteBuffer source) {
+    public void upload(PerfRank.Buffer buffer, long offset, ByteBuffer source) {
       buffers[buffer.ordinal()].put((int) offset, source, source.position(), source.remaining());
       source.position(source.limit());
     }
 
     @Override
-    public void download(PerfBuffer buffer, long offset, ByteBuffer target) {
+    public void download(PerfRank.Buffer buffer, long offset, ByteBuffer target) {
       target.put(buffers[buffer.ordinal()].slice((int) offset, target.remaining()));
     }
 
     @Override
-    public PerfContender library() {
-      return new PerfContender() {
+    public MeasuredLibrary library() {
+      return new MeasuredLibrary() {
         @Override
         public String name() {
           return "pretence";
         }
 
         @Override
-        public PerfWork prepare(PerfCase shape, Placement placement, int length, boolean graph) {
+        public PreparedCalls prepare(
+            PerfCase shape, Placement placement, int length, boolean graph) {
           return times -> allReduce(shape);
         }
       };
     }
 
     @Override
-    public Optional<PerfContender> peer() {
+    public Optional<MeasuredLibrary> peer() {
       return Optional.empty();
     }
 
@@ -128,7 +130,7 @@ final class PretendMain {
     }
 
     private CompletableFuture<Void> allReduce(PerfCase shape) {
-      ByteBuffer output = buffers[PerfBuffer.OUTPUT.ordinal()];
+      ByteBuffer output = buffers[PerfRank.Buffer.OUTPUT.ordinal()];
       ByteBuffer expected = new ReductionPattern(shape.type(), shape.op(), nRanks).expected();
       output.put(0, expected, 0, (int) (shape.count() * shape.type().size()));
       if (behaviour.equals("wrong")) {

@@ -32,9 +32,9 @@ class RankProcessesTest {
 
   private final Queue<String> lines = new ConcurrentLinkedQueue<>();
   private final Queue<String> notices = new ConcurrentLinkedQueue<>();
-  private final OutputSink sink = new Recorder();
+  private final LineForwarder.Sink sink = new Recorder();
 
-  private class Recorder implements OutputSink {
+  private class Recorder implements LineForwarder.Sink {
     @Override
     public void line(int rank, boolean error, byte[] line, End end) {
       lines.add(rank + (error ? "!" : ":") + new String(line, StandardCharsets.UTF_8));
@@ -264,7 +264,7 @@ class RankProcessesTest {
 
   @Test
   void shouldLoseNoLineWhenItsReaderIsSlow() throws InterruptedException {
-    OutputSink slow =
+    LineForwarder.Sink slow =
         new Recorder() {
           @Override
           public void line(int rank, boolean error, byte[] line, End end) {

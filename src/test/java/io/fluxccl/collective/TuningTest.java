@@ -29,7 +29,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 
 @Timeout(60)
 class TuningTest {
-  private static final String HEADER = "fluxccl-tuning 1\n";
+  private static final String HEADER = "fluxccl-tuning=2\n";
   private static final int SHARE = 1 << 20;
   private static final Tuning.Rule RULE =
       new Tuning.Rule(
@@ -53,8 +53,7 @@ class TuningTest {
   void shouldIgnoreCommentsAndBlankLines() {
     Tuning tuning =
         Tuning.parse(
-            "# mine\n\n" + HEADER + "  barrier host 2 1 unregistered integer 0 fast # really\n",
-            "text");
+            "# mine\n\n" + HEADER + "  barrier.host.2.1.unregistered.integer: 0 fast", "f");
 
     assertThat(tuning.rules()).extracting(Tuning.Rule::algorithm).containsExactly("fast");
   }
@@ -63,30 +62,41 @@ class TuningTest {
   @CsvSource(
       delimiter = '|',
       value = {
-        "all-reduce host 2 1 registered half 8          | there are 7 fields",
-        "all-reduce host 2 1 registered half 8 a b      | there are 9 fields",
-        "all-deduce host 2 1 registered half 8 a        | collective=all-deduce is none of",
-        "all-reduce abacus 2 1 registered half 8 a      | device=abacus is none of host, cuda",
-        "all-reduce host 0 1 registered half 8 a        | ranks=0 is out of range",
-        "all-reduce host two 1 registered half 8 a      | ranks=two is no number",
-        "all-reduce host 2 -1 registered half 8 a       | hosts=-1 is out of range",
-        "all-reduce host 2 1 yes half 8 a               | buffers=yes is none of",
-        "all-reduce host 2 1 registered whole 8 a       | types=whole is none of half",
-        "all-reduce host 2 1 registered half -8 a       | up-to-bytes=-8 is out of range",
-        "all-reduce host 2 1 registered half 99999999999999999999 a | is no number",
+        "all-reduce.host.2.1.registered=8 a                  | the name of a rule is"
+            + " collective.device",
+        "all-reduce.host.2.1.registered.half.b=8 a           | the name of a rule is"
+            + " collective.device",
+        "all-reduce.host.2.1.registered.half=8               | '8' is not of the form up-to-bytes",
+        "all-reduce.host.2.1.registered.half=8 a b           | '8 a b' is not of the form"
+            + " up-to-bytes",
+        "all-reduce.host.2.1.registered.half=8 a,            | '' is not of the form up-to-bytes",
+        "all-deduce.host.2.1.registered.half=8 a             | collective=all-deduce is none of",
+        "all-reduce.abacus.2.1.registered.half=8 a           | device=abacus is none of host, cuda",
+        "all-reduce.host.0.1.registered.half=8 a             | ranks=0 is out of range",
+        "all-reduce.host.two.1.registered.half=8 a           | ranks=two is no number",
+        "all-reduce.host.2.-1.registered.half=8 a            | hosts=-1 is out of range",
+        "all-reduce.host.2.1.yes.half=8 a                    | buffers=yes is none of",
+        "all-reduce.host.2.1.registered.whole=8 a            | types=whole is none of half",
+        "all-reduce.host.2.1.registered.half=-8 a            | up-to-bytes=-8 is out of range",
+        "all-reduce.host.2.1.registered.half=99999999999999999999 a | is no number",
       })
-  void shouldRefuseAWrongLineWithItsNumber(String line, String message) {
+  void shouldRefuseAWrongRuleWithItsName(String line, String message) {
     assertThatThrownBy(() -> Tuning.parse(HEADER + "\n" + line, "some/file"))
         .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("tuning=some/file line 3: ")
+        .hasMessageStartingWith("tuning=some/file " + line.substring(0, line.indexOf('=')) + ": ")
         .hasMessageContaining(message);
   }
 
   @Test
   void shouldRefuseOtherVersionsAndOtherFiles() throws Exception {
-    assertThatThrownBy(() -> Tuning.parse("fluxccl-tuning 2\n", "f"))
-        .hasMessageContaining("line 1: the first line must be 'fluxccl-tuning 1'");
-    assertThatThrownBy(() -> Tuning.parse("# nothing\n", "f")).hasMessageContaining("is empty");
+    assertThatThrownBy(() -> Tuning.parse("fluxccl-tuning=3\n", "f"))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessage("tuning=f is no tuning file: it has no line 'fluxccl-tuning=2'");
+    assertThatThrownBy(() -> Tuning.parse("# nothing\n", "f"))
+        .hasMessageContaining("is no tuning file");
+    assertThatThrownBy(() -> Tuning.parse(HEADER + "\\uxyz", "f"))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("has wrong lines");
     assertThatThrownBy(() -> Tuning.read(folder.resolve("missing")))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("can't be read");
@@ -95,80 +105,65 @@ class TuningTest {
   }
 
   @Test
-  void shouldKeepTheCommentsOfTheRulesThatStay() {
+  void shouldSayWhatToDoWithAFileOfVersion1() {
+    String old =
+        """
+        # measured in May
+        fluxccl-tuning 1
+        # collective device ranks hosts buffers types up-to-bytes algorithm
+        barrier host 2 1 unregistered integer 0 fast
+        """;
+
+    assertThatThrownBy(() -> Tuning.parse(old, "f"))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageStartingWith("tuning=f has the format of version 1; give 'fluxccl perf --tune'");
+  }
+
+  @Test
+  void shouldRefuseRulesOfTheSameJobInTwoLines() {
+    String line = "barrier.host.2.1.unregistered.integer=0 fast\n";
+
+    assertThatThrownBy(() -> Tuning.parse(HEADER + line + line, "f"))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("barrier.host.2.1.unregistered.integer is there twice");
+  }
+
+  @Test
+  void shouldKeepTheNotesOfTheRulesThatStay() {
     String before =
         """
-        # of the cluster in the cellar
-        fluxccl-tuning 1 # the only version
-
-        # Don't delete.
-        # collective device ranks hosts buffers types up-to-bytes algorithm
-        # measured in May
-        # by hand
-        barrier host 2 1 unregistered integer 0 fast
-        all-reduce host 2 1 registered half 64 small
-        # measured in June
-        all-reduce host 2 1 registered half 128 large
-        # measured in July
-
-        reduce host 2 1 unregistered float 64 fast
-
-        gather host 2 1 unregistered float 64 fast
-        # all-gather host 2 1 unregistered float 64 slow
+        # A comment, which goes.
+        fluxccl-tuning=2
+        note=of the cluster in the cellar\\nmeasured in Maiß
+        barrier.host.2.1.unregistered.integer=0 fast
+        barrier.host.2.1.unregistered.integer.note=by hand: 100% sure
+        all-reduce.host.2.1.registered.half=64 small, 128 large
+        all-reduce.host.2.1.registered.half.note=measured in June
         """;
     Tuning.Rule newer =
         new Tuning.Rule(
             Collective.ALL_REDUCE, DeviceKind.HOST, 2, 1, true, Tuning.TypeClass.HALF, 256, "all");
 
-    Tuning after = Tuning.parse(before, "text").with(List.of(newer));
+    String after = Tuning.parse(before, "f").with(List.of(newer)).toText();
 
-    assertThat(after.toText().replaceAll(" +", " "))
-        .isEqualTo(
-            """
-            # of the cluster in the cellar
-            fluxccl-tuning 1 # the only version
-
-            # Don't delete.
-            # collective device ranks hosts buffers types up-to-bytes algorithm
-            # measured in May
-            # by hand
-            barrier host 2 1 unregistered integer 0 fast
-
-            # measured in July
-            reduce host 2 1 unregistered float 64 fast
-
-            gather host 2 1 unregistered float 64 fast
-
-            all-reduce host 2 1 registered half 256 all
-
-            # all-gather host 2 1 unregistered float 64 slow
-            """);
-    assertThat(Tuning.parse(after.toText(), "text").toText()).isEqualTo(after.toText());
-    assertThat(Tuning.parse(after.toText(), "text").rules()).isEqualTo(after.rules());
+    assertThat(after.lines())
+        .containsExactly(
+            "fluxccl-tuning=2",
+            "# collective.device.ranks.hosts.buffers.types="
+                + "up-to-bytes algorithm, up-to-bytes algorithm, ...",
+            "all-reduce.host.2.1.registered.half=256 all",
+            "barrier.host.2.1.unregistered.integer.note=by hand\\: 100% sure",
+            "barrier.host.2.1.unregistered.integer=0 fast",
+            "note=of the cluster in the cellar\\nmeasured in Maiß");
+    assertThat(Tuning.parse(after, "f").toText()).isEqualTo(after);
   }
 
   @Test
-  void shouldKeepACommentAsLongAsAnyOfItsRulesStays() {
-    String before =
-        HEADER
-            + "# both\n"
-            + "all-reduce host 2 1 registered half 64 small\n"
-            + "barrier host 2 1 unregistered integer 0 fast\n";
-    Tuning.Rule first = Tuning.parse(before, "text").rules().get(0);
-    Tuning.Rule second = Tuning.parse(before, "text").rules().get(1);
+  void shouldGiveFilesThatDifferInNotesTheSameFingerprint() {
+    Tuning noted = Tuning.parse(HEADER + "note=nothing yet\n", "f").with(List.of(RULE));
 
-    assertThat(Tuning.parse(before, "text").with(List.of(first)).toText().lines())
-        .contains("# both", "");
-    assertThat(Tuning.parse(before, "text").with(List.of(first, second)).toText())
-        .doesNotContain("# both");
-  }
-
-  @Test
-  void shouldKeepTheCommentsOfAFileWithoutRules() {
-    Tuning tuning = Tuning.parse(HEADER + "# nothing yet\n", "text").with(List.of(RULE));
-
-    assertThat(tuning.toText()).startsWith(HEADER + "# nothing yet\n\nall-to-all-v ");
-    assertThat(tuning.fingerprint()).isEqualTo(Tuning.NONE.with(List.of(RULE)).fingerprint());
+    assertThat(noted.toText()).contains("note=nothing yet");
+    assertThat(noted.fingerprint()).isEqualTo(Tuning.NONE.with(List.of(RULE)).fingerprint());
   }
 
   private CollectivesOptions tuned(String... rules) throws Exception {
@@ -181,10 +176,9 @@ class TuningTest {
   void shouldTakeTheAlgorithmOfTheFirstRuleThatFits() throws Exception {
     CollectivesOptions options =
         tuned(
-            "all-reduce host 3 1 unregistered float 999999 two-b",
-            "all-reduce host 2 1 unregistered float 64 two-b",
-            "all-reduce host 2 1 unregistered float 1024 two-a",
-            "all-reduce host 2 1 registered float 1024 two-b");
+            "all-reduce.host.3.1.unregistered.float=999999 two-b",
+            "all-reduce.host.2.1.unregistered.float=64 two-b, 1024 two-a",
+            "all-reduce.host.2.1.registered.float=1024 two-b");
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           rank -> {
@@ -219,13 +213,13 @@ class TuningTest {
   }
 
   private void shouldDoAlikeOnAllRanks(Collective which, Calls calls) throws Exception {
-    String job = which.label() + " host 3 1 ";
+    String job = which.label() + ".host.3.1.";
     Path file = Files.createTempFile(folder, "tuning", "");
     Files.writeString(
         file,
         HEADER
-            + (job + "registered integer 999999999 host-direct\n")
-            + (job + "unregistered integer 999999999 host-staged\n"));
+            + (job + "registered.integer=999999999 host-direct\n")
+            + (job + "unregistered.integer=999999999 host-staged\n"));
     try (LocalRanks ranks = LocalRanks.of(3)) {
       ranks.run(
           rank -> {
@@ -303,21 +297,23 @@ class TuningTest {
   void shouldRefuseARuleForThisJobWhoseAlgorithmThereIsNot() throws Exception {
     CollectivesOptions options =
         tuned(
-            "all-reduce cuda 2 1 registered float 64 unknown-elsewhere",
-            "all-reduce host 2 1 registered float 64 unknown-here");
-    shouldFail(rank -> options, " line 3: algorithm=unknown-here for all-reduce is none of ");
+            "all-reduce.cuda.2.1.registered.float=64 unknown-elsewhere",
+            "all-reduce.host.2.1.registered.float=64 unknown-here");
+    shouldFail(
+        rank -> options,
+        " all-reduce.host.2.1.registered.float: algorithm=unknown-here for all-reduce is none of ");
   }
 
   @Test
   void shouldRefuseDifferentFilesOnAllRanks() throws Exception {
-    CollectivesOptions one = tuned("all-reduce host 3 1 registered float 64 two-a");
-    CollectivesOptions other = tuned("all-reduce host 3 1 registered float 65 two-a");
+    CollectivesOptions one = tuned("all-reduce.host.3.1.registered.float=64 two-a");
+    CollectivesOptions other = tuned("all-reduce.host.3.1.registered.float=65 two-a");
     shouldFail(rank -> rank.rank() == 2 ? other : one, "tuning=", "; give all ranks the same");
   }
 
   @Test
   void shouldRefuseOnAllRanksWhenOneCannotReadItsFile() throws Exception {
-    CollectivesOptions one = tuned("all-reduce host 3 1 registered float 64 two-a");
+    CollectivesOptions one = tuned("all-reduce.host.3.1.registered.float=64 two-a");
     CollectivesOptions other = one.withTuning(folder.resolve("missing"));
     shouldFail(rank -> rank.rank() == 0 ? other : one, "tuning=");
   }

@@ -16,7 +16,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 @Timeout(60)
-class TaggedOutputTest {
+class RankOutputTest {
   private final Queue<String> writes = new ConcurrentLinkedQueue<>();
   private final AtomicInteger writers = new AtomicInteger();
   private final AtomicInteger mostWriters = new AtomicInteger();
@@ -47,7 +47,7 @@ class TaggedOutputTest {
 
   @Test
   void shouldWriteEachLineAtOnceAndOneAtATime() {
-    OutputSink sink = new TaggedOutput(out, err, true, 4);
+    LineForwarder.Sink sink = RankOutput.ofAllRanks(out, err, true, 4);
 
     List<CompletableFuture<Void>> ranks = new ArrayList<>();
     for (int i = 0; i < 4; i++) {
@@ -62,7 +62,7 @@ class TaggedOutputTest {
                                   rank,
                                   rank % 2 == 1,
                                   bytes("line " + line),
-                                  OutputSink.End.LINE))));
+                                  LineForwarder.Sink.End.LINE))));
     }
     CompletableFuture.allOf(ranks.toArray(CompletableFuture[]::new)).join();
     sink.notice("rank 3 ended");
@@ -79,23 +79,23 @@ class TaggedOutputTest {
 
   @Test
   void shouldGiveALoneRanksBytesAsTheyAre() {
-    OutputSink sink = new TaggedOutput(out, err, false, 1);
+    LineForwarder.Sink sink = RankOutput.ofAllRanks(out, err, false, 1);
 
-    sink.line(0, false, bytes("a long "), OutputSink.End.MORE);
-    sink.line(0, false, bytes("line"), OutputSink.End.LINE);
-    sink.line(0, false, bytes("no end"), OutputSink.End.STREAM);
+    sink.line(0, false, bytes("a long "), LineForwarder.Sink.End.MORE);
+    sink.line(0, false, bytes("line"), LineForwarder.Sink.End.LINE);
+    sink.line(0, false, bytes("no end"), LineForwarder.Sink.End.STREAM);
 
     assertThat(written()).isEqualTo("a long line\nno end");
   }
 
   @Test
   void shouldTagALongLineOnceUnlessAnotherRankInterruptsIt() {
-    OutputSink sink = new TaggedOutput(out, err, true, 2);
+    LineForwarder.Sink sink = RankOutput.ofAllRanks(out, err, true, 2);
 
-    sink.line(0, false, bytes("a "), OutputSink.End.MORE);
-    sink.line(0, false, bytes("long "), OutputSink.End.MORE);
-    sink.line(1, false, bytes("another"), OutputSink.End.STREAM);
-    sink.line(0, false, bytes("line"), OutputSink.End.LINE);
+    sink.line(0, false, bytes("a "), LineForwarder.Sink.End.MORE);
+    sink.line(0, false, bytes("long "), LineForwarder.Sink.End.MORE);
+    sink.line(1, false, bytes("another"), LineForwarder.Sink.End.STREAM);
+    sink.line(0, false, bytes("line"), LineForwarder.Sink.End.LINE);
 
     assertThat(written()).isEqualTo("[0] a long \n[1] another\n[0] line\n");
   }

@@ -1,0 +1,41 @@
+package io.fluxccl.cli;
+
+import java.util.concurrent.CompletableFuture;
+
+/** A library that does collectives: this one, or the one that it is compared with. */
+interface MeasuredLibrary {
+  /** Returns the name for headers, for example {@code NCCL 2.28.9}. */
+  String name();
+
+  /** Returns whether the library can do a case; the same on every rank. */
+  default boolean supports(PerfCase shape, Placement placement) {
+    return true;
+  }
+
+  /**
+   * Prepares calls on the rank's buffers. All ranks call it in the same order.
+   *
+   * @param shape the case
+   * @param placement which buffers the calls use
+   * @param length how many calls
+   * @param graph whether to record the calls once and only replay them from then on
+   * @return the calls; the caller closes them
+   */
+  PreparedCalls prepare(PerfCase shape, Placement placement, int length, boolean graph);
+
+  /** Calls of one collective that are enqueued together, any number of times. */
+  interface PreparedCalls extends AutoCloseable {
+    /**
+     * Enqueues the calls and returns without waiting for them.
+     *
+     * @param times how often, 1 or more
+     * @return completes when all calls are done; fails after the time limit, which fails the job
+     *     too and names the late rank
+     */
+    CompletableFuture<Void> run(int times);
+
+    /** Releases what was prepared. No call is in flight. */
+    @Override
+    default void close() {}
+  }
+}

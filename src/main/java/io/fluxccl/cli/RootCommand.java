@@ -1,0 +1,191 @@
+package io.fluxccl.cli;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.PrintWriter;
+import java.io.UncheckedIOException;
+import java.util.List;
+import java.util.Locale;
+import java.util.Properties;
+import java.util.concurrent.CompletionException;
+import picocli.CommandLine;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.IVersionProvider;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.ParseResult;
+import picocli.CommandLine.ScopeType;
+import picocli.CommandLine.Spec;
+import picocli.CommandLine.UnmatchedArgumentException;
+
+/** {@code fluxccl} itself: starts its subcommands, and prints each error as one line. */
+@Command(
+    name = "fluxccl",
+    description = "GPU communication for the JVM: measure it, launch ranks, show the machine.",
+    versionProvider = RootCommand.Version.class,
+    synopsisSubcommandLabel = "COMMAND",
+    sortOptions = false)
+final class RootCommand implements Runnable {
+  /** Environment variable with the level of the log; warn where it is not set. */
+  static final String LOG_VARIABLE = "FLUXCCL_LOG";
+
+  private static final List<String> LOG_LEVELS =
+      List.of("error", "warn", "info", "debug", "trace", "off");
+  private static final String LOGBACK_PROPERTY = "logback.configurationFile";
+  private static final String LOGBACK_CONFIGURATION = "io/fluxccl/cli/logback-cli.xml";
+
+  @Spec private CommandSpec spec;
+
+  @Option(
+      names = {"-h", "--help"},
+      usageHelp = true,
+      scope = ScopeType.INHERIT,
+      description = "Show this help.")
+  private boolean help;
+
+  @Option(
+      names = {"-V", "--version"},
+      versionHelp = true,
+      description = "Show the version.")
+  private boolean version;
+
+  @Option(
+      names = "--verbose",
+      scope = ScopeType.INHERIT,
+      description = "Show the stack trace of an error.")
+  private boolean verbose;
+
+  private RootCommand() {}
+
+  /**
+   * Runs a command as this process, and exits with its code.
+   *
+   * @param backend makes ranks
+   * @param mainClass starts the process of a rank; calls this method too
+   * @param args the command line
+   */
+  static void start(PerfBackend backend, Class<?> mainClass, String[] args) {
+    if (System.getProperty(LOGBACK_PROPERTY) == null) {
+      // Not in a logback.xml, because applications that use the library bring their own.
+      System.setProperty(LOGBACK_PROPERTY, LOGBACK_CONFIGURATION);
+    }
+    try {
+      ParentWatch.start(System.getenv());
+    } catch (InvalidUsage e) {
+      System.err.println("fluxccl: " + e.getMessage());
+      System.exit(ExitCode.USAGE);
+    }
+    CliContext context =
+        new CliContext(backend, mainClass.getName(), System.getenv(), System.out, System.err);
+    System.exit(run(context, args));
+  }
+
+  /**
+   * Runs a command.
+   *
+   * @param context what the command may use
+   * @param args the command line
+   * @return the exit code
+   */
+  static int run(CliContext context, String... args) {
+    String level = context.environment().getOrDefault(LOG_VARIABLE, "").strip();
+    // Logback reads the variable itself, but takes an unknown word for debug.
+    if (!level.isEmpty() && !LOG_LEVELS.contains(level.toLowerCase(Locale.ROOT))) {
+      context
+          .err()
+          .printf(
+              "fluxccl: %s=%s is none of %s%n", LOG_VARIABLE, level, String.join(", ", LOG_LEVELS));
+      return ExitCode.USAGE;
+    }
+    int code = commandLine(context).execute(args);
+    context.out().flush();
+    context.err().flush();
+    return code;
+  }
+
+  private static CommandLine commandLine(CliContext context) {
+    // Options behind the launched command's name belong to that command.
+    CommandLine launch = new CommandLine(new LaunchCommand(context)).setStopAtPositional(true);
+    return new CommandLine(new RootCommand())
+        .addSubcommand("perf", PerfCommand.commandLine(context))
+        .addSubcommand("launch", launch)
+        .addSubcommand("info", new InfoCommand(context))
+        .setExpandAtFiles(false)
+        .setOut(new PrintWriter(context.out(), true))
+        .setErr(new PrintWriter(context.err(), true))
+        .setParameterExceptionHandler((e, args) -> printUsageError(e))
+        .setExecutionExceptionHandler(RootCommand::printFailure);
+  }
+
+  private static int printUsageError(ParameterException e) {
+    String suggestion =
+        e instanceof UnmatchedArgumentException unmatched && !unmatched.getSuggestions().isEmpty()
+            ? "; did you mean '" + unmatched.getSuggestions().get(0) + "'?"
+            : "";
+    CommandLine command = e.getCommandLine();
+    String name = command.getCommandSpec().qualifiedName();
+    print(command, "%s%s; see '%s --help'".formatted(e.getMessage(), suggestion, name), e);
+    return ExitCode.USAGE;
+  }
+
+  private static int printFailure(Exception thrown, CommandLine command, ParseResult parsed) {
+    // The failure of a future that was joined lies inside.
+    Exception e = thrown instanceof CompletionException ? FluxCclException.from(thrown) : thrown;
+    boolean usage = e instanceof InvalidUsage;
+    print(
+        command, describe(e) + (isVerbose(command) || usage ? "" : " (--verbose shows where)"), e);
+    return usage ? ExitCode.USAGE : ExitCode.FAILURE;
+  }
+
+  private static void print(CommandLine command, String message, Exception e) {
+    command.getErr().println(command.getCommandSpec().qualifiedName() + ": " + message);
+    if (isVerbose(command)) {
+      e.printStackTrace(command.getErr());
+    }
+  }
+
+  private static boolean isVerbose(CommandLine command) {
+    return ((RootCommand) command.getCommandSpec().root().userObject()).verbose;
+  }
+
+  private static String describe(Exception e) {
+    if (!(e instanceof FluxCclException failure)) {
+      return "unexpected " + e;
+    }
+    String kind = failure.code().name().toLowerCase(Locale.ROOT).replace('_', ' ');
+    String rank =
+        failure.rank() == FluxCclException.NO_RANK ? "" : " (rank " + failure.rank() + ")";
+    return kind + rank + ": " + failure.getMessage();
+  }
+
+  @Override
+  public void run() {
+    throw new ParameterException(spec.commandLine(), "no command given");
+  }
+
+  /** Provides the version that the build wrote to a resource. */
+  static final class Version implements IVersionProvider {
+    private static final String RESOURCE = "build.properties";
+
+    @Override
+    public String[] getVersion() {
+      return new String[] {"fluxccl " + current()};
+    }
+
+    /** Returns the version, for example {@code 0.1.0}. */
+    static String current() {
+      Properties build = new Properties();
+      try (InputStream in = RootCommand.class.getResourceAsStream(RESOURCE)) {
+        if (in != null) {
+          build.load(in);
+        }
+      } catch (IOException e) {
+        throw new UncheckedIOException(RESOURCE + " can't be read", e);
+      }
+      return build.getProperty("version", "unknown");
+    }
+  }
+}
