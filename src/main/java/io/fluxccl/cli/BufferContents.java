@@ -3,21 +3,19 @@ package io.fluxccl.cli;
 import io.fluxccl.DataType;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.util.LinkedHashMap;
-import java.util.Map;
+import org.agrona.collections.Int2ObjectCache;
 
 /**
- * Writes patterns into a rank's buffers and counts what is wrong in them afterwards, block by
- * block. Outputs are poisoned before, so that what is not written shows; inputs beside the output,
- * and inputs and outputs that a rank has not, must stay as they are; and behind all of it lie guard
- * bytes, so that writing past the end is noticed too.
+ * Writes patterns into the buffers of a rank and counts wrong elements afterwards. Outputs are
+ * poisoned first, so that a missing write is found. Inputs beside the output must stay as they are,
+ * and so must buffers that a rank does not use. Guard bytes behind them show writes past the end.
  */
 final class BufferContents {
   private static final int GUARD_BYTES = 64;
   private static final byte GUARD = (byte) 0xa5;
   private static final byte POISON = (byte) 0xdb;
   private static final int POISONED = -2;
-  private static final int MOST_BLOCKS = 17;
+  private static final int MOST_BLOCKS = 16;
 
   private final PerfRank rank;
   private final ReductionPattern pattern;
@@ -25,16 +23,9 @@ final class BufferContents {
   private final ByteBuffer actual;
   private final ByteBuffer guard = filled(GUARD_BYTES, GUARD);
 
-  // By rank, or REDUCED, or POISONED; the oldest goes when there are too many.
-  private final Map<Integer, ByteBuffer> blocks =
-      new LinkedHashMap<>() {
-        private static final long serialVersionUID = 1;
-
-        @Override
-        protected boolean removeEldestEntry(Map.Entry<Integer, ByteBuffer> eldest) {
-          return size() > MOST_BLOCKS;
-        }
-      };
+  // By rank, or REDUCED, or POISONED.
+  private final Int2ObjectCache<ByteBuffer> blocks =
+      new Int2ObjectCache<>(1, MOST_BLOCKS, evicted -> {});
 
   BufferContents(PerfRank rank, ReductionPattern pattern, DataType type) {
     this.rank = rank;
@@ -45,7 +36,7 @@ final class BufferContents {
             .order(ByteOrder.LITTLE_ENDIAN);
   }
 
-  /** The size of a buffer for so many bytes of elements. */
+  /** Returns the size of a buffer for so many bytes of elements. */
   static long sizeFor(long bytes) {
     return bytes + GUARD_BYTES;
   }
@@ -53,7 +44,7 @@ final class BufferContents {
   /** Writes this rank's input, poison where its output goes, and the guards behind them. */
   void upload(DataLayout layout, Placement placement) {
     if (placement == Placement.OUT_OF_PLACE) {
-      // Also where a rank has no input: nobody may take it for one.
+      // Also on a rank without input, so that a collective that reads it there is found.
       write(PerfRank.Buffer.INPUT, 0, layout.inputExtent(), rank.rank());
       guard(PerfRank.Buffer.INPUT, layout.inputExtent());
       write(PerfRank.Buffer.OUTPUT, 0, layout.outputExtent(), POISONED);
@@ -69,7 +60,7 @@ final class BufferContents {
     guard(PerfRank.Buffer.OUTPUT, extent);
   }
 
-  /** How many elements are not as they must be, and how many guard bytes not as they were. */
+  /** Returns how many elements are wrong, and how many guard bytes have changed. */
   long wrongElements(DataLayout layout, Placement placement) {
     long wrong = 0;
     long outputOffset = layout.outputOffset(placement);
@@ -97,7 +88,7 @@ final class BufferContents {
     return wrong + guardDifferences(PerfRank.Buffer.OUTPUT, extent);
   }
 
-  /** How many elements of a range, which has no output, are not as they were written in place. */
+  /** Returns how many elements of a range without output have changed in place. */
   private long touchedInPlace(DataLayout layout, long from, long to) {
     long input = layout.inputOffset(Placement.IN_PLACE);
     long begin = Math.min(Math.max(input, from), to);
@@ -158,17 +149,14 @@ final class BufferContents {
   }
 
   private ByteBuffer block(int source) {
-    ByteBuffer block = blocks.get(source);
-    if (block == null) {
-      block =
-          switch (source) {
-            case POISONED -> filled(ReductionPattern.PERIOD * elementSize, POISON);
-            case DataLayout.REDUCED -> pattern.expected();
-            default -> pattern.input(source);
-          };
-      blocks.put(source, block);
-    }
-    return block;
+    return blocks.computeIfAbsent(
+        source,
+        absent ->
+            switch (absent) {
+              case POISONED -> filled(ReductionPattern.PERIOD * elementSize, POISON);
+              case DataLayout.REDUCED -> pattern.expected();
+              default -> pattern.input(absent);
+            });
   }
 
   private static ByteBuffer filled(int length, byte value) {

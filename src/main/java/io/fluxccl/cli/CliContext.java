@@ -4,13 +4,13 @@ import java.io.PrintStream;
 import java.util.Map;
 
 /**
- * Where the command line runs: what commands may know of the world, so that tests can give another.
+ * The environment of a command, which tests replace.
  *
  * @param backend makes ranks
- * @param mainClass the class that a rank's own process starts with
+ * @param mainClass the class that starts the process of a rank
  * @param environment the environment variables
  * @param out for results
- * @param err for errors and other remarks
+ * @param err for errors and progress
  */
 record CliContext(
     PerfBackend backend,

@@ -1,8 +1,8 @@
 package io.fluxccl.cli;
 
-/** What the process's exit code says. */
+/** The exit codes of the process. */
 final class ExitCode {
-  /** All went well. */
+  /** Success. */
   static final int OK = 0;
 
   /** Something failed, or results were wrong. */
@@ -11,7 +11,7 @@ final class ExitCode {
   /** The command line was wrong. */
   static final int USAGE = 2;
 
-  /** The launcher of this rank is gone; the code of a process that a SIGTERM ended. */
+  /** The launcher of this rank is gone; also the code of a process that SIGTERM ended. */
   static final int ORPHANED = 143;
 
   private ExitCode() {}

@@ -19,7 +19,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.ServiceLoader;
-import java.util.concurrent.CompletableFuture;
 
 /** Makes ranks of the library: each is a {@link RankGroup}. */
 final class GroupBackend implements PerfBackend {
@@ -134,20 +133,10 @@ final class GroupBackend implements PerfBackend {
       }
       if (!graph) {
         Pipeline calls = pipeline;
-        return times -> calls.run(times).toFuture();
+        return new PreparedCalls(times -> calls.run(times).toFuture());
       }
       CapturedPipeline captured = pipeline.capture();
-      return new PreparedCalls() {
-        @Override
-        public CompletableFuture<Void> run(int times) {
-          return captured.run(times).toFuture();
-        }
-
-        @Override
-        public void close() {
-          captured.close();
-        }
-      };
+      return new PreparedCalls(times -> captured.run(times).toFuture(), captured::close);
     }
 
     @Override

@@ -3,8 +3,12 @@ package io.fluxccl.cli;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import java.time.Duration;
-import java.util.concurrent.ArrayBlockingQueue;
-import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CompletionService;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorCompletionService;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 
 /** Runs ranks as threads of this JVM. */
@@ -26,8 +30,6 @@ final class InProcessRun {
     long run(int rank) throws InterruptedException;
   }
 
-  private record Outcome(long wrong, Throwable failure) {}
-
   /**
    * Runs all ranks and returns when all have ended. If one fails, the others are interrupted after
    * {@link #GRACE}, and the first failure is thrown.
@@ -37,53 +39,49 @@ final class InProcessRun {
    * @return how many elements were wrong
    */
   static long run(int nRanks, RankTask task) throws InterruptedException {
-    BlockingQueue<Outcome> outcomes = new ArrayBlockingQueue<>(nRanks);
-    Thread[] threads = new Thread[nRanks];
+    ExecutorService threads = Executors.newFixedThreadPool(nRanks, InProcessRun::daemon);
+    CompletionService<Long> outcomes = new ExecutorCompletionService<>(threads);
     for (int i = 0; i < nRanks; i++) {
       int rank = i;
-      threads[i] = new Thread(() -> outcomes.add(outcome(task, rank)), "fluxccl-rank-" + rank);
-      threads[i].setDaemon(true);
-      threads[i].start();
+      outcomes.submit(() -> task.run(rank));
     }
-    try {
-      return collect(outcomes, nRanks);
-    } finally {
-      interrupt(threads);
-    }
-  }
-
-  private static Outcome outcome(RankTask task, int rank) {
-    try {
-      return new Outcome(task.run(rank), null);
-    } catch (Throwable e) {
-      return new Outcome(0, e);
-    }
-  }
-
-  private static long collect(BlockingQueue<Outcome> outcomes, int nRanks)
-      throws InterruptedException {
+    int left = nRanks;
     long wrong = 0;
-    for (int left = nRanks - 1; left >= 0; left--) {
-      Outcome outcome = outcomes.take();
-      if (outcome.failure() != null) {
-        addOtherFailures(outcomes, left, outcome.failure());
-        throw unchecked(outcome.failure());
+    try {
+      while (left-- > 0) {
+        wrong = Math.max(wrong, outcomes.take().get());
       }
-      wrong = Math.max(wrong, outcome.wrong());
+      return wrong;
+    } catch (ExecutionException e) {
+      addOtherFailures(outcomes, left, e.getCause());
+      throw unchecked(e.getCause());
+    } finally {
+      // Ranks that still run are interrupted, and have a while to close.
+      threads.shutdownNow();
+      threads.awaitTermination(GRACE.toNanos(), TimeUnit.NANOSECONDS);
     }
-    return wrong;
+  }
+
+  private static Thread daemon(Runnable task) {
+    Thread thread = new Thread(task, "fluxccl-rank");
+    thread.setDaemon(true);
+    return thread;
   }
 
   private static void addOtherFailures(
-      BlockingQueue<Outcome> outcomes, int others, Throwable failure) throws InterruptedException {
+      CompletionService<Long> outcomes, int others, Throwable failure) throws InterruptedException {
     Deadline deadline = Deadline.after(GRACE);
     for (int i = 0; i < others; i++) {
-      Outcome outcome = outcomes.poll(deadline.remainingNanos(), TimeUnit.NANOSECONDS);
+      Future<Long> outcome = outcomes.poll(deadline.remainingNanos(), TimeUnit.NANOSECONDS);
       if (outcome == null) {
         return;
       }
-      if (outcome.failure() != null && outcome.failure() != failure) {
-        failure.addSuppressed(outcome.failure());
+      try {
+        outcome.get();
+      } catch (ExecutionException e) {
+        if (e.getCause() != failure) {
+          failure.addSuppressed(e.getCause());
+        }
       }
     }
   }
@@ -93,16 +91,5 @@ final class InProcessRun {
       throw error;
     }
     return failure instanceof RuntimeException runtime ? runtime : FluxCclException.from(failure);
-  }
-
-  /** Interrupts ranks that still run, and waits a while for them to close. */
-  private static void interrupt(Thread[] threads) throws InterruptedException {
-    for (Thread thread : threads) {
-      thread.interrupt();
-    }
-    Deadline deadline = Deadline.after(GRACE);
-    for (Thread thread : threads) {
-      thread.join(Math.max(1, deadline.remainingMillis()));
-    }
   }
 }

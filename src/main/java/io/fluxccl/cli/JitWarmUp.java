@@ -10,25 +10,25 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.LongStream;
 
 /**
- * Runs what is to be measured, again and again, until the JVMs of all ranks have compiled it.
- * Between two rounds everybody pauses: ranks that wait for each other leave a compiler few cores.
+ * Runs the cases again and again until the JVMs of all ranks have compiled their code. All ranks
+ * pause between two rounds, because ranks that wait for each other leave few cores to compilers.
  */
 final class JitWarmUp {
-  /** Code compiled for one of the first rounds may be found wanting in the next. */
+  /** JVMs often compile code of the first rounds again. */
   private static final int LEAST_ROUNDS = 4;
 
   private static final int QUIET_ROUNDS = 2;
 
-  /** A round in which the compilers worked for less than this part of the time was a quiet one. */
+  /** A round is quiet if the compilers worked for less than this part of the time. */
   private static final int QUIET_PART = 10;
 
   private static final Duration PAUSE_STEP = Duration.ofMillis(5);
   private static final Duration LONGEST_PAUSE = Duration.ofSeconds(1);
 
-  /** A process that uses less than this part of a core has nothing left to compile. */
+  /** A process that uses less than this part of a core compiles nothing. */
   private static final int IDLE_PART = 5;
 
-  /** Something that is to be compiled. */
+  /** Work whose code is to be compiled. */
   interface Work {
     /** Runs it, in step with the other ranks. */
     void run() throws InterruptedException;
@@ -41,9 +41,9 @@ final class JitWarmUp {
       ManagementFactory.getPlatformMXBean(OperatingSystemMXBean.class);
 
   /**
-   * On one rank; all do the same.
+   * A warm-up of one rank; all ranks run the same.
    *
-   * @param timer lets the ranks agree
+   * @param timer exchanges numbers with the other ranks
    * @param limit no work begins later, by rank 0's clock
    */
   JitWarmUp(CallTimer timer, Duration limit) {
@@ -52,7 +52,7 @@ final class JitWarmUp {
   }
 
   /**
-   * Runs rounds of some works.
+   * Runs rounds of all works.
    *
    * @param works the same on every rank
    */
@@ -78,7 +78,7 @@ final class JitWarmUp {
     }
   }
 
-  /** Until the compilers have nothing left to do, as far as one can see. */
+  /** Waits until the compilers seem to have nothing left to do. */
   private void pause(Deadline end) throws InterruptedException {
     long begin = System.nanoTime();
     long busy;

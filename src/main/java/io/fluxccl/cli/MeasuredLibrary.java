@@ -1,6 +1,7 @@
 package io.fluxccl.cli;
 
 import java.util.concurrent.CompletableFuture;
+import java.util.function.IntFunction;
 
 /** A library that does collectives: this one, or the one that it is compared with. */
 interface MeasuredLibrary {
@@ -23,8 +24,19 @@ interface MeasuredLibrary {
    */
   PreparedCalls prepare(PerfCase shape, Placement placement, int length, boolean graph);
 
-  /** Calls of one collective that are enqueued together, any number of times. */
-  interface PreparedCalls extends AutoCloseable {
+  /**
+   * Calls of one collective that are enqueued together, any number of times.
+   *
+   * @param enqueue see {@link #run}
+   * @param release see {@link #close}
+   */
+  record PreparedCalls(IntFunction<CompletableFuture<Void>> enqueue, Runnable release)
+      implements AutoCloseable {
+    /** Calls that need no release. */
+    PreparedCalls(IntFunction<CompletableFuture<Void>> enqueue) {
+      this(enqueue, () -> {});
+    }
+
     /**
      * Enqueues the calls and returns without waiting for them.
      *
@@ -32,10 +44,14 @@ interface MeasuredLibrary {
      * @return completes when all calls are done; fails after the time limit, which fails the job
      *     too and names the late rank
      */
-    CompletableFuture<Void> run(int times);
+    CompletableFuture<Void> run(int times) {
+      return enqueue.apply(times);
+    }
 
     /** Releases what was prepared. No call is in flight. */
     @Override
-    default void close() {}
+    public void close() {
+      release.run();
+    }
   }
 }

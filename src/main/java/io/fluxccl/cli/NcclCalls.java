@@ -7,7 +7,7 @@ import io.fluxccl.NativeLibrary;
  * communicators and streams are numbers; results are ncclResult_t.
  */
 final class NcclCalls {
-  /** Bytes of a job's id. */
+  /** Bytes of the id of a communicator. */
   static final int UNIQUE_ID_BYTES = 128;
 
   static {
@@ -16,22 +16,22 @@ final class NcclCalls {
 
   private NcclCalls() {}
 
-  /** Opens it for good; throws UnsatisfiedLinkError with the loader's words. */
+  /** Opens a library, for good; throws UnsatisfiedLinkError with the loader's message. */
   static native long open(byte[] path);
 
-  /** Which file that was. */
+  /** Returns the file of the library. */
   static native byte[] path(long library);
 
-  /** Its version, 22809 for 2.28.9. */
+  /** Stores the version: 22809 for 2.28.9. */
   static native int version(long library, int[] result);
 
-  /** What it calls a result. */
+  /** Returns NCCL's message for a result. */
   static native byte[] describe(long library, int status);
 
-  /** A new job's id. */
+  /** Stores the id of a new communicator. */
   static native int uniqueId(long library, byte[] result);
 
-  /** Joins a job with the thread's current GPU; waits for the others. */
+  /** Joins a communicator with the thread's current GPU; waits for all ranks. */
   static native int init(long library, byte[] id, int nRanks, int rank, long[] result);
 
   /** Ends a communicator whose work is done. */
@@ -40,7 +40,7 @@ final class NcclCalls {
   /** Ends a communicator, and its kernels, at once. From any thread. */
   static native int abort(long library, long communicator);
 
-  /** What has gone wrong after the calls had returned. */
+  /** Returns the error of a call that had returned before it failed. */
   static native int asyncError(long library, long communicator);
 
   static native int allReduce(

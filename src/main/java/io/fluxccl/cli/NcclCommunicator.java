@@ -87,9 +87,9 @@ final class NcclCommunicator implements AutoCloseable {
       int rank = communicator.bootstrap().rank();
       try {
         if (!(communicator.device() instanceof CudaDevice gpu)) {
-          throw new InvalidUsage(
-              "the comparison with NCCL needs GPUs; rank %d is on %s"
-                  .formatted(rank, communicator.device().description()));
+          throw InvalidUsage.of(
+              "the comparison with NCCL needs GPUs; rank %d is on %s",
+              rank, communicator.device().description());
         }
         NcclLibrary library = NcclLibrary.open(environment);
         if (rank == 0) {
@@ -138,11 +138,13 @@ final class NcclCommunicator implements AutoCloseable {
     try {
       return joined.get(limit.toNanos(), TimeUnit.NANOSECONDS);
     } catch (TimeoutException e) {
-      String message =
-          "ncclCommInitRank on rank %d has not returned within %d ms; NCCL_DEBUG=INFO shows how far"
-              + " it got";
       Timeout timeout =
-          new Timeout(FluxCclException.NO_RANK, message.formatted(rank, limit.toMillis()));
+          Timeout.of(
+              FluxCclException.NO_RANK,
+              "ncclCommInitRank on rank %d has not returned within %d ms; NCCL_DEBUG=INFO shows how"
+                  + " far it got",
+              rank,
+              limit.toMillis());
       joined.completeExceptionally(timeout);
       throw timeout;
     } catch (ExecutionException e) {

@@ -75,9 +75,9 @@ final class NcclLibrary {
         refused.add(candidate + " (" + e.getMessage() + ")");
       }
     }
-    throw new InvalidUsage(
-        "there is no NCCL to compare with; set %s to its %s. Tried: %s"
-            .formatted(VARIABLE, FILE_NAME, String.join("; ", refused)));
+    throw InvalidUsage.of(
+        "there is no NCCL to compare with; set %s to its %s. Tried: %s",
+        VARIABLE, FILE_NAME, String.join("; ", refused));
   }
 
   private static List<String> candidates(Map<String, String> environment) {

@@ -9,6 +9,7 @@ import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceGraph;
+import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaStream;
 import java.time.Duration;
@@ -18,6 +19,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Consumer;
 import java.util.stream.IntStream;
 import java.util.stream.LongStream;
 
@@ -98,34 +101,22 @@ final class NcclPeer implements MeasuredLibrary, AutoCloseable {
     NcclCommunicator.Call call = call(shape, placement);
     String what = "NCCL's " + shape;
     if (!graph) {
-      return times -> run(what, () -> enqueue(call, stream, times * length, what));
+      return new PreparedCalls(
+          times -> run(what, () -> enqueue(call, stream, times * length, what)));
     }
     // Once without recording, because NCCL connects its ranks at the first call.
     await(run(what, () -> enqueue(call, stream, 1, what)));
-    DeviceGraph[] recorded = new DeviceGraph[1];
-    await(
-        run(
-            what,
-            () ->
-                recorded[0] =
-                    device.record("nccl", onto -> enqueue(call, (CudaStream) onto, length, what))));
-    return new PreparedCalls() {
-      @Override
-      public CompletableFuture<Void> run(int times) {
-        return NcclPeer.this.run(
-            what,
-            () -> {
-              for (int i = 0; i < times; i++) {
-                stream.launch(recorded[0]);
-              }
-            });
-      }
+    AtomicReference<DeviceGraph> recorded = new AtomicReference<>();
+    Consumer<DeviceStream> record = onto -> enqueue(call, (CudaStream) onto, length, what);
+    await(run(what, () -> recorded.set(device.record("nccl", record))));
+    DeviceGraph replayed = recorded.get();
+    return new PreparedCalls(times -> run(what, () -> launch(replayed, times)), replayed::close);
+  }
 
-      @Override
-      public void close() {
-        recorded[0].close();
-      }
-    };
+  private void launch(DeviceGraph recorded, int times) {
+    for (int i = 0; i < times; i++) {
+      stream.launch(recorded);
+    }
   }
 
   private NcclCommunicator.Call call(PerfCase shape, Placement placement) {
@@ -226,11 +217,14 @@ final class NcclPeer implements MeasuredLibrary, AutoCloseable {
   }
 
   private FluxCclException abort(String what, Throwable failure) {
-    String late = "%s on rank %d: not done within %d ms; NCCL was aborted";
     FluxCclException reason =
         failure instanceof TimeoutException
-            ? new Timeout(
-                FluxCclException.NO_RANK, late.formatted(what, buffers.rank(), limit.toMillis()))
+            ? Timeout.of(
+                FluxCclException.NO_RANK,
+                "%s on rank %d: not done within %d ms; NCCL was aborted",
+                what,
+                buffers.rank(),
+                limit.toMillis())
             : FluxCclException.from(failure);
     nccl.abort();
     communicator.abort(reason);

@@ -6,8 +6,8 @@ import java.util.Map;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * Ends this process when the launcher that FLUXCCL_PARENT_PID names is gone: a launcher that was
- * killed outright could not end its ranks itself.
+ * Ends this process when the launcher that FLUXCCL_PARENT_PID names is gone, because a launcher
+ * that is killed can't end its ranks itself.
  */
 final class ParentWatch {
   private static final Duration PERIOD = Duration.ofMillis(500);
@@ -21,7 +21,7 @@ final class ParentWatch {
     this.direct = isOurParent();
   }
 
-  /** Starts to watch, if the environment names a launcher; ends this process if that is gone. */
+  /** Watches the launcher, if the environment names one; ends this process if it is gone. */
   static void start(Map<String, String> environment) {
     String pid = environment.get(RankVariables.PARENT);
     if (pid == null || pid.isBlank()) {
@@ -42,13 +42,15 @@ final class ParentWatch {
     while (parentRuns()) {
       LockSupport.parkNanos(PERIOD.toNanos());
     }
-    // Shutdown hooks get a chance to tidy up, but no more than that.
+    // Shutdown hooks have a while to clean up.
     daemon(() -> System.exit(ExitCode.ORPHANED), "fluxccl-orphan-exit");
     LockSupport.parkNanos(SHUTDOWN_GRACE.toNanos());
     Runtime.getRuntime().halt(ExitCode.ORPHANED);
   }
 
-  /** A killed launcher that nobody has reaped looks alive, but its children have a new parent. */
+  /**
+   * Returns whether the launcher runs. A zombie looks alive, but its children have a new parent.
+   */
   private boolean parentRuns() {
     return direct
         ? isOurParent()

@@ -9,17 +9,17 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 
-/** What the command line needs of the library below it. */
+/** Makes the ranks of {@code perf}, and describes the machine for {@code info}. */
 interface PerfBackend {
   /**
-   * How ranks are made.
+   * The options of a rank.
    *
    * @param device which device
-   * @param transport the one transport to use, or empty to choose by what can reach whom
+   * @param transport the only transport to use; empty: chosen for each pair of ranks
    * @param timeout of set-up and of one collective
    * @param register whether buffers are registered
-   * @param algorithms names of algorithms to be used wherever they can
-   * @param tuning the file by which algorithms are chosen
+   * @param algorithms names of algorithms to use wherever they support the call
+   * @param tuning the file that chooses algorithms
    * @param compare whether NCCL is measured too
    */
   record RankOptions(
@@ -31,7 +31,7 @@ interface PerfBackend {
       Optional<Path> tuning,
       boolean compare) {}
 
-  /** Makes the ranks of one JVM: called once by each rank's own thread, all at the same time. */
+  /** Opens the ranks of one JVM: the thread of each rank calls it once, all at the same time. */
   @FunctionalInterface
   interface InProcessRanks {
     /**
@@ -44,32 +44,32 @@ interface PerfBackend {
   }
 
   /**
-   * Opens the rank that the environment (FLUXCCL_RANK and so on) says this process is, and returns
-   * when it has found the others.
+   * Opens the rank that the environment gives this process, and returns when it has found the
+   * others.
    *
-   * @param options how
+   * @param options of the rank
    * @return the rank; the caller closes it
    * @throws io.fluxccl.InvalidUsage if the environment names no rank
    */
   PerfRank fromEnvironment(RankOptions options);
 
   /**
-   * Ranks that share this JVM.
+   * Returns ranks that share this JVM.
    *
    * @param nRanks how many
-   * @param options how
-   * @return opens each
+   * @param options of the rank
+   * @return opens each of them
    */
   InProcessRanks inProcess(int nRanks, RankOptions options);
 
-  /** What GPUs need and whether it is there, by name, for {@code info}. */
+  /** Returns the requirements of GPUs by name: available, or why not. */
   default Map<String, String> gpuSupport() {
     return Map.of();
   }
 
-  /** One line for each device, beside the host, that {@code info} lists. */
+  /** Returns a line for each device besides the host. */
   List<String> devices();
 
-  /** One line for each collective algorithm that {@code info} lists. */
+  /** Returns a line for each collective algorithm. */
   List<String> algorithms();
 }

@@ -7,20 +7,20 @@ import io.fluxccl.collective.Collective;
 /**
  * One row: a collective and its shape, the same on every rank.
  *
- * @param collective what is done
+ * @param collective the collective
  * @param count elements, as {@link io.fluxccl.collective.CollectiveCall} counts them; of an
  *     all-to-all-v the mean of the parts
  * @param type of the elements
- * @param op how they are reduced; null where they are not
+ * @param op of a reduction; null for other collectives
  * @param root of those collectives that have one; 0 otherwise
  */
 record PerfCase(Collective collective, long count, DataType type, ReduceOp op, int root) {
-  /** The larger of input and output in bytes, by which nccl-tests counts sizes. */
+  /** Returns the larger of input and output in bytes, which is the size of nccl-tests. */
   long bytes(int nRanks) {
     return count * parts(collective, nRanks) * type.size();
   }
 
-  /** How many times the count the larger of input and output is. */
+  /** Returns the larger of input and output divided by the count. */
   static long parts(Collective collective, int nRanks) {
     return switch (collective) {
       case ALL_REDUCE, BROADCAST, REDUCE, SEND_RECEIVE, BARRIER -> 1;
@@ -29,8 +29,8 @@ record PerfCase(Collective collective, long count, DataType type, ReduceOp op, i
   }
 
   /**
-   * What the size over the time is to be multiplied by to get what a bus would have to carry,
-   * comparable between numbers of ranks; nccl-tests' factors.
+   * Returns the factor of nccl-tests that turns size over time into the bandwidth that a bus would
+   * need, which is comparable between numbers of ranks.
    */
   double busFactor(int nRanks) {
     return switch (collective) {

@@ -123,10 +123,9 @@ final class PerfCommand implements Callable<Integer> {
 
   private static void refuseOtherNumber(int ranks, RankEnvironment environment) {
     if (ranks != environment.nRanks()) {
-      throw new InvalidUsage(
-          String.format(
-              "ranks=%d but this is already a rank of %d (%s); leave --ranks out",
-              ranks, environment.nRanks(), environment.sizeVariable().orElseThrow()));
+      throw InvalidUsage.of(
+          "ranks=%d but this is already a rank of %d (%s); leave --ranks out",
+          ranks, environment.nRanks(), environment.sizeVariable().orElseThrow());
     }
   }
 

@@ -402,7 +402,7 @@ final class PerfOptions {
 
   private static void require(boolean condition, String message, Object... arguments) {
     if (!condition) {
-      throw new InvalidUsage(message.formatted(arguments));
+      throw InvalidUsage.of(message, arguments);
     }
   }
 

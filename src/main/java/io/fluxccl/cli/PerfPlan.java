@@ -5,10 +5,10 @@ import java.util.List;
 import java.util.OptionalInt;
 
 /**
- * What a run of {@code perf} measures, and how.
+ * The cases that a run of {@code perf} measures, and the way it measures them.
  *
  * @param cases the rows of the table, in order
- * @param placements in which placements each is measured, where possible
+ * @param placements placements of each case, where possible
  * @param iterations how many iterations are measured, or empty: at least 20 and at least 20 ms
  * @param warmUpIterations iterations before those
  * @param graph how many calls a graph has, or empty: each call is enqueued anew
@@ -28,12 +28,12 @@ record PerfPlan(
     Duration timeout,
     String sizes) {
 
-  /** The bytes of the largest case. */
+  /** Returns the size of the largest case. */
   long maxBytes(int nRanks) {
     return cases.stream().mapToLong(shape -> shape.bytes(nRanks)).max().orElse(0);
   }
 
-  /** The placements in which a case is measured; out of place where no other is possible. */
+  /** Returns the placements of a case; out of place where no other is possible. */
   List<Placement> placements(PerfCase shape) {
     List<Placement> possible =
         placements.stream().filter(p -> p.isPossible(shape.collective())).toList();

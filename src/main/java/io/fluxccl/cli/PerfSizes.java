@@ -47,10 +47,9 @@ record PerfSizes(List<Long> counts, long min, long max, long step, boolean multi
 
   private List<Long> range(DataType type, long parts, long unit) {
     if (min < unit) {
-      throw new InvalidUsage(
-          String.format(
-              "minbytes=%d is less than one element of %s%s (%d bytes)",
-              min, type.label(), parts == 1 ? "" : " for each of " + parts + " ranks", unit));
+      throw InvalidUsage.of(
+          "minbytes=%d is less than one element of %s%s (%d bytes)",
+          min, type.label(), parts == 1 ? "" : " for each of " + parts + " ranks", unit);
     }
     List<Long> sizes = new ArrayList<>(List.of(min / unit));
     for (long size = min; multiplies ? size <= max / step : size <= max - step; ) {

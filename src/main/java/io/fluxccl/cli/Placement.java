@@ -6,7 +6,7 @@ import io.fluxccl.collective.Collective;
 enum Placement {
   /** Two buffers. */
   OUT_OF_PLACE("out-of-place"),
-  /** One, as {@link io.fluxccl.collective.CollectiveCall} says. */
+  /** One buffer, as {@link io.fluxccl.collective.CollectiveCall} defines it. */
   IN_PLACE("in-place");
 
   private final String label;
@@ -19,7 +19,7 @@ enum Placement {
     return label;
   }
 
-  /** Whether a collective can be done so. A barrier, which has no buffers, counts as the first. */
+  /** Returns whether a collective supports it. A barrier, without buffers, is out of place. */
   boolean isPossible(Collective collective) {
     return this == OUT_OF_PLACE
         || collective != Collective.ALL_TO_ALL_V

@@ -113,11 +113,11 @@ final class RankProcesses implements AutoCloseable {
   }
 
   /**
-   * Waits until no rank runs any more, nor anything that one has started. Once one has failed the
-   * others have a while to end by themselves and are then killed; what ranks that have all ended
-   * have left running, likewise.
+   * Waits until no rank runs any more, nor any process that a rank has started. Once a rank has
+   * failed, the others have a while to end by themselves and are then killed. Once all ranks have
+   * ended, so are the processes that they left running.
    *
-   * @param grace that while
+   * @param grace how long they have
    * @return 0, or the exit code of the rank that failed first
    */
   int await(Duration grace) throws InterruptedException {
@@ -178,7 +178,7 @@ final class RankProcesses implements AutoCloseable {
     }
   }
 
-  /** Starts a rank, unless all are being ended: then one that starts now would be left over. */
+  /** Starts a rank, unless ranks are being ended: a new one would outlive them. */
   private synchronized void startRank(List<String> command, int rank) throws IOException {
     if (ending) {
       return;

@@ -7,7 +7,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
 /**
- * The data of a run: what each rank puts in and what must come out, the same at every run.
+ * The data of a run: the inputs of all ranks and the exact results, the same in every run.
  *
  * <p>Values repeat after a prime number of elements, so that one block is made once and copied at
  * memory speed, while data that lands at a wrong place (by any chunk size an algorithm would use)
@@ -20,13 +20,13 @@ import java.nio.ByteOrder;
  *       bits of precision; for prod, powers of two of which at most {@value #FEW} are not one;
  *   <li>of the types of 8 bits at most {@value #FEW} ranks' values are not zero, and those are one
  *       such multiple, so that partial sums are exact in 3 bits of precision;
- *   <li>what is only moved has any bits but those of infinities and NaNs.
+ *   <li>data that is only moved has any bits but those of infinities and NaNs.
  * </ul>
  *
  * An average is the exact one, rounded to nearest even (integers: towards zero).
  */
 final class ReductionPattern {
-  /** The most ranks for which all of this holds: their sum of ones must fit 7 bits. */
+  /** The largest number of ranks with exact results: their sum of ones must fit 7 bits. */
   static final int MAX_RANKS = 127;
 
   /** Elements until values repeat. */
@@ -58,7 +58,7 @@ final class ReductionPattern {
     this.nRanks = nRanks;
   }
 
-  /** One period of what a rank puts in; little-endian, direct. */
+  /** Returns one period of the input of a rank; little-endian, direct. */
   ByteBuffer input(int rank) {
     ByteBuffer block = block();
     for (int i = 0; i < PERIOD; i++) {
@@ -67,7 +67,7 @@ final class ReductionPattern {
     return block.flip();
   }
 
-  /** One period of what every rank must get; little-endian, direct. */
+  /** Returns one period of the result; little-endian, direct. */
   ByteBuffer expected() {
     ByteBuffer block = block();
     for (int i = 0; i < PERIOD; i++) {
@@ -76,7 +76,7 @@ final class ReductionPattern {
     return block.flip();
   }
 
-  /** The bits of an input. */
+  /** Returns the bits of an input element. */
   long element(int rank, int index) {
     if (!type.isFloatingPoint()) {
       return integer(rank, index);
@@ -84,7 +84,7 @@ final class ReductionPattern {
     return op == null ? mix(rank, index) & ~highestExponentBit() : bits(real(rank, index));
   }
 
-  /** An integer type's input, sign- or zero-extended to 64 bits as the type says. */
+  /** Returns an input element of an integer type, sign- or zero-extended by the type. */
   long integer(int rank, int index) {
     long random = mix(rank, index);
     if (op == ReduceOp.AVG) {
@@ -94,7 +94,7 @@ final class ReductionPattern {
     return extend(op == ReduceOp.PROD ? random | 1 : random);
   }
 
-  /** A floating-point type's input; exact in each of them. */
+  /** Returns an input element of a floating-point type; exact in each of them. */
   double real(int rank, int index) {
     long random = mix(rank, index);
     if (op != ReduceOp.PROD) {
@@ -183,7 +183,7 @@ final class ReductionPattern {
     return ByteBuffer.allocateDirect(PERIOD * type.size()).order(ByteOrder.LITTLE_ENDIAN);
   }
 
-  /** Without it no floating-point value is infinite or none at all. */
+  /** Returns the bit without which no value is an infinity or a NaN. */
   private long highestExponentBit() {
     return 1L << (8 * type.size() - 2);
   }

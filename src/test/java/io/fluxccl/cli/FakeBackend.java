@@ -198,7 +198,7 @@ final class FakeBackend implements PerfBackend {
         @Override
         public PreparedCalls prepare(
             PerfCase shape, Placement placement, int length, boolean graph) {
-          return times -> work(shape, placement, length * times);
+          return new PreparedCalls(times -> work(shape, placement, length * times));
         }
       };
     }
@@ -382,7 +382,7 @@ final class FakeBackend implements PerfBackend {
 
     @Override
     public PreparedCalls prepare(PerfCase shape, Placement placement, int length, boolean graph) {
-      return times -> CompletableFuture.completedFuture(null);
+      return new PreparedCalls(times -> CompletableFuture.completedFuture(null));
     }
   }
 }
