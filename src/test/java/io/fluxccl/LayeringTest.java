@@ -29,6 +29,7 @@ class LayeringTest {
           List.of("io.fluxccl.netplugin"),
           List.of("io.fluxccl.netplugin.vendor", "io.fluxccl.netplugin.tcp"),
           List.of("io.fluxccl.transport"),
+          List.of("io.fluxccl.transport.mapped"),
           List.of(
               "io.fluxccl.transport.shm",
               "io.fluxccl.transport.cudaipc",

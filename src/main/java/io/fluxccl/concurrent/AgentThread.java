@@ -94,7 +94,7 @@ public abstract class AgentThread implements Agent {
     // park().
     VarHandle.fullFence();
     if (parked) {
-      LockSupport.unpark(thread);
+      endSleep();
     }
   }
 
@@ -201,9 +201,19 @@ public abstract class AgentThread implements Agent {
     parked = true;
     // Checked again with the flag set: a poster looks at the flag after its post.
     if (tasks.isEmpty() && !hasPosts() && (ending == null || !mayEnd())) {
-      nap(nanos);
+      sleep(nanos);
     }
     parked = false;
+  }
+
+  /** Sleeps until {@link #endSleep} or the time is up; a subclass may sleep in a selector. */
+  protected void sleep(long nanos) {
+    nap(nanos);
+  }
+
+  /** Ends {@link #sleep}. Any thread; called by {@link #wake}. */
+  protected void endSleep() {
+    LockSupport.unpark(thread);
   }
 
   /** Sleeps for that long; {@link #wake} does not end it. */

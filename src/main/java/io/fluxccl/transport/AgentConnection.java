@@ -2,47 +2,48 @@ package io.fluxccl.transport;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.concurrent.AgentThread;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * For transports: an end of a connection that a {@link TransportAgent} serves. What is posted goes
- * into a queue; who waits for a flush is told by the agent.
+ * For transports: a connection that an {@link AgentThread} serves. Posts go into a queue; the agent
+ * completes the futures of flushes.
  */
 public abstract class AgentConnection extends ConnectionEnd {
   private static final long FULL_QUEUE_NAP_NS = 20_000;
 
-  private final TransportAgent agent;
+  private final AgentThread agent;
   private final FlushWaiters waiters = new FlushWaiters(this::flushTimeout);
 
   /**
-   * A new end.
+   * Creates an open connection.
    *
-   * @param transport what it goes over
-   * @param rank this end's
-   * @param remoteRank the peer's
-   * @param tag the connection's
-   * @param agent who serves it
+   * @param transport its transport
+   * @param rank the rank of this end
+   * @param remoteRank the rank of the other end
+   * @param tag its tag
+   * @param agent the thread that serves it
    */
   protected AgentConnection(
-      Transport transport, int rank, int remoteRank, int tag, TransportAgent agent) {
+      Transport transport, int rank, int remoteRank, int tag, AgentThread agent) {
     super(transport, rank, remoteRank, tag);
     this.agent = agent;
   }
 
-  /** Who waits for a flush. For the agent. */
+  /** Returns the flushes that are awaited. For the agent. */
   protected final FlushWaiters waiters() {
     return waiters;
   }
 
-  /** Queues a flush; its ticket, or 0 once closed. */
+  /** Queues a flush and returns its ticket, or 0 once the queue is closed. */
   protected abstract long postFlush();
 
-  /** Sees to it that what was queued is looked at. */
+  /** Makes the transport look at the queue soon. Called after each post. */
   protected abstract void posted();
 
-  /** Whether so much is queued that who posts should wait. */
+  /** Returns whether the queue is so long that posters should wait. */
   protected abstract boolean isFull();
 
   @Override
@@ -67,7 +68,7 @@ public abstract class AgentConnection extends ConnectionEnd {
     }
     CompletableFuture<Void> waiter = waiters.add(ticket, deadline);
     agent.wake();
-    // A failure in between may not have seen the waiter; one of the two sides sees the other.
+    // A failure in between may have missed the waiter; then this thread sees the failure.
     FluxCclException reason = failure();
     if (reason != null) {
       waiter.completeExceptionally(reason);
@@ -76,8 +77,8 @@ public abstract class AgentConnection extends ConnectionEnd {
   }
 
   /**
-   * Holds back who outruns the device by tens of thousands of posts, until it has caught up or the
-   * connection has failed; never the agent.
+   * Holds back a poster that is ahead of the device by tens of thousands of posts, until the device
+   * has caught up or the connection has failed. Never holds back the agent.
    */
   protected final void awaitRoom() {
     while (isFull() && !hasFailed() && !agent.isCurrentThread()) {
@@ -86,7 +87,7 @@ public abstract class AgentConnection extends ConnectionEnd {
   }
 
   /**
-   * {@link #doWork}; what it throws ends this connection and no other. Called by the agent.
+   * Calls {@link #doWork}; an exception fails this connection and no other. Called by the agent.
    *
    * @return how much was done
    */
@@ -99,7 +100,10 @@ public abstract class AgentConnection extends ConnectionEnd {
     }
   }
 
-  /** {@link #checkDeadlines}; what it throws ends this connection and no other. By the agent. */
+  /**
+   * Calls {@link #checkDeadlines}; an exception fails this connection and no other. Called by the
+   * agent.
+   */
   public final void serveDeadlines() {
     try {
       checkDeadlines();
@@ -109,18 +113,18 @@ public abstract class AgentConnection extends ConnectionEnd {
   }
 
   /**
-   * It can't go on.
+   * Fails the connection because serving it threw an exception.
    *
-   * @param error what was thrown while it was served
+   * @param error the exception
    */
   protected final void failInService(Throwable error) {
     fail("it can't go on: " + FluxCclException.from(error).getMessage(), error);
   }
 
-  /** Goes on with everything; gives how much was done. */
+  /** Advances all posts and flushes, and returns how much was done. */
   protected abstract int doWork();
 
-  /** Ends what had its time; called again and again. */
+  /** Ends flushes and connects whose deadline has passed. Called again and again. */
   protected abstract void checkDeadlines();
 
   @Override
@@ -134,12 +138,12 @@ public abstract class AgentConnection extends ConnectionEnd {
     try {
       afterEnd(reason);
     } finally {
-      // Nobody waits in vain, whatever can't be closed.
+      // Awaited flushes end even if something can't be closed.
       waiters.fail(reason);
       tellFailed();
     }
   }
 
-  /** Closes what there is; a task of the agent. */
+  /** Frees what the connection holds. Called once, by a task of the agent. */
   protected abstract void afterEnd(FluxCclException reason);
 }

@@ -6,35 +6,36 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.concurrent.Lifecycle;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.atomic.AtomicReference;
 
 /**
- * For transports: what every end of a connection to a peer that is somewhere else has. It knows
- * whose it is, and when and why it ended, which happens once. Its checks allocate nothing.
+ * For transports: the base of every connection. It has the connection's names, the checks of what
+ * is posted, and its {@link Lifecycle}, in which closing counts as a failure. The checks allocate
+ * nothing.
  */
 public abstract class ConnectionEnd implements Connection {
   private final Transport transport;
   private final int rank;
   private final int remoteRank;
   private final int tag;
-  private final AtomicReference<FluxCclException> failure = new AtomicReference<>();
-  private final CompletableFuture<FluxCclException> failed = new CompletableFuture<>();
+  private final Lifecycle lifecycle;
   private volatile boolean peerLeft;
 
   /**
-   * A new end.
+   * Creates an open connection.
    *
-   * @param transport what it goes over
-   * @param rank this end's
-   * @param remoteRank the peer's
-   * @param tag the connection's
+   * @param transport its transport
+   * @param rank the rank of this end
+   * @param remoteRank the rank of the other end
+   * @param tag its tag
    */
   protected ConnectionEnd(Transport transport, int rank, int remoteRank, int tag) {
     this.transport = transport;
     this.rank = rank;
     this.remoteRank = remoteRank;
     this.tag = tag;
+    this.lifecycle = new Lifecycle(describe());
   }
 
   @Override
@@ -52,7 +53,7 @@ public abstract class ConnectionEnd implements Connection {
     return tag;
   }
 
-  /** The rank of this end. */
+  /** Returns the rank of this end. */
   protected final int rank() {
     return rank;
   }
@@ -60,84 +61,121 @@ public abstract class ConnectionEnd implements Connection {
   // Checks of what is posted: any thread.
 
   /**
-   * Refuses to post on an end that has failed, or whose peer has left in order: it fails then.
+   * Refuses to post on a connection that has failed, or whose peer has closed its end: posting then
+   * fails the connection.
    *
-   * @throws FluxCclException why
+   * @throws FluxCclException the failure
    */
   protected final void checkWorking() {
     if (peerLeft) {
       fail(left(), null);
     }
-    FluxCclException reason = failure.get();
+    FluxCclException reason = lifecycle.failure();
     if (reason != null) {
       throw reason;
     }
   }
 
   /**
-   * The part of a memory that is for this transport.
+   * Returns this transport's handle of a memory.
    *
-   * @param what it is here, for the error
-   * @param owner whose it must be
-   * @throws InvalidUsage if it is another rank's
+   * @param what the role of the memory, for the error: {@code target} or {@code source}
+   * @param owner the rank that must own the memory
+   * @throws InvalidUsage if another rank owns it, or it was not registered for this transport
    */
   protected final MemoryHandle handleOf(String what, RegisteredMemory memory, int owner) {
     if (memory.rank() != owner) {
-      throw new InvalidUsage(
-          what + " is memory of rank " + memory.rank() + "; here it must be rank " + owner + "'s");
+      throw InvalidUsage.of(
+          "%s is memory of rank %s; here it must be rank %s's", what, memory.rank(), owner);
     }
     return memory.handle(transport);
   }
 
-  /** The error of who uses memory that is closed. */
-  protected static InvalidUsage closed(String what, RegisteredMemory memory) {
-    return new InvalidUsage(what + " memory " + memory + " is closed");
+  /**
+   * Returns a context's own handle of a memory.
+   *
+   * @param context the context of this connection
+   * @throws InvalidUsage as {@link #handleOf(String, RegisteredMemory, int)}, or if the memory
+   *     belongs to another communicator
+   */
+  protected final <H extends CountedMemory> H handleOf(
+      String what, RegisteredMemory memory, int owner, TransportContext context, Class<H> type) {
+    MemoryHandle handle = handleOf(what, memory, owner);
+    if (!type.isInstance(handle) || !type.cast(handle).belongsTo(context, memory.size())) {
+      throw InvalidUsage.of(
+          "%s %s was not registered with, or received by, this communicator", what, memory);
+    }
+    return type.cast(handle);
   }
 
-  /** Refuses a signal that is not aligned in its memory, which itself is. */
+  /**
+   * Keeps a memory open until {@link CountedMemory#release()}.
+   *
+   * @throws InvalidUsage if the memory is closed
+   */
+  protected static void enter(String what, CountedMemory handle, RegisteredMemory memory) {
+    if (!handle.enter()) {
+      throw closed(what, memory);
+    }
+  }
+
+  /** Returns the error of using a memory that is closed. */
+  protected static InvalidUsage closed(String what, RegisteredMemory memory) {
+    return InvalidUsage.of("%s memory %s is closed", what, memory);
+  }
+
+  /** Refuses the offset of a signal in a memory whose start is aligned. */
   protected static void checkAligned(long targetOffset) {
     if ((targetOffset & (Long.BYTES - 1)) != 0) {
-      throw new InvalidUsage("targetOffset=" + targetOffset + "; give a multiple of 8");
+      throw InvalidUsage.of("targetOffset=%s; give a multiple of 8", targetOffset);
+    }
+  }
+
+  /** Refuses the offset of a signal in a memory whose start may not be aligned. */
+  protected final void checkAlignedAt(long address, long targetOffset) {
+    if ((address & Long.BYTES - 1) != 0) {
+      throw InvalidUsage.of(
+          "targetOffset=%s is not at a multiple of 8 of rank %s", targetOffset, remoteRank);
     }
   }
 
   // Ending.
 
-  /** The peer says that it writes and reads no more: who posts from now on fails. */
+  /** Records that the peer has closed its end: posts fail from now on. */
   protected final void setPeerLeft() {
     peerLeft = true;
   }
 
-  /** Whether {@link #setPeerLeft} was called. */
+  /** Returns whether {@link #setPeerLeft} was called. */
   public final boolean hasPeerLeft() {
     return peerLeft;
   }
 
-  /** That the peer has left, in words. */
+  /** Returns the message of the failure when the peer has closed its end. */
   public String left() {
     return "rank " + remoteRank + " has closed its end";
   }
 
-  /** Whether it has ended. */
+  /** Returns whether the connection has failed or was closed. */
   public final boolean hasFailed() {
-    return failure.get() != null;
+    return lifecycle.failure() != null;
   }
 
   @Override
   public final FluxCclException failure() {
-    return failure.get();
+    return lifecycle.failure();
   }
 
   @Override
   public final CompletableFuture<FluxCclException> failed() {
-    return failed.copy();
+    return lifecycle.failed();
   }
 
   /**
-   * Ends it with a {@link TransportFailure}, if it has not ended. Any thread.
+   * Fails the connection with a {@link TransportFailure}, unless it has failed before. Any thread.
    *
    * @param message what happened
-   * @param cause of it, or null
+   * @param cause the cause, or null
    */
   public final void fail(String message, Throwable cause) {
     if (!hasFailed()) {
@@ -150,75 +188,70 @@ public abstract class ConnectionEnd implements Connection {
     end(closedHere());
   }
 
-  /** Why it ends when it is closed. */
+  /** Returns the failure of a connection that this rank closes. */
   protected final Aborted closedHere() {
-    return new Aborted(rank, describe() + " was closed by rank " + rank);
+    return Aborted.of(rank, "%s was closed by rank %s", describe(), rank);
   }
 
-  /** Why it ends when nobody waits for it to be connected. */
+  /** Returns the failure of a connection that this rank closes before it is connected. */
   protected final Aborted givenUp() {
-    return new Aborted(rank, describe() + " was given up before it was connected");
+    return Aborted.of(rank, "%s was given up before it was connected", describe());
   }
 
   /**
-   * Ends it, if it has not ended: {@link #setFailure}, and then all that there is to close. Any
-   * thread.
+   * Fails the connection, unless it has failed before: calls {@link #setFailure}, frees what the
+   * connection holds, and at last calls {@link #tellFailed}. Any thread.
    *
-   * @param reason why
+   * @param reason the failure
    */
   public abstract void end(FluxCclException reason);
 
-  /** Notes the first reason; whether this is it. What is posted is refused from here on. */
+  /** Records the first failure, after which posts are refused; returns whether this is it. */
   protected final boolean setFailure(FluxCclException reason) {
-    return failure.compareAndSet(null, reason);
+    return lifecycle.fail(reason);
   }
 
   /** Completes {@link #failed()}: the last step of {@link #end}. */
   protected final void tellFailed() {
-    failed.complete(failure.get());
+    lifecycle.announceFailure();
   }
 
-  // Errors with names.
+  // Errors.
 
-  /** A flush was not done in time. */
+  /** Returns the error of a flush that was not acknowledged in time. */
   protected final FluxCclException flushTimeout(Deadline deadline) {
-    return new Timeout(
+    return Timeout.of(
         remoteRank,
-        "flush of "
-            + describe()
-            + " was not acknowledged by rank "
-            + remoteRank
-            + " within "
-            + deadline.timeout().toMillis()
-            + " ms; allow more time, or see what holds that rank up");
+        "flush of %s was not acknowledged by rank %s within %s ms;"
+            + " allow more time, or see what holds that rank up",
+        describe(),
+        remoteRank,
+        deadline.timeout().toMillis());
   }
 
   /**
-   * It was not connected in time.
+   * Returns the error of a connection that was not connected in time.
    *
-   * @param missing what has not happened, and what else to ask
+   * @param missing the step that has not happened, and what else to check
    */
   protected final Timeout connectTimeout(Deadline deadline, String missing) {
-    return new Timeout(
+    return Timeout.of(
         remoteRank,
-        describe()
-            + " was not connected within "
-            + deadline.timeout().toMillis()
-            + " ms: "
-            + missing
-            + "; does rank "
-            + remoteRank
-            + " connect to rank "
-            + rank
-            + " with the same tag?");
+        "%s was not connected within %s ms: %s;"
+            + " does rank %s connect to rank %s with the same tag?",
+        describe(),
+        deadline.timeout().toMillis(),
+        missing,
+        remoteRank,
+        rank);
   }
 
-  /** The error of who connects the same end twice. */
+  /** Returns the error of connecting the same endpoint twice. */
   protected final InvalidUsage connectedTwice() {
-    return new InvalidUsage(describe() + ": connect was called before; make a new endpoint");
+    return InvalidUsage.of("%s: connect was called before; make a new endpoint", describe());
   }
 
-  /** Which connection this is, for people. */
+  /** Returns the connection's name for messages. */
   protected final String describe() {
     return "the " + transport + " connection to rank " + remoteRank + " (tag " + tag + ")";
   }

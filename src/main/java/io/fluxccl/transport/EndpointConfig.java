@@ -19,24 +19,36 @@ public record EndpointConfig(Transport transport, Duration connectTimeout, RdmaO
       throw new InvalidUsage("transport=null; name one of Transport's values");
     }
     if (connectTimeout.isNegative() || connectTimeout.isZero()) {
-      throw new InvalidUsage("connectTimeout=" + connectTimeout + "; give more than zero");
+      throw InvalidUsage.of("connectTimeout=%s; give more than zero", connectTimeout);
     }
     if (rdma == null) {
       throw new InvalidUsage("rdma=null; use RdmaOptions.DEFAULT");
     }
   }
 
-  /** The defaults for a transport. */
+  /**
+   * Refuses a configuration that is for another transport.
+   *
+   * @param expected the transport that is asked for an endpoint
+   * @throws InvalidUsage if this is for another one
+   */
+  public void checkTransport(Transport expected) {
+    if (transport != expected) {
+      throw InvalidUsage.of("endpoint for %s asked of %s", transport, expected);
+    }
+  }
+
+  /** Returns the defaults for a transport. */
   public static EndpointConfig of(Transport transport) {
     return new EndpointConfig(transport, Deadline.DEFAULT_TIMEOUT, RdmaOptions.DEFAULT);
   }
 
-  /** This configuration with another time limit for setting up. */
+  /** Returns this configuration with another time limit for setting up. */
   public EndpointConfig withConnectTimeout(Duration timeout) {
     return new EndpointConfig(transport, timeout, rdma);
   }
 
-  /** This configuration with other options for RDMA. */
+  /** Returns this configuration with other options for RDMA. */
   public EndpointConfig withRdma(RdmaOptions options) {
     return new EndpointConfig(transport, connectTimeout, options);
   }

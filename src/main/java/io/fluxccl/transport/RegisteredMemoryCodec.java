@@ -1,20 +1,18 @@
 package io.fluxccl.transport;
 
-import io.fluxccl.FluxCclException;
 import io.fluxccl.TransportFailure;
-import java.nio.BufferUnderflowException;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
+import io.fluxccl.wire.WireReader;
+import io.fluxccl.wire.WireWriter;
 import java.util.EnumMap;
 import java.util.Map;
 
 /**
- * How a registered memory travels to a peer. Little-endian:
+ * The bytes of a registered memory, as peers receive them:
  *
  * <pre>
- *   int32 magic "FXRM"   int16 version (1)   int16 number of entries
+ *   header "FXRM" version 2   uint16 number of entries
  *   int32 rank   int64 host hash   int64 process hash   int64 address   int64 size
- *   each entry: int16 ordinal of the transport   int32 length   that many bytes
+ *   each entry: uint16 ordinal of the transport   bytes of that transport
  * </pre>
  */
 public final class RegisteredMemoryCodec {
@@ -22,93 +20,73 @@ public final class RegisteredMemoryCodec {
   public static final int MAX_ENTRY_LENGTH = 64 * 1024;
 
   private static final int MAGIC = 0x4d525846;
-  private static final short VERSION = 1;
-  private static final int HEADER_LENGTH = 44;
-  private static final int ENTRY_HEADER_LENGTH = 6;
+  private static final int VERSION = 2;
   private static final Transport[] TRANSPORTS = Transport.values();
 
   private RegisteredMemoryCodec() {}
 
   /**
-   * What the bytes say.
+   * A registered memory.
    *
-   * @param origin whose memory it is
+   * @param origin the rank that owns it, and where
    * @param wires each transport's own bytes
    */
   public record Decoded(MemoryOrigin origin, Map<Transport, byte[]> wires) {}
 
-  /**
-   * Writes.
-   *
-   * @param memory what to write
-   * @return the bytes
-   */
+  /** Returns the bytes of a registered memory. */
   public static byte[] encode(Decoded memory) {
-    int length = HEADER_LENGTH;
-    for (byte[] wire : memory.wires().values()) {
-      length += ENTRY_HEADER_LENGTH + wire.length;
-    }
-    ByteBuffer out = ByteBuffer.allocate(length).order(ByteOrder.LITTLE_ENDIAN);
     MemoryOrigin origin = memory.origin();
-    out.putInt(MAGIC).putShort(VERSION).putShort((short) memory.wires().size());
-    out.putInt(origin.rank()).putLong(origin.hostHash()).putLong(origin.processHash());
-    out.putLong(origin.address()).putLong(origin.size());
-    memory
-        .wires()
-        .forEach(
-            (transport, wire) ->
-                out.putShort((short) transport.ordinal()).putInt(wire.length).put(wire));
-    return out.array();
+    WireWriter out =
+        new WireWriter()
+            .header(MAGIC, VERSION)
+            .uint16(memory.wires().size())
+            .int32(origin.rank())
+            .int64(origin.hostHash())
+            .int64(origin.processHash())
+            .int64(origin.address())
+            .int64(origin.size());
+    memory.wires().forEach((transport, wire) -> out.uint16(transport.ordinal()).bytes(wire));
+    return out.toBytes();
   }
 
   /**
-   * Reads what a peer sent, trusting nothing.
+   * Reads the bytes of a peer, trusting nothing.
    *
-   * @param bytes what arrived
-   * @param fromRank who sent it, for the error
-   * @return what it says
+   * @param bytes received bytes
+   * @param fromRank the peer, for the error
+   * @return the registered memory
    * @throws TransportFailure if the bytes are malformed
    */
   public static Decoded decode(byte[] bytes, int fromRank) {
-    ByteBuffer in = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN);
-    try {
-      check(in.getInt() == MAGIC, "magic", fromRank);
-      check(in.getShort() == VERSION, "version", fromRank);
-      int entries = in.getShort();
-      check(entries >= 0 && entries <= TRANSPORTS.length, "number of entries", fromRank);
-      MemoryOrigin origin =
-          new MemoryOrigin(in.getInt(), in.getLong(), in.getLong(), in.getLong(), in.getLong());
-      check(origin.rank() == fromRank, "rank", fromRank);
-      check(origin.size() > 0, "size", fromRank);
-      Map<Transport, byte[]> wires = new EnumMap<>(Transport.class);
-      for (int i = 0; i < entries; i++) {
-        int ordinal = in.getShort();
-        check(ordinal >= 0 && ordinal < TRANSPORTS.length, "transport", fromRank);
-        int length = in.getInt();
-        check(
-            length >= 0 && length <= MAX_ENTRY_LENGTH && length <= in.remaining(),
-            "entry length",
-            fromRank);
-        byte[] wire = new byte[length];
-        in.get(wire);
-        check(wires.put(TRANSPORTS[ordinal], wire) == null, "transport named twice", fromRank);
-      }
-      check(!in.hasRemaining(), "trailing bytes", fromRank);
-      return new Decoded(origin, wires);
-    } catch (BufferUnderflowException e) {
-      throw malformed("length=" + bytes.length, fromRank);
+    WireReader in =
+        new WireReader(
+            bytes,
+            problem ->
+                TransportFailure.of(
+                    fromRank,
+                    "the registered memory that rank %s sent is malformed: %s",
+                    fromRank,
+                    problem));
+    in.header(MAGIC, VERSION);
+    int entries = in.uint16("number of entries");
+    int rank = in.int32("rank");
+    in.check(rank == fromRank, "rank", rank + ", expected " + fromRank);
+    MemoryOrigin origin =
+        new MemoryOrigin(
+            rank,
+            in.int64("host hash"),
+            in.int64("process hash"),
+            in.int64("address"),
+            in.int64("size", 1, Long.MAX_VALUE));
+    Map<Transport, byte[]> wires = new EnumMap<>(Transport.class);
+    for (int i = 0; i < entries; i++) {
+      int ordinal = in.uint16("transport");
+      in.check(ordinal < TRANSPORTS.length, "transport", ordinal + ", which is unknown");
+      byte[] wire = in.bytes("entry", MAX_ENTRY_LENGTH);
+      boolean isNew = wires.put(TRANSPORTS[ordinal], wire) == null;
+      in.check(isNew, "transport", TRANSPORTS[ordinal] + " named twice");
     }
-  }
-
-  private static void check(boolean condition, String field, int fromRank) {
-    if (!condition) {
-      throw malformed(field, fromRank);
-    }
-  }
-
-  private static FluxCclException malformed(String field, int fromRank) {
-    return new TransportFailure(
-        fromRank,
-        "the registered memory that rank " + fromRank + " sent is malformed at its " + field);
+    in.end();
+    return new Decoded(origin, wires);
   }
 }

@@ -1,21 +1,30 @@
 package io.fluxccl.transport;
 
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.Device;
+import java.net.InetAddress;
 
 /**
- * What a transport may know of the communicator that uses it.
+ * The communicator that opens a transport, as far as a transport needs to know it.
  *
  * @param rank this rank
- * @param nRanks how many there are
+ * @param nRanks the number of ranks
  * @param hostHash this host's hash: equal on ranks that share a host
  * @param processHash this process's hash: equal on ranks that share a process
- * @param device where this rank's memory is
+ * @param device the device whose memory this rank registers
  * @param hostAddress an IP address by which the other ranks reach this host
  */
 public record TransportEnvironment(
-    int rank,
-    int nRanks,
-    long hostHash,
-    long processHash,
-    Device device,
-    java.net.InetAddress hostAddress) {}
+    int rank, int nRanks, long hostHash, long processHash, Device device, InetAddress hostAddress) {
+  /**
+   * Refuses a rank that does not exist.
+   *
+   * @param remoteRank the rank to connect to
+   * @throws InvalidUsage if the communicator has no such rank
+   */
+  public void checkPeer(int remoteRank) {
+    if (remoteRank < 0 || remoteRank >= nRanks) {
+      throw InvalidUsage.of("remoteRank=%s; give 0 to %s", remoteRank, nRanks - 1);
+    }
+  }
+}

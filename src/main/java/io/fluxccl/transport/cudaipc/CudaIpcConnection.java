@@ -1,19 +1,13 @@
 package io.fluxccl.transport.cudaipc;
 
-import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
-import io.fluxccl.InvalidUsage;
-import io.fluxccl.Timeout;
-import io.fluxccl.TransportFailure;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaStream;
-import io.fluxccl.transport.Connection;
-import io.fluxccl.transport.MemoryHandle;
-import io.fluxccl.transport.RegisteredMemory;
-import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.PostUseCount;
+import io.fluxccl.transport.mapped.MappedConnection;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.time.Duration;
@@ -24,22 +18,22 @@ import java.util.concurrent.atomic.AtomicLong;
  * A connection whose writes are asynchronous copies on a stream of its own, and whose signals and
  * flush tickets are words that the same stream stores behind them.
  *
- * <p>Why a word that is there means that the copies before it are: work of one stream runs in
- * order, so the store begins when the copy engine has reported the copies done; and {@code
+ * <p>A word that has arrived proves that the copies before it have arrived: work of one stream runs
+ * in order, so the store begins when the copy engine has reported the copies done; and {@code
  * cuStreamWriteValue64} with default flags puts a fence before its store with the effect of {@code
- * __threadfence_system()}. So whoever reads the word with acquire at system scope, a kernel of the
- * peer's GPU ({@code SemaphoreDeviceHandle.await} and its twin) or a host thread for the pinned
- * line here, sees all that was copied before. The peer polls its own memory: both the copies and
- * the word end in the L2 cache that its kernels read through.
+ * __threadfence_system()}. So a reader of the word with acquire at system scope sees all that was
+ * copied before; such readers are a kernel of the peer's GPU ({@code SemaphoreDeviceHandle.await}
+ * and its twin), or a host thread for the pinned line here. The peer polls its own memory: both the
+ * copies and the word end in the L2 cache that its kernels read through.
  *
- * <p>Enqueuing waits for nothing but room in the driver's queue of the stream, which copies and
- * stores leave without anybody's help.
+ * <p>Enqueuing waits only for room in the driver's queue of the stream, which copies and stores
+ * leave without help of any thread.
  */
-final class CudaIpcConnection implements Connection {
+final class CudaIpcConnection extends MappedConnection {
   private static final int LINE_LENGTH = 64;
 
   /**
-   * Polls of a flush between two looks at the stream's health; a look costs about a microsecond.
+   * Polls of a flush between two checks of the stream's health; a check costs about a microsecond.
    */
   private static final int POLLS_PER_HEALTH_CHECK = 4096;
 
@@ -53,34 +47,27 @@ final class CudaIpcConnection implements Connection {
     }
   }
 
-  private final CudaIpcContext context;
-  private final int remoteRank;
-  private final int tag;
   private final CudaStream stream;
 
   /** A cache line that the stream stores tickets to. Used, as the stream, within {@link #users}. */
   private final PinnedBuffer line;
 
-  private final UserCount users = new UserCount(this::letGo);
-  private final PendingFlushes flushes = new PendingFlushes(this::timeout);
-  private final CompletableFuture<FluxCclException> failed = new CompletableFuture<>();
-  private volatile FluxCclException failure;
+  private final PostUseCount users = new PostUseCount(() -> PostUseCount.runBlocking(this::unused));
+  private final PendingFlushes flushes = new PendingFlushes(this::flushTimeout);
 
-  /** 1 while a thread enqueues, which the stream wants done by one at a time. */
+  /** 1 while a thread enqueues: a stream takes one thread at a time. */
   private volatile int posting;
 
-  /** Written by whoever is posting. */
+  /** Written by the thread that is posting. */
   private volatile long ticket;
 
   private volatile long flushedAtClose;
 
-  /** Only decides when to look at the stream's health, so threads may lose counts to each other. */
+  /** Only decides when to check the stream's health, so threads may lose counts to each other. */
   private int polls;
 
   CudaIpcConnection(CudaIpcContext context, int remoteRank, int tag) {
-    this.context = context;
-    this.remoteRank = remoteRank;
-    this.tag = tag;
+    super(context, remoteRank, tag);
     CudaDevice device = context.device();
     this.line = device.allocatePinned(LINE_LENGTH);
     try {
@@ -91,118 +78,44 @@ final class CudaIpcConnection implements Connection {
     }
   }
 
-  @Override
-  public Transport transport() {
-    return Transport.CUDA_IPC;
-  }
-
-  @Override
-  public int remoteRank() {
-    return remoteRank;
-  }
-
-  @Override
-  public int tag() {
-    return tag;
-  }
-
-  /** For tests, which enqueue what a copy then has to wait for. */
+  /** Returns the stream. For tests, which enqueue work that a copy then has to wait for. */
   CudaStream stream() {
     return stream;
   }
 
   @Override
-  public Connection write(
-      RegisteredMemory target,
-      long targetOffset,
-      RegisteredMemory source,
-      long sourceOffset,
-      long size) {
-    throwFailure();
-    CudaIpcMemoryHandle to = handleOf("target", target, remoteRank);
-    CudaIpcMemoryHandle from = handleOf("source", source, context.environment().rank());
-    target.checkRange("target", targetOffset, size);
-    source.checkRange("source", sourceOffset, size);
-    enter("target", to, target);
+  protected void copy(long target, long source, long size) {
+    beginPost();
     try {
-      enter("source", from, source);
-      try {
-        beginPost();
-        try {
-          if (size > 0) {
-            stream.copyAsync(to.address() + targetOffset, from.address() + sourceOffset, size);
-          }
-        } catch (DeviceFailure e) {
-          throw fail(e);
-        } finally {
-          endPost();
-        }
-      } finally {
-        from.users().leave();
-      }
+      stream.copyAsync(target, source, size);
+    } catch (DeviceFailure e) {
+      throw failed(e);
     } finally {
-      to.users().leave();
+      endPost();
     }
-    return this;
   }
 
   @Override
-  public Connection updateAndSync(
-      RegisteredMemory target, long targetOffset, AtomicLong counter, long newValue) {
-    throwFailure();
-    CudaIpcMemoryHandle to = handleOf("target", target, remoteRank);
-    target.checkRange("target", targetOffset, Long.BYTES);
-    long address = to.address() + targetOffset;
-    if ((address & Long.BYTES - 1) != 0) {
-      throw new InvalidUsage(
-          "targetOffset=" + targetOffset + " is not at a multiple of 8 of rank " + remoteRank);
-    }
-    enter("target", to, target);
+  protected void signal(long target, AtomicLong counter, long value) {
+    beginPost();
     try {
-      beginPost();
-      try {
-        counter.set(newValue);
-        // Released behind the copies; pairs with the acquire of whoever waits for this word.
-        stream.writeValue64(address, newValue);
-      } catch (DeviceFailure e) {
-        throw fail(e);
-      } finally {
-        endPost();
-      }
+      counter.set(value);
+      // Released behind the copies; pairs with the acquire of a reader that waits for this word.
+      stream.writeValue64(target, value);
+    } catch (DeviceFailure e) {
+      throw failed(e);
     } finally {
-      to.users().leave();
-    }
-    return this;
-  }
-
-  private CudaIpcMemoryHandle handleOf(String what, RegisteredMemory memory, int rank) {
-    if (memory.rank() != rank) {
-      throw new InvalidUsage(
-          what + " is memory of rank " + memory.rank() + "; here it must be rank " + rank + "'s");
-    }
-    MemoryHandle handle = memory.handle(Transport.CUDA_IPC);
-    if (!(handle instanceof CudaIpcMemoryHandle)
-        || !((CudaIpcMemoryHandle) handle).belongsTo(context)
-        || ((CudaIpcMemoryHandle) handle).size() < memory.size()) {
-      throw new InvalidUsage(
-          what + " " + memory + " was not registered with, or received by, this communicator");
-    }
-    return (CudaIpcMemoryHandle) handle;
-  }
-
-  private static void enter(String what, CudaIpcMemoryHandle handle, RegisteredMemory memory) {
-    if (!handle.users().enter()) {
-      throw new InvalidUsage(what + " " + memory + " is closed");
+      endPost();
     }
   }
 
   /**
-   * Makes this thread the one that posts. A proxy thread is alone, nearly always; two threads that
+   * Makes this thread the one that posts. A proxy thread is nearly always alone; two threads that
    * post at once wait for each other as long as enqueuing one operation takes.
    */
   private void beginPost() {
     if (!users.enter()) {
-      throwFailure();
+      throw failure();
     }
     while (!POSTING.compareAndSet(this, 0, 1)) {
       Thread.onSpinWait();
@@ -210,14 +123,14 @@ final class CudaIpcConnection implements Connection {
   }
 
   private void endPost() {
-    // Pairs with the compareAndSet above: the next sees how this one left the stream.
+    // Pairs with the compareAndSet above: the next thread sees how this one left the stream.
     POSTING.setRelease(this, 0);
-    users.leave();
+    users.release();
   }
 
   @Override
   public long beginFlush() {
-    throwFailure();
+    checkWorking();
     beginPost();
     try {
       long next = ticket + 1;
@@ -226,7 +139,7 @@ final class CudaIpcConnection implements Connection {
       stream.writeValue64(line.deviceAddress(), next);
       return next;
     } catch (DeviceFailure e) {
-      throw fail(e);
+      throw failed(e);
     } finally {
       endPost();
     }
@@ -245,117 +158,74 @@ final class CudaIpcConnection implements Connection {
       }
       return flushed;
     } finally {
-      users.leave();
+      users.release();
     }
   }
 
-  /** A GPU that failed stores no more tickets, and nobody else would say so. */
+  /** A GPU that failed stores no more tickets, and nothing else would report that. */
   private void checkHealth() {
     try {
       stream.requireHealthy();
     } catch (DeviceFailure e) {
-      fail(e);
+      failed(e);
     }
   }
 
   @Override
   public CompletableFuture<Void> flush(Duration timeout) {
     Deadline deadline = Deadline.after(timeout);
-    CompletableFuture<Void> done;
     try {
-      throwFailure();
-      beginPost();
-      try {
-        done = stream.completion();
-      } finally {
-        endPost();
-      }
-    } catch (DeviceFailure e) {
-      return CompletableFuture.failedFuture(fail(e));
+      checkWorking();
+      return flushes.add(deadline, completion().handle(this::failUnlessDone));
     } catch (FluxCclException e) {
       return CompletableFuture.failedFuture(e);
     }
-    CompletableFuture<Void> checked =
-        done.handle(
-            (nothing, error) -> {
-              if (error != null) {
-                throw fail(FluxCclException.from(error));
-              }
-              return null;
-            });
-    return flushes.add(deadline, checked);
   }
 
-  private FluxCclException timeout(Deadline deadline) {
-    return new Timeout(
-        remoteRank,
-        "the CUDA_IPC flush to rank "
-            + remoteRank
-            + " tag="
-            + tag
-            + " was not done within "
-            + deadline.timeout().toMillis()
-            + " ms");
-  }
-
-  @Override
-  public FluxCclException failure() {
-    return failure;
-  }
-
-  private void throwFailure() {
-    FluxCclException reason = failure;
-    if (reason != null) {
-      throw reason;
+  private CompletableFuture<Void> completion() {
+    beginPost();
+    try {
+      return stream.completion();
+    } catch (DeviceFailure e) {
+      throw failed(e);
+    } finally {
+      endPost();
     }
   }
 
-  @Override
-  public CompletableFuture<FluxCclException> failed() {
-    return failed.copy();
+  private Void failUnlessDone(Void done, Throwable error) {
+    if (error != null) {
+      throw failed(FluxCclException.from(error));
+    }
+    return done;
   }
 
-  /** Ends the connection, if nothing else has; gives why it ended. */
-  private FluxCclException fail(FluxCclException cause) {
-    FluxCclException reason = cause;
+  /** Fails this connection, unless it has failed before; returns its failure. */
+  private FluxCclException failed(FluxCclException cause) {
     if (cause instanceof DeviceFailure) {
-      reason =
-          new TransportFailure(
-              remoteRank,
-              "CUDA_IPC to rank " + remoteRank + " tag=" + tag + " failed: " + cause.getMessage(),
-              cause);
+      fail(cause.getMessage(), cause);
+    } else {
+      end(cause);
     }
-    synchronized (this) {
-      if (failure != null) {
-        return failure;
-      }
-      failure = reason;
-    }
-    flushes.fail(reason);
-    failed.complete(reason);
-    return reason;
+    return failure();
   }
 
   @Override
-  public void close() {
-    fail(
-        new Aborted(
-            FluxCclException.NO_RANK,
-            "the CUDA_IPC connection to rank " + remoteRank + " tag=" + tag + " was closed"));
+  protected void onFailure(FluxCclException reason) {
+    flushes.fail(reason);
+  }
+
+  @Override
+  protected void free() {
     users.close();
   }
 
-  /** Called once nobody posts or polls any more; takes locks of the streams. */
-  private void letGo() {
-    context.remove(this);
+  /** Called once this connection is closed and no thread posts or polls; takes stream locks. */
+  private void unused() {
+    freed();
     flushedAtClose = line.buffer().getLongAcquire(0);
     // Before the stream, so that the line outlives what the stream still has to store to it.
     line.close();
     stream.close();
-  }
-
-  @Override
-  public String toString() {
-    return "CudaIpcConnection(remoteRank=" + remoteRank + ", tag=" + tag + ")";
   }
 }

@@ -9,36 +9,27 @@ import io.fluxccl.device.cuda.CudaAllocation;
 import io.fluxccl.device.cuda.CudaBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaMapping;
-import io.fluxccl.transport.Endpoint;
-import io.fluxccl.transport.EndpointConfig;
-import io.fluxccl.transport.MemoryHandle;
+import io.fluxccl.device.cuda.CudaMemoryName;
 import io.fluxccl.transport.MemoryOrigin;
 import io.fluxccl.transport.Transport;
-import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
+import io.fluxccl.transport.mapped.MappedConnection;
+import io.fluxccl.transport.mapped.MappedContext;
+import io.fluxccl.transport.mapped.MappedMemory;
+import io.fluxccl.transport.mapped.MappedPlace;
+import java.util.regex.Pattern;
 
 /** CUDA IPC as one communicator uses it. */
-final class CudaIpcContext implements TransportContext {
-  private final TransportEnvironment environment;
+final class CudaIpcContext extends MappedContext {
+  /** As the operating system writes it: 0000:3b:00.0. */
+  private static final Pattern PCI_BUS_ID =
+      Pattern.compile("[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\\.[0-7]");
+
   private final CudaDevice device;
-  private final Set<CudaIpcMemoryHandle> handles = ConcurrentHashMap.newKeySet();
-  private final Set<CudaIpcConnection> connections = ConcurrentHashMap.newKeySet();
-  private volatile boolean closed;
 
   CudaIpcContext(TransportEnvironment environment, CudaDevice device) {
-    this.environment = environment;
+    super(Transport.CUDA_IPC, environment);
     this.device = device;
-  }
-
-  @Override
-  public Transport transport() {
-    return Transport.CUDA_IPC;
-  }
-
-  TransportEnvironment environment() {
-    return environment;
   }
 
   CudaDevice device() {
@@ -46,28 +37,24 @@ final class CudaIpcContext implements TransportContext {
   }
 
   @Override
-  public MemoryHandle register(DeviceBuffer buffer) {
-    refuseWhenClosed();
+  protected MappedMemory mapOwn(DeviceBuffer buffer) {
     if (buffer.device() != device || !(buffer instanceof CudaBuffer)) {
-      throw new InvalidUsage(
-          "CUDA_IPC of rank "
-              + environment.rank()
-              + " takes memory of "
-              + device
-              + "; this is memory of "
-              + buffer.device()
-              + (buffer.device().kind() == DeviceKind.HOST
-                  ? ": register it for SHM or ETHERNET"
-                  : ": allocate it with the device that the communicator was made with"));
+      throw InvalidUsage.of(
+          "CUDA_IPC of rank %s takes memory of %s; this is memory of %s: %s",
+          environment().rank(),
+          device,
+          buffer.device(),
+          buffer.device().kind() == DeviceKind.HOST
+              ? "register it for SHM or ETHERNET"
+              : "allocate it with the device that the communicator was made with");
     }
     CudaBuffer memory = (CudaBuffer) buffer;
     memory.retain();
     try {
-      byte[] wire =
-          CudaIpcMemoryCodec.encode(
-              new CudaIpcMemoryCodec.Place(memory.allocation().name(), memory.allocationOffset()));
-      return keep(
-          new CudaIpcMemoryHandle(this, wire, memory.address(), memory.size(), memory::release));
+      MappedPlace place =
+          new MappedPlace(
+              Transport.CUDA_IPC, memory.allocation().name().encode(), memory.allocationOffset());
+      return new MappedMemory(this, place, memory.address(), memory.size(), memory::release);
     } catch (RuntimeException | Error e) {
       memory.release();
       throw e;
@@ -75,148 +62,69 @@ final class CudaIpcContext implements TransportContext {
   }
 
   @Override
-  public MemoryHandle open(byte[] wire, MemoryOrigin origin) {
-    refuseWhenClosed();
-    CudaIpcMemoryCodec.Place place = CudaIpcMemoryCodec.decode(wire, origin.size(), origin.rank());
-    refuseOtherHost(origin.rank(), origin.hostHash());
-    CudaMapping mapping = map(place, origin);
-    return keep(
-        new CudaIpcMemoryHandle(
-            this,
-            wire.clone(),
-            mapping.address() + place.offset(),
-            origin.size(),
-            mapping::release));
+  protected MappedMemory mapPeers(MappedPlace place, MemoryOrigin origin, boolean sameProcess) {
+    CudaMemoryName name = place.nameBy(CudaMemoryName::decode, origin);
+    place.checkWithin(name.size(), origin);
+    CudaMapping mapping = map(name, origin, sameProcess);
+    return new MappedMemory(
+        this, place, mapping.address() + place.offset(), origin.size(), mapping::release);
   }
 
-  private CudaMapping map(CudaIpcMemoryCodec.Place place, MemoryOrigin origin) {
-    int rank = origin.rank();
+  private CudaMapping map(CudaMemoryName name, MemoryOrigin origin, boolean sameProcess) {
     try {
-      if (origin.processHash() != environment.processHash()) {
-        return device.map(place.allocation());
-      }
-      // Looked up rather than believed: an address that a peer sends is not followed.
-      CudaAllocation owned =
-          CudaAllocation.retainOwned(place.allocation())
-              .orElseThrow(
-                  () ->
-                      new TransportFailure(
-                          rank,
-                          "rank "
-                              + rank
-                              + " of this process has closed the memory it sent ("
-                              + place.allocation()
-                              + "); keep it open until its peers have received it"));
-      try {
-        return device.map(place.allocation());
-      } finally {
-        owned.release();
-      }
+      return sameProcess ? mapOwned(name, origin) : device.map(name);
     } catch (DeviceFailure | InvalidUsage e) {
-      throw new TransportFailure(
-          rank,
-          "memory of rank "
-              + rank
-              + " can't be mapped for rank "
-              + environment.rank()
-              + ": "
-              + e.getMessage(),
-          e);
+      String message =
+          "memory of rank %s can't be mapped for rank %s: %s"
+              .formatted(origin.rank(), environment().rank(), e.getMessage());
+      throw new TransportFailure(origin.rank(), message, e);
     }
   }
 
-  void refuseOtherHost(int rank, long hostHash) {
-    if (hostHash != environment.hostHash()) {
-      throw new TransportFailure(
-          rank,
-          "rank "
-              + rank
-              + " is on another host than rank "
-              + environment.rank()
-              + ", which CUDA_IPC can't reach; use ETHERNET");
+  /** Looks the allocation up rather than following an address that a peer sent. */
+  private CudaMapping mapOwned(CudaMemoryName name, MemoryOrigin origin) {
+    CudaAllocation owned =
+        CudaAllocation.retainOwned(name).orElseThrow(() -> closedByOwner(origin, name));
+    try {
+      return device.map(name);
+    } finally {
+      owned.release();
     }
   }
 
-  /** The driver says so before the first write does. */
-  void requireReachable(int rank, String pciBusId) {
+  @Override
+  protected String location() {
+    return device.pciBusId();
+  }
+
+  /** The driver finds out before the first write does. */
+  @Override
+  protected void checkReachable(int rank, String pciBusId) {
+    checkBusId(rank, pciBusId);
     try {
       device.requireReachable(pciBusId);
     } catch (DeviceFailure | InvalidUsage e) {
-      throw new TransportFailure(
-          rank,
-          "rank "
-              + rank
-              + "'s GPU "
-              + pciBusId
-              + " is out of reach of rank "
-              + environment.rank()
-              + "'s GPU "
-              + device.pciBusId()
-              + ": "
-              + e.getMessage()
-              + "; use ETHERNET between them",
-          e);
+      String message =
+          "rank %s's GPU %s is out of reach of rank %s's GPU %s: %s; use ETHERNET between them"
+              .formatted(rank, pciBusId, environment().rank(), device.pciBusId(), e.getMessage());
+      throw new TransportFailure(rank, message, e);
+    }
+  }
+
+  static void checkBusId(int rank, String pciBusId) {
+    if (!PCI_BUS_ID.matcher(pciBusId).matches()) {
+      throw TransportFailure.of(
+          rank, "rank %s sent what is no PCI bus id, of length %s", rank, pciBusId.length());
     }
   }
 
   @Override
-  public Endpoint createEndpoint(int remoteRank, int tag, EndpointConfig config) {
-    refuseWhenClosed();
-    if (remoteRank < 0 || remoteRank >= environment.nRanks()) {
-      throw new InvalidUsage(
-          "remoteRank=" + remoteRank + " is outside 0 to " + (environment.nRanks() - 1));
-    }
-    if (config.transport() != Transport.CUDA_IPC) {
-      throw new InvalidUsage("endpoint for " + config.transport() + " asked of CUDA_IPC");
-    }
-    return new CudaIpcEndpoint(this, remoteRank, tag);
-  }
-
-  CudaIpcConnection connect(int remoteRank, int tag) {
-    CudaIpcConnection connection;
+  protected MappedConnection newConnection(int remoteRank, int tag) {
     try {
-      connection = new CudaIpcConnection(this, remoteRank, tag);
+      return new CudaIpcConnection(this, remoteRank, tag);
     } catch (DeviceFailure e) {
-      throw new TransportFailure(
-          remoteRank, "a CUDA_IPC connection to rank " + remoteRank + ": " + e.getMessage(), e);
+      String message = "a CUDA_IPC connection to rank %s: %s".formatted(remoteRank, e.getMessage());
+      throw new TransportFailure(remoteRank, message, e);
     }
-    connections.add(connection);
-    if (closed) {
-      connection.close();
-      refuseWhenClosed();
-    }
-    return connection;
-  }
-
-  void remove(CudaIpcConnection connection) {
-    connections.remove(connection);
-  }
-
-  private MemoryHandle keep(CudaIpcMemoryHandle handle) {
-    handles.add(handle);
-    if (closed) {
-      handle.close();
-      refuseWhenClosed();
-    }
-    return handle;
-  }
-
-  /** Copies and kernels that are enqueued still use the memory by its address. */
-  void letGo(CudaIpcMemoryHandle handle, Runnable release) {
-    handles.remove(handle);
-    device.whenEnqueuedWorkIsDone(release);
-  }
-
-  private void refuseWhenClosed() {
-    if (closed) {
-      throw new InvalidUsage("CUDA_IPC of rank " + environment.rank() + " is closed");
-    }
-  }
-
-  @Override
-  public void close() {
-    closed = true;
-    connections.forEach(CudaIpcConnection::close);
-    handles.forEach(CudaIpcMemoryHandle::close);
   }
 }

@@ -33,12 +33,9 @@ public final class CudaIpcTransport implements TransportProvider {
       throw new InvalidUsage("transport=" + transport + "; this provides CUDA_IPC");
     }
     if (!(environment.device() instanceof CudaDevice)) {
-      throw new InvalidUsage(
-          "CUDA_IPC moves memory of GPUs; rank "
-              + environment.rank()
-              + " has "
-              + environment.device()
-              + ": use SHM for the host device");
+      throw InvalidUsage.of(
+          "CUDA_IPC moves memory of GPUs; rank %s has %s: use SHM for the host device",
+          environment.rank(), environment.device());
     }
     unavailableBecause(transport)
         .ifPresent(

@@ -4,14 +4,13 @@ import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Function;
 
 /**
- * Those who wait for a flush of one connection: until the stream is there, their time is up, or the
+ * The awaited flushes of one connection. Each ends when the stream is done, its time is up, or the
  * connection fails. No thread waits for them. Thread-safe.
  */
 final class PendingFlushes {
@@ -20,61 +19,52 @@ final class PendingFlushes {
   private volatile FluxCclException failure;
 
   /**
-   * @param timeout makes the error of one whose deadline passed
+   * Creates an empty set.
+   *
+   * @param timeout makes the error of a flush whose deadline passed
    */
   PendingFlushes(Function<Deadline, FluxCclException> timeout) {
     this.timeout = timeout;
   }
 
   /**
-   * Adds one.
+   * Adds a flush.
    *
-   * @param deadline by when
-   * @param done the stream's word that it is there
-   * @return completes as {@code done}, or with the time-out, or with the connection's failure
+   * @param done completes when the stream is done
+   * @return completes as {@code done}, or with the timeout, or with the connection's failure
    */
   CompletableFuture<Void> add(Deadline deadline, CompletableFuture<Void> done) {
     CompletableFuture<Void> flush = new CompletableFuture<>();
-    CompletableFuture<Void> result = new CompletableFuture<>();
     pending.add(flush);
+    CompletableFuture<Void> result = new CompletableFuture<>();
     flush.whenComplete(
         (nothing, reason) -> {
           pending.remove(flush);
-          if (reason == null) {
-            result.complete(null);
-          } else {
-            result.completeExceptionally(
-                reason instanceof TimeoutException
-                    ? timeout.apply(deadline)
-                    : FluxCclException.from(reason));
-          }
+          complete(result, deadline, reason);
         });
     FluxCclException reason = failure;
     if (reason != null) {
-      flush.completeExceptionally(reason); // fail() may have looked before this one was there
+      flush.completeExceptionally(reason); // fail() may have missed this one
     }
-    done.whenComplete(
-        (nothing, error) -> {
-          if (error == null) {
-            flush.complete(null);
-          } else {
-            flush.completeExceptionally(
-                error instanceof CompletionException ? error.getCause() : error);
-          }
-        });
-    // Its timer goes with its completion.
+    done.whenComplete((nothing, error) -> complete(flush, deadline, error));
+    // The timer ends with its completion.
     flush.orTimeout(deadline.remainingNanos(), TimeUnit.NANOSECONDS);
     return result;
   }
 
-  /** Ends all, now and later, with that error. */
+  private void complete(CompletableFuture<Void> future, Deadline deadline, Throwable error) {
+    if (error == null) {
+      future.complete(null);
+    } else if (error instanceof TimeoutException) {
+      future.completeExceptionally(timeout.apply(deadline));
+    } else {
+      future.completeExceptionally(FluxCclException.from(error));
+    }
+  }
+
+  /** Fails all, now and later. */
   void fail(FluxCclException reason) {
     failure = reason;
     pending.forEach(flush -> flush.completeExceptionally(reason));
-  }
-
-  /** How many wait. */
-  int count() {
-    return pending.size();
   }
 }

@@ -1,62 +1,65 @@
 package io.fluxccl.transport.ib;
 
-import io.fluxccl.concurrent.SpinPolicy;
-import io.fluxccl.transport.TransportAgent;
+import io.fluxccl.concurrent.AgentThread;
+import io.fluxccl.concurrent.IdleBackoff;
 import java.util.concurrent.TimeUnit;
 import org.agrona.collections.ArrayUtil;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The thread of one device for one communicator: takes connection events, completes futures, and
- * does of posting and polling what those who post do not do themselves. All that opens or closes
- * anything there runs as a task of it. While somebody waits for a flush it polls, first hard and
- * then with naps. Otherwise it naps, or is parked and looks up every few milliseconds. A cycle
- * allocates nothing.
+ * The thread of one RDMA device for one communicator. It handles connection events, completes
+ * futures, and posts and polls for callers that could not do so themselves. Everything that opens
+ * or closes something on the device runs as a task on this thread. A cycle allocates nothing.
+ *
+ * <p>While a flush is awaited the thread polls, first spinning and then with short naps. Otherwise
+ * it parks, and looks for connection events every few milliseconds.
  */
-final class IbAgent extends TransportAgent {
+final class IbAgent extends AgentThread {
   private static final Logger LOGGER = LoggerFactory.getLogger(IbAgent.class);
 
-  private static final long SPIN_NS = TimeUnit.MICROSECONDS.toNanos(50);
-  private static final long LONGEST_NAP_NS = TimeUnit.MICROSECONDS.toNanos(50);
   private static final long UNAWAITED_NAP_NS = TimeUnit.MILLISECONDS.toNanos(1);
   private static final long CONNECTING_NAP_NS = TimeUnit.MICROSECONDS.toNanos(200);
   private static final long LONGEST_PARK_NS = TimeUnit.MILLISECONDS.toNanos(5);
 
-  /** Connection events and deadlines are looked at this often. */
+  /** How often the thread handles connection events and checks deadlines. */
   private static final long CHORES_INTERVAL_NS = TimeUnit.MICROSECONDS.toNanos(500);
 
-  /** Set by the task that opens it; used by the agent's thread only. */
+  private final IdleBackoff backoff;
+
+  /** Set before the thread starts. */
   private VerbsPort port;
 
-  /** Replaced as a whole, by tasks of the agent. */
+  /** Replaced as a whole, by tasks of this thread. */
   private IbConnection[] connections = {};
 
   private long lastChoresNs = System.nanoTime();
-  private long lastEventNs;
-  private long napNs;
 
   IbAgent(String name) {
-    super(name);
+    this(name, new IdleBackoff(50, 50, 1, 50));
   }
 
-  /** Begins to work with that device. */
+  private IbAgent(String name, IdleBackoff backoff) {
+    super(name, backoff);
+    this.backoff = backoff;
+  }
+
+  /** Starts the thread, which serves the connections of that port. */
   void start(VerbsPort opened) {
     port = opened;
     start();
   }
 
-  /** A task adds a connection to those served. */
+  /** Adds a connection to serve. Called by a task of this thread. */
   void add(IbConnection connection) {
     connections = ArrayUtil.add(connections, connection);
   }
 
-  /** A task takes a connection away. */
+  /** Removes a connection. Called by a task of this thread. */
   void remove(IbConnection connection) {
     connections = ArrayUtil.remove(connections, connection);
   }
 
-  /** One look at everything. Called by the agent's thread only. */
   @Override
   public int doWork() {
     int work = runTasks();
@@ -76,19 +79,13 @@ final class IbAgent extends TransportAgent {
     try {
       events = port.poll();
     } catch (Throwable e) {
-      // Deadlines are kept all the same.
-      LOGGER.warn("{}: connection events can't be read: {}", roleName(), e.getMessage());
+      // Deadlines are checked even so.
+      LOGGER.warn("{}: can't read connection events: {}", roleName(), e.getMessage());
     }
     for (IbConnection connection : connections) {
       connection.serveDeadlines();
     }
     return events;
-  }
-
-  @Override
-  protected void worked() {
-    lastEventNs = System.nanoTime();
-    napNs = 1_000;
   }
 
   @Override
@@ -101,25 +98,17 @@ final class IbAgent extends TransportAgent {
       awaited |= connection.isAwaited();
       connecting |= connection.isConnecting();
     }
-    if (busy && awaited && System.nanoTime() - lastEventNs < SPIN_NS) {
-      if (SpinPolicy.isCrowded()) {
-        Thread.yield();
-      } else {
-        Thread.onSpinWait();
+    if (busy && awaited) {
+      long nap = backoff.nextNapNanos(System.nanoTime());
+      if (nap > 0) {
+        nap(nap);
       }
-    } else if (busy && awaited) {
-      nap();
     } else if (busy) {
-      // Who posted it looks for its completion where it matters; it is only to be found in the end.
+      // A poster that needs the completion polls for it itself; this is only for the last ones.
       park(UNAWAITED_NAP_NS);
     } else {
       park(connecting ? CONNECTING_NAP_NS : LONGEST_PARK_NS);
     }
-  }
-
-  private void nap() {
-    nap(napNs);
-    napNs = Math.min(2 * napNs, LONGEST_NAP_NS);
   }
 
   @Override

@@ -1,21 +1,22 @@
 package io.fluxccl.transport.ib;
 
+import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Timeout;
 import io.fluxccl.transport.AgentConnection;
 import io.fluxccl.transport.Connection;
-import io.fluxccl.transport.MemoryHandle;
 import io.fluxccl.transport.RdmaOptions;
 import io.fluxccl.transport.RegisteredMemory;
 import java.io.IOException;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * A connection over one reliable queue pair, whose writes and signals are RDMA writes. Checks what
- * is asked for and hands it to the {@link SendQueue}, on any thread and waiting for nobody; knows
- * when and why it ended. {@link IbConnector} connects it.
+ * A connection over one reliable queue pair, whose writes and signals are RDMA writes. Posting
+ * checks its arguments and passes the post to the {@link SendQueue}, on any thread and without
+ * waiting for another one. {@link IbConnector} connects it.
  */
-final class IbConnection extends AgentConnection implements SendQueue.Owner {
+final class IbConnection extends AgentConnection {
   private final IbContext context;
   private final IbAgent agent;
   private final IbConnector connector;
@@ -43,22 +44,22 @@ final class IbConnection extends AgentConnection implements SendQueue.Owner {
       long sourceOffset,
       long size) {
     checkWorking();
-    IbMemoryHandle to = ibHandleOf("target", target, remoteRank());
-    IbMemoryHandle from = ibHandleOf("source", source, rank());
+    IbMemoryHandle to = handleOf("target", target, remoteRank(), context, IbMemoryHandle.class);
+    IbMemoryHandle from = handleOf("source", source, rank(), context, IbMemoryHandle.class);
     target.checkRange("target", targetOffset, size);
     source.checkRange("source", sourceOffset, size);
     if (!from.isOwn()) {
-      throw new InvalidUsage(
-          "source " + source + " is what a peer sent; write from what registerMemory gave");
+      throw InvalidUsage.of(
+          "source %s was received from a peer; write from memory of registerMemory", source);
     }
-    beginUse("target", to, target);
-    if (!from.beginUse()) {
-      to.endUse();
+    enter("target", to, target);
+    if (!from.enter()) {
+      to.release();
       throw closed("source", source);
     }
     if (size == 0 || !queue.write(to, targetOffset, from, sourceOffset, size)) {
-      from.endUse();
-      to.endUse();
+      from.release();
+      to.release();
       checkWorking();
       return this;
     }
@@ -70,16 +71,13 @@ final class IbConnection extends AgentConnection implements SendQueue.Owner {
   public Connection updateAndSync(
       RegisteredMemory target, long targetOffset, AtomicLong counter, long newValue) {
     checkWorking();
-    IbMemoryHandle to = ibHandleOf("target", target, remoteRank());
+    IbMemoryHandle to = handleOf("target", target, remoteRank(), context, IbMemoryHandle.class);
     target.checkRange("target", targetOffset, Long.BYTES);
-    if ((to.addressAt(targetOffset) & Long.BYTES - 1) != 0) {
-      throw new InvalidUsage(
-          "targetOffset=" + targetOffset + " is not at a multiple of 8 of rank " + remoteRank());
-    }
-    beginUse("target", to, target);
+    checkAlignedAt(to.addressAt(targetOffset), targetOffset);
+    enter("target", to, target);
     counter.set(newValue);
     if (!queue.update(to, targetOffset, newValue)) {
-      to.endUse();
+      to.release();
       checkWorking();
     }
     posted();
@@ -103,8 +101,8 @@ final class IbConnection extends AgentConnection implements SendQueue.Owner {
   protected void posted() {
     queue.advance(false);
     if (queue.hasWaiting()) {
-      // Another thread was at it, or the send queue is full. What is with the device and nobody
-      // waits for, the agent finds by itself.
+      // Another thread uses the queue pair, or the send queue is full. Requests that are with the
+      // device, and that no flush waits for, the agent finds by itself.
       agent.wake();
     }
     awaitRoom();
@@ -115,49 +113,41 @@ final class IbConnection extends AgentConnection implements SendQueue.Owner {
     return queue.isFull();
   }
 
-  private IbMemoryHandle ibHandleOf(String what, RegisteredMemory memory, int rank) {
-    MemoryHandle handle = handleOf(what, memory, rank);
-    if (!(handle instanceof IbMemoryHandle)
-        || !((IbMemoryHandle) handle).belongsTo(context)
-        || ((IbMemoryHandle) handle).size() < memory.size()) {
-      throw new InvalidUsage(
-          what + " " + memory + " was not registered with, or received by, this communicator");
-    }
-    return (IbMemoryHandle) handle;
+  // Connecting and serving: the agent.
+
+  /** Returns the error of a second call of connect. */
+  InvalidUsage connectTwice() {
+    return connectedTwice();
   }
 
-  private static void beginUse(String what, IbMemoryHandle handle, RegisteredMemory memory) {
-    if (!handle.beginUse()) {
-      throw closed(what, memory);
-    }
+  /** Returns the error of a connect that took too long. */
+  Timeout notConnected(Deadline deadline) {
+    return connectTimeout(deadline, "the peer did not answer; does the network carry RDMA (rping)");
   }
-
-  // What the agent does and asks.
 
   /** Begins to send over an established link. Called by the agent. */
   void open(VerbsLink link) throws IOException {
     queue.open(link, context.port());
   }
 
-  /** Whether the agent should look for connection events often. Called by the agent. */
+  /** Returns whether connection events are expected soon. Called by the agent. */
   boolean isConnecting() {
     return connector.isConnecting();
   }
 
   /**
-   * Whether requests are with the device or on their way there. Any thread; who is not at it may
-   * see what was so a moment ago.
+   * Returns whether requests wait for the device or are with it. Any thread; one that does not use
+   * the queue pair may read a value that is no longer true.
    */
   boolean isBusy() {
     return connector.isDelivered() && !hasFailed() && queue.isBusy();
   }
 
-  /** Whether a flush is awaited or posts wait for the device. Called by the agent. */
+  /** Returns whether a flush is awaited or posts wait for the device. Called by the agent. */
   boolean isAwaited() {
     return !waiters().isEmpty() || queue.hasWaiting();
   }
 
-  /** {@link SendQueue#advance}, and ends flushes that are done. */
   @Override
   protected int doWork() {
     return queue.advance(true) + waiters().advance(queue.flushedTicket());
@@ -173,9 +163,9 @@ final class IbConnection extends AgentConnection implements SendQueue.Owner {
     connector.checkDeadline();
   }
 
-  // Ending.
+  // Ending: the agent.
 
-  /** The peer has closed its end, or is no more. Called by the agent. */
+  /** Handles that the peer has closed its end, or that its process has ended. */
   void serveDisconnected() {
     try {
       disconnected();
@@ -185,14 +175,14 @@ final class IbConnection extends AgentConnection implements SendQueue.Owner {
   }
 
   private void disconnected() {
-    // What the peer acknowledged before it left is done.
+    // Requests that the peer acknowledged before it left are done.
     queue.takeLast();
     doWork();
     if (hasFailed()) {
       return;
     }
     setPeerLeft();
-    // With nothing to do it ends when somebody posts, who then learns why.
+    // An idle connection fails with the next post.
     if (!waiters().isEmpty() || !queue.closeIfIdle()) {
       fail(left(), null);
     }
@@ -203,7 +193,7 @@ final class IbConnection extends AgentConnection implements SendQueue.Owner {
     return super.left() + ", or its process is no more";
   }
 
-  /** Ends an end that was not connected. */
+  /** Closes this end unless it was connected. */
   void giveUp() {
     if (!connector.isDelivered()) {
       end(givenUp());

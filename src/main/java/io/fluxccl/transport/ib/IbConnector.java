@@ -2,8 +2,6 @@ package io.fluxccl.transport.ib;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
-import io.fluxccl.InvalidUsage;
-import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RdmaOptions;
@@ -12,9 +10,9 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * How one end of a connection comes together with the other: one queue pair for both, for which the
- * end with the lesser token calls and presents the other's. An end that is its own peer does both.
- * All of it happens on the agent's thread, but for {@link #connect(byte[], Deadline)}.
+ * Connects one end to the other: both share one queue pair. The end with the lesser token connects
+ * and presents the other end's token. An end that is its own peer does both. Everything but {@link
+ * #connect(byte[], Deadline)} runs on the agent's thread.
  */
 final class IbConnector implements LinkEvents {
   private final IbContext context;
@@ -32,9 +30,9 @@ final class IbConnector implements LinkEvents {
   private boolean established;
 
   /**
-   * Of a new end.
+   * Creates the connector of a new end.
    *
-   * @param token what proves that a request is for this end
+   * @param token a peer must present it to connect to this end
    */
   IbConnector(IbContext context, IbConnection connection, byte[] token, RdmaOptions options) {
     this.context = context;
@@ -47,39 +45,37 @@ final class IbConnector implements LinkEvents {
     return token;
   }
 
-  /** Whether the connection has been handed out. */
+  /** Returns whether the caller of connect has received the connection. */
   boolean isDelivered() {
     return delivered;
   }
 
-  /** Whether the agent should look for connection events often. Called by the agent. */
+  /** Returns whether connection events are expected soon. Called by the agent. */
   boolean isConnecting() {
     return deadline != null && !delivered;
   }
 
   CompletableFuture<Connection> connect(byte[] remoteWire, Deadline by) {
     if (!begun.compareAndSet(false, true)) {
-      return CompletableFuture.failedFuture(
-          new InvalidUsage(connection + ": connect was called before; make a new endpoint"));
+      return CompletableFuture.failedFuture(connection.connectTwice());
     }
     // A caller that cancels gives up this end.
     connected.whenComplete((done, error) -> connection.giveUp());
-    IbEndpointCodec.End peer;
     try {
-      peer = IbEndpointCodec.decode(remoteWire, connection.remoteRank());
+      IbEndpoint.End peer = IbEndpoint.End.decode(remoteWire, connection.remoteRank());
+      if (peer.tag() == connection.tag()) {
+        context.agent().execute(() -> connect(peer, by));
+      } else {
+        String message = "rank %s connects with tag=%s";
+        connection.fail(message.formatted(connection.remoteRank(), peer.tag()), null);
+      }
     } catch (TransportFailure e) {
       connection.end(e);
-      return connected;
     }
-    if (peer.tag() != connection.tag()) {
-      connection.fail("rank " + connection.remoteRank() + " connects with tag=" + peer.tag(), null);
-      return connected;
-    }
-    context.agent().execute(() -> connect(peer, by));
     return connected;
   }
 
-  private void connect(IbEndpointCodec.End peer, Deadline by) {
+  private void connect(IbEndpoint.End peer, Deadline by) {
     deadline = by;
     if (connection.hasFailed()) {
       return;
@@ -88,8 +84,8 @@ final class IbConnector implements LinkEvents {
       try {
         link = context.port().connect(peer.address(), peer.token(), this);
       } catch (Throwable e) {
-        connection.fail(
-            "rank " + connection.remoteRank() + " can't be called: " + e.getMessage(), e);
+        String message = "can't connect to rank %s: %s";
+        connection.fail(message.formatted(connection.remoteRank(), e.getMessage()), e);
       }
     }
     deliver();
@@ -129,14 +125,15 @@ final class IbConnector implements LinkEvents {
     }
     delivered = true;
     if (!connected.complete(connection)) {
-      // Whoever cancelled it may have taken it for delivered.
+      // A caller that cancelled may have seen it as delivered and not closed it.
       connection.close();
     }
   }
 
   @Override
-  public void failed(VerbsLink which, String what) {
-    connection.fail("rank " + connection.remoteRank() + " was not connected: " + what, null);
+  public void failed(VerbsLink which, String reason) {
+    String message = "rank %s was not connected: %s";
+    connection.fail(message.formatted(connection.remoteRank(), reason), null);
   }
 
   @Override
@@ -147,23 +144,12 @@ final class IbConnector implements LinkEvents {
   }
 
   void checkDeadline() {
-    if (!isConnecting() || connection.hasFailed() || !deadline.expired()) {
-      return;
+    if (isConnecting() && !connection.hasFailed() && deadline.expired()) {
+      connection.end(connection.notConnected(deadline));
     }
-    connection.end(
-        new Timeout(
-            connection.remoteRank(),
-            connection
-                + " was not connected within "
-                + deadline.timeout().toMillis()
-                + " ms; does rank "
-                + connection.remoteRank()
-                + " connect to rank "
-                + context.rank()
-                + " with the same tag, and does the network carry RDMA (rping)?"));
   }
 
-  /** Closes what there is of queue pairs. Idempotent. */
+  /** Closes the queue pairs that exist. Idempotent. */
   void closeLinks() {
     if (link != null) {
       link.close();
@@ -173,7 +159,7 @@ final class IbConnector implements LinkEvents {
     }
   }
 
-  /** Ends the attempt with that reason, if it has not ended. */
+  /** Fails the connect with that reason, unless it has ended. */
   void fail(FluxCclException reason) {
     connected.completeExceptionally(reason);
   }

@@ -3,6 +3,7 @@ package io.fluxccl.transport.ib;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.concurrent.Closing;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
@@ -19,12 +20,12 @@ import java.net.InetSocketAddress;
 import java.security.MessageDigest;
 import java.security.SecureRandom;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
-import java.util.concurrent.atomic.AtomicBoolean;
 
 /** An RDMA device as one communicator uses it. */
 final class IbContext implements TransportContext {
@@ -37,13 +38,13 @@ final class IbContext implements TransportContext {
   private final SecureRandom random = new SecureRandom();
   private final IbAgent agent;
   private final VerbsPort port;
+  private final Lifecycle lifecycle;
 
-  /** Ends whose peer has not come yet. */
+  /** Connections whose peer has not connected yet. */
   private final List<IbConnection> expected = new CopyOnWriteArrayList<>();
 
   private final Set<IbConnection> connections = ConcurrentHashMap.newKeySet();
   private final Set<IbMemoryHandle> handles = ConcurrentHashMap.newKeySet();
-  private final AtomicBoolean closed = new AtomicBoolean();
 
   private IbContext(
       Transport transport,
@@ -56,9 +57,9 @@ final class IbContext implements TransportContext {
     this.environment = environment;
     this.address = address;
     this.piece = piece;
-    this.agent =
-        new IbAgent(
-            "fluxccl-" + transport.name().toLowerCase(Locale.ROOT) + "-rank" + environment.rank());
+    this.lifecycle = new Lifecycle("%s of rank %s".formatted(transport, environment.rank()));
+    String name = transport.name().toLowerCase(Locale.ROOT);
+    this.agent = new IbAgent("fluxccl-%s-rank%s".formatted(name, environment.rank()));
     this.port = verbs.open(address, this::admit);
   }
 
@@ -80,16 +81,10 @@ final class IbContext implements TransportContext {
       context.agent.start(context.port);
       return context;
     } catch (IOException e) {
-      throw new TransportFailure(
-          environment.rank(),
-          transport
-              + " of rank "
-              + environment.rank()
-              + " can't be opened at "
-              + address.getHostAddress()
-              + ": "
-              + e.getMessage(),
-          e);
+      String message =
+          "%s of rank %s can't be opened at %s: %s"
+              .formatted(transport, environment.rank(), address.getHostAddress(), e.getMessage());
+      throw new TransportFailure(environment.rank(), message, e);
     }
   }
 
@@ -112,70 +107,56 @@ final class IbContext implements TransportContext {
 
   @Override
   public MemoryHandle register(DeviceBuffer buffer) {
-    requireOpen();
+    lifecycle.checkOpen();
     Device device = buffer.device();
     boolean onHost = device.kind() == DeviceKind.HOST;
     if (device != environment.device() && !onHost) {
-      throw new InvalidUsage(
-          transport
-              + " of rank "
-              + rank()
-              + " takes memory of "
-              + environment.device()
-              + " or of a HOST device; this is memory of a "
-              + device.kind()
-              + " device");
+      throw InvalidUsage.of(
+          "%s of rank %s takes memory of %s or of a HOST device; this is memory of a %s device",
+          transport, rank(), environment.device(), device.kind());
     }
     buffer.retain();
+    VerbsMemory[] pieces = registerPieces(buffer, onHost);
+    int[] keys = Arrays.stream(pieces).mapToInt(VerbsMemory::remoteKey).toArray();
+    IbMemoryHandle.Place place = new IbMemoryHandle.Place(buffer.address(), piece, keys);
+    return keep(new IbMemoryHandle(this, place, buffer.size(), pieces, onHost, buffer::release));
+  }
+
+  private VerbsMemory[] registerPieces(DeviceBuffer buffer, boolean onHost) {
     List<VerbsMemory> pieces = new ArrayList<>();
     try {
       for (long offset = 0; offset < buffer.size(); offset += piece) {
         int length = (int) Math.min(piece, buffer.size() - offset);
         pieces.add(port.register(buffer.address() + offset, length));
       }
+      return pieces.toArray(NO_MEMORY);
     } catch (IOException e) {
       pieces.forEach(VerbsMemory::close);
       buffer.release();
-      throw new TransportFailure(
-          rank(),
-          transport
-              + " of rank "
-              + rank()
-              + " can't register "
-              + buffer.size()
-              + " bytes of its "
-              + device.kind()
-              + " device: "
-              + e.getMessage()
-              + (onHost
-                  ? "; is the limit of locked memory high enough (ulimit -l)?"
-                  : "; a GPU's memory needs nvidia-peermem (modprobe nvidia-peermem), or use"
-                      + " ETHERNET"),
-          e);
+      String advice =
+          onHost
+              ? "is the limit of locked memory high enough (ulimit -l)?"
+              : "a GPU's memory needs nvidia-peermem (modprobe nvidia-peermem), or use ETHERNET";
+      String message =
+          "%s of rank %s can't register %s bytes of its %s device: %s; %s"
+              .formatted(
+                  transport, rank(), buffer.size(), buffer.device().kind(), e.getMessage(), advice);
+      throw new TransportFailure(rank(), message, e);
     }
-    int[] keys = pieces.stream().mapToInt(VerbsMemory::remoteKey).toArray();
-    return keep(
-        new IbMemoryHandle(
-            this,
-            new IbMemoryCodec.Place(buffer.address(), piece, keys),
-            buffer.size(),
-            pieces.toArray(NO_MEMORY),
-            onHost,
-            buffer::release));
   }
 
   @Override
   public MemoryHandle open(byte[] wire, MemoryOrigin origin) {
-    requireOpen();
-    IbMemoryCodec.Place place = IbMemoryCodec.decode(wire, origin.size(), origin.rank());
-    return keep(new IbMemoryHandle(this, place, origin.size(), NO_MEMORY, false, () -> {}));
+    lifecycle.checkOpen();
+    IbMemoryHandle.Place place = IbMemoryHandle.Place.decode(wire, origin.size(), origin.rank());
+    return keep(new IbMemoryHandle(this, place, origin.size()));
   }
 
   private MemoryHandle keep(IbMemoryHandle handle) {
     handles.add(handle);
-    if (closed.get()) {
+    if (lifecycle.isClosed()) {
       handle.close();
-      requireOpen();
+      lifecycle.checkOpen();
     }
     return handle;
   }
@@ -186,37 +167,31 @@ final class IbContext implements TransportContext {
 
   @Override
   public Endpoint createEndpoint(int remoteRank, int tag, EndpointConfig config) {
-    requireOpen();
-    if (remoteRank < 0 || remoteRank >= environment.nRanks()) {
-      throw new InvalidUsage(
-          "remoteRank=" + remoteRank + "; give 0 to " + (environment.nRanks() - 1));
-    }
-    if (config.transport() != transport) {
-      throw new InvalidUsage("endpoint for " + config.transport() + " asked of " + transport);
-    }
-    byte[] token = new byte[IbEndpointCodec.TOKEN_LENGTH];
+    lifecycle.checkOpen();
+    environment.checkPeer(remoteRank);
+    config.checkTransport(transport);
+    byte[] token = new byte[IbEndpoint.End.TOKEN_LENGTH];
     random.nextBytes(token);
     IbConnection connection = new IbConnection(this, remoteRank, tag, token, config.rdma());
     connections.add(connection);
     expected.add(connection);
     agent.execute(() -> agent.add(connection));
-    if (closed.get()) {
+    if (lifecycle.isClosed()) {
       connection.close();
     }
     InetSocketAddress own = new InetSocketAddress(address, port.port());
-    return new IbEndpoint(
-        connection, IbEndpointCodec.encode(new IbEndpointCodec.End(rank(), tag, own, token)));
+    return new IbEndpoint(connection, new IbEndpoint.End(rank(), tag, own, token));
   }
 
   /**
-   * The end whose token that is; it is expected no longer then. Takes the same time whichever token
-   * it is, and however much of it is right.
+   * Returns the connection whose token a peer presents, which is expected no longer then; or null.
+   * Takes the same time whichever token it is, and however much of it is right.
    */
   private LinkEvents admit(byte[] privateData) {
     IbConnection found = null;
-    if (privateData.length >= IbEndpointCodec.TOKEN_LENGTH) {
-      // What follows the token is padding of the connection manager.
-      byte[] token = java.util.Arrays.copyOf(privateData, IbEndpointCodec.TOKEN_LENGTH);
+    if (privateData.length >= IbEndpoint.End.TOKEN_LENGTH) {
+      // The connection manager pads the token.
+      byte[] token = Arrays.copyOf(privateData, IbEndpoint.End.TOKEN_LENGTH);
       for (IbConnection connection : expected) {
         if (MessageDigest.isEqual(connection.connector().token(), token)) {
           found = connection;
@@ -231,36 +206,37 @@ final class IbContext implements TransportContext {
     connections.remove(connection);
   }
 
-  /** How many memories are registered or opened. For tests. */
+  /** Returns how many memories are registered or opened. For tests. */
   int openHandles() {
     return handles.size();
   }
 
-  /** How many connections there are. For tests. */
+  /** Returns how many connections there are. For tests. */
   int openConnections() {
     return connections.size();
   }
 
-  private void requireOpen() {
-    if (closed.get()) {
-      throw new InvalidUsage("the " + transport + " context of rank " + rank() + " is closed");
-    }
-  }
-
   @Override
   public void close() {
-    if (!closed.compareAndSet(false, true)) {
+    if (!lifecycle.beginClose()) {
       return;
     }
     connections.forEach(IbConnection::close);
-    // Behind the closes above: by then no request is with the device, so all handles let go.
-    agent.execute(
-        () -> {
-          try {
-            Closing.all(handles);
-          } finally {
-            agent.end(port::close);
-          }
-        });
+    // Runs behind the tasks of these closes: by then the device has no request of any connection,
+    // so closing a handle deregisters it.
+    agent.execute(this::closeMemories);
+  }
+
+  private void closeMemories() {
+    try {
+      Closing.all(handles);
+    } finally {
+      agent.end(this::closePort);
+    }
+  }
+
+  private void closePort() {
+    port.close();
+    lifecycle.closeChildren();
   }
 }

@@ -1,46 +1,106 @@
 package io.fluxccl.transport.ib;
 
+import io.fluxccl.TransportFailure;
 import io.fluxccl.concurrent.Closing;
-import io.fluxccl.transport.MemoryHandle;
-import java.util.concurrent.atomic.AtomicInteger;
+import io.fluxccl.transport.CountedMemory;
+import io.fluxccl.wire.WireReader;
+import io.fluxccl.wire.WireWriter;
 
 /**
- * Memory as the device knows it: this rank's, registered in pieces, or a peer's, by its keys.
- * Counts the writes that are posted and not complete, so that closing never ends a registration
- * under one of them: the last to leave does.
+ * Memory as an RDMA device knows it: this rank's, registered in pieces, or a peer's, by its keys.
+ * Closing it ends the registrations once no write uses them.
  */
-final class IbMemoryHandle implements MemoryHandle {
+final class IbMemoryHandle extends CountedMemory {
   /** Bytes of a piece, a power of two: a registration is shorter than 2 GiB. */
   static final long PIECE = 1L << 30;
 
-  private static final int CLOSED = Integer.MIN_VALUE;
+  private static final VerbsMemory[] NO_MEMORY = {};
 
   private final IbContext context;
-  private final IbMemoryCodec.Place place;
-  private final long size;
+  private final Place place;
   private final boolean onHost;
   private final VerbsMemory[] own;
   private final int[] localKeys;
   private final Runnable release;
 
-  /** How many writes use it; negative once it is closed. */
-  private final AtomicInteger uses = new AtomicInteger();
+  /**
+   * The memory's place in its owner's process, as peers receive it. A peer that writes to a wrong
+   * address or with a wrong key is refused by the owner's device.
+   *
+   * <pre>
+   *   header "FXIM" version 2   int64 address
+   *   int64 bytes of a piece, all but the last; a power of two
+   *   int32 number of pieces   int32 remote key of each
+   * </pre>
+   */
+  record Place(long address, long piece, int[] keys) {
+    /** Index of the first key in the encoded bytes. */
+    static final int KEYS_INDEX = 26;
+
+    private static final int MAGIC = 0x4d495846;
+    private static final int VERSION = 2;
+
+    byte[] encode() {
+      WireWriter out =
+          new WireWriter().header(MAGIC, VERSION).int64(address).int64(piece).int32(keys.length);
+      for (int key : keys) {
+        out.int32(key);
+      }
+      return out.toBytes();
+    }
+
+    /**
+     * Reads a place, trusting nothing.
+     *
+     * @param wire received bytes
+     * @param size bytes of the memory, as its owner said
+     * @param fromRank the owner, for the error
+     * @throws TransportFailure if it is malformed
+     */
+    static Place decode(byte[] wire, long size, int fromRank) {
+      WireReader in =
+          new WireReader(
+              wire,
+              problem ->
+                  TransportFailure.of(
+                      fromRank,
+                      "the RDMA memory that rank %s sent is malformed: %s",
+                      fromRank,
+                      problem));
+      in.header(MAGIC, VERSION);
+      in.check(size > 0, "size", size + ", expected more than 0");
+      long address = in.int64("address");
+      long piece = in.int64("piece", 1, Integer.MAX_VALUE);
+      in.check(Long.bitCount(piece) == 1, "piece", piece + ", expected a power of two");
+      long expected = (size - 1) / piece + 1;
+      int count = in.int32("pieces");
+      in.check(count == expected, "pieces", count + ", expected " + expected);
+      in.check(in.remaining() == 4L * count, "keys", in.remaining() + " bytes");
+      int[] keys = new int[count];
+      for (int i = 0; i < count; i++) {
+        keys[i] = in.int32("key");
+      }
+      return new Place(address, piece, keys);
+    }
+  }
 
   /**
-   * @param own the registrations, in order; empty for a peer's memory
+   * Creates the handle of this rank's memory.
+   *
+   * @param own the registrations, in order
    * @param onHost whether this process can read it by its address
-   * @param release run once, when nobody uses it any more
+   * @param release runs once, when the memory is deregistered
    */
   IbMemoryHandle(
       IbContext context,
-      IbMemoryCodec.Place place,
+      Place place,
       long size,
       VerbsMemory[] own,
       boolean onHost,
       Runnable release) {
+    super(context, place.encode(), size);
     this.context = context;
     this.place = place;
-    this.size = size;
     this.own = own;
     this.onHost = onHost;
     this.release = release;
@@ -50,15 +110,15 @@ final class IbMemoryHandle implements MemoryHandle {
     }
   }
 
-  @Override
-  public byte[] wire() {
-    return IbMemoryCodec.encode(place);
+  /** Creates the handle of a peer's memory. */
+  IbMemoryHandle(IbContext context, Place place, long size) {
+    this(context, place, size, NO_MEMORY, false, () -> {});
   }
 
-  /** A peer's memory is reached by writes only. */
+  /** Returns 0 for a peer's memory, which only writes reach. */
   @Override
   public long address() {
-    return isOwn() ? addressAt(0) : 0;
+    return isOwn() ? place.address() : 0;
   }
 
   boolean isOwn() {
@@ -69,15 +129,7 @@ final class IbMemoryHandle implements MemoryHandle {
     return onHost;
   }
 
-  long size() {
-    return size;
-  }
-
-  boolean belongsTo(IbContext other) {
-    return context == other;
-  }
-
-  /** The address of a byte, in the owner's process. */
+  /** Returns the address of a byte, in the owner's process. */
   long addressAt(long offset) {
     return place.address() + offset;
   }
@@ -90,44 +142,14 @@ final class IbMemoryHandle implements MemoryHandle {
     return place.keys()[(int) (offset / place.piece())];
   }
 
-  /** How many bytes from there on have the same key. */
+  /** Returns how many bytes from there on have the same key. */
   long untilNextKey(long offset) {
     return place.piece() - offset % place.piece();
   }
 
-  /** Keeps the registration until {@link #endUse()}, unless it is closed: then false. */
-  boolean beginUse() {
-    int before;
-    do {
-      before = uses.get();
-      if (before < 0) {
-        return false;
-      }
-    } while (!uses.compareAndSet(before, before + 1));
-    return true;
-  }
-
-  void endUse() {
-    if (uses.decrementAndGet() == CLOSED) {
-      letGo();
-    }
-  }
-
+  /** Deregisters at once, on any thread: the port may be closed next. */
   @Override
-  public void close() {
-    int before;
-    do {
-      before = uses.get();
-      if (before < 0) {
-        return;
-      }
-    } while (!uses.compareAndSet(before, before + CLOSED));
-    if (before == 0) {
-      letGo();
-    }
-  }
-
-  private void letGo() {
+  protected void lastUserLeft() {
     context.forget(this);
     try {
       Closing.all(own);

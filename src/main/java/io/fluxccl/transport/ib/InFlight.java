@@ -7,9 +7,9 @@ import java.util.List;
 
 /**
  * The requests that are with the device, oldest first, in a ring as long as its send queue: what
- * each was, for an error; what memory each holds; which flush is done with it. A completion stands
- * for all requests before it, because a queue pair completes in order. One thread at a time, but
- * for {@link #isEmpty()}, which others may ask too.
+ * each one is, for an error; the memories it uses; the flush that is done with it. A completion
+ * stands for all requests before it, because a queue pair completes in order. One thread at a time,
+ * except for {@link #isEmpty()}.
  */
 final class InFlight {
   private final int mask;
@@ -45,17 +45,17 @@ final class InFlight {
     return posted - completed > mask / 2;
   }
 
-  /** The id of the next request. */
+  /** Returns the id of the next request. */
   long nextId() {
     return posted;
   }
 
-  /** Which place of the ring the next request has. */
+  /** Returns the slot of the ring that the next request has. */
   int nextSlot() {
     return (int) posted & mask;
   }
 
-  /** The next request was posted. */
+  /** Adds the next request. */
   void add(int kind, long targetOffset, int length) {
     int slot = nextSlot();
     kinds[slot] = kind;
@@ -64,14 +64,14 @@ final class InFlight {
     posted++;
   }
 
-  /** The newest request is the last that uses these. */
+  /** Keeps memories open until the newest request completes. */
   void holds(IbMemoryHandle target, IbMemoryHandle source) {
     int slot = (int) (posted - 1) & mask;
     targets[slot] = target;
     sources[slot] = source;
   }
 
-  /** A flush is done with the newest request, or at once when there is none. */
+  /** Adds a flush: it is done with the newest request, or at once if there is none. */
   void flush(long ticket) {
     if (isEmpty()) {
       doneTicket = ticket;
@@ -80,62 +80,49 @@ final class InFlight {
     }
   }
 
-  /** The highest ticket that is done. */
+  /** Returns the highest ticket whose flush is done. */
   long doneTicket() {
     return doneTicket;
   }
 
-  /**
-   * Takes a successful completion.
-   *
-   * @return how many requests it stands for
-   */
-  int complete(long id) {
-    int done = 0;
+  /** Completes a request and all before it. */
+  void complete(long id) {
     while (completed <= id) {
-      release((int) completed & mask);
+      int slot = (int) completed & mask;
+      if (tickets[slot] != 0) {
+        doneTicket = tickets[slot];
+        tickets[slot] = 0;
+      }
+      release(targets, slot);
+      release(sources, slot);
       completed++;
-      done++;
     }
-    return done;
   }
 
-  private void release(int slot) {
-    if (tickets[slot] != 0) {
-      doneTicket = tickets[slot];
-      tickets[slot] = 0;
-    }
-    letGo(targets, slot);
-    letGo(sources, slot);
-  }
-
-  private static void letGo(IbMemoryHandle[] handles, int slot) {
+  private static void release(IbMemoryHandle[] handles, int slot) {
     IbMemoryHandle handle = handles[slot];
     if (handle != null) {
       handles[slot] = null;
-      handle.endUse();
+      handle.release();
     }
   }
 
-  /** Lets go of everything, once the device has nothing any more; no flush is done by it. */
+  /** Drops all requests once the device has none any more. Flushes are not done by it. */
   void abandon() {
     List<AutoCloseable> uses = new ArrayList<>();
     for (; completed < posted; completed++) {
       int slot = (int) completed & mask;
       tickets[slot] = 0;
-      uses.add(() -> letGo(targets, slot));
-      uses.add(() -> letGo(sources, slot));
+      uses.add(() -> release(targets, slot));
+      uses.add(() -> release(sources, slot));
     }
     Closing.all(uses);
   }
 
-  /** What a request was, for a message. */
+  /** Returns what a request is, for a message. */
   String describe(long id) {
     int slot = (int) id & mask;
-    return (kinds[slot] == PostQueue.UPDATE ? "a signal" : "a write")
-        + " of "
-        + lengths[slot]
-        + " bytes at offset "
-        + offsets[slot];
+    String kind = kinds[slot] == PostQueue.UPDATE ? "signal" : "write";
+    return "a %s of %s bytes at offset %s".formatted(kind, lengths[slot], offsets[slot]);
   }
 }

@@ -14,17 +14,17 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.agrona.BufferUtil;
 
 /**
- * What one connection sends: posts that wait, requests that are with the device, and how far the
- * peer has acknowledged them. Any thread posts; one thread at a time works with the queue pair,
- * whichever comes by, and none waits for another.
+ * Sends the posts of one connection: it holds the posts that wait, the requests that are with the
+ * device, and the last flush that the peer has acknowledged. Any thread posts. One thread at a time
+ * uses the queue pair, whichever comes first, and the others do not wait for it.
  *
- * <p>Why a signal never comes before its data: a reliable queue pair executes its requests in the
- * order posted, and the peer's device has placed a write before it places the next. So whoever
- * acquires the word that a signal wrote sees what was written before.
+ * <p>A signal never arrives before its data: a reliable queue pair executes its requests in the
+ * order posted, and the peer's device has placed a write before it places the next. So a thread
+ * that acquires the word that a signal wrote sees all that was written before.
  *
- * <p>A request completes when the peer's device has acknowledged it, which stands for all before
- * it: that is a flush. Completions are asked for at the last request before a flush, at the last
- * one that waits, and every quarter of the send queue.
+ * <p>A request completes when the peer's device has acknowledged it, and with it all requests
+ * before: that is a flush. The device is asked for completions of the last request before a flush,
+ * of the last request that waits, and of one in every quarter of the send queue.
  */
 final class SendQueue {
   private static final int POSTS_AT_A_TIME = 64;
@@ -39,39 +39,30 @@ final class SendQueue {
     }
   }
 
-  /** Whose queue it is. */
-  interface Owner {
-    /** Whether nothing is to be sent any more. Any thread. */
-    boolean hasFailed();
-
-    /** The device has refused or failed a request. On the thread that worked with it. */
-    void fail(String message, Throwable cause);
-  }
-
-  private final Owner owner;
+  private final IbConnection owner;
   private final RdmaOptions options;
   private final PostQueue<IbMemoryHandle> posts = new PostQueue<>();
   private final InFlight inFlight;
   private final AtomicLong flushed = new AtomicLong();
 
-  /** 1 while a thread works with the queue pair, which all below is for: guarded by it. */
+  /** 1 while a thread uses the queue pair; guards all fields below. */
   private volatile int working;
 
-  /** Null before there is a queue pair to work with, and again once it was closed. */
+  /** The queue pair; null before it is connected and after it is closed. */
   private VerbsLink link;
 
-  /** The values of signals that are with the device, one place a request. */
+  /** The values of signals that are with the device, one word for each request. */
   private ByteBuffer signals;
 
   private long signalsAddress;
   private VerbsMemory signalsMemory;
 
-  /** Bytes of the oldest write that are posted. */
+  /** Bytes of the oldest write that are with the device. */
   private long progress;
 
   private int unsignaled;
 
-  SendQueue(Owner owner, RdmaOptions options) {
+  SendQueue(IbConnection owner, RdmaOptions options) {
     this.owner = owner;
     this.options = options;
     this.inFlight = new InFlight(options.sendQueueSize());
@@ -79,7 +70,7 @@ final class SendQueue {
 
   // Posting: any thread.
 
-  /** Posts a write of one byte or more; false, and nothing done, once closed. */
+  /** Posts a write of one byte or more, unless the queue is closed: then returns false. */
   boolean write(
       IbMemoryHandle target,
       long targetOffset,
@@ -89,44 +80,44 @@ final class SendQueue {
     return posts.write(target, targetOffset, source, sourceOffset, length);
   }
 
-  /** Posts a signal; false, and nothing done, once closed. */
+  /** Posts a signal, unless the queue is closed: then returns false. */
   boolean update(IbMemoryHandle target, long targetOffset, long value) {
     return posts.update(target, targetOffset, value);
   }
 
-  /** Posts a flush and gives its ticket, greater than those before; 0 once closed. */
+  /** Posts a flush and returns its ticket, greater than all before; 0 once closed. */
   long flush() {
     return posts.flush();
   }
 
-  /** The highest ticket whose flush is done. Acquire: pairs with {@link #publishFlushed()}. */
+  /** Returns the highest ticket whose flush is done. Acquire: pairs with publishFlushed(). */
   long flushedTicket() {
     return flushed.getAcquire();
   }
 
-  /** Whether who posts should wait. */
+  /** Returns whether posters should wait. */
   boolean isFull() {
     return posts.isFull();
   }
 
-  /** Whether posts wait that are not with the device. */
+  /** Returns whether posts wait that are not with the device. */
   boolean hasWaiting() {
     return !posts.isEmpty();
   }
 
-  /** Whether anything waits or is with the device; a moment ago, to who is not at it. */
+  /** Returns whether anything waits or is with the device; maybe outdated on other threads. */
   boolean isBusy() {
     return !inFlight.isEmpty() || !posts.isEmpty();
   }
 
-  // Working with the queue pair: one thread at a time.
+  // Using the queue pair: one thread at a time.
 
   private boolean tryEnter() {
-    // Pairs with the release in leave(): the next sees how this one left everything.
+    // Pairs with the release in leave(): the next thread sees how this one left everything.
     return working == 0 && WORKING.compareAndSet(this, 0, 1);
   }
 
-  /** Waits for who is at it, which is for a batch of posts at most. Called by the agent. */
+  /** Waits until no thread uses the queue pair: at most for a batch of posts. By the agent. */
   private void enter() {
     while (!tryEnter()) {
       Thread.onSpinWait();
@@ -141,28 +132,25 @@ final class SendQueue {
    * Begins to send. Called by the agent.
    *
    * @param established the queue pair
-   * @param port registers memory for its signals
+   * @param port registers memory for the values of signals
    */
   void open(VerbsLink established, VerbsPort port) throws IOException {
     int length = options.sendQueueSize() * Long.BYTES;
     ByteBuffer memory = BufferUtil.allocateDirectAligned(length, Long.BYTES);
     VerbsMemory registered = port.register(BufferUtil.address(memory), length);
     enter();
-    try {
-      signals = memory;
-      signalsAddress = BufferUtil.address(memory);
-      signalsMemory = registered;
-      link = established;
-    } finally {
-      leave();
-    }
+    signals = memory;
+    signalsAddress = BufferUtil.address(memory);
+    signalsMemory = registered;
+    link = established;
+    leave();
   }
 
   /**
-   * Takes completions and posts what waits, unless another thread is at it or there is nothing to
-   * work with. Any thread; never waits, allocates nothing.
+   * Takes completions and posts requests, unless another thread does or the queue pair is not
+   * connected. Any thread; never waits, allocates nothing.
    *
-   * @param poll whether to look for completions also while there is plenty of room without them
+   * @param poll whether to take completions even if the send queue has plenty of room
    * @return how much was done
    */
   int advance(boolean poll) {
@@ -179,15 +167,20 @@ final class SendQueue {
       }
       publishFlushed();
       return work;
-    } catch (IOException | RuntimeException e) {
-      owner.fail("it can't go on: " + e.getMessage(), e);
-      return 1;
     } catch (Throwable e) {
-      // A post may be lost: nothing that was posted behind it may go out.
-      owner.fail("it can't go on: " + e, e);
-      throw e;
+      fail(e);
+      return 1;
     } finally {
       leave();
+    }
+  }
+
+  /** A post may be lost: nothing that was posted behind it may be sent. */
+  private void fail(Throwable error) {
+    boolean expected = error instanceof IOException || error instanceof RuntimeException;
+    owner.fail("it can't go on: " + (expected ? error.getMessage() : error), error);
+    if (error instanceof Error) {
+      throw (Error) error;
     }
   }
 
@@ -235,11 +228,8 @@ final class SendQueue {
     long targetOffset = posts.targetOffset() + progress;
     long sourceOffset = posts.sourceOffset() + progress;
     long left = posts.length() - progress;
-    int length =
-        (int)
-            Math.min(
-                Math.min(left, options.maxMessage()),
-                Math.min(target.untilNextKey(targetOffset), source.untilNextKey(sourceOffset)));
+    long sameKeys = Math.min(target.untilNextKey(targetOffset), source.untilNextKey(sourceOffset));
+    int length = (int) Math.min(Math.min(left, options.maxMessage()), sameKeys);
     boolean last = length == left;
     if (last) {
       posts.pop();
@@ -270,9 +260,9 @@ final class SendQueue {
     long targetOffset = posts.targetOffset();
     long value = posts.sourceOffset();
     posts.pop();
-    // Its place is free again when the request that had it before is complete, which it is.
-    long place = signalsAddress + (long) inFlight.nextSlot() * Long.BYTES;
-    HostMemory.putLong(place, value);
+    // The word is free: the request that used it before is complete.
+    long word = signalsAddress + (long) inFlight.nextSlot() * Long.BYTES;
+    HostMemory.putLong(word, value);
     long id = inFlight.nextId();
     int flags = flags(true, link.inlineLimit() >= Long.BYTES);
     inFlight.add(PostQueue.UPDATE, targetOffset, Long.BYTES);
@@ -280,14 +270,14 @@ final class SendQueue {
     link.postWrite(
         id,
         flags,
-        place,
+        word,
         Long.BYTES,
         signalsMemory.localKey(),
         target.addressAt(targetOffset),
         target.remoteKeyAt(targetOffset));
   }
 
-  /** So that whenever the queue runs empty or a flush is met, the newest request will complete. */
+  /** Makes the newest request complete whenever the queue runs empty or a flush follows. */
   private int flags(boolean last, boolean inline) {
     int next = last ? posts.type() : PostQueue.WRITE;
     boolean signaled =
@@ -317,20 +307,17 @@ final class SendQueue {
       while (link != null && !owner.hasFailed() && takeCompletions() > 0) {
         publishFlushed();
       }
-    } catch (IOException | RuntimeException e) {
-      owner.fail("it can't go on: " + e.getMessage(), e);
     } catch (Throwable e) {
-      owner.fail("it can't go on: " + e, e);
-      throw e;
+      fail(e);
     } finally {
       leave();
     }
   }
 
   /**
-   * Sends nothing any more and closes the queue pair, if it is open and has nothing to do.
+   * Closes the queue pair if it is connected and has nothing to do; posts then stay in the queue.
    *
-   * @return whether that was so
+   * @return whether it was closed
    */
   boolean closeIfIdle() {
     enter();
@@ -348,16 +335,16 @@ final class SendQueue {
   }
 
   /**
-   * Drops all that waits and all that is with the device. Idempotent.
+   * Drops all posts and all requests. Idempotent.
    *
-   * @param closeLinks run while nobody works with the queue pair; the device has nothing after it
+   * @param closeLinks runs while no thread uses the queue pair; the device has no request after it
    */
   void close(Runnable closeLinks) {
     posts.close();
     enter();
     try {
       link = null;
-      // What can't be closed keeps nothing else from it.
+      // Each is closed even if another can't be.
       Closing.all(closeLinks::run, inFlight::abandon, this::dropWaiting, this::closeSignals);
     } finally {
       leave();
@@ -371,10 +358,10 @@ final class SendQueue {
       IbMemoryHandle source = posts.source();
       posts.pop();
       if (target != null) {
-        uses.add(target::endUse);
+        uses.add(target::release);
       }
       if (source != null) {
-        uses.add(source::endUse);
+        uses.add(source::release);
       }
     }
     Closing.all(uses);

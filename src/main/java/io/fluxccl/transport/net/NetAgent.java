@@ -1,9 +1,10 @@
 package io.fluxccl.transport.net;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.concurrent.AgentThread;
+import io.fluxccl.concurrent.IdleBackoff;
 import io.fluxccl.concurrent.SpinPolicy;
 import io.fluxccl.device.Device;
-import io.fluxccl.transport.TransportAgent;
 import java.util.concurrent.TimeUnit;
 import org.agrona.collections.ArrayUtil;
 import org.slf4j.Logger;
@@ -15,7 +16,7 @@ import org.slf4j.LoggerFactory;
  * work it asks without a pause, later with naps between, the longer the quieter it is; a post wakes
  * it. A cycle allocates nothing.
  */
-final class NetAgent extends TransportAgent {
+final class NetAgent extends AgentThread {
   private static final Logger LOGGER = LoggerFactory.getLogger(NetAgent.class);
 
   private static final long SPIN_NS = TimeUnit.MICROSECONDS.toNanos(50);
@@ -40,7 +41,7 @@ final class NetAgent extends TransportAgent {
    * @param device whose memory plugins may use on this thread
    */
   NetAgent(String name, Device device) {
-    super(name);
+    super(name, new IdleBackoff(50, 1_000, 20, 1_000));
     this.device = device;
   }
 
@@ -62,11 +63,6 @@ final class NetAgent extends TransportAgent {
   @Override
   protected void begin() {
     bindToDevice();
-    worked();
-  }
-
-  @Override
-  protected void worked() {
     lastWorkNs = System.nanoTime();
   }
 
@@ -97,6 +93,9 @@ final class NetAgent extends TransportAgent {
       for (NetConnection connection : connections) {
         connection.serveDeadlines();
       }
+    }
+    if (work > 0) {
+      lastWorkNs = now;
     }
     return work;
   }

@@ -43,13 +43,10 @@ public final class ShmTransport implements TransportProvider {
               throw new TransportFailure(FluxCclException.NO_RANK, "SHM is unavailable: " + why);
             });
     if (!(environment.device() instanceof HostDevice)) {
-      throw new InvalidUsage(
-          "SHM moves memory of the host device; rank "
-              + environment.rank()
-              + " has "
-              + environment.device()
-              + ": use CUDA_IPC for GPUs");
+      throw InvalidUsage.of(
+          "SHM moves memory of the host device; rank %s has %s: use CUDA_IPC for GPUs",
+          environment.rank(), environment.device());
     }
-    return new ShmContext(environment, (HostDevice) environment.device());
+    return new ShmContext(environment);
   }
 }

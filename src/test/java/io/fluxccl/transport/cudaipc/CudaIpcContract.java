@@ -25,6 +25,7 @@ import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportProvider;
+import io.fluxccl.transport.mapped.MappedPlace;
 import java.lang.management.ManagementFactory;
 import java.net.InetAddress;
 import java.nio.ByteBuffer;
@@ -275,7 +276,7 @@ abstract class CudaIpcContract {
       assertThat(late)
           .isInstanceOf(io.fluxccl.Timeout.class)
           .hasMessageContaining("rank 1")
-          .hasMessageContaining("tag=5")
+          .hasMessageContaining("tag 5")
           .hasMessageContaining("50 ms");
       assertThat(late.rank()).isEqualTo(1);
       assertThat(connection.failure()).isNull();
@@ -455,13 +456,13 @@ abstract class CudaIpcContract {
     RegisteredMemory memory = one.register(one.allocate(2 << 20));
     byte[] wire = memory.handle(Transport.CUDA_IPC).wire();
     byte[] otherNumber = wire.clone();
-    otherNumber[CudaIpcMemoryCodec.HEADER_LENGTH + 16] ^= 0x55;
+    otherNumber[MappedPlace.NAME_INDEX + 16] ^= 0x55;
     assertRefused(otherNumber, memory);
     byte[] otherProcess = wire.clone();
-    otherProcess[CudaIpcMemoryCodec.HEADER_LENGTH + 8] ^= 0x55;
+    otherProcess[MappedPlace.NAME_INDEX + 8] ^= 0x55;
     assertRefused(otherProcess, memory);
     byte[] larger = wire.clone();
-    larger[CudaIpcMemoryCodec.HEADER_LENGTH + 24 + 4] = 1;
+    larger[MappedPlace.NAME_INDEX + 24 + 4] = 1;
     assertRefused(larger, memory);
   }
 

@@ -55,7 +55,7 @@ abstract class IbFailureContract {
     RegisteredMemory source = ranks.filled(0, 4096, 1);
     RegisteredMemory target = ranks.memory(1, 4096);
     byte[] wire = target.handle(Transport.IB0).wire();
-    wire[IbMemoryCodec.HEADER_LENGTH] ^= 0x55;
+    wire[IbMemoryHandle.Place.KEYS_INDEX] ^= 0x55;
     RegisteredMemory wrong = ranks.seenByPeer(target, wire, 4096);
     for (int round = 0; round < ROUNDS; round++) {
       Connection link = ranks.connect(round).get(0);
@@ -115,8 +115,8 @@ abstract class IbFailureContract {
     Endpoint other = ranks.endpoint(1, 0, 0, RdmaOptions.DEFAULT);
     byte[] wire = other.wire();
     // The greatest token, so that this side calls, but not the one that the other end has.
-    int token = IbEndpointCodec.TOKEN_INDEX;
-    Arrays.fill(wire, token, token + IbEndpointCodec.TOKEN_LENGTH, (byte) 0xff);
+    int token = IbEndpoint.End.TOKEN_INDEX;
+    Arrays.fill(wire, token, token + IbEndpoint.End.TOKEN_LENGTH, (byte) 0xff);
     FluxCclException reason = failureOf(end.connect(wire, Deadline.after(IbRanks.LIMIT)));
     assertThat(reason)
         .isInstanceOf(TransportFailure.class)

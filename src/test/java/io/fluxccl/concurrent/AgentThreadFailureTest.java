@@ -1,4 +1,4 @@
-package io.fluxccl.transport;
+package io.fluxccl.concurrent;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.awaitility.Awaitility.await;
@@ -10,15 +10,15 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 @Timeout(60)
-class TransportAgentTest {
+class AgentThreadFailureTest {
   private final FaultyAgent agent = new FaultyAgent();
 
-  private static final class FaultyAgent extends TransportAgent {
+  private static final class FaultyAgent extends AgentThread {
     volatile Error error;
     volatile Error firstError;
 
     FaultyAgent() {
-      super("faulty");
+      super("faulty", new IdleBackoff(0, 0, 1_000, 1_000));
     }
 
     @Override
@@ -37,19 +37,6 @@ class TransportAgentTest {
       int work = runTasks();
       throwIf(error);
       return work;
-    }
-
-    @Override
-    protected void worked() {}
-
-    @Override
-    protected void idle() {
-      park(1_000_000);
-    }
-
-    @Override
-    protected boolean hasPosts() {
-      return false;
     }
   }
 
@@ -93,7 +80,7 @@ class TransportAgentTest {
   }
 
   @Test
-  void shouldRunItsLastDeedWhateverCyclesThrow() throws Exception {
+  void shouldRunItsLastTaskWhateverCyclesThrow() throws Exception {
     agent.error = new InternalError("of a test");
     agent.start();
     CompletableFuture<Void> last = new CompletableFuture<>();
