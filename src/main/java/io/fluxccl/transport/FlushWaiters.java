@@ -10,8 +10,8 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.function.Function;
 
 /**
- * For transports: those who wait for a flush. Any thread adds; all else is for the one thread that
- * serves the connection.
+ * For transports: the awaited flushes of a connection. Any thread adds; everything else is for the
+ * one thread that serves the connection.
  */
 public final class FlushWaiters {
   private final Function<Deadline, FluxCclException> timeout;
@@ -21,18 +21,18 @@ public final class FlushWaiters {
   private record Waiter(long ticket, Deadline deadline, CompletableFuture<Void> future) {}
 
   /**
-   * Nobody waits.
+   * Creates an empty list.
    *
-   * @param timeout makes the error of one whose deadline passed
+   * @param timeout makes the error of a flush whose deadline passed
    */
   public FlushWaiters(Function<Deadline, FluxCclException> timeout) {
     this.timeout = timeout;
   }
 
   /**
-   * Adds one.
+   * Adds a flush.
    *
-   * @param ticket of its flush
+   * @param ticket of the flush
    * @param deadline by when
    * @return completes when the flush is done, with an error when time is up or all failed
    */
@@ -42,22 +42,22 @@ public final class FlushWaiters {
     return waiter.future();
   }
 
-  /** Whether nobody waits. */
+  /** Returns whether no flush is awaited. */
   public boolean isEmpty() {
     return waiting.isEmpty() && arrivals.isEmpty();
   }
 
   /**
-   * Ends those whose flush is done, and takes in those who are new.
+   * Completes flushes that are done, and admits new ones.
    *
    * @param flushed the highest ticket that is done
-   * @return how many ended
+   * @return how many were completed
    */
   public int advance(long flushed) {
     admit();
     int ended = 0;
-    // Tickets are taken before waiters are added, so theirs may be a little out of order: those
-    // behind one that goes on waiting are seen when it goes, which is soon.
+    // A thread takes its ticket before it adds its waiter, so tickets may be slightly out of order:
+    // a waiter behind a later ticket is completed when that one is, which is soon.
     for (Waiter first = waiting.peek();
         first != null && (first.ticket() <= flushed || first.future().isDone());
         first = waiting.peek()) {
@@ -75,7 +75,7 @@ public final class FlushWaiters {
   }
 
   /**
-   * Ends those whose deadline has passed.
+   * Fails flushes whose deadline has passed.
    *
    * @param flushed the highest ticket that is done
    */
@@ -83,7 +83,7 @@ public final class FlushWaiters {
     if (waiting.isEmpty()) {
       return;
     }
-    // Completing one runs what is chained to it, which may add, but not here: only to arrivals.
+    // Completing one runs its continuations, which may add waiters, but only to arrivals.
     for (Iterator<Waiter> waiters = waiting.iterator(); waiters.hasNext(); ) {
       Waiter waiter = waiters.next();
       if (waiter.ticket() <= flushed) {
@@ -97,7 +97,7 @@ public final class FlushWaiters {
   }
 
   /**
-   * Ends all with that error.
+   * Fails all flushes.
    *
    * @param reason why
    */

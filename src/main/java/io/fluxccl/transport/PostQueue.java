@@ -5,12 +5,15 @@ import java.lang.invoke.VarHandle;
 import java.util.concurrent.atomic.AtomicReference;
 
 /**
- * For transports: what was posted on a connection and is not with the device yet. Any thread posts,
- * those that do at once take turns for as long as storing one post takes; one thread at a time
- * takes. Grows by segments where the device is slower than the posts, and gives one back for reuse:
- * posting in steady state allocates nothing.
+ * For transports: the posts of a connection that are not with the device yet. Any thread posts; two
+ * that post at once wait for each other as long as storing one post takes. One thread at a time
+ * takes. The queue grows by segments where the device is slower than the posts, and keeps one for
+ * reuse, so posting in steady state allocates nothing.
  *
- * @param <M> what a transport knows of a memory
+ * <p>It is not one of Agrona's queues: those are bounded, so a full one would lose a post or hold up
+ * a proxy's loop, and they don't number flushes in the order of the queue.
+ *
+ * @param <M> a transport's handle of a memory
  */
 public final class PostQueue<M> {
   /** There is no post. */
@@ -60,25 +63,25 @@ public final class PostQueue<M> {
   @SuppressWarnings("unused")
   private volatile int posting;
 
-  // Of who posts.
+  // Of posting threads, guarded by posting.
   private Segment tail = new Segment();
   private int tailIndex;
   private long tickets;
   private boolean closed;
 
-  /** How many were posted: stored with release, which pairs with the acquire in {@link #type()}. */
+  /** Number of posts: stored with release, which pairs with the acquire in {@link #type()}. */
   private volatile long published;
 
-  /** How many were taken; only tells who posts how full it is. */
+  /** Number of posts taken; posting threads only compute from it how full the queue is. */
   private volatile long consumed;
 
-  // Of who takes.
+  // Of the thread that takes.
   private Segment head = tail;
   private int headIndex;
   private long taken;
   private long seen;
 
-  /** An empty queue. */
+  /** Creates an empty queue. */
   public PostQueue() {}
 
   /**
@@ -107,7 +110,7 @@ public final class PostQueue<M> {
     return post(UPDATE, target, targetOffset, null, value, Long.BYTES);
   }
 
-  /** Posts a flush and gives its ticket, greater than those before; 0 once closed. */
+  /** Posts a flush and returns its ticket, greater than all before; 0 once closed. */
   public long flush() {
     lock();
     try {
@@ -163,24 +166,27 @@ public final class PostQueue<M> {
     POSTING.setRelease(this, 0);
   }
 
-  /** Whether who posts should wait. */
+  /** Returns whether posting threads should wait. */
   public boolean isFull() {
     return published - consumed >= LIMIT;
   }
 
-  /** Whether nothing waits. Any thread. */
+  /** Returns whether no post waits. Any thread. */
   public boolean isEmpty() {
     return published == consumed;
   }
 
-  /** Lets nobody post any more; what waits stays, to be taken. */
+  /** Refuses new posts; those that wait can still be taken. */
   public void close() {
     lock();
     closed = true;
     unlock();
   }
 
-  /** The kind of the oldest post, or {@link #NONE}. This and all below: who takes. */
+  /**
+   * Returns the kind of the oldest post, or {@link #NONE}. This and all below are for the thread
+   * that takes.
+   */
   public int type() {
     if (taken == seen) {
       seen = (long) PUBLISHED.getAcquire(this);
@@ -198,24 +204,27 @@ public final class PostQueue<M> {
     return (int) head.words[headIndex * WORDS];
   }
 
-  /** Where the oldest goes, or its ticket. */
+  /** Returns the target offset of the oldest post, or the ticket of a flush. */
   public long targetOffset() {
     return head.words[headIndex * WORDS + 1];
   }
 
-  /** Where the oldest comes from, or the value that it is. */
+  /** Returns the source offset of the oldest post, or the value of a signal. */
   public long sourceOffset() {
     return head.words[headIndex * WORDS + 2];
   }
 
+  /** Returns the length of the oldest post in bytes. */
   public long length() {
     return head.words[headIndex * WORDS + 3];
   }
 
+  /** Returns the target of the oldest post. */
   public M target() {
     return memory(headIndex * HANDLES);
   }
 
+  /** Returns the source of the oldest post, or null. */
   public M source() {
     return memory(headIndex * HANDLES + 1);
   }
@@ -225,7 +234,7 @@ public final class PostQueue<M> {
     return (M) head.handles[index];
   }
 
-  /** Takes the oldest. */
+  /** Takes the oldest post. */
   public void pop() {
     head.handles[headIndex * HANDLES] = null;
     head.handles[headIndex * HANDLES + 1] = null;
