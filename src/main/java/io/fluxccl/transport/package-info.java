@@ -3,6 +3,6 @@
  * service provider interface that each transport implements in a package of its own; and what
  * several of them share ({@code ConnectionEnd}, {@code AgentConnection}, {@code PostQueue}).
  *
- * <p>Imports the root package, {@code device} and {@code device.host}.
+ * <p>Imports the root package, {@code concurrent}, {@code wire} and {@code device}.
  */
 package io.fluxccl.transport;
