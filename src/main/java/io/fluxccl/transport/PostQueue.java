@@ -10,8 +10,8 @@ import java.util.concurrent.atomic.AtomicReference;
  * takes. The queue grows by segments where the device is slower than the posts, and keeps one for
  * reuse, so posting in steady state allocates nothing.
  *
- * <p>It is not one of Agrona's queues: those are bounded, so a full one would lose a post or hold up
- * a proxy's loop, and they don't number flushes in the order of the queue.
+ * <p>It is not one of Agrona's queues: those are bounded, so a full one would lose a post or hold
+ * up a proxy's loop, and they don't number flushes in the order of the queue.
  *
  * @param <M> a transport's handle of a memory
  */
