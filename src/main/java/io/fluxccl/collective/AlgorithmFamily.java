@@ -9,21 +9,21 @@ import java.util.concurrent.CompletableFuture;
  * {@link CollectivesOptions#withFamily}. Every rank must have the same families.
  */
 public interface AlgorithmFamily {
-  /** Its name among all families; families are prepared in the order of their names. */
+  /** Returns its name; families are prepared in the order of their names. */
   String name();
 
-  /** What it offers, a line for each algorithm: "name: when and how". */
+  /** Returns a line for each algorithm: "name: when and how". */
   List<String> description();
 
-  /** Whether it can work among those ranks; must come out the same on every one of them. */
+  /** Returns whether it can work among those ranks: the same on every one of them. */
   boolean supports(RankTopology topology);
 
   /**
-   * Readies it for a lane: memory, exchange, semaphores. Called on all ranks at the same point.
+   * Prepares it for a lane: memory, exchange, semaphores. Called on all ranks at the same point.
    *
    * @param peers the lane's connections
-   * @return the ready algorithms, which the lane closes; or why not. What fails half-way frees what
-   *     it took
+   * @return the prepared algorithms, which the lane closes. A family that fails frees what it has
+   *     allocated
    */
   CompletableFuture<AlgorithmSet> prepare(PeerConnections peers);
 }

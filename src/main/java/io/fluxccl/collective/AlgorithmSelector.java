@@ -1,6 +1,9 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.DeviceStream;
 import java.util.ArrayList;
 import java.util.EnumMap;
 import java.util.List;
@@ -9,10 +12,17 @@ import java.util.Optional;
 import java.util.stream.Collectors;
 
 /**
- * Chooses the algorithm for a call: the one the user named, if it can; what a tuning file says; the
- * one that estimates the least time. The same on every rank, because all of that is.
+ * The algorithms of a lane: checks a call, chooses its algorithm, and enqueues it. The choice is
+ * the algorithm that the user named, if it supports the call; else that of the tuning file; else
+ * the one with the least estimate. It is the same on every rank, because all of that is.
+ *
+ * <p>{@link #check} and {@link #enqueue} are for {@link Step}s, under the lane's lock; any thread
+ * may call the other methods.
  */
 final class AlgorithmSelector {
+  private final Communicator communicator;
+  private final RankTopology topology;
+  private final Registrations registrations;
   private final List<CollectiveAlgorithm> algorithms = new ArrayList<>();
   private final Map<Collective, List<Tuning.Rule>> rules = new EnumMap<>(Collective.class);
 
@@ -20,12 +30,20 @@ final class AlgorithmSelector {
   private volatile Map<Collective, String> chosen;
 
   /**
-   * A selector.
+   * Creates the selector of a lane.
    *
-   * @throws InvalidUsage if the options or the tuning file name an algorithm that there is not
+   * @throws InvalidUsage if the options or the tuning file name an algorithm that does not exist
    */
   AlgorithmSelector(
-      List<AlgorithmSet> sets, CollectivesOptions options, Tuning tuning, RankTopology topology) {
+      Communicator communicator,
+      RankTopology topology,
+      Registrations registrations,
+      List<AlgorithmSet> sets,
+      CollectivesOptions options,
+      Tuning tuning) {
+    this.communicator = communicator;
+    this.topology = topology;
+    this.registrations = registrations;
     sets.forEach(set -> algorithms.addAll(set.algorithms()));
     this.chosen = options.algorithms();
     chosen.forEach((collective, name) -> require(collective, name, ""));
@@ -36,11 +54,60 @@ final class AlgorithmSelector {
     }
   }
 
+  /**
+   * Refuses an invalid call, and one that no algorithm supports.
+   *
+   * @param first whether the call is enqueued next: then enqueueing finds soon enough that no
+   *     algorithm supports it
+   */
+  void check(CollectiveCall call, boolean first) {
+    CallChecks.check(call, communicator.device(), topology);
+    if (!first && needsAlgorithm(call)) {
+      choose(registrations.bind(call));
+    }
+  }
+
+  /** Enqueues a call that was checked. */
+  void enqueue(CollectiveCall call, DeviceStream on) {
+    if (needsAlgorithm(call)) {
+      BoundCall bound = registrations.bind(call);
+      enqueue(choose(bound), bound, on);
+    } else if (topology.nRanks() == 1) {
+      copyToOutput(call, on);
+    }
+  }
+
+  /** Aborts if the algorithm fails: the peers' algorithms have gone on, so the order is lost. */
+  private void enqueue(CollectiveAlgorithm algorithm, BoundCall call, DeviceStream on) {
+    try {
+      algorithm.enqueue(on, call);
+    } catch (RuntimeException | Error e) {
+      communicator.abort(FluxCclException.from(e));
+      throw e;
+    }
+  }
+
+  /** Does a collective of one rank: a copy, unless it is in place. */
+  private static void copyToOutput(CollectiveCall call, DeviceStream stream) {
+    long bytes = call.outputBytes(0, 1);
+    boolean receivesItself =
+        call.collective() != Collective.SEND_RECEIVE
+            || call.source() == 0 && call.destination() == 0;
+    if (bytes > 0 && receivesItself && !call.isInPlace(0, 1)) {
+      stream.copy(call.output(), 0, call.input(), 0, bytes);
+    }
+  }
+
+  /** Returns false for a call that has nothing to do, on any rank. */
+  private boolean needsAlgorithm(CollectiveCall call) {
+    return topology.nRanks() > 1 && (call.count() > 0 || !call.collective().isUniform());
+  }
+
   private void require(Collective collective, String name, String origin) {
     // A job of one rank has no algorithms, and needs none.
     if (!algorithms.isEmpty() && byName(name) == null) {
-      throw new InvalidUsage(
-          origin + "algorithm=" + name + " for " + collective.label() + " is none of " + names());
+      throw InvalidUsage.of(
+          "%salgorithm=%s for %s is none of %s", origin, name, collective.label(), names());
     }
   }
 
@@ -75,20 +142,22 @@ final class AlgorithmSelector {
     chosen = changed;
   }
 
-  /** The names of those that can do a call, in the same order on every rank. */
-  List<String> supporting(BoundCall call) {
+  /** Returns the names of the algorithms that support a call, in the same order on every rank. */
+  List<String> namesFor(CollectiveCall call) {
+    BoundCall bound = registrations.bind(call);
     return algorithms.stream()
-        .filter(algorithm -> algorithm.supports(call))
+        .filter(algorithm -> algorithm.supports(bound))
         .map(CollectiveAlgorithm::name)
         .toList();
   }
 
-  /**
-   * The algorithm for a call.
-   *
-   * @throws InvalidUsage if none supports it
-   */
-  CollectiveAlgorithm choose(BoundCall call) {
+  /** Returns the name of the algorithm that a call would take now. */
+  String nameFor(CollectiveCall call) {
+    return choose(registrations.bind(call)).name();
+  }
+
+  /** Returns the algorithm for a call, or throws {@link InvalidUsage} if none supports it. */
+  private CollectiveAlgorithm choose(BoundCall call) {
     String wanted = chosen.get(call.call().collective());
     CollectiveAlgorithm named = wanted == null ? null : byName(wanted);
     if (named != null && named.supports(call)) {
@@ -112,12 +181,9 @@ final class AlgorithmSelector {
       }
     }
     if (best == null) {
-      throw new InvalidUsage(
-          call.call()
-              + " on rank "
-              + call.rank()
-              + ": no algorithm supports it; there are "
-              + names());
+      throw InvalidUsage.of(
+          "%s on rank %d: no algorithm supports it; there are %s",
+          call.call(), call.rank(), names());
     }
     return best;
   }

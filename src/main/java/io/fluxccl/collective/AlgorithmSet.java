@@ -3,15 +3,15 @@ package io.fluxccl.collective;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
-/** The algorithms of a family, ready on one lane, with the memory and channels that they share. */
+/** The algorithms of a family, prepared for one lane, with the memory and channels they share. */
 public interface AlgorithmSet extends AutoCloseable {
-  /** The algorithms, in the same order on every rank. */
+  /** Returns the algorithms, in the same order on every rank. */
   List<CollectiveAlgorithm> algorithms();
 
   /**
-   * Readies the set for calls of so many bytes on registered buffers: the moment to grow memory and
-   * to exchange it. Called on all ranks in the same order, while calls may be in flight and others
-   * are enqueued; those must go on to work.
+   * Prepares the set for calls of so many bytes on registered buffers: memory can grow and be
+   * exchanged now. Called on all ranks in the same order, while calls are in flight and others are
+   * enqueued, which must not be disturbed.
    *
    * @param bytes of the largest registered buffer
    * @return completes when this rank is ready for such calls
@@ -21,24 +21,24 @@ public interface AlgorithmSet extends AutoCloseable {
   }
 
   /**
-   * Tells of a buffer that has been registered, for algorithms that look up peers' addresses on the
-   * device. A peer may know of it earlier, and calls may use it already. May block a little. What
-   * it throws fails the registration, and aborts: the peers count on it.
+   * Called after a buffer has been registered, for algorithms that look up peers' addresses on the
+   * device. A peer may know of it earlier, and calls may use it already. May block briefly. An
+   * exception fails the registration and aborts, because the peers count on it.
    */
   default void registered(Registration registration) {}
 
   /**
-   * Sees off what other ranks may still send to this set's memory. Called once before {@link
-   * #close}, when nothing enqueued uses the set any more, on all ranks, each in its time; not after
-   * a failure.
+   * Drains what other ranks may still send to this set's memory. Called once before {@link #close},
+   * when nothing enqueued uses the set any more; on all ranks, but not at the same time. Not called
+   * after a failure.
    *
-   * @return completes when that is over, or has taken some seconds; does not fail
+   * @return completes when nothing can arrive any more, or after some seconds; does not fail
    */
   default CompletableFuture<Void> drain() {
     return CompletableFuture.completedFuture(null);
   }
 
-  /** Frees what it holds; called once, when nothing enqueued uses it any more. */
+  /** Frees memory and channels; called once, when nothing enqueued uses them any more. */
   @Override
   void close();
 }

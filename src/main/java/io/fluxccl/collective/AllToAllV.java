@@ -15,21 +15,21 @@ public record AllToAllV(
     if (sendCounts.length != receiveCounts.length
         || LongStream.concat(LongStream.of(sendCounts), LongStream.of(receiveCounts))
             .anyMatch(elements -> elements < 0)) {
-      throw new InvalidUsage(
-          "all-to-all-v sendCounts=%s receiveCounts=%s; give one count, 0 or more, for each rank"
-              .formatted(Arrays.toString(sendCounts), Arrays.toString(receiveCounts)));
+      throw InvalidUsage.of(
+          "all-to-all-v sendCounts=%s receiveCounts=%s; give one count, 0 or more, for each rank",
+          Arrays.toString(sendCounts), Arrays.toString(receiveCounts));
     }
     sendCounts = sendCounts.clone();
     receiveCounts = receiveCounts.clone();
-    CollectiveCall.multiply(Collective.ALL_TO_ALL_V, checkedSum(sendCounts), type.size());
-    CollectiveCall.multiply(Collective.ALL_TO_ALL_V, checkedSum(receiveCounts), type.size());
+    CallChecks.multiply(Collective.ALL_TO_ALL_V, checkedSum(sendCounts), type.size());
+    CallChecks.multiply(Collective.ALL_TO_ALL_V, checkedSum(receiveCounts), type.size());
   }
 
   private static long checkedSum(long[] counts) {
     long sum = 0;
     for (long elements : counts) {
       if (sum + elements < 0) {
-        throw CollectiveCall.tooLarge(Collective.ALL_TO_ALL_V, elements);
+        throw CallChecks.tooLarge(Collective.ALL_TO_ALL_V, elements);
       }
       sum += elements;
     }

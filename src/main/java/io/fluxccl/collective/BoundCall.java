@@ -1,8 +1,8 @@
 package io.fluxccl.collective;
 
 /**
- * A call with what is known of its buffers on the other ranks: what algorithms get. Valid while it
- * is being enqueued.
+ * A call and the registrations of its buffers, which give their addresses on the other ranks.
+ * Algorithms get it; valid while it is being enqueued.
  */
 public final class BoundCall {
   private final CollectiveCall call;
@@ -17,46 +17,46 @@ public final class BoundCall {
     this.output = output;
   }
 
-  /** What was asked. */
+  /** Returns the call. */
   public CollectiveCall call() {
     return call;
   }
 
-  /** Who asks, among whom. */
+  /** Returns the topology of the ranks that take part. */
   public RankTopology topology() {
     return topology;
   }
 
-  /** This rank. */
+  /** Returns this rank. */
   public int rank() {
     return topology.rank();
   }
 
-  /** How many ranks. */
+  /** Returns the number of ranks. */
   public int nRanks() {
     return topology.nRanks();
   }
 
-  /** {@link CollectiveCall#totalBytes}. */
+  /** Returns {@link CollectiveCall#totalBytes}. */
   public long totalBytes() {
     return call.totalBytes(topology.nRanks());
   }
 
-  /** Whether {@link #inputOn} may be used, for ranks whose memory is mapped. */
+  /** Returns whether {@link #inputOn} may be used, for ranks whose memory is mapped. */
   public boolean isInputRegistered() {
     return input != null;
   }
 
-  /** Whether {@link #outputOn} may be used, for ranks whose memory is mapped. */
+  /** Returns whether {@link #outputOn} may be used, for ranks whose memory is mapped. */
   public boolean isOutputRegistered() {
     return output != null;
   }
 
   /**
-   * Whether the buffers are registered that every rank has for this collective: the same on every
-   * rank, also where only the root has the other one. False of collectives that are not {@linkplain
-   * Collective#isChosenByRegistration chosen by it}; their algorithms look for themselves what is
-   * registered.
+   * Returns whether the buffers are registered that every rank has for this collective. That is the
+   * same on every rank, although only the root has the other buffer. False for collectives that are
+   * not {@linkplain Collective#isChosenByRegistration chosen by it}; their algorithms check the
+   * registrations themselves.
    */
   public boolean isRegistered() {
     return call.collective().isChosenByRegistration()
@@ -64,27 +64,27 @@ public final class BoundCall {
         && (call.collective() == Collective.REDUCE || isOutputRegistered());
   }
 
-  /** The registration that the input lies in, or null. */
+  /** Returns the registration that holds the input, or null. */
   public Registration inputRegistration() {
     return input;
   }
 
-  /** The registration that the output lies in, or null. */
+  /** Returns the registration that holds the output, or null. */
   public Registration outputRegistration() {
     return output;
   }
 
-  /** Where this rank reaches a rank's input. */
+  /** Returns the address at which this rank reaches a rank's input. */
   public long inputOn(int rank) {
     return input.addressOn(rank) + call.input().address() - input.buffer().address();
   }
 
-  /** Where this rank reaches a rank's output. */
+  /** Returns the address at which this rank reaches a rank's output. */
   public long outputOn(int rank) {
     return output.addressOn(rank) + call.output().address() - output.buffer().address();
   }
 
-  /** Whether this rank's input and output share memory. */
+  /** Returns whether this rank's input and output share memory. */
   public boolean isInPlace() {
     return call.isInPlace(rank(), nRanks());
   }

@@ -4,7 +4,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 
-/** Refuses calls that can't be right, before anything is enqueued. */
+/** Refuses invalid calls before anything is enqueued. Allocates nothing for valid ones. */
 final class CallChecks {
   private CallChecks() {}
 
@@ -15,84 +15,69 @@ final class CallChecks {
     checkRank(call, rank, "destination", call.destination(), false, nRanks);
     checkRank(call, rank, "source", call.source(), false, nRanks);
     checkCounts(call, rank, nRanks);
-    check(call, device, rank, "input", call.input(), call.inputBytes(rank, nRanks));
-    check(call, device, rank, "output", call.output(), call.outputBytes(rank, nRanks));
+    checkBuffer(call, device, rank, "input", call.input(), call.inputBytes(rank, nRanks));
+    checkBuffer(call, device, rank, "output", call.output(), call.outputBytes(rank, nRanks));
     checkOverlap(call, rank, nRanks);
   }
 
   private static void checkRank(
-      CollectiveCall call, int rank, String what, int value, boolean needed, int nRanks) {
-    boolean absent = value == CollectiveCall.NO_PEER && !needed;
-    if (!absent && (value < 0 || value >= nRanks)) {
-      throw new InvalidUsage(
-          call + " on rank " + rank + ": " + what + "=" + value + " of " + nRanks + " ranks");
+      CollectiveCall call, int rank, String what, int value, boolean isNeeded, int nRanks) {
+    boolean isAbsent = value == CollectiveCall.NO_PEER && !isNeeded;
+    if (!isAbsent && (value < 0 || value >= nRanks)) {
+      throw refusal(call, rank, "%s=%d of %d ranks", what, value, nRanks);
     }
   }
 
   private static void checkCounts(CollectiveCall call, int rank, int nRanks) {
     if (call instanceof AllToAllV counted && counted.countedRanks() != nRanks) {
-      throw new InvalidUsage(
-          call
-              + " on rank "
-              + rank
-              + ": counts for "
-              + counted.countedRanks()
-              + " ranks, there are "
-              + nRanks);
+      throw refusal(
+          call, rank, "counts for %d ranks, there are %d", counted.countedRanks(), nRanks);
     }
-    if (call.sendBytes(rank, rank) != call.receiveBytes(rank, rank)) {
-      throw new InvalidUsage(
-          call
-              + " on rank "
-              + rank
-              + ": sends itself "
-              + call.sendBytes(rank, rank)
-              + " bytes and expects "
-              + call.receiveBytes(rank, rank)
-              + "; one call must do both, with as many");
+    long sent = call.sendBytes(rank, rank);
+    long received = call.receiveBytes(rank, rank);
+    if (sent != received) {
+      throw refusal(
+          call,
+          rank,
+          "sends itself %d bytes and expects %d; one call must do both, with as many",
+          sent,
+          received);
     }
   }
 
-  private static void check(
+  private static void checkBuffer(
       CollectiveCall call, Device device, int rank, String what, DeviceBuffer buffer, long bytes) {
     if (bytes == 0) {
       return;
     }
     if (buffer == null || bytes > buffer.size()) {
-      throw new InvalidUsage(
-          call
-              + " on rank "
-              + rank
-              + ": the "
-              + what
-              + " takes "
-              + bytes
-              + " bytes, the buffer has "
-              + (buffer == null ? 0 : buffer.size()));
+      throw refusal(
+          call,
+          rank,
+          "the %s takes %d bytes, the buffer has %d",
+          what,
+          bytes,
+          buffer == null ? 0 : buffer.size());
     }
     if (buffer.isClosed()) {
-      throw new InvalidUsage(call + " on rank " + rank + ": the " + what + " is closed");
+      throw refusal(call, rank, "the %s is closed", what);
     }
     if (buffer.device() != device) {
-      throw new InvalidUsage(
-          call
-              + " on rank "
-              + rank
-              + ": the "
-              + what
-              + " is memory of another device than the communicator's, "
-              + device.description());
+      throw refusal(
+          call,
+          rank,
+          "the %s is memory of another device than the communicator's, %s",
+          what,
+          device.description());
     }
     if (buffer.address() % call.type().size() != 0) {
-      throw new InvalidUsage(
-          call
-              + " on rank "
-              + rank
-              + ": the "
-              + what
-              + " must begin at a multiple of an element's "
-              + call.type().size()
-              + " bytes; a slice of another buffer may not");
+      throw refusal(
+          call,
+          rank,
+          "the %s must begin at a multiple of an element's %d bytes; a slice of another buffer may"
+              + " not",
+          what,
+          call.type().size());
     }
   }
 
@@ -101,22 +86,39 @@ final class CallChecks {
       return;
     }
     long distance = call.output().address() - call.input().address();
-    long part = rank * call.strideBytes();
-    boolean allowed =
+    long share = rank * call.strideBytes();
+    boolean isAllowed =
         switch (call.collective()) {
           case ALL_REDUCE, REDUCE, BROADCAST, ALL_TO_ALL -> distance == 0;
-          case ALL_GATHER, GATHER -> distance == -part;
-          case REDUCE_SCATTER, SCATTER -> distance == part;
+          case ALL_GATHER, GATHER -> distance == -share;
+          case REDUCE_SCATTER, SCATTER -> distance == share;
           case ALL_TO_ALL_V, SEND_RECEIVE, BARRIER -> false;
         };
-    if (!allowed) {
-      throw new InvalidUsage(
-          call
-              + " on rank "
-              + rank
-              + ": input and output overlap, the output beginning "
-              + distance
-              + " bytes behind the input; see CollectiveCall for what in place means");
+    if (!isAllowed) {
+      throw refusal(
+          call,
+          rank,
+          "input and output overlap, the output begins %d bytes behind the input; CollectiveCall"
+              + " says what in place means",
+          distance);
     }
+  }
+
+  private static InvalidUsage refusal(
+      CollectiveCall call, int rank, String format, Object... arguments) {
+    return InvalidUsage.of("%s on rank %d: %s", call, rank, String.format(format, arguments));
+  }
+
+  /** Returns a size in bytes, which must have room in a long: both factors are 0 or more. */
+  static long multiply(Collective collective, long size, long n) {
+    if (Math.multiplyHigh(size, n) != 0 || size * n < 0) {
+      throw tooLarge(collective, size);
+    }
+    return size * n;
+  }
+
+  static InvalidUsage tooLarge(Collective collective, long size) {
+    return InvalidUsage.of(
+        "%s of %d: more bytes than there can be; give less", collective.label(), size);
   }
 }

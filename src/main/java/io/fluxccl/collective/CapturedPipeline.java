@@ -1,6 +1,7 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceStream;
@@ -13,18 +14,17 @@ import java.util.Set;
 import reactor.core.publisher.Mono;
 
 /**
- * A {@link Pipeline} that was recorded: on a GPU a CUDA graph, on the host device a prepared plan.
+ * A {@link Pipeline} that was recorded: a CUDA graph on a GPU, a prepared plan on the host device.
  * Each run enqueues it as one launch, with the buffers, the kernels' arguments and the algorithms
- * that it was recorded with. As often as wanted, from any thread, by several subscribers at once:
- * runs queue up behind each other.
+ * of the recording. Any thread may run it, any number of times: runs queue up behind each other.
  *
- * <p>Where the pipeline waits {@linkplain Pipeline#after for another lane} in its middle, it is as
- * many graphs as that leaves, with the wait between them.
+ * <p>A pipeline that waits {@linkplain Pipeline#after for another lane} between its steps is
+ * recorded as several graphs with the waits between them.
  *
- * <p>It keeps the device's buffers that it uses. It needs the registrations that were open when it
- * was recorded, and the pinned memory that it copies to or from: once one of these is closed, runs
- * end with {@link InvalidUsage}, as they do once this, or the lane, is closed. Pinned memory that
- * its kernels use has to stay open as long as this.
+ * <p>It keeps the device buffers that it uses. It does not keep the registrations that were open
+ * when it was recorded, nor the pinned memory that it copies to or from: after one of these is
+ * closed, runs end with {@link InvalidUsage}, as they do after this pipeline or the lane is closed.
+ * Pinned memory that its kernels use must stay open as long as this pipeline.
  */
 public final class CapturedPipeline implements AutoCloseable {
   private final Lane lane;
@@ -34,13 +34,11 @@ public final class CapturedPipeline implements AutoCloseable {
   private final List<Registration> registrations;
   private final List<PinnedBuffer> pinned;
   private final List<Step> plan;
-  private final List<DeviceGraph> graphs = new ArrayList<>();
+  private final Lifecycle lifecycle = new Lifecycle("captured pipeline");
   private final Step replay = new Replay(this);
 
-  /** The graphs keep those that steps name, but know collectives' buffers by address only. */
+  /** A graph keeps the buffers of its steps, but knows collectives' buffers by address only. */
   private final RetainedBuffers buffers = new RetainedBuffers();
-
-  private volatile boolean closed;
 
   private CapturedPipeline(Lane lane, List<Step> source) {
     this.lane = lane;
@@ -51,6 +49,7 @@ public final class CapturedPipeline implements AutoCloseable {
     calls.forEach(call -> lane.registrations().addUsed(call, used));
     this.registrations = List.copyOf(used);
     this.pinned = source.stream().flatMap(step -> step.pinned().stream()).distinct().toList();
+    lifecycle.own(() -> lane.device().whenEnqueuedWorkIsDone(buffers::release));
     List<Step> steps = new ArrayList<>();
     try {
       for (CollectiveCall call : calls) {
@@ -59,7 +58,7 @@ public final class CapturedPipeline implements AutoCloseable {
       }
       record(steps);
     } catch (RuntimeException | Error e) {
-      letGo();
+      lifecycle.close();
       throw e;
     }
     this.plan = List.copyOf(steps);
@@ -75,11 +74,6 @@ public final class CapturedPipeline implements AutoCloseable {
     if (buffer != null) {
       buffers.add(buffer);
     }
-  }
-
-  private void letGo() {
-    graphs.forEach(DeviceGraph::close);
-    lane.device().whenEnqueuedWorkIsDone(buffers::release);
   }
 
   private void record(List<Step> to) {
@@ -107,14 +101,13 @@ public final class CapturedPipeline implements AutoCloseable {
                       step.enqueue(lane, stream);
                     }
                   });
-      graphs.add(graph);
-      to.add(new Graph(graph));
+      to.add(new Graph(lifecycle.own(graph)));
       together.clear();
     }
   }
 
   /**
-   * All of it as a cold Mono: subscribing enqueues one launch.
+   * Returns this pipeline as a cold Mono: subscribing enqueues one launch.
    *
    * @return as {@link Collectives} says
    */
@@ -123,9 +116,9 @@ public final class CapturedPipeline implements AutoCloseable {
   }
 
   /**
-   * Several runs, one behind the other, that complete as one; {@link Pipeline#run(int)}.
+   * Returns several runs, one behind the other, that complete as one; {@link Pipeline#run(int)}.
    *
-   * @param times 0 or more, and not too many, as there
+   * @param times 0 or more, within the limit of {@link Pipeline#run(int)}
    */
   public Mono<Void> run(int times) {
     return Pipeline.run(lane, List.of(replay), times, this);
@@ -141,21 +134,20 @@ public final class CapturedPipeline implements AutoCloseable {
   }
 
   /**
-   * Lets go of the graph and what it keeps; runs enqueued before are not affected. Waits for
-   * nothing. Idempotent.
+   * Frees the graph and releases its buffers, behind the runs enqueued before. Waits for nothing.
+   * Idempotent.
    */
   @Override
   public void close() {
     lane.close(this);
   }
 
-  /** False if it was closed before. Called by the lane, between two runs. */
-  synchronized boolean end() {
-    if (closed) {
+  /** Closes it, or returns false if it was closed before. Called by the lane, between two runs. */
+  boolean end() {
+    if (!lifecycle.beginClose()) {
       return false;
     }
-    closed = true;
-    letGo();
+    lifecycle.closeChildren();
     return true;
   }
 
@@ -164,7 +156,7 @@ public final class CapturedPipeline implements AutoCloseable {
     return "a captured pipeline of " + source.size() + " steps";
   }
 
-  /** One launch. */
+  /** A launch of one graph. */
   private record Graph(DeviceGraph graph) implements Step {
     @Override
     public void check(Lane lane, boolean first) {}
@@ -175,27 +167,25 @@ public final class CapturedPipeline implements AutoCloseable {
     }
   }
 
-  /** All of a captured pipeline. */
+  /** A launch of all graphs of a captured pipeline. */
   private record Replay(CapturedPipeline captured) implements Step {
     @Override
     public void check(Lane lane, boolean first) {
-      if (captured.closed) {
+      if (captured.lifecycle.isClosed()) {
         throw new InvalidUsage(captured + ": closed");
       }
       for (Registration registration : captured.registrations) {
         if (!lane.registrations().has(registration)) {
-          throw new InvalidUsage(
-              captured
-                  + ": registration "
-                  + registration.id()
-                  + ", with which it was recorded, is closed; capture it again");
+          throw InvalidUsage.of(
+              "%s: registration %d, with which it was recorded, is closed; capture it again",
+              captured, registration.id());
         }
       }
       for (PinnedBuffer copied : captured.pinned) {
         if (copied.isClosed()) {
-          throw new InvalidUsage(
-              captured
-                  + ": pinned memory that it copies to or from is closed; capture one of open memory");
+          throw InvalidUsage.of(
+              "%s: pinned memory that it copies to or from is closed; capture one of open memory",
+              captured);
         }
       }
       for (Step step : captured.plan) {

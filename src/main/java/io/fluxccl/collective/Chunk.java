@@ -1,7 +1,7 @@
 package io.fluxccl.collective;
 
 /**
- * A part of a {@linkplain Collectives#chunked chunked} collective that is done.
+ * A part of a {@linkplain Collectives#chunked chunked} collective that has completed.
  *
  * @param index from 0
  * @param offset of its first element in the call's output; in each share of it, if that has a share

@@ -15,12 +15,13 @@ import reactor.core.scheduler.Scheduler;
 import reactor.core.scheduler.Schedulers;
 
 /**
- * A collective in chunks, as a cold Flux of those that are done. Demand decides what is enqueued: a
- * chunk when it was requested, and as many more ahead as the prefetch says, so that they move while
- * the subscriber works.
+ * A collective in chunks, as a cold Flux of those that are done. Demand decides which chunks are
+ * enqueued: those requested and {@code prefetch} more, which are transferred while the subscriber
+ * works. Not built of Reactor's operators, because flatMapSequential and concatMap subscribe to
+ * inner publishers by their own prefetch and without demand, which peers would wait for.
  */
 final class ChunkFlux extends Flux<Chunk> {
-  /** Chunks enqueued and not done, at most: a stream takes so many without making anyone wait. */
+  /** The most chunks enqueued and not done: a stream takes so many without blocking. */
   static final int MAX_IN_FLIGHT = 32;
 
   private final Lane lane;
@@ -34,10 +35,10 @@ final class ChunkFlux extends Flux<Chunk> {
   }
 
   /**
-   * The Flux.
+   * Returns the Flux.
    *
-   * @param lane that does it
-   * @param call what
+   * @param lane that executes the chunks
+   * @param call the call and its chunks
    * @param prefetch how many chunks beyond those requested, 0 to {@link #MAX_IN_FLIGHT} - 1
    */
   static Flux<Chunk> of(Lane lane, ChunkedCall call, int prefetch) {
@@ -66,10 +67,9 @@ final class ChunkFlux extends Flux<Chunk> {
   }
 
   /**
-   * One subscription. Whoever has news (demand, a chunk that is done, a failure) leaves it in a
-   * field and counts {@link #work} up; who finds it at 0 does all there is to do, one thread at a
-   * time, until nobody has counted on. So signals are serial, and no lock is held while they go
-   * out.
+   * One subscription. A thread with news (demand, a chunk that is done, a failure) stores it in a
+   * field and increments {@link #work}. The thread that finds 0 does all the work, until no other
+   * thread has incremented it. So signals are serial, and no lock is held while they are sent.
    */
   private static final class Chunks implements Subscription {
     private static final AtomicIntegerFieldUpdater<Chunks> WORK =
@@ -89,19 +89,19 @@ final class ChunkFlux extends Flux<Chunk> {
 
     private volatile int work;
 
-    /** All that was ever requested; {@code Long.MAX_VALUE} is without bound. */
+    /** The total demand; {@code Long.MAX_VALUE} is unbounded. */
     private volatile long requested;
 
-    /** How many are done: a stream is done with them in order, one after the other. */
+    /** How many chunks are done: a stream completes them in order. */
     private volatile int done;
 
     private volatile Throwable failure;
     private volatile boolean cancelled;
 
-    /** The one that was enqueued last; the others are behind it. */
+    /** The chunk enqueued last, from which the others are linked. */
     private volatile OneChunk newest;
 
-    // All used by who does the work only.
+    // Used only by the thread that does the work.
     private int enqueued;
     private int emitted;
     private boolean terminated;
@@ -138,7 +138,7 @@ final class ChunkFlux extends Flux<Chunk> {
     }
 
     /**
-     * What was not enqueued isn't, what is in flight aborts. The newest first, so that none begins
+     * Cancels the chunks not done: those in flight abort. The newest first, so that none begins
      * because the one before it has ended.
      */
     private void abandon() {
@@ -152,7 +152,7 @@ final class ChunkFlux extends Flux<Chunk> {
       work();
     }
 
-    /** Ranks may go on behind what they refuse: so those that wait behind it are not compared. */
+    /** Withdraws the chunks that wait for their comparison: ranks may go on after a refused one. */
     void failed(Throwable reason) {
       FAILURE.compareAndSet(this, null, reason);
       for (OneChunk run = newest; run != null; run = run.previous) {
@@ -172,7 +172,7 @@ final class ChunkFlux extends Flux<Chunk> {
       try {
         worker.schedule(this::workOff);
       } catch (RejectedExecutionException e) {
-        // Nobody else will do it: the work is counted and stays so.
+        // This thread must do the work: no other will, because the work is counted already.
         FAILURE.compareAndSet(this, null, e);
         abandon();
         workOff();
@@ -187,7 +187,7 @@ final class ChunkFlux extends Flux<Chunk> {
       }
     }
 
-    /** Keeps the device busy, then gives out one chunk; false if there is none to give out. */
+    /** Enqueues chunks, then emits one; false if there is none to emit. */
     private boolean step() {
       if (cancelled) {
         terminate(() -> {});
@@ -233,18 +233,18 @@ final class ChunkFlux extends Flux<Chunk> {
       newest = run;
       enqueued++;
       if (cancelled || failure != null) {
-        run.cancel(); // who has set that may have looked for the newest before
+        run.cancel(); // the thread that set it may have seen the newest before this one
       }
       lane.submit(run);
     }
   }
 
-  /** A chunk on its way. */
+  /** A chunk in flight. */
   private static final class OneChunk extends Run {
     private final Chunks chunks;
     private final int index;
 
-    /** The one before; null once those before it no longer matter: they are done, or all fails. */
+    /** The chunk before; null after the chunks before it are done, or have failed. */
     private volatile OneChunk previous;
 
     OneChunk(Chunks chunks, int index, OneChunk previous) {

@@ -3,8 +3,8 @@ package io.fluxccl.collective;
 import io.fluxccl.InvalidUsage;
 
 /**
- * A call that is done piece by piece, each a call of its own on a range of the elements; of every
- * rank's share, where a buffer has one for each.
+ * A call that is executed in chunks. Each chunk is a call for a range of the elements; of every
+ * rank's share, if a buffer has one for each.
  */
 final class ChunkedCall {
   private final UniformCall call;
@@ -12,10 +12,9 @@ final class ChunkedCall {
   private final int chunks;
 
   /**
-   * Cuts a call.
+   * Splits a call.
    *
-   * @param call of which all ranks know how many elements it has: no all-to-all-v, send-receive or
-   *     barrier
+   * @param call a {@link UniformCall}, whose number of elements all ranks know
    * @param chunkElements elements of each chunk but the last
    */
   ChunkedCall(CollectiveCall call, long chunkElements) {
@@ -24,36 +23,32 @@ final class ChunkedCall {
           call + " can't be chunked: ranks don't know how many elements the others have");
     }
     if (chunkElements < 1 || (call.count() - 1) / chunkElements >= Integer.MAX_VALUE) {
-      throw new InvalidUsage(
-          call
-              + " in chunks of "
-              + chunkElements
-              + "; give 1 or more, and not more than "
-              + Integer.MAX_VALUE
-              + " chunks");
+      throw InvalidUsage.of(
+          "%s in chunks of %d; give 1 or more, and not more than %d chunks",
+          call, chunkElements, Integer.MAX_VALUE);
     }
     this.call = uniform;
     this.chunkElements = chunkElements;
     this.chunks = call.count() == 0 ? 0 : (int) ((call.count() - 1) / chunkElements) + 1;
   }
 
-  /** The whole. */
+  /** Returns the whole call. */
   CollectiveCall whole() {
     return call;
   }
 
-  /** How many chunks; 0 for a count of 0. */
+  /** Returns the number of chunks; 0 for a count of 0. */
   int chunks() {
     return chunks;
   }
 
-  /** Where a chunk lies. */
+  /** Returns the range of a chunk. */
   Chunk chunk(int index) {
     long offset = index * chunkElements;
     return new Chunk(index, offset, Math.min(chunkElements, call.count() - offset));
   }
 
-  /** A chunk as a call; the whole was checked. */
+  /** Returns a chunk as a call; the whole call was checked. */
   CollectiveCall call(int index) {
     Chunk chunk = chunk(index);
     return call.part(chunk.offset(), chunk.count());

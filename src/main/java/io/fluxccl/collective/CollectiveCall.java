@@ -1,7 +1,6 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.DataType;
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
 
@@ -239,18 +238,5 @@ public sealed interface CollectiveCall permits UniformCall, AllToAllV, SendRecei
   /** Returns a barrier. */
   static CollectiveCall barrier() {
     return new Barrier();
-  }
-
-  /** Returns a size in bytes, which must have room in a long: both factors are 0 or more. */
-  static long multiply(Collective collective, long size, long n) {
-    if (Math.multiplyHigh(size, n) != 0 || size * n < 0) {
-      throw tooLarge(collective, size);
-    }
-    return size * n;
-  }
-
-  static InvalidUsage tooLarge(Collective collective, long size) {
-    return new InvalidUsage(
-        "%s of %d: more bytes than there can be; give less".formatted(collective.label(), size));
   }
 }

@@ -24,16 +24,17 @@ import reactor.core.publisher.Mono;
  *     .subscribe();
  * }</pre>
  *
- * <p>A Mono completes when this rank's output is there and its input may be overwritten. Cancelling
- * it, or letting its time limit pass, while the operation is in flight aborts the communicator on
- * every rank, with the reason and the rank: peers may already be reading and writing memory. What
- * was not enqueued yet is simply not enqueued. By default what follows a Mono runs on the library's
- * completion thread, where blocking is refused, or on the subscriber's, if all is done by the time
- * it has subscribed; {@link CollectivesOptions#withScheduler} moves it.
+ * <p>A Mono completes when this rank's output is complete and its input may be overwritten.
+ * Cancelling it, or letting its time limit pass, while the operation is in flight aborts the
+ * communicator on every rank, with the reason and the rank: peers may already be reading and
+ * writing memory. An operation that was not enqueued yet is not enqueued. By default continuations
+ * run on the library's completion thread, where blocking is refused, or on the subscriber's thread
+ * if all is done by the time it has subscribed; {@link CollectivesOptions#withScheduler} moves
+ * them.
  *
- * <p>Shapes, and what in place means, are in {@link CollectiveCall}. Counts of 0 are allowed. Any
- * buffer of the communicator's device will do; one that every rank {@linkplain #register
- * registered} is read and written in place by its peers, which is faster for large sizes.
+ * <p>Shapes, and which buffers may overlap, are in {@link CollectiveCall}. Counts of 0 are allowed.
+ * Any buffer of the communicator's device can be used. Peers read and write a buffer that every
+ * rank has {@linkplain #register registered} directly, which is faster for large sizes.
  */
 public final class Collectives implements CollectiveOperations<Mono<Void>>, AutoCloseable {
   private final Lane lane;
@@ -50,13 +51,13 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
   }
 
   /**
-   * Connects to all ranks and readies the algorithms. Every rank calls it, in the same order among
+   * Connects to all ranks and prepares the algorithms. Every rank calls it, in the same order among
    * its other set-ups.
    *
    * @param communicator of the ranks that take part
    * @param options how; the same on every rank
-   * @return the collectives; the caller closes them, or they close with the communicator. Or why
-   *     they can't be had, naming the rank. What is chained to it may block
+   * @return the collectives; the caller closes them, or they close with the communicator. An error
+   *     names the rank. Continuations may block
    */
   public static CompletableFuture<Collectives> create(
       Communicator communicator, CollectivesOptions options) {
@@ -77,8 +78,8 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
   }
 
   /**
-   * Another order of operations, with a stream of its own: what runs there and what runs here don't
-   * wait for each other. Every rank calls it, in the same order among its lanes.
+   * Opens another order of operations with a separate stream: operations there and here don't wait
+   * for each other. Every rank calls it, in the same order among its lanes.
    *
    * @param name for diagnostics
    * @return the lane; the caller closes it
@@ -88,37 +89,37 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
     return open(lane.communicator(), options.withTag(lanes.incrementAndGet()), name, lanes);
   }
 
-  /** Whose ranks these are. */
+  /** Returns the communicator whose ranks take part. */
   public Communicator communicator() {
     return lane.communicator();
   }
 
-  /** The transports by which this rank reaches the others. */
+  /** Returns the transports by which this rank reaches the others. */
   public TransportFlags transports() {
     return lane.transports();
   }
 
-  /** Who is where. */
+  /** Returns which ranks share a host, and what is common to all devices. */
   public RankTopology topology() {
     return lane.topology();
   }
 
   /**
-   * The stream on which everything is enqueued: for kernels that are to run before or after.
-   * Completion, time limits and cancelling are looked after for what goes through this object only.
+   * Returns the stream on which all operations are enqueued: for kernels that run before or after.
+   * Completion, time limits and cancelling cover only the operations of this object.
    */
   public DeviceStream stream() {
     return lane.stream();
   }
 
   /**
-   * Makes a buffer known to all ranks, so that they read and write it in place. Every rank calls it
-   * with a buffer of the same size, in the same order.
+   * Registers a buffer with all ranks so that peers can read and write it directly (zero copy).
+   * Every rank calls it with a buffer of the same size, in the same order.
    *
    * @param buffer of the communicator's device; stays the caller's, and open until the registration
    *     is closed
-   * @return the registration; fails with {@link InvalidUsage} if sizes differ, on every rank, and
-   *     all may go on. What is chained to it may block
+   * @return the registration; fails with {@link InvalidUsage} on every rank if sizes differ, after
+   *     which all ranks may go on. Continuations may block
    */
   public CompletableFuture<Registration> register(DeviceBuffer buffer) {
     return lane.register(buffer);
@@ -130,20 +131,20 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
   }
 
   /**
-   * A collective in chunks, as a cold Flux that emits each chunk when it is done, so that the
-   * subscriber works on one while the next moves. In order; completes behind the last one.
+   * Returns a collective in chunks, as a cold Flux that emits each chunk when it is done, in order.
+   * So the subscriber works on one chunk while the next is transferred.
    *
-   * <p>Demand decides: a chunk is enqueued when it was requested, and {@code prefetch} more ahead
-   * of that. So all ranks must request alike: a chunk that one rank has enqueued waits for the
-   * ranks that have not, within the time limit. Nothing else that involves peers may run on this
-   * lane meanwhile, or the ranks' orders would differ; take a {@link #lane} for the chunks.
+   * <p>The subscriber's demand decides which chunks are enqueued: those requested, and {@code
+   * prefetch} more. So all ranks must request alike: a chunk that one rank has enqueued waits for
+   * the other ranks, within the time limit. No other collective may run on this lane in the
+   * meantime, or the ranks' orders would differ; open a {@link #lane} for the chunks.
    *
-   * <p>Cancelling leaves undone what is not enqueued; what is in flight, chunks ahead as well,
-   * aborts as the class says. {@code take(n)} cancels: give it no prefetch.
+   * <p>After cancelling, no more chunks are enqueued; chunks in flight, prefetched ones as well,
+   * abort as the class says. {@code take(n)} cancels: use it without prefetch.
    *
-   * <p>Where a buffer has a share for each rank, a chunk is a range of every share: after a chunk
-   * of an all-gather the elements {@code offset} to {@code offset + count - 1} of all ranks' shares
-   * are there.
+   * <p>If a buffer has a share for each rank, a chunk is a range of every share: after a chunk of
+   * an all-gather the elements {@code offset} to {@code offset + count - 1} of all ranks' shares
+   * are in the output.
    *
    * @param call anything but an all-to-all-v, a send-receive or a barrier
    * @param chunkElements elements of each chunk but the last, in each share; multiples of 16 bytes
@@ -156,7 +157,7 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
     return ChunkFlux.of(lane, new ChunkedCall(call, chunkElements), prefetch);
   }
 
-  /** Work that is enqueued and completed as one: {@link Pipeline}. */
+  /** Returns an empty {@link Pipeline}, whose steps are enqueued and completed as one. */
   public Pipeline pipeline() {
     return new Pipeline(lane, List.of());
   }
@@ -177,7 +178,7 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
   }
 
   /**
-   * The name of the algorithm that a call would take now.
+   * Returns the name of the algorithm that a call would take now.
    *
    * @throws InvalidUsage if none supports it
    */
@@ -186,7 +187,7 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
   }
 
   /**
-   * The names of all algorithms that can do a call, in the same order on every rank.
+   * Returns the names of all algorithms that support a call, in the same order on every rank.
    *
    * @param call bound to this rank's buffers
    */
@@ -195,12 +196,12 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
   }
 
   /**
-   * Uses an algorithm wherever it can, for calls enqueued or recorded from now on. To be called on
-   * every rank between the same calls.
+   * Prefers an algorithm for the calls that it supports, enqueued or recorded from now on. Call it
+   * on every rank between the same calls.
    *
-   * @param collective for what
-   * @param algorithm its name; empty: back to what tuning file and estimates say
-   * @throws InvalidUsage if there is none of that name
+   * @param collective the operation
+   * @param algorithm its name; empty: the choice of the tuning file and the estimates again
+   * @throws InvalidUsage if there is no algorithm of that name
    */
   public void prefer(Collective collective, Optional<String> algorithm) {
     lane.algorithms().prefer(collective, algorithm);

@@ -14,6 +14,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.function.Consumer;
 import reactor.core.scheduler.Scheduler;
 import reactor.core.scheduler.Schedulers;
 
@@ -74,19 +75,19 @@ public record CollectivesOptions(
           List.of());
 
   /**
-   * Refuses a time-out that is not positive, a number of threads that no block can have, and what
-   * is no network.
+   * Refuses a timeout that is not positive, a number of threads that no block can have, and a
+   * transport that is no network.
    */
   public CollectivesOptions {
     requirePositive("timeout", timeout);
     setupTimeout.ifPresent(limit -> requirePositive("setupTimeout", limit));
     if (threads < 0 || threads > HostKernel.MAX_BLOCK_DIM) {
-      throw new InvalidUsage(
-          "threads=" + threads + "; give 0 for the default, or up to " + HostKernel.MAX_BLOCK_DIM);
+      throw InvalidUsage.of(
+          "threads=%d; give 0 for the default, or up to %d", threads, HostKernel.MAX_BLOCK_DIM);
     }
-    Set<Transport> strange = new HashSet<>(networks.asSet());
-    strange.removeAll(NETWORKS.asSet());
-    if (!strange.isEmpty() || networks.asSet().isEmpty()) {
+    Set<Transport> unknown = new HashSet<>(networks.asSet());
+    unknown.removeAll(NETWORKS.asSet());
+    if (!unknown.isEmpty() || networks.asSet().isEmpty()) {
       throw new InvalidUsage("networks=" + networks + "; give some of " + NETWORKS);
     }
     algorithms = Map.copyOf(algorithms);
@@ -99,139 +100,108 @@ public record CollectivesOptions(
     }
   }
 
-  /** These options with one transport for all peers. */
+  /** Returns these options with one transport for all peers. */
   public CollectivesOptions withTransport(Transport only) {
-    return copy(Optional.of(only), tag, timeout, threads, scheduler, checked);
+    return with(fields -> fields.transport = Optional.of(only));
   }
 
-  /** These options with other networks allowed between hosts. */
+  /** Returns these options with other networks allowed between hosts. */
   public CollectivesOptions withNetworks(TransportFlags allowed) {
-    return new CollectivesOptions(
-        transport,
-        allowed,
-        tag,
-        timeout,
-        setupTimeout,
-        threads,
-        scheduler,
-        checked,
-        algorithms,
-        tuning,
-        families);
+    return with(fields -> fields.networks = allowed);
   }
 
-  /** These options with another tag. */
+  /** Returns these options with another tag. */
   public CollectivesOptions withTag(int newTag) {
-    return copy(transport, newTag, timeout, threads, scheduler, checked);
+    return with(fields -> fields.tag = newTag);
   }
 
-  /** These options with another time limit. */
+  /** Returns these options with another time limit. */
   public CollectivesOptions withTimeout(Duration newTimeout) {
-    return copy(transport, tag, newTimeout, threads, scheduler, checked);
+    return with(fields -> fields.timeout = newTimeout);
   }
 
-  /** These options with a time limit of its own for opening and registering. */
+  /** Returns these options with a separate time limit for opening and registering. */
   public CollectivesOptions withSetupTimeout(Duration limit) {
-    return new CollectivesOptions(
-        transport,
-        networks,
-        tag,
-        timeout,
-        Optional.of(limit),
-        threads,
-        scheduler,
-        checked,
-        algorithms,
-        tuning,
-        families);
+    return with(fields -> fields.setupTimeout = Optional.of(limit));
   }
 
-  /** These options with a number of kernel threads. */
+  /** Returns these options with a number of kernel threads. */
   public CollectivesOptions withThreads(int newThreads) {
-    return copy(transport, tag, timeout, newThreads, scheduler, checked);
+    return with(fields -> fields.threads = newThreads);
   }
 
-  /** These options with a scheduler for what follows an operation. */
+  /** Returns these options with a scheduler for continuations of operations. */
   public CollectivesOptions withScheduler(Scheduler newScheduler) {
-    return copy(transport, tag, timeout, threads, newScheduler, checked);
+    return with(fields -> fields.scheduler = newScheduler);
   }
 
-  /** These options with ranks comparing what they call, or not. */
+  /** Returns these options with or without the comparison of calls between ranks. */
   public CollectivesOptions withChecks(boolean on) {
-    return copy(transport, tag, timeout, threads, scheduler, on);
+    return with(fields -> fields.checked = on);
   }
 
-  /** These options with an algorithm to be used for a collective wherever it can. */
+  /** Returns these options with an algorithm for a collective, used wherever it is supported. */
   public CollectivesOptions withAlgorithm(Collective collective, String name) {
-    Map<Collective, String> more = new EnumMap<>(Collective.class);
-    more.putAll(algorithms);
-    more.put(collective, name);
-    return new CollectivesOptions(
-        transport,
-        networks,
-        tag,
-        timeout,
-        setupTimeout,
-        threads,
-        scheduler,
-        checked,
-        more,
-        tuning,
-        families);
+    return with(fields -> fields.algorithms.put(collective, name));
   }
 
-  /** These options with a tuning file. */
+  /** Returns these options with a tuning file. */
   public CollectivesOptions withTuning(Path file) {
-    return new CollectivesOptions(
-        transport,
-        networks,
-        tag,
-        timeout,
-        setupTimeout,
-        threads,
-        scheduler,
-        checked,
-        algorithms,
-        Optional.of(file),
-        families);
+    return with(fields -> fields.tuning = Optional.of(file));
   }
 
-  /** These options with a family of algorithms more. */
+  /** Returns these options with one more family of algorithms. */
   public CollectivesOptions withFamily(AlgorithmFamily family) {
-    List<AlgorithmFamily> more = new ArrayList<>(families);
-    more.add(family);
-    return new CollectivesOptions(
-        transport,
-        networks,
-        tag,
-        timeout,
-        setupTimeout,
-        threads,
-        scheduler,
-        checked,
-        algorithms,
-        tuning,
-        more);
+    return with(fields -> fields.families.add(family));
   }
 
-  private CollectivesOptions copy(
-      Optional<Transport> newTransport,
-      int newTag,
-      Duration newTimeout,
-      int newThreads,
-      Scheduler newScheduler,
-      boolean newChecked) {
-    return new CollectivesOptions(
-        newTransport,
-        networks,
-        newTag,
-        newTimeout,
-        setupTimeout,
-        newThreads,
-        newScheduler,
-        newChecked,
-        algorithms,
-        tuning,
-        families);
+  private CollectivesOptions with(Consumer<Fields> change) {
+    Fields fields = new Fields(this);
+    change.accept(fields);
+    return fields.toOptions();
+  }
+
+  /** A copy of the options' fields that can be changed. */
+  private static final class Fields {
+    private Optional<Transport> transport;
+    private TransportFlags networks;
+    private int tag;
+    private Duration timeout;
+    private Optional<Duration> setupTimeout;
+    private int threads;
+    private Scheduler scheduler;
+    private boolean checked;
+    private final Map<Collective, String> algorithms = new EnumMap<>(Collective.class);
+    private Optional<Path> tuning;
+    private final List<AlgorithmFamily> families;
+
+    Fields(CollectivesOptions from) {
+      this.transport = from.transport;
+      this.networks = from.networks;
+      this.tag = from.tag;
+      this.timeout = from.timeout;
+      this.setupTimeout = from.setupTimeout;
+      this.threads = from.threads;
+      this.scheduler = from.scheduler;
+      this.checked = from.checked;
+      this.algorithms.putAll(from.algorithms);
+      this.tuning = from.tuning;
+      this.families = new ArrayList<>(from.families);
+    }
+
+    CollectivesOptions toOptions() {
+      return new CollectivesOptions(
+          transport,
+          networks,
+          tag,
+          timeout,
+          setupTimeout,
+          threads,
+          scheduler,
+          checked,
+          algorithms,
+          tuning,
+          families);
+    }
   }
 }

@@ -8,44 +8,108 @@ import io.fluxccl.TransportFailure;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Function;
 import java.util.stream.IntStream;
 
 /**
- * Ranks comparing what they are about to enqueue: checked mode. Each tells each peer what it calls,
- * with what it would send there and expects from there. Whoever finds a difference enqueues
- * nothing. All ranks find one in what must be the same on all of them, because everybody compares
- * with everybody. One in what two ranks send each other only these two find: a third that agrees
- * with both enqueues, and waits for them until its time limit.
+ * The comparison of calls between ranks before they are enqueued: checked mode. Each rank sends
+ * each peer a text of its calls, with the bytes that it would send there and expects from there. A
+ * rank that finds a difference enqueues nothing. All ranks find a difference in what must be the
+ * same on all of them, because each compares with each. Only the two ranks concerned find one in
+ * the bytes that they send each other: a third rank that agrees with both enqueues, and waits for
+ * them until its time limit.
  */
 final class ConsistencyCheck {
   private final Communicator communicator;
-  private final RankTopology topology;
+  private final Registrations registrations;
+  private final int rank;
+  private final int nRanks;
   private final int tag;
+  private final Duration timeout;
 
-  ConsistencyCheck(Communicator communicator, RankTopology topology, int tag) {
+  // Runs are compared one after the other; guarded by the lane's lock.
+  private CompletableFuture<Void> last = CompletableFuture.completedFuture(null);
+  private long runs;
+
+  ConsistencyCheck(
+      Communicator communicator, Registrations registrations, int tag, Duration timeout) {
     this.communicator = communicator;
-    this.topology = topology;
+    this.registrations = registrations;
+    this.rank = communicator.bootstrap().rank();
+    this.nRanks = communicator.bootstrap().nRanks();
     this.tag = tag;
+    this.timeout = timeout;
   }
 
-  /**
-   * Compares. Called in the same order on all ranks.
-   *
-   * @param number of the run on this lane, from 1
-   * @param calls in the order in which they are to be enqueued, bound to their registrations
-   * @param deadline by when the peers must have come
-   * @return completes when all agree; with {@link InvalidUsage} that tells the difference, or
-   *     {@link Timeout} naming a rank that did not come
-   */
-  CompletableFuture<Void> reach(long number, List<BoundCall> calls, Deadline deadline) {
-    CompletableFuture<?>[] comparisons =
-        IntStream.range(0, topology.nRanks())
-            .filter(peer -> peer != topology.rank() && concerns(calls, peer))
+  /** Returns the turn of the next run. Called under the lane's lock. */
+  Turn nextTurn() {
+    Turn turn = new Turn(++runs, last, new CompletableFuture<>());
+    last = turn.done;
+    return turn;
+  }
+
+  /** The place of a run among those that are compared. */
+  final class Turn {
+    private final long number;
+    private final CompletableFuture<Void> before;
+    private final CompletableFuture<Void> done;
+
+    private Turn(long number, CompletableFuture<Void> before, CompletableFuture<Void> done) {
+      this.number = number;
+      this.before = before;
+      this.done = done;
+    }
+
+    /** Starts a run once the ranks agree, after the runs of earlier turns; or fails the run. */
+    void compare(Run run, Runnable start) {
+      Function<Void, CompletableFuture<Void>> reach = ready -> reachAgreement(number, run);
+      // On another thread after an earlier run: of many runs that are over before their turn, each
+      // would end the next one, ever deeper in one stack.
+      CompletableFuture<Void> agreed =
+          before.isDone()
+              ? before.thenCompose(reach)
+              : before.thenComposeAsync(reach, Lane.MAY_BLOCK);
+      agreed.whenComplete((ready, failure) -> compared(run, start, failure));
+    }
+
+    private void compared(Run run, Runnable start, Throwable failure) {
+      try {
+        if (failure != null) {
+          disagreed(run, FluxCclException.from(failure));
+        } else if (!run.isOver()) {
+          start.run();
+        }
+      } finally {
+        done.complete(null);
+      }
+    }
+  }
+
+  private void disagreed(Run run, FluxCclException reason) {
+    // A rank that finds a mismatch has enqueued nothing. A rank that finds none and waits aborts at
+    // its deadline.
+    if (!(reason instanceof InvalidUsage)) {
+      communicator.abort(reason);
+    }
+    run.fail(reason);
+  }
+
+  /** Compares a run with all peers; nothing if it was cancelled before, which the peers notice. */
+  private CompletableFuture<Void> reachAgreement(long number, Run run) {
+    if (!run.begin()) {
+      return CompletableFuture.completedFuture(null);
+    }
+    Deadline deadline = Deadline.after(timeout);
+    List<BoundCall> calls =
+        run.steps.stream().flatMap(step -> step.calls().stream()).map(registrations::bind).toList();
+    return CompletableFuture.allOf(
+        IntStream.range(0, nRanks)
+            .filter(peer -> peer != rank && concerns(calls, peer))
             .mapToObj(peer -> compare(number, calls, peer, deadline))
-            .toArray(CompletableFuture<?>[]::new);
-    return CompletableFuture.allOf(comparisons);
+            .toArray(CompletableFuture<?>[]::new));
   }
 
   private static boolean concerns(List<BoundCall> calls, int peer) {
@@ -58,8 +122,8 @@ final class ConsistencyCheck {
 
   private CompletableFuture<Void> compare(
       long number, List<BoundCall> calls, int peer, Deadline deadline) {
-    String mine = tell(calls, topology.rank(), peer, false);
-    String expected = tell(calls, topology.rank(), peer, true);
+    String mine = describe(calls, rank, peer, false);
+    String expected = describe(calls, rank, peer, true);
     return communicator
         .exchange(peer, tag, mine.getBytes(StandardCharsets.UTF_8), deadline)
         .handle(
@@ -75,8 +139,8 @@ final class ConsistencyCheck {
             });
   }
 
-  /** What this rank tells a peer, or, mirrored, what it expects to be told. */
-  private static String tell(List<BoundCall> calls, int rank, int peer, boolean mirrored) {
+  /** Returns the text that this rank sends a peer, or, mirrored, expects from the peer. */
+  private static String describe(List<BoundCall> calls, int rank, int peer, boolean mirrored) {
     StringBuilder text = new StringBuilder();
     for (BoundCall bound : calls) {
       CollectiveCall call = bound.call();
@@ -94,7 +158,7 @@ final class ConsistencyCheck {
     return text.toString();
   }
 
-  /** Where the buffers are registered that {@link BoundCall#isRegistered} looks at. */
+  /** Returns where the buffers are registered that {@link BoundCall#isRegistered} depends on. */
   private static String registrations(BoundCall bound) {
     Collective collective = bound.call().collective();
     if (!collective.isChosenByRegistration()) {
@@ -114,7 +178,7 @@ final class ConsistencyCheck {
     return where(" output", bound, bound.outputRegistration(), bound.call().output(), isShare);
   }
 
-  /** In place, a share lies behind those of the ranks before: what tells is where these begin. */
+  /** Returns a text that is the same on every rank: in place, of where the first share begins. */
   private static String where(
       String what,
       BoundCall bound,
@@ -133,33 +197,26 @@ final class ConsistencyCheck {
     if (!(failure instanceof Timeout)) {
       return failure;
     }
-    return new Timeout(
+    return Timeout.of(
         failure.rank() == FluxCclException.NO_RANK ? peer : failure.rank(),
-        where(number)
-            + " calls "
-            + mine
-            + ", but rank "
-            + peer
-            + " calls nothing in time; do all ranks call the same operations?");
+        "%s calls %s, but rank %d calls nothing in time; do all ranks call the same operations?",
+        where(number),
+        mine,
+        peer);
   }
 
   private FluxCclException mismatch(long number, String mine, String theirs, int peer) {
     if (theirs.isEmpty() || theirs.chars().anyMatch(c -> c < ' ')) {
       return new TransportFailure(
-          peer, where(number) + ": rank " + peer + " told something that is no call");
+          peer,
+          String.format("%s: rank %d sent a malformed text of its calls", where(number), peer));
     }
-    return new InvalidUsage(
-        where(number)
-            + " calls "
-            + mine
-            + ", rank "
-            + peer
-            + " calls "
-            + theirs
-            + "; all ranks must call the same operations in the same order");
+    return InvalidUsage.of(
+        "%s calls %s, rank %d calls %s; all ranks must call the same operations in the same order",
+        where(number), mine, peer, theirs);
   }
 
   private String where(long number) {
-    return "collectives tag=" + tag + ", operation " + number + ": rank " + topology.rank();
+    return String.format("collectives tag=%d, operation %d: rank %d", tag, number, rank);
   }
 }

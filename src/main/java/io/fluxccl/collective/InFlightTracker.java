@@ -1,5 +1,10 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.Deadline;
+import io.fluxccl.Timeout;
+import io.fluxccl.communicator.Communicator;
+import java.time.Duration;
+import java.util.OptionalInt;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
@@ -13,18 +18,18 @@ import reactor.core.scheduler.Schedulers;
 
 /**
  * The runs of a lane that are in flight, in the order in which they were enqueued, and their time
- * limit. All have the same limit, so the oldest is the first to be late, and one timer does for all
- * of them: it is set for the oldest run there is when it is set, not once for each run.
+ * limit. All have the same limit, so the oldest is the first to be late, and one timer serves all
+ * of them: it is set for the oldest run, not for each run.
  */
 final class InFlightTracker {
-  /** Where the timer comes from: a way to call a task later. */
+  /** Calls a task later. */
   interface Timer {
     /**
      * Calls a task once.
      *
      * @param task short
-     * @param delayNs when, from now
-     * @return takes it back
+     * @param delayNs from now
+     * @return cancels it
      */
     Disposable schedule(Runnable task, long delayNs);
   }
@@ -46,7 +51,7 @@ final class InFlightTracker {
   }
 
   /**
-   * For runs of one lane.
+   * Creates the tracker of one lane.
    *
    * @param limitNs how long each may take
    * @param late called with a run that takes longer, and is expected to end them all
@@ -60,7 +65,7 @@ final class InFlightTracker {
     this.timer = timer;
   }
 
-  /** Counts a run that was just enqueued. Called by one thread at a time. */
+  /** Adds a run that was just enqueued. Called by one thread at a time. */
   void add(Run run) {
     run.deadlineNs = clock.nanoTime() + limitNs;
     runs.add(run);
@@ -97,7 +102,7 @@ final class InFlightTracker {
     }
   }
 
-  /** Forgets runs that are over. Any thread, after one has ended. */
+  /** Removes runs that are over. Called by any thread after a run has ended. */
   void trim() {
     Run oldest = runs.peek();
     while (oldest != null && oldest.isOver()) {
@@ -106,7 +111,7 @@ final class InFlightTracker {
     }
   }
 
-  /** The newest of them that is not over, or null. */
+  /** Returns the newest run that is not over, or null. */
   Run newest() {
     Run newest = null;
     for (Run run : runs) {
@@ -115,18 +120,51 @@ final class InFlightTracker {
     return newest;
   }
 
-  /** Ends all of them. */
+  /** Fails all runs. */
   void fail(Throwable reason) {
     runs.forEach(run -> run.fail(reason));
   }
 
-  /** How many are counted, for tests. */
+  /** Returns the number of runs, for tests. */
   int count() {
     return runs.size();
   }
 
-  /** Takes the timer back, once there are no more runs. */
+  /** Cancels the timer, after the last run. */
   void close() {
     task.dispose();
+  }
+
+  /**
+   * Returns the timeout of a run. It names the rank that answers no heartbeat, or else the rank for
+   * which kernels waited last.
+   *
+   * @param what the run, for the message
+   * @param limit how long it could take
+   */
+  static Timeout timeoutOf(Communicator communicator, String what, Duration limit) {
+    OptionalInt silent = communicator.bootstrap().unresponsiveRank();
+    int waitedFor = communicator.abortFlag().waitingFor();
+    String diagnosis;
+    if (silent.isPresent()) {
+      diagnosis = "rank " + silent.getAsInt() + " answers no heartbeat";
+    } else if (waitedFor >= 0) {
+      diagnosis =
+          String.format(
+              "the last long wait was for rank %d, which is alive: does it enqueue the same"
+                  + " operations? Or is the limit too short?",
+              waitedFor);
+    } else if (communicator.abortFlag().isWaitingForOwnProxy()) {
+      diagnosis = "its kernels wait for this rank's proxy thread, which makes no progress";
+    } else {
+      diagnosis = "no rank was waited for long: is the limit too short?";
+    }
+    return Timeout.of(
+        silent.orElse(waitedFor),
+        "%s on rank %d: not done within %d ms; %s",
+        what,
+        communicator.bootstrap().rank(),
+        Deadline.after(limit).timeout().toMillis(),
+        diagnosis);
   }
 }

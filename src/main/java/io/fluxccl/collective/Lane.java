@@ -18,18 +18,14 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.atomic.AtomicLong;
-import java.util.function.Function;
 import reactor.core.Exceptions;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
 
 /**
- * One order of operations: a stream, the connections to all peers, and the algorithms that are
- * ready on them. Threads may enqueue as they like; each run is enqueued as a whole, under one lock
- * that nobody holds for long.
- *
- * <p>What becomes of a single call is up to its {@link LaneAlgorithms}; its two ends are {@link
- * LaneOpening} and {@link LaneClosing}.
+ * One order of operations: a stream, the connections to all peers, and the algorithms prepared for
+ * them. Any thread may enqueue; each run is enqueued as a whole, under one lock that is held
+ * briefly. {@link LaneOpening} creates a lane, {@link LaneClosing} frees it.
  */
 final class Lane implements AutoCloseable {
   /** Set-ups open files and map memory, which the thread that received a message must not. */
@@ -40,33 +36,26 @@ final class Lane implements AutoCloseable {
   private final CollectivesOptions options;
   private final PeerConnections peers;
   private final Registrations registrations;
-  private final LaneAlgorithms algorithms;
-  private final ConsistencyCheck agreement;
+  private final AlgorithmSelector algorithms;
+  private final ConsistencyCheck consistency;
   private final InFlightTracker inFlight;
   private final LeaveNotices leaveNotices;
   private final LaneClosing closing;
 
-  // Ends with the communicator, and then closes this.
+  // Fails with the communicator, and then closes this lane.
   private final CompletableFuture<Void> lifetime = new CompletableFuture<>();
 
-  // No run may come behind the work that closing waits for.
+  // No run may be enqueued behind the work that closing waits for.
   private final Object enqueueing = new Object();
-
-  // Ranks compare one run after the other. Guarded by enqueueing.
-  private CompletableFuture<Void> lastAgreement = CompletableFuture.completedFuture(null);
-  private long runs;
 
   // How many collectives of all ranks were enqueued; guarded by enqueueing.
   private long rounds;
 
-  // How many of them are done. Those who complete runs may come here in another order.
+  // How many of them are done. Threads that complete runs may arrive in another order.
   private final AtomicLong roundsDone = new AtomicLong();
 
   // Guarded by enqueueing.
   private final Set<CapturedPipeline> captures = new HashSet<>();
-
-  // Written by holders of enqueueing.
-  private volatile boolean closed;
 
   Lane(
       Communicator communicator,
@@ -82,19 +71,16 @@ final class Lane implements AutoCloseable {
     this.peers = peers;
     this.registrations = new Registrations(peers, sets);
     this.algorithms =
-        new LaneAlgorithms(
-            communicator,
-            peers.topology(),
-            registrations,
-            new AlgorithmSelector(sets, options, tuning, peers.topology()));
+        new AlgorithmSelector(communicator, peers.topology(), registrations, sets, options, tuning);
     this.inFlight =
         new InFlightTracker(Deadline.after(options.timeout()).remainingNanos(), this::late);
-    this.agreement = new ConsistencyCheck(communicator, peers.topology(), options.tag());
+    this.consistency =
+        new ConsistencyCheck(communicator, registrations, options.tag(), options.timeout());
     this.leaveNotices = leaveNotices;
     this.closing = new LaneClosing(peers, sets, leaveNotices, stream, inFlight, lifetime);
   }
 
-  /** Begins to listen to the peers, and ends with the communicator. Called once. */
+  /** Begins to listen to the peers, and ties this lane to the communicator. Called once. */
   Lane live() {
     leaveNotices.listen(this::left);
     communicator
@@ -103,7 +89,7 @@ final class Lane implements AutoCloseable {
             (ended, reason) -> {
               if (reason != null) {
                 if (communicator.isClosed()) {
-                  // What is in flight gives up.
+                  // The runs in flight give up.
                   leaveNotices.send(roundsDone.get());
                 }
                 inFlight.fail(reason);
@@ -137,7 +123,7 @@ final class Lane implements AutoCloseable {
     return communicator.device();
   }
 
-  LaneAlgorithms algorithms() {
+  AlgorithmSelector algorithms() {
     return algorithms;
   }
 
@@ -145,90 +131,45 @@ final class Lane implements AutoCloseable {
     return registrations;
   }
 
-  private void abort(Throwable reason) {
-    communicator.abort(FluxCclException.from(reason));
+  private int rank() {
+    return communicator.bootstrap().rank();
   }
 
   /**
-   * Steps as a cold Mono: subscribing enqueues them all.
+   * Returns steps as a cold Mono: subscribing enqueues them all.
    *
    * @param steps in order
-   * @param what they are, for messages
+   * @param what the steps are, for messages
    */
   Mono<Void> run(List<Step> steps, Object what) {
-    Mono<Void> run = RunMono.of(this, steps, what);
+    Mono<Void> run = Run.mono(this, steps, what);
     return options.scheduler() == Schedulers.immediate() ? run : run.publishOn(options.scheduler());
   }
 
-  /** Does a run, which hears of whatever comes of it. Any thread. */
+  /** Executes a run, and tells the run its outcome. Any thread. */
   void submit(Run run) {
-    if (options.checked()) {
-      compare(run);
-    } else {
+    if (!options.checked()) {
       start(run, false);
+      return;
     }
-  }
-
-  /** {@link #start} once the ranks agree, and behind the runs that were to be compared before. */
-  private void compare(Run run) {
-    CompletableFuture<Void> before;
-    CompletableFuture<Void> agreed = new CompletableFuture<>();
-    long number;
+    ConsistencyCheck.Turn turn;
     try {
       synchronized (enqueueing) {
         refuseIfOver();
         check(run.steps, false);
-        number = ++runs;
-        before = lastAgreement;
-        lastAgreement = agreed;
+        turn = consistency.nextTurn();
       }
     } catch (Throwable e) {
       refused(run, e);
       return;
     }
-    Function<Void, CompletableFuture<Void>> agree = ready -> agree(number, run);
-    // On a thread of its own where others come first: of many that are over before their turn each
-    // would end the next one, ever deeper.
-    CompletableFuture<Void> turn =
-        before.isDone()
-            ? before.thenCompose(agree)
-            : before.thenComposeAsync(agree, Lane.MAY_BLOCK);
-    turn.whenComplete(
-        (done, failure) -> {
-          try {
-            if (failure != null) {
-              disagreed(run, FluxCclException.from(failure));
-            } else if (!run.isOver()) {
-              start(run, involvePeers(run.steps));
-            }
-          } finally {
-            agreed.complete(null);
-          }
-        });
-  }
-
-  private CompletableFuture<Void> agree(long number, Run run) {
-    if (!run.begin()) {
-      // Withdrawn before its turn: the others will see that something is missing.
-      return CompletableFuture.completedFuture(null);
-    }
-    List<BoundCall> calls =
-        run.steps.stream().flatMap(step -> step.calls().stream()).map(registrations::bind).toList();
-    return agreement.reach(number, calls, Deadline.after(options.timeout()));
-  }
-
-  private void disagreed(Run run, FluxCclException reason) {
-    // Who finds a mismatch has enqueued nothing. Who finds none and waits aborts by its deadline.
-    if (!(reason instanceof InvalidUsage)) {
-      communicator.abort(reason);
-    }
-    run.fail(reason);
+    turn.compare(run, () -> start(run, run.steps.stream().anyMatch(Step::involvesPeers)));
   }
 
   /**
    * Enqueues a run, unless it was cancelled while it waited for those before it.
    *
-   * @param agreed whether peers count on it: they enqueue theirs
+   * @param agreed whether peers count on it, because they enqueue theirs
    */
   private void start(Run run, boolean agreed) {
     CompletableFuture<Void> done;
@@ -246,14 +187,14 @@ final class Lane implements AutoCloseable {
         done = stream.completion();
         inFlight.add(run);
       }
-      // Somebody left meanwhile, and this run was not yet among those in flight.
+      // A peer may have left before this run was among those in flight.
       refuseIfMissing(run);
-      // Failed meanwhile: the kernels may have found that out and done nothing.
+      // After a failure in the meantime the kernels may have seen it and done nothing.
       refuseIfFailed();
     } catch (Throwable e) {
       try {
-        // Who has closed has told the peers how far it went.
-        if (agreed && !closed) {
+        // A lane that has closed has told the peers how many collectives it took part in.
+        if (agreed && !closing.hasBegun()) {
           abort(e);
         }
       } finally {
@@ -264,7 +205,7 @@ final class Lane implements AutoCloseable {
     done.whenComplete(run);
   }
 
-  /** Who waits hears of it also where it is an error that nobody should catch. */
+  /** Fails a run. The subscriber is told an error that must not be caught, too. */
   private static void refused(Run run, Throwable reason) {
     run.fail(reason);
     Exceptions.throwIfFatal(reason);
@@ -286,7 +227,7 @@ final class Lane implements AutoCloseable {
     }
   }
 
-  /** A peer has closed its lane. */
+  /** Called when a peer has closed its lane. */
   private void left(int peer) {
     Run newest = inFlight.newest();
     RemoteFailure missing = newest == null ? null : leaveNotices.missing(newest.lastRound, newest);
@@ -296,8 +237,8 @@ final class Lane implements AutoCloseable {
   }
 
   /**
-   * Enqueues steps that were checked, all before the first is enqueued: a mistake then harms no
-   * other rank. One that shows later aborts, because peers may wait already.
+   * Enqueues steps after all of them were checked, so that a mistake harms no other rank. An error
+   * at this point aborts, because peers may wait already.
    */
   private void enqueue(List<Step> steps) {
     boolean peersWait = false;
@@ -315,12 +256,8 @@ final class Lane implements AutoCloseable {
     }
   }
 
-  private static boolean involvePeers(List<Step> steps) {
-    return steps.stream().anyMatch(Step::involvesPeers);
-  }
-
   /**
-   * Refuses what can't be right.
+   * Refuses invalid steps.
    *
    * @param soon whether they are enqueued next
    */
@@ -352,8 +289,8 @@ final class Lane implements AutoCloseable {
 
   private void refuseIfOver() {
     refuseIfFailed();
-    if (closed) {
-      throw new InvalidUsage("collectives on rank " + rank() + ": closed");
+    if (closing.hasBegun()) {
+      throw InvalidUsage.of("collectives on rank %d: closed", rank());
     }
   }
 
@@ -364,22 +301,22 @@ final class Lane implements AutoCloseable {
     }
   }
 
-  private int rank() {
-    return communicator.bootstrap().rank();
-  }
-
-  /** For other lanes, which hold a lock of their own. */
+  /** Called by other lanes, which hold a lock of their own. */
   void refuseWhenClosed(String why) {
-    if (closed) {
+    if (closing.hasBegun()) {
       throw new InvalidUsage(why);
     }
   }
 
-  /** The stream is done with a run. */
+  private void abort(Throwable reason) {
+    communicator.abort(FluxCclException.from(reason));
+  }
+
+  /** Called when the stream is done with a run. */
   void ended(Run run, Throwable failure) {
-    // A communicator that was closed here must not take the other ranks with it.
+    // A communicator that was closed here must not fail the other ranks' communicators.
     if (failure != null && communicator.failure() == null) {
-      communicator.abort(FluxCclException.from(failure));
+      abort(failure);
     }
     FluxCclException reason = communicator.failure();
     if (reason == null) {
@@ -390,22 +327,23 @@ final class Lane implements AutoCloseable {
     }
   }
 
-  /** Some run in flight is over. */
+  /** Called when a run in flight is over. */
   void ended() {
     inFlight.trim();
   }
 
   private void late(Run run) {
     if (communicator.failure() == null) {
-      communicator.abort(TimeoutDiagnosis.of(communicator, run.description(), options.timeout()));
+      communicator.abort(
+          InFlightTracker.timeoutOf(communicator, run.description(), options.timeout()));
     }
   }
 
-  /** A run was cancelled while it was in flight. */
+  /** Called when a run was cancelled while it was in flight. */
   void cancelled(Run run) {
     communicator.abort(
         new Aborted(
-            rank(), run.description() + " was cancelled by rank " + rank() + " while in flight"));
+            rank(), String.format("%s was cancelled by rank %d while in flight", run, rank())));
   }
 
   /** Registers a buffer on all ranks; see {@link Collectives#register}. */
@@ -413,7 +351,7 @@ final class Lane implements AutoCloseable {
     return registrations.register(buffer, memories -> registered(buffer, memories));
   }
 
-  /** Between two runs: what comes later uses it. */
+  /** Adds a registration between two runs, for the runs enqueued later. */
   private Registration registered(DeviceBuffer buffer, RegisteredMemory[] memories) {
     synchronized (enqueueing) {
       refuseIfOver();
@@ -421,7 +359,7 @@ final class Lane implements AutoCloseable {
     }
   }
 
-  /** Between two runs: what is enqueued may use it, what comes later doesn't. */
+  /** Closes a registration between two runs: only the runs enqueued earlier may use it. */
   private void close(Registration registration) {
     synchronized (enqueueing) {
       registrations.close(registration);
@@ -429,16 +367,15 @@ final class Lane implements AutoCloseable {
   }
 
   /**
-   * Closes connections and frees what preparing took, once runs already enqueued have ended. Waits
-   * for nothing. Idempotent.
+   * Closes connections and frees what the families prepared, after the runs already enqueued have
+   * ended. Waits for nothing. Idempotent.
    */
   @Override
   public void close() {
     synchronized (enqueueing) {
-      if (closed) {
+      if (closing.hasBegun()) {
         return;
       }
-      closed = true;
       if (communicator.failure() == null) {
         leaveNotices.send(rounds);
       }

@@ -2,28 +2,25 @@ package io.fluxccl.collective;
 
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.Closing;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceStream;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
 /**
- * The steps in which a rank takes a lane apart once nothing enqueued uses it: recorded graphs go,
- * the families see off what peers may still send, and all is freed. After a failure no peer is
- * waited for.
+ * The end of a lane, once nothing enqueued uses it: its recorded graphs are closed, its families
+ * drain what peers may still send, and its parts are freed. After a failure it waits for no peer.
  */
 final class LaneClosing {
+  private final Lifecycle lifecycle = new Lifecycle("lane");
   private final Communicator communicator;
-  private final PeerConnections peers;
   private final List<AlgorithmSet> sets;
-  private final LeaveNotices leaveNotices;
-  private final DeviceStream stream;
-  private final InFlightTracker inFlight;
   private final CompletableFuture<Void> freed;
 
   /**
-   * Of what a lane has.
+   * Takes the parts of a lane.
    *
-   * @param freed completed when all of it is freed, or can't be
+   * @param freed completed when all of them are freed, or can't be
    */
   LaneClosing(
       PeerConnections peers,
@@ -33,20 +30,29 @@ final class LaneClosing {
       InFlightTracker inFlight,
       CompletableFuture<Void> freed) {
     this.communicator = peers.communicator();
-    this.peers = peers;
     this.sets = sets;
-    this.leaveNotices = leaveNotices;
-    this.stream = stream;
-    this.inFlight = inFlight;
     this.freed = freed;
+    // Closed in reverse order.
+    lifecycle.own(inFlight::close);
+    lifecycle.own(stream);
+    lifecycle.own(leaveNotices::stop);
+    lifecycle.own(() -> close(peers));
+    lifecycle.own(() -> Closing.all(sets));
+  }
+
+  /** Returns whether the lane is closing or closed. */
+  boolean hasBegun() {
+    return lifecycle.isClosed();
   }
 
   /**
-   * Begins behind the work enqueued so far; no more may come. Waits for nothing. Called once.
+   * Begins to close the lane behind the work enqueued so far; no more may be enqueued. Waits for
+   * nothing. Called once.
    *
-   * @param captures those that are open
+   * @param captures the recorded pipelines that are open
    */
   void begin(List<CapturedPipeline> captures) {
+    lifecycle.beginClose();
     // Kernels in flight use the peers' memory; after an abort they end within a bounded number of
     // polls.
     communicator.device().whenEnqueuedWorkIsDone(() -> end(captures));
@@ -71,7 +77,7 @@ final class LaneClosing {
     if (drained.isDone()) {
       free();
     } else {
-      // Not on the thread that learns of it: freeing may wait for what that thread does.
+      // Not on the thread that completes it: freeing may wait for that thread.
       drained.whenCompleteAsync((done, failure) -> free(), Lane.MAY_BLOCK);
     }
   }
@@ -86,15 +92,18 @@ final class LaneClosing {
 
   private void free() {
     try {
-      // What can't be closed keeps nothing else from it.
-      Closing.all(
-          () -> Closing.all(sets),
-          communicator.failure() == null ? peers::leave : peers,
-          leaveNotices::stop,
-          stream,
-          inFlight::close);
+      lifecycle.closeChildren();
     } finally {
       freed.complete(null);
+    }
+  }
+
+  /** Without a failure, connections stay open until the peers close theirs. */
+  private void close(PeerConnections peers) {
+    if (communicator.failure() == null) {
+      peers.leave();
+    } else {
+      peers.close();
     }
   }
 }

@@ -10,8 +10,9 @@ import java.util.List;
 import reactor.core.publisher.Mono;
 
 /**
- * Kernels, collectives and copies that are enqueued as one, in order, and completed by one signal
- * at their end; the host is not asked in between. Immutable: each method gives a longer pipeline.
+ * Kernels, collectives and copies that are enqueued together, in order, and completed by one signal
+ * at their end, without a round trip to the host in between. Immutable: each method returns a
+ * longer pipeline.
  *
  * <pre>{@code
  * Mono<Void> step = collectives.pipeline()
@@ -20,20 +21,20 @@ import reactor.core.publisher.Mono;
  *     .run();
  * }</pre>
  *
- * <p>All steps are looked at before the first is enqueued: sizes, ranges, devices. A mistake then
- * ends the run with {@link InvalidUsage} and harms no other rank. What fails later, in the middle,
- * aborts on every rank, because peers may wait already.
+ * <p>All steps are checked before the first is enqueued: sizes, ranges, devices. An invalid step
+ * ends the run with {@link InvalidUsage} and harms no other rank. A failure after that aborts on
+ * every rank, because peers may wait already.
  *
- * <p>A pipeline belongs to the {@link Collectives} that made it and shares its order with
- * everything else that goes through that: as many pipelines, runs and subscribers as you like,
- * overlapping, from any thread, one whole run behind the other. All ranks must run the same
- * collectives in the same order. To let pipelines overlap each other, make them on different
- * {@linkplain Collectives#lane lanes}, and order them with {@link #after} where they must be.
+ * <p>A pipeline belongs to the {@link Collectives} that made it and shares its order with all other
+ * operations of that object: any number of pipelines, runs and subscribers, from any thread, one
+ * whole run behind the other. All ranks must run the same collectives in the same order. To let
+ * pipelines overlap each other, make them on different {@linkplain Collectives#lane lanes}, and
+ * order them with {@link #after} where they must be.
  *
  * <p>Collectives have the same shapes as in {@link CollectiveCall}.
  */
 public final class Pipeline implements CollectiveOperations<Pipeline> {
-  /** Of one run: so many can be listed, and waited for. */
+  /** The most steps of one run, so that they fit a list and can be waited for. */
   private static final int MOST_STEPS = 1 << 24;
 
   private final Lane lane;
@@ -56,30 +57,30 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
   }
 
   /**
-   * Then a kernel.
+   * Adds a kernel.
    *
    * @param kernel of the communicator's kind of device
    * @param gridDim blocks
    * @param blockDim threads a block
-   * @param args its arguments; what they stand for must be open when it runs
+   * @param args its arguments; their buffers must be open when it runs
    */
   public Pipeline launch(Kernel kernel, int gridDim, int blockDim, KernelArgs args) {
     return with(new Step.Launch(kernel, gridDim, blockDim, args));
   }
 
-  /** Then a copy within the device; offsets and size in bytes. */
+  /** Adds a copy within the device; offsets and size in bytes. */
   public Pipeline copy(
       DeviceBuffer target, long targetOffset, DeviceBuffer source, long sourceOffset, long size) {
     return with(new Step.Copy(target, targetOffset, source, sourceOffset, size));
   }
 
-  /** Then a copy from the device to pinned memory of the host; offsets and size in bytes. */
+  /** Adds a copy from the device to pinned memory of the host; offsets and size in bytes. */
   public Pipeline copy(
       PinnedBuffer target, int targetOffset, DeviceBuffer source, long sourceOffset, int size) {
     return with(new Step.CopyToHost(target, targetOffset, source, sourceOffset, size));
   }
 
-  /** Then a copy from pinned memory of the host to the device; offsets and size in bytes. */
+  /** Adds a copy from pinned memory of the host to the device; offsets and size in bytes. */
   public Pipeline copy(
       DeviceBuffer target, long targetOffset, PinnedBuffer source, int sourceOffset, int size) {
     return with(new Step.CopyFromHost(target, targetOffset, source, sourceOffset, size));
@@ -96,10 +97,10 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
   }
 
   /**
-   * Then all of another pipeline.
+   * Adds all steps of another pipeline.
    *
    * @param other made by the same {@link Collectives}
-   * @throws InvalidUsage if it is of another lane; let that one run, and come {@link #after} it
+   * @throws InvalidUsage if it is of another lane; run that one, and wait for it by {@link #after}
    */
   public Pipeline then(Pipeline other) {
     requireOwn(other.lane);
@@ -107,7 +108,7 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
   }
 
   /**
-   * Then one launch of a captured pipeline.
+   * Adds one launch of a captured pipeline.
    *
    * @param captured made by the same {@link Collectives}
    * @throws InvalidUsage if it is of another lane
@@ -120,15 +121,15 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
   private void requireOwn(Lane other) {
     if (other != lane) {
       throw new InvalidUsage(
-          "then: that pipeline is of another lane; steps of one pipeline are of one lane. Use"
+          "then: that pipeline is of another lane, and a pipeline has steps of one lane only; use"
               + " after() to wait for the other");
     }
   }
 
   /**
-   * What comes next waits, on the device, for everything that the lanes of other pipelines have
-   * enqueued when a run of this one is enqueued. Who subscribes to the others first, on every rank,
-   * gets an order; the host waits for nothing, and steps before this one for nothing either.
+   * Makes the steps added next wait, on the device, for all work that the lanes of other pipelines
+   * have enqueued by the time that a run of this one is enqueued. Subscribe to the others first, on
+   * every rank, to get a fixed order. Neither the host nor the steps added before wait.
    *
    * @param others of this process, on the same kind of device, made by this or another {@link
    *     Collectives}; those of this lane change nothing
@@ -137,12 +138,9 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
     List<Step> waits = new ArrayList<>();
     for (Pipeline other : others) {
       if (other.lane.device().kind() != lane.device().kind()) {
-        throw new InvalidUsage(
-            "after: a pipeline on "
-                + other.lane.device().description()
-                + " and one on "
-                + lane.device().description()
-                + "; both must be on the same kind of device");
+        throw InvalidUsage.of(
+            "after: a pipeline on %s and one on %s; both must be on the same kind of device",
+            other.lane.device().description(), lane.device().description());
       }
       Step wait = new Step.After(other.lane);
       if (other.lane != lane && !waits.contains(wait)) {
@@ -153,9 +151,9 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
   }
 
   /**
-   * All of it as a cold Mono: subscribing enqueues it, as often as wanted. Without a step it
-   * completes when what the lane has enqueued before is done. {@code run().toFuture()} enqueues it
-   * at once and gives a CompletableFuture, whose {@code cancel} cancels the run.
+   * Returns this pipeline as a cold Mono: each subscription enqueues it. Without a step it
+   * completes when all that the lane has enqueued before is done. {@code run().toFuture()} enqueues
+   * it at once and returns a CompletableFuture, whose {@code cancel} cancels the run.
    *
    * @return as {@link Collectives} says
    */
@@ -164,18 +162,18 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
   }
 
   /**
-   * Several runs, one behind the other, that are enqueued and complete as one, within one time
-   * limit.
+   * Returns several runs, one behind the other, that are enqueued and complete as one, within one
+   * time limit.
    *
    * @param times 0 or more, but not more than 2<sup>24</sup> steps in all. On a GPU, some hundred
-   *     launches can be enqueued ahead; enqueueing more waits for it
+   *     launches can be enqueued ahead; enqueueing more blocks until the GPU catches up
    * @return as {@link #run()}; {@link InvalidUsage} if there are more steps
    */
   public Mono<Void> run(int times) {
     return run(lane, steps, times, this);
   }
 
-  /** {@link #run(int)} of any steps, which are something. */
+  /** Returns several runs of any steps; {@code what} describes them in messages. */
   static Mono<Void> run(Lane lane, List<Step> steps, int times, Object what) {
     if (times < 0) {
       throw new InvalidUsage("times=" + times + "; give 0 or more");
@@ -185,8 +183,8 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
     }
     if ((long) steps.size() * times > MOST_STEPS) {
       return Mono.error(
-          new InvalidUsage(
-              what + " times=" + times + "; give no more than " + MOST_STEPS + " steps in all"));
+          InvalidUsage.of(
+              "%s times=%d; give no more than %d steps in all", what, times, MOST_STEPS));
     }
     List<Step> all = new ArrayList<>(steps.size() * times);
     for (int i = 0; i < times && !steps.isEmpty(); i++) {
@@ -196,13 +194,13 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
   }
 
   /**
-   * Records it, to be run as one launch. Set-up: takes milliseconds, in which nothing else of this
-   * lane is enqueued; does nothing of what it records. The algorithms are chosen now, so every rank
-   * must capture between the same registrations.
+   * Records this pipeline, to be run as one launch, without executing it. That takes milliseconds,
+   * during which nothing else of this lane is enqueued. The algorithms are chosen now, so every
+   * rank must capture between the same registrations.
    *
-   * @return what was recorded; the caller closes it
-   * @throws InvalidUsage if a step can't be right, or the lane is closed
-   * @throws io.fluxccl.DeviceFailure if the device can't make a graph of it
+   * @return the recorded pipeline; the caller closes it
+   * @throws InvalidUsage if a step is invalid, or the lane is closed
+   * @throws io.fluxccl.DeviceFailure if the device can't record it as a graph
    */
   public CapturedPipeline capture() {
     return lane.capture(steps);

@@ -5,7 +5,8 @@ import java.util.List;
 import java.util.stream.IntStream;
 
 /**
- * Who is where, as all ranks know it alike, but for {@link #rank}.
+ * The hosts of the ranks and what is common to their devices: the same on every rank, except {@link
+ * #rank}.
  *
  * @param rank this rank
  * @param nRanks how many ranks
@@ -27,22 +28,22 @@ public record RankTopology(
     int computeCapability,
     int ranksPerGpu) {
 
-  /** How many hosts. */
+  /** Returns the number of hosts. */
   public int hosts() {
     return 1 + hostOf.stream().mapToInt(Integer::intValue).max().orElse(0);
   }
 
-  /** Whether the other rank's memory is mapped here. */
+  /** Returns whether this rank maps the other rank's memory. */
   public boolean isMapped(int peer) {
     return mapped && hostOf.get(peer).equals(hostOf.get(rank));
   }
 
-  /** Whether everybody maps everybody's memory. */
+  /** Returns whether every rank maps the memory of all others. */
   public boolean allMapped() {
     return nRanks == 1 || mapped && hosts() == 1;
   }
 
-  /** The ranks of a host, in order. */
+  /** Returns the ranks of a host, in order. */
   public List<Integer> ranksOf(int host) {
     return IntStream.range(0, nRanks).filter(r -> hostOf.get(r) == host).boxed().toList();
   }

@@ -6,10 +6,10 @@ import java.util.function.Consumer;
 
 /**
  * A buffer that every rank has registered with a {@link Collectives}: algorithms may read and write
- * it, and any part of it, in place on every rank. A call uses it when its buffer lies in it; on all
- * ranks at the same offset, in the registrations made by the same call. In place, that is the
- * offset of the whole of which a rank has its share. A send-receive, and a buffer that only the
- * root has, may use any or none.
+ * any part of it directly on every rank. A call uses the registration that holds its buffer. That
+ * must be the same registration on all ranks, and the same offset in it; of a share that is in
+ * place, the offset of the whole. A send-receive, and a buffer that only the root has, may use any
+ * registration or none.
  */
 public final class Registration implements AutoCloseable {
   private final int id;
@@ -19,7 +19,7 @@ public final class Registration implements AutoCloseable {
   private final Consumer<Registration> onClose;
 
   /**
-   * Of memories that are known.
+   * Creates a registration of exchanged memories.
    *
    * @param memories by rank
    * @param onClose called whenever this is closed
@@ -36,20 +36,20 @@ public final class Registration implements AutoCloseable {
     }
   }
 
-  /** The same on every rank: registrations are counted from 0. */
+  /** Returns its number, the same on every rank, from 0. */
   public int id() {
     return id;
   }
 
-  /** This rank's buffer. */
+  /** Returns this rank's buffer. */
   public DeviceBuffer buffer() {
     return buffer;
   }
 
   /**
-   * Where this rank and its kernels reach a rank's buffer.
+   * Returns the address at which this rank and its kernels reach a rank's buffer.
    *
-   * @param rank whose
+   * @param rank the owner of the buffer
    * @return the address, or 0 if that rank's memory can't be mapped
    */
   public long addressOn(int rank) {
@@ -66,8 +66,8 @@ public final class Registration implements AutoCloseable {
   }
 
   /**
-   * Calls go through the library's own memory again, behind the work already enqueued. To be closed
-   * on every rank between the same calls. The buffer stays the caller's. Idempotent.
+   * Closes the registration behind the work already enqueued: later calls go through the library's
+   * own memory. Close it on every rank between the same calls. The buffer stays open. Idempotent.
    */
   @Override
   public void close() {

@@ -14,24 +14,24 @@ import java.util.function.Function;
 import org.agrona.CloseHelper;
 
 /**
- * The buffers that are registered with a lane. Looked up for each call, by any thread; changed
- * rarely, by the lane between two runs.
+ * The buffers registered with a lane. Any thread looks them up for each call; the lane changes them
+ * rarely, between two runs.
  */
 final class Registrations {
   private final PeerConnections peers;
   private final List<AlgorithmSet> sets;
 
-  // Replaced as a whole, so that who looks up takes no lock.
+  // Replaced as a whole, so that a lookup takes no lock.
   private volatile List<Registration> open = List.of();
 
   // Guarded by this.
   private int registered;
 
   /**
-   * Of a lane.
+   * Creates the registrations of a lane.
    *
-   * @param peers over which ranks tell each other of their buffers
-   * @param sets that have to make room for buffers
+   * @param peers the connections over which buffers are exchanged
+   * @param sets the families, which prepare memory for registered buffers
    */
   Registrations(PeerConnections peers, List<AlgorithmSet> sets) {
     this.peers = peers;
@@ -39,26 +39,26 @@ final class Registrations {
   }
 
   /**
-   * Makes a buffer known to all ranks and all ranks' known here; every rank calls it.
+   * Registers a buffer with all ranks, each of which calls this.
    *
-   * @param known called with everybody's, by rank, before the next buffer's turn: in the same order
-   *     on all ranks; it calls {@link #add}
-   * @return what that gave, once the sets know of it; {@link InvalidUsage} if the buffer is of
-   *     another device, or of another size than a peer's. What is chained to it may block
+   * @param known called with the memories of all ranks, by rank, before the next buffer is
+   *     registered: in the same order on all ranks; it calls {@link #add}
+   * @return its registration, after the sets have been notified; {@link InvalidUsage} if the buffer
+   *     is of another device, or of another size than a peer's. Continuations may block
    */
   CompletableFuture<Registration> register(
       DeviceBuffer buffer, Function<RegisteredMemory[], Registration> known) {
     return exchange(buffer, known)
-        .thenApplyAsync(this::tellSets, Lane.MAY_BLOCK)
+        .thenApplyAsync(this::notifySets, Lane.MAY_BLOCK)
         .whenCompleteAsync((done, failure) -> {}, Lane.MAY_BLOCK);
   }
 
-  private Registration tellSets(Registration registration) {
+  private Registration notifySets(Registration registration) {
     try {
       sets.forEach(set -> set.registered(registration));
       return registration;
     } catch (RuntimeException | Error e) {
-      // Its peers count on it, and nobody here will ever close it.
+      // The peers count on this registration, and no caller here can close it.
       peers.communicator().abort(FluxCclException.from(e));
       CloseHelper.close(e::addSuppressed, registration);
       throw e;
@@ -70,11 +70,9 @@ final class Registrations {
     Communicator communicator = peers.communicator();
     if (buffer.device() != communicator.device()) {
       return CompletableFuture.failedFuture(
-          new InvalidUsage(
-              "register on rank "
-                  + communicator.bootstrap().rank()
-                  + ": the buffer must be of the communicator's device, "
-                  + communicator.device().description()));
+          InvalidUsage.of(
+              "register on rank %d: the buffer must be of the communicator's device, %s",
+              peers.rank(), communicator.device().description()));
     }
     return communicator.inTurn(
         peers.tag(),
@@ -85,12 +83,14 @@ final class Registrations {
           }
           return ready
               .thenComposeAsync(done -> peers.exchange(buffer), Lane.MAY_BLOCK)
-              .thenCompose(memories -> meet(memories, known));
+              .thenCompose(memories -> awaitPeers(memories, known));
         });
   }
 
-  /** Who closes now must not take memory from a peer that is still mapping it. */
-  private CompletableFuture<Registration> meet(
+  /**
+   * Waits for all ranks: closing earlier would take memory from a peer that is still mapping it.
+   */
+  private CompletableFuture<Registration> awaitPeers(
       RegisteredMemory[] memories, Function<RegisteredMemory[], Registration> known) {
     return peers
         .awaitAllRanks()
@@ -105,9 +105,9 @@ final class Registrations {
   }
 
   /**
-   * Calls that come from now on may use a buffer.
+   * Adds a registration, which calls bound from now on may use.
    *
-   * @param memories everybody's, by rank
+   * @param memories of all ranks, by rank
    * @param onClose called when the user closes the registration; it calls {@link #close}
    */
   synchronized Registration add(
@@ -120,7 +120,7 @@ final class Registrations {
   }
 
   /**
-   * Calls that come from now on don't use it; its memories go behind those enqueued. Idempotent.
+   * Removes a registration, and closes its memories behind the calls already enqueued. Idempotent.
    */
   void close(Registration registration) {
     if (remove(registration)) {
@@ -142,12 +142,12 @@ final class Registrations {
     return open.contains(registration);
   }
 
-  /** A call with the registrations that its buffers lie in. */
+  /** Returns a call with the registrations that hold its buffers. */
   BoundCall bind(CollectiveCall call) {
     return new BoundCall(call, peers.topology(), of(call.input()), of(call.output()));
   }
 
-  /** Adds the registrations that a call's buffers lie in. */
+  /** Adds the registrations that hold a call's buffers. */
   void addUsed(CollectiveCall call, Set<Registration> to) {
     BoundCall bound = bind(call);
     for (Registration used :
@@ -158,7 +158,7 @@ final class Registrations {
     }
   }
 
-  /** The first made registration that holds a buffer; null if there is none. */
+  /** Returns the oldest registration that holds a buffer; null if there is none. */
   private Registration of(DeviceBuffer buffer) {
     if (buffer != null) {
       List<Registration> now = open;

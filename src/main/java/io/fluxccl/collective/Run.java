@@ -3,10 +3,14 @@ package io.fluxccl.collective;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicIntegerFieldUpdater;
 import java.util.function.BiConsumer;
+import org.reactivestreams.Subscription;
+import reactor.core.CoreSubscriber;
+import reactor.core.publisher.Mono;
+import reactor.core.publisher.Operators;
 
 /**
- * Steps that somebody wants done, once, by a lane, and of which they hear once: that they are done,
- * or why not. Unless they cancel it, which they may at any time, from any thread.
+ * One execution of steps by a lane. It ends once: completed, failed, or cancelled, which its
+ * subscriber may do at any time, from any thread.
  */
 abstract class Run implements BiConsumer<Void, Throwable> {
   private static final AtomicIntegerFieldUpdater<Run> STATE =
@@ -18,10 +22,10 @@ abstract class Run implements BiConsumer<Void, Throwable> {
   final Lane lane;
   final List<Step> steps;
 
-  /** By when it must be over; set before it is counted among the lane's runs in flight. */
+  /** The time by which it must be over; set before the lane's in-flight tracker gets it. */
   long deadlineNs;
 
-  /** The number of its last collective of all ranks on this lane; set as the time limit is. */
+  /** The number of its last collective of all ranks on this lane; set with the deadline. */
   long lastRound;
 
   private volatile int state = WAITING;
@@ -31,21 +35,32 @@ abstract class Run implements BiConsumer<Void, Throwable> {
     this.steps = steps;
   }
 
+  /**
+   * Returns steps as a cold Mono: each subscription is a run of its own.
+   *
+   * @param lane that executes them
+   * @param steps in order
+   * @param what the steps are; its text is asked for only if there is a message to write
+   */
+  static Mono<Void> mono(Lane lane, List<Step> steps, Object what) {
+    return RunMono.of(lane, steps, what);
+  }
+
   @Override
   public final String toString() {
     return description();
   }
 
-  /** It is done. Called at most once, as {@link #failed}; never with a lock held. */
+  /** Called when it has completed: at most once, as {@link #failed}, and with no lock held. */
   abstract void completed();
 
-  /** It is not, or may not be, done. */
+  /** Called when it has failed, or may not have completed. */
   abstract void failed(Throwable reason);
 
-  /** For messages. */
+  /** Returns a text for messages. */
   abstract String description();
 
-  /** From now on peers may count on it; false if nobody wants it any more. Idempotent. */
+  /** Marks that peers may count on it; false if it was cancelled before. Idempotent. */
   final boolean begin() {
     return STATE.compareAndSet(this, WAITING, IN_FLIGHT) || state == IN_FLIGHT;
   }
@@ -66,14 +81,14 @@ abstract class Run implements BiConsumer<Void, Throwable> {
     }
   }
 
-  /** Nobody wants it any more. What is in flight aborts: peers may be at this rank's memory. */
+  /** Cancels it. A run in flight aborts, because peers may access this rank's memory. */
   public final void cancel() {
     if (end() == IN_FLIGHT) {
       lane.cancelled(this);
     }
   }
 
-  /** Nobody wants it if it has not begun. */
+  /** Cancels it unless it has begun. */
   final void withdraw() {
     STATE.compareAndSet(this, WAITING, OVER);
   }
@@ -86,9 +101,66 @@ abstract class Run implements BiConsumer<Void, Throwable> {
     return before;
   }
 
-  /** What the stream tells when it is done with the steps. */
+  /** Called by the stream's completion when the steps are done. */
   @Override
   public final void accept(Void done, Throwable failure) {
     lane.ended(this, failure);
+  }
+
+  /** Steps as a cold Mono. */
+  private static final class RunMono extends Mono<Void> {
+    private final Lane lane;
+    private final List<Step> steps;
+    private final Object what;
+
+    private RunMono(Lane lane, List<Step> steps, Object what) {
+      this.lane = lane;
+      this.steps = steps;
+      this.what = what;
+    }
+
+    static Mono<Void> of(Lane lane, List<Step> steps, Object what) {
+      return onAssembly(new RunMono(lane, steps, what));
+    }
+
+    @Override
+    public void subscribe(CoreSubscriber<? super Void> actual) {
+      Subscribed run = new Subscribed(this, actual);
+      // First, so that the subscriber can cancel before there is anything to cancel.
+      actual.onSubscribe(run);
+      lane.submit(run);
+    }
+  }
+
+  /** The run of one subscription. */
+  private static final class Subscribed extends Run implements Subscription {
+    private final CoreSubscriber<? super Void> actual;
+    private final Object what;
+
+    Subscribed(RunMono source, CoreSubscriber<? super Void> actual) {
+      super(source.lane, source.steps);
+      this.actual = actual;
+      this.what = source.what;
+    }
+
+    @Override
+    public void request(long n) {
+      Operators.validate(n); // there is no value to wait for
+    }
+
+    @Override
+    void completed() {
+      actual.onComplete();
+    }
+
+    @Override
+    void failed(Throwable reason) {
+      actual.onError(reason);
+    }
+
+    @Override
+    String description() {
+      return what.toString();
+    }
   }
 }

@@ -17,12 +17,10 @@ public record SendReceive(
   /** Refuses counts below 0 and counts that are too large. */
   public SendReceive {
     if (sendCount < 0 || receiveCount < 0) {
-      throw new InvalidUsage(
-          "send-receive sendCount=%d receiveCount=%d; give 0 or more"
-              .formatted(sendCount, receiveCount));
+      throw InvalidUsage.of(
+          "send-receive sendCount=%d receiveCount=%d; give 0 or more", sendCount, receiveCount);
     }
-    CollectiveCall.multiply(
-        Collective.SEND_RECEIVE, Math.max(sendCount, receiveCount), type.size());
+    CallChecks.multiply(Collective.SEND_RECEIVE, Math.max(sendCount, receiveCount), type.size());
   }
 
   @Override

@@ -9,47 +9,47 @@ import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
 import java.util.List;
 
-/** One thing that a lane enqueues. Immutable. */
+/** One operation that a lane enqueues. Immutable. */
 interface Step {
   /**
-   * Refuses what can't be right. Called for all steps before the first is enqueued, under the
-   * lane's lock.
+   * Refuses an invalid step. Called for all steps before the first is enqueued, under the lane's
+   * lock.
    *
-   * @param first whether it is the first step: what it refuses itself when it is enqueued is then
-   *     soon enough
-   * @throws InvalidUsage that says what
+   * @param first whether it is enqueued next: checks that {@link #enqueue} makes may then be left
+   *     out
+   * @throws InvalidUsage that says what is wrong
    */
   void check(Lane lane, boolean first);
 
-  /** Enqueues it; under the lane's lock. */
+  /** Enqueues this step; under the lane's lock. */
   void enqueue(Lane lane, DeviceStream stream);
 
-  /** The collectives that it is made of: what ranks compare in checked mode. */
+  /** Returns the collectives of this step, which ranks compare in checked mode. */
   default List<CollectiveCall> calls() {
     return List.of();
   }
 
-  /** How many collectives of all ranks it is made of. Allocates nothing. */
+  /** Returns the number of its collectives of all ranks. Allocates nothing. */
   default int rounds() {
     return 0;
   }
 
-  /** Whether peers may wait once it is enqueued. */
+  /** Returns whether peers may wait for this rank after it is enqueued. */
   default boolean involvesPeers() {
     return false;
   }
 
-  /** What is to be recorded of it, step by step, when it becomes part of a graph. */
+  /** Returns the steps to record when this step becomes part of a graph. */
   default List<Step> recordable() {
     return List.of(this);
   }
 
-  /** The host's memory that it uses, which a graph does not keep. */
+  /** Returns the pinned memory that it uses, which a graph does not keep. */
   default List<PinnedBuffer> pinned() {
     return List.of();
   }
 
-  /** Whether a graph can hold it. */
+  /** Returns whether a graph can hold it. */
   default boolean isRecordable() {
     return true;
   }
@@ -82,24 +82,16 @@ interface Step {
     }
   }
 
-  /** A kernel of the user's. */
+  /** A kernel of the user. */
   record Launch(Kernel kernel, int gridDim, int blockDim, KernelArgs args) implements Step {
     @Override
     public void check(Lane lane, boolean first) {
       Device device = lane.device();
       if (kernel.kind() != device.kind() || gridDim < 1 || blockDim < 1) {
-        throw new InvalidUsage(
-            "kernel "
-                + kernel.name()
-                + " <<<"
-                + gridDim
-                + ", "
-                + blockDim
-                + ">>> for "
-                + kernel.kind()
-                + " on "
-                + device.description()
-                + "; give a kernel of the lane's kind of device, and 1 block and 1 thread or more");
+        throw InvalidUsage.of(
+            "kernel %s <<<%d, %d>>> for %s on %s; give a kernel of the lane's kind of device, and 1"
+                + " block and 1 thread or more",
+            kernel.name(), gridDim, blockDim, kernel.kind(), device.description());
       }
     }
 
@@ -169,7 +161,7 @@ interface Step {
     }
   }
 
-  /** What comes behind it waits for what another lane has enqueued so far. */
+  /** A wait, on the device, for the work that another lane has enqueued so far. */
   record After(Lane other) implements Step {
     @Override
     public void check(Lane lane, boolean first) {
@@ -190,14 +182,9 @@ interface Step {
   private static void requirePart(
       Lane lane, String what, DeviceBuffer buffer, long offset, long size) {
     if (buffer.device() != lane.device()) {
-      throw new InvalidUsage(
-          copyOn(lane)
-              + "the "
-              + what
-              + " is memory of "
-              + buffer.device().description()
-              + ", not of the communicator's device, "
-              + lane.device().description());
+      throw InvalidUsage.of(
+          "%sthe %s is memory of %s, not of the communicator's device, %s",
+          copyOn(lane), what, buffer.device().description(), lane.device().description());
     }
     requireOpen(lane, what, buffer.isClosed());
     requireRange(lane, what, offset, size, buffer.size());
@@ -211,16 +198,9 @@ interface Step {
 
   private static void requireRange(Lane lane, String what, long offset, long size, long all) {
     if (offset < 0 || size < 0 || offset > all - size) {
-      throw new InvalidUsage(
-          copyOn(lane)
-              + what
-              + " range offset="
-              + offset
-              + " size="
-              + size
-              + " of a buffer of "
-              + all
-              + " bytes");
+      throw InvalidUsage.of(
+          "%s%s range offset=%d size=%d of a buffer of %d bytes",
+          copyOn(lane), what, offset, size, all);
     }
   }
 

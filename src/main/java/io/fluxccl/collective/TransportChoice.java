@@ -12,11 +12,11 @@ import java.util.Optional;
 import java.util.stream.IntStream;
 
 /**
- * Which transport connects each two ranks: the one that was asked for, or else mapped memory inside
- * a host, and between hosts RDMA where both ends can, else ETHERNET. A function of what ranks have
- * told each other, in which the two ends can be exchanged: so both come to the same.
+ * The choice of the transport between two ranks: the one asked for, or else mapped memory within a
+ * host, and between hosts RDMA if both ends can use it, else ETHERNET. It depends only on the
+ * descriptions of the two ranks, and not on their order, so both choose the same.
  *
- * @param only the transport that was asked for
+ * @param only the transport asked for
  * @param networks those that may be used between hosts
  */
 record TransportChoice(Optional<Transport> only, TransportFlags networks) {
@@ -25,14 +25,15 @@ record TransportChoice(Optional<Transport> only, TransportFlags networks) {
     return new TransportChoice(options.transport(), options.networks());
   }
 
-  /** The transport between ranks of one host. */
+  /** Returns the transport between ranks of one host. */
   static Transport local(DeviceKind kind) {
     return kind == DeviceKind.CUDA ? Transport.CUDA_IPC : Transport.SHM;
   }
 
   /**
-   * What a rank tells the others: by which networks its memory can be reached. None where all ranks
-   * are on one host, which nobody asks about then. May block: it looks for devices.
+   * Returns the networks by which other hosts can reach this rank's memory, for its description.
+   * None if all ranks are on one host, where networks are not used. May block: it looks for
+   * devices.
    */
   TransportFlags usable(Communicator communicator) {
     Bootstrap bootstrap = communicator.bootstrap();
@@ -49,25 +50,19 @@ record TransportChoice(Optional<Transport> only, TransportFlags networks) {
   }
 
   /**
-   * The transport between two ranks.
+   * Returns the transport between two ranks.
    *
    * @param a the one rank
    * @param b the other
-   * @param devices what all ranks told, by rank
-   * @param bootstrap knows who is on which host
+   * @param devices of all ranks, by rank
+   * @param bootstrap knows which ranks share a host
    */
   Transport between(int a, int b, List<DeviceDescription> devices, Bootstrap bootstrap) {
     if (devices.get(a).kind() != devices.get(b).kind()) {
-      throw new InvalidUsage(
-          "collectives: rank "
-              + a
-              + " is on a device of kind "
-              + devices.get(a).kind()
-              + ", rank "
-              + b
-              + " on one of kind "
-              + devices.get(b).kind()
-              + "; give all ranks the same kind, for example by FLUXCCL_DEVICE");
+      throw InvalidUsage.of(
+          "collectives: rank %d is on a device of kind %s, rank %d on one of kind %s; give all"
+              + " ranks the same kind, for example by FLUXCCL_DEVICE",
+          a, devices.get(a).kind(), b, devices.get(b).kind());
     }
     if (only.isPresent()) {
       return only.get();
@@ -85,7 +80,7 @@ record TransportChoice(Optional<Transport> only, TransportFlags networks) {
             .count();
   }
 
-  /** Rail by rail over the RDMA devices that both have. */
+  /** Returns the RDMA device of the ranks' rail, among those that both have, or ETHERNET. */
   static Transport network(int a, int localA, int b, int localB, List<DeviceDescription> devices) {
     List<Transport> common =
         devices.get(a).networks().asSet().stream()
@@ -99,15 +94,9 @@ record TransportChoice(Optional<Transport> only, TransportFlags networks) {
     if (common.contains(Transport.ETHERNET)) {
       return Transport.ETHERNET;
     }
-    throw new InvalidUsage(
-        "collectives: rank "
-            + a
-            + " can use "
-            + devices.get(a).networks()
-            + " to other hosts, rank "
-            + b
-            + " can use "
-            + devices.get(b).networks()
-            + "; 'fluxccl info' tells why not more, FLUXCCL_NETWORK allows more");
+    throw InvalidUsage.of(
+        "collectives: rank %d can use %s to other hosts, rank %d can use %s; 'fluxccl info' tells"
+            + " why not more, FLUXCCL_NETWORK allows more",
+        a, devices.get(a).networks(), b, devices.get(b).networks());
   }
 }

@@ -33,14 +33,12 @@ public sealed interface UniformCall extends CollectiveCall {
   @Override
   default long totalBytes(int nRanks) {
     boolean hasShares = collective().hasInputShares() || collective().hasOutputShares();
-    return hasShares ? CollectiveCall.multiply(collective(), countBytes(), nRanks) : countBytes();
+    return hasShares ? CallChecks.multiply(collective(), countBytes(), nRanks) : countBytes();
   }
 
   /** Returns the bytes from the first share's begin to the last one's end. */
   private long sharesBytes(int nRanks) {
-    return CollectiveCall.multiply(collective(), strideBytes(), nRanks)
-        - strideBytes()
-        + countBytes();
+    return CallChecks.multiply(collective(), strideBytes(), nRanks) - strideBytes() + countBytes();
   }
 
   @Override
@@ -131,15 +129,15 @@ public sealed interface UniformCall extends CollectiveCall {
 
   private static void require(Collective collective, long count, long stride, DataType type) {
     if (count < 0) {
-      throw new InvalidUsage("%s count=%d; give 0 or more".formatted(collective.label(), count));
+      throw InvalidUsage.of("%s count=%d; give 0 or more", collective.label(), count);
     }
-    CollectiveCall.multiply(collective, Math.max(count, stride), type.size());
+    CallChecks.multiply(collective, Math.max(count, stride), type.size());
   }
 
   private static void require(Collective collective, ReduceOp op) {
     if (op == null) {
-      throw new InvalidUsage(
-          "%s op=null; give the operation that combines values".formatted(collective.label()));
+      throw InvalidUsage.of(
+          "%s op=null; give the operation that combines values", collective.label());
     }
   }
 

@@ -1,5 +1,5 @@
 /**
- * What most users call: operations in which every rank takes part, as cold Monos over a stream.
+ * The API that most users call: operations in which every rank takes part, as cold Monos.
  *
  * <p>Imports everything below.
  */
