@@ -69,7 +69,7 @@ final class InFlightTracker {
   void add(Run run) {
     run.deadlineNs = clock.nanoTime() + limitNs;
     runs.add(run);
-    // After the run is there: look() does both the other way round.
+    // After the run is added: look() reads both in the opposite order.
     if (!armed.get() && armed.compareAndSet(false, true)) {
       arm(limitNs);
     }
@@ -79,7 +79,7 @@ final class InFlightTracker {
     try {
       task.replace(timer.schedule(this::look, Math.max(0, delayNs)));
     } catch (RejectedExecutionException e) {
-      armed.set(false); // somebody has shut all schedulers down; perhaps not for the next run
+      armed.set(false); // all schedulers were shut down; the next run may find new ones
     }
   }
 
@@ -106,7 +106,7 @@ final class InFlightTracker {
   void trim() {
     Run oldest = runs.peek();
     while (oldest != null && oldest.isOver()) {
-      runs.remove(oldest); // is first, unless somebody else has taken it already
+      runs.remove(oldest); // the first, unless another thread has removed it already
       oldest = runs.peek();
     }
   }

@@ -205,7 +205,7 @@ final class Lane implements AutoCloseable {
     done.whenComplete(run);
   }
 
-  /** Fails a run. The subscriber is told an error that must not be caught, too. */
+  /** Fails a run, also for an error that must not be caught, which is then thrown on. */
   private static void refused(Run run, Throwable reason) {
     run.fail(reason);
     Exceptions.throwIfFatal(reason);
