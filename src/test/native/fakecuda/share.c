@@ -87,25 +87,27 @@ API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, struct handle_bytes byt
   return result;
 }
 
+// The range opened at an address in this context, or null; the caller holds fake_lock.
+static struct range *opened_at(struct context *context, CUdeviceptr address) {
+  struct range *range = fake_range_at(address);
+  return range && range->kind == RANGE_IPC && range->start == address && range->context == context ? range : NULL;
+}
+
 API CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
   CURRENT;
   pthread_mutex_lock(&fake_lock);
-  struct range *range = fake_range_at(address);
-  bool fits = range && range->kind == RANGE_IPC && range->start == address && range->context == context;
-  bool last = fits && range->opened == 1;
-  if (fits && !last) range->opened--;
-  pthread_mutex_unlock(&fake_lock);
-  if (!fits) {
-    return fake_fail(CUDA_ERROR_INVALID_VALUE, "0x%llx was not opened in this context", (unsigned long long)address);
-  }
-  if (last) {
+  struct range *range = opened_at(context, address);
+  if (range && range->opened == 1) {
+    // Streams finish before memory goes. Meanwhile another thread may open the handle again, which then keeps the memory.
+    pthread_mutex_unlock(&fake_lock);
     fake_streams_stop(context);
     pthread_mutex_lock(&fake_lock);
-    range = fake_range_at(address);
-    if (range) fake_range_remove(range);
-    pthread_mutex_unlock(&fake_lock);
+    range = opened_at(context, address);
   }
-  return CUDA_SUCCESS;
+  if (range && --range->opened == 0) fake_range_remove(range);
+  pthread_mutex_unlock(&fake_lock);
+  return range ? CUDA_SUCCESS
+               : fake_fail(CUDA_ERROR_INVALID_VALUE, "0x%llx was not opened in this context", (unsigned long long)address);
 }
 
 struct location {

@@ -120,11 +120,15 @@ final class Mappings {
     long address = CudaPointer.valueOf(pointer);
     try {
       requireBehind(address, name);
+      return new CudaMapping(context, name, address, () -> closePlain(address));
     } catch (RuntimeException | Error e) {
-      closePlain(address);
+      try {
+        closePlain(address);
+      } catch (RuntimeException | Error inCleanUp) {
+        e.addSuppressed(inCleanUp); // the first failure is the one to report
+      }
       throw e;
     }
-    return new CudaMapping(context, name, address, () -> closePlain(address));
   }
 
   /** A handle does not say how much it opens, and the peer's word for it is not believed. */

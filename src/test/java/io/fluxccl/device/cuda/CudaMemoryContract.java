@@ -278,6 +278,24 @@ abstract class CudaMemoryContract {
   }
 
   @Test
+  void shouldMapMemoryAgainWhileItIsUnmapped() throws Exception {
+    try (ChildJvm owner =
+            ChildJvm.start(MemoryOwnerProcess.class, List.of(), options.memory().name());
+        CudaBuffer copy = device.allocate(8)) {
+      CudaMemoryName name = CudaMemoryName.decode(HexFormat.of().parseHex(owner.readLine()));
+      CudaStream stream = device.createStream("again");
+      for (int round = 0; round < 500; round++) {
+        CudaMapping mapping = device.map(name); // the reaper unmaps the one of the round before
+        if (round % 100 == 0) {
+          stream.copyAsync(copy.address(), mapping.address(), 8);
+          assertThat(stream.completion()).succeedsWithin(60, TimeUnit.SECONDS);
+        }
+        mapping.release();
+      }
+    }
+  }
+
+  @Test
   void shouldMapNoMoreOfAnotherProcessThanThereIs() throws Exception {
     try (ChildJvm owner =
         ChildJvm.start(MemoryOwnerProcess.class, List.of(), options.memory().name())) {
