@@ -1,15 +1,14 @@
 package io.fluxccl.device.host;
 
-import io.fluxccl.ReduceOp;
 import org.agrona.UnsafeApi;
 
 /**
- * 8-bit floating-point elements, combined as floats and rounded once, at the end. Both ways go by a
- * table. To the 8 bits: by the upper half of the float, with its last bit set if the lower half has
- * any; rounding from that is the same as from all of it, because 7 bits of fraction are at least
- * two more than the result has.
+ * 8-bit floating-point elements, combined as floats and rounded once, at the end. Tables convert
+ * both ways. The table of rounded values is indexed by the upper half of the float, whose last bit
+ * is set if the lower half has any: 7 bits of fraction are at least two more than the result has, so
+ * that this rounds like the whole float.
  */
-final class Float8Block extends ReductionBlock {
+final class Float8Block extends ReductionBlock.FloatBlock {
   private static final long BASE = UnsafeApi.arrayBaseOffset(byte[].class);
   private static final long INT_BASE = UnsafeApi.arrayBaseOffset(int[].class);
   private static final long FLOAT_BASE = UnsafeApi.arrayBaseOffset(float[].class);
@@ -17,8 +16,6 @@ final class Float8Block extends ReductionBlock {
 
   private final float[] values;
   private final byte[] rounded;
-  private final float[] result = new float[LENGTH];
-  private final float[] source = new float[LENGTH];
   private final byte[] bytes = new byte[LENGTH];
   private final int[] bits = new int[LENGTH];
 
@@ -40,25 +37,12 @@ final class Float8Block extends ReductionBlock {
 
   @Override
   void load(long address, int count) {
-    read(address, result, count);
+    read(address, a, count);
   }
 
   @Override
-  void combine(ReduceOp op, long address, int count) {
-    read(address, source, count);
-    switch (op) {
-      case PROD:
-        FloatBlock.multiply(result, source, count);
-        break;
-      case MIN:
-        FloatBlock.min(result, source, count);
-        break;
-      case MAX:
-        FloatBlock.max(result, source, count);
-        break;
-      default:
-        FloatBlock.add(result, source, count);
-    }
+  void loadSource(long address, int count) {
+    read(address, b, count);
   }
 
   private void read(long address, float[] to, int count) {
@@ -69,15 +53,8 @@ final class Float8Block extends ReductionBlock {
   }
 
   @Override
-  void divide(int divisor, int count) {
-    for (int i = 0; i < count; i++) {
-      result[i] /= divisor;
-    }
-  }
-
-  @Override
   void store(long address, int count) {
-    UnsafeApi.copyMemory(result, FLOAT_BASE, bits, INT_BASE, (long) count * Float.BYTES);
+    UnsafeApi.copyMemory(a, FLOAT_BASE, bits, INT_BASE, (long) count * Float.BYTES);
     for (int i = 0; i < count; i++) {
       int x = bits[i];
       bytes[i] = rounded[x >>> 16 | (x & 0xffff) + 0xffff >>> 16];

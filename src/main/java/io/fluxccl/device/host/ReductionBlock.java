@@ -5,11 +5,11 @@ import io.fluxccl.ReduceOp;
 import org.agrona.UnsafeApi;
 
 /**
- * Some elements being reduced, in arrays: memory is copied in and out in bulk, so that the loops
- * over arrays become vector code. One subclass a family of types. Used by one thread.
+ * A block of elements that one thread reduces in arrays. Memory is copied in and out in bulk, so
+ * that the JIT compiler turns the loops over arrays into vector code.
  */
 abstract class ReductionBlock {
-  /** The most elements that it takes; they and a source's stay in the first-level cache. */
+  /** The most elements of a block: results and one source stay in the first-level cache. */
   static final int LENGTH = 2048;
 
   static ReductionBlock of(DataType type) {
@@ -27,9 +27,9 @@ abstract class ReductionBlock {
       case UINT64:
         return new LongBlock(false);
       case FLOAT16:
-        return new Float16Block();
+        return new HalfBlock.Float16();
       case BFLOAT16:
-        return new Bfloat16Block();
+        return new HalfBlock.Bfloat16();
       case FLOAT8_E4M3:
         return new Float8Block(Float8.E4M3);
       case FLOAT8_E5M2:
@@ -43,16 +43,16 @@ abstract class ReductionBlock {
     }
   }
 
-  /** Begins with the elements at an address. */
+  /** Loads the first source's elements from an address. */
   abstract void load(long address, int count);
 
-  /** Combines what is here with the elements at an address; AVG adds. */
+  /** Combines the block with the elements at an address; AVG adds. */
   abstract void combine(ReduceOp op, long address, int count);
 
-  /** Divides what is here. */
+  /** Divides each element of the block. */
   abstract void divide(int divisor, int count);
 
-  /** Writes what is here to an address; what is here stays. */
+  /** Writes the block to an address and keeps it. */
   abstract void store(long address, int count);
 
   static void copyIn(Object array, long baseOffset, long address, long bytes) {
@@ -61,5 +61,376 @@ abstract class ReductionBlock {
 
   static void copyOut(Object array, long baseOffset, long address, long bytes) {
     UnsafeApi.copyMemory(array, baseOffset, null, address, bytes);
+  }
+
+  /** A block whose arrays hold the elements as they are in memory. */
+  private abstract static class ArrayBlock extends ReductionBlock {
+    private final Object results;
+    private final Object sources;
+    private final long base;
+    private final long elementSize;
+
+    ArrayBlock(Object results, Object sources, int elementSize) {
+      this.results = results;
+      this.sources = sources;
+      this.base = UnsafeApi.arrayBaseOffset(results.getClass());
+      this.elementSize = elementSize;
+    }
+
+    @Override
+    void load(long address, int count) {
+      copyIn(results, base, address, count * elementSize);
+    }
+
+    void loadSource(long address, int count) {
+      copyIn(sources, base, address, count * elementSize);
+    }
+
+    @Override
+    final void combine(ReduceOp op, long address, int count) {
+      loadSource(address, count);
+      switch (op) {
+        case PROD:
+          multiply(count);
+          break;
+        case MIN:
+          min(count);
+          break;
+        case MAX:
+          max(count);
+          break;
+        default:
+          add(count);
+      }
+    }
+
+    abstract void add(int count);
+
+    abstract void multiply(int count);
+
+    abstract void min(int count);
+
+    abstract void max(int count);
+
+    @Override
+    void store(long address, int count) {
+      copyOut(results, base, address, count * elementSize);
+    }
+  }
+
+  // Unsigned integers are compared with their highest bit inverted, which gives the signed order.
+  // The loops run over local copies of the fields, so that they become vector code.
+
+  /** Integers of 8 bits. */
+  private static final class ByteBlock extends ArrayBlock {
+    private final boolean signed;
+    private final byte flip;
+    final byte[] a;
+    final byte[] b;
+
+    private ByteBlock(boolean signed, byte[] a, byte[] b) {
+      super(a, b, Byte.BYTES);
+      this.signed = signed;
+      this.flip = signed ? 0 : Byte.MIN_VALUE;
+      this.a = a;
+      this.b = b;
+    }
+
+    ByteBlock(boolean signed) {
+      this(signed, new byte[LENGTH], new byte[LENGTH]);
+    }
+
+    @Override
+    void add(int count) {
+      byte[] to = a;
+      byte[] from = b;
+      for (int i = 0; i < count; i++) {
+        to[i] += from[i];
+      }
+    }
+
+    @Override
+    void multiply(int count) {
+      byte[] to = a;
+      byte[] from = b;
+      for (int i = 0; i < count; i++) {
+        to[i] *= from[i];
+      }
+    }
+
+    @Override
+    void min(int count) {
+      byte[] to = a;
+      byte[] from = b;
+      byte turned = flip;
+      for (int i = 0; i < count; i++) {
+        to[i] = (byte) (Math.min(to[i] ^ turned, from[i] ^ turned) ^ turned);
+      }
+    }
+
+    @Override
+    void max(int count) {
+      byte[] to = a;
+      byte[] from = b;
+      byte turned = flip;
+      for (int i = 0; i < count; i++) {
+        to[i] = (byte) (Math.max(to[i] ^ turned, from[i] ^ turned) ^ turned);
+      }
+    }
+
+    @Override
+    void divide(int divisor, int count) {
+      for (int i = 0; i < count; i++) {
+        a[i] = (byte) ((signed ? a[i] : a[i] & 0xff) / divisor);
+      }
+    }
+  }
+
+  /** Integers of 32 bits. */
+  private static final class IntBlock extends ArrayBlock {
+    private final boolean signed;
+    private final int flip;
+    final int[] a;
+    final int[] b;
+
+    private IntBlock(boolean signed, int[] a, int[] b) {
+      super(a, b, Integer.BYTES);
+      this.signed = signed;
+      this.flip = signed ? 0 : Integer.MIN_VALUE;
+      this.a = a;
+      this.b = b;
+    }
+
+    IntBlock(boolean signed) {
+      this(signed, new int[LENGTH], new int[LENGTH]);
+    }
+
+    @Override
+    void add(int count) {
+      int[] to = a;
+      int[] from = b;
+      for (int i = 0; i < count; i++) {
+        to[i] += from[i];
+      }
+    }
+
+    @Override
+    void multiply(int count) {
+      int[] to = a;
+      int[] from = b;
+      for (int i = 0; i < count; i++) {
+        to[i] *= from[i];
+      }
+    }
+
+    @Override
+    void min(int count) {
+      int[] to = a;
+      int[] from = b;
+      int turned = flip;
+      for (int i = 0; i < count; i++) {
+        to[i] = Math.min(to[i] ^ turned, from[i] ^ turned) ^ turned;
+      }
+    }
+
+    @Override
+    void max(int count) {
+      int[] to = a;
+      int[] from = b;
+      int turned = flip;
+      for (int i = 0; i < count; i++) {
+        to[i] = Math.max(to[i] ^ turned, from[i] ^ turned) ^ turned;
+      }
+    }
+
+    @Override
+    void divide(int divisor, int count) {
+      for (int i = 0; i < count; i++) {
+        a[i] = signed ? a[i] / divisor : Integer.divideUnsigned(a[i], divisor);
+      }
+    }
+  }
+
+  /** Integers of 64 bits. */
+  private static final class LongBlock extends ArrayBlock {
+    private final boolean signed;
+    private final long flip;
+    final long[] a;
+    final long[] b;
+
+    private LongBlock(boolean signed, long[] a, long[] b) {
+      super(a, b, Long.BYTES);
+      this.signed = signed;
+      this.flip = signed ? 0 : Long.MIN_VALUE;
+      this.a = a;
+      this.b = b;
+    }
+
+    LongBlock(boolean signed) {
+      this(signed, new long[LENGTH], new long[LENGTH]);
+    }
+
+    @Override
+    void add(int count) {
+      long[] to = a;
+      long[] from = b;
+      for (int i = 0; i < count; i++) {
+        to[i] += from[i];
+      }
+    }
+
+    @Override
+    void multiply(int count) {
+      long[] to = a;
+      long[] from = b;
+      for (int i = 0; i < count; i++) {
+        to[i] *= from[i];
+      }
+    }
+
+    @Override
+    void min(int count) {
+      long[] to = a;
+      long[] from = b;
+      long turned = flip;
+      for (int i = 0; i < count; i++) {
+        to[i] = Math.min(to[i] ^ turned, from[i] ^ turned) ^ turned;
+      }
+    }
+
+    @Override
+    void max(int count) {
+      long[] to = a;
+      long[] from = b;
+      long turned = flip;
+      for (int i = 0; i < count; i++) {
+        to[i] = Math.max(to[i] ^ turned, from[i] ^ turned) ^ turned;
+      }
+    }
+
+    @Override
+    void divide(int divisor, int count) {
+      for (int i = 0; i < count; i++) {
+        a[i] = signed ? a[i] / divisor : Long.divideUnsigned(a[i], divisor);
+      }
+    }
+  }
+
+  /** Elements that are combined as floats. */
+  static class FloatBlock extends ArrayBlock {
+    final float[] a;
+    final float[] b;
+
+    private FloatBlock(float[] a, float[] b) {
+      super(a, b, Float.BYTES);
+      this.a = a;
+      this.b = b;
+    }
+
+    FloatBlock() {
+      this(new float[LENGTH], new float[LENGTH]);
+    }
+
+    @Override
+    void add(int count) {
+      float[] to = a;
+      float[] from = b;
+      for (int i = 0; i < count; i++) {
+        to[i] += from[i];
+      }
+    }
+
+    @Override
+    void multiply(int count) {
+      float[] to = a;
+      float[] from = b;
+      for (int i = 0; i < count; i++) {
+        to[i] *= from[i];
+      }
+    }
+
+    @Override
+    void min(int count) {
+      float[] to = a;
+      float[] from = b;
+      for (int i = 0; i < count; i++) {
+        to[i] = Math.min(to[i], from[i]);
+      }
+    }
+
+    @Override
+    void max(int count) {
+      float[] to = a;
+      float[] from = b;
+      for (int i = 0; i < count; i++) {
+        to[i] = Math.max(to[i], from[i]);
+      }
+    }
+
+    @Override
+    void divide(int divisor, int count) {
+      for (int i = 0; i < count; i++) {
+        a[i] = a[i] / divisor;
+      }
+    }
+  }
+
+  /** Doubles. */
+  private static final class DoubleBlock extends ArrayBlock {
+    final double[] a;
+    final double[] b;
+
+    private DoubleBlock(double[] a, double[] b) {
+      super(a, b, Double.BYTES);
+      this.a = a;
+      this.b = b;
+    }
+
+    DoubleBlock() {
+      this(new double[LENGTH], new double[LENGTH]);
+    }
+
+    @Override
+    void add(int count) {
+      double[] to = a;
+      double[] from = b;
+      for (int i = 0; i < count; i++) {
+        to[i] += from[i];
+      }
+    }
+
+    @Override
+    void multiply(int count) {
+      double[] to = a;
+      double[] from = b;
+      for (int i = 0; i < count; i++) {
+        to[i] *= from[i];
+      }
+    }
+
+    @Override
+    void min(int count) {
+      double[] to = a;
+      double[] from = b;
+      for (int i = 0; i < count; i++) {
+        to[i] = Math.min(to[i], from[i]);
+      }
+    }
+
+    @Override
+    void max(int count) {
+      double[] to = a;
+      double[] from = b;
+      for (int i = 0; i < count; i++) {
+        to[i] = Math.max(to[i], from[i]);
+      }
+    }
+
+    @Override
+    void divide(int divisor, int count) {
+      for (int i = 0; i < count; i++) {
+        a[i] = a[i] / divisor;
+      }
+    }
   }
 }
