@@ -15,9 +15,10 @@ public final class BlockHoundRules implements BlockHoundIntegration {
     builder
         .allowBlockingCallsInside("io.fluxccl.device.host.StreamWorker", "run")
         .disallowBlockingCallsInside("io.fluxccl.device.host.LiveHostStream", "complete")
-        .allowBlockingCallsInside("io.fluxccl.completion.CompletionAgent", "idle")
-        .allowBlockingCallsInside("io.fluxccl.completion.CompletionAgent", "park")
         .allowBlockingCallsInside("io.fluxccl.concurrent.AgentThread", "nap")
+        .allowBlockingCallsInside("io.fluxccl.proxy.Proxy", "onStart")
+        .allowBlockingCallsInside("io.fluxccl.proxy.Proxy", "cycle")
+        .allowBlockingCallsInside("io.fluxccl.proxy.Proxy", "onClose")
         .allowBlockingCallsInside("io.fluxccl.transport.ib.IbAgent", "idle")
         .allowBlockingCallsInside("io.fluxccl.transport.net.NetAgent", "idle")
         .allowBlockingCallsInside("io.fluxccl.netplugin.NetLoop", "idle");

@@ -1,52 +1,46 @@
 package io.fluxccl.completion;
 
-import io.fluxccl.concurrent.NonblockingThread;
+import io.fluxccl.concurrent.AgentThread;
+import io.fluxccl.concurrent.IdleBackoff;
 import java.util.Arrays;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.LockSupport;
-import org.agrona.concurrent.Agent;
 import org.agrona.concurrent.AtomicBuffer;
 import org.agrona.concurrent.NanoClock;
 import org.agrona.concurrent.SystemNanoClock;
 
 /**
- * The one thread that looks at the lines of a device's streams and completes what waits for them.
- * It starts with the first waiter, polls hard for {@value #SPIN_MICROS} us after each event, then
- * sleeps ever longer, up to {@value #LONGEST_NAP_MICROS} us; while nobody waits it is parked. A
- * pass allocates nothing.
+ * The one thread that polls the lines of a device's streams and completes what waits for them. It
+ * starts with the first waiter, spins for {@value #SPIN_MICROS} us after each completion, then naps
+ * for up to {@value #LONGEST_NAP_MICROS} us; while nothing waits it is parked. A pass allocates
+ * nothing and takes no lock.
  *
- * <p>A stream whose device failed never stores its number. So what has waited for a millisecond has
- * the stream's health looked at, once a millisecond.
+ * <p>A stream whose device failed never stores its number. So the health of a stream is checked
+ * once a millisecond while something has waited for it for a millisecond.
  *
- * <p>Whatever a look throws, the thread goes on, with the other streams and with this one.
+ * <p>An exception from a check ends neither the thread nor the queue that it was for.
  */
-public final class CompletionAgent implements Agent, AutoCloseable {
+public final class CompletionAgent extends AgentThread implements AutoCloseable {
   private static final long SPIN_MICROS = 50;
+  private static final long SHORTEST_NAP_MICROS = 1;
   private static final long LONGEST_NAP_MICROS = 100;
-  private static final long SPIN_NS = TimeUnit.MICROSECONDS.toNanos(SPIN_MICROS);
-  private static final long LONGEST_NAP_NS = TimeUnit.MICROSECONDS.toNanos(LONGEST_NAP_MICROS);
   private static final long HEALTH_INTERVAL_NS = TimeUnit.MILLISECONDS.toNanos(1);
 
-  private final String name;
   private final NanoClock clock;
   private final boolean ownThread;
+  private final IdleBackoff backoff;
 
   /** Replaced as a whole, by holders of this object's lock. */
   private volatile CompletionQueue[] queues = {};
 
-  private volatile boolean closed;
-  private volatile boolean parked;
-
   /** Set once, by a holder of this object's lock. */
-  private volatile Thread thread;
+  private volatile boolean started;
 
-  /** Used by the agent's thread only, as all below. */
+  /** Used by the agent's thread only. */
   private long lastHealthCheckNs;
 
-  private long lastEventNs;
-  private long napNs;
-
   /**
+   * Creates an agent whose thread starts with the first waiter.
+   *
    * @param name of the device; the thread is called {@code fluxccl-completion-} and that
    */
   public CompletionAgent(String name) {
@@ -55,20 +49,29 @@ public final class CompletionAgent implements Agent, AutoCloseable {
 
   /** Without a thread of its own, the caller of {@link #doWork()} is its thread. */
   CompletionAgent(String name, NanoClock clock, boolean ownThread) {
-    this.name = name;
+    this(
+        name,
+        clock,
+        ownThread,
+        new IdleBackoff(SPIN_MICROS, SPIN_MICROS, SHORTEST_NAP_MICROS, LONGEST_NAP_MICROS));
+  }
+
+  private CompletionAgent(String name, NanoClock clock, boolean ownThread, IdleBackoff backoff) {
+    super("fluxccl-completion-" + name, backoff);
     this.clock = clock;
     this.ownThread = ownThread;
+    this.backoff = backoff;
     this.lastHealthCheckNs = clock.nanoTime();
   }
 
   /**
-   * A queue for one more stream. Any thread.
+   * Creates the queue of one more stream. Any thread.
    *
    * @param stream its name
    * @param line {@link CompletionQueue#LINE_LENGTH} zeroed bytes of pinned memory, which stay until
    *     the queue is removed
-   * @param milestones what else tells how far the stream is, asked while somebody waits
-   * @param health whether the stream can still get anywhere
+   * @param milestones another way to learn the stream's progress, asked while something waits
+   * @param health tells whether the stream can still make progress
    * @return the queue
    */
   public CompletionQueue createQueue(
@@ -83,22 +86,17 @@ public final class CompletionAgent implements Agent, AutoCloseable {
     return queue;
   }
 
-  /** The same for a stream whose line tells everything. */
+  /** Creates the queue of a stream that stores all its numbers into its line. */
   CompletionQueue createQueue(String stream, AtomicBuffer line, StreamHealth health) {
     return createQueue(stream, line, Milestones.NONE, health);
   }
 
   synchronized void remove(CompletionQueue queue) {
     queues = Arrays.stream(queues).filter(other -> other != queue).toArray(CompletionQueue[]::new);
-    unparkToEnd();
+    wake(); // it may be the last one that the thread's end waits for
   }
 
-  @Override
-  public String roleName() {
-    return "fluxccl-completion-" + name;
-  }
-
-  /** One look at everything. Called by the agent's thread only. */
+  /** Polls all queues once. Called by the agent's thread only. */
   @Override
   public int doWork() {
     int served = 0;
@@ -120,8 +118,7 @@ public final class CompletionAgent implements Agent, AutoCloseable {
     try {
       return queue.poll();
     } catch (Throwable e) {
-      // Without this thread no stream of the device would ever complete anything.
-      queue.lookFailed(e);
+      queue.checkFailed(e); // the other streams of the device still need this thread
       return 0;
     }
   }
@@ -130,8 +127,25 @@ public final class CompletionAgent implements Agent, AutoCloseable {
     try {
       return queue.checkHealth();
     } catch (Throwable e) {
-      queue.lookFailed(e);
+      queue.checkFailed(e);
       return 0;
+    }
+  }
+
+  /** Makes sure that the thread polls. Any thread, after a waiter was added. */
+  void waiterAdded() {
+    if (ownThread) {
+      if (!started) {
+        startOnce();
+      }
+      wake();
+    }
+  }
+
+  private synchronized void startOnce() {
+    if (!started) {
+      start();
+      started = true;
     }
   }
 
@@ -140,85 +154,31 @@ public final class CompletionAgent implements Agent, AutoCloseable {
    * thread. Idempotent.
    */
   @Override
-  public synchronized void close() {
-    closed = true;
-    unparkToEnd();
+  public void close() {
+    end(() -> {});
   }
 
-  private void unparkToEnd() {
-    if (closed && queues.length == 0 && thread != null) {
-      LockSupport.unpark(thread);
-    }
+  @Override
+  protected boolean mayEnd() {
+    return queues.length == 0;
   }
 
-  /** Sees to it that somebody polls. Any thread, after a waiter was added. */
-  void wake() {
-    if (!ownThread) {
-      return;
-    }
-    if (thread == null) {
-      start();
-    }
-    if (parked) {
-      LockSupport.unpark(thread);
-    }
-  }
-
-  private synchronized void start() {
-    if (thread != null) {
-      return;
-    }
-    Thread next = new NonblockingThread(this::run, roleName());
-    next.start();
-    thread = next;
-  }
-
-  private void run() {
-    event();
-    while (true) {
-      if (doWork() > 0) {
-        event();
-      } else if (isPending()) {
-        idle();
-      } else if (closed && queues.length == 0) {
-        return;
-      } else {
-        park();
+  @Override
+  protected void idle() {
+    if (hasPosts()) {
+      long nap = backoff.nextNapNanos(clock.nanoTime());
+      if (nap > 0) {
+        nap(nap);
       }
-    }
-  }
-
-  private void event() {
-    lastEventNs = clock.nanoTime();
-    napNs = 1_000;
-  }
-
-  private void idle() {
-    if (clock.nanoTime() - lastEventNs < SPIN_NS) {
-      Thread.onSpinWait();
     } else {
-      nap();
+      park(UNTIL_WOKEN);
+      backoff.reset();
     }
   }
 
-  private void nap() {
-    Thread.interrupted(); // else it would not sleep; nobody interrupts this thread for a reason
-    LockSupport.parkNanos(this, napNs);
-    napNs = Math.min(2 * napNs, LONGEST_NAP_NS);
-  }
-
-  private void park() {
-    Thread.interrupted();
-    parked = true;
-    // Again after the flag is up: who adds a waiter looks at the flag after that. Both volatile.
-    if (!isPending() && !(closed && queues.length == 0)) {
-      LockSupport.park(this);
-    }
-    parked = false;
-    event();
-  }
-
-  private boolean isPending() {
+  /** Returns whether something waits for one of the streams. */
+  @Override
+  protected boolean hasPosts() {
     for (CompletionQueue queue : queues) {
       if (queue.isPending()) {
         return true;

@@ -9,9 +9,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Who waits for one stream. The stream's owner takes a number with {@link #next()}, lets the stream
- * store it into the queue's line behind the work enqueued so far, and registers who wants to know;
- * the {@link CompletionAgent} looks at the line.
+ * The futures and actions that wait for one stream. The stream's owner takes a number with {@link
+ * #next()}, lets the stream store it into the queue's line behind the work enqueued so far, and
+ * registers a future or an action; the {@link CompletionAgent} polls the line.
  *
  * <p>The line is one cache line of pinned memory: the number at its beginning, which only ever
  * grows, and nothing else in it.
@@ -23,8 +23,8 @@ public final class CompletionQueue {
   /** Bytes of the line. */
   public static final int LINE_LENGTH = 64;
 
-  /** Checks of the health in a row, since each of which a look threw: a second or more. */
-  static final int MAX_TROUBLED_CHECKS = 1000;
+  /** Consecutive failed checks, a millisecond apart, after which the futures fail. */
+  static final int MAX_FAILED_CHECKS = 1000;
 
   private static final Logger LOG = LoggerFactory.getLogger(CompletionQueue.class);
 
@@ -36,25 +36,25 @@ public final class CompletionQueue {
   private final ConcurrentLinkedQueue<Waiter> waiters = new ConcurrentLinkedQueue<>();
   private volatile FluxCclException closedBecause;
 
-  /** Written by whoever takes numbers, one thread at a time. */
+  /** Written by the thread that takes numbers, one at a time. */
   private volatile long issued;
 
-  /** What the milestones told last. Written by the agent's thread. */
+  /** The last answer of the milestones. Written by the agent's thread. */
   private volatile long passed;
 
   // All used by the agent's thread only.
   private DeviceFailure lost;
-  private Throwable trouble;
-  private int troubledChecks;
+  private Throwable thrownByCheck;
+  private int failedChecks;
   private Waiter oldestAtLastCheck;
   private long reached;
 
   /**
    * @param name of the stream, for diagnostics
    * @param line {@link #LINE_LENGTH} zeroed bytes that the stream can store to
-   * @param milestones what else tells how far the stream is
-   * @param health whether the stream can still get anywhere
-   * @param agent who looks at the line
+   * @param milestones another way to learn the stream's progress
+   * @param health tells whether the stream can still make progress
+   * @param agent polls the line
    */
   CompletionQueue(
       String name,
@@ -70,8 +70,8 @@ public final class CompletionQueue {
   }
 
   /**
-   * Takes the next number, from 1. The stream is to store it behind what is enqueued so far, or to
-   * have a milestone there.
+   * Takes the next number, from 1. The stream must store it behind what is enqueued so far, or have
+   * a milestone there.
    */
   public long next() {
     long next = issued + 1;
@@ -79,14 +79,14 @@ public final class CompletionQueue {
     return next;
   }
 
-  /** The number taken last; 0 when there was none. */
+  /** Returns the number taken last; 0 when there was none. */
   public long issued() {
     return issued;
   }
 
   /**
-   * The number that the stream is known to have reached. Acquire: what kernels wrote to pinned
-   * memory before is visible. Not to be called once the line is gone.
+   * Returns the number that the stream is known to have reached. Acquire: what kernels wrote to
+   * pinned memory before is visible. Not to be called once the line is freed.
    */
   public long reached() {
     // Pairs with the stream's store, which comes behind a system-wide barrier on the device.
@@ -94,21 +94,21 @@ public final class CompletionQueue {
   }
 
   /**
-   * A future of a number.
+   * Returns a future of a number.
    *
    * @param sequence what {@link #next()} gave; its store or milestone is enqueued
-   * @return completes on the agent's thread when the stream is there, with {@link DeviceFailure} if
-   *     it can't get there or nobody can tell, or on the closing thread with the reason given to
-   *     {@link #close}
+   * @return completes on the agent's thread when the stream has reached the number; with {@link
+   *     DeviceFailure} if it can't reach it or can't be polled; or on the closing thread with the
+   *     reason given to {@link #close}
    */
   public CompletableFuture<Void> register(long sequence) {
     Waiter.Future waiter = new Waiter.Future(sequence);
     waiters.add(waiter);
     FluxCclException reason = closedBecause;
     if (reason != null) {
-      waiter.closed(reason); // close() may have looked before this one was there
+      waiter.closed(reason); // close() may have missed this one
     }
-    agent.wake();
+    agent.waiterAdded();
     return waiter.future;
   }
 
@@ -121,7 +121,7 @@ public final class CompletionQueue {
    */
   public void afterwards(long sequence, Runnable action) {
     waiters.add(new Waiter.Action(sequence, action));
-    agent.wake();
+    agent.waiterAdded();
   }
 
   /**
@@ -140,17 +140,20 @@ public final class CompletionQueue {
     }
   }
 
-  /** Takes the queue from its agent; called once nobody waits, before the line is let go. */
+  /** Removes the queue from its agent. Called once nothing waits, before the line is freed. */
   public void remove() {
     agent.remove(this);
   }
 
-  /** Whether anybody waits. */
+  /** Returns whether a future or an action waits. */
   boolean isPending() {
     return waiters.peek() != null;
   }
 
-  /** Called by the agent's thread, as all below. Gives how many waiters it served. */
+  /**
+   * Completes what the stream has reached, and returns how many waiters that were. Called by the
+   * agent's thread, as all below.
+   */
   int poll() {
     Waiter oldest = waiters.peek();
     if (oldest == null) {
@@ -160,7 +163,7 @@ public final class CompletionQueue {
       // A store that was overtaken by a later one must not take progress back.
       reached = Math.max(reached, reached());
       if (oldest.sequence > reached) {
-        reached = lookAtMilestones();
+        reached = askMilestones();
       }
     }
     int served = 0;
@@ -177,7 +180,7 @@ public final class CompletionQueue {
     return served;
   }
 
-  private long lookAtMilestones() {
+  private long askMilestones() {
     long found = milestones.reached();
     if (found <= reached) {
       return reached;
@@ -186,53 +189,53 @@ public final class CompletionQueue {
     return found;
   }
 
-  /** Asks for the stream's health if somebody has waited since the last time. */
+  /** Checks the stream's health if its oldest waiter has waited since the last check. */
   int checkHealth() {
     Waiter oldest = waiters.peek();
     if (oldest == null || oldest != oldestAtLastCheck) {
       oldestAtLastCheck = oldest;
-      trouble = null;
-      troubledChecks = 0;
+      thrownByCheck = null;
+      failedChecks = 0;
       return 0;
     }
-    checkTrouble();
+    countFailedChecks();
     DeviceFailure failure = health.failure();
     if (failure == null) {
       return 0;
     }
-    reached = Math.max(reached, reached()); // the last it got to
-    reached = lookAtMilestones();
+    reached = Math.max(reached, reached()); // its last progress
+    reached = askMilestones();
     lost = failure;
     return poll();
   }
 
-  /** A look threw. The next one may not, and who waits misses nothing. */
-  void lookFailed(Throwable thrown) {
-    boolean first = trouble == null && troubledChecks == 0;
-    trouble = thrown;
+  /** Notes what a poll or a check threw. The next one may succeed: nothing that waits is lost. */
+  void checkFailed(Throwable thrown) {
+    boolean first = thrownByCheck == null && failedChecks == 0;
+    thrownByCheck = thrown;
     if (first) {
       try {
-        LOG.warn("looking how far {} is failed; it is tried again", name, thrown);
+        LOG.warn("polling the progress of {} failed; it is tried again", name, thrown);
       } catch (Throwable noMemory) {
-        // Then nobody is told; the next look may be better all the same.
+        // The warning is lost; the next poll may succeed all the same.
       }
     }
   }
 
   /**
-   * Ends the futures once looks have thrown for so long that they may do so for ever. The stream
-   * may go on, so actions, which free what its work uses, wait for it in any case.
+   * Fails the futures after too many checks in a row that threw. The stream may go on, so actions,
+   * which free what its work uses, wait for it in any case.
    */
-  private void checkTrouble() {
-    Throwable last = trouble;
-    trouble = null;
+  private void countFailedChecks() {
+    Throwable last = thrownByCheck;
+    thrownByCheck = null;
     if (last == null) {
-      troubledChecks = 0;
-    } else if (++troubledChecks >= MAX_TROUBLED_CHECKS) {
+      failedChecks = 0;
+    } else if (++failedChecks >= MAX_FAILED_CHECKS) {
       DeviceFailure failure =
           new DeviceFailure(
-              0, "COMPLETION", "nobody can tell how far " + name + " is: " + last, last);
-      troubledChecks = 0;
+              0, "COMPLETION", "the progress of " + name + " can't be polled: " + last, last);
+      failedChecks = 0;
       endFutures(failure);
     }
   }

@@ -5,7 +5,7 @@ import java.util.concurrent.CompletableFuture;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Somebody who wants to know that a queue's stream has reached a sequence number. */
+/** A future or an action that waits until a queue's stream has reached a sequence number. */
 abstract class Waiter {
   private static final Logger LOG = LoggerFactory.getLogger(Waiter.class);
 
@@ -15,13 +15,13 @@ abstract class Waiter {
     this.sequence = sequence;
   }
 
-  /** The stream got there. */
+  /** Called when the stream has reached the number. */
   abstract void reached();
 
-  /** The stream will never get there, or nobody may wait for it any more. */
+  /** Called when the stream will never reach the number. */
   abstract void failed(FluxCclException failure);
 
-  /** What {@code close()} of the queue does to it. */
+  /** Called when the queue is closed. */
   abstract void closed(FluxCclException reason);
 
   static final class Future extends Waiter {
@@ -47,7 +47,7 @@ abstract class Waiter {
     }
   }
 
-  /** Runs in any case, but not before the stream is there or can't get there any more. */
+  /** Runs in any case, but not before the stream has reached the number or no longer can. */
   static final class Action extends Waiter {
     private final Runnable action;
 

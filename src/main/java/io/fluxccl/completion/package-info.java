@@ -1,6 +1,6 @@
 /**
- * How the host learns that a stream got somewhere: streams store growing numbers into pinned
- * memory, one thread looks at all of them and completes futures.
+ * How the host learns the progress of streams: streams store growing numbers into pinned memory;
+ * one thread polls all of them and completes futures.
  *
  * <p>Imports the root package and {@code device}.
  */

@@ -1,11 +1,13 @@
 package io.fluxccl.concurrent;
 
+import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import java.lang.invoke.VarHandle;
 import java.util.Queue;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.locks.LockSupport;
 import org.agrona.concurrent.Agent;
+import org.agrona.concurrent.IdleStrategy;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -20,6 +22,9 @@ import org.slf4j.LoggerFactory;
  * expected. A cycle without tasks allocates nothing and takes no lock.
  */
 public abstract class AgentThread implements Agent {
+  /** For {@link #park}: without a limit. */
+  protected static final long UNTIL_WOKEN = Long.MAX_VALUE;
+
   /** The pause after a cycle that threw, lest one that always throws takes a core. */
   private static final long FAILED_CYCLE_NAP_NS = 1_000_000;
 
@@ -27,7 +32,7 @@ public abstract class AgentThread implements Agent {
 
   private final String name;
   private final Thread thread;
-  private final IdleBackoff backoff;
+  private final IdleStrategy idling;
   private final Queue<Runnable> tasks = new ConcurrentLinkedQueue<>();
   private volatile boolean parked;
 
@@ -41,11 +46,12 @@ public abstract class AgentThread implements Agent {
    * Creates a thread that is not started.
    *
    * @param name the thread's name
-   * @param backoff how it idles
+   * @param idling how it idles: an {@link IdleBackoff}, whose naps {@link #wake} ends, or a
+   *     strategy that a user chose
    */
-  protected AgentThread(String name, IdleBackoff backoff) {
+  protected AgentThread(String name, IdleStrategy idling) {
     this.name = name;
-    this.backoff = backoff;
+    this.idling = idling;
     this.thread = new NonblockingThread(this::run, name);
   }
 
@@ -111,6 +117,32 @@ public abstract class AgentThread implements Agent {
     }
   }
 
+  /**
+   * Waits until the thread has ended. An interrupt of the caller does not end the wait and is kept.
+   *
+   * @param deadline until when
+   * @return whether it has ended
+   */
+  public final boolean awaitEnd(Deadline deadline) {
+    boolean interrupted = false;
+    while (thread.isAlive() && !deadline.expired()) {
+      try {
+        thread.join(deadline.remainingMillis());
+      } catch (InterruptedException e) {
+        interrupted = true;
+      }
+    }
+    if (interrupted) {
+      Thread.currentThread().interrupt();
+    }
+    return !thread.isAlive();
+  }
+
+  /** Interrupts whatever the thread blocks in. The thread goes on. */
+  public final void interrupt() {
+    thread.interrupt();
+  }
+
   /** Returns whether {@link #end} was called. */
   protected final boolean isEnding() {
     return ending != null;
@@ -138,7 +170,7 @@ public abstract class AgentThread implements Agent {
   private void cycle() {
     try {
       if (doWork() > 0) {
-        backoff.reset();
+        idling.reset();
       } else {
         idle();
       }
@@ -158,7 +190,11 @@ public abstract class AgentThread implements Agent {
 
   /** Idles after a cycle that found nothing; by default as long as the backoff says. */
   protected void idle() {
-    long nap = backoff.nextNapNanos(System.nanoTime());
+    if (!(idling instanceof IdleBackoff)) {
+      idling.idle();
+      return;
+    }
+    long nap = ((IdleBackoff) idling).nextNapNanos(System.nanoTime());
     if (nap > 0) {
       park(nap);
     }
@@ -195,7 +231,7 @@ public abstract class AgentThread implements Agent {
   /**
    * Sleeps until {@link #wake}, a task, or the time is up.
    *
-   * @param nanos the longest sleep
+   * @param nanos the longest sleep, or {@link #UNTIL_WOKEN}
    */
   protected final void park(long nanos) {
     parked = true;
@@ -219,6 +255,10 @@ public abstract class AgentThread implements Agent {
   /** Sleeps for that long; {@link #wake} does not end it. */
   protected final void nap(long nanos) {
     Thread.interrupted(); // otherwise it would not sleep; no interrupt of this thread has a meaning
-    LockSupport.parkNanos(this, nanos);
+    if (nanos == UNTIL_WOKEN) {
+      LockSupport.park(this);
+    } else {
+      LockSupport.parkNanos(this, nanos);
+    }
   }
 }

@@ -6,18 +6,18 @@ import org.agrona.concurrent.IdleStrategy;
 
 /**
  * The one idle strategy of the library's polling threads. The longer there was no work, the less
- * eagerly it looks for some: it spins, then yields, then naps for an eighth of the time since the
- * last work, within limits.
+ * eagerly it looks for some: it spins, then yields, then naps for a 32nd of the time since the last
+ * work, within limits.
  *
- * <p>A nap is a share of the quiet time, so a polling thread answers at most an eighth later than
- * it would have, and two threads that wait for each other do not slow each other down without end,
- * as they would if each idle round doubled the nap. Where more threads may wait than there are
- * cores ({@link SpinPolicy}), it yields instead of spinning.
+ * <p>A nap is a share of the quiet time, so a polling thread answers at most 3% later than it would
+ * have, and two threads that wait for each other do not slow each other down without end, as they
+ * would if each idle round doubled the nap. Where more threads may wait than there are cores
+ * ({@link SpinPolicy}), it yields instead of spinning.
  *
  * <p>Confined to one thread. Allocates nothing.
  */
 public final class IdleBackoff implements IdleStrategy {
-  private static final int NAP_SHARE = 8;
+  private static final int NAP_SHARE = 32;
 
   private final long spinNs;
   private final long yieldNs;

@@ -3,8 +3,9 @@ package io.fluxccl.proxy;
 import io.fluxccl.InvalidUsage;
 
 /**
- * What a channel asks of the proxy, packed into a trigger: which bytes of which memory go where,
- * and whether to signal and to flush. Static functions on the two words; nothing is allocated.
+ * The request of a channel to the proxy, packed into a trigger: which bytes of which memory go
+ * where, and whether to signal and to flush. Static functions on the two words; nothing is
+ * allocated.
  *
  * <pre>
  *   first word    [0-31] size          [32-63] source offset
@@ -22,13 +23,13 @@ public final class ChannelTrigger {
   /** Type: raise the peer's semaphore, after the data. */
   public static final int SIGNAL = 2;
 
-  /** Type: tell the device when all before has arrived. */
+  /** Type: notify the device once everything before has arrived. */
   public static final int FLUSH = 4;
 
-  /** How many memories a trigger can tell apart; their ids are 0 to this, exclusive. */
+  /** The number of memories; their ids are 0 to this, exclusive. */
   public static final int MAX_MEMORIES = 512;
 
-  /** How many channels a trigger can tell apart; their ids are 0 to this, exclusive. */
+  /** The number of channels; their ids are 0 to this, exclusive. */
   public static final int MAX_IDS = 1024;
 
   /** Sizes and offsets are below this: 4 GiB. */
@@ -121,20 +122,15 @@ public final class ChannelTrigger {
 
   /** The trigger in words, for messages. */
   public static String toString(long first, long second) {
-    return "type="
-        + typeName(type(second))
-        + " channel="
-        + id(second)
-        + " size="
-        + size(first)
-        + " source="
-        + sourceMemory(second)
-        + "+"
-        + sourceOffset(first)
-        + " destination="
-        + destinationMemory(second)
-        + "+"
-        + destinationOffset(second);
+    return String.format(
+        "type=%s channel=%s size=%s source=%s+%s destination=%s+%s",
+        typeName(type(second)),
+        id(second),
+        size(first),
+        sourceMemory(second),
+        sourceOffset(first),
+        destinationMemory(second),
+        destinationOffset(second));
   }
 
   private static String typeName(int type) {
@@ -152,36 +148,26 @@ public final class ChannelTrigger {
   }
 
   private static InvalidUsage outOfRange(long size, long sourceOffset) {
-    return new InvalidUsage(
-        "trigger size="
-            + size
-            + " sourceOffset="
-            + sourceOffset
-            + "; both must be 0 to "
-            + (MAX_BYTES - 1)
-            + " bytes: split the transfer, or register the memory in parts");
+    return InvalidUsage.of(
+        "trigger size=%s sourceOffset=%s; both must be 0 to %s bytes: split the"
+            + " transfer, or register the memory in parts",
+        size, sourceOffset, MAX_BYTES - 1);
   }
 
   private static InvalidUsage outOfRange(
       long destinationOffset, int sourceMemory, int destinationMemory, int type, int id) {
-    return new InvalidUsage(
-        "trigger destinationOffset="
-            + destinationOffset
-            + " sourceMemory="
-            + sourceMemory
-            + " destinationMemory="
-            + destinationMemory
-            + " type="
-            + type
-            + " id="
-            + id
-            + "; allowed are offsets 0 to "
-            + (MAX_BYTES - 1)
-            + ", memories 0 to "
-            + (MAX_MEMORIES - 1)
-            + ", types 1 to "
-            + ALL_TYPES
-            + ", ids 0 to "
-            + (MAX_IDS - 1));
+    return InvalidUsage.of(
+        "trigger destinationOffset=%s sourceMemory=%s destinationMemory=%s type=%s"
+            + " id=%s; allowed are offsets 0 to %s, memories 0 to %s, types 1 to %s, ids 0"
+            + " to %s",
+        destinationOffset,
+        sourceMemory,
+        destinationMemory,
+        type,
+        id,
+        MAX_BYTES - 1,
+        MAX_MEMORIES - 1,
+        ALL_TYPES,
+        MAX_IDS - 1);
   }
 }

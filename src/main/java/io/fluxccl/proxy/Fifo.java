@@ -23,7 +23,7 @@ import org.agrona.concurrent.AtomicBuffer;
  * <pre>
  *   while (fifo.poll()) {
  *     handle(fifo.first(), fifo.second());
- *     fifo.pop();            // done with it, nobody knows yet
+ *     fifo.pop();            // handled, and not yet published
  *   }
  *   fifo.publishTail();      // producers may reuse the slots, sync() returns
  * </pre>
@@ -82,8 +82,8 @@ public final class Fifo implements AutoCloseable {
   }
 
   /**
-   * Looks for the trigger at {@link #position()} and, if it is there, loads it for {@link #first()}
-   * and {@link #second()}. Never waits.
+   * Checks for the trigger at {@link #position()} and, if it is there, loads it for {@link
+   * #first()} and {@link #second()}. Never waits.
    *
    * @return whether it is there
    */
@@ -109,12 +109,12 @@ public final class Fifo implements AutoCloseable {
     return second;
   }
 
-  /** Goes on to the next position. Producers learn of it with {@link #publishTail()}. */
+  /** Advances to the next position. Producers see it after {@link #publishTail()}. */
   public void pop() {
     position++;
   }
 
-  /** Tells producers that everything popped so far has been handled. */
+  /** Publishes to producers that everything popped so far has been handled. */
   public void publishTail() {
     // Pairs with the acquire of the tail in FifoDeviceHandle: slots are read, handlers' effects
     // done.

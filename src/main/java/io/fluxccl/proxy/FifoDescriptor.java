@@ -28,7 +28,7 @@ import io.fluxccl.InvalidUsage;
  * pulls in with them are shared.
  *
  * <p>A position counts pushes from 0 and only grows. Its slot is {@code position & (size - 1)}, its
- * lap {@code position / size}; how a slot tells its lap is {@link ProxyTrigger}'s.
+ * lap {@code position / size}; {@link ProxyTrigger} says how a slot marks its lap.
  */
 public final class FifoDescriptor {
   /** Triggers in a ring unless asked otherwise. */

@@ -21,10 +21,10 @@ import java.nio.ByteOrder;
 import org.agrona.MutableDirectBuffer;
 
 /**
- * A producer's end of the ring, for kernels of the host device; for others the bytes that they see
- * it as. Immutable, without state of its own: any number of threads push through it, or through
- * copies of it. Knows raw addresses only, so it is not to be used once the {@link Fifo} or the
- * abort flag is closed.
+ * A producer's end of the ring, for kernels of the host device; other kernels see it as bytes.
+ * Immutable, without state of its own: any number of threads push through it, or through copies of
+ * it. Knows raw addresses only, so it is not to be used once the {@link Fifo} or the abort flag is
+ * closed.
  */
 public final class FifoDeviceHandle implements DeviceHandle {
   /** What {@link #push} gives when it gave up. */
@@ -137,7 +137,7 @@ public final class FifoDeviceHandle implements DeviceHandle {
       long seen = getLongAcquire(tail);
       if (seen > position) {
         // Pairs with the acquires in push and sync. A slower producer may store an older tail over
-        // a newer one: that only costs the next one a look at the real tail.
+        // a newer one: then the next one only has to read the real tail.
         putLongRelease(tailCache, seen);
         return true;
       }

@@ -3,9 +3,9 @@ package io.fluxccl.proxy;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * How a producer on a host thread passes the time between two looks at a word: spins first, then
- * gives way to other threads, then sleeps, so that more waiting threads than cores do not keep the
- * one they wait for from running. Static and without state; the caller keeps the count.
+ * How a producer on a host thread waits between two polls of a word: it spins first, then gives way
+ * to other threads, then sleeps, so that more waiting threads than cores do not keep the one they
+ * wait for from running. Static and without state; the caller keeps the count.
  */
 final class ProducerWait {
   private static final int SPINS = Runtime.getRuntime().availableProcessors() > 1 ? 200 : 0;

@@ -2,17 +2,20 @@ package io.fluxccl.proxy;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
+import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.SpinPolicy;
+import java.time.Duration;
 import java.util.concurrent.atomic.AtomicLong;
 import org.agrona.concurrent.Agent;
 import org.agrona.concurrent.AgentTerminationException;
 import org.agrona.concurrent.IdleStrategy;
 
 /**
- * Takes triggers off a {@link Fifo} and hands them to a {@link ProxyHandler}, in order, one thread
+ * Takes triggers off a {@link Fifo} and passes them to a {@link ProxyHandler}, in order, one thread
  * at a time. Either on a thread of its own, between {@link #start()} and {@link #stop()}, or
  * stepped by hand:
  *
@@ -25,35 +28,44 @@ import org.agrona.concurrent.IdleStrategy;
  *   }
  * </pre>
  *
- * <p>A producer waits for the tail, so the tail is what tells it that a trigger was handled: it is
+ * <p>Producers wait for the tail of the ring to learn that a trigger was handled. The tail is
  * published at the end of a batch, or at once where the handler asks for it.
+ *
+ * <p>Every wait is bounded. A thread that does not end is reported and left behind as a daemon, and
+ * its ring is kept.
  */
 public final class Proxy implements Agent, AutoCloseable {
+  /** How long a handler that still runs when the stop timeout is over may take to return. */
+  private static final Duration GRACE = Duration.ofSeconds(1);
+
   private final Fifo fifo;
   private final ProxyHandler handler;
   private final ProxyOptions options;
   private final ProxyErrorHandler errorHandler;
   private final ProxyDuty duty;
   private final int batch;
-  private final ProxyThread runner;
+  private final Lifecycle lifecycle;
 
-  /** Set to end the loop: by who stops or closes, or by a handler's STOP. */
+  /** The thread of the last start; null once stopped. Written under this object's lock. */
+  private volatile ProxyThread thread;
+
+  /** Set to end the loop: by the caller of stop or close, or by a handler's STOP. */
   private volatile boolean ending;
 
   /** Whether the agent is between onStart and onClose, on whatever thread. */
   private volatile boolean active;
 
-  /** Whether a handler's STOP is why the loop ends; what is queued then stays queued. */
+  /** Whether a handler's STOP ends the loop; what is queued then stays queued. */
   private boolean stoppedByHandler;
 
-  /** The position being handled, or -1; for who finds the thread stuck. */
+  /** The position being handled, or -1; for the report of a thread that is stuck. */
   private final AtomicLong handling = new AtomicLong(-1);
 
   /**
-   * A proxy that is not running.
+   * Creates a proxy that is not running.
    *
-   * @param fifo what to take triggers from; closed with the proxy
-   * @param handler what to do with them
+   * @param fifo the ring to take triggers from; closed with the proxy
+   * @param handler handles the triggers
    * @param options how to run
    */
   public Proxy(Fifo fifo, ProxyHandler handler, ProxyOptions options) {
@@ -63,10 +75,11 @@ public final class Proxy implements Agent, AutoCloseable {
     this.errorHandler = options.errorHandler();
     this.duty = options.duty();
     this.batch = options.batch();
-    this.runner = new ProxyThread(this, options);
+    this.lifecycle = new Lifecycle("proxy=" + options.name());
+    lifecycle.own(fifo);
   }
 
-  /** The ring it takes triggers from. */
+  /** Returns the ring that it takes triggers from. */
   public Fifo fifo() {
     return fifo;
   }
@@ -80,31 +93,93 @@ public final class Proxy implements Agent, AutoCloseable {
    * @throws Timeout if the initialiser did not return in time
    */
   public void start() {
-    runner.start();
+    refuseOwnThread("start");
+    synchronized (this) {
+      lifecycle.checkOpen();
+      if (hasThread()) {
+        if (!ending) {
+          return;
+        }
+        join(Deadline.after(options.stopTimeout())); // a handler has just returned STOP
+      }
+      if (active) {
+        throw InvalidUsage.of(
+            "%s is being stepped by hand; close its AgentInvoker before the start", describe());
+      }
+      launch();
+    }
   }
 
-  /** Whether the thread runs and takes triggers. */
+  private void launch() {
+    ending = false;
+    ProxyThread started = new ProxyThread(options, this);
+    thread = started; // before it starts, so that onStart knows whose thread it is on
+    try {
+      started.start();
+      started.awaitInitialised();
+    } catch (RuntimeException | Error failure) {
+      ending = true;
+      started.interrupt();
+      if (started.awaitEnd(Deadline.after(GRACE))) {
+        thread = null;
+      }
+      throw failure;
+    }
+  }
+
+  /** Returns whether the thread runs and takes triggers. */
   public boolean isRunning() {
-    return runner.isAlive() && active && !ending;
+    return hasThread() && active && !ending;
+  }
+
+  private boolean hasThread() {
+    ProxyThread current = thread;
+    return current != null && !current.isTerminated();
   }
 
   /**
    * Ends the thread and returns when it has ended. Triggers that are committed by now are handled
-   * first, and what the duty has begun is finished, for at most {@link ProxyOptions#stopTimeout()};
-   * triggers that are left then stay in the ring, for the next start, and the error handler is told
-   * the first of them. Waits for at most that time and 2 s. Does nothing if there is no thread.
+   * first, and what the duty has begun is finished, for at most {@link ProxyOptions#stopTimeout()}.
+   * Triggers that are left then stay in the ring for the next start, and the first of them is
+   * reported to the error handler. Waits for at most that time and 2 s. Does nothing if there is no
+   * thread.
    *
    * @throws InvalidUsage if called from the proxy thread, which would wait for itself: a handler
    *     returns {@link ProxyHandlerResult#STOP} instead
    * @throws Timeout if a handler did not return, although interrupted; may be called again
    */
   public void stop() {
-    runner.stop();
+    refuseOwnThread("stop");
+    synchronized (this) {
+      if (thread != null) {
+        ending = true;
+        join(Deadline.after(options.stopTimeout().plus(GRACE)));
+        thread = null;
+      }
+    }
+  }
+
+  /** Waits for the thread's end, interrupts a thread that is late, and gives up in the end. */
+  private void join(Deadline deadline) {
+    thread.wake();
+    if (thread.awaitEnd(deadline)) {
+      return;
+    }
+    thread.interrupt();
+    if (!thread.awaitEnd(Deadline.after(GRACE))) {
+      throw Timeout.of(
+          FluxCclException.NO_RANK,
+          "%s did not end within %s: its handler has not returned from the trigger at position %s;"
+              + " handlers must not block",
+          describe(),
+          deadline.timeout().plus(GRACE),
+          handling.getOpaque());
+    }
   }
 
   /**
-   * Stops and frees the ring; triggers that no handler has taken go to the error handler as {@link
-   * Aborted}, the first of them. Idempotent.
+   * Stops and frees the ring. The first trigger that no handler has taken is reported to the error
+   * handler as {@link Aborted}. Idempotent.
    *
    * @throws InvalidUsage if called from the proxy thread, or while being stepped by hand
    * @throws Timeout if a handler did not return: the ring is kept then, and this may be called
@@ -112,26 +187,85 @@ public final class Proxy implements Agent, AutoCloseable {
    */
   @Override
   public void close() {
-    runner.close();
+    refuseOwnThread("close");
+    synchronized (this) {
+      stop();
+      if (active) {
+        throw InvalidUsage.of(
+            "%s is being stepped by hand; close its AgentInvoker first", describe());
+      }
+      if (!lifecycle.beginClose()) {
+        return;
+      }
+      ending = true;
+      if (fifo.poll()) {
+        reportQueued(
+            Aborted.of(
+                FluxCclException.NO_RANK,
+                "%s closed with %s triggers queued",
+                describe(),
+                fifo.committed()));
+      }
+      lifecycle.closeChildren();
+    }
   }
 
-  /** Called from the proxy thread, or from who steps by hand, before the first cycle. */
-  @Override
-  public void onStart() {
-    if (active) {
-      throw new InvalidUsage("proxy=" + roleName() + " has been started already; close that first");
+  private void refuseOwnThread(String operation) {
+    if (isOwnThread()) {
+      throw InvalidUsage.of(
+          "%s %s on the proxy thread; let the handler return STOP", describe(), operation);
     }
-    runner.initialise();
-    stoppedByHandler = false;
-    active = true;
-    // Kernels that wait must leave this thread a core, or yield.
-    SpinPolicy.enter();
-    runner.initialised();
+  }
+
+  private boolean isOwnThread() {
+    ProxyThread current = thread;
+    return current != null && current.isCurrentThread();
+  }
+
+  String describe() {
+    return "proxy=" + options.name();
   }
 
   /**
-   * One duty cycle: a batch of triggers, then the duty. Called from the proxy thread, or from who
-   * steps by hand. Allocates nothing, takes no lock, never waits.
+   * Runs the initialiser. Called from the proxy thread, or from the thread that steps by hand,
+   * before the first cycle.
+   */
+  @Override
+  public void onStart() {
+    if (active) {
+      throw InvalidUsage.of("%s has been started already; close that first", describe());
+    }
+    boolean stepped = !isOwnThread();
+    if (stepped) {
+      beginSteps();
+    }
+    try {
+      options.threadInit().run();
+    } catch (FluxCclException failure) {
+      throw failure;
+    } catch (Throwable error) {
+      throw new DeviceFailure(
+          0, "THREAD_INIT", describe() + " threadInit failed with " + error, error);
+    }
+    stoppedByHandler = false;
+    active = true;
+    if (stepped) {
+      SpinPolicy.enter(); // kernels that wait must leave this thread a core, or yield
+    }
+  }
+
+  private synchronized void beginSteps() {
+    lifecycle.checkOpen();
+    if (hasThread()) {
+      throw InvalidUsage.of("%s runs on its own thread; stop it first", describe());
+    }
+    thread = null;
+    ending = false;
+  }
+
+  /**
+   * Runs one duty cycle: a batch of triggers, then the duty. For the thread that steps by hand.
+   * Allocates nothing, takes no lock, never waits.
    *
    * @return how many triggers were handled and how much the duty did
    * @throws AgentTerminationException if the loop is to end
@@ -142,14 +276,29 @@ public final class Proxy implements Agent, AutoCloseable {
     if (ending) {
       throw new AgentTerminationException(true);
     }
-    runner.checkThread();
-    return drain(batch) + poll(duty);
+    if (thread != null) {
+      throw InvalidUsage.of("%s runs on its own thread; stop it to step it by hand", describe());
+    }
+    return cycle();
+  }
+
+  /** Runs one duty cycle, on whatever thread it is. */
+  int cycle() {
+    return drain(batch) + pollDuty();
+  }
+
+  boolean isEnding() {
+    return ending;
+  }
+
+  void endLoop() {
+    ending = true;
   }
 
   /**
    * Handles what was committed by now, unless a handler asked to stop, and goes on with the duty
    * while something of it is pending; both within the {@link ProxyOptions#stopTimeout()}. Called
-   * from the proxy thread, or from who steps by hand, after the last cycle.
+   * from the proxy thread, or from the thread that steps by hand, after the last cycle.
    */
   @Override
   public void onClose() {
@@ -162,7 +311,7 @@ public final class Proxy implements Agent, AutoCloseable {
     int left = fifo.size();
     while (left > 0 && !stoppedByHandler && !deadline.expired()) {
       int handled = drain(1);
-      poll(duty);
+      pollDuty();
       if (handled == 0) {
         break;
       }
@@ -173,29 +322,25 @@ public final class Proxy implements Agent, AutoCloseable {
     }
     finishDuty(deadline);
     active = false;
-    SpinPolicy.exit();
-  }
-
-  /** What was handled may not be done yet, and a producer may wait for that, too. */
-  private void finishDuty(Deadline deadline) {
-    try {
-      if (duty.isPending()) {
-        finishPending(deadline);
-      }
-    } catch (Throwable error) {
-      reportLoop(error);
+    if (!isOwnThread()) {
+      SpinPolicy.exit();
     }
   }
 
-  private void finishPending(Deadline deadline) {
-    IdleStrategy idle = options.idleStrategy().get();
-    boolean late;
-    do {
-      late = deadline.expired();
-      idle.idle(poll(duty));
-    } while (!late && duty.isPending());
-    if (duty.isPending()) {
-      duty.giveUp();
+  /** Finishes what the duty has begun: producers may wait for that, too. */
+  private void finishDuty(Deadline deadline) {
+    try {
+      IdleStrategy idle = options.idleStrategy().get();
+      while (duty.isPending()) {
+        boolean late = deadline.expired();
+        idle.idle(pollDuty());
+        if (late && duty.isPending()) {
+          duty.giveUp();
+          return;
+        }
+      }
+    } catch (Throwable error) {
+      reportLoop(error);
     }
   }
 
@@ -213,7 +358,7 @@ public final class Proxy implements Agent, AutoCloseable {
       fifo.pop();
       handled++;
       if (result == ProxyHandlerResult.STOP) {
-        // Before the tail tells anybody, who may then want to start this again.
+        // Before the tail is published, whose readers may then start this proxy again.
         stoppedByHandler = true;
         ending = true;
       }
@@ -229,7 +374,7 @@ public final class Proxy implements Agent, AutoCloseable {
   }
 
   private ProxyHandlerResult handle(long position, long first, long second) {
-    // No partner: this is for a person who reads of a thread that is stuck.
+    // Opaque without a partner: it is read only for the report of a thread that is stuck.
     handling.setOpaque(position);
     try {
       ProxyHandlerResult result = handler.handle(first, second, position);
@@ -245,7 +390,7 @@ public final class Proxy implements Agent, AutoCloseable {
     return ProxyHandlerResult.CONTINUE;
   }
 
-  private int poll(ProxyDuty duty) {
+  private int pollDuty() {
     try {
       return duty.doWork();
     } catch (Throwable error) {
@@ -258,13 +403,13 @@ public final class Proxy implements Agent, AutoCloseable {
     try {
       errorHandler.onTriggerError(position, first, second, error);
     } catch (Throwable inHandler) {
-      // An error handler that fails must not end the loop, nor hide what it was told.
+      // An error handler that fails must not end the loop, nor hide the error it was given.
       inHandler.addSuppressed(error);
       ProxyErrorHandler.LOGGING.onTriggerError(position, first, second, inHandler);
     }
   }
 
-  /** Tells of an error that belongs to no trigger. */
+  /** Reports an error that belongs to no trigger. */
   void reportLoop(Throwable error) {
     try {
       errorHandler.onLoopError(error);
@@ -276,13 +421,9 @@ public final class Proxy implements Agent, AutoCloseable {
 
   private FluxCclException unhandled(Deadline deadline) {
     String message =
-        "proxy="
-            + roleName()
-            + " stopped with triggers="
-            + fifo.committed()
-            + " still queued; start it again to handle them, stop the producers first, or give it"
-            + " more than stopTimeout="
-            + options.stopTimeout();
+        ("%s stopped with triggers=%s still queued; start it again to handle them, stop the"
+                + " producers first, or give it more than stopTimeout=%s")
+            .formatted(describe(), fifo.committed(), options.stopTimeout());
     return deadline.expired()
         ? new Timeout(FluxCclException.NO_RANK, message)
         : new Aborted(FluxCclException.NO_RANK, message);
@@ -290,42 +431,5 @@ public final class Proxy implements Agent, AutoCloseable {
 
   private void reportQueued(FluxCclException error) {
     reportTrigger(fifo.position(), fifo.first(), fifo.second(), error);
-  }
-
-  /** Lets the next loop run; called while there is no thread. */
-  void beginLoop() {
-    ending = false;
-  }
-
-  /** Makes the loop end at its next cycle. */
-  void endLoop() {
-    ending = true;
-  }
-
-  /** Whether the loop was told to end. */
-  boolean isEnding() {
-    return ending;
-  }
-
-  /** Whether some thread is between onStart and onClose. */
-  boolean isActive() {
-    return active;
-  }
-
-  /** The position being handled, or -1. */
-  long handling() {
-    return handling.getOpaque();
-  }
-
-  /** Frees the ring; called once, while nobody consumes. */
-  void free() {
-    ending = true;
-    if (fifo.poll()) {
-      reportQueued(
-          new Aborted(
-              FluxCclException.NO_RANK,
-              "proxy=" + roleName() + " closed with " + fifo.committed() + " triggers queued"));
-    }
-    fifo.close();
   }
 }

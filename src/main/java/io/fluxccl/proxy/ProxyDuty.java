@@ -1,8 +1,8 @@
 package io.fluxccl.proxy;
 
 /**
- * Work that a {@link Proxy} does between triggers, such as looking whether a transport has drained,
- * so that no handler has to wait for it.
+ * Work that a {@link Proxy} does between triggers, such as checking whether a transport has
+ * drained, so that no handler has to wait for it.
  */
 @FunctionalInterface
 public interface ProxyDuty {
@@ -13,7 +13,7 @@ public interface ProxyDuty {
    * Does what can be done now. Called from the proxy thread once a duty cycle; must not block and
    * should not allocate. What it throws goes to {@link ProxyErrorHandler#onLoopError}.
    *
-   * @return how many things were done; 0 lets the proxy idle
+   * @return how much was done; with 0 the proxy may idle
    */
   int doWork();
 
@@ -22,15 +22,15 @@ public interface ProxyDuty {
    * ends, which then goes on with the duty, for as long as {@link ProxyOptions#stopTimeout()} lets
    * it.
    *
-   * @return false if nothing is lost when nobody calls {@link #doWork} again
+   * @return false if nothing is lost without another call of {@link #doWork} again
    */
   default boolean isPending() {
     return false;
   }
 
   /**
-   * Gives up what is pending, because the proxy has ended and nobody calls {@link #doWork} until it
-   * is started again. Called from the proxy thread, or from who steps by hand.
+   * Gives up what is pending, because the proxy has ended and does not call {@link #doWork} until
+   * it is started again. Called from the proxy thread, or from the thread that steps by hand.
    */
   default void giveUp() {}
 }

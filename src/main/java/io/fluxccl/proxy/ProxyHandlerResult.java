@@ -2,12 +2,12 @@ package io.fluxccl.proxy;
 
 /** What the proxy does after a {@link ProxyHandler} has handled a trigger. */
 public enum ProxyHandlerResult {
-  /** Go on; producers learn that the trigger was handled at the end of the batch. */
+  /** Go on; producers are notified at the end of the batch. */
   CONTINUE,
-  /** Tell producers at once that the trigger was handled, then go on. */
+  /** Notify producers at once that the trigger was handled, then go on. */
   FLUSH_FIFO_TAIL_AND_CONTINUE,
   /**
-   * Tell producers at once, then end the loop. What is queued behind stays in the ring, for the
+   * Notify producers at once, then end the loop. What is queued behind stays in the ring, for the
    * next start.
    */
   STOP

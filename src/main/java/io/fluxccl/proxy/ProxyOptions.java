@@ -1,10 +1,10 @@
 package io.fluxccl.proxy;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.concurrent.IdleBackoff;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceKind;
 import java.time.Duration;
-import java.util.Objects;
 import java.util.function.Supplier;
 import org.agrona.concurrent.IdleStrategy;
 
@@ -12,45 +12,66 @@ import org.agrona.concurrent.IdleStrategy;
  * How a {@link Proxy} runs. Immutable; may be shared by several.
  *
  * <p>The idle strategy trades CPU time for the time that the first trigger after a pause waits. The
- * default ({@link #fading()}) polls and yields for some tens of microseconds after the last
- * trigger, sleeps 20 us at a time for some tens of milliseconds, then 2 ms at a time. So triggers
- * that follow each other within milliseconds are taken at once or nearly so; the first one after a
- * longer pause waits up to 2 ms and what the kernel adds. An idle proxy then costs what the kernel
- * takes to wake a thread: 0.8% of a core on a virtual machine that takes 19 us for it, less on
- * others. Where 2 ms is too long and a core is to spare, give {@code BusySpinIdleStrategy::new}.
+ * default ({@link #briefSpin()}) yields for some tens of microseconds after the last trigger, then
+ * naps for 20 us at a time, and for up to 2 ms when the pause lasts: see {@link IdleBackoff}. So a
+ * trigger waits at most 3% of the pause before it, plus the time that the kernel takes to wake a
+ * thread. An idle proxy costs what these wake-ups take: 0.8% of a core on a virtual machine that
+ * takes 19 us for each, less on others. Where 2 ms is too long and a core is to spare, give {@code
+ * BusySpinIdleStrategy::new}.
+ *
+ * @param name of the thread and of the agent
+ * @param batch the most triggers that one duty cycle takes
+ * @param stopTimeout how long a stop goes on handling triggers and finishing the duty
+ * @param threadInit the action that the thread runs first
+ * @param idleStrategy supplies each start with an idle strategy of its own
+ * @param errorHandler handles errors
+ * @param duty the work done between triggers
  */
-public final class ProxyOptions {
+public record ProxyOptions(
+    String name,
+    int batch,
+    Duration stopTimeout,
+    Runnable threadInit,
+    Supplier<IdleStrategy> idleStrategy,
+    ProxyErrorHandler errorHandler,
+    ProxyDuty duty) {
   private static final int ROOMY_CORES = 4;
+  private static final long YIELD_MICROS = 60;
+  private static final long SHORTEST_NAP_MICROS = 20;
+  private static final long LONGEST_NAP_MICROS = 2_000;
 
-  private final String name;
-  private final int batch;
-  private final Duration stopTimeout;
-  private final Runnable threadInit;
-  private final Supplier<IdleStrategy> idleStrategy;
-  private final ProxyErrorHandler errorHandler;
-  private final ProxyDuty duty;
-
-  private ProxyOptions(Builder builder) {
-    this.name = builder.name;
-    this.batch = builder.batch;
-    this.stopTimeout = builder.stopTimeout;
-    this.threadInit = builder.threadInit;
-    this.idleStrategy = builder.idleStrategy;
-    this.errorHandler = builder.errorHandler;
-    this.duty = builder.duty;
+  /** Refuses null and values out of range. */
+  public ProxyOptions {
+    require(name != null && !name.isEmpty(), "name", name, "a text that is not empty");
+    require(batch >= 1, "batch", batch, "1 or more");
+    require(
+        stopTimeout != null && !stopTimeout.isNegative(),
+        "stopTimeout",
+        stopTimeout,
+        "zero or more");
+    require(threadInit != null, "threadInit", null, "not null");
+    require(idleStrategy != null, "idleStrategy", null, "not null");
+    require(errorHandler != null, "errorHandler", null, "not null");
+    require(duty != null, "duty", null, "not null");
   }
 
-  /** All defaults. */
+  private static void require(boolean valid, String option, Object given, String allowed) {
+    if (!valid) {
+      throw InvalidUsage.of("proxy option %s=%s; allowed is %s", option, given, allowed);
+    }
+  }
+
+  /** Returns the defaults. */
   public static ProxyOptions defaults() {
     return builder().build();
   }
 
-  /** A builder that holds the defaults. */
+  /** Returns a builder that holds the defaults. */
   public static Builder builder() {
     return new Builder();
   }
 
-  /** A builder that holds these options. */
+  /** Returns a builder that holds these options. */
   public Builder toBuilder() {
     return builder()
         .name(name)
@@ -62,23 +83,23 @@ public final class ProxyOptions {
         .duty(duty);
   }
 
-  /** A new instance of the default idle strategy. */
-  public static IdleStrategy fading() {
-    return new FadingIdleStrategy(FadingIdleStrategy.FEW_POLLS);
+  /** Returns a new instance of the default idle strategy. */
+  public static IdleStrategy briefSpin() {
+    return new IdleBackoff(2, YIELD_MICROS, SHORTEST_NAP_MICROS, LONGEST_NAP_MICROS);
   }
 
   /**
-   * A new instance of an idle strategy that polls for about a millisecond after the last trigger
-   * and goes on like {@link #fading()} then. For proxies of GPUs: their kernels compute for some
-   * hundred microseconds between one trigger and the next, and a core is to spare.
+   * Returns a new instance of an idle strategy that spins for a millisecond after the last trigger.
+   * For proxies of GPUs: their kernels compute for some hundred microseconds between one trigger
+   * and the next, and a core is to spare.
    */
-  public static IdleStrategy attentive() {
-    return new FadingIdleStrategy(FadingIdleStrategy.MANY_POLLS);
+  public static IdleStrategy longSpin() {
+    return new IdleBackoff(1_000, YIELD_MICROS, SHORTEST_NAP_MICROS, LONGEST_NAP_MICROS);
   }
 
   /**
-   * Options with defaults for a device's proxy: {@link #attentive()} for a GPU's where this process
-   * has four cores or more, otherwise {@link #fading()}.
+   * Returns a builder with the defaults for a device's proxy: {@link #longSpin()} for a GPU's where
+   * this process has four cores or more, otherwise {@link #briefSpin()}.
    *
    * @param device whose kernels push
    * @return the options so far
@@ -86,43 +107,8 @@ public final class ProxyOptions {
   public static Builder builderFor(Device device) {
     boolean coreToSpare = Runtime.getRuntime().availableProcessors() >= ROOMY_CORES;
     return device.kind() == DeviceKind.CUDA && coreToSpare
-        ? builder().idleStrategy(ProxyOptions::attentive)
+        ? builder().idleStrategy(ProxyOptions::longSpin)
         : builder();
-  }
-
-  /** The name of the thread and of the agent. */
-  public String name() {
-    return name;
-  }
-
-  /** The most triggers that one duty cycle takes. */
-  public int batch() {
-    return batch;
-  }
-
-  /** How long a stop goes on handling what was queued, and with the duty. */
-  public Duration stopTimeout() {
-    return stopTimeout;
-  }
-
-  /** What the thread runs first. */
-  public Runnable threadInit() {
-    return threadInit;
-  }
-
-  /** Gives each start its own idle strategy. */
-  public Supplier<IdleStrategy> idleStrategy() {
-    return idleStrategy;
-  }
-
-  /** Who learns of errors. */
-  public ProxyErrorHandler errorHandler() {
-    return errorHandler;
-  }
-
-  /** What is done between triggers. */
-  public ProxyDuty duty() {
-    return duty;
   }
 
   /** Collects options; starts with the defaults. Not thread-safe. */
@@ -131,7 +117,7 @@ public final class ProxyOptions {
     private int batch = 64;
     private Duration stopTimeout = Duration.ofSeconds(5);
     private Runnable threadInit = () -> {};
-    private Supplier<IdleStrategy> idleStrategy = ProxyOptions::fading;
+    private Supplier<IdleStrategy> idleStrategy = ProxyOptions::briefSpin;
     private ProxyErrorHandler errorHandler = ProxyErrorHandler.LOGGING;
     private ProxyDuty duty = ProxyDuty.NONE;
 
@@ -185,7 +171,7 @@ public final class ProxyOptions {
 
     /**
      * Sets how the thread passes the time when there is nothing to do; default {@link
-     * ProxyOptions#fading()}.
+     * ProxyOptions#briefSpin()}.
      *
      * @param idleStrategy gives a new one for each start: they have state
      * @return this
@@ -196,7 +182,7 @@ public final class ProxyOptions {
     }
 
     /**
-     * Sets who learns of errors; default {@link ProxyErrorHandler#LOGGING}.
+     * Sets the handler of errors; default {@link ProxyErrorHandler#LOGGING}.
      *
      * @param errorHandler called from the proxy thread
      * @return this
@@ -224,29 +210,8 @@ public final class ProxyOptions {
      * @throws InvalidUsage if one is null or out of range
      */
     public ProxyOptions build() {
-      require(name != null && !name.isEmpty(), "name", name, "a text that is not empty");
-      require(batch >= 1, "batch", batch, "1 or more");
-      require(
-          stopTimeout != null && !stopTimeout.isNegative(),
-          "stopTimeout",
-          stopTimeout,
-          "zero or more");
-      requireGiven("threadInit", threadInit);
-      requireGiven("idleStrategy", idleStrategy);
-      requireGiven("errorHandler", errorHandler);
-      requireGiven("duty", duty);
-      return new ProxyOptions(this);
-    }
-
-    private static void requireGiven(String option, Object value) {
-      require(value != null, option, null, "not null");
-    }
-
-    private static void require(boolean valid, String option, Object given, String allowed) {
-      if (!valid) {
-        throw new InvalidUsage(
-            "proxy option " + option + "=" + Objects.toString(given) + "; allowed is " + allowed);
-      }
+      return new ProxyOptions(
+          name, batch, stopTimeout, threadInit, idleStrategy, errorHandler, duty);
     }
   }
 }

@@ -6,7 +6,7 @@ package io.fluxccl.proxy;
  * commit bit.
  *
  * <p>The commit bit carries the parity of the lap that wrote the slot, {@code (lap & 1) ^ 1}, so a
- * slot tells by itself whether it is of this lap or of the one before, for any payload, and is
+ * slot shows by itself whether it belongs to this lap or to the one before, for any payload, and is
  * never cleared. Memory starts zeroed, which is the parity that lap 0 does not write.
  */
 public final class ProxyTrigger {

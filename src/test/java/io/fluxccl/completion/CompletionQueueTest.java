@@ -212,12 +212,12 @@ class CompletionQueueTest {
     otherLine.putLongRelease(0, 1);
     agent.doWork();
     assertThat(there).isCompletedWithValue(null);
-    passMilliseconds(CompletionQueue.MAX_TROUBLED_CHECKS / 2);
+    passMilliseconds(CompletionQueue.MAX_FAILED_CHECKS / 2);
     broken.set(false);
     milestone.set(0);
     passMilliseconds(2); // it is well again, and what was is forgotten
     broken.set(true);
-    passMilliseconds(CompletionQueue.MAX_TROUBLED_CHECKS - 1);
+    passMilliseconds(CompletionQueue.MAX_FAILED_CHECKS - 1);
     assertThat(future).isNotDone();
     broken.set(false);
     milestone.set(1);
@@ -238,7 +238,7 @@ class CompletionQueueTest {
     CompletableFuture<Void> future = own.register(own.next());
     AtomicInteger runs = new AtomicInteger();
     own.afterwards(own.issued(), runs::incrementAndGet);
-    passMilliseconds(CompletionQueue.MAX_TROUBLED_CHECKS + 2);
+    passMilliseconds(CompletionQueue.MAX_FAILED_CHECKS + 2);
     assertThat(future)
         .failsWithin(0, TimeUnit.SECONDS)
         .withThrowableThat()
