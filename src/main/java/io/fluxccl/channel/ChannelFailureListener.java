@@ -4,7 +4,8 @@ import io.fluxccl.FluxCclException;
 import org.slf4j.LoggerFactory;
 
 /**
- * Learns that a proxy channel has failed. Called from the proxy thread, once for each semaphore.
+ * Is notified that a proxy channel has failed. Called from the proxy thread, once for each
+ * semaphore.
  */
 @FunctionalInterface
 public interface ChannelFailureListener {
@@ -15,7 +16,7 @@ public interface ChannelFailureListener {
               .error("proxy channel failed: semaphore={} peer={}", semaphoreId, peer, reason);
 
   /**
-   * A channel has failed: what kernels ask on it is dropped from now on, their flushes return
+   * A channel has failed: triggers of kernels on it are dropped from now on, their flushes return
    * false.
    *
    * @param semaphoreId of the channel

@@ -8,7 +8,7 @@ import org.agrona.concurrent.AtomicBuffer;
 /**
  * One semaphore's traffic as the proxy sees it, with the flushes that have not drained yet. A flush
  * never holds up the loop: its ring position is remembered with the connection's ticket, and
- * released when the transport says so.
+ * released when the transport has drained.
  *
  * <p>Two flushes are remembered, the one waited for and the latest behind it, so memory is bounded
  * and none starves: those in between are done when the latest is. Touched by the proxy thread only,
@@ -81,7 +81,7 @@ final class FlushTracker {
         }
         return steps;
       }
-      // Pairs with the acquire of the flush word in FlushWait.
+      // Pairs with the acquire of the flush word in ProxyChannelDeviceHandle.
       flushWords.putLongRelease(flushWordIndex, currentPosition + 1);
       currentTicket = nextTicket;
       currentPosition = nextPosition;
@@ -102,7 +102,7 @@ final class FlushTracker {
     failure = reason;
     currentTicket = NONE;
     nextTicket = NONE;
-    // Pairs with the acquire of the flush word in FlushWait.
+    // Pairs with the acquire of the flush word in ProxyChannelDeviceHandle.
     flushWords.putLongRelease(flushWordIndex, ProxyChannelDescriptor.FAILED);
     return true;
   }

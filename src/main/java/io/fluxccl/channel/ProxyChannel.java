@@ -6,17 +6,20 @@ import static io.fluxccl.channel.ProxyChannelDescriptor.SEMAPHORE_ID_OFFSET;
 import static io.fluxccl.channel.ProxyChannelDescriptor.SEMAPHORE_OFFSET;
 import static io.fluxccl.channel.ProxyChannelDescriptor.SOURCE_ID_OFFSET;
 import static io.fluxccl.channel.ProxyChannelDescriptor.TARGET_ID_OFFSET;
+import static org.agrona.BitUtil.CACHE_LINE_LENGTH;
 
 import io.fluxccl.device.DeviceHandle;
 import io.fluxccl.proxy.FifoDeviceHandle;
 import io.fluxccl.semaphore.Host2DeviceSemaphore;
 import java.nio.ByteOrder;
+import org.agrona.BufferUtil;
 import org.agrona.MutableDirectBuffer;
+import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * A channel on which a kernel asks the host's proxy to move bytes. Binds a semaphore, the peer's
- * memory and local memory of one {@link ProxyService}, which makes it. Immutable; owns none of
- * them.
+ * A channel on which a kernel asks the host's proxy to move bytes: what MSCCL++ calls a PortChannel
+ * since its version 0.7. It binds a semaphore, the peer's memory and local memory of one {@link
+ * ProxyService}, which creates it. Immutable; owns none of them.
  */
 public final class ProxyChannel implements DeviceHandle {
   private final FifoDeviceHandle fifo;
@@ -70,8 +73,10 @@ public final class ProxyChannel implements DeviceHandle {
 
   /** The handle for kernels of the host device, over memory of its own. */
   public ProxyChannelDeviceHandle deviceHandle() {
-    HandleMemory memory = new HandleMemory(ProxyChannelDescriptor.LENGTH);
-    writeHandle(memory.buffer(), 0);
+    UnsafeBuffer memory =
+        new UnsafeBuffer(
+            BufferUtil.allocateDirectAligned(ProxyChannelDescriptor.LENGTH, CACHE_LINE_LENGTH));
+    writeHandle(memory, 0);
     return new ProxyChannelDeviceHandle(memory);
   }
 }

@@ -11,9 +11,11 @@ import static io.fluxccl.proxy.ChannelTrigger.FLUSH;
 import static io.fluxccl.proxy.ChannelTrigger.SIGNAL;
 
 import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.device.host.SpinWait;
 import io.fluxccl.proxy.ChannelTrigger;
 import io.fluxccl.proxy.FifoDeviceHandle;
 import io.fluxccl.semaphore.SemaphoreDeviceHandle;
+import org.agrona.concurrent.UnsafeBuffer;
 
 /**
  * A ProxyChannel as kernels of the host device see it: a flyweight over the bytes of {@link
@@ -25,8 +27,9 @@ import io.fluxccl.semaphore.SemaphoreDeviceHandle;
  * the channel has failed.
  */
 public final class ProxyChannelDeviceHandle {
-  // Keeps the bytes alive where the host made them; otherwise unused.
-  private final HandleMemory memory;
+  /** Keeps the bytes alive where the host allocated them; otherwise null. */
+  private final UnsafeBuffer memory;
+
   private final SemaphoreDeviceHandle semaphore = new SemaphoreDeviceHandle();
   private FifoDeviceHandle fifo;
   private long flushWord;
@@ -34,18 +37,18 @@ public final class ProxyChannelDeviceHandle {
   private int targetId;
   private int sourceId;
 
-  /** A flyweight that looks at nothing yet. */
+  /** Creates a flyweight over no bytes yet. */
   public ProxyChannelDeviceHandle() {
     this.memory = null;
   }
 
-  ProxyChannelDeviceHandle(HandleMemory memory) {
+  ProxyChannelDeviceHandle(UnsafeBuffer memory) {
     this.memory = memory;
-    wrap(memory.address());
+    wrap(memory.addressOffset());
   }
 
   /**
-   * Looks at a handle.
+   * Wraps the bytes of a handle.
    *
    * @param address of its first byte
    * @return this
@@ -124,6 +127,20 @@ public final class ProxyChannelDeviceHandle {
     if (position < 0) {
       return false;
     }
-    return FlushWait.await(flushWord, position, semaphore.abortAddress(), semaphore.peer());
+    int step = 0;
+    while (true) {
+      // Pairs with the releases in FlushTracker.
+      long done = HostMemory.getLongAcquire(flushWord);
+      if (done > position) {
+        return true;
+      }
+      step =
+          done == ProxyChannelDescriptor.FAILED
+              ? SpinWait.ABORTED
+              : SpinWait.step(step, semaphore.abortAddress(), semaphore.peer());
+      if (step < 0) {
+        return false;
+      }
+    }
   }
 }

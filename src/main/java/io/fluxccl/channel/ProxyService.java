@@ -12,6 +12,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.proxy.ChannelTrigger;
 import io.fluxccl.proxy.Fifo;
@@ -26,20 +27,19 @@ import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
 
 /**
- * Builds proxy channels and does what kernels ask on them: one ring, one proxy thread, any number
- * of peers. Usually one a communicator.
+ * Builds proxy channels and executes the triggers that kernels push on them: one ring, one proxy
+ * thread, any number of peers. Usually one a communicator.
  *
- * <p>A channel whose trigger can't be done fails alone: the listener learns of it, its flushes
- * return false, the loop goes on. Until the first semaphore is added there is no thread, so an
- * unused service costs nothing.
+ * <p>A trigger that can't be executed fails its own channel only: the listener is notified, the
+ * channel's flushes return false, and the loop goes on. The thread starts with the first semaphore,
+ * so an unused service costs nothing.
  *
  * <p>Adding is thread-safe; add before a kernel uses the ids.
  */
 public final class ProxyService implements AutoCloseable {
-  /** Where there is no memory for a failure of its own: the channel fails all the same. */
-  private static final FluxCclException NO_MEMORY_TO_TELL =
-      new Aborted(
-          FluxCclException.NO_RANK, "a channel failed, and there was no memory to tell how");
+  /** The reason of a channel's failure when there is no memory for one of its own. */
+  private static final FluxCclException OUT_OF_MEMORY =
+      new Aborted(FluxCclException.NO_RANK, "a channel failed for want of memory");
 
   private final Communicator communicator;
   private final Proxy proxy;
@@ -53,11 +53,11 @@ public final class ProxyService implements AutoCloseable {
   private volatile int channelCount;
   private int memoryCount;
   private boolean startRequested;
-  private boolean closed;
-  private boolean freed;
+  private final Lifecycle lifecycle;
 
   /**
-   * A service with a ring of the default size and the default options, which logs failed channels.
+   * Creates a service with a ring of the default size and the default options, which logs failed
+   * channels.
    */
   public ProxyService(Communicator communicator) {
     this(
@@ -70,13 +70,13 @@ public final class ProxyService implements AutoCloseable {
   }
 
   /**
-   * A service.
+   * Creates a service.
    *
    * @param communicator whose memories and connections it works with
    * @param fifoSize triggers in the ring, a power of two
    * @param options of the proxy; its duty is the service's own, and its thread is bound to the
    *     device before its own {@code threadInit}
-   * @param failureListener learns of failed channels
+   * @param failureListener notified of failed channels
    * @throws InvalidUsage if {@code fifoSize} is no power of two
    */
   public ProxyService(
@@ -86,6 +86,7 @@ public final class ProxyService implements AutoCloseable {
       ChannelFailureListener failureListener) {
     this.communicator = communicator;
     this.failureListener = failureListener;
+    this.lifecycle = new Lifecycle("the proxy service of rank " + communicator.bootstrap().rank());
     Fifo fifo = new Fifo(communicator.device(), fifoSize);
     try {
       this.fifoHandle = fifo.deviceHandle(communicator.abortFlag());
@@ -94,6 +95,7 @@ public final class ProxyService implements AutoCloseable {
       fifo.close();
       throw failure;
     }
+    lifecycle.own(flushWords);
     Runnable threadInit =
         () -> {
           communicator.device().bindThread();
@@ -114,7 +116,7 @@ public final class ProxyService implements AutoCloseable {
    * @throws InvalidUsage if there are 1024 already, or this service is closed
    */
   public int buildAndAddSemaphore(Communicator owner, Connection connection) {
-    refuseIfClosed();
+    lifecycle.checkOpen();
     return addSemaphore(new Host2DeviceSemaphore(owner, connection));
   }
 
@@ -128,17 +130,15 @@ public final class ProxyService implements AutoCloseable {
     return addSemaphore(semaphore, semaphore.connection());
   }
 
-  /** Adds a semaphore, with the connection that data and flushes take: its own, except in tests. */
+  /** Adds a semaphore with the connection for data and flushes: its own, except in tests. */
   synchronized int addSemaphore(Host2DeviceSemaphore semaphore, Connection connection) {
-    if (closed) {
-      semaphore.close();
-    }
-    refuseIfClosed();
+    lifecycle.own(semaphore);
     int id = channelCount;
     if (id == MAX_IDS) {
+      lifecycle.disown(semaphore);
       semaphore.close();
-      throw new InvalidUsage(
-          "a ProxyService holds " + MAX_IDS + " semaphores; make a second service");
+      throw InvalidUsage.of(
+          "this ProxyService holds %s semaphores already; create a second service", MAX_IDS);
     }
     channels[id] =
         new FlushTracker(semaphore, connection, flushWords.buffer(), id * FLUSH_WORD_STRIDE);
@@ -154,17 +154,17 @@ public final class ProxyService implements AutoCloseable {
    * @throws InvalidUsage if there are 512 already
    */
   public synchronized int addMemory(RegisteredMemory memory) {
-    refuseIfClosed();
+    lifecycle.checkOpen();
     if (memoryCount == MAX_MEMORIES) {
-      throw new InvalidUsage(
-          "a ProxyService holds " + MAX_MEMORIES + " memories; make a second service");
+      throw InvalidUsage.of(
+          "this ProxyService holds %s memories already; create a second service", MAX_MEMORIES);
     }
     memories[memoryCount] = memory;
     return memoryCount++;
   }
 
   /**
-   * A channel.
+   * Creates a channel.
    *
    * @param semaphoreId as {@link #buildAndAddSemaphore} gave it
    * @param targetId the peer's memory, as {@link #addMemory} gave it
@@ -173,22 +173,19 @@ public final class ProxyService implements AutoCloseable {
    * @throws InvalidUsage if there is no such id, or the memories are on the wrong sides
    */
   public synchronized ProxyChannel proxyChannel(int semaphoreId, int targetId, int sourceId) {
-    refuseIfClosed();
+    lifecycle.checkOpen();
     if (semaphoreId < 0 || semaphoreId >= channelCount) {
-      throw new InvalidUsage("semaphore=" + semaphoreId + "; there are " + channelCount);
+      throw InvalidUsage.of("semaphore=%s; there are %s", semaphoreId, channelCount);
     }
     RegisteredMemory target = memory("target", targetId);
     RegisteredMemory source = memory("source", sourceId);
     FlushTracker channel = channels[semaphoreId];
     int peer = channel.connection().remoteRank();
     if (target.rank() != peer || !source.isLocal()) {
-      throw new InvalidUsage(
-          "a channel to rank "
-              + peer
-              + " needs a target of that rank and a source of this one; target is of rank "
-              + target.rank()
-              + ", source of rank "
-              + source.rank());
+      throw InvalidUsage.of(
+          "a channel to rank %s needs a target of that rank and a source of this one; target is of"
+              + " rank %s, source of rank %s",
+          peer, target.rank(), source.rank());
     }
     return new ProxyChannel(
         fifoHandle,
@@ -201,14 +198,14 @@ public final class ProxyService implements AutoCloseable {
 
   private RegisteredMemory memory(String role, int id) {
     if (id < 0 || id >= memoryCount) {
-      throw new InvalidUsage(role + " memory=" + id + "; there are " + memoryCount);
+      throw InvalidUsage.of("%s memory=%s; there are %s", role, id, memoryCount);
     }
     return memories[id];
   }
 
   /** Starts the proxy thread, now or with the first semaphore. Idempotent. */
   public synchronized void startProxy() {
-    refuseIfClosed();
+    lifecycle.checkOpen();
     startRequested = true;
     startIfNeeded();
   }
@@ -220,7 +217,7 @@ public final class ProxyService implements AutoCloseable {
   }
 
   /**
-   * Handles what was pushed by now, sees its flushes through, and ends the proxy thread. A channel
+   * Handles what was pushed by now, finishes its flushes, and ends the proxy thread. A channel
    * whose flush is not done within the proxy's stop time-out fails. May be started again.
    * Idempotent.
    *
@@ -231,13 +228,13 @@ public final class ProxyService implements AutoCloseable {
     proxy.stop();
   }
 
-  /** The proxy, for stepping it by hand instead of {@link #startProxy()}. */
+  /** Returns the proxy, for stepping it by hand instead of {@link #startProxy()}. */
   public Proxy proxy() {
     return proxy;
   }
 
   /**
-   * Why a channel failed.
+   * Returns why a channel failed.
    *
    * @param semaphoreId of the channel
    * @return the reason, or null while it works
@@ -257,7 +254,7 @@ public final class ProxyService implements AutoCloseable {
       try {
         execute(channel, type, first, second, position);
       } catch (RuntimeException | Error e) {
-        // An Error too: what follows on this channel must not go out without this.
+        // An Error too: later triggers of this channel must not go out without this one.
         fail(id, channel, e);
       }
     }
@@ -290,7 +287,7 @@ public final class ProxyService implements AutoCloseable {
     }
   }
 
-  /** The flushes that kernels wait for, or will. */
+  /** Polls the flushes that kernels wait for. */
   private final class Flushes implements ProxyDuty {
     @Override
     public int doWork() {
@@ -308,7 +305,7 @@ public final class ProxyService implements AutoCloseable {
       return steps;
     }
 
-    /** Of a communicator that has failed nobody is waited for: its kernels have left. */
+    /** Once the communicator has failed nothing is pending: its kernels have given up. */
     @Override
     public boolean isPending() {
       return communicator.failure() == null && firstFlushing(0) < channelCount;
@@ -318,16 +315,14 @@ public final class ProxyService implements AutoCloseable {
     public void giveUp() {
       for (int id = firstFlushing(0); id < channelCount; id = firstFlushing(id + 1)) {
         int peer = channels[id].connection().remoteRank();
-        fail(
-            id,
-            channels[id],
-            new Timeout(
+        Timeout late =
+            Timeout.of(
                 peer,
-                "proxy="
-                    + proxy.roleName()
-                    + " stopped while a flush to rank "
-                    + peer
-                    + " was not done; let kernels wait for their flushes before the stop"));
+                "proxy=%s stopped while a flush to rank %s was not done; let kernels wait for their"
+                    + " flushes before the stop",
+                proxy.roleName(),
+                peer);
+        fail(id, channels[id], late);
       }
     }
 
@@ -345,17 +340,10 @@ public final class ProxyService implements AutoCloseable {
     try {
       reason = FluxCclException.from(cause);
     } catch (Error e) {
-      reason = NO_MEMORY_TO_TELL;
+      reason = OUT_OF_MEMORY;
     }
     if (channel.fail(reason)) {
       failureListener.onChannelFailure(id, channel.connection().remoteRank(), reason);
-    }
-  }
-
-  private synchronized void refuseIfClosed() {
-    if (closed) {
-      throw new InvalidUsage(
-          "the proxy service of rank " + communicator.bootstrap().rank() + " is closed");
     }
   }
 
@@ -369,16 +357,12 @@ public final class ProxyService implements AutoCloseable {
    */
   @Override
   public synchronized void close() {
-    if (freed) {
+    if (lifecycle.state() == Lifecycle.State.CLOSED) {
       return;
     }
     stopProxy();
-    closed = true;
+    lifecycle.beginClose(); // refuses new channels also when the proxy can't be closed yet
     proxy.close();
-    freed = true;
-    for (int id = 0; id < channelCount; id++) {
-      channels[id].semaphore().close();
-    }
-    flushWords.close();
+    lifecycle.closeChildren();
   }
 }

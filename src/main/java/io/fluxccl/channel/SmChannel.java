@@ -7,18 +7,21 @@ import static io.fluxccl.channel.SmChannelDescriptor.SOURCE_OFFSET;
 import static io.fluxccl.channel.SmChannelDescriptor.SOURCE_SIZE_OFFSET;
 import static io.fluxccl.channel.SmChannelDescriptor.TARGET_OFFSET;
 import static io.fluxccl.channel.SmChannelDescriptor.TARGET_SIZE_OFFSET;
+import static org.agrona.BitUtil.CACHE_LINE_LENGTH;
 
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceHandle;
 import io.fluxccl.semaphore.SmDevice2DeviceSemaphore;
 import io.fluxccl.transport.RegisteredMemory;
 import java.nio.ByteOrder;
+import org.agrona.BufferUtil;
 import org.agrona.MutableDirectBuffer;
+import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * A channel on which the kernel's own threads read and write the peer's mapped memory. Binds a
- * semaphore, the peer's memory and local memory; with a packet buffer also the low-latency packets.
- * Immutable; owns none of them.
+ * A channel on which the kernel's own threads read and write the peer's mapped memory: what MSCCL++
+ * calls a MemoryChannel since its version 0.7. It binds a semaphore, the peer's memory and local
+ * memory; with a packet buffer also the low-latency packets. Immutable; owns none of them.
  *
  * @param semaphore to the peer
  * @param target the peer's memory, mapped here: what {@code put} writes and {@code get} reads;
@@ -73,8 +76,10 @@ public record SmChannel(
 
   /** The handle for kernels of the host device, over memory of its own. */
   public SmChannelDeviceHandle deviceHandle() {
-    HandleMemory memory = new HandleMemory(SmChannelDescriptor.LENGTH);
-    writeHandle(memory.buffer(), 0);
+    UnsafeBuffer memory =
+        new UnsafeBuffer(
+            BufferUtil.allocateDirectAligned(SmChannelDescriptor.LENGTH, CACHE_LINE_LENGTH));
+    writeHandle(memory, 0);
     return new SmChannelDeviceHandle(memory);
   }
 }

@@ -10,7 +10,9 @@ import static io.fluxccl.channel.SmChannelDescriptor.TARGET_SIZE_OFFSET;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.device.host.SpinWait;
 import io.fluxccl.semaphore.SemaphoreDeviceHandle;
+import org.agrona.concurrent.UnsafeBuffer;
 
 /**
  * An SmChannel as kernels of the host device see it: a flyweight over the bytes of {@link
@@ -25,8 +27,9 @@ public final class SmChannelDeviceHandle {
   /** The unit in which {@code put} and {@code get} share out work when the caller names none. */
   public static final int DEFAULT_ALIGNMENT = 16;
 
-  // Keeps the bytes alive where the host made them; otherwise unused.
-  private final HandleMemory memory;
+  /** Keeps the bytes alive where the host allocated them; otherwise null. */
+  private final UnsafeBuffer memory;
+
   private final SemaphoreDeviceHandle semaphore = new SemaphoreDeviceHandle();
   private long target;
   private long targetSize;
@@ -35,18 +38,18 @@ public final class SmChannelDeviceHandle {
   private long packets;
   private long packetsSize;
 
-  /** A flyweight that looks at nothing yet. */
+  /** Creates a flyweight over no bytes yet. */
   public SmChannelDeviceHandle() {
     this.memory = null;
   }
 
-  SmChannelDeviceHandle(HandleMemory memory) {
+  SmChannelDeviceHandle(UnsafeBuffer memory) {
     this.memory = memory;
-    wrap(memory.address());
+    wrap(memory.addressOffset());
   }
 
   /**
-   * Looks at a handle.
+   * Wraps the bytes of a handle.
    *
    * @param address of its first byte
    * @return this
@@ -213,8 +216,8 @@ public final class SmChannelDeviceHandle {
   }
 
   /**
-   * Data and flag in one store: whoever sees the flag sees the data, so no order between packets is
-   * needed.
+   * Data and flag in one store: a thread that sees the flag sees the data, so no order between
+   * packets is needed.
    */
   private static void putHalfPacket(long to, long from, long highFlag) {
     HostMemory.putLongOpaque(to, highFlag | (HostMemory.getInt(from) & 0xffff_ffffL));
@@ -252,13 +255,24 @@ public final class SmChannelDeviceHandle {
       for (long half = i * halves; half < (i + 1) * halves; half++) {
         long packet = HostMemory.getLongOpaque(at + (half << 3));
         if ((int) (packet >>> 32) != flag) {
-          if (!PacketWait.await(
-              at + (half << 3), flag, semaphore.abortAddress(), semaphore.peer())) {
+          if (!awaitPacket(at + (half << 3), flag)) {
             return false;
           }
           packet = HostMemory.getLongOpaque(at + (half << 3));
         }
         HostMemory.putInt(to + (half << 2), (int) packet);
+      }
+    }
+    return true;
+  }
+
+  /** Returns true when the packet carries the flag; false when the communicator was aborted. */
+  private boolean awaitPacket(long address, int flag) {
+    int step = 0;
+    while ((int) (HostMemory.getLongOpaque(address) >>> 32) != flag) {
+      step = SpinWait.step(step, semaphore.abortAddress(), semaphore.peer());
+      if (step < 0) {
+        return false;
       }
     }
     return true;
@@ -283,7 +297,7 @@ public final class SmChannelDeviceHandle {
     HostMemory.putLongOpaque(target + index * Long.BYTES, value);
   }
 
-  /** Tells the peer that everything this thread wrote before is there. */
+  /** Signals the peer that everything this thread wrote before is there. */
   public void signal() {
     semaphore.signal();
   }
@@ -305,15 +319,8 @@ public final class SmChannelDeviceHandle {
 
   private static void check(String what, long offset, long length, long size) {
     if (offset < 0 || length < 0 || offset > size - length) {
-      throw new InvalidUsage(
-          what
-              + " range offset="
-              + offset
-              + " length="
-              + length
-              + " is outside its "
-              + size
-              + " bytes");
+      throw InvalidUsage.of(
+          "%s range offset=%s length=%s is outside its %s bytes", what, offset, length, size);
     }
   }
 }

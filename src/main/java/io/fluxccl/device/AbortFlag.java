@@ -9,17 +9,17 @@ import io.fluxccl.FluxCclException;
 
 /**
  * The word that every waiting kernel of a communicator watches: once it is set they give up within
- * a bounded number of polls. It also tells the host whom they wait for. Thread-safe.
+ * a bounded number of polls. The host also reads from it which rank they wait for. Thread-safe.
  */
 public final class AbortFlag implements AutoCloseable {
-  // Host threads take this lock, so that none of them uses the memory when it is gone; kernels look
-  // at it by its address.
+  // Host threads take this lock, so that none of them uses freed memory; kernels read it by
+  // its address.
   private final PinnedBuffer memory;
   private boolean set;
   private boolean closed;
 
   /**
-   * A flag that is not set, in memory of the given device.
+   * Creates a flag that is not set, in memory of the given device.
    *
    * @param device whose kernels watch it
    */
@@ -36,17 +36,20 @@ public final class AbortFlag implements AutoCloseable {
     }
   }
 
-  /** Whether the flag is set. */
+  /** Returns whether the flag is set. */
   public synchronized boolean isSet() {
     return set;
   }
 
-  /** The rank that a kernel last began to wait long for, or {@link FluxCclException#NO_RANK}. */
+  /**
+   * Returns the rank that a kernel last began to wait long for, or {@link
+   * FluxCclException#NO_RANK}.
+   */
   public int waitingFor() {
     return Math.max(FluxCclException.NO_RANK, (int) waitedFor() - 1);
   }
 
-  /** Whether what a GPU's kernel last began to wait long for is the proxy of its own rank. */
+  /** Returns whether a GPU's kernel last began to wait long for the proxy of its own rank. */
   public boolean isWaitingForOwnProxy() {
     return waitedFor() == OWN_PROXY;
   }
@@ -55,12 +58,12 @@ public final class AbortFlag implements AutoCloseable {
     return closed ? 0 : memory.buffer().getLongAcquire(WAITING_FOR_OFFSET);
   }
 
-  /** The address by which kernels see it; laid out as {@link AbortFlagDescriptor} says. */
+  /** Returns the address by which kernels see it; laid out as {@link AbortFlagDescriptor} says. */
   public long deviceAddress() {
     return memory.deviceAddress();
   }
 
-  /** Lets go of the memory; what the flag says stays. Idempotent. */
+  /** Frees the memory; the state of the flag stays readable. Idempotent. */
   @Override
   public synchronized void close() {
     closed = true;

@@ -2,12 +2,11 @@ package io.fluxccl.device;
 
 /**
  * The layout of an {@link AbortFlag} in pinned memory, the same for host threads and kernels. Two
- * cache lines, so that polling the flag and noting whom a kernel waits for do not disturb each
- * other.
+ * cache lines, so that polling the flag and noting the awaited rank do not disturb each other.
  *
  * <pre>
  *   offset  0  int64  aborted: 0 go on, otherwise give up
- *   offset 64  int64  waiting for, where a kernel last began to wait long: 0 nobody, rank + 1 of a peer,
+ *   offset 64  int64  waiting for, where a kernel last began to wait long: 0 none, rank + 1 of a peer,
  *                     -1 the proxy of its own rank
  * </pre>
  */
@@ -18,7 +17,7 @@ public final class AbortFlagDescriptor {
   /** Byte offset of the peer that is waited for. */
   public static final int WAITING_FOR_OFFSET = 64;
 
-  /** There: the proxy of the kernel's own rank. */
+  /** Value of that word: the proxy of the kernel's own rank. */
   public static final long OWN_PROXY = -1;
 
   /** Bytes in all. */

@@ -7,13 +7,13 @@ import java.util.function.Consumer;
  * graphs; buffers are the caller's to close and stay readable until then.
  */
 public interface Device extends AutoCloseable {
-  /** The kind, which decides what kernels it takes. */
+  /** Returns the kind, which decides what kernels it takes. */
   DeviceKind kind();
 
-  /** Its number among the devices of its kind on this machine, from 0. */
+  /** Returns its number among the devices of its kind on this machine, from 0. */
   int index();
 
-  /** One line for a person: model, memory, cores. */
+  /** Returns one line of text: model, memory, cores. */
   String description();
 
   /**
@@ -23,7 +23,7 @@ public interface Device extends AutoCloseable {
    * @param size bytes, 1 or more
    * @return the buffer; the caller closes it
    * @throws io.fluxccl.InvalidUsage if {@code size} is out of range for this device
-   * @throws io.fluxccl.DeviceFailure if there is not so much memory
+   * @throws io.fluxccl.DeviceFailure if there is not enough memory
    */
   DeviceBuffer allocate(long size);
 
@@ -33,12 +33,12 @@ public interface Device extends AutoCloseable {
    *
    * @param size bytes, 1 or more
    * @return the buffer; the caller closes it
-   * @throws io.fluxccl.DeviceFailure if there is not so much memory
+   * @throws io.fluxccl.DeviceFailure if there is not enough memory
    */
   PinnedBuffer allocatePinned(int size);
 
   /**
-   * A new stream: work enqueued on it runs in order, alongside that of other streams.
+   * Creates a stream: work enqueued on it runs in order, alongside that of other streams.
    *
    * @param name for thread names and diagnostics
    * @return the stream; closed by the caller, or with the device
@@ -46,8 +46,9 @@ public interface Device extends AutoCloseable {
   DeviceStream createStream(String name);
 
   /**
-   * A stream for what running kernels wait for, such as a peer's data: ahead of the work of other
-   * streams, and never behind kernels that wait. Otherwise like {@link #createStream(String)}.
+   * Creates a stream for what running kernels wait for, such as a peer's data: ahead of the work of
+   * other streams, and never behind kernels that wait. Otherwise like {@link
+   * #createStream(String)}.
    *
    * @param name for thread names and diagnostics
    * @return the stream; closed by the caller, or with the device
@@ -75,7 +76,7 @@ public interface Device extends AutoCloseable {
 
   /**
    * Runs an action once the work that is already enqueued on this device's streams is done: for
-   * whoever lets go of memory that kernels may still be using. Waits for nothing.
+   * callers that release memory which kernels may still be using. Waits for nothing.
    *
    * @param action short, and throws nothing; run by the caller when there is no such work,
    *     otherwise by a thread of the device

@@ -6,24 +6,24 @@ import java.nio.ByteBuffer;
  * A range of a device's memory. Little-endian. Not bounds-checked by kernels; checked by everything
  * else.
  *
- * <p>The memory lives until its last user has let go: the buffer itself, and every registration
- * made of it.
+ * <p>The memory lives until its last user has released it: users are the buffer itself and every
+ * registration of it.
  */
 public interface DeviceBuffer extends AutoCloseable {
-  /** The device it is on. */
+  /** Returns the device it is on. */
   Device device();
 
-  /** The address by which kernels of this process reach it. */
+  /** Returns the address by which kernels of this process reach it. */
   long address();
 
-  /** Its length in bytes. */
+  /** Returns its length in bytes. */
   long size();
 
-  /** Whether this buffer, or the one that it is a slice of, was closed. */
+  /** Returns whether this buffer, or the one that it is a slice of, was closed. */
   boolean isClosed();
 
   /**
-   * A part of this buffer that shares its memory. Closing the part does nothing.
+   * Returns a part of this buffer that shares its memory. Closing the part does nothing.
    *
    * @param offset bytes from the start, 0 to size
    * @param size bytes
@@ -60,12 +60,10 @@ public interface DeviceBuffer extends AutoCloseable {
    */
   void retain();
 
-  /** Takes away a user that {@link #retain()} added. */
+  /** Removes a user that {@link #retain()} added. */
   void release();
 
-  /**
-   * Lets go of the memory once work already enqueued on the device's streams is done. Idempotent.
-   */
+  /** Releases the memory once work already enqueued on the device's streams is done. Idempotent. */
   @Override
   void close();
 }

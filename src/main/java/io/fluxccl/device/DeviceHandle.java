@@ -3,12 +3,12 @@ package io.fluxccl.device;
 import org.agrona.MutableDirectBuffer;
 
 /**
- * What a kernel is given of a thing that lives on the host: a structure of addresses and numbers,
- * laid out as the thing's descriptor class says, the same bytes for host kernels and for CUDA. As a
+ * The view that a kernel gets of an object of the host: a structure of addresses and numbers, laid
+ * out as the object's descriptor class says, the same bytes for host kernels and for CUDA. As a
  * kernel argument it is passed by value.
  */
 public interface DeviceHandle {
-  /** Bytes of the structure; a multiple of 8. */
+  /** Returns the bytes of the structure; a multiple of 8. */
   int handleLength();
 
   /**
@@ -16,7 +16,7 @@ public interface DeviceHandle {
    *
    * @param target where
    * @param offset from its start
-   * @throws IllegalStateException if what it needs of a peer is not there before {@code setup()}
+   * @throws IllegalStateException if it needs a value of a peer before {@code setup()}
    */
   void writeHandle(MutableDirectBuffer target, int offset);
 }

@@ -11,7 +11,7 @@ import java.util.concurrent.CompletableFuture;
  * runs nothing any more after a kernel has failed.)
  */
 public interface DeviceStream extends AutoCloseable {
-  /** The device it belongs to. */
+  /** Returns the device it belongs to. */
   Device device();
 
   /**
@@ -78,7 +78,8 @@ public interface DeviceStream extends AutoCloseable {
 
   /**
    * Lets what is enqueued here from now on wait, on the device, for everything that has been
-   * enqueued on another stream so far. Nobody else waits; waiting for oneself is nothing.
+   * enqueued on another stream so far. The caller does not wait; a stream that waits for itself
+   * does nothing.
    *
    * <p>A failure of that work which no completion has reported yet is reported by this stream's
    * next completion, too. If the other stream is closed before it gets there, work behind the wait
@@ -93,10 +94,10 @@ public interface DeviceStream extends AutoCloseable {
   DeviceStream waitFor(DeviceStream other);
 
   /**
-   * A stream beside this one, for work that may run at the same time as this one's. Made by the
-   * first call with that name, the same at each later one, and closed with this one. The two don't
-   * wait for each other unless {@link #waitFor} makes them: fork with {@code branch.waitFor(this)},
-   * join with {@code waitFor(branch)}.
+   * Returns a stream beside this one, for work that may run at the same time as this one's. Made by
+   * the first call with that name, the same at each later one, and closed with this one. The two
+   * don't wait for each other unless {@link #waitFor} makes them: fork with {@code
+   * branch.waitFor(this)}, join with {@code waitFor(branch)}.
    *
    * <p>In a recording it is a branch of the graph, which begins behind what was recorded here
    * before the branch was made; a launch is done when all its branches are.
@@ -128,7 +129,7 @@ public interface DeviceStream extends AutoCloseable {
   }
 
   /**
-   * A future of everything enqueued so far. It completes on a thread of the library: go on
+   * Returns a future of everything enqueued so far. It completes on a thread of the library: go on
    * elsewhere if what follows takes long.
    *
    * @return completes when that work is done, with {@link io.fluxccl.DeviceFailure} if a kernel of

@@ -5,10 +5,10 @@ import io.fluxccl.concurrent.UseCount;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * A buffer that is a part of a larger piece of memory, which counts its users. Thread-safe.
+ * A buffer that is a part of a larger piece of memory with a use count. Thread-safe.
  *
- * <p>Closing it lets go of the piece once the work that was enqueued before is done, without
- * waiting for it.
+ * <p>Closing it releases the piece once the work that was enqueued before is done, without waiting
+ * for it.
  *
  * @param <M> the larger piece
  */
@@ -51,12 +51,12 @@ public abstract class PartBuffer<M extends UseCount> implements DeviceBuffer {
     this.closed = whole.closed;
   }
 
-  /** What it is a part of. */
+  /** Returns the piece that it is a part of. */
   protected final M memory() {
     return memory;
   }
 
-  /** Where in {@link #memory()} it begins, in bytes. */
+  /** Returns its offset in {@link #memory()}, in bytes. */
   protected final long memoryOffset() {
     return offset;
   }
@@ -98,15 +98,9 @@ public abstract class PartBuffer<M extends UseCount> implements DeviceBuffer {
    */
   public final void checkRange(String what, long offset, long length) {
     if (offset < 0 || length < 0 || offset > size - length) {
-      throw new InvalidUsage(
-          what
-              + " range offset="
-              + offset
-              + " length="
-              + length
-              + " is outside the "
-              + size
-              + " bytes of the buffer");
+      throw InvalidUsage.of(
+          "%s range offset=%s length=%s is outside the %s bytes of the buffer",
+          what, offset, length, size);
     }
   }
 

@@ -7,23 +7,21 @@ import org.agrona.concurrent.AtomicBuffer;
  */
 public interface PinnedBuffer extends AutoCloseable {
   /**
-   * How host threads see it. Agrona checks bounds unless {@code agrona.disable.bounds.checks} is
-   * set, as the launcher does.
+   * Returns the memory as host threads see it. Agrona checks bounds unless {@code
+   * agrona.disable.bounds.checks} is set, as the launcher does.
    */
   AtomicBuffer buffer();
 
-  /** The address by which kernels see its first byte; a multiple of 64. */
+  /** Returns the address by which kernels see its first byte; a multiple of 64. */
   long deviceAddress();
 
-  /** Its length in bytes. */
+  /** Returns its length in bytes. */
   int size();
 
-  /** Whether it was closed. */
+  /** Returns whether it was closed. */
   boolean isClosed();
 
-  /**
-   * Lets go of the memory once work already enqueued on the device's streams is done. Idempotent.
-   */
+  /** Releases the memory once work already enqueued on the device's streams is done. Idempotent. */
   @Override
   void close();
 }

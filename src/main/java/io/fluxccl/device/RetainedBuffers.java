@@ -10,7 +10,7 @@ import java.util.Set;
 public final class RetainedBuffers {
   private final Set<DeviceBuffer> buffers = Collections.newSetFromMap(new IdentityHashMap<>());
 
-  /** None yet. */
+  /** Creates an empty set. */
   public RetainedBuffers() {}
 
   /**
@@ -41,7 +41,7 @@ public final class RetainedBuffers {
     }
   }
 
-  /** Lets go of them all. Idempotent. */
+  /** Releases them all. Idempotent. */
   public void release() {
     List<DeviceBuffer> toRelease = new ArrayList<>(buffers);
     buffers.clear();

@@ -13,7 +13,6 @@ import org.agrona.MutableDirectBuffer;
  * then call {@code setup()}.
  */
 public final class Host2DeviceSemaphore implements DeviceHandle, AutoCloseable {
-  private final Communicator communicator;
   private final SemaphoreState state;
   private final AtomicLong outbound = new AtomicLong();
   private RegisteredMemory remoteInbound;
@@ -25,8 +24,7 @@ public final class Host2DeviceSemaphore implements DeviceHandle, AutoCloseable {
    * @param connection one of its connections
    */
   public Host2DeviceSemaphore(Communicator communicator, Connection connection) {
-    this.communicator = communicator;
-    this.state = new SemaphoreState(communicator, connection, communicator.device());
+    this.state = new SemaphoreState(communicator, connection);
   }
 
   /** The connection it belongs to. */
@@ -63,7 +61,7 @@ public final class Host2DeviceSemaphore implements DeviceHandle, AutoCloseable {
    */
   @Override
   public void writeHandle(MutableDirectBuffer target, int offset) {
-    SemaphoreHandles.write(target, offset, communicator, state, 0);
+    state.writeHandle(target, offset, 0);
   }
 
   /** Frees the values. No kernel may use the handle any more. Idempotent. */

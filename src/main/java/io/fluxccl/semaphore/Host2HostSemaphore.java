@@ -7,14 +7,14 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.concurrent.IdleBackoff;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.UseCount;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.transport.Connection;
 import java.time.Duration;
-import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
-import org.agrona.concurrent.BackoffIdleStrategy;
 import org.agrona.concurrent.IdleStrategy;
 import reactor.core.publisher.Mono;
 
@@ -26,26 +26,19 @@ import reactor.core.publisher.Mono;
  */
 public final class Host2HostSemaphore implements AutoCloseable {
   private static final Duration POLL_INTERVAL = Duration.ofMillis(1);
-  private static final int MAX_SPINS = 100;
-  private static final int MAX_YIELDS = 1000;
-  private static final long MIN_PARK_NANOS = 1_000;
-  private static final long MAX_PARK_NANOS = 100_000;
+  private static final long SPIN_MICROS = 2;
+  private static final long YIELD_MICROS = 100;
+  private static final long SHORTEST_NAP_MICROS = 1;
+  private static final long LONGEST_NAP_MICROS = 100;
 
-  private final Communicator communicator;
   private final SemaphoreState state;
   private final AtomicLong outbound = new AtomicLong();
   private long expected;
 
-  private final AtomicBoolean closed = new AtomicBoolean();
+  private final Lifecycle lifecycle;
 
-  /** Who looks at the values, and this semaphore until it is closed; the last of them frees. */
-  private final UseCount users =
-      new UseCount() {
-        @Override
-        protected void lastUserLeft() {
-          state.close();
-        }
-      };
+  /** Threads that poll the values, and this semaphore until it is closed; the last one frees. */
+  private final UseCount users;
 
   /**
    * Queues the exchange of the inbound values.
@@ -56,12 +49,13 @@ public final class Host2HostSemaphore implements AutoCloseable {
    */
   public Host2HostSemaphore(Communicator communicator, Connection connection) {
     if (communicator.device().kind() != DeviceKind.HOST) {
-      throw new InvalidUsage(
-          "Host2HostSemaphore needs a communicator on the host device; this one is on "
-              + communicator.device().description());
+      throw InvalidUsage.of(
+          "Host2HostSemaphore needs a communicator on the host device; this one is on %s",
+          communicator.device().description());
     }
-    this.communicator = communicator;
-    this.state = new SemaphoreState(communicator, connection, communicator.device());
+    this.state = new SemaphoreState(communicator, connection);
+    this.lifecycle = new Lifecycle("semaphore to rank " + state.peer());
+    this.users = new UseCount(state::close);
   }
 
   /** The connection it belongs to. */
@@ -85,8 +79,9 @@ public final class Host2HostSemaphore implements AutoCloseable {
    * @throws InvalidUsage if this semaphore is closed
    */
   public boolean poll() {
-    if (closed.get() || !users.tryRetain()) {
-      throw new InvalidUsage("the semaphore to rank " + state.peer() + " is closed");
+    lifecycle.checkOpen();
+    if (!users.tryRetain()) {
+      throw InvalidUsage.of("the semaphore to rank %s is closed", state.peer());
     }
     try {
       // Pairs with the release with which the transport stores the peer's signal.
@@ -110,21 +105,14 @@ public final class Host2HostSemaphore implements AutoCloseable {
   public void await(Duration timeout) {
     Deadline deadline = Deadline.after(timeout);
     IdleStrategy idle =
-        new BackoffIdleStrategy(MAX_SPINS, MAX_YIELDS, MIN_PARK_NANOS, MAX_PARK_NANOS);
-    while (!poll()) {
-      FluxCclException failure = reasonToGiveUp();
-      if (failure != null) {
-        throw failure;
-      }
-      if (deadline.expired()) {
-        throw timedOut(timeout);
-      }
+        new IdleBackoff(SPIN_MICROS, YIELD_MICROS, SHORTEST_NAP_MICROS, LONGEST_NAP_MICROS);
+    while (!arrived(deadline)) {
       idle.idle();
     }
   }
 
   /**
-   * Waits for the peer's next signal without blocking a thread, looking every millisecond.
+   * Waits for the peer's next signal without blocking a thread, polling every millisecond.
    *
    * @param timeout how long
    * @return completes when the signal was taken; with {@link Timeout} naming the peer, or the
@@ -134,15 +122,15 @@ public final class Host2HostSemaphore implements AutoCloseable {
     return Mono.defer(
         () -> {
           Deadline deadline = Deadline.after(timeout);
-          return Mono.fromCallable(() -> arrived(deadline, timeout))
+          return Mono.fromCallable(() -> arrived(deadline))
               .filter(Boolean::booleanValue)
               .repeatWhenEmpty(Integer.MAX_VALUE, empties -> empties.delayElements(POLL_INTERVAL))
               .then();
         });
   }
 
-  /** The time limit is looked at here, where the signal is taken, so that none is taken in vain. */
-  private boolean arrived(Deadline deadline, Duration timeout) {
+  /** Checks the time limit where the signal is taken, so that no signal is taken and dropped. */
+  private boolean arrived(Deadline deadline) {
     if (poll()) {
       return true;
     }
@@ -151,34 +139,30 @@ public final class Host2HostSemaphore implements AutoCloseable {
       throw failure;
     }
     if (deadline.expired()) {
-      throw timedOut(timeout);
+      throw timedOut(deadline.timeout());
     }
     return false;
   }
 
   private FluxCclException reasonToGiveUp() {
     FluxCclException ofConnection = state.connection().failure();
-    return ofConnection != null ? ofConnection : communicator.failure();
+    return ofConnection != null ? ofConnection : state.communicator().failure();
   }
 
   private Timeout timedOut(Duration timeout) {
-    return new Timeout(
+    return Timeout.of(
         state.peer(),
-        "wait for a signal of rank "
-            + state.peer()
-            + " (tag "
-            + state.connection().tag()
-            + ", "
-            + state.connection().transport()
-            + "): none within "
-            + timeout.toMillis()
-            + " ms");
+        "wait for a signal of rank %s (tag %s, %s): none within %s ms",
+        state.peer(),
+        state.connection().tag(),
+        state.connection().transport(),
+        timeout.toMillis());
   }
 
-  /** Frees the values; who still waits gets InvalidUsage. Idempotent. */
+  /** Frees the values; a thread that still waits gets InvalidUsage. Idempotent. */
   @Override
   public void close() {
-    if (closed.compareAndSet(false, true)) {
+    if (lifecycle.beginClose()) {
       users.release();
     }
   }

@@ -23,7 +23,7 @@ public final class SemaphoreDeviceHandle {
   private int peer;
 
   /**
-   * Looks at a handle.
+   * Wraps the bytes of a handle.
    *
    * @param address of its first byte
    * @return this
@@ -49,8 +49,8 @@ public final class SemaphoreDeviceHandle {
   }
 
   /**
-   * Tells the peer that everything this thread wrote before is there. Only for semaphores that the
-   * device signals.
+   * Signals the peer that everything this thread wrote before is there. Only for semaphores that
+   * the device signals.
    */
   public void signal() {
     // Pairs with the acquire in the peer's await() and poll().

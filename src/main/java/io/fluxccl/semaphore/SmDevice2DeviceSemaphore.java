@@ -13,7 +13,6 @@ import org.agrona.MutableDirectBuffer;
  * {@code setup()}.
  */
 public final class SmDevice2DeviceSemaphore implements DeviceHandle, AutoCloseable {
-  private final Communicator communicator;
   private final SemaphoreState state;
 
   /**
@@ -26,15 +25,12 @@ public final class SmDevice2DeviceSemaphore implements DeviceHandle, AutoCloseab
   public SmDevice2DeviceSemaphore(Communicator communicator, Connection connection) {
     Transport transport = connection.transport();
     if (transport != Transport.SHM && transport != Transport.CUDA_IPC) {
-      throw new InvalidUsage(
-          "SmDevice2DeviceSemaphore to rank "
-              + connection.remoteRank()
-              + " over "
-              + transport
-              + ": kernels can signal each other only through mapped memory (SHM, CUDA_IPC); use Host2DeviceSemaphore");
+      throw InvalidUsage.of(
+          "SmDevice2DeviceSemaphore to rank %s over %s: kernels can signal each other only through"
+              + " mapped memory (SHM, CUDA_IPC); use Host2DeviceSemaphore",
+          connection.remoteRank(), transport);
     }
-    this.communicator = communicator;
-    this.state = new SemaphoreState(communicator, connection, communicator.device());
+    this.state = new SemaphoreState(communicator, connection);
   }
 
   /** The connection it belongs to. */
@@ -56,7 +52,7 @@ public final class SmDevice2DeviceSemaphore implements DeviceHandle, AutoCloseab
    */
   @Override
   public void writeHandle(MutableDirectBuffer target, int offset) {
-    SemaphoreHandles.write(target, offset, communicator, state, state.remoteInbound().address());
+    state.writeHandle(target, offset, state.remoteInbound().address());
   }
 
   /** Frees the values. No kernel may use the handle any more. Idempotent. */

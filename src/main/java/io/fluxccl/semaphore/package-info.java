@@ -1,6 +1,6 @@
 /**
- * Who has arrived: counters by which one rank tells a peer that what it sent is there. Each kind is
- * named after where signal and wait run.
+ * Counters by which one rank signals a peer that the data it sent has arrived. Each kind is named
+ * after the places where signal and wait run.
  *
  * <p>Imports the root package, {@code device}, {@code bootstrap}, {@code transport} and {@code
  * communicator}.

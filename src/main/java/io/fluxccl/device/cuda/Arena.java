@@ -47,25 +47,25 @@ final class Arena<B extends UseCount> {
     long length = size + ALIGNMENT - 1 & -ALIGNMENT;
     if (current == null || length > blockLength - used) {
       B next = newBlock.get();
-      letGo();
+      releaseCurrent();
       current = next;
     }
     current.retain();
     Piece<B> piece = new Piece<>(current, used);
     used += length;
     if (closed) {
-      letGo();
+      releaseCurrent();
     }
     return piece;
   }
 
-  /** Lets go of the current block; its pieces keep it. */
+  /** Releases the current block; its pieces keep it. */
   synchronized void close() {
     closed = true;
-    letGo();
+    releaseCurrent();
   }
 
-  private void letGo() {
+  private void releaseCurrent() {
     if (current != null) {
       current.release();
       current = null;

@@ -12,8 +12,8 @@ import jcuda.driver.CUresult;
  * Memory of a GPU that was allocated as one, by this process. Buffers are parts of it.
  *
  * <p>Counts its users: made with one, freed with the last, on a thread of the library because the
- * driver may wait for running kernels. Whoever releases while kernels may still use it does so in
- * {@link CudaDevice#whenEnqueuedWorkIsDone}. Thread-safe.
+ * driver may wait for running kernels. A release while kernels may still use it belongs in {@link
+ * CudaDevice#whenEnqueuedWorkIsDone}. Thread-safe.
  */
 public abstract class CudaAllocation extends UseCount {
   private static final Duration UNTIL_FREED = Duration.ofSeconds(1);
@@ -28,7 +28,7 @@ public abstract class CudaAllocation extends UseCount {
   private final long size;
 
   /**
-   * Which allocation: unlike an address, never used again, and of no use to who has it.
+   * Which allocation: unlike an address, never used again, and of no use to its holder.
    *
    * @param process a number that each process draws by lot
    * @param number counts the allocations of that process
@@ -119,28 +119,13 @@ public abstract class CudaAllocation extends UseCount {
   @Override
   protected final void lastUserLeft() {
     OWNED.remove(id);
-    context
-        .reaper()
-        .execute(
-            () -> {
-              try {
-                context.makeCurrent();
-                free();
-              } finally {
-                context.release();
-              }
-            });
+    context.freeLater(this::free);
   }
 
   @Override
   public String toString() {
-    return getClass().getSimpleName()
-        + "("
-        + size
-        + " bytes at 0x"
-        + Long.toHexString(address)
-        + " of GPU "
-        + context.ordinal()
-        + ")";
+    return String.format(
+        "%s(%s bytes at 0x%s of GPU %s)",
+        getClass().getSimpleName(), size, Long.toHexString(address), context.ordinal());
   }
 }

@@ -8,9 +8,9 @@ import java.nio.ByteBuffer;
 /**
  * A part of a {@link CudaAllocation}. Thread-safe.
  *
- * <p>Closing it lets go of the allocation once the work that was enqueued before is done, without
- * waiting for it. Who uses the memory beyond that, a registration for example, retains the {@link
- * #allocation()}. {@link #upload} and {@link #download} wait for the copy and for nothing else.
+ * <p>Closing it releases the allocation once the work that was enqueued before is done, without
+ * waiting for it. A user beyond that, such as a registration, retains the {@link #allocation()}.
+ * {@link #upload} and {@link #download} wait for the copy and for nothing else.
  */
 public final class CudaBuffer extends PartBuffer<CudaAllocation> {
   private final CudaDevice device;
@@ -56,7 +56,7 @@ public final class CudaBuffer extends PartBuffer<CudaAllocation> {
     retain();
     try {
       checkRange("upload", offset, source.remaining());
-      device.context().copyLane().upload(address() + offset, source);
+      device.context().copyStream().upload(address() + offset, source);
     } finally {
       release();
     }
@@ -67,7 +67,7 @@ public final class CudaBuffer extends PartBuffer<CudaAllocation> {
     retain();
     try {
       checkRange("download", offset, target.remaining());
-      device.context().copyLane().download(address() + offset, target);
+      device.context().copyStream().download(address() + offset, target);
     } finally {
       release();
     }

@@ -3,16 +3,15 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.JvmAccess;
 import io.fluxccl.completion.CompletionAgent;
+import io.fluxccl.concurrent.Lifecycle;
+import io.fluxccl.concurrent.UseCount;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.Kernel;
 import java.util.List;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
-import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Consumer;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -47,11 +46,8 @@ public final class CudaDevice implements Device {
   /** Streams that have work or may get some; one that was closed stays until its work is done. */
   private final List<LiveCudaStream> streams = new CopyOnWriteArrayList<>();
 
-  private final Set<CudaGraph> graphs = ConcurrentHashMap.newKeySet();
-
   private final PeerAccess peers;
-
-  private volatile boolean closed;
+  private final Lifecycle lifecycle;
 
   private CudaDevice(PrimaryContext context, CudaDeviceOptions options) {
     this.context = context;
@@ -59,6 +55,13 @@ public final class CudaDevice implements Device {
     this.properties = GpuProperties.of(context);
     this.peers = new PeerAccess(context);
     this.agent = new CompletionAgent("gpu" + context.ordinal());
+    this.lifecycle = new Lifecycle("GPU " + context.ordinal());
+    // Closed behind the streams and graphs that are opened later.
+    for (AutoCloseable part :
+        List.<AutoCloseable>of(
+            context::release, peers::close, pinnedArena::close, arena::close, agent)) {
+      lifecycle.own(part);
+    }
   }
 
   /**
@@ -102,10 +105,10 @@ public final class CudaDevice implements Device {
     }
   }
 
-  /** What is made later may wait for kernels that run, and they for who makes it. */
+  /** Allocates early: later the driver may wait for running kernels, and they for this caller. */
   private void prepare() {
     CudaModule.builtIn().prepareIfPossible(this);
-    context.copyLane().open();
+    context.copyStream().open();
     arena.open();
     pinnedArena.open();
     CudaModule.builtIn().prepareIfPossible(this);
@@ -152,7 +155,7 @@ public final class CudaDevice implements Device {
     return options.memory();
   }
 
-  /** Makes the GPU's context current on the calling thread: for who calls the driver himself. */
+  /** Makes the GPU's context current on the calling thread: for callers of the driver. */
   public void makeCurrent() {
     context.makeCurrent();
   }
@@ -176,7 +179,7 @@ public final class CudaDevice implements Device {
    */
   @Override
   public CudaBuffer allocate(long size) {
-    refuseWhenClosed();
+    lifecycle.checkOpen();
     if (size < 1) {
       throw new InvalidUsage("size=" + size + "; give 1 or more");
     }
@@ -190,7 +193,7 @@ public final class CudaDevice implements Device {
   private CudaAllocation allocateZeroed(long size) {
     CudaAllocation allocation = newAllocation(size);
     try {
-      context.copyLane().zero(allocation.address(), allocation.size());
+      context.copyStream().zero(allocation.address(), allocation.size());
     } catch (RuntimeException | Error e) {
       allocation.release();
       throw e;
@@ -199,13 +202,9 @@ public final class CudaDevice implements Device {
   }
 
   private CudaAllocation newAllocation(long size) {
-    switch (options.memory()) {
-      case PLAIN:
-        return PlainAllocation.allocate(this, size);
-      case VMM:
-      default:
-        return VmmAllocation.allocate(this, size);
-    }
+    return options.memory() == CudaMemoryKind.PLAIN
+        ? PlainAllocation.allocate(this, size)
+        : VmmAllocation.allocate(this, size);
   }
 
   /**
@@ -216,7 +215,7 @@ public final class CudaDevice implements Device {
    */
   @Override
   public CudaPinnedBuffer allocatePinned(int size) {
-    refuseWhenClosed();
+    lifecycle.checkOpen();
     if (size < 1) {
       throw new InvalidUsage("size=" + size + "; give 1 or more");
     }
@@ -254,14 +253,10 @@ public final class CudaDevice implements Device {
   }
 
   private LiveCudaStream newStream(String fullName, boolean preferred) {
-    refuseWhenClosed();
+    lifecycle.checkOpen();
     LiveCudaStream stream = LiveCudaStream.create(this, fullName, preferred, agent);
     streams.add(stream);
-    if (closed) {
-      stream.close();
-      refuseWhenClosed();
-    }
-    return stream;
+    return lifecycle.own(stream);
   }
 
   /**
@@ -272,27 +267,21 @@ public final class CudaDevice implements Device {
    */
   @Override
   public DeviceGraph record(String name, Consumer<? super DeviceStream> work) {
-    refuseWhenClosed();
-    CudaGraph graph = CudaRecording.record(this, name, work);
-    graphs.add(graph);
-    if (closed) {
-      graph.close();
-      refuseWhenClosed();
-    }
-    return graph;
+    lifecycle.checkOpen();
+    return lifecycle.own(CudaRecording.record(this, name, work));
   }
 
   /** {@inheritDoc} */
   @Override
   public void whenEnqueuedWorkIsDone(Runnable action) {
-    Countdown countdown = new Countdown(action);
+    UseCount busyStreams = new UseCount(action);
     for (LiveCudaStream stream : streams) {
-      countdown.left.incrementAndGet();
-      if (!stream.runAfterEnqueuedWork(countdown)) {
-        countdown.left.decrementAndGet();
+      busyStreams.retain();
+      if (!stream.runAfterEnqueuedWork(busyStreams::release)) {
+        busyStreams.release();
       }
     }
-    countdown.run();
+    busyStreams.release();
   }
 
   /**
@@ -305,7 +294,7 @@ public final class CudaDevice implements Device {
    * @throws io.fluxccl.DeviceFailure if the owner is gone, or the driver refuses
    */
   public CudaMapping map(CudaMemoryName name) {
-    refuseWhenClosed();
+    lifecycle.checkOpen();
     return context.mappings().acquire(name, this);
   }
 
@@ -357,53 +346,20 @@ public final class CudaDevice implements Device {
 
   void remove(LiveCudaStream stream) {
     streams.remove(stream);
+    lifecycle.disown(stream);
   }
 
   void remove(CudaGraph graph) {
-    graphs.remove(graph);
-  }
-
-  private void refuseWhenClosed() {
-    if (closed) {
-      throw new InvalidUsage("GPU " + index() + " is closed");
-    }
+    lifecycle.disown(graph);
   }
 
   @Override
   public void close() {
-    synchronized (this) {
-      if (closed) {
-        return;
-      }
-      closed = true;
-    }
-    streams.forEach(LiveCudaStream::close);
-    graphs.forEach(CudaGraph::close);
-    agent.close();
-    arena.close();
-    pinnedArena.close();
-    peers.close();
-    context.release();
+    lifecycle.close();
   }
 
   @Override
   public String toString() {
     return "CudaDevice(index=" + index() + ", " + pciBusId() + ")";
-  }
-
-  private static final class Countdown implements Runnable {
-    private final AtomicInteger left = new AtomicInteger(1);
-    private final Runnable action;
-
-    Countdown(Runnable action) {
-      this.action = action;
-    }
-
-    @Override
-    public void run() {
-      if (left.decrementAndGet() == 0) {
-        action.run();
-      }
-    }
   }
 }

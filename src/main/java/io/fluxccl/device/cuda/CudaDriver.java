@@ -12,7 +12,7 @@ import jcuda.driver.CUresult;
 import jcuda.driver.JCudaDriver;
 import org.slf4j.LoggerFactory;
 
-/** Whether there is a CUDA driver, and how many GPUs this process sees. Looked at once. */
+/** Tells whether there is a CUDA driver, and how many GPUs this process sees. Checked once. */
 public final class CudaDriver {
   private static final String CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS";
   private static final int ENOUGH_CONNECTIONS = 8;
@@ -114,11 +114,12 @@ public final class CudaDriver {
       return Optional.empty();
     }
     return Optional.of(
-        CONNECTIONS
-            + "="
-            + connections
-            + ": so few streams of a GPU can have work beside each other; a kernel that waits for"
-            + " one of another stream may wait for ever. Unset it, or set 32");
+        String.format(
+            "%s=%s: so few streams of a GPU can have work beside each other; a kernel"
+                + " that waits for"
+                + " one of another stream may wait for ever."
+                + " Unset it, or set 32",
+            CONNECTIONS, connections));
   }
 
   /** Why there is none, or empty. */

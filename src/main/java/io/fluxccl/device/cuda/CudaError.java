@@ -2,7 +2,9 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.DeviceFailure;
 import jcuda.CudaException;
+import jcuda.driver.CUevent;
 import jcuda.driver.CUresult;
+import jcuda.driver.CUstream;
 import jcuda.driver.JCudaDriver;
 
 /** What the driver's result codes mean, as {@link DeviceFailure}. */
@@ -35,13 +37,9 @@ final class CudaError {
     return new DeviceFailure(
         result,
         name,
-        call
-            + " on GPU "
-            + gpu
-            + ": "
-            + name
-            + (described ? " (" + description[0] + ")" : "")
-            + advice(result));
+        String.format(
+            "%s on GPU %s: %s%s%s",
+            call, gpu, name, described ? " (" + description[0] + ")" : "", advice(result)));
   }
 
   /**
@@ -66,22 +64,21 @@ final class CudaError {
    * process on that GPU answers the same.
    */
   static boolean isSticky(int result) {
-    switch (result) {
-      case CUresult.CUDA_ERROR_ECC_UNCORRECTABLE:
-      case CUresult.CUDA_ERROR_NVLINK_UNCORRECTABLE:
-      case CUresult.CUDA_ERROR_ILLEGAL_ADDRESS:
-      case CUresult.CUDA_ERROR_LAUNCH_TIMEOUT:
-      case CUresult.CUDA_ERROR_ASSERT:
-      case CUresult.CUDA_ERROR_HARDWARE_STACK_ERROR:
-      case CUresult.CUDA_ERROR_ILLEGAL_INSTRUCTION:
-      case CUresult.CUDA_ERROR_MISALIGNED_ADDRESS:
-      case CUresult.CUDA_ERROR_INVALID_ADDRESS_SPACE:
-      case CUresult.CUDA_ERROR_INVALID_PC:
-      case CUresult.CUDA_ERROR_LAUNCH_FAILED:
-        return true;
-      default:
-        return false;
-    }
+    return switch (result) {
+      case CUresult.CUDA_ERROR_ECC_UNCORRECTABLE,
+          CUresult.CUDA_ERROR_NVLINK_UNCORRECTABLE,
+          CUresult.CUDA_ERROR_ILLEGAL_ADDRESS,
+          CUresult.CUDA_ERROR_LAUNCH_TIMEOUT,
+          CUresult.CUDA_ERROR_ASSERT,
+          CUresult.CUDA_ERROR_HARDWARE_STACK_ERROR,
+          CUresult.CUDA_ERROR_ILLEGAL_INSTRUCTION,
+          CUresult.CUDA_ERROR_MISALIGNED_ADDRESS,
+          CUresult.CUDA_ERROR_INVALID_ADDRESS_SPACE,
+          CUresult.CUDA_ERROR_INVALID_PC,
+          CUresult.CUDA_ERROR_LAUNCH_FAILED ->
+          true;
+      default -> false;
+    };
   }
 
   private static String advice(int result) {
@@ -89,21 +86,41 @@ final class CudaError {
       return "; an earlier kernel of this process failed, and nothing more will run on this GPU"
           + " until the process is started anew; compute-sanitizer finds the kernel";
     }
-    switch (result) {
-      case CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-        return "; close buffers, or see with nvidia-smi who else has the memory";
-      case CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:
-        return "; launch fewer threads a block, or compile with __launch_bounds__";
-      case CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU:
-        return "; compile for this GPU, or give PTX or source";
-      case CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
-        return "; the PTX is newer than the driver: compile with an older nvcc or update the driver";
-      case CUresult.CUDA_ERROR_DEVICE_UNAVAILABLE:
-        return "; another process has it for itself (compute mode), or it needs a reset";
-      case CUresult.CUDA_ERROR_PEER_ACCESS_UNSUPPORTED:
-        return "; see nvidia-smi topo -p2p r";
-      default:
-        return "";
+    return switch (result) {
+      case CUresult.CUDA_ERROR_OUT_OF_MEMORY ->
+          "; close buffers, or see with nvidia-smi who else has the memory";
+      case CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES ->
+          "; launch fewer threads a block, or compile with __launch_bounds__";
+      case CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU -> "; compile for this GPU, or give PTX or source";
+      case CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION ->
+          "; the PTX is newer than the driver: compile with an older nvcc or update the"
+              + " driver";
+      case CUresult.CUDA_ERROR_DEVICE_UNAVAILABLE ->
+          "; another process has it for itself (compute mode), or it needs a reset";
+      case CUresult.CUDA_ERROR_PEER_ACCESS_UNSUPPORTED -> "; see nvidia-smi topo -p2p r";
+      default -> "";
+    };
+  }
+
+  /**
+   * Returns whether the work before an event is done, as the driver says. Usually that is {@link
+   * CUresult#CUDA_ERROR_NOT_READY}, which is no error even where the application lets JCuda throw.
+   * The caller has made the context current.
+   */
+  static int query(CUevent event) {
+    try {
+      return JCudaDriver.cuEventQuery(event);
+    } catch (CudaException e) {
+      return statusOf(e);
+    }
+  }
+
+  /** Returns whether the work of a stream is done; otherwise like {@link #query(CUevent)}. */
+  static int query(CUstream stream) {
+    try {
+      return JCudaDriver.cuStreamQuery(stream);
+    } catch (CudaException e) {
+      return statusOf(e);
     }
   }
 }

@@ -71,7 +71,7 @@ final class CudaGraph implements DeviceGraph {
       closed = true;
     }
     device.remove(this);
-    // The driver may wait for what runs, so it is the reaper who asks it.
+    // The driver may wait for running work, so the reaper calls it.
     device.whenEnqueuedWorkIsDone(() -> device.context().reaper().execute(this::destroy));
   }
 

@@ -18,7 +18,7 @@ public final class CudaKernel extends LaunchableKernel {
   /** By GPU: the launch after the first finds the function without a search. */
   private final AtomicReferenceArray<LoadedFunction> loaded;
 
-  /** The other of the two that {@link #overlapping} tells apart; made when first asked for. */
+  /** The result of {@link #overlapping}; created at the first call. */
   private volatile CudaKernel overlapping;
 
   CudaKernel(CudaModule module, String name, int sharedBytes) {

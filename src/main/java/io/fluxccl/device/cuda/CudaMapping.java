@@ -4,11 +4,10 @@ import io.fluxccl.concurrent.UseCount;
 
 /**
  * Memory of a GPU as kernels of one device of this process reach it: another process's, mapped, or
- * this process's own. The whole allocation, however small the part that somebody wants.
+ * this process's own. The whole allocation, however small the part that is wanted.
  *
- * <p>Counts its users: made with one, unmapped with the last, on a thread of the library. Whoever
- * releases while kernels may still use it does so in {@link CudaDevice#whenEnqueuedWorkIsDone}.
- * Thread-safe.
+ * <p>Counts its users: made with one, unmapped with the last, on a thread of the library. A release
+ * while kernels may still use it belongs in {@link CudaDevice#whenEnqueuedWorkIsDone}. Thread-safe.
  */
 public final class CudaMapping extends UseCount {
   private final PrimaryContext context;
@@ -50,17 +49,7 @@ public final class CudaMapping extends UseCount {
   @Override
   protected void lastUserLeft() {
     context.mappings().remove(this);
-    context
-        .reaper()
-        .execute(
-            () -> {
-              try {
-                context.makeCurrent();
-                unmap.run();
-              } finally {
-                context.release();
-              }
-            });
+    context.freeLater(unmap);
   }
 
   @Override

@@ -1,23 +1,21 @@
 package io.fluxccl.device.cuda;
 
 import io.fluxccl.InvalidUsage;
-import java.nio.BufferUnderflowException;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
-import java.nio.charset.StandardCharsets;
+import io.fluxccl.wire.WireReader;
+import io.fluxccl.wire.WireWriter;
 import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.regex.Pattern;
 
 /**
- * How another process of this host finds a {@link CudaAllocation}. Immutable. Little-endian:
+ * The name by which another process of this host finds a {@link CudaAllocation}. Immutable. Written
+ * by {@link WireWriter}:
  *
  * <pre>
- *   int32 magic "FXCM"   int16 version (1)   int16 kind: 0 plain, 1 VMM
- *   int64 owner's process   int64 number within it   int64 size
- *   int8 length   that many bytes: the GPU's PCI bus id, ASCII
+ *   header: magic "FXCM", version 2   uint16 kind: 0 plain, 1 VMM
+ *   int64 owner's process   int64 number within it   int64 size   string PCI bus id of the GPU
  *   plain: 64 bytes, the driver's IPC handle
- *   VMM:   int8 length   that many bytes: the owner's abstract Unix socket, ASCII, without its leading zero
+ *   VMM:   string the owner's abstract Unix socket, without its leading zero
  *          16 bytes, the token by which the owner knows the allocation
  * </pre>
  */
@@ -32,7 +30,7 @@ public final class CudaMemoryName {
   public static final int MAX_ENCODED_LENGTH = 256;
 
   private static final int MAGIC = 0x4d435846;
-  private static final short VERSION = 1;
+  private static final int VERSION = 2;
   private static final int MAX_SOCKET_LENGTH = 107;
   private static final Pattern PCI_BUS_ID =
       Pattern.compile("[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\\.[0-7]");
@@ -115,22 +113,14 @@ public final class CudaMemoryName {
     return secret.clone();
   }
 
-  /** This name as bytes, at most {@link #MAX_ENCODED_LENGTH}. */
+  /** Returns this name as bytes, at most {@link #MAX_ENCODED_LENGTH}. */
   public byte[] encode() {
-    ByteBuffer out = ByteBuffer.allocate(MAX_ENCODED_LENGTH).order(ByteOrder.LITTLE_ENDIAN);
-    out.putInt(MAGIC).putShort(VERSION).putShort((short) kind.ordinal());
-    out.putLong(id.process()).putLong(id.number()).putLong(size);
-    put(out, pciBusId);
+    WireWriter out = new WireWriter().header(MAGIC, VERSION).uint16(kind.ordinal());
+    out.int64(id.process()).int64(id.number()).int64(size).string(pciBusId);
     if (kind == CudaMemoryKind.VMM) {
-      put(out, socket);
+      out.string(socket);
     }
-    out.put(secret);
-    return Arrays.copyOf(out.array(), out.position());
-  }
-
-  private static void put(ByteBuffer out, String text) {
-    byte[] bytes = text.getBytes(StandardCharsets.US_ASCII);
-    out.put((byte) bytes.length).put(bytes);
+    return out.raw(secret).toBytes();
   }
 
   /**
@@ -142,45 +132,26 @@ public final class CudaMemoryName {
    */
   public static CudaMemoryName decode(byte[] bytes) {
     check(bytes.length <= MAX_ENCODED_LENGTH, "length", bytes.length);
-    ByteBuffer in = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN);
-    try {
-      int magic = in.getInt();
-      check(magic == MAGIC, "magic", magic);
-      short version = in.getShort();
-      check(version == VERSION, "version", version);
-      short ordinal = in.getShort();
-      check(ordinal >= 0 && ordinal < KINDS.length, "kind", ordinal);
-      CudaMemoryKind kind = KINDS[ordinal];
-      CudaAllocation.Id id = new CudaAllocation.Id(in.getLong(), in.getLong());
-      long size = in.getLong();
-      String pciBusId = text(in);
-      String socket = kind == CudaMemoryKind.VMM ? text(in) : "";
-      byte[] secret = new byte[kind == CudaMemoryKind.VMM ? TOKEN_LENGTH : HANDLE_LENGTH];
-      in.get(secret);
-      check(!in.hasRemaining(), "trailing bytes", in.remaining());
-      return new CudaMemoryName(kind, id, size, pciBusId, socket, secret);
-    } catch (BufferUnderflowException e) {
-      throw malformed("length", bytes.length);
-    }
-  }
-
-  private static String text(ByteBuffer in) {
-    byte length = in.get();
-    check(length >= 0, "text length", length);
-    byte[] bytes = new byte[length];
-    in.get(bytes);
-    // One char a byte: what is no ASCII fails the patterns.
-    return new String(bytes, StandardCharsets.ISO_8859_1);
+    WireReader in =
+        new WireReader(bytes, problem -> InvalidUsage.of("name of GPU memory with %s", problem))
+            .header(MAGIC, VERSION);
+    int ordinal = in.uint16("kind");
+    check(ordinal < KINDS.length, "kind", ordinal);
+    CudaMemoryKind kind = KINDS[ordinal];
+    boolean vmm = kind == CudaMemoryKind.VMM;
+    CudaAllocation.Id id = new CudaAllocation.Id(in.int64("process"), in.int64("number"));
+    long size = in.int64("size");
+    String pciBusId = in.string("PCI bus id", MAX_ENCODED_LENGTH);
+    String socket = vmm ? in.string("socket", MAX_SOCKET_LENGTH) : "";
+    byte[] secret = in.raw("secret", vmm ? TOKEN_LENGTH : HANDLE_LENGTH);
+    in.end();
+    return new CudaMemoryName(kind, id, size, pciBusId, socket, secret);
   }
 
   private static void check(boolean condition, String field, Object value) {
     if (!condition) {
-      throw malformed(field, value);
+      throw InvalidUsage.of("name of GPU memory with %s=%s", field, value);
     }
-  }
-
-  private static InvalidUsage malformed(String field, Object value) {
-    return new InvalidUsage("name of GPU memory with " + field + "=" + value);
   }
 
   @Override
@@ -197,14 +168,8 @@ public final class CudaMemoryName {
   /** Without what opens the memory. */
   @Override
   public String toString() {
-    return kind
-        + " memory "
-        + id.number()
-        + " of process "
-        + HexFormat.of().toHexDigits(id.process())
-        + ", "
-        + size
-        + " bytes on "
-        + pciBusId;
+    return String.format(
+        "%s memory %s of process %s, %s bytes on %s",
+        kind, id.number(), HexFormat.of().toHexDigits(id.process()), size, pciBusId);
   }
 }

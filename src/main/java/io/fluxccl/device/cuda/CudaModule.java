@@ -9,6 +9,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import jcuda.driver.CUmodule;
 import jcuda.driver.JCudaDriver;
 
 /**
@@ -109,20 +110,17 @@ public final class CudaModule implements AutoCloseable {
   public static CudaModule fromFile(Path file, CudaCompileOptions options) {
     String fileName = file.getFileName() == null ? "" : file.getFileName().toString();
     String ending = fileName.substring(fileName.lastIndexOf('.') + 1);
-    switch (ending) {
-      case "cu":
+    return switch (ending) {
+      case "cu" -> {
         Path folder = file.toAbsolutePath().normalize().getParent();
-        return fromSource(
-            file.toString(), KernelSource.read(file), options.withIncludePath(folder));
-      case "ptx":
-        return ofImage(file.toString(), KernelImage.ptx(readBytes(file)));
-      case "cubin":
-      case "fatbin":
-        return ofImage(file.toString(), KernelImage.binary(readBytes(file)));
-      default:
-        throw new InvalidUsage(
-            "kernels from " + file + ": give a file named .cu, .ptx, .cubin or .fatbin");
-    }
+        yield fromSource(file.toString(), KernelSource.read(file), options.withIncludePath(folder));
+      }
+      case "ptx" -> ofImage(file.toString(), KernelImage.ptx(readBytes(file)));
+      case "cubin", "fatbin" -> ofImage(file.toString(), KernelImage.binary(readBytes(file)));
+      default ->
+          throw InvalidUsage.of(
+              "kernels from %s: give a file named .cu, .ptx, .cubin or .fatbin", file);
+    };
   }
 
   /**
@@ -250,23 +248,16 @@ public final class CudaModule implements AutoCloseable {
   }
 
   private void unload(PrimaryContext context) {
-    if (!context.tryRetain()) {
-      return; // it takes its modules with it
+    if (context.tryRetain()) { // a context that is gone has unloaded its modules
+      context.freeLater(() -> unloadNow(context));
     }
-    context
-        .reaper()
-        .execute(
-            () -> {
-              try {
-                var module = context.modules().remove(this);
-                if (module != null) {
-                  context.makeCurrent();
-                  context.check(JCudaDriver.cuModuleUnload(module), "cuModuleUnload(" + name + ")");
-                }
-              } finally {
-                context.release();
-              }
-            });
+  }
+
+  private void unloadNow(PrimaryContext context) {
+    CUmodule module = context.modules().remove(this);
+    if (module != null) {
+      context.check(JCudaDriver.cuModuleUnload(module), "cuModuleUnload(" + name + ")");
+    }
   }
 
   /** Prepares it where that is possible; otherwise the first use will say why it is not. */

@@ -52,7 +52,7 @@ public final class CudaPinnedBuffer implements PinnedBuffer {
     }
   }
 
-  /** Lets go of it now: for who knows that nothing uses it. */
+  /** Releases it now: for callers that know that nothing uses it. */
   void closeNow() {
     if (closed.compareAndSet(false, true)) {
       block.release();
@@ -65,15 +65,9 @@ public final class CudaPinnedBuffer implements PinnedBuffer {
       throw new InvalidUsage(what + " is pinned memory that GPUs can't reach: " + buffer);
     }
     if (offset < 0 || size < 0 || offset > buffer.size() - size) {
-      throw new InvalidUsage(
-          what
-              + " range offset="
-              + offset
-              + " length="
-              + size
-              + " is outside a pinned buffer of "
-              + buffer.size()
-              + " bytes");
+      throw InvalidUsage.of(
+          "%s range offset=%s length=%s is outside a pinned buffer of %s bytes",
+          what, offset, size, buffer.size());
     }
     if (((CudaPinnedBuffer) buffer).isClosed()) {
       throw new InvalidUsage(what + " " + buffer + " is closed");

@@ -53,7 +53,7 @@ final class CudaRecording {
       device.context().release();
       throw e;
     } finally {
-      recording.letGo();
+      recording.discard();
     }
   }
 
@@ -95,13 +95,13 @@ final class CudaRecording {
   /** On the stream that recorded, which records no more. */
   private void upload(CUgraphExec handle, StreamEvent uploaded) {
     CUstream stream = streams.get(0).stream;
-    boolean taken = context.enqueueTurn().take();
+    boolean locked = context.enqueueLock().tryLock();
     try {
       check(JCudaDriver.cuGraphUpload(handle, stream), "cuGraphUpload");
       check(uploaded.record(stream), "cuEventRecord");
     } finally {
-      if (taken) {
-        context.enqueueTurn().leave();
+      if (locked) {
+        context.enqueueLock().unlock();
       }
     }
   }
@@ -111,7 +111,7 @@ final class CudaRecording {
   }
 
   /** Ends what is not ended; the driver keeps streams until their work is done. */
-  private void letGo() {
+  private void discard() {
     over = true;
     if (context.tryMakeCurrent() != CUresult.CUDA_SUCCESS) {
       return; // gone, with all that is in it

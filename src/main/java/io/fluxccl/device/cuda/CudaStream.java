@@ -44,9 +44,7 @@ public abstract class CudaStream implements DeviceStream {
   // All guarded by lock.
   private final KernelParameters parameters;
 
-  /**
-   * Whether the last thing enqueued is a launch that lets another one begin before it has ended.
-   */
+  /** Whether the last work enqueued is a launch that the next one may overlap. */
   private boolean lastMayOverlap;
 
   private final CudaPointer target = new CudaPointer();
@@ -61,34 +59,33 @@ public abstract class CudaStream implements DeviceStream {
     this.parameters = new KernelParameters(device);
   }
 
-  /** Comes before each enqueuing: refuses when it is too late, makes the context current. */
+  /** Called before each enqueuing: refuses a closed stream, makes the context current. */
   final void begin() {
     lastMayOverlap = false;
     ready();
   }
 
-  /** {@link #begin}, for each kind of stream. */
+  /** The part of {@link #begin} that differs between kinds of streams. */
   abstract void ready();
 
-  /** Comes behind each enqueuing. */
+  /** Called after each enqueuing. */
   void ended() {}
 
   /**
-   * Comes right before a call of the driver that enqueues: see {@link EnqueueTurn}.
+   * Called right before a call of the driver that enqueues: see {@link EnqueueLock}.
    *
-   * @return what {@link #leaveTurn} is to be told behind it
+   * @return the argument of {@link #unlock}, which follows the call whatever comes of it
    */
-  boolean takeTurn() {
+  boolean tryLock() {
     return false;
   }
 
-  /** Comes right behind a call of the driver that enqueues, whatever comes of it. */
-  void leaveTurn(boolean taken) {}
+  void unlock(boolean locked) {}
 
-  /** Told of each buffer that is about to be used. */
+  /** Called with each buffer that is about to be used. */
   void keep(DeviceBuffer buffer) {}
 
-  /** Told of each launch's arguments. */
+  /** Called with each launch's arguments. */
   void keep(KernelArgs args) {}
 
   @Override
@@ -114,7 +111,7 @@ public abstract class CudaStream implements DeviceStream {
    * <p>Arguments: {@code Integer}, {@code Long}, {@code Float} and {@code Double} as they are;
    * buffers and abort flags as 64-bit addresses; {@link io.fluxccl.device.DeviceHandle}s, {@code
    * byte[]} and the remaining bytes of a {@code ByteBuffer} as structures by value. Types and sizes
-   * must be those of the kernel's parameters: number and sizes are checked where the driver tells
+   * must be those of the kernel's parameters: number and sizes are checked where the driver knows
    * them (CUDA 12.4 on, with the native library).
    */
   @Override
@@ -139,31 +136,24 @@ public abstract class CudaStream implements DeviceStream {
    */
   public CudaStream launch(
       Kernel kernel, int gridDim, int blockDim, int sharedBytes, KernelArgs args) {
-    if (!(kernel instanceof LaunchableKernel)) {
-      throw new InvalidUsage(
-          "kernel "
-              + kernel.name()
-              + " is for "
-              + kernel.kind()
-              + ", this is GPU "
-              + device.index()
-              + "; take one from a CudaModule");
+    if (!(kernel instanceof LaunchableKernel launchable)) {
+      throw InvalidUsage.of(
+          "kernel %s is for %s, this is GPU %s; take one from a CudaModule",
+          kernel.name(), kernel.kind(), device.index());
     }
     device.checkLaunch(kernel, gridDim, blockDim, sharedBytes);
     synchronized (lock) {
-      boolean overlaps =
-          ((LaunchableKernel) kernel).overlaps() && OverlappingLaunch.worksOn(device);
+      boolean overlaps = launchable.overlaps() && OverlappingLaunch.worksOn(device);
       boolean both = overlaps && lastMayOverlap;
       begin();
       keep(args);
-      CUfunction function = ((LaunchableKernel) kernel).functionOn(device);
+      CUfunction function = launchable.functionOn(device);
       if (sharedBytes > STATIC_SHARED_LIMIT) {
         allowShared(kernel, function, sharedBytes);
       }
-      CudaPointer packed =
-          parameters.pack(kernel, ((LaunchableKernel) kernel).signatureOn(device), args);
+      CudaPointer packed = parameters.pack(kernel, launchable.signatureOn(device), args);
       int result;
-      boolean turn = takeTurn();
+      boolean locked = tryLock();
       try {
         result =
             both
@@ -171,22 +161,16 @@ public abstract class CudaStream implements DeviceStream {
                 : JCudaDriver.cuLaunchKernel(
                     function, gridDim, 1, 1, blockDim, 1, 1, sharedBytes, stream, packed, null);
       } finally {
-        leaveTurn(turn);
+        unlock(locked);
       }
       ended();
       lastMayOverlap = overlaps;
       if (result != CUresult.CUDA_SUCCESS) {
         throw failed(
             result,
-            "cuLaunchKernel("
-                + kernel.name()
-                + " <<<"
-                + gridDim
-                + ", "
-                + blockDim
-                + ", "
-                + sharedBytes
-                + ">>>)");
+            String.format(
+                "cuLaunchKernel(%s <<<%s, %s, %s>>>)",
+                kernel.name(), gridDim, blockDim, sharedBytes));
       }
     }
     return this;
@@ -310,11 +294,11 @@ public abstract class CudaStream implements DeviceStream {
 
   private void enqueueCopy(CudaPointer to, CudaPointer from, long size) {
     int result;
-    boolean turn = takeTurn();
+    boolean locked = tryLock();
     try {
       result = JCudaDriver.cuMemcpyAsync(to, from, size, stream);
     } finally {
-      leaveTurn(turn);
+      unlock(locked);
     }
     ended();
     if (result != CUresult.CUDA_SUCCESS) {
@@ -324,11 +308,11 @@ public abstract class CudaStream implements DeviceStream {
 
   private void enqueueWrite(CudaPointer to, long value) {
     int result;
-    boolean turn = takeTurn();
+    boolean locked = tryLock();
     try {
       result = JCudaDriver.cuStreamWriteValue64(stream, to, value, WRITE_DEFAULT);
     } finally {
-      leaveTurn(turn);
+      unlock(locked);
     }
     ended();
     if (result != CUresult.CUDA_SUCCESS) {
@@ -349,11 +333,11 @@ public abstract class CudaStream implements DeviceStream {
     synchronized (lock) {
       begin();
       int result;
-      boolean turn = takeTurn();
+      boolean locked = tryLock();
       try {
         result = reached.letWait(stream);
       } finally {
-        leaveTurn(turn);
+        unlock(locked);
       }
       ended();
       if (result != CUresult.CUDA_SUCCESS) {
@@ -367,11 +351,11 @@ public abstract class CudaStream implements DeviceStream {
     synchronized (lock) {
       begin();
       int result;
-      boolean turn = takeTurn();
+      boolean locked = tryLock();
       try {
         result = event.record(stream);
       } finally {
-        leaveTurn(turn);
+        unlock(locked);
       }
       if (result != CUresult.CUDA_SUCCESS) {
         throw failed(result, "cuEventRecord");
@@ -391,7 +375,7 @@ public abstract class CudaStream implements DeviceStream {
   public abstract CudaStream launch(DeviceGraph graph);
 
   /**
-   * Looks whether the stream can still get anywhere; for who polls words that it is to write.
+   * Checks that the stream can still make progress; for callers that poll words which it writes.
    * Allocates nothing when it can. Any thread.
    *
    * @throws DeviceFailure if a kernel failed or the GPU is lost

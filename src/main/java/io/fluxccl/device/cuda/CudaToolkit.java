@@ -12,7 +12,7 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * Where things of CUDA may lie on this machine. Looks at the file system only.
+ * Finds the parts of CUDA on this machine. Reads the file system only.
  *
  * @param environment of the process, or a test's
  */
@@ -40,7 +40,7 @@ record CudaToolkit(Map<String, String> environment) {
     try (DirectoryStream<Path> found = Files.newDirectoryStream(Path.of("/usr/local"), "cuda-*")) {
       found.forEach(versions::add);
     } catch (IOException e) {
-      // Nothing to look through is nothing found.
+      // A missing folder holds nothing.
     }
     versions.sort(Comparator.reverseOrder());
     homes.addAll(versions);

@@ -63,8 +63,8 @@ final class DescriptorClient {
   private static String problem(int errno, Deadline deadline) {
     switch (errno) {
       case DescriptorCalls.ECONNREFUSED:
-        return "nobody is there: the owner has ended, freed all its memory, or runs in another "
-            + "network namespace (containers must share the host's)";
+        return "no process listens there: the owner has ended, freed all its memory, or runs in"
+                   + " another network namespace (containers must share the host's)";
       case DescriptorCalls.ETIMEDOUT:
         return "no answer within " + deadline.timeout().toMillis() + " ms";
       case DescriptorCalls.EPERM:

@@ -8,7 +8,7 @@ import java.util.Map;
 
 /**
  * Hands the file descriptors of this process's memory to processes of the same user that know the
- * token: one for the process. Runs, on one daemon thread that blocks on nobody, from the first
+ * token: one for the process. Runs, on one daemon thread that blocks on no client, from the first
  * {@link #offer} until the last {@link Offer#close}.
  *
  * <p>An abstract socket has no file, so a killed process leaves nothing behind; it is seen within
@@ -121,7 +121,7 @@ final class DescriptorServer {
     }
   }
 
-  /** Tokens are random and looked up by hash, so timing tells nothing of their first bytes. */
+  /** Tokens are random and looked up by hash, so timing reveals nothing of their first bytes. */
   private static String key(byte[] token) {
     return HexFormat.of().formatHex(token);
   }

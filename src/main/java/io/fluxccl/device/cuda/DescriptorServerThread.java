@@ -9,7 +9,7 @@ import org.slf4j.LoggerFactory;
 
 /**
  * The loop of a {@link DescriptorServer}: waits for all its clients at once, so that a slow or
- * silent one holds up nobody, and drops who has not asked in time.
+ * silent one delays no other, and drops clients that have not asked in time.
  */
 final class DescriptorServerThread implements Runnable {
   private static final Logger LOG = LoggerFactory.getLogger(DescriptorServer.class);
@@ -19,7 +19,7 @@ final class DescriptorServerThread implements Runnable {
 
   private static final int MOST_CLIENTS = 64;
 
-  /** How long nobody is accepted after that failed, for want of descriptors. */
+  /** How long to accept no client after that failed for want of descriptors. */
   private static final int PAUSE_MILLIS = 100;
 
   /** poll() passes over it. */

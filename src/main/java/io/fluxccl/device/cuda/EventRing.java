@@ -10,10 +10,10 @@ import jcuda.driver.JCudaDriver;
 /**
  * Completions of a stream that has more to do behind them. A stored number costs the stream some 3
  * us, for its barrier, in which what comes next can't begin; an event costs it nothing, and its
- * poller a call of the driver. So an event is better as long as somebody would have to wait for the
- * barrier.
+ * poller a call of the driver. So an event is better as long as later work would have to wait for
+ * the barrier.
  *
- * <p>One thread at a time records, another one looks; neither allocates once the events are made,
+ * <p>One thread at a time records, another one polls; neither allocates once the events are made,
  * nor takes a lock of this library.
  */
 final class EventRing implements Milestones {
@@ -23,13 +23,13 @@ final class EventRing implements Milestones {
   private final CUevent[] events = new CUevent[CAPACITY];
   private final long[] sequences = new long[CAPACITY];
 
-  /** How many were recorded. Written by who records, behind the event and its number. */
+  /** How many were recorded. Written by the recording thread, behind the event and its number. */
   private volatile long recorded;
 
-  /** How many of them were found reached. Written by who looks. */
+  /** How many of them were found reached. Written by the polling thread. */
   private volatile long passed;
 
-  /** Used by who looks. */
+  /** Used by the polling thread. */
   private long reached;
 
   EventRing(PrimaryContext context) {
@@ -74,8 +74,8 @@ final class EventRing implements Milestones {
     }
     while (next < end) {
       int slot = (int) (next % CAPACITY);
-      if (DriverQuery.of(events[slot]) != CUresult.CUDA_SUCCESS) {
-        break; // not yet; or never, which the stream's health tells
+      if (CudaError.query(events[slot]) != CUresult.CUDA_SUCCESS) {
+        break; // not yet; or never, which the check of the stream's health finds
       }
       reached = sequences[slot];
       next++;
@@ -84,7 +84,7 @@ final class EventRing implements Milestones {
     return reached;
   }
 
-  /** Lets go of them, when the stream's work is done. */
+  /** Destroys them, once the stream's work is done. */
   void destroy() {
     for (CUevent event : events) {
       if (event != null) {

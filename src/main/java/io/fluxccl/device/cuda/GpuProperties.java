@@ -49,15 +49,9 @@ record GpuProperties(
 
   /** For a person. */
   String description() {
-    return model
-        + ", "
-        + (memory >> 20)
-        + " MiB, "
-        + multiprocessors
-        + " multiprocessors, compute capability "
-        + computeCapability / 10
-        + "."
-        + computeCapability % 10;
+    return String.format(
+        "%s, %s MiB, %s multiprocessors, compute capability %s.%s",
+        model, memory >> 20, multiprocessors, computeCapability / 10, computeCapability % 10);
   }
 
   /** Refuses a launch that can't be. */
@@ -67,20 +61,10 @@ record GpuProperties(
         || blockDim > maxBlockDim
         || sharedBytes < 0
         || sharedBytes > maxSharedBytes) {
-      throw new InvalidUsage(
-          "gridDim="
-              + gridDim
-              + " blockDim="
-              + blockDim
-              + " sharedBytes="
-              + sharedBytes
-              + " of kernel "
-              + kernel.name()
-              + "; a grid has 1 block or more, a block 1 to "
-              + maxBlockDim
-              + " threads and 0 to "
-              + maxSharedBytes
-              + " bytes of shared memory");
+      throw InvalidUsage.of(
+          "gridDim=%s blockDim=%s sharedBytes=%s of kernel %s; a grid has 1 block or"
+              + " more, a block 1 to %s threads and 0 to %s bytes of shared memory",
+          gridDim, blockDim, sharedBytes, kernel.name(), maxBlockDim, maxSharedBytes);
     }
   }
 }

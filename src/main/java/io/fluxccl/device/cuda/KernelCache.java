@@ -23,7 +23,7 @@ import org.slf4j.LoggerFactory;
 /**
  * Compiled kernels on disk, one file an entry, shared by all processes of a user. Nothing here ever
  * fails an operation: what can't be read, is damaged or belongs to another user is not there, and
- * what can't be written is compiled again the next time. Entries that nobody used for a month are
+ * what can't be written is compiled again the next time. Entries that were unused for a month are
  * removed.
  */
 final class KernelCache {
@@ -86,7 +86,7 @@ final class KernelCache {
   }
 
   /**
-   * Keeps content. Whoever reads at the same time sees all of it or none.
+   * Keeps content. A concurrent reader sees all of it or none.
    *
    * @param key letters and digits that stand for everything the content depends on
    * @param content what to keep

@@ -29,7 +29,7 @@ final class KernelCompiler {
     this.nvcc = new Found(toolkit, Nvcc::find);
   }
 
-  /** The one that looks where this process's environment says. */
+  /** Returns the compiler of this process, found by its environment. */
   static KernelCompiler ofProcess() {
     return Holder.OF_PROCESS;
   }
@@ -39,7 +39,7 @@ final class KernelCompiler {
         new KernelCompiler(new CudaToolkit(System.getenv()), KernelCache.of(System.getenv()));
   }
 
-  /** A compiler that is looked for when it is first asked for, and what came of it. */
+  /** A compiler that is searched for at the first use, and the result of the search. */
   private static final class Found {
     private final CudaToolkit toolkit;
     private final Function<CudaToolkit, KernelToolchain> find;
@@ -67,7 +67,7 @@ final class KernelCompiler {
     }
   }
 
-  /** What there is to compile with, or why not: a line each, for a person. */
+  /** Returns a line of text for each compiler: its version, or why it is missing. */
   List<String> describe() {
     List<String> lines = new ArrayList<>();
     for (Found found : List.of(nvrtc, nvcc)) {

@@ -55,13 +55,10 @@ final class KernelParameters {
       length += align(valueLength);
     }
     if (length > MAX_LENGTH) {
-      throw new InvalidUsage(
-          length
-              + " bytes of arguments for kernel "
-              + kernel.name()
-              + "; the driver takes at most "
-              + MAX_LENGTH
-              + ", pass the address of a buffer");
+      throw InvalidUsage.of(
+          "%s bytes of arguments for kernel %s; the driver takes at most %s, pass the"
+              + " address of a buffer",
+          length, kernel.name(), MAX_LENGTH);
     }
     if (length > values.capacity()) {
       values = allocate(MAX_LENGTH);
@@ -82,12 +79,12 @@ final class KernelParameters {
   }
 
   private static int lengthOf(Kernel kernel, int index, Object value) {
-    if (value instanceof DeviceHandle) {
-      return ((DeviceHandle) value).handleLength();
-    } else if (value instanceof byte[]) {
-      return ((byte[]) value).length;
-    } else if (value instanceof ByteBuffer) {
-      return ((ByteBuffer) value).remaining();
+    if (value instanceof DeviceHandle handle) {
+      return handle.handleLength();
+    } else if (value instanceof byte[] bytes) {
+      return bytes.length;
+    } else if (value instanceof ByteBuffer bytes) {
+      return bytes.remaining();
     } else if (value instanceof Integer || value instanceof Float) {
       return Integer.BYTES;
     } else if (value instanceof Long
@@ -142,24 +139,19 @@ final class KernelParameters {
       throw refused(
           kernel,
           index,
-          "is memory of GPU "
-              + buffer.device().index()
-              + "; call enablePeerAccess("
-              + buffer.device().index()
-              + ") before");
+          String.format(
+              "is memory of GPU %s; call enablePeerAccess(%s) before",
+              buffer.device().index(), buffer.device().index()));
     }
     return buffer.address();
   }
 
   private static InvalidUsage refused(Kernel kernel, int index, String why) {
-    return new InvalidUsage(
-        "argument "
-            + index
-            + " of kernel "
-            + kernel.name()
-            + " "
-            + why
-            + "; a kernel on a GPU takes int, long, float, double, buffers of GPUs, abort flags,"
-            + " device handles, and structures as byte[] or ByteBuffer");
+    return InvalidUsage.of(
+        "argument %s of kernel %s %s; a kernel on a GPU takes int, long, float,"
+            + " double, buffers of GPUs, abort flags,"
+            + " device handles, and"
+            + " structures as byte[] or ByteBuffer",
+        index, kernel.name(), why);
   }
 }

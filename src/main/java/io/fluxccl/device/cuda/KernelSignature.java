@@ -75,33 +75,25 @@ final class KernelSignature {
    */
   void checkLength(String kernel, KernelArgs args, int index, int length) {
     if (sizes != null && length != sizes[index]) {
-      throw new InvalidUsage(
-          "argument "
-              + index
-              + " of kernel "
-              + kernel
-              + " takes "
-              + sizes[index]
-              + " bytes, was given "
-              + length
-              + " ("
-              + args.get(index, Object.class).getClass().getSimpleName()
-              + "): "
-              + advice(sizes[index])
-              + "; the kernel takes "
-              + this);
+      throw InvalidUsage.of(
+          "argument %s of kernel %s takes %s bytes, was given %s (%s): %s; the kernel"
+              + " takes %s",
+          index,
+          kernel,
+          sizes[index],
+          length,
+          args.get(index, Object.class).getClass().getSimpleName(),
+          advice(sizes[index]),
+          this);
     }
   }
 
   private static String advice(int size) {
-    switch (size) {
-      case Integer.BYTES:
-        return "give an Integer or a Float";
-      case Long.BYTES:
-        return "give a Long, a Double or a buffer";
-      default:
-        return "give a byte[] or ByteBuffer with the structure";
-    }
+    return switch (size) {
+      case Integer.BYTES -> "give an Integer or a Float";
+      case Long.BYTES -> "give a Long, a Double or a buffer";
+      default -> "give a byte[] or ByteBuffer with the structure";
+    };
   }
 
   @Override

@@ -62,7 +62,7 @@ record KernelSource(String name, String text, Map<String, String> packed, Map<Pa
       this.includePaths = includePaths;
     }
 
-    /** Looks at one file, which lies in a folder of ours or of the disk. */
+    /** Reads one file, which lies in a folder of ours or of the disk. */
     String visit(String text, String packedFolder, Path folder) {
       StringBuilder out = new StringBuilder();
       Matcher include = INCLUDE.matcher(text);

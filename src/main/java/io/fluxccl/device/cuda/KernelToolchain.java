@@ -63,13 +63,9 @@ interface KernelToolchain {
         }
       }
       if (nearest < 0) {
-        throw new InvalidUsage(
-            toolchain.version()
-                + " has no code for a GPU of compute capability "
-                + capability
-                + ", only for "
-                + java.util.Arrays.toString(known)
-                + "; use an older one");
+        throw InvalidUsage.of(
+            "%s has no code for a GPU of compute capability %s, only for %s; use an older" + " one",
+            toolchain.version(), capability, java.util.Arrays.toString(known));
       }
       return new Target("-arch=compute_" + nearest, false, true);
     }

@@ -11,8 +11,9 @@ import java.util.concurrent.locks.LockSupport;
  *
  * <p>The driver lets a free wait for the kernels that run, and meanwhile holds up other calls of
  * this process. Should such a kernel wait for what one of those calls is to enqueue (the proxy's
- * copy, another rank's kernel), nobody would ever get on. So who frees does it when all streams of
- * all GPUs of this process have nothing to do. Copies pass the gate: they wait for nobody.
+ * copy, another rank's kernel), neither would ever make progress. So memory is freed when all
+ * streams of all GPUs of this process have nothing to do. Copies pass the gate: they wait for no
+ * kernel.
  *
  * <p>{@link #enter} and {@link #leave} allocate nothing and take no lock; a launch spins while the
  * gate is closed, in which time the driver would hold it up anyway.
@@ -42,7 +43,7 @@ final class LaunchGate {
 
   /** Comes before a launch, outside of all locks; {@link #leave} behind it. */
   void enter() {
-    // Either the one who closed sees this thread, or this thread sees that it is closed.
+    // Either the closing thread sees this one, or this one sees that the gate is closed.
     launching.incrementAndGet();
     while (closed) {
       launching.decrementAndGet();

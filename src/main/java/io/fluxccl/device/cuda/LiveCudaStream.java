@@ -25,7 +25,7 @@ final class LiveCudaStream extends CudaStream {
   private final CudaPinnedBuffer line;
   private final CompletionQueue queue;
   private final EventRing milestones;
-  private final EnqueueTurn turn;
+  private final EnqueueLock enqueueLock;
   private final Map<String, LiveCudaStream> branches = new ConcurrentHashMap<>();
 
   /**
@@ -34,7 +34,7 @@ final class LiveCudaStream extends CudaStream {
    */
   private volatile boolean dirty;
 
-  /** Whether the user has the handle: then nobody knows what is enqueued. */
+  /** Whether the user has the handle: then this class does not know what is enqueued. */
   private volatile boolean shared;
 
   // All guarded by lock.
@@ -53,7 +53,7 @@ final class LiveCudaStream extends CudaStream {
       CudaPinnedBuffer line,
       CompletionAgent agent) {
     super(device, name, stream);
-    this.turn = preferred ? null : context.enqueueTurn();
+    this.enqueueLock = preferred ? null : context.enqueueLock();
     this.line = line;
     this.linePointer = new CudaPointer(line.deviceAddress());
     this.milestones = new EventRing(context);
@@ -105,24 +105,24 @@ final class LiveCudaStream extends CudaStream {
   /**
    * {@inheritDoc}
    *
-   * <p>Not on preferred streams: what is there waits for no kernel, so that it doesn't matter whom
-   * it holds up. Nor where much is enqueued: such a stream has its hardware queue, and the driver
-   * may keep the thread until there is room in it.
+   * <p>Not on preferred streams: what is there waits for no kernel, so that it delays others only
+   * briefly. Nor where much is enqueued: such a stream has its hardware queue, and the driver may
+   * keep the thread until there is room in it.
    */
   @Override
-  boolean takeTurn() {
-    return turn != null && !hasMuchToDo() && turn.take();
+  boolean tryLock() {
+    return enqueueLock != null && !hasMuchToDo() && enqueueLock.tryLock();
   }
 
   private boolean hasMuchToDo() {
     return queue.issued() - queue.reached() >= MANY
-        && DriverQuery.of(stream) == CUresult.CUDA_ERROR_NOT_READY;
+        && CudaError.query(stream) == CUresult.CUDA_ERROR_NOT_READY;
   }
 
   @Override
-  void leaveTurn(boolean taken) {
-    if (taken) {
-      turn.leave();
+  void unlock(boolean locked) {
+    if (locked) {
+      enqueueLock.unlock();
     }
   }
 
@@ -169,11 +169,11 @@ final class LiveCudaStream extends CudaStream {
       synchronized (lock) {
         begin();
         int result;
-        boolean taken = takeTurn();
+        boolean locked = tryLock();
         try {
           result = ((CudaGraph) graph).launchOn(stream);
         } finally {
-          leaveTurn(taken);
+          unlock(locked);
         }
         ended();
         if (result != CUresult.CUDA_SUCCESS) {
@@ -208,7 +208,7 @@ final class LiveCudaStream extends CudaStream {
       }
       // After a failed kernel the stream never gets to its last number, so the driver is asked.
       return context.tryMakeCurrent() != CUresult.CUDA_SUCCESS
-          || DriverQuery.of(stream) != CUresult.CUDA_ERROR_NOT_READY;
+          || CudaError.query(stream) != CUresult.CUDA_ERROR_NOT_READY;
     }
   }
 
@@ -224,11 +224,11 @@ final class LiveCudaStream extends CudaStream {
     }
   }
 
-  /** Asked by the completion thread; the stream is not destroyed while somebody waits for it. */
+  /** Called by the completion thread; the stream is not destroyed while something waits for it. */
   private DeviceFailure failure() {
     int result = context.tryMakeCurrent();
     if (result == CUresult.CUDA_SUCCESS) {
-      result = DriverQuery.of(stream);
+      result = CudaError.query(stream);
     }
     return result == CUresult.CUDA_SUCCESS || result == CUresult.CUDA_ERROR_NOT_READY
         ? null
@@ -252,8 +252,8 @@ final class LiveCudaStream extends CudaStream {
   }
 
   /**
-   * Lets the stream tell when everything enqueued so far is done: by storing the next number, or,
-   * while it has not got to the one before, by an event.
+   * Makes the stream report when everything enqueued so far is done: by storing the next number,
+   * or, while it has not got to the one before, by an event.
    */
   private long mark() {
     context.makeCurrent();
@@ -261,14 +261,14 @@ final class LiveCudaStream extends CudaStream {
     boolean hasMore = queue.reached() < queue.issued() && milestones.hasRoom();
     long sequence = queue.next();
     int result;
-    boolean taken = takeTurn();
+    boolean locked = tryLock();
     try {
       result =
           hasMore
               ? milestones.record(stream, sequence)
               : JCudaDriver.cuStreamWriteValue64(stream, linePointer, sequence, WRITE_DEFAULT);
     } finally {
-      leaveTurn(taken);
+      unlock(locked);
     }
     if (result != CUresult.CUDA_SUCCESS) {
       dirty = true;
@@ -321,7 +321,7 @@ final class LiveCudaStream extends CudaStream {
       if (usable && (registered || queue.reached() < last)) {
         queue.afterwards(last, this::destroy);
       } else if (registered) {
-        queue.afterwards(0, this::destroy); // the agent may be looking at the line
+        queue.afterwards(0, this::destroy); // the agent may be polling the line
       } else {
         destroy();
       }
@@ -330,7 +330,7 @@ final class LiveCudaStream extends CudaStream {
     branches.values().forEach(CudaStream::close);
   }
 
-  /** The driver lets go of what it needs when the work is done; on this side nobody waits. */
+  /** Destroys the stream. The driver keeps what it needs until the work is done. */
   private void destroy() {
     synchronized (lock) {
       destroyed = true;

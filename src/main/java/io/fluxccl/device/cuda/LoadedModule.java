@@ -62,16 +62,15 @@ final class LoadedModule {
 
   /** Whether the image, not the device, is to blame. */
   private static boolean isOfTheImage(int result) {
-    switch (result) {
-      case CUresult.CUDA_ERROR_INVALID_IMAGE:
-      case CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU:
-      case CUresult.CUDA_ERROR_INVALID_PTX:
-      case CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
-      case CUresult.CUDA_ERROR_INVALID_SOURCE:
-        return true;
-      default:
-        return false;
-    }
+    return switch (result) {
+      case CUresult.CUDA_ERROR_INVALID_IMAGE,
+          CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU,
+          CUresult.CUDA_ERROR_INVALID_PTX,
+          CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+          CUresult.CUDA_ERROR_INVALID_SOURCE ->
+          true;
+      default -> false;
+    };
   }
 
   CUmodule handle() {
@@ -93,11 +92,9 @@ final class LoadedModule {
     CUfunction found = new CUfunction();
     int result = JCudaDriver.cuModuleGetFunction(found, handle, function);
     if (result == CUresult.CUDA_ERROR_NOT_FOUND) {
-      throw new InvalidUsage(
-          name
-              + " has no kernel "
-              + function
-              + "; is it extern \"C\" __global__, and spelt like that?");
+      throw InvalidUsage.of(
+          "%s has no kernel %s; is it extern \"C\" __global__, and spelt like that?",
+          name, function);
     }
     context.check(result, "cuModuleGetFunction(" + name + ", " + function + ")");
     return new LoadedFunction(context, function, found);

@@ -51,7 +51,7 @@ final class Mappings {
     }
   }
 
-  /** Waits for nobody who maps: threads that must not block call it. */
+  /** Does not wait for threads that map: callers must not block. */
   void remove(CudaMapping mapping) {
     CompletableFuture<CudaMapping> there = open.get(mapping.name().id());
     if (there != null && there.getNow(null) == mapping) {
@@ -67,13 +67,7 @@ final class Mappings {
     if (name.id().isOfThisProcess()) {
       return mapOwned(name, device);
     }
-    switch (name.kind()) {
-      case PLAIN:
-        return mapPlain(name, device);
-      case VMM:
-      default:
-        return mapVmm(name, device);
-    }
+    return name.kind() == CudaMemoryKind.PLAIN ? mapPlain(name, device) : mapVmm(name, device);
   }
 
   /** Looked up rather than believed: an address that a peer sends is not followed. */
@@ -112,10 +106,12 @@ final class Mappings {
       throw CudaError.of(
           result,
           context.ordinal(),
-          "cuIpcOpenMemHandle("
-              + name
-              + "), whose owner must be alive, in the same IPC namespace (docker --ipc=host) and"
-              + " on a GPU that this one reaches (nvidia-smi topo -p2p r),");
+          String.format(
+              "cuIpcOpenMemHandle(%s), whose owner must be alive, in the same IPC namespace"
+                  + " (docker --ipc=host) and"
+                  + " on a GPU that this one reaches"
+                  + " (nvidia-smi topo -p2p r),",
+              name));
     }
     long address = CudaPointer.valueOf(pointer);
     try {

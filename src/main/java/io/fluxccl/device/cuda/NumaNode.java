@@ -5,7 +5,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.BitSet;
 
-/** Which processors are near a GPU, as Linux tells it in {@code /sys}. */
+/** Finds the processors near a GPU in {@code /sys} of Linux. */
 final class NumaNode {
   /** What is not known. */
   static final int UNKNOWN = -1;

@@ -4,21 +4,19 @@ import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
-import java.util.stream.Stream;
 
 /** The CUDA toolkit's compiler, as a process of its own in a folder of its own. */
 final class Nvcc implements KernelToolchain {
+  private static final String FOLDER_PREFIX = "fluxccl-nvcc-";
   private static final Duration QUESTION_TIMEOUT = Duration.ofSeconds(20);
   private static final Pattern RELEASE = Pattern.compile("release [0-9.]+, V([0-9.]+)");
   private static final Pattern ARCHITECTURE = Pattern.compile("^sm_([0-9]+)$", Pattern.MULTILINE);
@@ -55,9 +53,10 @@ final class Nvcc implements KernelToolchain {
     throw new DeviceFailure(
         0,
         "NVCC_MISSING",
-        "no nvcc found; looked for "
-            + candidates
-            + "; install the CUDA toolkit or set CUDA_HOME to its folder");
+        String.format(
+            "no nvcc found; looked for %s; install the CUDA toolkit or set CUDA_HOME to"
+                + " its folder",
+            candidates));
   }
 
   @Override
@@ -72,14 +71,10 @@ final class Nvcc implements KernelToolchain {
 
   @Override
   public KernelImage compile(KernelSource source, CudaCompileOptions options, Target target) {
-    Path folder = null;
-    try {
-      folder = Files.createTempDirectory("fluxccl-nvcc-"); // for this user only
-      return compileIn(folder, source, options, target);
+    try (TemporaryFolder folder = TemporaryFolder.create(FOLDER_PREFIX)) {
+      return compileIn(folder.path(), source, options, target);
     } catch (IOException e) {
       throw new DeviceFailure(0, "NVCC", "nvcc's temporary files: " + e, e);
-    } finally {
-      deleteTree(folder);
     }
   }
 
@@ -113,26 +108,17 @@ final class Nvcc implements KernelToolchain {
     command.addAll(List.of("-o", output.toString(), input.toString()));
     Run run = run(command, folder, options.timeout());
     if (run.exitCode() != 0 || !Files.isRegularFile(output)) {
-      throw new InvalidUsage(
-          version
-              + " did not compile "
-              + source.name()
-              + ": exit code "
-              + run.exitCode()
-              + ", command "
-              + String.join(" ", command)
-              + "\n"
-              + run.output().strip());
+      throw InvalidUsage.of(
+          "%s did not compile %s: exit code %s, command %s\n%s",
+          version, source.name(), run.exitCode(), String.join(" ", command), run.output().strip());
     }
     byte[] image = Files.readAllBytes(output);
     return target.cubin() ? KernelImage.binary(image) : KernelImage.ptx(image);
   }
 
   private String answer(String question) {
-    Path folder = null;
-    try {
-      folder = Files.createTempDirectory("fluxccl-nvcc-");
-      Run run = run(List.of(program.toString(), question), folder, QUESTION_TIMEOUT);
+    try (TemporaryFolder folder = TemporaryFolder.create(FOLDER_PREFIX)) {
+      Run run = run(List.of(program.toString(), question), folder.path(), QUESTION_TIMEOUT);
       if (run.exitCode() != 0) {
         throw new DeviceFailure(
             run.exitCode(),
@@ -142,8 +128,6 @@ final class Nvcc implements KernelToolchain {
       return run.output();
     } catch (IOException e) {
       throw new DeviceFailure(0, "NVCC", program + " can't be run: " + e, e);
-    } finally {
-      deleteTree(folder);
     }
   }
 
@@ -173,19 +157,6 @@ final class Nvcc implements KernelToolchain {
       // nvcc starts the compilers proper; they must not outlive it.
       process.descendants().forEach(ProcessHandle::destroyForcibly);
       process.destroyForcibly();
-    }
-  }
-
-  private static void deleteTree(Path folder) {
-    if (folder == null) {
-      return;
-    }
-    try (Stream<Path> tree = Files.walk(folder)) {
-      for (Path path : tree.sorted(Comparator.reverseOrder()).toList()) {
-        Files.deleteIfExists(path);
-      }
-    } catch (IOException | UncheckedIOException e) {
-      folder.toFile().deleteOnExit();
     }
   }
 }

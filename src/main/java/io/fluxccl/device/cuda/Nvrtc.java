@@ -53,11 +53,10 @@ final class Nvrtc implements KernelToolchain {
     throw new DeviceFailure(
         0,
         "NVRTC_MISSING",
-        "no libnvrtc found; looked for "
-            + String.join("; ", problems)
-            + "; install the CUDA toolkit's NVRTC or set "
-            + CudaToolkit.NVRTC_VARIABLE
-            + " to its file or folder");
+        String.format(
+            "no libnvrtc found; looked for %s; install the CUDA toolkit's NVRTC or set %s"
+                + " to its file or folder",
+            String.join("; ", problems), CudaToolkit.NVRTC_VARIABLE));
   }
 
   @Override

@@ -7,8 +7,8 @@ import jcuda.driver.CUresult;
 import jcuda.driver.JCudaDriver;
 
 /**
- * The GPUs whose memory a device's kernels were let reach. Their contexts are kept until the device
- * is closed: the access ends with either. Thread-safe.
+ * The GPUs whose memory a device's kernels may reach. Their contexts are kept until the device is
+ * closed: the access ends with either. Thread-safe.
  */
 final class PeerAccess {
   private final PrimaryContext context;
@@ -48,7 +48,7 @@ final class PeerAccess {
       }
     }
     if (closed) {
-      close(); // it may have let go of all before this one was there
+      close(); // it may have missed this one
     }
   }
 
@@ -63,13 +63,10 @@ final class PeerAccess {
   }
 
   private InvalidUsage unreachable(int other, String pciBusId) {
-    return new InvalidUsage(
-        context
-            + " can't reach memory of GPU "
-            + other
-            + " ("
-            + pciBusId
-            + "): no peer access between them (nvidia-smi topo -p2p r); use ETHERNET");
+    return InvalidUsage.of(
+        "%s can't reach memory of GPU %s (%s): no peer access between them"
+            + " (nvidia-smi topo -p2p r); use ETHERNET",
+        context, other, pciBusId);
   }
 
   void close() {

@@ -2,58 +2,85 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.concurrent.UseCount;
+import jcuda.Pointer;
+import jcuda.driver.CUresult;
+import jcuda.driver.JCudaDriver;
 import org.agrona.concurrent.UnsafeBuffer;
 
-/** {@link PinnedMemory} that is freed with its last user. */
+/**
+ * Page-locked, zeroed memory of the host that all GPUs of this process can reach. Freed with its
+ * last user, on a thread of the library.
+ */
 final class PinnedBlock extends UseCount {
+  private static final int FLAGS =
+      JCudaDriver.CU_MEMHOSTALLOC_PORTABLE | JCudaDriver.CU_MEMHOSTALLOC_DEVICEMAP;
+
   private final PrimaryContext context;
-  private final PinnedMemory memory;
+  private final Pointer pointer;
+  private final long address;
+  private final long deviceAddress;
   private final int size;
 
-  private PinnedBlock(PrimaryContext context, int size) {
+  private PinnedBlock(PrimaryContext context, Pointer pointer, long deviceAddress, int size) {
     this.context = context;
-    this.memory = PinnedMemory.allocate(context, size);
+    this.pointer = pointer;
+    this.address = CudaPointer.valueOf(pointer);
+    this.deviceAddress = deviceAddress;
     this.size = size;
   }
 
+  /** Allocates a block with one user, which keeps the context. */
   static PinnedBlock allocate(PrimaryContext context, int size) {
     context.retain();
     try {
-      return new PinnedBlock(context, size);
+      return allocateUncounted(context, size);
     } catch (RuntimeException | Error e) {
       context.release();
       throw e;
     }
   }
 
+  /** Allocates a block of the context itself: freed by {@link #free}, never by its last user. */
+  static PinnedBlock allocateUncounted(PrimaryContext context, int size) {
+    context.makeCurrent();
+    Pointer pointer = new Pointer();
+    context.check(JCudaDriver.cuMemHostAlloc(pointer, size, FLAGS), "cuMemHostAlloc(" + size + ")");
+    CudaPointer device = new CudaPointer();
+    int result = JCudaDriver.cuMemHostGetDevicePointer(device, pointer, 0);
+    if (result != CUresult.CUDA_SUCCESS) {
+      JCudaDriver.cuMemFreeHost(pointer);
+      throw CudaError.of(result, context.ordinal(), "cuMemHostGetDevicePointer");
+    }
+    PinnedBlock block = new PinnedBlock(context, pointer, CudaPointer.valueOf(device), size);
+    block.view(0, size).setMemory(0, size, (byte) 0);
+    return block;
+  }
+
   @Override
   protected void lastUserLeft() {
-    context
-        .reaper()
-        .execute(
-            () -> {
-              try {
-                memory.free();
-              } finally {
-                context.release();
-              }
-            });
+    context.freeLater(this::free);
+  }
+
+  /** Frees the memory. May wait for running kernels. */
+  void free() {
+    context.makeCurrent();
+    context.check(JCudaDriver.cuMemFreeHost(pointer), "cuMemFreeHost");
   }
 
   long deviceAddress() {
-    return memory.deviceAddress();
+    return deviceAddress;
   }
 
-  /** How host threads see a part; the caller is a user for as long as it uses the view. */
+  /** Returns a part as host threads see it; the caller is a user as long as it uses the view. */
   UnsafeBuffer view(long offset, int length) {
     if (offset < 0 || length < 0 || offset > size - length) {
-      throw new InvalidUsage("offset=" + offset + " length=" + length + " in " + this);
+      throw InvalidUsage.of("offset=%s length=%s in %s", offset, length, this);
     }
-    return memory.view((int) offset, length);
+    return new UnsafeBuffer(address + offset, length);
   }
 
   @Override
   public String toString() {
-    return "PinnedBlock(" + size + " bytes at 0x" + Long.toHexString(memory.address()) + ")";
+    return "PinnedBlock(%s bytes at 0x%x)".formatted(size, address);
   }
 }

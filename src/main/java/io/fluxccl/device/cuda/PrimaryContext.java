@@ -20,8 +20,8 @@ import jcuda.driver.JCudaDriver;
  * object for each GPU, from its first user to its last. Users are devices, streams, pieces of
  * memory, mappings. Thread-safe.
  *
- * <p>The driver keeps a current context for each thread; whoever calls it calls {@link
- * #makeCurrent()} before.
+ * <p>The driver keeps a current context for each thread; its callers call {@link #makeCurrent()}
+ * before.
  */
 final class PrimaryContext extends UseCount {
   /** Guarded by itself. */
@@ -32,9 +32,9 @@ final class PrimaryContext extends UseCount {
   private final CUcontext context;
   private final String pciBusId;
   private final Reaper reaper;
-  private final CopyLane copyLane = new CopyLane(this);
+  private final CopyStream copyStream = new CopyStream(this);
   private final Mappings mappings = new Mappings(this);
-  private final EnqueueTurn enqueueTurn = new EnqueueTurn();
+  private final EnqueueLock enqueueLock = new EnqueueLock();
   private final Map<Object, CUmodule> modules = new ConcurrentHashMap<>();
 
   private PrimaryContext(int ordinal) {
@@ -76,7 +76,7 @@ final class PrimaryContext extends UseCount {
 
   private void destroy() {
     if (tryMakeCurrent() == CUresult.CUDA_SUCCESS) {
-      copyLane.close();
+      copyStream.close();
       // Others of this process may keep the context, but these modules are ours.
       modules.values().forEach(JCudaDriver::cuModuleUnload);
     }
@@ -125,17 +125,33 @@ final class PrimaryContext extends UseCount {
     return reaper;
   }
 
-  CopyLane copyLane() {
-    return copyLane;
+  /**
+   * Frees something on the reaper's thread, with this context current, and then releases the user
+   * that it was. What it throws is logged.
+   */
+  void freeLater(Runnable free) {
+    reaper.execute(
+        () -> {
+          try {
+            makeCurrent();
+            free.run();
+          } finally {
+            release();
+          }
+        });
+  }
+
+  CopyStream copyStream() {
+    return copyStream;
   }
 
   Mappings mappings() {
     return mappings;
   }
 
-  /** For who enqueues on a stream that kernels run on. */
-  EnqueueTurn enqueueTurn() {
-    return enqueueTurn;
+  /** Returns the lock for enqueuing on streams that kernels run on. */
+  EnqueueLock enqueueLock() {
+    return enqueueLock;
   }
 
   /** The modules loaded into it, by what they were loaded from; unloaded with it. */
@@ -150,7 +166,7 @@ final class PrimaryContext extends UseCount {
    * CUDA_DEVICE_MAX_CONNECTIONS}). What is enqueued behind a kernel that waits for a peer holds up
    * such a queue, and with it other streams. So what a waiting kernel may wait for goes to streams
    * of the highest priority, which have queues of their own; and those that kernels run on are
-   * given different queues, as far as there are any, by {@link EnqueueTurn}.
+   * given different queues, as far as there are any, by {@link EnqueueLock}.
    *
    * @param preferred whether of the highest priority
    * @return the stream; the caller destroys it

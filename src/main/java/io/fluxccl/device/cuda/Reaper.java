@@ -16,13 +16,16 @@ import org.slf4j.LoggerFactory;
 /**
  * Frees, on a thread of its own, while no kernel runs: {@link LaunchGate} says why. Where kernels
  * follow each other without a gap for {@link #POLITE}, it keeps the next ones waiting from time to
- * time, for {@link #PATIENCE} at most. The thread ends when there was nothing to do for a second.
+ * time, for {@link #PATIENCE} at most.
+ *
+ * <p>An executor of the JDK and not an {@link io.fluxccl.concurrent.AgentThread}: it polls nothing,
+ * and its thread ends when there was nothing to free for a second.
  */
 final class Reaper {
   /** How long it waits for a gap. */
   static final Duration POLITE = Duration.ofMillis(500);
 
-  /** How long it makes others wait, once in {@link #POLITE}. */
+  /** How long it keeps launches waiting, once in {@link #POLITE}. */
   static final Duration PATIENCE = Duration.ofMillis(10);
 
   private static final long FIRST_PAUSE_NANOS = 50_000;
@@ -55,7 +58,7 @@ final class Reaper {
   }
 
   /**
-   * Waits until all that was given before has run; for who needs the memory.
+   * Waits until all that was given before has run; for callers that need the memory.
    *
    * @return false if it had not within that time, or the thread was interrupted
    */
@@ -86,7 +89,7 @@ final class Reaper {
     }
   }
 
-  /** At least one, and more as long as nobody has to wait much longer for it. */
+  /** Runs at least one, and more as long as launches need not wait much longer. */
   private void runWaiting() {
     long began = System.nanoTime();
     do {
@@ -101,10 +104,10 @@ final class Reaper {
       if (CudaError.isSticky(e.status())) {
         LOG.debug("memory goes with the GPU's context, which is beyond use", e);
       } else {
-        LOG.warn("letting go of GPU memory failed", e);
+        LOG.warn("freeing GPU memory failed", e);
       }
     } catch (RuntimeException | Error e) {
-      LOG.warn("letting go of GPU memory failed", e);
+      LOG.warn("freeing GPU memory failed", e);
     }
   }
 }

@@ -8,7 +8,7 @@ import jcuda.driver.JCudaDriver;
 
 /**
  * A point in one stream's work that others wait for, again and again: the driver's event, made when
- * it is first needed. Thread-safe; who calls makes the context of the stream current before.
+ * it is first needed. Thread-safe; the caller has made the context of the stream current.
  */
 final class StreamEvent {
   private final PrimaryContext context;
@@ -52,7 +52,7 @@ final class StreamEvent {
 
   /** Whether the work before the point is done, as the driver says. */
   synchronized int query() {
-    return DriverQuery.of(event);
+    return CudaError.query(event);
   }
 
   /** Blocks until the work before the point is done: for threads that may. */
@@ -60,7 +60,7 @@ final class StreamEvent {
     context.check(JCudaDriver.cuEventSynchronize(event), "cuEventSynchronize");
   }
 
-  /** Lets go of it, when no work is left on its stream; waits that are enqueued stay. */
+  /** Destroys it, once no work is left on its stream; waits that are enqueued stay. */
   synchronized void destroy() {
     destroyed = true;
     if (event != null) {

@@ -20,7 +20,7 @@ final class VmmCalls {
   /** New memory on the device that can be exported as a file descriptor. */
   static native int create(int device, long size, long[] handle);
 
-  /** Lets go of a handle; the memory lives while it is mapped or a descriptor of it is open. */
+  /** Releases a handle; the memory lives while it is mapped or a descriptor of it is open. */
   static native int release(long handle);
 
   /** Reserves addresses. */

@@ -7,7 +7,7 @@ import jcuda.driver.CUresult;
 
 /**
  * Memory behind addresses of this process. The memory lives while anything maps it, in whatever
- * process: an owner that is killed takes nothing away from who has mapped it.
+ * process: it survives the end of its owner.
  *
  * @param context used for the calls
  * @param address of its first byte
@@ -31,9 +31,10 @@ record VmmMapping(PrimaryContext context, long address, long size) {
       context.makeCurrent();
       context.check(
           VmmCalls.importDescriptor(descriptor, handle),
-          "cuMemImportFromShareableHandle("
-              + name
-              + "), whose GPU must be one that this process sees (CUDA_VISIBLE_DEVICES),");
+          String.format(
+              "cuMemImportFromShareableHandle(%s), whose GPU must be one that this process"
+                  + " sees (CUDA_VISIBLE_DEVICES),",
+              name));
     } finally {
       DescriptorCalls.close(descriptor);
     }

@@ -4,8 +4,8 @@ import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 
 /**
- * Where the threads of a block meet, again and again. A thread that leaves is waited for no more.
- * One that fails breaks it: everybody gets out. Allocates nothing.
+ * The barrier of the threads of a block, used again and again. A thread that leaves is waited for
+ * no more. A thread that fails breaks it: all threads return. Allocates nothing.
  */
 final class BlockBarrier {
   private static final VarHandle STATE;
@@ -46,7 +46,8 @@ final class BlockBarrier {
           arrived(before) + 1 == parties(before)
               ? nextGeneration(before)
               : before + (1L << ARRIVED_SHIFT);
-      // Full fence: what was written before arriving is visible to who sees the generation change.
+      // Full fence: writes before the arrival are visible to threads that see the generation
+      // change.
     } while (!STATE.compareAndSet(this, before, after));
     int generation = (int) before;
     int step = 0;
@@ -75,7 +76,7 @@ final class BlockBarrier {
     } while (!STATE.compareAndSet(this, before, after));
   }
 
-  /** Lets everybody out, now and until the next reset. */
+  /** Makes all threads return, now and until the next reset. */
   void breakUp() {
     broken = true;
   }

@@ -122,17 +122,10 @@ abstract class HalfBlock extends ReductionBlock {
 
   private static void combine(ReduceOp op, float[] a, float[] b, float scale, int count) {
     switch (op) {
-      case PROD:
-        multiply(a, b, scale, count);
-        break;
-      case MIN:
-        min(a, b, scale, count);
-        break;
-      case MAX:
-        max(a, b, scale, count);
-        break;
-      default:
-        add(a, b, scale, count);
+      case PROD -> multiply(a, b, scale, count);
+      case MIN -> min(a, b, scale, count);
+      case MAX -> max(a, b, scale, count);
+      default -> add(a, b, scale, count);
     }
   }
 
@@ -194,8 +187,9 @@ abstract class HalfBlock extends ReductionBlock {
 
   /**
    * IEEE 754 binary16 elements. To float: the bits moved to a float's places are the value times
-   * 2^-112, subnormal ones included. To binary16: adding a float whose last bit is worth the result's
-   * last bit lets the hardware round to nearest even; subnormal results get the least such float.
+   * 2^-112, subnormal ones included. To binary16: adding a float whose last bit is worth the
+   * result's last bit lets the hardware round to nearest even; subnormal results get the least such
+   * float.
    */
   static final class Float16 extends HalfBlock {
     private static final int FLOAT_EXPONENT = 0x7f800000;

@@ -6,9 +6,8 @@ import java.nio.ByteBuffer;
 /**
  * A part of a {@link SharedSegment}. Thread-safe.
  *
- * <p>Closing it lets go of the segment once the work that was enqueued before is done, without
- * waiting for it. Who uses the memory beyond that, a registration for example, retains the {@link
- * #segment()}.
+ * <p>Closing it releases the segment once the work that was enqueued before is done, without
+ * waiting for it. A user beyond that, such as a registration, retains the {@link #segment()}.
  */
 public final class HostBuffer extends PartBuffer<SharedSegment> {
   private final HostDevice device;

@@ -1,18 +1,16 @@
 package io.fluxccl.device.host;
 
 import io.fluxccl.DeviceFailure;
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.JvmAccess;
+import io.fluxccl.concurrent.Lifecycle;
+import io.fluxccl.concurrent.UseCount;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.PinnedBuffer;
 import java.util.List;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
-import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Consumer;
 
 /**
@@ -28,13 +26,15 @@ public final class HostDevice implements Device {
   /** Streams that have work or may get some; one that was closed stays until its thread is done. */
   private final List<LiveHostStream> streams = new CopyOnWriteArrayList<>();
 
-  private final Set<HostGraph> graphs = ConcurrentHashMap.newKeySet();
-
-  private volatile boolean closed;
+  private final Lifecycle lifecycle;
 
   private HostDevice(HostDeviceOptions options) {
     this.options = options;
     this.blockWorkers = new BlockWorkers(options.name());
+    this.lifecycle = new Lifecycle("host device " + options.index());
+    // Closed behind the streams and graphs that are opened later.
+    lifecycle.own(arena::close);
+    lifecycle.own(blockWorkers::close);
   }
 
   /** A device with the default options. */
@@ -66,12 +66,11 @@ public final class HostDevice implements Device {
 
   @Override
   public String description() {
-    return "host, "
-        + Runtime.getRuntime().availableProcessors()
-        + " cores, "
-        + (SegmentDirectory.freeBytes(SegmentDirectory.get()) >> 20)
-        + " MiB of shared memory free in "
-        + SegmentDirectory.get();
+    return "host, %s cores, %s MiB of shared memory free in %s"
+        .formatted(
+            Runtime.getRuntime().availableProcessors(),
+            SegmentDirectory.freeBytes(SegmentDirectory.get()) >> 20,
+            SegmentDirectory.get());
   }
 
   /**
@@ -82,11 +81,11 @@ public final class HostDevice implements Device {
    */
   @Override
   public HostBuffer allocate(long size) {
-    refuseWhenClosed();
+    lifecycle.checkOpen();
     if (size >= 1 && size < SegmentArena.LARGE) {
       SegmentArena.Piece piece = arena.allocate((int) size);
-      if (closed) {
-        arena.close(); // it may have begun a segment after close() had let go of the last
+      if (lifecycle.isClosed()) {
+        arena.close(); // it may have begun a segment after close() had released the last
       }
       return new HostBuffer(this, piece.segment(), piece.offset(), size);
     }
@@ -95,7 +94,7 @@ public final class HostDevice implements Device {
 
   @Override
   public PinnedBuffer allocatePinned(int size) {
-    refuseWhenClosed();
+    lifecycle.checkOpen();
     return HostPinnedBuffer.allocate(this, size);
   }
 
@@ -110,14 +109,10 @@ public final class HostDevice implements Device {
   }
 
   LiveHostStream newStream(String fullName) {
-    refuseWhenClosed();
+    lifecycle.checkOpen();
     LiveHostStream stream = new LiveHostStream(this, fullName);
     streams.add(stream);
-    if (closed) {
-      stream.close();
-      refuseWhenClosed();
-    }
-    return stream;
+    return lifecycle.own(stream);
   }
 
   /**
@@ -128,42 +123,32 @@ public final class HostDevice implements Device {
    */
   @Override
   public DeviceGraph record(String name, Consumer<? super DeviceStream> work) {
-    refuseWhenClosed();
-    HostGraph graph = HostRecording.record(this, name, work);
-    graphs.add(graph);
-    if (closed) {
-      graph.close();
-      refuseWhenClosed();
-    }
-    return graph;
+    lifecycle.checkOpen();
+    return lifecycle.own(HostRecording.record(this, name, work));
   }
 
   @Override
   public void whenEnqueuedWorkIsDone(Runnable action) {
-    Countdown countdown = null;
+    UseCount busyStreams = null;
     for (LiveHostStream stream : streams) {
       if (!stream.isIdle()) {
-        if (countdown == null) {
-          countdown = new Countdown(action);
+        if (busyStreams == null) {
+          busyStreams = new UseCount(action);
         }
-        countdown.left.incrementAndGet();
-        stream.runAfterEnqueuedWork(countdown);
+        busyStreams.retain();
+        stream.runAfterEnqueuedWork(busyStreams::release);
       }
     }
-    if (countdown == null) {
+    if (busyStreams == null) {
       action.run();
     } else {
-      countdown.run();
+      busyStreams.release();
     }
   }
 
   @Override
   public void close() {
-    closed = true;
-    streams.forEach(LiveHostStream::close);
-    graphs.forEach(HostGraph::close);
-    blockWorkers.close();
-    arena.close();
+    lifecycle.close();
   }
 
   BlockWorkers blockWorkers() {
@@ -172,16 +157,11 @@ public final class HostDevice implements Device {
 
   void remove(LiveHostStream stream) {
     streams.remove(stream);
+    lifecycle.disown(stream);
   }
 
   void remove(HostGraph graph) {
-    graphs.remove(graph);
-  }
-
-  private void refuseWhenClosed() {
-    if (closed) {
-      throw new InvalidUsage("host device " + index() + " is closed");
-    }
+    lifecycle.disown(graph);
   }
 
   @Override
@@ -197,26 +177,11 @@ public final class HostDevice implements Device {
       throw new DeviceFailure(
           0,
           "THREADS",
-          "starting thread "
-              + thread.getName()
-              + " failed; launch smaller blocks or raise the limit of threads (ulimit -u)",
+          String.format(
+              "starting thread %s failed; launch smaller blocks or raise the limit of"
+                  + " threads (ulimit -u)",
+              thread.getName()),
           e);
-    }
-  }
-
-  private static final class Countdown implements Runnable {
-    private final AtomicInteger left = new AtomicInteger(1);
-    private final Runnable action;
-
-    Countdown(Runnable action) {
-      this.action = action;
-    }
-
-    @Override
-    public void run() {
-      if (left.decrementAndGet() == 0) {
-        action.run();
-      }
     }
   }
 }

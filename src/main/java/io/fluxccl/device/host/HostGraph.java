@@ -1,40 +1,40 @@
 package io.fluxccl.device.host;
 
-import io.fluxccl.InvalidUsage;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.RetainedBuffers;
 
 /**
- * What was recorded on a host device: a lane for the recording stream and one for each branch. A
- * launch runs the first on the launching stream and the others beside it, so that lanes that wait
- * for each other's kernels get on.
+ * A recording of a host device: one branch for the recording stream (number 0) and one for each of
+ * its branches. A launch runs branch 0 on the launching stream and the others beside it, so that
+ * branches whose kernels wait for each other make progress.
  */
 final class HostGraph implements DeviceGraph {
   private final HostDevice device;
   private final String name;
-  private final GraphStep[][] lanes;
+  private final Step[][] branches;
 
-  /** For each milestone the lane that waits for it. */
-  private final int[] waitingLanes;
+  /** For each milestone the branch that waits for it. */
+  private final int[] waitingBranches;
 
-  private final RetainedBuffers buffers;
+  private final Lifecycle lifecycle;
 
-  // All guarded by this.
+  // Both guarded by this.
   private LiveHostStream lastStream;
   private Milestone lastFinished;
-  private boolean closed;
 
   HostGraph(
       HostDevice device,
       String name,
-      GraphStep[][] lanes,
-      int[] waitingLanes,
+      Step[][] branches,
+      int[] waitingBranches,
       RetainedBuffers buffers) {
     this.device = device;
     this.name = name;
-    this.lanes = lanes;
-    this.waitingLanes = waitingLanes;
-    this.buffers = buffers;
+    this.branches = branches;
+    this.waitingBranches = waitingBranches;
+    this.lifecycle = new Lifecycle(toString());
+    lifecycle.own(() -> device.whenEnqueuedWorkIsDone(buffers::release));
   }
 
   @Override
@@ -42,70 +42,178 @@ final class HostGraph implements DeviceGraph {
     return device;
   }
 
-  String name() {
-    return name;
-  }
-
-  int laneCount() {
-    return lanes.length;
-  }
-
   /** Enqueues a launch, behind the launches before. */
   void enqueueOn(LiveHostStream stream) {
-    if (lanes.length > 1) {
-      stream.graphLanes().prepare(lanes.length - 1);
-    }
+    stream.prepareGraphBranches(branches.length - 1);
     synchronized (this) {
-      if (closed) {
-        throw new InvalidUsage(this + " is closed");
-      }
+      lifecycle.checkOpen();
       Milestone finished = new Milestone(null);
       Milestone previous = stream == lastStream ? null : lastFinished;
-      stream.enqueue(new GraphLaunch(this, stream, previous, finished).task());
+      stream.enqueue(new Branch(new Execution(stream, previous, finished), 0));
       lastStream = stream;
       lastFinished = finished;
-    }
-  }
-
-  /** Those of one launch, whose first lane runs on the given stream. */
-  Milestone[] newMilestones(LiveHostStream stream) {
-    Milestone[] milestones = new Milestone[waitingLanes.length];
-    for (int i = 0; i < milestones.length; i++) {
-      int lane = waitingLanes[i];
-      milestones[i] = new Milestone(lane == 0 ? stream : stream.graphLanes().get(lane - 1));
-    }
-    return milestones;
-  }
-
-  void runLane(int number, LiveHostStream lane, GraphLaunch launch) {
-    for (GraphStep step : lanes[number]) {
-      step.run(lane, launch);
-    }
-  }
-
-  /** Lets a stream know that it does not do all this. */
-  void dropOn(LiveHostStream stream) {
-    for (GraphStep[] lane : lanes) {
-      for (GraphStep step : lane) {
-        step.drop(stream);
-      }
     }
   }
 
   @Override
   public void close() {
     synchronized (this) {
-      if (closed) {
+      if (!lifecycle.beginClose()) {
         return;
       }
-      closed = true;
     }
     device.remove(this);
-    device.whenEnqueuedWorkIsDone(buffers::release);
+    lifecycle.closeChildren();
   }
 
   @Override
   public String toString() {
     return "HostGraph(" + name + ")";
+  }
+
+  /** One step that a branch takes in each launch. */
+  sealed interface Step {
+    /**
+     * Takes the step.
+     *
+     * @param stream the stream that the branch runs on, on whose thread this is
+     * @param execution which launch
+     */
+    void run(LiveHostStream stream, Execution execution);
+  }
+
+  /** Runs a task. */
+  record Work(StreamTask task) implements Step {
+    @Override
+    public void run(LiveHostStream stream, Execution execution) {
+      if (execution.stream.isClosed()) {
+        stream.drop(task);
+      } else if (!execution.stream.hasStopped()) {
+        stream.run(task);
+      }
+    }
+  }
+
+  /** Passes a milestone. */
+  record Signal(int milestone) implements Step {
+    @Override
+    public void run(LiveHostStream stream, Execution execution) {
+      execution.milestones[milestone].run(stream);
+    }
+  }
+
+  /** Waits for a milestone, also when the launching stream was closed: every branch ends. */
+  record Await(int milestone) implements Step {
+    @Override
+    public void run(LiveHostStream stream, Execution execution) {
+      Milestone awaited = execution.milestones[milestone];
+      awaited.await(stream, true);
+      if (awaited.failure() != null) {
+        stream.note(awaited.failure());
+      }
+    }
+  }
+
+  /** One launch: the state that its branches share. */
+  final class Execution {
+    private final LiveHostStream stream;
+    private final Milestone previous;
+    private final Milestone finished;
+    private Milestone[] milestones;
+
+    /**
+     * Creates a launch.
+     *
+     * @param stream that launches it
+     * @param previous the end of the launch before, if that is on another stream; or null
+     * @param finished passed at the end of this launch
+     */
+    private Execution(LiveHostStream stream, Milestone previous, Milestone finished) {
+      this.stream = stream;
+      this.previous = previous;
+      this.finished = finished;
+    }
+
+    /** Starts all branches and runs branch 0. */
+    private void runAll() {
+      boolean mayBegin = previous == null || previous.await(stream, false);
+      // Checked before other branches begin: they end after this stream, not when it is closed.
+      if (!mayBegin || stream.isClosed()) {
+        dropAll();
+        if (mayBegin) {
+          finished.pass(null);
+        } else {
+          previous.passOn(finished); // the next launch still has to wait for that one
+        }
+        return;
+      }
+      try {
+        milestones = newMilestones();
+        for (int branch = 1; branch < branches.length; branch++) {
+          stream.graphBranch(branch - 1).enqueue(new Branch(this, branch));
+        }
+        runBranch(0, stream);
+      } finally {
+        finished.pass(null);
+      }
+    }
+
+    private Milestone[] newMilestones() {
+      Milestone[] made = new Milestone[waitingBranches.length];
+      for (int i = 0; i < made.length; i++) {
+        int branch = waitingBranches[i];
+        made[i] = new Milestone(branch == 0 ? stream : stream.graphBranch(branch - 1));
+      }
+      return made;
+    }
+
+    private void runBranch(int number, LiveHostStream on) {
+      for (Step step : branches[number]) {
+        step.run(on, this);
+      }
+    }
+
+    /** Notes on the launching stream that none of the work is done. */
+    private void dropAll() {
+      for (Step[] branch : branches) {
+        for (Step step : branch) {
+          if (step instanceof Work) {
+            stream.drop(((Work) step).task);
+          }
+        }
+      }
+    }
+  }
+
+  /** One branch of one launch, as a task of the stream that it runs on. */
+  private final class Branch implements StreamTask {
+    private final Execution execution;
+    private final int number;
+
+    Branch(Execution execution, int number) {
+      this.execution = execution;
+      this.number = number;
+    }
+
+    @Override
+    public void run(LiveHostStream stream) {
+      if (number == 0) {
+        execution.runAll();
+      } else {
+        stream.forgetFailure(); // of the launch before, which has reported it
+        execution.runBranch(number, stream);
+      }
+    }
+
+    /** Streams that wait for the launch go on when it is closed; its work is dropped by steps. */
+    @Override
+    public boolean survivesClose() {
+      return true;
+    }
+
+    @Override
+    public String description() {
+      return "graph " + name;
+    }
   }
 }

@@ -48,8 +48,8 @@ public final class HostMemory {
   }
 
   /**
-   * Store of 8 bytes with release: everything written before is visible to who loads it with
-   * acquire.
+   * Store of 8 bytes with release: everything written before is visible to threads that load it
+   * with acquire.
    */
   public static void putLongRelease(long address, long value) {
     UnsafeApi.putLongRelease(null, address, value);

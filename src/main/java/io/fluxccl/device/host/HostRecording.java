@@ -13,12 +13,12 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
 
-/** A recording while it goes on. For the thread that began it. */
+/** A recording in progress. For the thread that began it. */
 final class HostRecording {
   private final HostDevice device;
   private final Thread thread = Thread.currentThread();
-  private final List<List<GraphStep>> lanes = new ArrayList<>();
-  private final List<Integer> waitingLanes = new ArrayList<>();
+  private final List<List<HostGraph.Step>> steps = new ArrayList<>();
+  private final List<Integer> waitingBranches = new ArrayList<>();
   private final RetainedBuffers buffers = new RetainedBuffers();
   private volatile boolean over;
 
@@ -29,10 +29,10 @@ final class HostRecording {
   static HostGraph record(HostDevice device, String name, Consumer<? super DeviceStream> work) {
     HostRecording recording = new HostRecording(device);
     try {
-      Stream main = recording.newLane("recording " + name);
+      Stream main = recording.newBranch("recording " + name);
       work.accept(main);
-      for (int lane = 1; lane < recording.lanes.size(); lane++) {
-        recording.addWait(0, lane); // a launch is done when all its branches are
+      for (int branch = 1; branch < recording.steps.size(); branch++) {
+        recording.addWait(0, branch); // a launch is done when all its branches are
       }
     } catch (RuntimeException | Error e) {
       recording.buffers.release();
@@ -40,34 +40,34 @@ final class HostRecording {
     } finally {
       recording.over = true;
     }
-    GraphStep[][] lanes =
-        recording.lanes.stream()
-            .map(lane -> lane.toArray(new GraphStep[0]))
-            .toArray(GraphStep[][]::new);
-    int[] waitingLanes = recording.waitingLanes.stream().mapToInt(Integer::intValue).toArray();
-    return new HostGraph(device, name, lanes, waitingLanes, recording.buffers);
+    HostGraph.Step[][] steps =
+        recording.steps.stream()
+            .map(branch -> branch.toArray(new HostGraph.Step[0]))
+            .toArray(HostGraph.Step[][]::new);
+    int[] waiting = recording.waitingBranches.stream().mapToInt(Integer::intValue).toArray();
+    return new HostGraph(device, name, steps, waiting, recording.buffers);
   }
 
-  private Stream newLane(String name) {
-    lanes.add(new ArrayList<>());
-    return new Stream(name, lanes.size() - 1);
+  private Stream newBranch(String name) {
+    steps.add(new ArrayList<>());
+    return new Stream(name, steps.size() - 1);
   }
 
-  private void addWait(int waitingLane, int lane) {
-    int milestone = waitingLanes.size();
-    waitingLanes.add(waitingLane);
-    lanes.get(lane).add(new GraphStep.Signal(milestone));
-    lanes.get(waitingLane).add(new GraphStep.Await(milestone));
+  private void addWait(int waitingBranch, int branch) {
+    int milestone = waitingBranches.size();
+    waitingBranches.add(waitingBranch);
+    steps.get(branch).add(new HostGraph.Signal(milestone));
+    steps.get(waitingBranch).add(new HostGraph.Await(milestone));
   }
 
-  /** What the recorder enqueues on. */
+  /** A stream that records. */
   private final class Stream extends HostStream {
-    private final int lane;
+    private final int number;
     private final Map<String, Stream> branches = new HashMap<>();
 
-    Stream(String name, int lane) {
+    Stream(String name, int number) {
       super(device, name);
-      this.lane = lane;
+      this.number = number;
     }
 
     private HostRecording recording() {
@@ -79,15 +79,14 @@ final class HostRecording {
         throw new InvalidUsage(this + " is over");
       }
       if (Thread.currentThread() != thread) {
-        throw new InvalidUsage(
-            this + " is for thread " + thread.getName() + ", which began it, only");
+        throw InvalidUsage.of("%s is for thread %s only, which began it", this, thread.getName());
       }
     }
 
     @Override
     void enqueue(StreamTask task) {
       requireRecording();
-      lanes.get(lane).add(new GraphStep.Work(task));
+      steps.get(number).add(new HostGraph.Work(task));
     }
 
     @Override
@@ -109,7 +108,7 @@ final class HostRecording {
         throw cannotWaitFor(other, "that one is not of this recording");
       }
       if (other != this) {
-        addWait(lane, ((Stream) other).lane);
+        addWait(number, ((Stream) other).number);
       }
       return this;
     }
@@ -119,7 +118,7 @@ final class HostRecording {
       requireRecording();
       Stream branch = branches.get(name);
       if (branch == null) {
-        branch = newLane(name() + "-" + name);
+        branch = newBranch(name() + "-" + name);
         branches.put(name, branch);
         branch.waitFor(this);
       }

@@ -7,7 +7,7 @@ import io.fluxccl.ReduceOp;
  * Element-wise reduction of memory by address, with scratch arrays of its own: one instance a
  * thread. Allocates only at the first use of a type.
  *
- * <p>Values are combined in the order of the sources, so that everybody who reduces the same
+ * <p>Values are combined in the order of the sources, so that all ranks that reduce the same
  * sources in the same order gets the same bits. Integers wrap around. Floating-point types of 8 and
  * 16 bits are combined as floats and rounded once; those of 8 bits saturate ({@link Float8}).
  * Minimum and maximum of floating-point values are NaN if one is.

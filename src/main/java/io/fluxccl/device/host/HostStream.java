@@ -49,24 +49,15 @@ public abstract class HostStream implements DeviceStream {
   @Override
   public HostStream launch(Kernel kernel, int gridDim, int blockDim, KernelArgs args) {
     if (!(kernel instanceof HostKernel)) {
-      throw new InvalidUsage(
-          "kernel "
-              + kernel.name()
-              + " is for "
-              + kernel.kind()
-              + ", this is the host device; make it with HostKernel.of");
+      throw InvalidUsage.of(
+          "kernel %s is for %s, this is the host device; make it with HostKernel.of",
+          kernel.name(), kernel.kind());
     }
     if (gridDim < 1 || blockDim < 1 || blockDim > HostKernel.MAX_BLOCK_DIM) {
-      throw new InvalidUsage(
-          "gridDim="
-              + gridDim
-              + " blockDim="
-              + blockDim
-              + " of kernel "
-              + kernel.name()
-              + "; a grid has 1 block or more, a block 1 to "
-              + HostKernel.MAX_BLOCK_DIM
-              + " threads");
+      throw InvalidUsage.of(
+          "gridDim=%s blockDim=%s of kernel %s; a grid has 1 block or more, a block 1"
+              + " to %s threads",
+          gridDim, blockDim, kernel.name(), HostKernel.MAX_BLOCK_DIM);
     }
     keep(args);
     enqueue(
@@ -127,15 +118,9 @@ public abstract class HostStream implements DeviceStream {
 
   private static long addressOf(String what, PinnedBuffer buffer, int offset, int size) {
     if (offset < 0 || size < 0 || offset > buffer.size() - size) {
-      throw new InvalidUsage(
-          what
-              + " range offset="
-              + offset
-              + " length="
-              + size
-              + " is outside a pinned buffer of "
-              + buffer.size()
-              + " bytes");
+      throw InvalidUsage.of(
+          "%s range offset=%s length=%s is outside a pinned buffer of %s bytes",
+          what, offset, size, buffer.size());
     }
     if (buffer.isClosed()) {
       throw new InvalidUsage(what + " is closed");
@@ -156,12 +141,10 @@ public abstract class HostStream implements DeviceStream {
   @Override
   public HostStream writeValue(PinnedBuffer target, int index, long value) {
     if (index < 0 || index > target.size() - Long.BYTES || index % Long.BYTES != 0) {
-      throw new InvalidUsage(
-          "index="
-              + index
-              + " in a pinned buffer of "
-              + target.size()
-              + " bytes; give a multiple of 8 that leaves room for 8 bytes");
+      throw InvalidUsage.of(
+          "index=%s in a pinned buffer of %s bytes; give a multiple of 8 that leaves"
+              + " room for 8 bytes",
+          index, target.size());
     }
     enqueue(new StreamTask.WriteValue(target.deviceAddress() + index, value));
     return this;

@@ -6,8 +6,10 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceStream;
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.IdentityHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
@@ -21,7 +23,12 @@ final class LiveHostStream extends HostStream {
   private static final int MAX_SUPPRESSED = 8;
 
   private final StreamWorker worker;
-  private final GraphLanes graphLanes = new GraphLanes(this);
+
+  /**
+   * Streams that branches of graphs launched here run on, one launch at a time. Guarded by itself.
+   */
+  private final List<LiveHostStream> graphBranches = new ArrayList<>();
+
   private final KernelThread singleThread = new KernelThread(0);
   private final Set<CompletableFuture<Void>> unfinished = ConcurrentHashMap.newKeySet();
   private final Map<String, LiveHostStream> branches = new ConcurrentHashMap<>();
@@ -36,8 +43,8 @@ final class LiveHostStream extends HostStream {
   private boolean dropped;
   private FluxCclException failure;
 
-  /** Streams that waited for this one and have the failure already. */
-  private final Set<LiveHostStream> told = Collections.newSetFromMap(new IdentityHashMap<>());
+  /** Streams that waited for this one and were notified of the failure. */
+  private final Set<LiveHostStream> notified = Collections.newSetFromMap(new IdentityHashMap<>());
 
   LiveHostStream(HostDevice device, String name) {
     super(device, name);
@@ -69,7 +76,7 @@ final class LiveHostStream extends HostStream {
       throw cannotWaitFor(other, "that one is closed");
     }
     if (before != this && before.worker.hasStarted()) {
-      // First the point, then the wait: so waits only ever point to what was there before them.
+      // The milestone before the wait: so waits only ever point to what was there before them.
       Milestone milestone = new Milestone(this);
       before.worker.enqueue(milestone);
       enqueue(new StreamTask.WaitFor(milestone, before.name()));
@@ -103,10 +110,6 @@ final class LiveHostStream extends HostStream {
     return this;
   }
 
-  boolean failsFast() {
-    return failsFast;
-  }
-
   /** Whether it has failed and does no more work. */
   boolean hasStopped() {
     return stopped;
@@ -132,7 +135,7 @@ final class LiveHostStream extends HostStream {
     unfinished.add(future);
     worker.enqueue(new StreamTask.Completion(future));
     if (closed) {
-      failUnfinished(); // close() may have looked before this one was there
+      failUnfinished(); // close() may have missed this one
     }
     return future;
   }
@@ -147,14 +150,29 @@ final class LiveHostStream extends HostStream {
     worker.enqueue(new StreamTask.Afterwards(action));
   }
 
-  /** The streams that branches of graphs launched here run on. */
-  GraphLanes graphLanes() {
-    return graphLanes;
+  /**
+   * Makes sure that there are so many streams for branches of graphs, with threads, so that
+   * enqueuing can't fail for want of one. Nothing else is ever enqueued on them, so that a launch
+   * that waits for them waits for itself only.
+   */
+  void prepareGraphBranches(int count) {
+    synchronized (graphBranches) {
+      refuseWhenClosed();
+      while (graphBranches.size() < count) {
+        LiveHostStream branch =
+            new LiveHostStream(device(), name() + "-graph" + (graphBranches.size() + 1));
+        branch.failsFast = failsFast;
+        branch.worker.start();
+        graphBranches.add(branch);
+      }
+    }
   }
 
-  /** Has a thread from now on, so that enqueuing can't fail for want of one. */
-  void start() {
-    worker.start();
+  /** Returns the stream of that number, from 0, for branches of graphs. */
+  LiveHostStream graphBranch(int number) {
+    synchronized (graphBranches) {
+      return graphBranches.get(number);
+    }
   }
 
   boolean isClosed() {
@@ -181,7 +199,7 @@ final class LiveHostStream extends HostStream {
     return new Aborted(FluxCclException.NO_RANK, "stream " + name() + " was closed");
   }
 
-  /** Called by the stream's thread, as all below. */
+  /** Runs a task. Called by the stream's thread, as all below. */
   void run(StreamTask task) {
     if (closed && !task.survivesClose()) {
       drop(task);
@@ -210,22 +228,22 @@ final class LiveHostStream extends HostStream {
   void note(FluxCclException next) {
     stopped = failsFast;
     if (failure == next) {
-      return; // it has been here, and comes back from a stream that was told
+      return; // it comes back from a stream that was notified of it
     }
     if (failure == null) {
       failure = next;
     } else if (failure.getSuppressed().length < MAX_SUPPRESSED) {
       failure.addSuppressed(next);
     }
-    told.clear();
+    notified.clear();
   }
 
-  /** Why a stream that waits for this one can't rely on the work so far; null if it can. */
+  /** Returns why a stream that waits for this one can't rely on its work so far, or null. */
   FluxCclException failureFor(LiveHostStream waiting) {
     if (dropped) {
       return closedFailure();
     }
-    return failure != null && told.add(waiting) ? failure : null;
+    return failure != null && notified.add(waiting) ? failure : null;
   }
 
   void complete(CompletableFuture<Void> future) {
@@ -245,7 +263,7 @@ final class LiveHostStream extends HostStream {
     failure = null;
     dropped = false;
     stopped = false;
-    told.clear();
+    notified.clear();
   }
 
   KernelThread singleThread() {
@@ -267,10 +285,13 @@ final class LiveHostStream extends HostStream {
     }
   }
 
-  /** The last that the stream's thread does. */
+  /** Called last by the stream's thread. */
   void ended() {
     releaseTeam();
-    graphLanes.close();
+    // Not before: a launch that has begun gets to its end, even though it drops what is left.
+    synchronized (graphBranches) {
+      graphBranches.forEach(LiveHostStream::close);
+    }
     device().remove(this);
   }
 }

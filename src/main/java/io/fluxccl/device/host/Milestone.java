@@ -4,14 +4,14 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.concurrent.SpinPolicy;
 import java.util.concurrent.locks.LockSupport;
 
-/** A point in a stream's work, which one other stream waits for. Used once. */
-final class Milestone extends StreamTask {
+/** A point in a stream's work that one other stream waits for. Used once. */
+final class Milestone implements StreamTask {
   private static final int YIELDS_BEFORE_PARKING = 100;
 
   private final LiveHostStream waiting;
   private volatile Thread parked;
 
-  /** Published by passed. */
+  /** Published by {@link #passed}. */
   private FluxCclException failure;
 
   private volatile boolean passed;
@@ -27,23 +27,25 @@ final class Milestone extends StreamTask {
   }
 
   @Override
-  void run(LiveHostStream stream) {
+  public void run(LiveHostStream stream) {
     pass(stream.failureFor(waiting));
   }
 
-  /** A stream that is closed gets here too: it drops what is before, and whoever waits goes on. */
+  /**
+   * A closed stream drops its work and still passes the milestone, so that the waiting one goes on.
+   */
   @Override
-  boolean survivesClose() {
+  public boolean survivesClose() {
     return true;
   }
 
   @Override
-  boolean isWork() {
+  public boolean isWork() {
     return false;
   }
 
   @Override
-  String description() {
+  public String description() {
     return "milestone for " + waiting;
   }
 
@@ -54,7 +56,7 @@ final class Milestone extends StreamTask {
    */
   void pass(FluxCclException because) {
     failure = because;
-    // A full fence between this store and the looks at parked and next; park() and passOn() do it
+    // A full fence between this store and the loads of parked and next; park() and passOn() do it
     // the other way round, so that one of the two sees the other.
     passed = true;
     Thread thread = parked;
@@ -70,12 +72,12 @@ final class Milestone extends StreamTask {
   /** Lets another one pass together with this one, instead of a stream that waits for this. */
   void passOn(Milestone then) {
     next = then;
-    if (passed) { // pass() may have looked before next was there; twice does no harm
+    if (passed) { // pass() may have missed next; passing twice does no harm
       then.pass(null);
     }
   }
 
-  /** What {@link #pass} was given; to be asked once it has passed. */
+  /** Returns the reason given to {@link #pass}; valid once it has passed. */
   FluxCclException failure() {
     return failure;
   }

@@ -13,34 +13,20 @@ abstract class ReductionBlock {
   static final int LENGTH = 2048;
 
   static ReductionBlock of(DataType type) {
-    switch (type) {
-      case INT8:
-        return new ByteBlock(true);
-      case UINT8:
-        return new ByteBlock(false);
-      case INT32:
-        return new IntBlock(true);
-      case UINT32:
-        return new IntBlock(false);
-      case INT64:
-        return new LongBlock(true);
-      case UINT64:
-        return new LongBlock(false);
-      case FLOAT16:
-        return new HalfBlock.Float16();
-      case BFLOAT16:
-        return new HalfBlock.Bfloat16();
-      case FLOAT8_E4M3:
-        return new Float8Block(Float8.E4M3);
-      case FLOAT8_E5M2:
-        return new Float8Block(Float8.E5M2);
-      case FLOAT32:
-        return new FloatBlock();
-      case FLOAT64:
-        return new DoubleBlock();
-      default:
-        throw new AssertionError(type);
-    }
+    return switch (type) {
+      case INT8 -> new ByteBlock(true);
+      case UINT8 -> new ByteBlock(false);
+      case INT32 -> new IntBlock(true);
+      case UINT32 -> new IntBlock(false);
+      case INT64 -> new LongBlock(true);
+      case UINT64 -> new LongBlock(false);
+      case FLOAT16 -> new HalfBlock.Float16();
+      case BFLOAT16 -> new HalfBlock.Bfloat16();
+      case FLOAT8_E4M3 -> new Float8Block(Float8.E4M3);
+      case FLOAT8_E5M2 -> new Float8Block(Float8.E5M2);
+      case FLOAT32 -> new FloatBlock();
+      case FLOAT64 -> new DoubleBlock();
+    };
   }
 
   /** Loads the first source's elements from an address. */
@@ -90,17 +76,10 @@ abstract class ReductionBlock {
     final void combine(ReduceOp op, long address, int count) {
       loadSource(address, count);
       switch (op) {
-        case PROD:
-          multiply(count);
-          break;
-        case MIN:
-          min(count);
-          break;
-        case MAX:
-          max(count);
-          break;
-        default:
-          add(count);
+        case PROD -> multiply(count);
+        case MIN -> min(count);
+        case MAX -> max(count);
+        default -> add(count);
       }
     }
 

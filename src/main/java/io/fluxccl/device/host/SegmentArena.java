@@ -3,8 +3,8 @@ package io.fluxccl.device.host;
 /**
  * Small allocations share segments, so that each does not cost a file and a mapping: handed out one
  * after the other, and begun anew once all of a segment's pieces are released and no other process
- * was ever told of it: one that has mapped it may still write to a piece that is closed here. Each
- * piece is a user of its segment. Thread-safe.
+ * was ever given its name: one that has mapped it may still write to a piece that is closed here.
+ * Each piece is a user of its segment. Thread-safe.
  */
 final class SegmentArena {
   /** From this size on, a buffer gets a segment of its own. */
@@ -28,7 +28,7 @@ final class SegmentArena {
 
   private synchronized Piece take(int length) {
     if (current != null && current.users() == 1 && !current.isNamed()) {
-      used = 0; // nobody but this arena has it: no piece, no registration, no peer
+      used = 0; // only this arena uses it: no piece, no registration, no peer
     }
     if (current == null || used + length > SEGMENT_LENGTH) {
       SharedSegment next = SharedSegment.create(SEGMENT_LENGTH);
@@ -41,7 +41,7 @@ final class SegmentArena {
     return piece;
   }
 
-  /** Lets go of the current segment; its pieces keep it. */
+  /** Releases the current segment; its pieces keep it. */
   synchronized void close() {
     if (current != null) {
       current.release();

@@ -47,7 +47,7 @@ final class SegmentDirectory {
         : Path.of(System.getProperty("java.io.tmpdir"));
   }
 
-  /** A name that tells which process made the file, even after its number is used again. */
+  /** Returns a file name that identifies its process, even after the process id is reused. */
   static String fileName(String number) {
     long pid = ProcessHandle.current().pid();
     return "fluxccl-" + pid + "-" + startTime(pid).orElse(0L) + "-" + number;

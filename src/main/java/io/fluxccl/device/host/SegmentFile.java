@@ -18,7 +18,7 @@ import java.util.concurrent.atomic.AtomicLong;
 
 /**
  * The file behind a segment that this process owns: created, found among this process's
- * descriptors, and unlinked at once, so that it lives exactly as long as somebody has it open or
+ * descriptors, and unlinked at once, so that it lives exactly as long as a process has it open or
  * mapped, however its users end.
  */
 final class SegmentFile {
@@ -91,7 +91,7 @@ final class SegmentFile {
     }
   }
 
-  /** The number under which this process has the path open; Java does not tell it. */
+  /** The number under which this process has the path open; Java has no method for it. */
   private static int descriptorOf(Path path) throws IOException {
     Path real = path.toRealPath();
     // A janitor in another process namespace may already have unlinked it; the link then says so.
@@ -143,18 +143,16 @@ final class SegmentFile {
     return new DeviceFailure(
         0,
         "SHARED_MEMORY",
-        step
-            + " shared memory of "
-            + size
-            + " bytes in "
-            + directory
-            + " failed ("
-            + SegmentDirectory.freeBytes(directory)
-            + " bytes are free): "
-            + cause
-            + "; free some, raise its size (docker --shm-size, mount -o remount,size=), or set "
-            + SegmentDirectory.VARIABLE
-            + " to a larger directory",
+        String.format(
+            "%s shared memory of %s bytes in %s failed (%s bytes are free): %s; free"
+                + " some, raise its size (docker --shm-size, mount -o remount,size=), or set %s"
+                + " to a larger directory",
+            step,
+            size,
+            directory,
+            SegmentDirectory.freeBytes(directory),
+            cause,
+            SegmentDirectory.VARIABLE),
         cause);
   }
 }

@@ -1,12 +1,12 @@
 package io.fluxccl.device.host;
 
 import io.fluxccl.InvalidUsage;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
+import io.fluxccl.wire.WireReader;
+import io.fluxccl.wire.WireWriter;
 
 /**
- * How another process of this host finds a {@link SharedSegment}: the owner's descriptor, and what
- * the file behind it must be. Little-endian:
+ * The name by which another process of this host finds a {@link SharedSegment}: the owner's
+ * descriptor, and what the file behind it must be. Little-endian:
  *
  * <pre>
  *   int32 magic "FXSG"   int16 version (1)   int16 zero
@@ -25,7 +25,7 @@ public record SegmentName(long pid, int descriptor, long inode, long device, lon
   public static final int ENCODED_LENGTH = 48;
 
   private static final int MAGIC = 0x47535846;
-  private static final short VERSION = 1;
+  private static final int VERSION = 1;
 
   /** Refuses what can name no segment. */
   public SegmentName {
@@ -34,20 +34,18 @@ public record SegmentName(long pid, int descriptor, long inode, long device, lon
     check(size > 0 && size <= SharedSegment.MAX_SIZE, "size", size);
   }
 
-  /** This name as {@link #ENCODED_LENGTH} bytes. */
+  /** Returns this name as {@link #ENCODED_LENGTH} bytes. */
   public byte[] encode() {
-    return ByteBuffer.allocate(ENCODED_LENGTH)
-        .order(ByteOrder.LITTLE_ENDIAN)
-        .putInt(MAGIC)
-        .putShort(VERSION)
-        .putShort((short) 0)
-        .putLong(pid)
-        .putInt(descriptor)
-        .putInt(0)
-        .putLong(inode)
-        .putLong(device)
-        .putLong(size)
-        .array();
+    return new WireWriter()
+        .header(MAGIC, VERSION)
+        .uint16(0)
+        .int64(pid)
+        .int32(descriptor)
+        .int32(0)
+        .int64(inode)
+        .int64(device)
+        .int64(size)
+        .toBytes();
   }
 
   /**
@@ -58,27 +56,22 @@ public record SegmentName(long pid, int descriptor, long inode, long device, lon
    * @throws InvalidUsage if the bytes are no name; the message says which field is wrong
    */
   public static SegmentName decode(byte[] bytes) {
-    if (bytes.length != ENCODED_LENGTH) {
-      throw new InvalidUsage(
-          "segment name of " + bytes.length + " bytes; it has " + ENCODED_LENGTH);
-    }
-    ByteBuffer in = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN);
-    int magic = in.getInt();
-    check(magic == MAGIC, "magic", magic);
-    short version = in.getShort();
-    check(version == VERSION, "version", version);
-    short firstPadding = in.getShort();
-    check(firstPadding == 0, "padding", firstPadding);
-    long pid = in.getLong();
-    int descriptor = in.getInt();
-    int secondPadding = in.getInt();
-    check(secondPadding == 0, "padding", secondPadding);
-    return new SegmentName(pid, descriptor, in.getLong(), in.getLong(), in.getLong());
+    WireReader in =
+        new WireReader(bytes, problem -> InvalidUsage.of("segment name with %s", problem))
+            .header(MAGIC, VERSION);
+    in.check(in.uint16("padding") == 0, "padding", "other than 0");
+    long pid = in.int64("pid");
+    int descriptor = in.int32("descriptor");
+    in.int32("padding", 0, 0);
+    SegmentName name =
+        new SegmentName(pid, descriptor, in.int64("inode"), in.int64("device"), in.int64("size"));
+    in.end();
+    return name;
   }
 
   private static void check(boolean condition, String field, long value) {
     if (!condition) {
-      throw new InvalidUsage("segment name with " + field + "=" + value);
+      throw InvalidUsage.of("segment name with %s=%s", field, value);
     }
   }
 }

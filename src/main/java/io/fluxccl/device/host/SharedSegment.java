@@ -20,8 +20,8 @@ import org.agrona.IoUtil;
 
 /**
  * Memory that processes of one host share. It has no name in the file system: peers open it through
- * the owner's process, by its {@link SegmentName}, while the owner lives; whoever has mapped it by
- * then keeps it, even if the owner is killed. Nothing is left behind when all are gone.
+ * the owner's process, by its {@link SegmentName}, while the owner lives; a process that has mapped
+ * it by then keeps it, even if the owner is killed. Nothing is left behind when all are gone.
  *
  * <p>Counts its users: made with one, mapped until the last has released it, then unmapped by that
  * call. The addresses are page-aligned. Thread-safe.
@@ -63,12 +63,10 @@ public final class SharedSegment extends UseCount {
    */
   public static SharedSegment create(long size) {
     if (size < 1 || size > MAX_SIZE) {
-      throw new InvalidUsage(
-          "size="
-              + size
-              + " is outside 1 to "
-              + MAX_SIZE
-              + ", the most that one buffer of the host device can have; allocate several");
+      throw InvalidUsage.of(
+          "size=%s is outside 1 to %s, the most that one buffer of the host device can"
+              + " have; allocate several",
+          size, MAX_SIZE);
     }
     SegmentFile.Opened file = SegmentFile.create(size);
     SharedSegment segment = new SharedSegment(file.name(), file.mapped(), file.channel());
@@ -116,17 +114,19 @@ public final class SharedSegment extends UseCount {
     } catch (NoSuchFileException e) {
       throw refused(
           name,
-          "process "
-              + name.pid()
-              + " has ended or closed it, or is in another process namespace (docker --pid)",
+          String.format(
+              "process %s has ended or closed it, or is in another process namespace"
+                  + " (docker --pid)",
+              name.pid()),
           e);
     } catch (IOException e) {
       throw refused(
           name,
-          "process "
-              + name.pid()
-              + " does not let us look into it (run both as the same user, with the same"
-              + " capabilities)",
+          String.format(
+              "process %s does not let us look into it (run both as the same user, with the"
+                  + " same"
+                  + " capabilities)",
+              name.pid()),
           e);
     } finally {
       if (interrupted) {
@@ -158,7 +158,7 @@ public final class SharedSegment extends UseCount {
     return new DeviceFailure(0, "SHARED_MEMORY", "opening " + name + " failed: " + why, cause);
   }
 
-  /** How other processes find it. Who asks may tell one. */
+  /** Returns the name by which other processes find it. The caller may send it to one. */
   public SegmentName name() {
     named = true;
     return name;

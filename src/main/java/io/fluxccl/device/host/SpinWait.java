@@ -25,7 +25,7 @@ public final class SpinWait {
   /** What {@link #step} returns when the abort flag is set. */
   public static final int ABORTED = -1;
 
-  /** Polls between two looks at the abort flag, less one; a power of two, less one. */
+  /** Polls between two checks of the abort flag, less one; a power of two, less one. */
   private static final int ABORT_CHECK_MASK = 1023;
 
   private static final int YIELDING = 1 << 20;
@@ -48,7 +48,7 @@ public final class SpinWait {
    */
   public static boolean awaitAtLeast(long address, long expected, long abortAddress, int peer) {
     int step = 0;
-    // Pairs with the release store of whoever signals this word.
+    // Pairs with the release store by which the peer signals.
     while (HostMemory.getLongAcquire(address) - expected < 0) {
       step = step(step, abortAddress, peer);
       if (step < 0) {
@@ -59,7 +59,7 @@ public final class SpinWait {
   }
 
   /**
-   * One step of a wait, between two looks at the condition.
+   * Takes one step of a wait, between two checks of the condition.
    *
    * @param step 0 at the first call of a wait, then what the call before returned
    * @param abortAddress the abort flag to watch, or 0 for none

@@ -8,7 +8,11 @@ import org.agrona.concurrent.ManyToOneConcurrentLinkedQueue;
 
 /**
  * The queue and the thread of a {@link LiveHostStream}. The thread polls for a moment when it runs
- * out of work, as far as {@link SpinPolicy} lets it, then parks.
+ * out of work, as {@link SpinPolicy} allows, then parks.
+ *
+ * <p>Not an {@link io.fluxccl.concurrent.AgentThread}: each launch waits for this loop, so it idles
+ * by the spin policy of kernels instead of a backoff, never naps, and returns its leased block
+ * threads before it parks.
  */
 final class StreamWorker implements Runnable {
   private static final int YIELDS_BEFORE_PARKING = 4;
@@ -22,7 +26,7 @@ final class StreamWorker implements Runnable {
   /** Counted before a task is offered, so that idle never means that one was overlooked. */
   private final AtomicLong enqueued = new AtomicLong();
 
-  /** Written by whoever takes from the queue. */
+  /** Written by the thread that takes from the queue. */
   private volatile long done;
 
   private volatile boolean parked;
@@ -38,7 +42,7 @@ final class StreamWorker implements Runnable {
     if (thread == null) {
       start();
     }
-    // A full fence between this count and the look at parked; the thread does both the other way
+    // A full fence between this count and the load of parked; the thread does both the other way
     // round, so that one of the two sees the other.
     enqueued.getAndIncrement();
     queue.offer(task);

@@ -134,7 +134,7 @@ abstract class CudaStreamContract {
     }
   }
 
-  /** Each waits for the other, and its completion waits behind it: {@link EnqueueTurn}. */
+  /** Each waits for the other, and its completion waits behind it: {@link EnqueueLock}. */
   @Test
   void shouldStartKernelsThatTwoThreadsLaunchAtTheSameTime() throws Exception {
     int rounds = 300;

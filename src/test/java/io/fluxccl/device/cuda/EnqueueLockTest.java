@@ -10,10 +10,10 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 @Timeout(30)
-class EnqueueTurnTest {
-  private final EnqueueTurn turn = new EnqueueTurn();
+class EnqueueLockTest {
+  private final EnqueueLock lock = new EnqueueLock();
 
-  // Guarded by the turn.
+  // Guarded by the lock.
   private int inside;
   private int sum;
 
@@ -29,11 +29,11 @@ class EnqueueTurnTest {
 
   private void addOnes(int count) {
     for (int i = 0; i < count; ) {
-      if (turn.take()) {
+      if (lock.tryLock()) {
         int others = inside++;
         sum += others == 0 ? 1 : 0;
         inside--;
-        turn.leave();
+        lock.unlock();
         i++;
       }
     }
@@ -41,12 +41,12 @@ class EnqueueTurnTest {
 
   @Test
   void shouldNotWaitForEverForOneWhoIsHeldUp() {
-    assertThat(turn.take()).isTrue();
+    assertThat(lock.tryLock()).isTrue();
     long began = System.nanoTime();
-    assertThat(CompletableFuture.supplyAsync(turn::take).join()).isFalse();
-    assertThat(System.nanoTime() - began).isGreaterThanOrEqualTo(EnqueueTurn.PATIENCE.toNanos());
-    turn.leave();
-    assertThat(CompletableFuture.supplyAsync(turn::take).join()).isTrue();
+    assertThat(CompletableFuture.supplyAsync(lock::tryLock).join()).isFalse();
+    assertThat(System.nanoTime() - began).isGreaterThanOrEqualTo(EnqueueLock.PATIENCE.toNanos());
+    lock.unlock();
+    assertThat(CompletableFuture.supplyAsync(lock::tryLock).join()).isTrue();
   }
 
   @Test
@@ -58,8 +58,8 @@ class EnqueueTurnTest {
       if (i == 10_000) {
         before = threads.getThreadAllocatedBytes(own);
       }
-      turn.take();
-      turn.leave();
+      lock.tryLock();
+      lock.unlock();
     }
     assertThat(threads.getThreadAllocatedBytes(own) - before).isLessThan(1000);
   }

@@ -6,11 +6,11 @@ import jcuda.driver.JCudaDriver;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * Copies that the caller waits for, on a stream of their own, so that they wait for nothing else:
- * other streams may be running kernels that wait for the caller. Through page-locked memory, one
- * piece at a time; one caller at a time.
+ * Runs copies that the caller waits for on a stream of their own, so that they wait for nothing
+ * else: other streams may be running kernels that wait for the caller. Copies through page-locked
+ * memory, one piece at a time; one caller at a time.
  */
-final class CopyLane {
+final class CopyStream {
   private static final int STAGING_LENGTH = 1 << 20;
 
   private final PrimaryContext context;
@@ -19,10 +19,10 @@ final class CopyLane {
   private final CudaPointer target = new CudaPointer();
   private final CudaPointer source = new CudaPointer();
   private CUstream stream;
-  private PinnedMemory memory;
+  private PinnedBlock memory;
   private UnsafeBuffer staging;
 
-  CopyLane(PrimaryContext context) {
+  CopyStream(PrimaryContext context) {
     this.context = context;
   }
 
@@ -71,7 +71,8 @@ final class CopyLane {
   }
 
   /**
-   * Makes what copies need, if it is not there: so that later nothing is made while kernels run.
+   * Allocates the stream and the staging memory, so that nothing is allocated later, while kernels
+   * run.
    */
   synchronized void open() {
     context.makeCurrent();
@@ -79,12 +80,12 @@ final class CopyLane {
       stream = context.createStream(true);
     }
     if (memory == null) {
-      memory = PinnedMemory.allocate(context, STAGING_LENGTH);
+      memory = PinnedBlock.allocateUncounted(context, STAGING_LENGTH);
       staging = memory.view(0, STAGING_LENGTH);
     }
   }
 
-  /** Called by the context's reaper when nobody uses it any more; not to be used again. */
+  /** Frees the stream and the memory. Called once, by the context's reaper. */
   synchronized void close() {
     if (stream != null) {
       JCudaDriver.cuStreamDestroy(stream);

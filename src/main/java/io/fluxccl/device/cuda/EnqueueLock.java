@@ -14,10 +14,10 @@ import java.util.concurrent.atomic.AtomicBoolean;
  * threads that each launched a kernel which waits for the other's, on streams of their own, were
  * stuck in about 1 of 10 rounds; when they took turns, in none of 13 500.
  *
- * <p>Allocates nothing; who waits spins, for as long as a call of the driver takes. Taken inside a
- * stream's lock; inside, only the lock of an event or a graph, whose holders take no turn.
+ * <p>Allocates nothing; a waiting thread spins, for as long as a call of the driver takes. Taken
+ * inside a stream's lock; inside, only the lock of an event or a graph, whose holders take no lock.
  */
-final class EnqueueTurn {
+final class EnqueueLock {
   /**
    * How long to wait at most. A launch into a full queue is held up by the driver until there is
    * room; that room may need what others are about to enqueue, and then it's better to take a
@@ -30,12 +30,12 @@ final class EnqueueTurn {
   private final AtomicBoolean taken = new AtomicBoolean();
 
   /**
-   * Waits until no other thread has the turn.
+   * Waits until no other thread has the lock.
    *
-   * @return whether this thread has it now, and must {@link #leave}; false if another one kept it
+   * @return whether this thread has it now, and must {@link #unlock}; false if another one kept it
    *     for {@link #PATIENCE}
    */
-  boolean take() {
+  boolean tryLock() {
     if (taken.compareAndSet(false, true)) {
       return true;
     }
@@ -54,8 +54,8 @@ final class EnqueueTurn {
     return true;
   }
 
-  /** Gives it back: comes behind a {@link #take} that gave true, by the same thread. */
-  void leave() {
+  /** Releases the lock: called after a {@link #tryLock} that returned true, by the same thread. */
+  void unlock() {
     taken.set(false);
   }
 }
