@@ -64,7 +64,7 @@ final class DescriptorClient {
     switch (errno) {
       case DescriptorCalls.ECONNREFUSED:
         return "no process listens there: the owner has ended, freed all its memory, or runs in"
-                   + " another network namespace (containers must share the host's)";
+            + " another network namespace (containers must share the host's)";
       case DescriptorCalls.ETIMEDOUT:
         return "no answer within " + deadline.timeout().toMillis() + " ms";
       case DescriptorCalls.EPERM:
