@@ -5,6 +5,8 @@ import static io.fluxccl.ReduceOp.SUM;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testing.EmulatedGpus;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.nio.ByteBuffer;
@@ -25,6 +27,9 @@ final class ChunkedContract {
           Collective.ALL_TO_ALL,
           Collective.GATHER,
           Collective.SCATTER);
+
+  /** Emulated GPUs are slow: in the loop each call is made in place or out of place. */
+  private static final boolean THIN = EmulatedGpus.HERE && !Rounds.LONG;
 
   private final CollectivesOptions options;
   private final int count;
@@ -62,6 +67,9 @@ final class ChunkedContract {
       for (Collective collective : which) {
         for (int of : new int[] {count - 1, count, count + 1}) {
           for (boolean inPlace : new boolean[] {false, true}) {
+            if (THIN && inPlace == ((of + collective.ordinal()) % 2 == 0)) {
+              continue;
+            }
             new Case(rank.rank(), n, collective, of, (of + 1) % n, inPlace)
                 .check(collectives, one, other);
           }
