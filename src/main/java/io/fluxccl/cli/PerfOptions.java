@@ -17,12 +17,9 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.function.Function;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import java.util.stream.Collectors;
-import picocli.CommandLine.ITypeConverter;
+import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
-import picocli.CommandLine.TypeConversionException;
 
 /** The options of {@code perf}, by the conventions of nccl-tests. */
 final class PerfOptions {
@@ -40,39 +37,7 @@ final class PerfOptions {
   @Option(names = "--in-process", description = "Make the ranks threads of this process instead.")
   private boolean inProcess;
 
-  @Option(
-      names = {"-b", "--minbytes"},
-      paramLabel = "SIZE",
-      converter = ByteSize.class,
-      description = "Smallest size: bytes, or with a suffix K, M, G. Default 1K.")
-  private Long minBytes;
-
-  @Option(
-      names = {"-e", "--maxbytes"},
-      paramLabel = "SIZE",
-      converter = ByteSize.class,
-      description = "Largest size. Default 16M. Sizes are rounded down to whole elements.")
-  private Long maxBytes;
-
-  @Option(
-      names = {"-f", "--stepfactor"},
-      paramLabel = "FACTOR",
-      description = "Multiply the size by this from row to row. Default 2.")
-  private Long factor;
-
-  @Option(
-      names = {"-i", "--stepbytes"},
-      paramLabel = "SIZE",
-      converter = ByteSize.class,
-      description = "Add this to the size from row to row, instead of -f.")
-  private Long stepBytes;
-
-  @Option(
-      names = "--counts",
-      paramLabel = "COUNT",
-      split = ",",
-      description = "Numbers of elements instead of sizes; for example 1,3,1023,65537.")
-  private List<Long> counts;
+  @Mixin private final PerfSizes sizes = new PerfSizes();
 
   @Option(
       names = {"-n", "--iters"},
@@ -306,9 +271,9 @@ final class PerfOptions {
         graph,
         MOST_GRAPH);
     require(root >= 0 && root < nRanks, "root=%d of %d ranks", root, nRanks);
-    PerfSizes sizes = sizes();
+    sizes.check();
     return new PerfPlan(
-        collectives.stream().flatMap(c -> cases(c, sizes, nRanks).stream()).toList(),
+        collectives.stream().flatMap(c -> cases(c, nRanks).stream()).toList(),
         placements(),
         optional(iterations),
         warmUpIterations,
@@ -323,7 +288,7 @@ final class PerfOptions {
     return value == null ? OptionalInt.empty() : OptionalInt.of(value);
   }
 
-  private List<PerfCase> cases(Collective collective, PerfSizes sizes, int nRanks) {
+  private List<PerfCase> cases(Collective collective, int nRanks) {
     String typeNames = types != null ? types : tune == null ? "float" : "half,float,f8e4m3,int32";
     List<DataType> chosenTypes = choose(typeNames, DataType.values(), DataType::ofLabel);
     List<ReduceOp> chosenOps = choose(ops, ReduceOp.values(), ReduceOp::ofLabel);
@@ -334,7 +299,7 @@ final class PerfOptions {
     List<PerfCase> cases = new ArrayList<>();
     for (DataType type : chosenTypes) {
       for (ReduceOp op : collective.reduces() ? chosenOps : Arrays.asList((ReduceOp) null)) {
-        for (long count : sizes.counts(type, parts)) {
+        for (long count : sizes.counts(type, parts, tune != null)) {
           cases.add(new PerfCase(collective, count, type, op, collective.hasRoot() ? root : 0));
         }
       }
@@ -357,26 +322,6 @@ final class PerfOptions {
     };
   }
 
-  private PerfSizes sizes() {
-    if (counts != null) {
-      require(
-          minBytes == null && maxBytes == null && factor == null && stepBytes == null,
-          "--counts excludes -b, -e, -f and -i");
-      counts.forEach(count -> requireRange("count", count, 1));
-      // Rules of a tuning file ascend.
-      return PerfSizes.ofCounts(
-          tune == null ? counts : counts.stream().distinct().sorted().toList());
-    }
-    long min = minBytes == null ? 1L << 10 : minBytes;
-    long max = maxBytes == null ? Math.max(min, 16L << 20) : maxBytes;
-    require(min <= max, "minbytes=%d is more than maxbytes=%d", min, max);
-    require(factor == null || stepBytes == null, "-f and -i exclude each other");
-    requireRange("stepfactor", factor, 2);
-    return stepBytes == null
-        ? PerfSizes.ofRange(min, max, factor == null ? 2 : factor, true)
-        : PerfSizes.ofRange(min, max, stepBytes, false);
-  }
-
   private Duration timeout() {
     return seconds("timeout", timeoutSeconds, 0.001);
   }
@@ -391,7 +336,7 @@ final class PerfOptions {
     return Duration.ofNanos((long) (value * 1e9));
   }
 
-  private static void requireRange(String name, Number value, long least) {
+  static void requireRange(String name, Number value, long least) {
     require(
         value == null || value.longValue() >= least,
         "%s=%d is out of range; give %d or more",
@@ -400,29 +345,9 @@ final class PerfOptions {
         least);
   }
 
-  private static void require(boolean condition, String message, Object... arguments) {
+  static void require(boolean condition, String message, Object... arguments) {
     if (!condition) {
       throw InvalidUsage.of(message, arguments);
-    }
-  }
-
-  /** Converts numbers of bytes as people write them: {@code 64}, {@code 1K}, {@code 16M}. */
-  private static final class ByteSize implements ITypeConverter<Long> {
-    private static final Pattern FORM = Pattern.compile("(\\d{1,18})([KMGT]?)(?:I?B)?");
-
-    @Override
-    public Long convert(String text) {
-      Matcher matcher = FORM.matcher(text.toUpperCase(Locale.ROOT));
-      if (!matcher.matches() || Long.parseLong(matcher.group(1)) == 0) {
-        throw new TypeConversionException(
-            "'" + text + "' is no size; give bytes from 1, or with a suffix, such as 1K, 16M, 1G");
-      }
-      int power = matcher.group(2).isEmpty() ? 0 : "KMGT".indexOf(matcher.group(2)) + 1;
-      try {
-        return Math.multiplyExact(Long.parseLong(matcher.group(1)), 1L << (10 * power));
-      } catch (ArithmeticException e) {
-        throw new TypeConversionException("'" + text + "' is too large");
-      }
     }
   }
 }

@@ -80,7 +80,16 @@ final class PerfReport {
         names,
         names,
         compared ? "       peer   ratio" : "");
-    line(COLUMNS, "#        (B)", "(elements)", "", "", "", units, units, compared ? "  (us)" : "");
+    line(
+        COLUMNS,
+        "#        (B)",
+        "(elements)",
+        "",
+        "",
+        "",
+        units,
+        units,
+        compared ? "       (us)" : "");
     progress.started(devices.size(), plan.cases().size());
   }
 
