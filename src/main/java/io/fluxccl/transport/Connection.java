@@ -16,13 +16,13 @@ import java.util.concurrent.atomic.AtomicLong;
  * <p>A connection that fails stays failed: posting throws {@link #failure()}, flushes end with it.
  */
 public interface Connection extends AutoCloseable {
-  /** The transport it uses. */
+  /** Returns the transport that it uses. */
   Transport transport();
 
-  /** The rank at the other end. */
+  /** Returns the rank at the other end. */
   int remoteRank();
 
-  /** The tag it was connected with. */
+  /** Returns the tag that it was connected with. */
   int tag();
 
   /**
@@ -62,8 +62,8 @@ public interface Connection extends AutoCloseable {
       RegisteredMemory target, long targetOffset, AtomicLong counter, long newValue);
 
   /**
-   * Asks to be told when everything posted so far is in the peer's memory. For the proxy loop:
-   * allocates nothing where the transport can help it, never waits.
+   * Begins a flush of everything posted so far. For the proxy loop: never waits, and allocates
+   * nothing where the transport can avoid it.
    *
    * @return a ticket; done when {@link #flushedTicket()} is this or greater
    * @throws FluxCclException if the connection has failed
@@ -71,13 +71,13 @@ public interface Connection extends AutoCloseable {
   long beginFlush();
 
   /**
-   * The highest ticket whose flush is done. Reading it makes progress where the transport needs
-   * polling.
+   * Returns the highest ticket whose flush is done. Calling it makes progress where the transport
+   * needs polling.
    */
   long flushedTicket();
 
   /**
-   * Waits, without blocking a thread, until everything posted so far is in the peer's memory.
+   * Returns a future of everything posted so far being in the peer's memory. Blocks no thread.
    *
    * @param timeout how long that may take
    * @return completes then; with {@link io.fluxccl.Timeout} naming the peer when time is up, or
@@ -85,16 +85,16 @@ public interface Connection extends AutoCloseable {
    */
   CompletableFuture<Void> flush(Duration timeout);
 
-  /** Why this connection failed, or null while it works. */
+  /** Returns why this connection failed, or null while it works. */
   FluxCclException failure();
 
   /**
-   * Completes, normally, with the reason when this connection fails; with an {@link
+   * Returns a future that completes, normally, with the failure of this connection; with an {@link
    * io.fluxccl.Aborted} when it is closed first.
    */
   CompletableFuture<FluxCclException> failed();
 
-  /** Closes this end. What was posted and not flushed may be lost. Idempotent. */
+  /** Closes this end. Posts that were not flushed may be lost. Idempotent. */
   @Override
   void close();
 }

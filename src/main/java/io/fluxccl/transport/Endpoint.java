@@ -4,11 +4,11 @@ import io.fluxccl.Deadline;
 import java.util.concurrent.CompletableFuture;
 
 /**
- * One end of a connection that is being set up: tells the peer how to reach it, then connects to
+ * One end of a connection that is being set up: it sends the peer how to reach it, then connects to
  * the peer's end.
  */
 public interface Endpoint extends AutoCloseable {
-  /** What the peer's end needs to know; at most 64 KiB. */
+  /** Returns the bytes that the peer's end needs to connect; at most 64 KiB. */
   byte[] wire();
 
   /**
@@ -22,7 +22,7 @@ public interface Endpoint extends AutoCloseable {
   CompletableFuture<Connection> connect(byte[] remoteWire, Deadline deadline);
 
   /**
-   * Gives up an end that was not connected. Does nothing to a connection already made. Idempotent.
+   * Closes an end that was not connected. Does nothing to a connection already made. Idempotent.
    */
   @Override
   void close();

@@ -5,10 +5,9 @@ import io.fluxccl.InvalidUsage;
 import java.time.Duration;
 
 /**
- * What one end of a connection should be like. Immutable; {@code with…} methods give a changed
- * copy.
+ * The settings of one end of a connection. Immutable; {@code with…} methods return a changed copy.
  *
- * @param transport how its bytes move
+ * @param transport the transport that moves its bytes
  * @param connectTimeout how long setting it up may take
  * @param rdma for IB0 to IB7; others ignore it
  */

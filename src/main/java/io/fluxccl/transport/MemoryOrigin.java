@@ -1,11 +1,11 @@
 package io.fluxccl.transport;
 
 /**
- * Where a registered memory comes from, as its owner said.
+ * The origin of a registered memory, as its owner sent it.
  *
  * @param rank the owner
- * @param hostHash tells hosts apart
- * @param processHash tells processes apart
+ * @param hostHash the hash of the owner's host
+ * @param processHash the hash of the owner's process
  * @param address the address in the owner's process
  * @param size bytes, 1 or more
  */

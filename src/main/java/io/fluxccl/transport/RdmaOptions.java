@@ -4,8 +4,8 @@ import io.fluxccl.InvalidUsage;
 import java.time.Duration;
 
 /**
- * How one end of a connection over {@link Transport#IB0} to {@link Transport#IB7} behaves; the
- * other end may have other options. Immutable; {@code with…} methods give a changed copy.
+ * The options of one end of a connection over {@link Transport#IB0} to {@link Transport#IB7}; the
+ * other end may have other ones. Immutable; {@code with…} methods return a changed copy.
  *
  * @param sendQueueSize requests that may be with the device at once: a power of two, 16 to 16384
  * @param pollBatch completions taken at a time, 1 to 1024
@@ -30,54 +30,56 @@ public record RdmaOptions(
 
   private static final long TICK_NANOS = 4096;
 
-  /** Refuses what is out of range. */
+  /** Refuses values that are out of range. */
   public RdmaOptions {
     check("sendQueueSize", sendQueueSize, 16, 16384);
     if (Integer.bitCount(sendQueueSize) != 1) {
-      throw new InvalidUsage("sendQueueSize=" + sendQueueSize + "; give a power of two");
+      throw InvalidUsage.of("sendQueueSize=%s; give a power of two", sendQueueSize);
     }
     check("pollBatch", pollBatch, 1, 1024);
     check("inlineThreshold", inlineThreshold, 0, 1024);
     check("maxMessage", maxMessage, 4096, 1 << 30);
     check("retries", retries, 1, 7);
     if (ackTimeout.toMillis() < 1 || ackTimeout.toMillis() > 60_000) {
-      throw new InvalidUsage("ackTimeout=" + ackTimeout + "; give 1 ms to 60 s");
+      throw InvalidUsage.of("ackTimeout=%s; give 1 ms to 60 s", ackTimeout);
     }
   }
 
   private static void check(String name, int value, int least, int most) {
     if (value < least || value > most) {
-      throw new InvalidUsage(name + "=" + value + "; give " + least + " to " + most);
+      throw InvalidUsage.of("%s=%s; give %s to %s", name, value, least, most);
     }
   }
 
-  /** These options with another length of the send queue. */
+  /** Returns these options with another length of the send queue. */
   public RdmaOptions withSendQueueSize(int requests) {
     return new RdmaOptions(requests, pollBatch, inlineThreshold, maxMessage, retries, ackTimeout);
   }
 
-  /** These options with another batch of completions. */
+  /** Returns these options with another batch of completions. */
   public RdmaOptions withPollBatch(int completions) {
     return new RdmaOptions(
         sendQueueSize, completions, inlineThreshold, maxMessage, retries, ackTimeout);
   }
 
-  /** These options with another limit of what travels inside its request. */
+  /** Returns these options with another limit of writes that travel inside their request. */
   public RdmaOptions withInlineThreshold(int bytes) {
     return new RdmaOptions(sendQueueSize, pollBatch, bytes, maxMessage, retries, ackTimeout);
   }
 
-  /** These options with another largest request. */
+  /** Returns these options with another largest request. */
   public RdmaOptions withMaxMessage(int bytes) {
     return new RdmaOptions(sendQueueSize, pollBatch, inlineThreshold, bytes, retries, ackTimeout);
   }
 
-  /** These options with other retries. */
+  /** Returns these options with other retries. */
   public RdmaOptions withRetries(int times, Duration each) {
     return new RdmaOptions(sendQueueSize, pollBatch, inlineThreshold, maxMessage, times, each);
   }
 
-  /** The {@link #ackTimeout()} as devices want it: the least e with 4.096 us * 2^e as long. */
+  /**
+   * Returns {@link #ackTimeout()} in the form of devices: the least e with 4.096 us * 2^e as long.
+   */
   public int ackTimeoutExponent() {
     int exponent = 0;
     while (TICK_NANOS << exponent < ackTimeout.toNanos()) {

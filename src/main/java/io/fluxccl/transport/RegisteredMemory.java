@@ -33,11 +33,11 @@ public final class RegisteredMemory implements AutoCloseable {
   }
 
   /**
-   * Memory of this rank.
+   * Creates memory of this rank.
    *
    * @param origin this rank, with the buffer's address and size
    * @param buffer the memory
-   * @param handles what each transport registered
+   * @param handles the handle of each transport
    * @return the registered memory, which closes the handles
    */
   public static RegisteredMemory local(
@@ -46,9 +46,9 @@ public final class RegisteredMemory implements AutoCloseable {
   }
 
   /**
-   * Memory of a peer.
+   * Creates memory of a peer.
    *
-   * @param origin as the peer said
+   * @param origin as the peer sent it
    * @param transports all that the peer registered it for, also those that can't be used from here
    * @param handles those that were opened here
    * @return the registered memory, which closes the handles
@@ -68,91 +68,79 @@ public final class RegisteredMemory implements AutoCloseable {
     return TransportFlags.of(handles.keySet().toArray(new Transport[0]));
   }
 
-  /** The rank that owns the memory. */
+  /** Returns the rank that owns the memory. */
   public int rank() {
     return origin.rank();
   }
 
-  /** Its length in bytes. */
+  /** Returns its length in bytes. */
   public long size() {
     return origin.size();
   }
 
-  /** The transports it was registered for. */
+  /** Returns the transports that it was registered for. */
   public TransportFlags transports() {
     return transports;
   }
 
-  /** Where it comes from. */
+  /** Returns its origin. */
   public MemoryOrigin origin() {
     return origin;
   }
 
-  /** Whether it is memory of this rank. */
+  /** Returns whether it is memory of this rank. */
   public boolean isLocal() {
     return buffer != null;
   }
 
-  /** Whether this process and its kernels can read and write it by {@link #address()}. */
+  /** Returns whether this process and its kernels can read and write it by {@link #address()}. */
   public boolean isMapped() {
     return address != 0;
   }
 
   /**
-   * The address by which this process and its kernels reach it; not the address that the owner
-   * sees.
+   * Returns the address by which this process and its kernels reach it, which is not the owner's.
    *
    * @return the address
    * @throws InvalidUsage if it is not mapped here
    */
   public long address() {
     if (address == 0) {
-      throw new InvalidUsage(
-          "memory of rank "
-              + rank()
-              + " ("
-              + size()
-              + " bytes, "
-              + transports
-              + ") is not mapped in this process; only a connection can reach it");
+      throw InvalidUsage.of(
+          "memory of rank %s (%s bytes, %s) is not mapped in this process;"
+              + " only a connection can reach it",
+          rank(), size(), transports);
     }
     return address;
   }
 
   /**
-   * The local buffer.
+   * Returns the local buffer.
    *
    * @return the buffer
    * @throws InvalidUsage if this is a peer's memory
    */
   public DeviceBuffer buffer() {
     if (buffer == null) {
-      throw new InvalidUsage(
-          "memory belongs to rank " + rank() + "; only the owner has its buffer");
+      throw InvalidUsage.of("memory belongs to rank %s; only the owner has its buffer", rank());
     }
     return buffer;
   }
 
   /**
-   * What a transport needs to reach this memory.
+   * Returns a transport's handle of this memory.
    *
-   * @param transport which
+   * @param transport one of {@link #transports()}
    * @return its handle
    * @throws InvalidUsage if the memory was not registered for it, or it can't be used from here
    */
   public MemoryHandle handle(Transport transport) {
     MemoryHandle handle = handles.get(transport);
     if (handle == null) {
-      throw new InvalidUsage(
-          "memory of rank "
-              + rank()
-              + " is registered for "
-              + transports
-              + " and usable here through "
-              + handles.keySet()
-              + ", not through "
-              + transport
-              + "; name it in registerMemory");
+      throw InvalidUsage.of(
+          "memory of rank %s is registered for %s and usable here through %s, not through %s;"
+              + " name it in registerMemory",
+          rank(), transports, handles.keySet(), transport);
     }
     return handle;
   }
@@ -160,28 +148,20 @@ public final class RegisteredMemory implements AutoCloseable {
   /**
    * Refuses a range that does not lie within this memory.
    *
-   * @param what how the message calls this memory, for example {@code target}
+   * @param what the role of this memory, for the error, for example {@code target}
    * @param offset bytes from the start
    * @param length bytes
    * @throws InvalidUsage if the range lies outside
    */
   public void checkRange(String what, long offset, long length) {
     if (offset < 0 || length < 0 || offset > size() - length) {
-      throw new InvalidUsage(
-          what
-              + " range offset="
-              + offset
-              + " length="
-              + length
-              + " is outside the "
-              + size()
-              + " bytes of rank "
-              + rank()
-              + "'s memory");
+      throw InvalidUsage.of(
+          "%s range offset=%s length=%s is outside the %s bytes of rank %s's memory",
+          what, offset, length, size(), rank());
     }
   }
 
-  /** What a peer needs to use this memory; read by {@code Communicator.recvMemoryOnSetup}. */
+  /** Returns the bytes that {@code Communicator.recvMemoryOnSetup} reads on a peer. */
   public byte[] serialize() {
     Map<Transport, byte[]> wires = new EnumMap<>(Transport.class);
     handles.forEach((transport, handle) -> wires.put(transport, handle.wire()));
@@ -191,7 +171,7 @@ public final class RegisteredMemory implements AutoCloseable {
   /** Ends the registrations (owner) or the mappings (peer). Idempotent. */
   @Override
   public void close() {
-    // What can't be closed keeps nothing else from it.
+    // Each is closed even if another can't be.
     Closing.all(handles.values());
   }
 

@@ -7,11 +7,11 @@ import io.fluxccl.device.DeviceBuffer;
  * Thread-safe.
  */
 public interface TransportContext extends AutoCloseable {
-  /** The transport. */
+  /** Returns the transport. */
   Transport transport();
 
   /**
-   * Makes memory of this rank reachable.
+   * Registers memory of this rank, so that peers can reach it.
    *
    * @param buffer memory of this rank's device; kept alive until the handle is closed
    * @return the owner's handle
@@ -20,10 +20,10 @@ public interface TransportContext extends AutoCloseable {
   MemoryHandle register(DeviceBuffer buffer);
 
   /**
-   * Makes memory of another rank (or of this one) usable here.
+   * Opens memory of another rank (or of this one).
    *
    * @param wire the owner's {@link MemoryHandle#wire()}, not yet checked
-   * @param origin whose it is
+   * @param origin the owner, as it said
    * @return a handle of the peer's memory
    * @throws io.fluxccl.TransportFailure if the memory can't be reached, or {@code wire} is
    *     malformed
@@ -31,10 +31,10 @@ public interface TransportContext extends AutoCloseable {
   MemoryHandle open(byte[] wire, MemoryOrigin origin);
 
   /**
-   * One end of a new connection.
+   * Creates one end of a new connection.
    *
    * @param remoteRank the peer; may be this rank
-   * @param tag to tell several connections to one peer apart
+   * @param tag distinguishes several connections to one peer
    * @param config for this transport
    * @return the end
    */

@@ -20,7 +20,7 @@ public final class TransportFlags {
     this.transports = Collections.unmodifiableSet(transports);
   }
 
-  /** The set of the given transports. */
+  /** Returns the set of the given transports. */
   public static TransportFlags of(Transport... transports) {
     EnumSet<Transport> set = EnumSet.noneOf(Transport.class);
     Collections.addAll(set, transports);
@@ -28,11 +28,11 @@ public final class TransportFlags {
   }
 
   /**
-   * The set that a list names.
+   * Returns the set that a list names.
    *
    * @param names with commas between, in any case; {@code IB} is IB0 to IB7
    * @return the set
-   * @throws InvalidUsage if a name is none of a transport
+   * @throws InvalidUsage if a name names no transport
    */
   public static TransportFlags parse(String names) {
     EnumSet<Transport> set = EnumSet.noneOf(Transport.class);
@@ -53,11 +53,11 @@ public final class TransportFlags {
   }
 
   /**
-   * The set that {@link #bits()} stands for.
+   * Returns the set that {@link #bits()} encodes.
    *
    * @param bits bit n for the transport of ordinal n
    * @return the set
-   * @throws InvalidUsage if a bit stands for no transport
+   * @throws InvalidUsage if a bit encodes no transport
    */
   public static TransportFlags ofBits(int bits) {
     if (bits >>> ALL.length != 0) {
@@ -73,7 +73,7 @@ public final class TransportFlags {
     return new TransportFlags(set);
   }
 
-  /** This set and one more. */
+  /** Returns this set and one more. */
   public TransportFlags with(Transport transport) {
     EnumSet<Transport> set = EnumSet.noneOf(Transport.class);
     set.addAll(transports);
@@ -81,17 +81,17 @@ public final class TransportFlags {
     return new TransportFlags(set);
   }
 
-  /** Whether the transport is in this set. */
+  /** Returns whether the transport is in this set. */
   public boolean contains(Transport transport) {
     return transports.contains(transport);
   }
 
-  /** The transports, in order; unmodifiable. */
+  /** Returns the transports, in order; unmodifiable. */
   public Set<Transport> asSet() {
     return transports;
   }
 
-  /** The set as bits: bit n for the transport of ordinal n. */
+  /** Returns the set as bits: bit n for the transport of ordinal n. */
   public int bits() {
     int bits = 0;
     for (Transport transport : transports) {

@@ -4,16 +4,13 @@ import io.fluxccl.device.DeviceKind;
 import java.util.Optional;
 import java.util.Set;
 
-/**
- * How a transport is plugged in: found by {@link java.util.ServiceLoader}. Implementations have no
- * state.
- */
+/** Provides transports; found by {@link java.util.ServiceLoader}. Implementations have no state. */
 public interface TransportProvider {
-  /** The transports that it provides. */
+  /** Returns the transports that it provides. */
   Set<Transport> transports();
 
   /**
-   * Why a transport can't be used on this machine.
+   * Returns why a transport can't be used on this machine.
    *
    * @param transport one of {@link #transports()}
    * @return what is missing and how to get it, or empty when it is available
@@ -21,7 +18,7 @@ public interface TransportProvider {
   Optional<String> unavailableBecause(Transport transport);
 
   /**
-   * Why an available transport can't reach memory of a kind of device on this machine.
+   * Returns why an available transport can't reach memory of a kind of device on this machine.
    *
    * @param transport one of {@link #transports()}, available
    * @param kind of the device whose memory it is
@@ -32,7 +29,7 @@ public interface TransportProvider {
   }
 
   /**
-   * One line on what an available transport works with here: a device, an address.
+   * Returns one line about an available transport on this machine: its device, its address.
    *
    * @param transport one of {@link #transports()}, available
    * @return the line, or empty when there is nothing to say
@@ -45,7 +42,7 @@ public interface TransportProvider {
    * Opens a transport for one communicator.
    *
    * @param transport one of {@link #transports()}
-   * @param environment who asks
+   * @param environment the communicator that asks
    * @return the context; the communicator closes it
    * @throws io.fluxccl.TransportFailure if it can't be opened
    */

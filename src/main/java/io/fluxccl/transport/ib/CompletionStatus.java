@@ -1,9 +1,6 @@
 package io.fluxccl.transport.ib;
 
-import java.util.EnumSet;
-import java.util.Set;
-
-/** What an {@code ibv_wc_status} is called, and what usually is the reason. */
+/** The values of {@code ibv_wc_status}, by name and usual reason. */
 enum CompletionStatus {
   SUCCESS(""),
   LOC_LEN_ERR("the device refuses so long a message; give a smaller maxMessage"),
@@ -31,36 +28,18 @@ enum CompletionStatus {
 
   private static final CompletionStatus[] ALL = values();
 
-  private static final Set<CompletionStatus> REMOTE =
-      EnumSet.of(
-          WR_FLUSH_ERR,
-          BAD_RESP_ERR,
-          REM_INV_REQ_ERR,
-          REM_ACCESS_ERR,
-          REM_OP_ERR,
-          RETRY_EXC_ERR,
-          RNR_RETRY_EXC_ERR,
-          REM_INV_RD_REQ_ERR,
-          REM_ABORT_ERR,
-          RESP_TIMEOUT_ERR);
-
   private final String reason;
 
   CompletionStatus(String reason) {
     this.reason = reason;
   }
 
-  /** The name and the usual reason, for a message. */
+  /** Returns the name and the usual reason, for a message. */
   static String describe(int status) {
     if (status < 0 || status >= ALL.length) {
       return "ibv_wc_status " + status;
     }
     CompletionStatus known = ALL[status];
     return "IBV_WC_" + known.name() + (known.reason.isEmpty() ? "" : " (" + known.reason + ")");
-  }
-
-  /** Whether it says that the peer, or the way to it, failed. */
-  static boolean isRemote(int status) {
-    return status >= 0 && status < ALL.length && REMOTE.contains(ALL[status]);
   }
 }

@@ -5,9 +5,9 @@ import java.io.InputStream;
 import java.nio.file.Path;
 
 /**
- * Loads DiSNI, and the one package that uses it, from the class path, and tells the JVM where
- * DiSNI's native library is. DiSNI asks for that library by name, which the JVM otherwise looks for
- * in folders that are fixed when it starts.
+ * Loads DiSNI, and the one package that uses it, from the class path, and finds DiSNI's native
+ * library. DiSNI loads that library by name, which the JVM otherwise looks for in folders that are
+ * fixed when it starts.
  */
 final class DisniLoader extends ClassLoader {
   private static final String LIBRARY = "disni";

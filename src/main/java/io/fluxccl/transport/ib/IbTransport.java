@@ -21,11 +21,11 @@ import java.util.Set;
  * or RoCE, by name. The environment variable {@code FLUXCCL_IB_DEVICES} chooses and orders them,
  * for example {@code mlx5_2,mlx5_0=10.0.0.5}.
  *
- * <p>Each context has one daemon thread, on which its connections' futures complete: hand long work
- * on, and never block there.
+ * <p>Each context has one daemon thread, on which its connections' futures complete: never block
+ * it, and run long work elsewhere.
  */
 public final class IbTransport implements TransportProvider {
-  /** How many transports there are: IB0 to IB7. */
+  /** The number of transports: IB0 to IB7. */
   public static final int MAX_DEVICES = 8;
 
   private static final String NO_PEER_MEMORY =
@@ -40,34 +40,34 @@ public final class IbTransport implements TransportProvider {
     this(Path.of("/"));
   }
 
-  /** For tests, which say where the machine's files are. */
+  /** For tests, which have a machine's files in another folder. */
   IbTransport(Path root) {
     connectionManager = root.resolve("dev/infiniband/rdma_cm");
     peerMemory = root.resolve("sys/module/nvidia_peermem");
     nvidia = root.resolve("proc/driver/nvidia");
   }
 
-  /** How many RDMA devices this machine has that IB0 to IB7 can name, 0 to 8. */
+  /** Returns the number of this machine's RDMA devices that IB0 to IB7 can name, 0 to 8. */
   public static int getIbDeviceCount() {
     return Math.min(MAX_DEVICES, RdmaDevices.ofThisMachine().size());
   }
 
   /**
-   * The device for a pair of ranks, so that a host's traffic is spread over its devices and both
-   * ends name the same one, which is the same rail.
+   * Returns the device for a pair of ranks. A host's traffic is spread over its devices, and both
+   * ends choose the same one, which is the same rail.
    *
-   * @param localRank of the one end on its host
-   * @param remoteLocalRank of the other end on its own
-   * @param devices how many every host has, 1 to 8
+   * @param localRank the local rank of the one end on its host
+   * @param remoteLocalRank the local rank of the other end on its host
+   * @param devices the number of devices of every host, 1 to 8
    * @return IB0 to IB7
    */
   public static Transport rankToIbDevice(int localRank, int remoteLocalRank, int devices) {
     if (devices < 1 || devices > MAX_DEVICES) {
-      throw new InvalidUsage("devices=" + devices + "; give 1 to " + MAX_DEVICES);
+      throw InvalidUsage.of("devices=%s; give 1 to %s", devices, MAX_DEVICES);
     }
     if (localRank < 0 || remoteLocalRank < 0) {
-      throw new InvalidUsage(
-          "localRank=" + localRank + ", remoteLocalRank=" + remoteLocalRank + "; give 0 or more");
+      throw InvalidUsage.of(
+          "localRank=%s, remoteLocalRank=%s; give 0 or more", localRank, remoteLocalRank);
     }
     // Ranks that are the same on their hosts, which hierarchical collectives connect, get all
     // rails.
@@ -109,12 +109,8 @@ public final class IbTransport implements TransportProvider {
     }
     if (device.address() == null) {
       return Optional.of(
-          device.name()
-              + " has no IPv4 address; give one to its network interface, or name one by "
-              + RdmaDevices.VARIABLE
-              + "="
-              + device.name()
-              + "=a.b.c.d");
+          "%s has no IPv4 address; give one to its network interface, or name one by %s=%s=a.b.c.d"
+              .formatted(device.name(), RdmaDevices.VARIABLE, device.name()));
     }
     if (!Files.isReadable(connectionManager) || !Files.isWritable(connectionManager)) {
       return Optional.of(
@@ -179,7 +175,7 @@ public final class IbTransport implements TransportProvider {
   private static int index(Transport transport) {
     int index = transport.ordinal() - Transport.IB0.ordinal();
     if (index < 0 || index >= MAX_DEVICES) {
-      throw new InvalidUsage("transport=" + transport + "; this provider has IB0 to IB7");
+      throw InvalidUsage.of("transport=%s; this provider has IB0 to IB7", transport);
     }
     return index;
   }

@@ -2,24 +2,24 @@ package io.fluxccl.transport.ib;
 
 import io.fluxccl.transport.RdmaOptions;
 
-/** Who is told what happens to a link; called by {@link VerbsPort#poll()}, on its thread. */
+/** Receives the events of a link; called by {@link VerbsPort#poll()}, on its thread. */
 public interface LinkEvents {
-  /** How its queues should be. */
+  /** Returns the options of the link's queues. */
   RdmaOptions options();
 
-  /** A peer's request was admitted: this is the link it will be. */
+  /** A peer's request was admitted, and this is its link. */
   void requested(VerbsLink link);
 
-  /** It can be posted on. */
+  /** The link is connected and takes requests. */
   void established(VerbsLink link);
 
-  /** The peer has closed its end, or is no more. */
+  /** The peer has closed its end, or its process has ended. */
   void disconnected(VerbsLink link);
 
   /**
-   * It could not be connected.
+   * The link could not be connected.
    *
-   * @param what the event or call that says so, with its status
+   * @param reason the failed event or call, with its status
    */
-  void failed(VerbsLink link, String what);
+  void failed(VerbsLink link, String reason);
 }

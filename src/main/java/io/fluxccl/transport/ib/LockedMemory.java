@@ -7,9 +7,9 @@ import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.stream.Stream;
 
-/** How much memory this process may register: what is registered can't be paged out. */
+/** The limit of memory that this process may register: registered memory can't be paged out. */
 final class LockedMemory {
-  /** With less, not even what one small job's collectives need for themselves is sure to fit. */
+  /** With less, the library's own memory for one small job may not fit. */
   static final long LEAST = 64L << 20;
 
   private static final Path SELF = Path.of("/proc/self");
@@ -17,12 +17,12 @@ final class LockedMemory {
 
   private LockedMemory() {}
 
-  /** The limit of this process in bytes, or empty when there is none. */
+  /** Returns the limit of this process in bytes, or empty if there is none. */
   static OptionalLong limit() {
     return limit(SELF);
   }
 
-  /** The limit of a process, which its folder under {@code /proc} tells. */
+  /** Returns the limit of a process, given its folder under {@code /proc}. */
   static OptionalLong limit(Path process) {
     boolean mayIgnoreIt =
         field(process.resolve("status"), "CapEff:")
@@ -34,7 +34,7 @@ final class LockedMemory {
         : OptionalLong.of(Long.parseLong(soft.get()));
   }
 
-  /** The first word behind a name. */
+  /** Returns the first word behind a name. */
   private static Optional<String> field(Path file, String name) {
     try (Stream<String> lines = Files.lines(file)) {
       return lines

@@ -18,9 +18,9 @@ import java.util.Optional;
 import java.util.stream.Stream;
 
 /**
- * The RDMA devices of this machine as the kernel shows them: IB0 is the first. By name, numbers in
- * it counted as such; or those that the environment variable {@value #VARIABLE} lists, in its
- * order.
+ * The RDMA devices of this machine as the kernel shows them: IB0 is the first. They are sorted by
+ * name, mlx5_9 before mlx5_10; or the environment variable {@value #VARIABLE} lists and orders
+ * them.
  */
 public final class RdmaDevices {
   /** For example {@code mlx5_2,mlx5_0=10.0.0.5}: devices in order, an address where it matters. */
@@ -34,17 +34,17 @@ public final class RdmaDevices {
   /**
    * A device.
    *
-   * @param name as the kernel calls it
-   * @param address by which peers reach it, or null when it has none
-   * @param active whether a port of it has a link
-   * @param linkLayer {@code Ethernet} (RoCE), {@code InfiniBand}, or what else the kernel says
+   * @param name the kernel's name
+   * @param address the address by which peers reach it, or null if it has none
+   * @param active whether one of its ports has a link
+   * @param linkLayer {@code Ethernet} (RoCE), {@code InfiniBand}, or another name of the kernel
    */
   public record Device(String name, Inet4Address address, boolean active, String linkLayer) {}
 
   /**
-   * Those of this machine.
+   * Returns the devices of this machine.
    *
-   * @throws InvalidUsage if {@value #VARIABLE} can't be read or names one that is not there
+   * @throws InvalidUsage if {@value #VARIABLE} can't be read or names a device that is missing
    */
   public static List<Device> ofThisMachine() {
     return find(SYSFS, System.getenv(VARIABLE));
@@ -59,8 +59,8 @@ public final class RdmaDevices {
     for (String entry : chosen.split(",")) {
       String[] parts = entry.trim().split("=", 2);
       if (!names.contains(parts[0])) {
-        throw new InvalidUsage(
-            VARIABLE + "=" + chosen + ": there is no device " + parts[0] + ", only " + names);
+        throw InvalidUsage.of(
+            "%s=%s: there is no device %s, only %s", VARIABLE, chosen, parts[0], names);
       }
       devices.add(device(sysfs, parts[0], parts.length == 2 ? parse(parts[1]) : null));
     }
@@ -68,10 +68,7 @@ public final class RdmaDevices {
   }
 
   private static List<String> names(Path sysfs) {
-    if (!Files.isDirectory(sysfs)) {
-      return List.of();
-    }
-    return children(sysfs).stream().sorted(Comparator.comparing(RdmaDevices::sortKey)).toList();
+    return children(sysfs);
   }
 
   /** Numbers padded, so that mlx5_10 follows mlx5_9. */
@@ -101,7 +98,7 @@ public final class RdmaDevices {
     return new Device(name, address, active, linkLayer);
   }
 
-  /** RoCE's GID of an IPv4 address is that address in IPv6's clothes. */
+  /** RoCE's GID of an IPv4 address is that address, mapped to IPv6. */
   private static Optional<Inet4Address> mappedGid(Path gids) {
     for (String index : children(gids)) {
       String gid = read(gids.resolve(index));
@@ -114,7 +111,7 @@ public final class RdmaDevices {
     return Optional.empty();
   }
 
-  /** IP over InfiniBand is an interface of the device. */
+  /** With IP over InfiniBand, the device has a network interface. */
   private static Optional<Inet4Address> interfaceAddress(Path interfaces) {
     for (String name : children(interfaces)) {
       try {
@@ -170,15 +167,14 @@ public final class RdmaDevices {
       return List.of();
     }
     try (Stream<Path> paths = Files.list(folder)) {
-      return paths.map(path -> path.getFileName().toString()).sorted(bySize()).toList();
+      // GIDs are numbered, and the first one that fits is used.
+      return paths
+          .map(path -> path.getFileName().toString())
+          .sorted(Comparator.comparing(RdmaDevices::sortKey))
+          .toList();
     } catch (IOException e) {
-      return List.of(); // it went away
+      return List.of(); // the device was removed
     }
-  }
-
-  /** GIDs are numbered; the first that fits is the one. */
-  private static Comparator<String> bySize() {
-    return Comparator.comparing(RdmaDevices::sortKey);
   }
 
   private static String read(Path file) {

@@ -4,16 +4,16 @@ import java.io.IOException;
 import java.net.Inet4Address;
 
 /**
- * RDMA verbs and connection management, as much of them as this transport needs. For the one
- * implementation, in {@code transport.ib.disni}, and for tests.
+ * RDMA verbs and connection management, as far as this transport needs them. Implemented in {@code
+ * transport.ib.disni} and by tests.
  */
 public interface Verbs {
   /**
    * Opens the RDMA device that has an address, and listens there. Any thread.
    *
    * @param address of one of this machine's RDMA devices
-   * @param requests who decides on connection requests
-   * @return the open port, from here on for one thread
+   * @param requests admits connection requests
+   * @return the open port, to be used by one thread
    * @throws IOException with the call that failed and its errno
    */
   VerbsPort open(Inet4Address address, VerbsPort.Requests requests) throws IOException;

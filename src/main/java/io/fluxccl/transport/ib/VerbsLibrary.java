@@ -11,7 +11,7 @@ import java.nio.file.Path;
 import java.util.Optional;
 
 /**
- * The verbs of this JVM, by DiSNI and {@code libdisni.so}. Loaded once, at the first question; any
+ * The verbs of this JVM, by DiSNI and {@code libdisni.so}. Loaded once, at the first use; any
  * thread.
  */
 public final class VerbsLibrary {
@@ -25,13 +25,13 @@ public final class VerbsLibrary {
 
   private VerbsLibrary() {}
 
-  /** Why there are no verbs and what to do about it, or empty. */
+  /** Returns why there are no verbs and what to do about it, or empty. */
   static Optional<String> unavailableBecause() {
     return Optional.ofNullable(UNAVAILABLE);
   }
 
   /**
-   * The verbs.
+   * Returns the verbs.
    *
    * @throws TransportFailure if there are none
    */

@@ -5,25 +5,25 @@ import java.net.InetSocketAddress;
 
 /**
  * An address of an RDMA device: a listener, a protection domain, and the connections made with
- * them. Used by one thread at a time, but for what says otherwise.
+ * them. Used by one thread at a time, except for methods that say otherwise.
  */
 public interface VerbsPort extends AutoCloseable {
-  /** Who decides on connection requests. */
+  /** Admits connection requests. */
   interface Requests {
     /**
-     * Whom a request is for. Called by {@link VerbsPort#poll()}.
+     * Returns the receiver of a link's events. Called by {@link VerbsPort#poll()}.
      *
-     * @param privateData what the peer said, not trusted
-     * @return who is told of the link from now on, or null to reject it
+     * @param privateData bytes from the peer, not trusted
+     * @return the receiver of all events of the link, or null to reject the request
      */
     LinkEvents admit(byte[] privateData);
   }
 
-  /** Where it listens. Any thread. */
+  /** Returns the port on which it listens. Any thread. */
   int port();
 
   /**
-   * Lets the device read and write memory. Any thread.
+   * Registers memory, which the device then reads and writes. Any thread.
    *
    * @param address of its first byte
    * @param length bytes, 1 or more
@@ -34,24 +34,24 @@ public interface VerbsPort extends AutoCloseable {
   VerbsMemory register(long address, int length) throws IOException;
 
   /**
-   * Begins to connect; all else is told to {@code events} by {@link #poll()}.
+   * Begins to connect; {@link #poll()} then calls {@code events}.
    *
-   * @param peer where the peer listens
-   * @param privateData what the peer's {@link Requests} is told; at most 56 bytes
-   * @param events who is told
+   * @param peer the address on which the peer listens
+   * @param privateData bytes for the peer's {@link Requests}; at most 56
+   * @param events receives the events of the link
    * @return the link, which is not established yet
    */
   VerbsLink connect(InetSocketAddress peer, byte[] privateData, LinkEvents events)
       throws IOException;
 
   /**
-   * Takes what happened to the connections. Allocates nothing when nothing did.
+   * Takes the events of all connections. Allocates nothing if there are none.
    *
    * @return how many events
    */
   int poll() throws IOException;
 
-  /** Stops listening and lets the device go. After all links and memories were closed. */
+  /** Stops listening and closes the device. All links and memories must be closed before. */
   @Override
   void close();
 }

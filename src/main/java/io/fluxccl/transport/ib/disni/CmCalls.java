@@ -3,16 +3,16 @@ package io.fluxccl.transport.ib.disni;
 import java.io.IOException;
 
 /**
- * What DiSNI has no method for, in {@code native/disni/cm_calls.c}. Ids and channels are DiSNI's
+ * The calls that DiSNI lacks, in {@code native/disni/cm_calls.c}. Ids and channels are DiSNI's
  * object ids, which are addresses.
  */
 final class CmCalls {
   private CmCalls() {}
 
-  /** What a connection request carried. */
+  /** Returns the private data of a connection request. */
   static native byte[] privateData(long id);
 
-  /** The status of the last event of an id: a negative errno, a reason of the peer's, or 0. */
+  /** Returns the status of an id's last event: a negative errno, the peer's reason, or 0. */
   static native int status(long id);
 
   /** Before connecting or accepting: resend after 4.096 us * 2^exponent. */

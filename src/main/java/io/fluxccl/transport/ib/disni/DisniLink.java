@@ -26,10 +26,10 @@ import org.agrona.BufferUtil;
  * once and changed in place.
  */
 final class DisniLink implements VerbsLink {
-  /** Nobody posts receives, so this never has to wait for one; 7 would mean for ever. */
+  /** No request needs a receive, so none waits for one; 7 would mean to wait for ever. */
   private static final byte NOT_READY_RETRIES = 6;
 
-  /** Requests that end in error complete too, asked for or not. */
+  /** Requests that fail complete too, even those that ask for no completion. */
   private static final int SPARE_COMPLETIONS = 16;
 
   private final DisniPort port;
@@ -67,7 +67,7 @@ final class DisniLink implements VerbsLink {
     return CmCalls.status(((NatObject) id).getObjId());
   }
 
-  /** Makes the queues, once the id has a device. */
+  /** Creates the queues, once the id has a device. */
   void createQueues() throws IOException {
     int size = options.sendQueueSize();
     completionQueue = port.device().createCQ(port.completionChannel(), size + SPARE_COMPLETIONS, 0);
@@ -108,7 +108,7 @@ final class DisniLink implements VerbsLink {
     poll = completionQueue.poll(completions, completions.length);
   }
 
-  /** Asks the peer, whose answer comes as an event. */
+  /** Sends a connection request, whose answer comes as an event. */
   void connect(byte[] privateData) throws IOException {
     ByteBuffer bytes = ByteBuffer.allocateDirect(privateData.length).put(privateData);
     RdmaConnParam parameters = parameters();
@@ -176,7 +176,7 @@ final class DisniLink implements VerbsLink {
     }
     closed = true;
     port.forget(this);
-    // One that can't be closed must not keep the others from it: the kernel frees it in the end.
+    // Each step runs even if another fails: the kernel frees the rest when the process ends.
     if (queuePair != null) {
       quietly(id::disconnect);
       quietly(id::destroyQP);

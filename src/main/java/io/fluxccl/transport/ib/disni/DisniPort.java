@@ -111,7 +111,7 @@ final class DisniPort implements VerbsPort {
     links.put(id, link);
     greetings.put(id, privateData);
     try {
-      // Bound first, so that it leaves by this device and no other.
+      // Bound first, so that the connection uses this device and no other.
       id.bindAddr(new InetSocketAddress(address, 0));
       id.resolveAddr(null, peer, STEP_TIMEOUT_MILLIS);
       return link;
@@ -176,7 +176,7 @@ final class DisniPort implements VerbsPort {
         link.events().failed(link, type + " with status " + link.status());
         break;
       default:
-        LOGGER.debug("{} with status {} is of no interest", type, link.status());
+        LOGGER.debug("{} with status {} is ignored", type, link.status());
     }
   }
 

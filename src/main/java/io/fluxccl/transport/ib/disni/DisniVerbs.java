@@ -9,14 +9,14 @@ import java.io.IOException;
 import java.net.Inet4Address;
 import java.nio.ByteBuffer;
 
-/** Verbs by DiSNI; made by name. */
+/** Verbs by DiSNI; created by name. */
 public final class DisniVerbs implements Verbs {
   /**
    * Loads DiSNI with its native library.
    *
-   * @throws IOException if the two do not fit
+   * @throws IOException if their versions do not fit
    * @throws UnsatisfiedLinkError if the library can't be loaded
-   * @throws IllegalAccessError if this JVM keeps DiSNI from addresses of buffers
+   * @throws IllegalAccessError if this JVM does not let DiSNI read addresses of buffers
    */
   public DisniVerbs() throws IOException {
     RdmaCm.open();

@@ -1,6 +1,6 @@
 /**
- * RDMA verbs by DiSNI. Loaded, with DiSNI itself, by a class loader of its own that knows where
- * DiSNI's native library is: so nothing may refer to these classes but by name.
+ * RDMA verbs by DiSNI. A class loader of its own, which knows where DiSNI's native library is,
+ * loads this package and DiSNI. So other code may refer to these classes by name only.
  *
  * <p>Imports {@code transport} and {@code transport.ib}.
  */
