@@ -8,6 +8,7 @@ import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.Transport;
+import io.fluxccl.wire.WireWriter;
 import java.util.Arrays;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
@@ -61,10 +62,8 @@ final class Connector implements Setupable {
       messages.sendError(peer, SetupMessages.Kind.CONNECTION, tag, refused, deadline);
       return;
     }
-    byte[] wire = endpoint.wire();
-    byte[] payload = new byte[wire.length + 1];
-    payload[0] = (byte) config.transport().ordinal();
-    System.arraycopy(wire, 0, payload, 1, wire.length);
+    byte[] payload =
+        new WireWriter().uint8(config.transport().ordinal()).raw(endpoint.wire()).toBytes();
     messages.send(peer, SetupMessages.Kind.CONNECTION, tag, payload, deadline);
   }
 
@@ -101,13 +100,8 @@ final class Connector implements Setupable {
           payload.length > 0 && payload[0] >= 0 && payload[0] < TRANSPORTS.length
               ? TRANSPORTS[payload[0]].name()
               : "an unknown transport";
-      throw new InvalidUsage(
-          describe()
-              + ": rank "
-              + peer
-              + " uses "
-              + theirs
-              + "; both ends must name the same transport");
+      throw InvalidUsage.of(
+          "%s: rank %s uses %s; both ends must name the same transport", describe(), peer, theirs);
     }
     return Arrays.copyOfRange(payload, 1, payload.length);
   }

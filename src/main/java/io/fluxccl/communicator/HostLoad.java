@@ -1,51 +1,57 @@
 package io.fluxccl.communicator;
 
+import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.concurrent.SpinPolicy;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.stream.IntStream;
 
 /**
- * How many processes of this host wait as this one does: the most that any of its open
- * communicators knows of, since this process may be in several jobs. Thread-safe.
+ * The number of processes of this host that wait as this one does, as one open communicator knows
+ * it. The largest number of all open communicators counts, since this process may be in several
+ * jobs. Thread-safe.
  */
-final class HostLoad {
+final class HostLoad implements AutoCloseable {
   // Guarded by itself.
-  private static final List<Share> SHARES = new ArrayList<>();
+  private static final List<HostLoad> OPEN = new ArrayList<>();
 
-  private HostLoad() {}
+  private final int processes;
 
-  /** What one communicator knows, until it is closed. */
-  static final class Share {
-    private final int processes;
-    private final AtomicBoolean removed = new AtomicBoolean();
-
-    private Share(int processes) {
-      this.processes = processes;
-    }
-
-    /** Idempotent. */
-    void remove() {
-      if (removed.compareAndSet(false, true)) {
-        synchronized (SHARES) {
-          SHARES.remove(this);
-          update();
-        }
-      }
-    }
+  private HostLoad(int processes) {
+    this.processes = processes;
   }
 
-  static Share add(int processes) {
-    Share share = new Share(processes);
-    synchronized (SHARES) {
-      SHARES.add(share);
+  /** Adds the processes of a job on this host. */
+  static HostLoad add(Bootstrap bootstrap) {
+    long host = bootstrap.hostHash(bootstrap.rank());
+    long processes =
+        IntStream.range(0, bootstrap.nRanks())
+            .filter(rank -> bootstrap.hostHash(rank) == host)
+            .mapToLong(bootstrap::processHash)
+            .distinct()
+            .count();
+    return add((int) processes);
+  }
+
+  static HostLoad add(int processes) {
+    HostLoad load = new HostLoad(processes);
+    synchronized (OPEN) {
+      OPEN.add(load);
       update();
     }
-    return share;
+    return load;
+  }
+
+  /** Idempotent. */
+  @Override
+  public void close() {
+    synchronized (OPEN) {
+      OPEN.remove(this);
+      update();
+    }
   }
 
   private static void update() {
-    SpinPolicy.setProcessesOnHost(
-        SHARES.stream().mapToInt(share -> share.processes).max().orElse(1));
+    SpinPolicy.setProcessesOnHost(OPEN.stream().mapToInt(load -> load.processes).max().orElse(1));
   }
 }

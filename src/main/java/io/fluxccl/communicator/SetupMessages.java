@@ -6,6 +6,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.wire.WireWriter;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.List;
@@ -46,7 +47,7 @@ final class SetupMessages {
    * Messages of one communicator.
    *
    * @param bootstrap that carries them
-   * @param continueOn runs what follows a message: connecting, opening memory
+   * @param continueOn runs the step after a message: connecting, opening memory
    */
   SetupMessages(Bootstrap bootstrap, Executor continueOn) {
     this.bootstrap = bootstrap;
@@ -55,14 +56,14 @@ final class SetupMessages {
 
   void checkPeer(int peer, int tag) {
     if (peer < 0 || peer >= bootstrap.nRanks()) {
-      throw new InvalidUsage("rank=" + peer + " is outside 0.." + (bootstrap.nRanks() - 1));
+      throw InvalidUsage.of("rank=%s is outside 0..%s", peer, bootstrap.nRanks() - 1);
     }
     checkTag(tag);
   }
 
   void checkTag(int tag) {
     if (tag < 0 || tag > MAX_TAG) {
-      throw new InvalidUsage("tag=" + tag + " is outside 0.." + MAX_TAG);
+      throw InvalidUsage.of("tag=%s is outside 0..%s", tag, MAX_TAG);
     }
   }
 
@@ -90,12 +91,12 @@ final class SetupMessages {
                 throw explain(FluxCclException.from(failure), peer, operation, deadline);
               }
               if (message.length < 1 || message[0] != FINE) {
-                String text =
-                    message.length < 1
-                        ? "an empty message"
-                        : new String(message, 1, message.length - 1, StandardCharsets.UTF_8);
-                throw new RemoteFailure(
-                    peer, operation + ": rank " + peer + " could not do its part: " + text);
+                throw RemoteFailure.of(
+                    peer,
+                    "%s: rank %s could not do its part: %s",
+                    operation,
+                    peer,
+                    message.length < 1 ? "an empty message" : textOf(message));
               }
               return Arrays.copyOfRange(message, 1, message.length);
             },
@@ -104,7 +105,7 @@ final class SetupMessages {
     return result;
   }
 
-  /** Sends a word to a peer and waits for its own. */
+  /** Sends an empty message to a peer and waits for its own. */
   CompletableFuture<Void> rendezvous(int peer, int tag, Deadline deadline) {
     CompletableFuture<Void> sent = send(peer, Kind.RENDEZVOUS, tag, new byte[0], deadline);
     CompletableFuture<byte[]> word =
@@ -146,16 +147,14 @@ final class SetupMessages {
       FluxCclException failure, int peer, String operation, Deadline deadline) {
     if (failure instanceof Timeout) {
       int blamed = failure.rank() == FluxCclException.NO_RANK ? peer : failure.rank();
-      return new Timeout(
+      return Timeout.of(
           blamed,
-          operation
-              + ": rank "
-              + peer
-              + " did not answer within "
-              + deadline.timeout().toMillis()
-              + " ms; does it queue the other half, with the same tag, and call setup()? ("
-              + failure.getMessage()
-              + ")");
+          "%s: rank %s did not answer within %s ms; does it queue the other half, with the same"
+              + " tag, and call setup()? (%s)",
+          operation,
+          peer,
+          deadline.timeout().toMillis(),
+          failure.getMessage());
     }
     return failure.withMessage(operation + ": " + failure.getMessage());
   }
@@ -165,9 +164,10 @@ final class SetupMessages {
   }
 
   private static byte[] framed(byte status, byte[] payload) {
-    byte[] message = new byte[payload.length + 1];
-    message[0] = status;
-    System.arraycopy(payload, 0, message, 1, payload.length);
-    return message;
+    return new WireWriter().uint8(status).raw(payload).toBytes();
+  }
+
+  private static String textOf(byte[] message) {
+    return new String(message, 1, message.length - 1, StandardCharsets.UTF_8);
   }
 }

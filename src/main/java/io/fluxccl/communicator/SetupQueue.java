@@ -4,27 +4,35 @@ import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 
 /** Set-up operations from when they are queued until they have ended. Thread-safe. */
 final class SetupQueue {
+  private record Started(Setupable operation, CompletableFuture<Void> done, long sinceNanos) {}
+
   // Guarded by itself.
   private final List<Setupable> queue = new ArrayList<>();
-  private final PendingSetups pending;
+  private final Map<Setupable, Started> started = new ConcurrentHashMap<>();
+
+  /** The end of the last set-up of several steps, by tag. */
+  private final Map<Integer, CompletableFuture<Void>> last = new ConcurrentHashMap<>();
+
   private final Supplier<FluxCclException> failure;
 
   /**
-   * An empty queue.
+   * Creates an empty queue.
    *
-   * @param failure why nothing can end well any more, or null
+   * @param failure the reason for which every operation fails from now on, or null
    */
   SetupQueue(Supplier<FluxCclException> failure) {
     this.failure = failure;
-    this.pending = new PendingSetups(failure);
   }
 
-  /** Queues an operation; it ends at once when nothing can end well any more. */
+  /** Queues an operation; it fails at once when all operations do. */
   void add(Setupable operation) {
     synchronized (queue) {
       queue.add(operation);
@@ -41,10 +49,10 @@ final class SetupQueue {
   }
 
   /**
-   * Runs what is queued meanwhile, and no more.
+   * Runs what is queued by a function, and no more.
    *
-   * @param queueing calls {@link #add}, and nothing that waits; nobody else can queue until then
-   * @return what {@code queueing} gave, once all that it queued is done; or the first error
+   * @param queueing calls {@link #add}, and nothing that waits; no other thread queues until then
+   * @return the function's result, once all that it queued is done; or the first error
    */
   <T> CompletableFuture<T> run(Deadline deadline, Supplier<T> queueing) {
     List<Setupable> batch;
@@ -62,18 +70,32 @@ final class SetupQueue {
     return run(batch, deadline).thenApply(done -> queued);
   }
 
+  /** {@link Communicator#inTurn}. */
+  <T> CompletableFuture<T> inTurn(int tag, Supplier<CompletableFuture<T>> steps) {
+    CompletableFuture<Void> ended = new CompletableFuture<>();
+    CompletableFuture<Void> before = last.put(tag, ended);
+    CompletableFuture<Void> free =
+        before == null ? CompletableFuture.completedFuture(null) : before;
+    return free.thenCompose(now -> steps.get())
+        .whenComplete(
+            (done, failure) -> {
+              last.remove(tag, ended);
+              ended.complete(null);
+            });
+  }
+
   private CompletableFuture<Void> run(List<Setupable> batch, Deadline deadline) {
     FluxCclException reason = failure.get();
     if (reason != null) {
       batch.forEach(operation -> operation.fail(reason));
       return CompletableFuture.failedFuture(reason);
     }
-    return pending.run(batch, deadline);
+    return start(batch, deadline);
   }
 
   private List<Setupable> take(int from) {
     synchronized (queue) {
-      // Fewer than before, if all failed meanwhile.
+      // Fewer than before, if all have failed in the meantime.
       List<Setupable> tail = queue.subList(Math.min(from, queue.size()), queue.size());
       List<Setupable> taken = new ArrayList<>(tail);
       tail.clear();
@@ -81,18 +103,95 @@ final class SetupQueue {
     }
   }
 
-  /** Ends all of them, those that run as well. */
+  /** Starts all operations; completes when all have ended, with the first error in order. */
+  CompletableFuture<Void> start(List<Setupable> batch, Deadline deadline) {
+    List<Throwable> refused = new ArrayList<>(batch.size());
+    batch.forEach(operation -> refused.add(begin(operation, deadline)));
+    List<CompletableFuture<Void>> all = new ArrayList<>(batch.size());
+    for (int i = 0; i < batch.size(); i++) {
+      all.add(end(batch.get(i), refused.get(i), deadline));
+    }
+    return CompletableFuture.allOf(all.toArray(new CompletableFuture<?>[0]))
+        .handle(
+            (done, failure) -> {
+              if (failure != null) {
+                throw FluxCclException.from(firstFailureOf(all));
+              }
+              return null;
+            });
+  }
+
+  /** Returns why an operation could not begin, or null. An Error, too, ends only this one. */
+  private static Throwable begin(Setupable operation, Deadline deadline) {
+    try {
+      operation.beginSetup(deadline);
+      return null;
+    } catch (Throwable e) {
+      return e;
+    }
+  }
+
+  private CompletableFuture<Void> end(Setupable operation, Throwable refused, Deadline deadline) {
+    CompletableFuture<Void> ending;
+    try {
+      ending =
+          refused == null ? operation.endSetup(deadline) : CompletableFuture.failedFuture(refused);
+    } catch (Throwable e) {
+      ending = CompletableFuture.failedFuture(e);
+    }
+    CompletableFuture<Void> done = new CompletableFuture<>();
+    started.put(operation, new Started(operation, done, System.nanoTime()));
+    ending.whenComplete(
+        (result, failure) -> {
+          started.remove(operation);
+          if (failure == null) {
+            done.complete(null);
+          } else {
+            FluxCclException reason = FluxCclException.from(failure);
+            operation.fail(reason);
+            done.completeExceptionally(reason);
+          }
+        });
+    FluxCclException reason = failure.get();
+    if (reason != null) {
+      failStarted(reason); // a concurrent fail() may have run before this operation was added
+    }
+    return done;
+  }
+
+  private static Throwable firstFailureOf(List<CompletableFuture<Void>> all) {
+    return all.stream()
+        .filter(CompletableFuture::isCompletedExceptionally)
+        .findFirst()
+        .map(one -> one.handle((done, failure) -> failure).join())
+        .orElseThrow();
+  }
+
+  /** Fails all operations, those that have started as well. */
   void fail(FluxCclException reason) {
     failQueued(reason);
-    pending.fail(reason);
+    failStarted(reason);
   }
 
   private void failQueued(FluxCclException reason) {
     take(0).forEach(operation -> operation.fail(reason));
   }
 
-  /** A line for each that runs. */
+  private void failStarted(FluxCclException reason) {
+    // One by one: an operation that is added concurrently is either met here or fails itself.
+    for (Started one : started.values()) {
+      started.remove(one.operation());
+      one.operation().fail(reason);
+      one.done().completeExceptionally(reason);
+    }
+  }
+
+  /** Appends a line for each operation that has started. */
   void dump(StringBuilder out) {
-    pending.dump(out);
+    long now = System.nanoTime();
+    for (Started one : started.values()) {
+      long millis = TimeUnit.NANOSECONDS.toMillis(now - one.sinceNanos());
+      out.append("  %s waits since %s ms%n".formatted(one.operation().describe(), millis));
+    }
   }
 }

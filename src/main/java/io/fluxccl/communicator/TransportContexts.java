@@ -1,14 +1,12 @@
 package io.fluxccl.communicator;
 
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.concurrent.Closing;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportProvider;
-import java.util.ArrayList;
 import java.util.EnumMap;
-import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.ServiceLoader;
@@ -18,12 +16,12 @@ import java.util.function.Supplier;
 final class TransportContexts implements AutoCloseable {
   private final TransportEnvironment environment;
   private final Supplier<? extends Iterable<TransportProvider>> providers;
+  private final Lifecycle lifecycle = new Lifecycle("the communicator");
   // Guarded by this.
   private final Map<Transport, TransportContext> open = new EnumMap<>(Transport.class);
-  private boolean closed;
 
   /**
-   * @param providers of the transports that there are, looked up anew each time
+   * @param providers of all transports, looked up anew each time
    */
   TransportContexts(
       TransportEnvironment environment, Supplier<? extends Iterable<TransportProvider>> providers) {
@@ -31,18 +29,16 @@ final class TransportContexts implements AutoCloseable {
     this.providers = providers;
   }
 
-  /** Those of this build. */
+  /** Returns the transports of this build. */
   static Iterable<TransportProvider> installed() {
     return ServiceLoader.load(TransportProvider.class, TransportProvider.class.getClassLoader());
   }
 
   synchronized TransportContext of(Transport transport) {
-    if (closed) {
-      throw new InvalidUsage("the communicator is closed");
-    }
+    lifecycle.checkOpen();
     TransportContext context = open.get(transport);
     if (context == null) {
-      context = providerOf(transport).open(transport, environment);
+      context = lifecycle.own(providerOf(transport).open(transport, environment));
       open.put(transport, context);
     }
     return context;
@@ -61,7 +57,7 @@ final class TransportContexts implements AutoCloseable {
         .map(provider -> of(transport));
   }
 
-  /** Why the transport can't be used here for memory of this rank's device, or empty. */
+  /** Returns why the transport can't be used here for memory of this rank's device, or empty. */
   Optional<String> unusableBecause(Transport transport) {
     return find(transport)
         .map(
@@ -94,11 +90,7 @@ final class TransportContexts implements AutoCloseable {
   }
 
   @Override
-  public synchronized void close() {
-    closed = true;
-    List<TransportContext> contexts = new ArrayList<>(open.values());
-    open.clear();
-    // What can't be closed keeps nothing else from it.
-    Closing.all(contexts);
+  public void close() {
+    lifecycle.close();
   }
 }

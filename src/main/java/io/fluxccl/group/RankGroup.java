@@ -12,7 +12,7 @@ import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.communicator.CommunicatorOptions;
-import io.fluxccl.concurrent.Closing;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.Device;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -30,7 +30,7 @@ import org.slf4j.LoggerFactory;
 import reactor.core.scheduler.Schedulers;
 
 /**
- * This process's place in a job: who it is, a device, a communicator with all ranks, and the
+ * This process's place in a job: its rank, a device, a communicator with all ranks, and the
  * collectives. Thread-safe.
  *
  * <pre>{@code
@@ -42,8 +42,8 @@ import reactor.core.scheduler.Schedulers;
  */
 public final class RankGroup implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(RankGroup.class);
-  private static final Duration FAREWELL = Duration.ofSeconds(5);
-  private static final long CLOSE_SECONDS = 2 * FAREWELL.toSeconds();
+  private static final Duration LEAVE_LIMIT = Duration.ofSeconds(5);
+  private static final long CLOSE_SECONDS = 2 * LEAVE_LIMIT.toSeconds();
 
   private static final Executor MAY_BLOCK = Schedulers.boundedElastic()::schedule;
 
@@ -55,28 +55,29 @@ public final class RankGroup implements AutoCloseable {
   private final Communicator communicator;
   private final Duration timeout;
 
-  // Set once, before anybody else sees the group.
+  /** Owns the device, the communicator and the collectives. */
+  private final Lifecycle lifecycle = new Lifecycle("the rank group");
+
+  private final CompletableFuture<Void> closed = new CompletableFuture<>();
+
+  // Set once, before a caller gets the group.
   private Collectives collectives;
 
-  // Guarded by this.
-  private CompletableFuture<Void> closed;
-
-  /** Of a bootstrap that becomes its own, and a device that it opens. */
+  /** Creates a group with a bootstrap, which it owns from now on, and a device that it opens. */
   RankGroup(Bootstrap bootstrap, Supplier<Device> device, RankGroupOptions options) {
     this.bootstrap = bootstrap;
     this.timeout = options.timeout();
-    Device opened = null;
     try {
-      opened = device.get();
-      this.device = opened;
+      this.device = lifecycle.own(device.get());
       this.communicator =
-          Communicator.create(
-              bootstrap, opened, CommunicatorOptions.DEFAULT.withSetupTimeout(timeout));
+          lifecycle.own(
+              Communicator.create(
+                  bootstrap, this.device, CommunicatorOptions.DEFAULT.withSetupTimeout(timeout)));
     } catch (RuntimeException | Error e) {
-      // The others need not wait for this rank.
+      // The other ranks need not wait for this one.
       bootstrap.abort(FluxCclException.from(e).attributedTo(bootstrap.rank()));
       bootstrap.closeAsync();
-      CloseHelper.quietClose(opened);
+      CloseHelper.quietClose(lifecycle);
       throw e;
     }
   }
@@ -95,10 +96,10 @@ public final class RankGroup implements AutoCloseable {
    * Joins the job that this process was started for: by {@code fluxccl launch}, mpirun, srun,
    * torchrun, or by FLUXCCL_* variables. Without any of them, a job of one rank.
    *
-   * @param timeout of finding the others, and later of each set-up
-   * @return the group, once every rank is there; or why not, naming who is missing, or what is
-   *     wrong with the environment. What is chained to it may block. When it has ended otherwise
-   *     (it was cancelled, or given a time limit), the group is closed as soon as it is there
+   * @param timeout of finding the other ranks, and later of each set-up
+   * @return the group, once every rank has joined; or a failure that names the ranks that are
+   *     missing, or the variable that is wrong. Continuations may block. If the future was
+   *     cancelled or completed by the caller, the group is closed as soon as it has joined
    */
   public static CompletableFuture<RankGroup> fromEnvironment(Duration timeout) {
     return joining(() -> RankGroupOptions.fromEnvironment().withTimeout(timeout));
@@ -118,50 +119,56 @@ public final class RankGroup implements AutoCloseable {
 
   private static CompletableFuture<RankGroup> joining(Supplier<RankGroupOptions> options) {
     CompletableFuture<RankGroup> result = new CompletableFuture<>();
-    // What the environment gets wrong is the future's failure, as all else is.
+    // A wrong variable of the environment fails the future, as everything else does.
     CompletableFuture.completedFuture(options)
         .thenCompose(given -> join(given.get()))
-        // Whoever blocks in what follows must not block the bootstrap's thread.
-        .whenCompleteAsync(
-            (group, failure) -> {
-              if (failure != null) {
-                result.completeExceptionally(failure);
-              } else if (!result.complete(group)) {
-                group.closeAsync(); // who asked for it waits no longer
-              }
-            },
-            MAY_BLOCK);
+        // Continuations that block must not block the bootstrap's thread.
+        .whenCompleteAsync((group, failure) -> complete(result, group, failure), MAY_BLOCK);
     return result;
   }
 
-  private static CompletableFuture<RankGroup> join(RankGroupOptions groupOptions) {
+  private static void complete(
+      CompletableFuture<RankGroup> result, RankGroup group, Throwable failure) {
+    if (failure != null) {
+      result.completeExceptionally(failure);
+    } else if (!result.complete(group)) {
+      group.closeAsync(); // the caller waits no longer
+    }
+  }
+
+  private static CompletableFuture<RankGroup> join(RankGroupOptions options) {
     RankEnvironment environment = RankEnvironment.fromEnvironment();
-    BootstrapOptions.Builder options = BootstrapOptions.builder().timeout(groupOptions.timeout());
-    environment.secret().ifPresent(options::secret);
-    TcpBootstrap bootstrap =
-        TcpBootstrap.create(environment.rank(), environment.nRanks(), options.build());
+    TcpBootstrap bootstrap = createBootstrap(environment, options);
     return bootstrap
         .initialize(environment)
+        .exceptionallyCompose(failure -> close(bootstrap, failure))
         // Opening a GPU takes a while, in which the bootstrap's thread has other things to do.
-        .handleAsync(
-            (ready, failure) -> {
-              if (failure == null) {
-                int localRank = environment.localRank().orElse(bootstrap.localRank());
-                return open(bootstrap, localRank, groupOptions)
-                    .withCollectives(groupOptions.collectives());
-              }
-              return bootstrap
-                  .closeAsync()
-                  .handle((done, ignored) -> null)
-                  .thenCompose(done -> CompletableFuture.<RankGroup>failedFuture(failure));
-            },
-            MAY_BLOCK)
-        .thenCompose(group -> group);
+        .thenApplyAsync(connected -> open(bootstrap, environment, options), MAY_BLOCK)
+        .thenCompose(group -> group.createCollectives(options.collectives()));
+  }
+
+  private static TcpBootstrap createBootstrap(
+      RankEnvironment environment, RankGroupOptions options) {
+    BootstrapOptions.Builder builder = BootstrapOptions.builder().timeout(options.timeout());
+    environment.secret().ifPresent(builder::secret);
+    return TcpBootstrap.create(environment.rank(), environment.nRanks(), builder.build());
+  }
+
+  private static CompletableFuture<Void> close(TcpBootstrap bootstrap, Throwable failure) {
+    return bootstrap
+        .closeAsync()
+        .handle((closed, ignored) -> null)
+        .thenCompose(closed -> CompletableFuture.failedFuture(failure));
+  }
+
+  private static RankGroup open(
+      Bootstrap bootstrap, RankEnvironment environment, RankGroupOptions options) {
+    return open(bootstrap, environment.localRank().orElse(bootstrap.localRank()), options);
   }
 
   /**
-   * The ranks of a job inside this JVM, by number, each with a device of its own. Waits until they
-   * are connected.
+   * Creates the ranks of a job inside this JVM, by number, each with a device of its own. Waits
+   * until they are connected.
    *
    * @param nRanks 1 or more
    * @return the groups; the caller closes each
@@ -196,7 +203,7 @@ public final class RankGroup implements AutoCloseable {
         groups.add(open(bootstrap, bootstrap.rank(), options));
       }
       groups.stream()
-          .map(group -> group.withCollectives(options.collectives()))
+          .map(group -> group.createCollectives(options.collectives()))
           .toList()
           .forEach(RankGroup::await);
       return groups;
@@ -207,23 +214,24 @@ public final class RankGroup implements AutoCloseable {
     }
   }
 
-  private CompletableFuture<RankGroup> withCollectives(CollectivesOptions options) {
+  private CompletableFuture<RankGroup> createCollectives(CollectivesOptions options) {
     CollectivesOptions own = options.withTag(COLLECTIVES_TAG).withTimeout(timeout);
     return CompletableFuture.completedFuture(own)
-        // Not called outright: what it may throw ends this group as well.
+        // Not called directly: an exception that it throws closes this group as well.
         .thenCompose(settings -> Collectives.create(communicator, settings))
-        .handle(
-            (ready, failure) -> {
-              if (failure != null) {
-                FluxCclException reason = FluxCclException.from(failure);
-                // The others need not wait for this rank.
-                communicator.abort(reason);
-                closeNow();
-                throw reason;
-              }
-              collectives = ready;
-              return this;
-            });
+        .handle(this::created);
+  }
+
+  private RankGroup created(Collectives ready, Throwable failure) {
+    if (failure != null) {
+      FluxCclException reason = FluxCclException.from(failure);
+      // The other ranks need not wait for this one.
+      communicator.abort(reason);
+      closeNow();
+      throw reason;
+    }
+    collectives = lifecycle.own(ready);
+    return this;
   }
 
   private static void await(CompletableFuture<RankGroup> group) {
@@ -234,32 +242,32 @@ public final class RankGroup implements AutoCloseable {
     }
   }
 
-  /** This rank, from 0. */
+  /** Returns this rank, from 0. */
   public int rank() {
     return bootstrap.rank();
   }
 
-  /** How many ranks the job has. */
+  /** Returns how many ranks the job has. */
   public int nRanks() {
     return bootstrap.nRanks();
   }
 
-  /** Messages, gathers and barriers between hosts. */
+  /** Returns the bootstrap: messages, gathers and barriers between hosts. */
   public Bootstrap bootstrap() {
     return bootstrap;
   }
 
-  /** Where this rank's memory is and its kernels run. */
+  /** Returns the device that holds this rank's memory and runs its kernels. */
   public Device device() {
     return device;
   }
 
-  /** Connections and memory between the ranks. */
+  /** Returns the communicator: connections and memory between the ranks. */
   public Communicator communicator() {
     return communicator;
   }
 
-  /** What all ranks do together; connected and ready, closed with the group. */
+  /** Returns the collectives, connected and ready; closed with the group. */
   public Collectives collectives() {
     return collectives;
   }
@@ -270,31 +278,42 @@ public final class RankGroup implements AutoCloseable {
   }
 
   /**
-   * Leaves the job: waits, a few seconds at most, until the other ranks close too, so that nobody
-   * is cut off in the middle; then closes everything but buffers, which are their owner's. A job
-   * that has failed is left at once.
+   * Leaves the job: waits, a few seconds at most, until the other ranks close too, so that no rank
+   * is cut off in an operation; then closes everything but buffers, which are their owner's. Does
+   * not wait when the job has failed.
    *
-   * @return completes when that is done; fails if something could not be closed, when all the rest
+   * @return completes when all is closed; fails if something could not be closed, when all the rest
    *     is
    */
-  public synchronized CompletableFuture<Void> closeAsync() {
-    if (closed == null) {
-      CompletableFuture<Void> farewell =
-          communicator.failure() == null
-              ? communicator.inFlight(bootstrap.barrier(Deadline.after(FAREWELL)))
-              : CompletableFuture.completedFuture(null);
-      // Closing waits for threads and drivers, and the bootstrap's thread must not.
-      closed =
-          farewell.handle((done, failure) -> null).thenComposeAsync(done -> closeNow(), MAY_BLOCK);
+  public CompletableFuture<Void> closeAsync() {
+    if (lifecycle.beginClose()) {
+      awaitOthers()
+          .handle((done, failure) -> null)
+          // Closing waits for threads and drivers, and the bootstrap's thread must not.
+          .thenComposeAsync(done -> closeNow(), MAY_BLOCK)
+          .whenComplete(
+              (done, failure) -> {
+                if (failure == null) {
+                  closed.complete(null);
+                } else {
+                  closed.completeExceptionally(FluxCclException.from(failure));
+                }
+              });
     }
     return closed.copy();
   }
 
-  /** Throws nothing: what can't be closed keeps nothing else from it, and fails the result. */
+  private CompletableFuture<Void> awaitOthers() {
+    return communicator.failure() == null
+        ? communicator.inFlight(bootstrap.barrier(Deadline.after(LEAVE_LIMIT)))
+        : CompletableFuture.completedFuture(null);
+  }
+
+  /** Closes all it owns, then the bootstrap. Throws nothing: a failure is the result's. */
   private CompletableFuture<Void> closeNow() {
     CompletableFuture<Void> own = new CompletableFuture<>();
     try {
-      Closing.all(collectives, communicator, device);
+      lifecycle.closeChildren();
       own.complete(null);
     } catch (Throwable e) {
       own.completeExceptionally(FluxCclException.from(e));

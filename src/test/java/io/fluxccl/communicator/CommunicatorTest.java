@@ -600,13 +600,13 @@ class CommunicatorTest {
       boolean before = SpinPolicy.isCrowded();
       List<LocalBootstrap> group = LocalBootstrap.group(1);
       try (LocalBootstrap bootstrap = group.get(0)) {
-        HostLoad.Share many = HostLoad.add(1_000);
+        HostLoad many = HostLoad.add(1_000);
         Communicator small = Communicator.create(bootstrap, device);
         assertThat(SpinPolicy.isCrowded()).isTrue();
         small.close();
         assertThat(SpinPolicy.isCrowded()).isTrue();
-        many.remove();
-        many.remove();
+        many.close();
+        many.close();
         assertThat(SpinPolicy.isCrowded()).isEqualTo(before);
       }
     }

@@ -15,7 +15,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-class PendingSetupsTest {
+class SetupQueueTest {
   private static final Duration LONG = Duration.ofSeconds(20);
   private static final Deadline DEADLINE = Deadline.after(LONG);
 
@@ -47,8 +47,8 @@ class PendingSetupsTest {
     CompletableFuture<Void> failing = new CompletableFuture<>();
     CompletableFuture<Void> asked = new CompletableFuture<>();
     CompletableFuture<Void> othersFailed = new CompletableFuture<>();
-    PendingSetups pending =
-        new PendingSetups(
+    SetupQueue pending =
+        new SetupQueue(
             () -> {
               FluxCclException why = failure.get();
               if (why != null) {
@@ -58,7 +58,7 @@ class PendingSetupsTest {
               return why;
             });
     CompletableFuture<Void> early =
-        pending.run(
+        pending.start(
             List.of(
                 new Endless(
                     why -> {
@@ -71,7 +71,8 @@ class PendingSetupsTest {
     await(failing);
     // It is there when who fails all has passed its place, and asks when that one is through.
     CompletableFuture<Void> late =
-        CompletableFuture.supplyAsync(() -> pending.run(List.of(new Endless(why -> {})), DEADLINE))
+        CompletableFuture.supplyAsync(
+                () -> pending.start(List.of(new Endless(why -> {})), DEADLINE))
             .thenCompose(run -> run);
     await(all);
     othersFailed.complete(null);
@@ -115,9 +116,10 @@ class PendingSetupsTest {
     CompletableFuture<Throwable> failed = new CompletableFuture<>();
     CompletableFuture<Throwable> other = new CompletableFuture<>();
     FluxCclException reason = new Aborted(1, "closed");
-    PendingSetups pending = new PendingSetups(() -> null);
+    SetupQueue pending = new SetupQueue(() -> null);
     CompletableFuture<Void> run =
-        pending.run(List.of(new Exhausted(begins, failed), new Endless(other::complete)), DEADLINE);
+        pending.start(
+            List.of(new Exhausted(begins, failed), new Endless(other::complete)), DEADLINE);
     pending.fail(reason);
     assertThat(run)
         .failsWithin(LONG)

@@ -1,0 +1,120 @@
+package io.fluxccl.communicator;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.concurrent.Lifecycle;
+import io.fluxccl.device.AbortFlag;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
+import reactor.core.scheduler.Schedulers;
+
+/**
+ * Fails a communicator once, for the first reason: sets the abort flag that kernels watch, notifies
+ * the other ranks, fails set-ups and operations in flight. Thread-safe.
+ */
+final class FailedState {
+  private static final long DEATH_NOTICE_MILLIS = 300;
+
+  private final Lifecycle lifecycle;
+  private final Bootstrap bootstrap;
+  private final AbortFlag abortFlag;
+  private final SetupQueue setups;
+  private final Map<CompletableFuture<?>, Boolean> inFlight = new ConcurrentHashMap<>();
+
+  /** The first transport failure that waits, or has waited, for the bootstrap's verdict. */
+  private final AtomicReference<FluxCclException> suspicion = new AtomicReference<>();
+
+  FailedState(Lifecycle lifecycle, Bootstrap bootstrap, AbortFlag abortFlag, SetupQueue setups) {
+    this.lifecycle = lifecycle;
+    this.bootstrap = bootstrap;
+    this.abortFlag = abortFlag;
+    this.setups = setups;
+  }
+
+  /** {@link Communicator#abort}. */
+  void abort(FluxCclException reason) {
+    if (reason instanceof TransportFailure && reason.rank() != FluxCclException.NO_RANK) {
+      suspicion.compareAndSet(null, reason);
+      CompletableFuture.delayedExecutor(DEATH_NOTICE_MILLIS, TimeUnit.MILLISECONDS)
+          .execute(() -> abortNow(reason));
+    } else {
+      abortNow(reason);
+    }
+  }
+
+  private void abortNow(FluxCclException reason) {
+    if (lifecycle.failure() == null) {
+      enter(reason);
+      bootstrap.abort(reason.attributedTo(bootstrap.rank()));
+    }
+  }
+
+  /** Fails this rank's communicator: the bootstrap has failed, or this rank aborts. */
+  void enter(FluxCclException reason) {
+    if (begin(reason)) {
+      // Continuations of users must hold up neither the bootstrap's thread, which answers
+      // heartbeats, nor a proxy's.
+      aside(() -> announce(reason));
+    }
+  }
+
+  /**
+   * Fails it because it is closed. A transport failure that still waits for the bootstrap's verdict
+   * is sent first, or the other ranks would take this for leaving in good order.
+   */
+  void close(Aborted reason) {
+    FluxCclException suspected = suspicion.get();
+    if (suspected != null) {
+      abortNow(suspected);
+    }
+    if (begin(reason)) {
+      announce(reason);
+    }
+  }
+
+  private boolean begin(FluxCclException reason) {
+    if (!lifecycle.fail(reason)) {
+      return false;
+    }
+    abortFlag.set();
+    return true;
+  }
+
+  private void announce(FluxCclException reason) {
+    lifecycle.announceFailure();
+    inFlight.keySet().forEach(operation -> operation.completeExceptionally(reason));
+    setups.fail(reason);
+  }
+
+  /** {@link Communicator#failed}. Its continuations may wait for what fails after it. */
+  CompletableFuture<FluxCclException> failed() {
+    CompletableFuture<FluxCclException> failed = lifecycle.failed();
+    return failed.isDone() ? failed : failed.thenApplyAsync(reason -> reason, FailedState::aside);
+  }
+
+  /** Runs a task that may block on a thread that the library does not need. */
+  private static void aside(Runnable task) {
+    try {
+      Schedulers.boundedElastic().schedule(task);
+    } catch (RejectedExecutionException e) {
+      task.run();
+    }
+  }
+
+  /** {@link Communicator#inFlight}. */
+  <T> CompletableFuture<T> tie(CompletableFuture<T> operation) {
+    inFlight.put(operation, true);
+    operation.whenComplete((done, failure) -> inFlight.remove(operation));
+    FluxCclException reason = lifecycle.failure();
+    if (reason != null) {
+      operation.completeExceptionally(reason);
+    }
+    return operation;
+  }
+}

@@ -1,0 +1,94 @@
+package io.fluxccl.communicator;
+
+import io.fluxccl.Deadline;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+
+/** The short messages that a {@link Communicator} carries for other layers. */
+abstract class PeerMessages {
+  final SetupMessages messages;
+
+  PeerMessages(SetupMessages messages) {
+    this.messages = messages;
+  }
+
+  /** {@link Communicator#inFlight}. */
+  abstract <T> CompletableFuture<T> inFlight(CompletableFuture<T> operation);
+
+  /**
+   * Waits until a peer calls this method with the same tag. Then neither rank needs what they set
+   * up together any longer.
+   *
+   * @param peer the rank
+   * @param tag as in {@link #connectOnSetup}
+   * @param deadline by when
+   * @return completes when the peer has called it too; with the communicator's failure, or when the
+   *     deadline has passed
+   */
+  public final CompletableFuture<Void> rendezvous(int peer, int tag, Deadline deadline) {
+    messages.checkPeer(peer, tag);
+    return inFlight(messages.rendezvous(peer, tag, deadline));
+  }
+
+  /**
+   * Exchanges a short message with one peer, which calls this method with the same tag. Exchanges
+   * of one peer and tag match in the order of the calls.
+   *
+   * @param peer the other rank
+   * @param tag as in connections; exchanges have tags of their own
+   * @param mine this rank's message
+   * @param deadline by when the peer must have called it
+   * @return the peer's message, which is not trusted: check it
+   */
+  public final CompletableFuture<byte[]> exchange(
+      int peer, int tag, byte[] mine, Deadline deadline) {
+    messages.checkPeer(peer, tag);
+    return inFlight(messages.exchange(peer, tag, mine, deadline));
+  }
+
+  /**
+   * Exchanges a short message with all ranks, each of which calls this method with the same tag: an
+   * all-gather on the host. Exchanges with different tags may run at once and begin in any order;
+   * exchanges with the same tag match in the order of the calls.
+   *
+   * @param tag 0 to 2^24 - 1; has nothing to do with the tags of connections
+   * @param mine this rank's message
+   * @param deadline by when every rank must have called it
+   * @return the messages by rank, which are not trusted: check them. Fails with {@link
+   *     io.fluxccl.Timeout} that names the first rank that did not call, or with the communicator's
+   *     failure. Continuations may block
+   */
+  public final CompletableFuture<List<byte[]>> exchange(int tag, byte[] mine, Deadline deadline) {
+    messages.checkTag(tag);
+    return inFlight(messages.exchangeAll(tag, mine, deadline));
+  }
+
+  /**
+   * Sends a peer a short notice that it has not asked for. Works still when this communicator has
+   * failed, as long as the bootstrap has not.
+   *
+   * @param peer the other rank
+   * @param tag as in connections; notices have tags of their own
+   * @param notice the message
+   * @param deadline by when it must be handed to the network
+   * @return completes when it is handed to the network
+   */
+  public final CompletableFuture<Void> sendNotice(
+      int peer, int tag, byte[] notice, Deadline deadline) {
+    messages.checkPeer(peer, tag);
+    return messages.sendNotice(peer, tag, notice, deadline);
+  }
+
+  /**
+   * Receives the next of a peer's notices, in the order in which they were sent.
+   *
+   * @param peer the other rank
+   * @param tag the peer's tag
+   * @param deadline by when it must have arrived
+   * @return the peer's message, which is not trusted: check it
+   */
+  public final CompletableFuture<byte[]> recvNotice(int peer, int tag, Deadline deadline) {
+    messages.checkPeer(peer, tag);
+    return inFlight(messages.recvNotice(peer, tag, deadline));
+  }
+}
