@@ -6,7 +6,9 @@ import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
 
-/** How a {@link TcpBootstrap} behaves. Immutable; {@link #builder()} begins with the defaults. */
+/**
+ * The options of a {@link TcpBootstrap}. Immutable; {@link #builder()} begins with the defaults.
+ */
 public final class BootstrapOptions {
   /** The environment variable that stands for {@link Builder#insecure}: 1, or 0 for false. */
   public static final String INSECURE_VARIABLE = "FLUXCCL_INSECURE";
@@ -33,7 +35,7 @@ public final class BootstrapOptions {
   }
 
   /**
-   * The defaults, with the secret that the environment gives and whether to do without one.
+   * Returns the defaults, with the secret of the environment.
    *
    * @throws InvalidUsage if a variable can't be read
    */
@@ -42,7 +44,7 @@ public final class BootstrapOptions {
   }
 
   /**
-   * A builder that holds the defaults and what the environment gives.
+   * Returns a builder with the defaults and the secret of the environment.
    *
    * @throws InvalidUsage if a variable can't be read
    */
@@ -54,32 +56,32 @@ public final class BootstrapOptions {
     return new Builder(environment);
   }
 
-  /** How long set-up may take: 30 s unless set. */
+  /** Returns how long set-up may take: 30 s unless set. */
   public Duration timeout() {
     return timeout;
   }
 
-  /** The job's secret, if there is one. */
+  /** Returns the job's secret, if there is one. */
   public Optional<JobSecret> secret() {
     return Optional.ofNullable(secret);
   }
 
-  /** The network interface to use, if one is named. */
+  /** Returns the network interface to use, if one is named. */
   public Optional<String> networkInterface() {
     return Optional.ofNullable(networkInterface);
   }
 
-  /** Whether to do without a secret on addresses that other hosts can reach. */
+  /** Returns whether to allow addresses that other hosts can reach without a secret. */
   public boolean insecure() {
     return insecure;
   }
 
-  /** How often the root asks each rank whether it lives: 200 ms unless set. */
+  /** Returns how often the root asks each rank for a heartbeat: 200 ms unless set. */
   public Duration heartbeatInterval() {
     return heartbeatInterval;
   }
 
-  /** The longest message in bytes: 64 MiB unless set. */
+  /** Returns the longest message in bytes: 64 MiB unless set. */
   public int messageLimit() {
     return messageLimit;
   }
@@ -90,19 +92,15 @@ public final class BootstrapOptions {
 
   @Override
   public String toString() {
-    return "BootstrapOptions(timeout="
-        + timeout
-        + ", secret="
-        + (secret == null ? "none" : "given")
-        + ", interface="
-        + networkInterface
-        + ", insecure="
-        + insecure
-        + ", heartbeatInterval="
-        + heartbeatInterval
-        + ", messageLimit="
-        + messageLimit
-        + ")";
+    return String.format(
+        "BootstrapOptions(timeout=%s, secret=%s, interface=%s, insecure=%s,"
+            + " heartbeatInterval=%s, messageLimit=%s)",
+        timeout,
+        secret == null ? "none" : "given",
+        networkInterface,
+        insecure,
+        heartbeatInterval,
+        messageLimit);
   }
 
   /** Collects options; what it makes is immutable. Not thread-safe. */
@@ -125,11 +123,11 @@ public final class BootstrapOptions {
       return switch (text.strip()) {
         case "", "0" -> false;
         case "1" -> true;
-        default -> throw new InvalidUsage(INSECURE_VARIABLE + "=" + text + " is none of 0, 1");
+        default -> throw InvalidUsage.of("%s=%s is none of 0, 1", INSECURE_VARIABLE, text);
       };
     }
 
-    /** How long set-up may take; over zero. */
+    /** Sets how long set-up may take; over zero. */
     public Builder timeout(Duration value) {
       if (value.isNegative() || value.isZero()) {
         throw new InvalidUsage("timeout=" + value + "; give more than zero");
@@ -138,28 +136,28 @@ public final class BootstrapOptions {
       return this;
     }
 
-    /** The job's secret; null for none. */
+    /** Sets the job's secret; null for none. */
     public Builder secret(JobSecret value) {
       secret = value;
       return this;
     }
 
-    /** The network interface whose address to use, for example eth0; null for any. */
+    /** Sets the network interface whose address to use, for example eth0; null for any. */
     public Builder networkInterface(String value) {
       networkInterface = value;
       return this;
     }
 
     /**
-     * Do without a secret where others can connect. Whoever reaches the port can then join the job
-     * or end it: for closed networks only.
+     * Allows addresses that other hosts can reach without a secret. Any process that reaches the
+     * port can then join the job or fail it: for closed networks only.
      */
     public Builder insecure(boolean value) {
       insecure = value;
       return this;
     }
 
-    /** How often the root asks each rank whether it lives; 10 ms to 10 s. */
+    /** Sets how often the root asks each rank for a heartbeat; 10 ms to 10 s. */
     public Builder heartbeatInterval(Duration value) {
       if (value.compareTo(Duration.ofMillis(10)) < 0
           || value.compareTo(Duration.ofSeconds(10)) > 0) {
@@ -169,7 +167,7 @@ public final class BootstrapOptions {
       return this;
     }
 
-    /** The longest message in bytes, 1 to 1 GiB; the same on every rank. */
+    /** Sets the longest message in bytes, 1 to 1 GiB; the same on every rank. */
     public Builder messageLimit(int value) {
       if (value < 1 || value > MAX_MESSAGE_LIMIT) {
         throw new InvalidUsage("messageLimit=" + value + "; give 1 to " + MAX_MESSAGE_LIMIT);
@@ -183,7 +181,7 @@ public final class BootstrapOptions {
       return this;
     }
 
-    /** The options. */
+    /** Returns the options. */
     public BootstrapOptions build() {
       return new BootstrapOptions(this);
     }

@@ -179,7 +179,7 @@ final class ControlConnection implements Handshake.Outcome {
 
   private void receivedPeers(ChannelHandlerContext ctx, Peers peers) {
     if (stopped) {
-      return; // it crossed the goodbye: nobody would end what begins now
+      return; // it crossed the goodbye: what begins now would never end
     }
     if (formed || peers.members().size() != bootstrap.nRanks()) {
       ctx.close();

@@ -58,7 +58,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     refuse(ctx, Frames.describe(cause));
   }
 
-  /** Decides whom to admit. */
+  /** Decides which connectors to admit. */
   abstract static class Gate {
     private int unproven;
     private boolean warned;

@@ -59,13 +59,12 @@ public final class HostIdentity {
   }
 
   private static String describeHost() {
-    return hostName()
-        + "|"
-        + contentOf("/proc/sys/kernel/random/boot_id")
-        + "|"
-        + linkOf("/proc/self/ns/pid")
-        + "|"
-        + attributesOf("/dev/shm");
+    return String.join(
+        "|",
+        hostName(),
+        contentOf("/proc/sys/kernel/random/boot_id"),
+        linkOf("/proc/self/ns/pid"),
+        attributesOf("/dev/shm"));
   }
 
   // The kernel's name for this host needs no name server, which might not answer for seconds.

@@ -12,8 +12,8 @@ import java.util.Map;
 import java.util.Optional;
 
 /**
- * What the processes of one job know and nobody else does. A process that cannot prove that it
- * knows the secret is admitted to nothing. Immutable; never printed.
+ * The secret that only the processes of one job know. A process that cannot prove that it knows the
+ * secret is refused. Immutable; never printed.
  */
 public final class JobSecret {
   /** The environment variable that holds the secret: any text of at least 16 characters. */
@@ -71,13 +71,8 @@ public final class JobSecret {
     }
     try {
       if (Files.size(Path.of(file)) > MAX_FILE_BYTES) {
-        throw new InvalidUsage(
-            FILE_VARIABLE
-                + "="
-                + file
-                + " is over "
-                + MAX_FILE_BYTES
-                + " bytes; is it the secret?");
+        throw InvalidUsage.of(
+            "%s=%s is over %s bytes; is it the secret?", FILE_VARIABLE, file, MAX_FILE_BYTES);
       }
       return Optional.of(of(Files.readString(Path.of(file)).strip(), FILE_VARIABLE + "=" + file));
     } catch (IOException | java.nio.file.InvalidPathException e) {
@@ -87,13 +82,9 @@ public final class JobSecret {
 
   private static JobSecret of(String text, String source) {
     if (text.length() < MIN_CHARACTERS) {
-      throw new InvalidUsage(
-          source
-              + " has "
-              + text.length()
-              + " characters; at least "
-              + MIN_CHARACTERS
-              + " are needed, for example from `openssl rand -hex 32`");
+      throw InvalidUsage.of(
+          "%s has %s characters; give %s or more, for example from `openssl rand -hex 32`",
+          source, text.length(), MIN_CHARACTERS);
     }
     return new JobSecret(text);
   }

@@ -265,7 +265,7 @@ final class PeerLinks extends Handshake.Gate {
     ranks.forEach(bootstrap::departed);
   }
 
-  /** A connection is closed; {@link PeerLink#orderly()} tells how. */
+  /** Learns that a connection is closed; fails the job unless it closed in good order. */
   void closed(PeerLink link) {
     int peer = link.peer();
     if (link.incoming()) {

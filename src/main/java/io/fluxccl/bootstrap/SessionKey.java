@@ -39,8 +39,8 @@ final class SessionKey {
   }
 
   /**
-   * A key that anybody can make. It keeps out strangers that speak another protocol, and jobs that
-   * came to the same port by accident.
+   * Creates a key without a secret. It keeps out processes that speak another protocol, and jobs
+   * that came to the same port by accident.
    *
    * @param jobIdentity what the job's ranks have in common; may be empty
    */

@@ -10,7 +10,7 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * The one thread on which all bootstraps of this JVM work: their sockets, their timers and their
- * state. It lives while somebody holds it; it is a daemon.
+ * state. It lives while a lease holds it; it is a daemon.
  */
 final class SharedEventLoop {
   private static final Object LOCK = new Object();
@@ -44,7 +44,7 @@ final class SharedEventLoop {
     group = new MultiThreadIoEventLoopGroup(1, factory, NioIoHandler.newFactory());
   }
 
-  /** Holds the thread, starting it if nobody does. */
+  /** Holds the thread, and starts it for the first lease. */
   static Lease acquire() {
     synchronized (LOCK) {
       if (current == null) {

@@ -4,7 +4,7 @@ import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.transport.Connection;
 import java.util.Set;
 
-/** What {@link Communicator#dump()} says. */
+/** Writes the text of {@link Communicator#dump()}. */
 final class CommunicatorDump {
   private CommunicatorDump() {}
 

@@ -5,7 +5,7 @@ import io.fluxccl.InvalidUsage;
 import java.time.Duration;
 
 /**
- * How a communicator behaves. Immutable; {@code with…} methods give a changed copy.
+ * The options of a communicator. Immutable; {@code with…} methods give a changed copy.
  *
  * @param setupTimeout how long one {@code setup()} may take
  */
@@ -21,7 +21,7 @@ public record CommunicatorOptions(Duration setupTimeout) {
     }
   }
 
-  /** These options with another time limit for set-ups. */
+  /** Returns these options with another time limit for set-ups. */
   public CommunicatorOptions withSetupTimeout(Duration timeout) {
     return new CommunicatorOptions(timeout);
   }

@@ -18,7 +18,7 @@ import java.util.Optional;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Memory of this rank made reachable, and that of peers opened, by each of several transports. */
+/** Registers memory of this rank with transports, and opens memory of peers. */
 final class Memories {
   private static final Logger LOG = LoggerFactory.getLogger(Memories.class);
 
@@ -56,8 +56,8 @@ final class Memories {
   }
 
   /**
-   * What a peer has sent, by those of its transports that this rank has, too. One that can't be
-   * opened here is left out, unless there is no other. May block.
+   * Opens a memory of a peer by those of its transports that this rank has, too. A transport that
+   * can't be opened here is left out, unless there is no other. May block.
    */
   RegisteredMemory open(RegisteredMemoryCodec.Decoded memory) {
     MemoryOrigin origin = memory.origin();

@@ -8,7 +8,7 @@ import io.fluxccl.transport.RegisteredMemoryCodec;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Function;
 
-/** Learns how to reach a memory of a peer. */
+/** Receives the description of a memory of a peer and opens it. */
 final class MemoryReceiver implements Setupable {
   private final SetupMessages messages;
   private final Function<RegisteredMemoryCodec.Decoded, RegisteredMemory> open;

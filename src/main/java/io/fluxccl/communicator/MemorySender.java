@@ -5,7 +5,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.transport.RegisteredMemory;
 import java.util.concurrent.CompletableFuture;
 
-/** Tells a peer how to reach a memory of this rank. */
+/** Sends the description of a memory of this rank to a peer. */
 final class MemorySender implements Setupable {
   private final SetupMessages messages;
   private final RegisteredMemory memory;

@@ -15,8 +15,8 @@ import java.util.concurrent.Executor;
 
 /**
  * The messages of a set-up, over the bootstrap. Each kind has tags of its own, so that a connection
- * and a memory of one (rank, tag) never meet. A rank that can't do its part says so instead of
- * leaving its peer to wait.
+ * and a memory of one (rank, tag) never match. A rank that can't do its part sends an error instead
+ * of leaving its peer to wait.
  *
  * <pre>
  *   bootstrap tag = 0x40000000 | kind &lt;&lt; 24 | tag         message = byte 0 (0 fine, 1 error), then payload or UTF-8 text

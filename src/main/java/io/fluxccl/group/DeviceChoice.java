@@ -9,7 +9,7 @@ import io.fluxccl.device.host.HostDeviceOptions;
 import java.util.Map;
 
 /**
- * Which device a rank works on. As text: {@code auto}, {@code host}, {@code cuda}, or {@code
+ * The device on which a rank works. As text: {@code auto}, {@code host}, {@code cuda}, or {@code
  * cuda:N} for one GPU. Immutable.
  */
 public final class DeviceChoice {
@@ -40,7 +40,7 @@ public final class DeviceChoice {
   }
 
   /**
-   * A certain GPU.
+   * Returns the choice of one GPU.
    *
    * @param index its number among those that this process sees, from 0
    * @return the choice
@@ -54,7 +54,7 @@ public final class DeviceChoice {
   }
 
   /**
-   * The choice that a text names.
+   * Returns the choice that a text names.
    *
    * @param text {@code auto}, {@code host}, {@code cuda} or {@code cuda:N}
    * @return the choice
@@ -77,8 +77,8 @@ public final class DeviceChoice {
   }
 
   /**
-   * What the system property {@value #PROPERTY} says, or else the environment variable {@value
-   * #VARIABLE}, or else {@link #AUTO}.
+   * Returns the choice of the system property {@value #PROPERTY}, or else of the environment
+   * variable {@value #VARIABLE}, or else {@link #AUTO}.
    *
    * @throws InvalidUsage if that names no device
    */
@@ -92,7 +92,7 @@ public final class DeviceChoice {
   }
 
   /**
-   * Which GPU a rank of this host gets.
+   * Returns the GPU of a rank of this host.
    *
    * @param localRank its number among the ranks of this host, from 0
    * @param gpus how many GPUs this process sees
@@ -105,11 +105,10 @@ public final class DeviceChoice {
       return NO_INDEX;
     }
     if (gpus == 0) {
-      throw new InvalidUsage("device=" + this + ": " + unavailable + "; use device=host");
+      throw InvalidUsage.of("device=%s: %s; use device=host", this, unavailable);
     }
     if (index >= gpus) {
-      throw new InvalidUsage(
-          "device=" + this + ": this process sees " + gpus + " GPUs, from cuda:0");
+      throw InvalidUsage.of("device=%s: this process sees %s GPUs, from cuda:0", this, gpus);
     }
     return index != NO_INDEX ? index : localRank % gpus;
   }
@@ -125,7 +124,7 @@ public final class DeviceChoice {
    * @throws io.fluxccl.DeviceFailure if the driver refuses
    */
   public Device open(int localRank, String name) {
-    // A driver that was not asked for is not even looked at.
+    // A driver that is not needed is not loaded.
     int gpus = this == HOST ? 0 : CudaDriver.count();
     String unavailable = this == HOST ? "" : CudaDriver.unavailableBecause().orElse("no GPU");
     int gpu = gpuFor(localRank, gpus, unavailable);

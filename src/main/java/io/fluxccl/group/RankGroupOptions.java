@@ -9,10 +9,10 @@ import java.time.Duration;
 import java.util.Map;
 
 /**
- * How a {@link RankGroup} is made. Immutable; {@code with…} methods give a changed copy.
+ * The options of a {@link RankGroup}. Immutable; {@code with…} methods give a changed copy.
  *
- * @param timeout of finding the others, and later of each set-up
- * @param device which device this rank works on; every rank must choose the same kind
+ * @param timeout of finding the other ranks, and later of each set-up
+ * @param device of this rank; every rank must choose the same kind
  * @param collectives how {@link RankGroup#collectives} work; their time limit and tag are the
  *     group's
  */
@@ -34,13 +34,13 @@ public record RankGroupOptions(
     }
   }
 
-  /** With the options of collectives that the environment says. */
+  /** Creates options with those of collectives that the environment sets. */
   public RankGroupOptions(Duration timeout, DeviceChoice device) {
     this(timeout, device, collectivesFromEnvironment());
   }
 
   /**
-   * 30 s, the device that {@link DeviceChoice#fromEnvironment} says, and {@link
+   * Returns 30 s, the device of {@link DeviceChoice#fromEnvironment}, and {@link
    * #collectivesFromEnvironment}.
    */
   public static RankGroupOptions fromEnvironment() {
@@ -48,8 +48,8 @@ public record RankGroupOptions(
   }
 
   /**
-   * The default options of collectives, with the tuning file that FLUXCCL_TUNING names and the
-   * networks of FLUXCCL_NETWORK.
+   * Returns the default options of collectives, with the tuning file that FLUXCCL_TUNING names and
+   * the networks of FLUXCCL_NETWORK.
    *
    * @throws InvalidUsage if FLUXCCL_NETWORK names what is none
    */
@@ -74,17 +74,17 @@ public record RankGroupOptions(
     }
   }
 
-  /** These options with another time limit. */
+  /** Returns these options with another time limit. */
   public RankGroupOptions withTimeout(Duration newTimeout) {
     return new RankGroupOptions(newTimeout, device, collectives);
   }
 
-  /** These options with another device. */
+  /** Returns these options with another device. */
   public RankGroupOptions withDevice(DeviceChoice newDevice) {
     return new RankGroupOptions(timeout, newDevice, collectives);
   }
 
-  /** These options with others of the collectives. */
+  /** Returns these options with other options of collectives. */
   public RankGroupOptions withCollectives(CollectivesOptions newCollectives) {
     return new RankGroupOptions(timeout, device, newCollectives);
   }
