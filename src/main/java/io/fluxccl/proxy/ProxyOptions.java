@@ -12,7 +12,7 @@ import org.agrona.concurrent.IdleStrategy;
  * How a {@link Proxy} runs. Immutable; may be shared by several.
  *
  * <p>The idle strategy trades CPU time for the time that the first trigger after a pause waits. The
- * default ({@link #briefSpin()}) yields for some tens of microseconds after the last trigger, then
+ * default ({@link #yielding()}) yields for some tens of microseconds after the last trigger, then
  * naps for 20 us at a time, and for up to 2 ms when the pause lasts: see {@link IdleBackoff}. So a
  * trigger waits at most 3% of the pause before it, plus the time that the kernel takes to wake a
  * thread. An idle proxy costs what these wake-ups take: 0.8% of a core on a virtual machine that
@@ -83,9 +83,12 @@ public record ProxyOptions(
         .duty(duty);
   }
 
-  /** Returns a new instance of the default idle strategy. */
-  public static IdleStrategy briefSpin() {
-    return new IdleBackoff(2, YIELD_MICROS, SHORTEST_NAP_MICROS, LONGEST_NAP_MICROS);
+  /**
+   * Returns a new instance of the default idle strategy. It yields without spinning before: where a
+   * producer shares the core, each spin would delay its next trigger.
+   */
+  public static IdleStrategy yielding() {
+    return new IdleBackoff(0, YIELD_MICROS, SHORTEST_NAP_MICROS, LONGEST_NAP_MICROS);
   }
 
   /**
@@ -93,13 +96,13 @@ public record ProxyOptions(
    * For proxies of GPUs: their kernels compute for some hundred microseconds between one trigger
    * and the next, and a core is to spare.
    */
-  public static IdleStrategy longSpin() {
+  public static IdleStrategy spinning() {
     return new IdleBackoff(1_000, YIELD_MICROS, SHORTEST_NAP_MICROS, LONGEST_NAP_MICROS);
   }
 
   /**
-   * Returns a builder with the defaults for a device's proxy: {@link #longSpin()} for a GPU's where
-   * this process has four cores or more, otherwise {@link #briefSpin()}.
+   * Returns a builder with the defaults for a device's proxy: {@link #spinning()} for a GPU's where
+   * this process has four cores or more, otherwise {@link #yielding()}.
    *
    * @param device whose kernels push
    * @return the options so far
@@ -107,7 +110,7 @@ public record ProxyOptions(
   public static Builder builderFor(Device device) {
     boolean coreToSpare = Runtime.getRuntime().availableProcessors() >= ROOMY_CORES;
     return device.kind() == DeviceKind.CUDA && coreToSpare
-        ? builder().idleStrategy(ProxyOptions::longSpin)
+        ? builder().idleStrategy(ProxyOptions::spinning)
         : builder();
   }
 
@@ -117,7 +120,7 @@ public record ProxyOptions(
     private int batch = 64;
     private Duration stopTimeout = Duration.ofSeconds(5);
     private Runnable threadInit = () -> {};
-    private Supplier<IdleStrategy> idleStrategy = ProxyOptions::briefSpin;
+    private Supplier<IdleStrategy> idleStrategy = ProxyOptions::yielding;
     private ProxyErrorHandler errorHandler = ProxyErrorHandler.LOGGING;
     private ProxyDuty duty = ProxyDuty.NONE;
 
@@ -171,7 +174,7 @@ public record ProxyOptions(
 
     /**
      * Sets how the thread passes the time when there is nothing to do; default {@link
-     * ProxyOptions#briefSpin()}.
+     * ProxyOptions#yielding()}.
      *
      * @param idleStrategy gives a new one for each start: they have state
      * @return this
