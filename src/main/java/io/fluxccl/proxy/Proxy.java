@@ -8,7 +8,6 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.SpinPolicy;
-import java.time.Duration;
 import java.util.concurrent.atomic.AtomicLong;
 import org.agrona.concurrent.Agent;
 import org.agrona.concurrent.AgentTerminationException;
@@ -35,13 +34,10 @@ import org.agrona.concurrent.IdleStrategy;
  * its ring is kept.
  */
 public final class Proxy implements Agent, AutoCloseable {
-  /** How long a handler that still runs when the stop timeout is over may take to return. */
-  private static final Duration GRACE = Duration.ofSeconds(1);
-
   private final Fifo fifo;
   private final ProxyHandler handler;
   private final ProxyOptions options;
-  private final ProxyErrorHandler errorHandler;
+  final ErrorReports errors;
   private final ProxyDuty duty;
   private final int batch;
   private final Lifecycle lifecycle;
@@ -50,7 +46,7 @@ public final class Proxy implements Agent, AutoCloseable {
   private volatile ProxyThread thread;
 
   /** Set to end the loop: by the caller of stop or close, or by a handler's STOP. */
-  private volatile boolean ending;
+  volatile boolean ending;
 
   /** Whether the agent is between onStart and onClose, on whatever thread. */
   private volatile boolean active;
@@ -72,7 +68,7 @@ public final class Proxy implements Agent, AutoCloseable {
     this.fifo = fifo;
     this.handler = handler;
     this.options = options;
-    this.errorHandler = options.errorHandler();
+    this.errors = new ErrorReports(options.errorHandler());
     this.duty = options.duty();
     this.batch = options.batch();
     this.lifecycle = new Lifecycle("proxy=" + options.name());
@@ -100,7 +96,7 @@ public final class Proxy implements Agent, AutoCloseable {
         if (!ending) {
           return;
         }
-        join(Deadline.after(options.stopTimeout())); // a handler has just returned STOP
+        thread.join(Deadline.after(options.stopTimeout())); // a handler has just returned STOP
       }
       if (active) {
         throw InvalidUsage.of(
@@ -120,7 +116,7 @@ public final class Proxy implements Agent, AutoCloseable {
     } catch (RuntimeException | Error failure) {
       ending = true;
       started.interrupt();
-      if (started.awaitEnd(Deadline.after(GRACE))) {
+      if (started.awaitEnd(Deadline.after(ProxyThread.GRACE))) {
         thread = null;
       }
       throw failure;
@@ -153,27 +149,9 @@ public final class Proxy implements Agent, AutoCloseable {
     synchronized (this) {
       if (thread != null) {
         ending = true;
-        join(Deadline.after(options.stopTimeout().plus(GRACE)));
+        thread.join(Deadline.after(options.stopTimeout().plus(ProxyThread.GRACE)));
         thread = null;
       }
-    }
-  }
-
-  /** Waits for the thread's end, interrupts a thread that is late, and gives up in the end. */
-  private void join(Deadline deadline) {
-    thread.wake();
-    if (thread.awaitEnd(deadline)) {
-      return;
-    }
-    thread.interrupt();
-    if (!thread.awaitEnd(Deadline.after(GRACE))) {
-      throw Timeout.of(
-          FluxCclException.NO_RANK,
-          "%s did not end within %s: its handler has not returned from the trigger at position %s;"
-              + " handlers must not block",
-          describe(),
-          deadline.timeout().plus(GRACE),
-          handling.getOpaque());
     }
   }
 
@@ -220,6 +198,11 @@ public final class Proxy implements Agent, AutoCloseable {
   private boolean isOwnThread() {
     ProxyThread current = thread;
     return current != null && current.isCurrentThread();
+  }
+
+  /** Returns the position being handled, or -1. */
+  long handling() {
+    return handling.getOpaque();
   }
 
   String describe() {
@@ -287,14 +270,6 @@ public final class Proxy implements Agent, AutoCloseable {
     return drain(batch) + pollDuty();
   }
 
-  boolean isEnding() {
-    return ending;
-  }
-
-  void endLoop() {
-    ending = true;
-  }
-
   /**
    * Handles what was committed by now, unless a handler asked to stop, and goes on with the duty
    * while something of it is pending; both within the {@link ProxyOptions#stopTimeout()}. Called
@@ -340,7 +315,7 @@ public final class Proxy implements Agent, AutoCloseable {
         }
       }
     } catch (Throwable error) {
-      reportLoop(error);
+      errors.loop(error);
     }
   }
 
@@ -381,9 +356,9 @@ public final class Proxy implements Agent, AutoCloseable {
       if (result != null) {
         return result;
       }
-      reportTrigger(position, first, second, new InvalidUsage("proxy handler returned null"));
+      errors.trigger(position, first, second, new InvalidUsage("proxy handler returned null"));
     } catch (Throwable error) {
-      reportTrigger(position, first, second, error);
+      errors.trigger(position, first, second, error);
     } finally {
       handling.setOpaque(-1);
     }
@@ -394,28 +369,8 @@ public final class Proxy implements Agent, AutoCloseable {
     try {
       return duty.doWork();
     } catch (Throwable error) {
-      reportLoop(error);
+      errors.loop(error);
       return 0;
-    }
-  }
-
-  private void reportTrigger(long position, long first, long second, Throwable error) {
-    try {
-      errorHandler.onTriggerError(position, first, second, error);
-    } catch (Throwable inHandler) {
-      // An error handler that fails must not end the loop, nor hide the error it was given.
-      inHandler.addSuppressed(error);
-      ProxyErrorHandler.LOGGING.onTriggerError(position, first, second, inHandler);
-    }
-  }
-
-  /** Reports an error that belongs to no trigger. */
-  void reportLoop(Throwable error) {
-    try {
-      errorHandler.onLoopError(error);
-    } catch (Throwable inHandler) {
-      inHandler.addSuppressed(error);
-      ProxyErrorHandler.LOGGING.onLoopError(inHandler);
     }
   }
 
@@ -430,6 +385,6 @@ public final class Proxy implements Agent, AutoCloseable {
   }
 
   private void reportQueued(FluxCclException error) {
-    reportTrigger(fifo.position(), fifo.first(), fifo.second(), error);
+    errors.trigger(fifo.position(), fifo.first(), fifo.second(), error);
   }
 }

@@ -13,6 +13,9 @@ import java.util.concurrent.TimeoutException;
 
 /** The thread of a {@link Proxy} between one start and its stop. */
 final class ProxyThread extends AgentThread {
+  /** How long a handler that still runs when the stop timeout is over may take to return. */
+  static final Duration GRACE = Duration.ofSeconds(1);
+
   private final Proxy proxy;
   private final CompletableFuture<Void> initialised = new CompletableFuture<>();
 
@@ -27,20 +30,20 @@ final class ProxyThread extends AgentThread {
       proxy.onStart();
       initialised.complete(null);
     } catch (Throwable e) {
-      proxy.endLoop();
+      proxy.ending = true;
       initialised.completeExceptionally(e);
     }
   }
 
   @Override
   public int doWork() {
-    if (proxy.isEnding()) {
+    if (proxy.ending) {
       end(proxy::onClose);
       return 1;
     }
     if (Thread.interrupted()) {
       // A handler left it behind, or another thread sent it. It must not end the loop in silence.
-      proxy.reportLoop(
+      proxy.errors.loop(
           InvalidUsage.of(
               "%s was interrupted and goes on; Proxy.stop() is what ends it", proxy.describe()));
     }
@@ -66,6 +69,29 @@ final class ProxyThread extends AgentThread {
             limit);
       }
       throw FluxCclException.from(e.getCause());
+    }
+  }
+
+  /**
+   * Waits for the thread's end, interrupts a thread that is late, and gives up in the end.
+   *
+   * @param deadline when the thread is late
+   * @throws Timeout if its handler has not returned although it was interrupted
+   */
+  void join(Deadline deadline) {
+    wake();
+    if (awaitEnd(deadline)) {
+      return;
+    }
+    interrupt();
+    if (!awaitEnd(Deadline.after(GRACE))) {
+      throw Timeout.of(
+          FluxCclException.NO_RANK,
+          "%s did not end within %s: its handler has not returned from the trigger at position %s;"
+              + " handlers must not block",
+          proxy.describe(),
+          deadline.timeout().plus(GRACE),
+          proxy.handling());
     }
   }
 }

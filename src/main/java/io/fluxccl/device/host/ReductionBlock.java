@@ -14,12 +14,12 @@ abstract class ReductionBlock {
 
   static ReductionBlock of(DataType type) {
     return switch (type) {
-      case INT8 -> new ByteBlock(true);
-      case UINT8 -> new ByteBlock(false);
-      case INT32 -> new IntBlock(true);
-      case UINT32 -> new IntBlock(false);
-      case INT64 -> new LongBlock(true);
-      case UINT64 -> new LongBlock(false);
+      case INT8 -> new IntegerBlocks.ByteBlock(true);
+      case UINT8 -> new IntegerBlocks.ByteBlock(false);
+      case INT32 -> new IntegerBlocks.IntBlock(true);
+      case UINT32 -> new IntegerBlocks.IntBlock(false);
+      case INT64 -> new IntegerBlocks.LongBlock(true);
+      case UINT64 -> new IntegerBlocks.LongBlock(false);
       case FLOAT16 -> new HalfBlock.Float16();
       case BFLOAT16 -> new HalfBlock.Bfloat16();
       case FLOAT8_E4M3 -> new Float8Block(Float8.E4M3);
@@ -50,7 +50,7 @@ abstract class ReductionBlock {
   }
 
   /** A block whose arrays hold the elements as they are in memory. */
-  private abstract static class ArrayBlock extends ReductionBlock {
+  abstract static class ArrayBlock extends ReductionBlock {
     private final Object results;
     private final Object sources;
     private final long base;
@@ -97,203 +97,7 @@ abstract class ReductionBlock {
     }
   }
 
-  // Unsigned integers are compared with their highest bit inverted, which gives the signed order.
   // The loops run over local copies of the fields, so that they become vector code.
-
-  /** Integers of 8 bits. */
-  private static final class ByteBlock extends ArrayBlock {
-    private final boolean signed;
-    private final byte flip;
-    final byte[] a;
-    final byte[] b;
-
-    private ByteBlock(boolean signed, byte[] a, byte[] b) {
-      super(a, b, Byte.BYTES);
-      this.signed = signed;
-      this.flip = signed ? 0 : Byte.MIN_VALUE;
-      this.a = a;
-      this.b = b;
-    }
-
-    ByteBlock(boolean signed) {
-      this(signed, new byte[LENGTH], new byte[LENGTH]);
-    }
-
-    @Override
-    void add(int count) {
-      byte[] to = a;
-      byte[] from = b;
-      for (int i = 0; i < count; i++) {
-        to[i] += from[i];
-      }
-    }
-
-    @Override
-    void multiply(int count) {
-      byte[] to = a;
-      byte[] from = b;
-      for (int i = 0; i < count; i++) {
-        to[i] *= from[i];
-      }
-    }
-
-    @Override
-    void min(int count) {
-      byte[] to = a;
-      byte[] from = b;
-      byte turned = flip;
-      for (int i = 0; i < count; i++) {
-        to[i] = (byte) (Math.min(to[i] ^ turned, from[i] ^ turned) ^ turned);
-      }
-    }
-
-    @Override
-    void max(int count) {
-      byte[] to = a;
-      byte[] from = b;
-      byte turned = flip;
-      for (int i = 0; i < count; i++) {
-        to[i] = (byte) (Math.max(to[i] ^ turned, from[i] ^ turned) ^ turned);
-      }
-    }
-
-    @Override
-    void divide(int divisor, int count) {
-      for (int i = 0; i < count; i++) {
-        a[i] = (byte) ((signed ? a[i] : a[i] & 0xff) / divisor);
-      }
-    }
-  }
-
-  /** Integers of 32 bits. */
-  private static final class IntBlock extends ArrayBlock {
-    private final boolean signed;
-    private final int flip;
-    final int[] a;
-    final int[] b;
-
-    private IntBlock(boolean signed, int[] a, int[] b) {
-      super(a, b, Integer.BYTES);
-      this.signed = signed;
-      this.flip = signed ? 0 : Integer.MIN_VALUE;
-      this.a = a;
-      this.b = b;
-    }
-
-    IntBlock(boolean signed) {
-      this(signed, new int[LENGTH], new int[LENGTH]);
-    }
-
-    @Override
-    void add(int count) {
-      int[] to = a;
-      int[] from = b;
-      for (int i = 0; i < count; i++) {
-        to[i] += from[i];
-      }
-    }
-
-    @Override
-    void multiply(int count) {
-      int[] to = a;
-      int[] from = b;
-      for (int i = 0; i < count; i++) {
-        to[i] *= from[i];
-      }
-    }
-
-    @Override
-    void min(int count) {
-      int[] to = a;
-      int[] from = b;
-      int turned = flip;
-      for (int i = 0; i < count; i++) {
-        to[i] = Math.min(to[i] ^ turned, from[i] ^ turned) ^ turned;
-      }
-    }
-
-    @Override
-    void max(int count) {
-      int[] to = a;
-      int[] from = b;
-      int turned = flip;
-      for (int i = 0; i < count; i++) {
-        to[i] = Math.max(to[i] ^ turned, from[i] ^ turned) ^ turned;
-      }
-    }
-
-    @Override
-    void divide(int divisor, int count) {
-      for (int i = 0; i < count; i++) {
-        a[i] = signed ? a[i] / divisor : Integer.divideUnsigned(a[i], divisor);
-      }
-    }
-  }
-
-  /** Integers of 64 bits. */
-  private static final class LongBlock extends ArrayBlock {
-    private final boolean signed;
-    private final long flip;
-    final long[] a;
-    final long[] b;
-
-    private LongBlock(boolean signed, long[] a, long[] b) {
-      super(a, b, Long.BYTES);
-      this.signed = signed;
-      this.flip = signed ? 0 : Long.MIN_VALUE;
-      this.a = a;
-      this.b = b;
-    }
-
-    LongBlock(boolean signed) {
-      this(signed, new long[LENGTH], new long[LENGTH]);
-    }
-
-    @Override
-    void add(int count) {
-      long[] to = a;
-      long[] from = b;
-      for (int i = 0; i < count; i++) {
-        to[i] += from[i];
-      }
-    }
-
-    @Override
-    void multiply(int count) {
-      long[] to = a;
-      long[] from = b;
-      for (int i = 0; i < count; i++) {
-        to[i] *= from[i];
-      }
-    }
-
-    @Override
-    void min(int count) {
-      long[] to = a;
-      long[] from = b;
-      long turned = flip;
-      for (int i = 0; i < count; i++) {
-        to[i] = Math.min(to[i] ^ turned, from[i] ^ turned) ^ turned;
-      }
-    }
-
-    @Override
-    void max(int count) {
-      long[] to = a;
-      long[] from = b;
-      long turned = flip;
-      for (int i = 0; i < count; i++) {
-        to[i] = Math.max(to[i] ^ turned, from[i] ^ turned) ^ turned;
-      }
-    }
-
-    @Override
-    void divide(int divisor, int count) {
-      for (int i = 0; i < count; i++) {
-        a[i] = signed ? a[i] / divisor : Long.divideUnsigned(a[i], divisor);
-      }
-    }
-  }
 
   /** Elements that are combined as floats. */
   static class FloatBlock extends ArrayBlock {
