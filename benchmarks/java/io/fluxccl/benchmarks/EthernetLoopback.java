@@ -1,8 +1,10 @@
 package io.fluxccl.benchmarks;
 
+import io.fluxccl.transport.ConnectedRanks;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.ethernet.Ranks;
+import io.fluxccl.transport.net.NetRanks;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
@@ -12,13 +14,13 @@ import java.util.concurrent.TimeUnit;
  * ETHERNET between two ranks of this JVM over the loopback, one connection: GB/s of writes of 64
  * KiB to 64 MiB, and the round trip of a write of 8 bytes and its flush.
  *
- * <p>Arguments: {@code nio} to force NIO; {@code staged} to have the memory staged as a GPU's is;
+ * <p>Arguments: {@code net} for NET over the built-in TCP network; {@code nio} to force NIO; {@code staged} to have the memory staged as a GPU's is;
  * {@code gpus} to have it on GPUs 0 and 1, or all on the only one.
  */
 public final class EthernetLoopback {
   private static final Duration LIMIT = Duration.ofSeconds(30);
-  private static final long BYTES_EACH_SIZE = 4L << 30;
-  private static final int ROUND_TRIPS = 50_000;
+  private static final long BYTES_EACH_SIZE = 1L << 30;
+  private static final int ROUND_TRIPS = 5_000;
 
   private EthernetLoopback() {}
 
@@ -27,19 +29,29 @@ public final class EthernetLoopback {
     boolean nio = List.of(arguments).contains("nio");
     boolean staged = List.of(arguments).contains("staged");
     boolean gpus = List.of(arguments).contains("gpus");
-    try (Ranks ranks = gpus ? Ranks.onGpus() : Ranks.of(nio, staged)) {
+    boolean net = List.of(arguments).contains("net");
+    try (ConnectedRanks ranks =
+        net
+            ? NetRanks.overTcp(gpus)
+            : gpus ? Ranks.onGpus() : Ranks.of(nio, staged)) {
       Connection link = ranks.connect(0).get(0);
       RegisteredMemory source = ranks.memory(0, 64 << 20);
       RegisteredMemory target = ranks.seenByPeer(ranks.memory(1, 64 << 20));
       System.out.printf(
-          "ETHERNET loopback, %s%s%n",
-          nio ? "NIO" : "epoll", gpus ? ", memory of GPUs" : staged ? ", staged" : "");
+          "%s loopback, %s%s%n",
+          net ? "NET over TCP" : "ETHERNET",
+          nio || net ? "NIO" : "epoll", gpus ? ", memory of GPUs" : staged ? ", staged" : "");
       for (int round = 0; round < 2; round++) {
         for (long size = 64 << 10; size <= 64 << 20; size *= 4) {
           bandwidth(link, target, source, size, round > 0);
         }
       }
       bandwidth(link, target, source, 64 << 20, true);
+      for (int second = 0; second < 4; second++) {
+        long before = cpu();
+        Thread.sleep(1000);
+        System.out.printf("idle CPU in second %d: %.1f %%%n", second, (cpu() - before) / 1e7);
+      }
       for (int round = 0; round < 3; round++) {
         ticketRoundTrips(link, target, source, round > 0);
         futureRoundTrips(link, target, source, round > 0);
@@ -47,11 +59,12 @@ public final class EthernetLoopback {
     }
   }
 
-  /** Posts 4 GiB, with a flush every 256 writes to bound what is posted ahead. */
+  /** Posts 1 GiB, with a flush every 256 writes to bound what is posted ahead. */
   private static void bandwidth(
       Connection link, RegisteredMemory target, RegisteredMemory source, long size, boolean print)
       throws Exception {
     int count = (int) (BYTES_EACH_SIZE / size);
+    long cpuStart = cpu();
     long start = System.nanoTime();
     for (int i = 0; i < count; i++) {
       link.write(target, 0, source, 0, size);
@@ -61,9 +74,17 @@ public final class EthernetLoopback {
     }
     link.flush(LIMIT).get(LIMIT.toSeconds(), TimeUnit.SECONDS);
     double seconds = (System.nanoTime() - start) / 1e9;
+    double cpu = (cpu() - cpuStart) / 1e9;
     if (print) {
-      System.out.printf("write %8d KiB  %6.2f GB/s%n", size >> 10, count * size / seconds / 1e9);
+      System.out.printf("write %8d KiB  %6.2f GB/s  %5.2f CPU seconds for each GB%n",
+          size >> 10, count * size / seconds / 1e9, cpu / (count * size / 1e9));
     }
+  }
+
+  private static long cpu() {
+    return ((com.sun.management.OperatingSystemMXBean)
+            java.lang.management.ManagementFactory.getOperatingSystemMXBean())
+        .getProcessCpuTime();
   }
 
   private static void ticketRoundTrips(

@@ -44,6 +44,12 @@ abstract class CheckedComm implements NetComm {
     return comm.peer();
   }
 
+  @Override
+  public final boolean watchedBy(NetWaiter waiter) {
+    requireOpen("watchedBy");
+    return comm.watchedBy(waiter);
+  }
+
   final void requireOpen(String call) {
     plugin.requireOpen();
     if (closed) {

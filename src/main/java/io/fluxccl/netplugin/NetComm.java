@@ -35,6 +35,16 @@ public interface NetComm extends AutoCloseable {
   NetMemory registerDmaBuf(
       long address, long size, PointerType type, long offset, int fileDescriptor);
 
+  /**
+   * Has a waiter's sleep end when this end may go on; called once, before the first request.
+   *
+   * @param waiter of the thread that uses this end
+   * @return false if this end can only be polled
+   */
+  default boolean watchedBy(NetWaiter waiter) {
+    return false;
+  }
+
   /** Closes this end; requests in flight are lost. Idempotent. */
   @Override
   void close();

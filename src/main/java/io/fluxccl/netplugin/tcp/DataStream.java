@@ -89,6 +89,9 @@ final class DataStream {
           break;
         }
         requests[slot].partDone();
+        if (requests[slot].isDone()) {
+          comm.requestDone();
+        }
         requests[slot] = null;
         taken++;
         moved = 0;

@@ -9,6 +9,7 @@ import io.fluxccl.netplugin.ConnectionState;
 import io.fluxccl.netplugin.NetComm;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetWaiter;
 import io.fluxccl.netplugin.PointerType;
 import io.fluxccl.netplugin.TrafficCounter;
 import java.io.IOException;
@@ -44,6 +45,9 @@ abstract class TcpComm implements NetComm {
   /** The first failure; set by any thread. */
   private final AtomicReference<FluxCclException> failure = new AtomicReference<>();
 
+  /** Null where this comm is polled. */
+  private volatile NetWaiter waiter;
+
   private final TrafficCounter traffic = new TrafficCounter();
   private int next;
   private boolean stopped;
@@ -65,6 +69,24 @@ abstract class TcpComm implements NetComm {
     for (int i = 0; i < parts.length; i++) {
       parts[i] = new DataStream(this, sockets[i + 1], sends, RING);
       parts[i].movedBy(plugin.ioThread());
+    }
+  }
+
+  /** The operations of {@link java.nio.channels.SelectionKey} that stream 0 waits for. */
+  abstract int interest();
+
+  @Override
+  public final boolean watchedBy(NetWaiter by) {
+    waiter = by;
+    by.add(channel, this::interest);
+    return true;
+  }
+
+  /** An I/O thread has done the last part of a request. */
+  final void requestDone() {
+    NetWaiter sleeping = waiter;
+    if (sleeping != null) {
+      sleeping.wake();
     }
   }
 
@@ -173,6 +195,7 @@ abstract class TcpComm implements NetComm {
   /** Of a data stream; called from its I/O thread. */
   final void streamFailed(IOException e) {
     fail(lost(e));
+    requestDone();
   }
 
   final FluxCclException lost(IOException e) {

@@ -8,6 +8,7 @@ import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetRequest;
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.channels.SelectionKey;
 import java.nio.channels.SocketChannel;
 import org.agrona.BufferUtil;
 import org.agrona.UnsafeApi;
@@ -76,6 +77,12 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
   FluxCclException failure() {
     FluxCclException known = super.failure();
     return known != null || ended == null || isAnyArriving() ? known : ended;
+  }
+
+  @Override
+  int interest() {
+    boolean waits = current != null || head != tail;
+    return waits && ended == null && super.failure() == null ? SelectionKey.OP_READ : 0;
   }
 
   @Override

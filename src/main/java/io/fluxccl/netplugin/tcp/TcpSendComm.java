@@ -7,6 +7,7 @@ import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.NetSendComm;
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.channels.SelectionKey;
 import java.nio.channels.SocketChannel;
 import org.agrona.BufferUtil;
 
@@ -58,6 +59,12 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
     }
     progress();
     return request;
+  }
+
+  @Override
+  int interest() {
+    // Readable when the receiver has failed or is gone.
+    return head == tail || failure() != null ? 0 : SelectionKey.OP_WRITE | SelectionKey.OP_READ;
   }
 
   @Override

@@ -84,11 +84,18 @@ final class Inbound {
 
   /** Goes on with everything; returns how much was done. */
   int progress() {
-    int work = post() + arrive() + start();
-    for (DataReceiver rail : rails) {
-      work += rail.progress();
+    int work = post() + arrive();
+    int moved = 1;
+    // A write over an earlier one starts only when that is done: go on while there is such a one.
+    for (int turn = 0; moved > 0 && turn < capacity; turn++) {
+      moved = start();
+      for (DataReceiver rail : rails) {
+        moved += rail.progress();
+      }
+      moved += finish();
+      work += moved;
     }
-    return work + finish();
+    return work;
   }
 
   /** Takes messages, but does not do what they say; returns how many. */

@@ -29,6 +29,10 @@ final class LinkWork implements Inbound.Events {
   private State state = State.WAITING;
   private EndpointWire peer;
   private Links links;
+
+  /** Whether the agent's waiter ends its sleep when there is something to do on the links. */
+  private boolean watched;
+
   private Outbound outbound;
   private Inbound inbound;
 
@@ -91,9 +95,19 @@ final class LinkWork implements Inbound.Events {
     outbound =
         new Outbound(connection.queue(), links, capacity, maxBytes, staging, connection::asked);
     inbound = new Inbound(links, capacity, connection.context().memories(), staging, this);
+    watched = links.watchedBy(connection.context().agent().waiter());
     state = State.OPEN;
     connection.established();
     return 1;
+  }
+
+  /** Whether nothing needs to be polled: the agent may sleep until a socket is ready. */
+  boolean isWatched() {
+    return switch (state) {
+      case CONNECTING, LEAVING -> false;
+      case OPEN -> watched && !outbound.isCopying() && !inbound.isCopying();
+      case WAITING, ENDED -> true;
+    };
   }
 
   private int move() {

@@ -3,6 +3,7 @@ package io.fluxccl.transport.net;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetSendComm;
+import io.fluxccl.netplugin.NetWaiter;
 import java.util.Arrays;
 
 /** The plugin's connections that make one of this transport's. Confined to the agent. */
@@ -24,6 +25,15 @@ final class Links {
   boolean areComplete() {
     return Arrays.stream(senders).allMatch(comm -> comm != null)
         && Arrays.stream(receivers).allMatch(comm -> comm != null);
+  }
+
+  /** Has the waiter end its sleep when a connection can go on; false where one must be polled. */
+  boolean watchedBy(NetWaiter waiter) {
+    boolean watched = true;
+    for (int i = 0; i < senders.length; i++) {
+      watched &= senders[i].watchedBy(waiter) & receivers[i].watchedBy(waiter);
+    }
+    return watched;
   }
 
   void close() {

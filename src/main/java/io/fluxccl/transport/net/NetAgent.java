@@ -5,19 +5,23 @@ import io.fluxccl.concurrent.AgentThread;
 import io.fluxccl.concurrent.IdleBackoff;
 import io.fluxccl.concurrent.SpinPolicy;
 import io.fluxccl.device.Device;
+import io.fluxccl.netplugin.NetWaiter;
 import java.util.concurrent.TimeUnit;
 import org.agrona.collections.ArrayUtil;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The thread that makes all calls of a plugin's connections for one communicator: they take one
- * thread at a time and tell nobody that something has come, so it asks again and again. After some
- * work it asks without a pause, later with naps between, the longer the quieter it is; a post wakes
- * it. A cycle allocates nothing.
+ * The thread that makes all calls of a network's connections for one communicator: each takes one
+ * thread at a time. After some work the thread polls without a pause. Then it sleeps until a socket
+ * is ready where the network can say that, and polls with naps between where it can't; the quieter
+ * it is, the longer the naps. A post wakes it. A cycle allocates nothing.
  */
 final class NetAgent extends AgentThread {
   private static final Logger LOGGER = LoggerFactory.getLogger(NetAgent.class);
+
+  /** Whether there are cores enough that a thread that spins keeps no other from running. */
+  private static final boolean SPINS = Runtime.getRuntime().availableProcessors() >= 8;
 
   private static final long SPIN_NS = TimeUnit.MICROSECONDS.toNanos(50);
   private static final long YIELD_NS = TimeUnit.MILLISECONDS.toNanos(1);
@@ -30,6 +34,7 @@ final class NetAgent extends AgentThread {
   private static final long CHORES_INTERVAL_NS = TimeUnit.MILLISECONDS.toNanos(1);
 
   private final Device device;
+  private final NetWaiter waiter = new NetWaiter();
 
   /** Replaced as a whole, by tasks of the agent. */
   private NetConnection[] connections = {};
@@ -43,6 +48,11 @@ final class NetAgent extends AgentThread {
   NetAgent(String name, Device device) {
     super(name, new IdleBackoff(50, 1_000, 20, 1_000));
     this.device = device;
+  }
+
+  /** What ends this thread's sleep when a socket is ready. */
+  NetWaiter waiter() {
+    return waiter;
   }
 
   /** A task adds a connection to those served. */
@@ -103,7 +113,8 @@ final class NetAgent extends AgentThread {
   @Override
   protected void idle() {
     long quiet = System.nanoTime() - lastWorkNs;
-    if (connections.length == 0) {
+    boolean spins = SPINS && quiet < SPIN_NS && !SpinPolicy.isCrowded();
+    if (connections.length == 0 || !spins && areAllWatched()) {
       park(LONGEST_PARK_NS);
     } else if (quiet < YIELD_NS && !SpinPolicy.isCrowded()) {
       if (quiet < SPIN_NS) {
@@ -112,9 +123,33 @@ final class NetAgent extends AgentThread {
         Thread.yield();
       }
     } else {
-      // Where others want the core, who sleeps gets it back sooner than who has yielded.
+      // On a crowded machine a thread that sleeps gets a core back sooner than one that yields.
       park(quiet < QUIET_NS ? SHORT_NAP_NS : LONG_NAP_NS);
     }
+  }
+
+  private boolean areAllWatched() {
+    for (NetConnection connection : connections) {
+      if (!connection.isWatched()) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  @Override
+  protected void sleep(long nanos) {
+    if (nanos < LONGEST_PARK_NS) {
+      super.sleep(nanos);
+    } else {
+      waiter.await(nanos);
+    }
+  }
+
+  @Override
+  protected void endSleep() {
+    super.endSleep();
+    waiter.wake();
   }
 
   @Override

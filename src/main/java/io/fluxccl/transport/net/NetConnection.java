@@ -234,6 +234,11 @@ final class NetConnection extends AgentConnection {
     }
   }
 
+  /** Whether the agent may sleep until a socket is ready. */
+  boolean isWatched() {
+    return work.isWatched();
+  }
+
   /** The peer has all that was posted before that ticket. */
   void acknowledged(long ticket) {
     if (ticket > tickets) {

@@ -252,7 +252,10 @@ final class NetContext implements TransportContext {
   private void ended() {
     // What can't be closed keeps nothing else from it, the plugin least of all.
     try {
-      Closing.all(() -> Closing.all(memories.all()), staging == null ? null : staging::close);
+      Closing.all(
+          () -> Closing.all(memories.all()),
+          staging == null ? null : staging::close,
+          agent.waiter());
     } finally {
       lease.close();
     }

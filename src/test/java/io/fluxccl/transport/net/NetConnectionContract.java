@@ -5,7 +5,6 @@ import static io.fluxccl.transport.net.NetRanks.get;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.ConnectionContract;
 import io.fluxccl.transport.Contents;
@@ -25,7 +24,6 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
 /** What a connection does, over whichever plugin. */
-@RequiresNativeLibrary
 @Timeout(120)
 abstract class NetConnectionContract extends ConnectionContract<NetRanks> {
   @TempDir private static Path folder;

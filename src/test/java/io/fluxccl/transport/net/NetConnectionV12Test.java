@@ -1,9 +1,11 @@
 package io.fluxccl.transport.net;
 
+import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.testing.TestNet;
 import java.nio.file.Path;
 
 /** The newest interface, two rails, and requests that can't be had at first. */
+@RequiresNativeLibrary
 class NetConnectionV12Test extends NetConnectionContract {
   @Override
   NetRanks open(Path folder) throws Exception {

@@ -1,9 +1,11 @@
 package io.fluxccl.transport.net;
 
+import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.testing.TestNet;
 import java.nio.file.Path;
 
 /** Eight requests, sizes that are ints, one rail. */
+@RequiresNativeLibrary
 class NetConnectionV6Test extends NetConnectionContract {
   @Override
   NetRanks open(Path folder) throws Exception {

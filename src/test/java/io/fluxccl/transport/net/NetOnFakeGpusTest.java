@@ -1,5 +1,6 @@
 package io.fluxccl.transport.net;
 
+import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.testing.FakeCuda;
 import io.fluxccl.testing.TestNet;
@@ -7,6 +8,7 @@ import java.nio.file.Path;
 
 /** Memory of the fake driver's GPUs, which the plugin says it reaches. */
 @FakeCuda
+@RequiresNativeLibrary
 class NetOnFakeGpusTest extends NetConnectionContract {
   @Override
   NetRanks open(Path folder) throws Exception {

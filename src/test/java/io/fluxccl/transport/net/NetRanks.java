@@ -3,6 +3,7 @@ package io.fluxccl.transport.net;
 import io.fluxccl.Deadline;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.transport.ConnectedRanks;
@@ -26,7 +27,7 @@ import java.util.concurrent.TimeUnit;
 import org.awaitility.Awaitility;
 
 /** Two ranks of one JVM over a network plugin, and what a communicator would do. */
-final class NetRanks implements ConnectedRanks {
+public final class NetRanks implements ConnectedRanks {
   static final Duration LIMIT = Duration.ofSeconds(60);
 
   final List<NetContext> contexts = new ArrayList<>();
@@ -57,6 +58,14 @@ final class NetRanks implements ConnectedRanks {
       OpenPlugins.Lease lease = OpenPlugins.lease("of a test", () -> plugin);
       contexts.add(new NetContext(environment(rank, devices.get(rank)), lease, new int[rails]));
     }
+  }
+
+  /** Two ranks over the built-in TCP network of the loopback, on GPUs 0 and 1 or on the host. */
+  public static NetRanks overTcp(boolean gpus) {
+    NetChoice choice = new NetChoice("fluxccl", "none", null, false);
+    return gpus
+        ? new NetRanks(choice, CudaDevice.open(0), CudaDevice.open(1))
+        : new NetRanks(choice);
   }
 
   static TransportEnvironment environment(int rank, Device device) {

@@ -1,0 +1,57 @@
+package io.fluxccl.transport.net;
+
+import static io.fluxccl.transport.net.NetRanks.LIMIT;
+import static io.fluxccl.transport.net.NetRanks.get;
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.RegisteredMemory;
+import java.lang.management.ManagementFactory;
+import java.nio.file.Path;
+import java.util.List;
+import org.junit.jupiter.api.Test;
+
+/** NET over the built-in TCP network, whose sockets end the agent's sleep. */
+class NetOverTcpTest extends NetConnectionContract {
+  @Override
+  NetRanks open(Path folder) {
+    return NetRanks.overTcp(false);
+  }
+
+  @Test
+  void shouldSleepWhileNothingIsPostedAndAnswerAtOnceAfterwards() throws Exception {
+    Connection link = ranks.connect(0).get(0);
+    RegisteredMemory source = ranks.memory(0, 64);
+    RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 64));
+    get(link.flush(LIMIT));
+    long before = agentNanos();
+    Thread.sleep(1000);
+    assertThat(agentNanos() - before).as("CPU of both agents").isLessThan(200_000_000);
+
+    link.write(remote, 0, source, 0, 64);
+    get(link.flush(LIMIT));
+  }
+
+  private static long agentNanos() {
+    var threads = ManagementFactory.getThreadMXBean();
+    long sum = 0;
+    for (Thread thread : Thread.getAllStackTraces().keySet()) {
+      if (thread.getName().startsWith("fluxccl-net-rank")) {
+        sum += threads.getThreadCpuTime(thread.getId());
+      }
+    }
+    return sum;
+  }
+
+  @Test
+  void shouldFailNamingTheRankWhenAnIdlePeersSocketsEnd() throws Exception {
+    List<Connection> ends = ranks.connect(0);
+    get(ends.get(0).flush(LIMIT));
+    ranks.context(1).agent().execute(() -> ((NetConnection) ends.get(1)).breakOff());
+    FluxCclException failure = get(ends.get(0).failed());
+    assertThat(failure).isInstanceOf(TransportFailure.class);
+    assertThat(failure.rank()).isEqualTo(1);
+  }
+}
