@@ -14,8 +14,9 @@ import java.util.concurrent.TimeUnit;
  * ETHERNET between two ranks of this JVM over the loopback, one connection: GB/s of writes of 64
  * KiB to 64 MiB, and the round trip of a write of 8 bytes and its flush.
  *
- * <p>Arguments: {@code net} for NET over the built-in TCP network; {@code nio} to force NIO; {@code staged} to have the memory staged as a GPU's is;
- * {@code gpus} to have it on GPUs 0 and 1, or all on the only one.
+ * <p>Arguments: {@code net} for NET over the built-in TCP network; {@code nio} to force NIO; {@code
+ * staged} to have the memory staged as a GPU's is; {@code gpus} to have it on GPUs 0 and 1, or all
+ * on the only one.
  */
 public final class EthernetLoopback {
   private static final Duration LIMIT = Duration.ofSeconds(30);
@@ -31,16 +32,15 @@ public final class EthernetLoopback {
     boolean gpus = List.of(arguments).contains("gpus");
     boolean net = List.of(arguments).contains("net");
     try (ConnectedRanks ranks =
-        net
-            ? NetRanks.overTcp(gpus)
-            : gpus ? Ranks.onGpus() : Ranks.of(nio, staged)) {
+        net ? NetRanks.overTcp(gpus) : gpus ? Ranks.onGpus() : Ranks.of(nio, staged)) {
       Connection link = ranks.connect(0).get(0);
       RegisteredMemory source = ranks.memory(0, 64 << 20);
       RegisteredMemory target = ranks.seenByPeer(ranks.memory(1, 64 << 20));
       System.out.printf(
           "%s loopback, %s%s%n",
           net ? "NET over TCP" : "ETHERNET",
-          nio || net ? "NIO" : "epoll", gpus ? ", memory of GPUs" : staged ? ", staged" : "");
+          nio || net ? "NIO" : "epoll",
+          gpus ? ", memory of GPUs" : staged ? ", staged" : "");
       for (int round = 0; round < 2; round++) {
         for (long size = 64 << 10; size <= 64 << 20; size *= 4) {
           bandwidth(link, target, source, size, round > 0);
@@ -76,7 +76,8 @@ public final class EthernetLoopback {
     double seconds = (System.nanoTime() - start) / 1e9;
     double cpu = (cpu() - cpuStart) / 1e9;
     if (print) {
-      System.out.printf("write %8d KiB  %6.2f GB/s  %5.2f CPU seconds for each GB%n",
+      System.out.printf(
+          "write %8d KiB  %6.2f GB/s  %5.2f CPU seconds for each GB%n",
           size >> 10, count * size / seconds / 1e9, cpu / (count * size / 1e9));
     }
   }

@@ -61,13 +61,10 @@ abstract class CheckedComm implements NetComm {
   final CheckedRequest next(String call) {
     requireOpen(call);
     if (free == 0) {
-      throw new InvalidUsage(
-          call
-              + " on "
-              + this
-              + " with "
-              + requests.length
-              + " requests in flight, which is all that there may be; test them first");
+      throw InvalidUsage.of(
+          "%s on %s with %s requests in flight, which is all that there may be; test"
+              + " them first",
+          call, this, requests.length);
     }
     CheckedRequest request = requests[free - 1];
     request.clear();
@@ -96,13 +93,9 @@ abstract class CheckedComm implements NetComm {
   /** Refuses what can't be sent or received there. */
   final void checkRange(String call, NetMemory memory, long address, long size) {
     if (!(memory instanceof CheckedMemory)) {
-      throw new InvalidUsage(
-          call
-              + " on "
-              + this
-              + ": "
-              + (memory == null ? "memory=null" : "foreign memory")
-              + "; give what register of this connection gave");
+      throw InvalidUsage.of(
+          "%s on %s: %s; give what register of this connection gave",
+          call, this, memory == null ? "memory=null" : "foreign memory");
     }
     if (size < 0 || size > properties.maxBytes()) {
       throw new InvalidUsage(
@@ -122,14 +115,9 @@ abstract class CheckedComm implements NetComm {
       long address, long size, PointerType type, long offset, int fileDescriptor) {
     checkRegistration(size, type, PointerType.DMABUF);
     if (offset < 0 || fileDescriptor < 0) {
-      throw new InvalidUsage(
-          "registerDmaBuf on "
-              + this
-              + ": offset="
-              + offset
-              + ", fileDescriptor="
-              + fileDescriptor
-              + "; neither is negative");
+      throw InvalidUsage.of(
+          "registerDmaBuf on %s: offset=%s, fileDescriptor=%s; neither is negative",
+          this, offset, fileDescriptor);
     }
     return keep(address, size, comm.registerDmaBuf(address, size, type, offset, fileDescriptor));
   }
@@ -140,13 +128,8 @@ abstract class CheckedComm implements NetComm {
       throw new InvalidUsage("register on " + this + ": size=" + size + "; give 0 or more");
     }
     if (type == PointerType.DMABUF || !properties.pointers().contains(needed)) {
-      throw new InvalidUsage(
-          "register on "
-              + this
-              + ": type="
-              + needed
-              + "; the device reaches "
-              + properties.pointers());
+      throw InvalidUsage.of(
+          "register on %s: type=%s; the device reaches %s", this, needed, properties.pointers());
     }
   }
 

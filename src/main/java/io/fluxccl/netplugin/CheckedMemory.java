@@ -37,17 +37,9 @@ final class CheckedMemory implements NetMemory {
     }
     long offset = start - address;
     if (offset < 0 || length > size - offset) {
-      throw new InvalidUsage(
-          call
-              + " on "
-              + by
-              + ": offset="
-              + offset
-              + ", size="
-              + length
-              + " is outside of the "
-              + size
-              + " bytes that are registered");
+      throw InvalidUsage.of(
+          "%s on %s: offset=%s, size=%s is outside of the %s bytes that are registered",
+          call, by, offset, length, size);
     }
   }
 

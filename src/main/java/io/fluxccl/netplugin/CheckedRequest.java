@@ -70,13 +70,8 @@ final class CheckedRequest implements NetRequest {
   private void checkSizes() {
     for (int i = 0; i < n; i++) {
       if (request.size(i) < 0 || request.size(i) > room[i]) {
-        throw new InvalidUsage(
-            "a receive of "
-                + comm
-                + " got "
-                + request.size(i)
-                + " bytes, and had room for "
-                + room[i]);
+        throw InvalidUsage.of(
+            "a receive of %s got %s bytes, and had room for %s", comm, request.size(i), room[i]);
       }
     }
   }
@@ -84,10 +79,9 @@ final class CheckedRequest implements NetRequest {
   @Override
   public long size(int index) {
     if (inFlight || index < 0 || index >= Math.max(1, room.length)) {
-      throw new InvalidUsage(
-          "size of index="
-              + index
-              + (inFlight ? " of a request in flight; test it first" : "; that is no index"));
+      throw InvalidUsage.of(
+          "size of index=%s%s",
+          index, inFlight ? " of a request in flight; test it first" : "; that is no index");
     }
     return request.size(index);
   }

@@ -62,10 +62,9 @@ public final class ConnectionTable implements ConnectionsMXBean, AutoCloseable {
       // More than one plugin may be open.
       ObjectName free =
           new ObjectName(
-              "io.fluxccl:type=Connections,network="
-                  + network
-                  + ",number="
-                  + NUMBER.incrementAndGet());
+              String.format(
+                  "io.fluxccl:type=Connections,network=%s,number=%s",
+                  network, NUMBER.incrementAndGet()));
       ManagementFactory.getPlatformMBeanServer().registerMBean(this, free);
       return free;
     } catch (JMException e) {

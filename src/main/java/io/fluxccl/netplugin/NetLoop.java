@@ -192,12 +192,10 @@ final class NetLoop implements Agent {
     Timeout reason =
         new Timeout(
             FluxCclException.NO_RANK,
-            name
-                + ": close: the network plugin has not returned within "
-                + timeout.toMillis()
-                + " ms from "
-                + (stuck == null ? "a call" : stuck.description())
-                + "; its thread and what the call uses are left");
+            String.format(
+                "%s: close: the network plugin has not returned within %s ms from %s; its"
+                    + " thread and what the call uses are left",
+                name, timeout.toMillis(), stuck == null ? "a call" : stuck.description()));
     LOGGER.warn(reason.getMessage());
     end();
     throw reason;

@@ -92,10 +92,9 @@ abstract class NetOperation<T> {
       fail(
           new Timeout(
               FluxCclException.NO_RANK,
-              description.get()
-                  + " was not done within "
-                  + deadline.timeout().toMillis()
-                  + " ms; is the peer alive, and does it do its part?"));
+              String.format(
+                  "%s was not done within %s ms; is the peer alive, and does it do its part?",
+                  description.get(), deadline.timeout().toMillis())));
     }
     return abandoned.get() && !hasBegun();
   }

@@ -36,16 +36,9 @@ public record NetProperties(
   public NetProperties {
     pointers = Set.copyOf(pointers);
     if (maxRecvs < 1 || maxComms < 1 || maxBytes < 1) {
-      throw new InvalidUsage(
-          "device "
-              + name
-              + ": maxRecvs="
-              + maxRecvs
-              + ", maxComms="
-              + maxComms
-              + " and maxBytes="
-              + maxBytes
-              + " must be 1 or more");
+      throw InvalidUsage.of(
+          "device %s: maxRecvs=%s, maxComms=%s and maxBytes=%s must be 1 or more",
+          name, maxRecvs, maxComms, maxBytes);
     }
   }
 }

@@ -233,16 +233,9 @@ public final class ReactiveNet implements AutoCloseable {
       Duration timeout) {
     int n = addresses.length;
     if (sizes.length != n || tags.length != n || memories.length != n) {
-      throw new InvalidUsage(
-          "a group of n="
-              + n
-              + " addresses has "
-              + sizes.length
-              + " sizes, "
-              + tags.length
-              + " tags and "
-              + memories.length
-              + " memories; give n of each");
+      throw InvalidUsage.of(
+          "a group of n=%s addresses has %s sizes, %s tags and %s memories; give n of" + " each",
+          n, sizes.length, tags.length, memories.length);
     }
     return request(
         comm,

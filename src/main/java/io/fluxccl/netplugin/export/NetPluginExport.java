@@ -66,12 +66,9 @@ public final class NetPluginExport {
       NetPlugin opened = opener.get();
       say(
           false,
-          "network "
-              + opened.name()
-              + " with "
-              + opened.devices()
-              + " devices, Java "
-              + Runtime.version());
+          String.format(
+              "network %s with %s devices, Java %s",
+              opened.name(), opened.devices(), Runtime.version()));
       return opened;
     } finally {
       opening = false;

@@ -10,7 +10,7 @@ import io.fluxccl.InvalidUsage;
  */
 public record PortRange(int low, int high) {
   /** Any port that is free. */
-  static final PortRange ANY = new PortRange(0, 0);
+  public static final PortRange ANY = new PortRange(0, 0);
 
   private static final int MAX_PORT = 65535;
 
@@ -28,8 +28,10 @@ public record PortRange(int low, int high) {
    *
    * @param name whose value it is, for the error
    * @param text null or blank for any port
+   * @return the range
+   * @throws InvalidUsage if it is malformed
    */
-  static PortRange parse(String name, String text) {
+  public static PortRange parse(String name, String text) {
     if (text == null || text.isBlank()) {
       return ANY;
     }

@@ -105,14 +105,11 @@ final class TcpConnect implements AutoCloseable {
   private FluxCclException failure(IOException e) {
     return new RemoteFailure(
         FluxCclException.NO_RANK,
-        "connect to "
-            + text()
-            + " on "
-            + plugin.deviceName(device)
-            + ": "
-            + e.getMessage()
-            + "; is its process alive, and is this interface the one that reaches it"
-            + " (FLUXCCL_NET_IFNAME)?");
+        String.format(
+            "connect to %s on %s: %s; is its process alive, and is this interface the one"
+                + " that reaches it"
+                + " (FLUXCCL_NET_IFNAME)?",
+            text(), plugin.deviceName(device), e.getMessage()));
   }
 
   private String text() {

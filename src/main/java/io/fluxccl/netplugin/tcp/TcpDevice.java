@@ -63,10 +63,10 @@ record TcpDevice(String name, InetAddress address, int speedMbps, String pciPath
     if (found.isEmpty()) {
       throw new TransportFailure(
           FluxCclException.NO_RANK,
-          "no network interface is up, has an address of the wanted family and matches "
-              + options.interfaces()
-              + "; this host has "
-              + all.stream().map(NetworkInterface::getName).toList());
+          String.format(
+              "no network interface is up, has an address of the wanted family and matches"
+                  + " %s; this host has %s",
+              options.interfaces(), all.stream().map(NetworkInterface::getName).toList()));
     }
     return List.copyOf(found.subList(0, Math.min(found.size(), MAX_DEVICES)));
   }

@@ -115,11 +115,10 @@ final class CallGate {
       if (deadline.expired()) {
         throw new Timeout(
             FluxCclException.NO_RANK,
-            "close of "
-                + what
-                + ": a call of it has not returned within "
-                + patience.toMillis()
-                + " ms; it is left as it is, and its library stays loaded");
+            String.format(
+                "close of %s: a call of it has not returned within %s ms; it is left as it"
+                    + " is, and its library stays loaded",
+                what, patience.toMillis()));
       }
       LockSupport.parkNanos(NAP_NS);
     }

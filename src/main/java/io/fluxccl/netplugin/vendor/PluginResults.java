@@ -22,14 +22,9 @@ final class PluginResults {
   static FluxCclException failure(int code, String plugin, String call) {
     NetResult result = NetResult.of(code);
     String message =
-        plugin
-            + ": "
-            + call
-            + " failed with "
-            + result.name().toLowerCase(Locale.ROOT).replace('_', ' ')
-            + " ("
-            + code
-            + "); see what it logged";
+        String.format(
+            "%s: %s failed with %s (%s); see what it logged",
+            plugin, call, result.name().toLowerCase(Locale.ROOT).replace('_', ' '), code);
     return switch (result) {
       case INVALID_USAGE, INVALID_ARGUMENT -> new InvalidUsage(message);
       case REMOTE_ERROR -> new RemoteFailure(FluxCclException.NO_RANK, message);

@@ -85,12 +85,12 @@ final class PluginSearch {
       NetPluginCalls.closeLibrary(library);
       searched.append("; ").append(name).append(": ").append(itself ? ITSELF : NO_PLUGIN);
     }
-    throw new TransportFailure(
+    throw TransportFailure.of(
         FluxCclException.NO_RANK,
-        "no network plugin was found"
-            + searched
-            + "; name one by its suffix or its file in NCCL_NET_PLUGIN, and its folder in"
-            + " LD_LIBRARY_PATH");
+        "no network plugin was found%s; name one by its suffix or its file in"
+            + " NCCL_NET_PLUGIN, and its folder in"
+            + " LD_LIBRARY_PATH",
+        searched);
   }
 
   private static Found newest(long library) {

@@ -42,16 +42,9 @@ final class VendorCollComm implements CollNetComm {
         || !properties.pointers().contains(type)
         || size < 0
         || tooLarge) {
-      throw new InvalidUsage(
-          "register with "
-              + net
-              + ": size="
-              + size
-              + ", type="
-              + type
-              + "; the device reaches "
-              + properties.pointers()
-              + (tooLarge ? ", less than 2 GiB at once" : ""));
+      throw InvalidUsage.of(
+          "register with %s: size=%s, type=%s; the device reaches %s%s",
+          net, size, type, properties.pointers(), tooLarge ? ", less than 2 GiB at once" : "");
     }
     gate.enter();
     try {
@@ -139,14 +132,9 @@ final class VendorCollComm implements CollNetComm {
     Registration registration = (Registration) memory;
     long offset = address - registration.address;
     if (offset < 0 || size < 0 || size > registration.size - offset) {
-      throw new InvalidUsage(
-          "offset="
-              + offset
-              + ", size="
-              + size
-              + " is outside of the "
-              + registration.size
-              + " bytes that are registered");
+      throw InvalidUsage.of(
+          "offset=%s, size=%s is outside of the %s bytes that are registered",
+          offset, size, registration.size);
     }
     return registration.handle;
   }

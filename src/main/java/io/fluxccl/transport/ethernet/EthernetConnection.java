@@ -215,11 +215,9 @@ final class EthernetConnection extends ConnectionEnd {
         opened -> {
           if (!opened.isSuccess()) {
             fail(
-                "rank "
-                    + remoteRank()
-                    + " can't be reached at "
-                    + peer.address()
-                    + "; is it alive, and no firewall between?",
+                String.format(
+                    "rank %s can't be reached at %s; is it alive, and no firewall between?",
+                    remoteRank(), peer.address()),
                 opened.cause());
           }
         });
@@ -303,11 +301,9 @@ final class EthernetConnection extends ConnectionEnd {
       end(
           new TransportFailure(
               rank(),
-              describe()
-                  + ": copying between pinned memory and rank "
-                  + rank()
-                  + "'s device failed: "
-                  + cause.getMessage(),
+              String.format(
+                  "%s: copying between pinned memory and rank %s's device failed: %s",
+                  describe(), rank(), cause.getMessage()),
               cause));
     }
   }
@@ -352,10 +348,11 @@ final class EthernetConnection extends ConnectionEnd {
       return;
     }
     fail(
-        "rank "
-            + remoteRank()
-            + " ended a socket without a goodbye; its process may have died, or the network"
-            + " between",
+        String.format(
+            "rank %s ended a socket without a goodbye; its process may have died, or the"
+                + " network"
+                + " between",
+            remoteRank()),
         cause);
   }
 
@@ -416,13 +413,9 @@ final class EthernetConnection extends ConnectionEnd {
 
   private EthernetMemory checkedTarget(RegisteredMemory target, long offset, long size) {
     if (target.rank() != remoteRank()) {
-      throw new InvalidUsage(
-          "target memory belongs to rank "
-              + target.rank()
-              + "; "
-              + describe()
-              + " reaches rank "
-              + remoteRank());
+      throw InvalidUsage.of(
+          "target memory belongs to rank %s; %s reaches rank %s",
+          target.rank(), describe(), remoteRank());
     }
     target.checkRange("target", offset, size);
     return open("target", target);

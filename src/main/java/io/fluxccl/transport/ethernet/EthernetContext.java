@@ -6,6 +6,7 @@ import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.SpinPolicy;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
+import io.fluxccl.netplugin.tcp.PortRange;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.MemoryHandle;
@@ -142,16 +143,14 @@ final class EthernetContext implements TransportContext {
     if (listener == null) {
       throw new TransportFailure(
           rank(),
-          "rank "
-              + rank()
-              + " can't listen at "
-              + environment.hostAddress().getHostAddress()
-              + " on a port of "
-              + ports.low()
-              + "-"
-              + ports.high()
-              + "; check that the address is this host's, and widen "
-              + EthernetTransport.PORT_RANGE_VARIABLE,
+          String.format(
+              "rank %s can't listen at %s on a port of %s-%s; check that the address is"
+                  + " this host's, and widen %s",
+              rank(),
+              environment.hostAddress().getHostAddress(),
+              ports.low(),
+              ports.high(),
+              EthernetTransport.PORT_RANGE_VARIABLE),
           refusal);
     }
   }
@@ -168,11 +167,12 @@ final class EthernetContext implements TransportContext {
       return memories.add(buffer, null);
     }
     if (staging == null) {
-      throw new InvalidUsage(
-          "ETHERNET of a communicator on the HOST device reaches memory of HOST devices only, and"
-              + " this buffer is on a "
-              + buffer.device().kind()
-              + " device; copy it to host memory, or make a communicator on that device");
+      throw InvalidUsage.of(
+          "ETHERNET of a communicator on the HOST device reaches memory of HOST devices"
+              + " only, and"
+              + " this buffer is on a %s device; copy it to host"
+              + " memory, or make a communicator on that device",
+          buffer.device().kind());
     }
     staging.refuseOthers(buffer);
     return memories.add(buffer, staging);

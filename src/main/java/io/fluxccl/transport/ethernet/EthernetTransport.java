@@ -1,6 +1,7 @@
 package io.fluxccl.transport.ethernet;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.netplugin.tcp.PortRange;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
@@ -53,7 +54,13 @@ public final class EthernetTransport implements TransportProvider {
   public TransportContext open(Transport transport, TransportEnvironment environment) {
     requireEthernet(transport);
     return EthernetContext.open(
-        environment, NetworkStack.choose(), PortRange.fromEnvironment(), StagingPolicy.choose());
+        environment, NetworkStack.choose(), portsFromEnvironment(), StagingPolicy.choose());
+  }
+
+  private static PortRange portsFromEnvironment() {
+    return PortRange.parse(
+        PORT_RANGE_VARIABLE,
+        System.getProperty(PORT_RANGE_PROPERTY, System.getenv(PORT_RANGE_VARIABLE)));
   }
 
   private static void requireEthernet(Transport transport) {

@@ -333,24 +333,15 @@ final class InboundReader extends FrameReader {
     OwnedMemory owned = context.memories().get(memory);
     if (owned == null) {
       throw new ProtocolViolation(
-          "a "
-              + what
-              + " to memory that is not, or no longer, registered with rank "
-              + context.rank());
+          String.format(
+              "a %s to memory that is not, or no longer, registered with rank %s",
+              what, context.rank()));
     }
     if (!owned.contains(offset, length)) {
       throw new ProtocolViolation(
-          "a "
-              + what
-              + " at offset="
-              + offset
-              + " length="
-              + length
-              + " outside the "
-              + owned.size()
-              + " bytes that rank "
-              + context.rank()
-              + " registered");
+          String.format(
+              "a %s at offset=%s length=%s outside the %s bytes that rank %s registered",
+              what, offset, length, owned.size(), context.rank()));
     }
     return owned;
   }

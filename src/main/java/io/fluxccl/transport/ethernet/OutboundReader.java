@@ -94,9 +94,10 @@ final class OutboundReader extends FrameReader {
       connection.socketEnded(cause);
     } else {
       connection.fail(
-          "rank "
-              + connection.remoteRank()
-              + " hung up on the hello; its end may be closed, or the wire not be its own",
+          String.format(
+              "rank %s hung up on the hello; its end may be closed, or the wire not be its"
+                  + " own",
+              connection.remoteRank()),
           cause);
     }
   }

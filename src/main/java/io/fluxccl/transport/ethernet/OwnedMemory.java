@@ -84,11 +84,11 @@ final class OwnedMemory extends EthernetMemory {
    */
   void requireIn(MemoryTable own) {
     if (table != own) {
-      throw new InvalidUsage(
-          "source memory of "
-              + size()
-              + " bytes is registered with another communicator; register it with the"
-              + " connection's own");
+      throw InvalidUsage.of(
+          "source memory of %s bytes is registered with another communicator; register"
+              + " it with the"
+              + " connection's own",
+          size());
     }
   }
 
@@ -139,11 +139,10 @@ final class OwnedMemory extends EthernetMemory {
         }
         throw new TransportFailure(
             TransportFailure.NO_RANK,
-            "closing an ETHERNET registration of "
-                + size()
-                + " bytes: a read into it has not ended within "
-                + CLOSE_TIMEOUT.toSeconds()
-                + " s");
+            String.format(
+                "closing an ETHERNET registration of %s bytes: a read into it has not ended"
+                    + " within %s s",
+                size(), CLOSE_TIMEOUT.toSeconds()));
       }
       Thread.yield();
     }

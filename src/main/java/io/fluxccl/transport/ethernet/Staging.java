@@ -54,16 +54,10 @@ final class Staging {
   void refuseOthers(DeviceBuffer buffer) {
     Device other = buffer.device();
     if (other.kind() != device.kind() || other.index() != device.index()) {
-      throw new InvalidUsage(
-          "the buffer is on "
-              + other.kind()
-              + " device "
-              + other.index()
-              + ", the communicator on "
-              + device.kind()
-              + " device "
-              + device.index()
-              + "; register memory of the communicator's own device");
+      throw InvalidUsage.of(
+          "the buffer is on %s device %s, the communicator on %s device %s; register"
+              + " memory of the communicator's own device",
+          other.kind(), other.index(), device.kind(), device.index());
     }
   }
 

@@ -107,11 +107,10 @@ final class DataReceiver {
       long size = requests[slot].size(0);
       if (size != lengths[slot]) {
         throw new ProtocolViolation(
-            "a write of "
-                + lengths[slot]
-                + " bytes was announced, and "
-                + size
-                + " bytes came, or the network plugin does not tell sizes");
+            String.format(
+                "a write of %s bytes was announced, and %s bytes came, or the network plugin"
+                    + " does not tell sizes",
+                lengths[slot], size));
       }
       states[slot] = targets[slot].isOnHost() ? DONE : RECEIVED;
     }

@@ -190,13 +190,9 @@ final class Inbound {
     OwnedMemory target = target(message);
     if (!target.contains(offset, length) || length > Integer.MAX_VALUE) {
       throw new ProtocolViolation(
-          "a write of "
-              + length
-              + " bytes at offset "
-              + offset
-              + " is outside the "
-              + target.size()
-              + " bytes of its memory");
+          String.format(
+              "a write of %s bytes at offset %s is outside the %s bytes of its memory",
+              length, offset, target.size()));
     }
     int rail = buffer.getInt(index(message) + ControlMessage.RAIL);
     if (rail < 0 || rail >= rails.length || signal && (offset & Long.BYTES - 1) != 0) {

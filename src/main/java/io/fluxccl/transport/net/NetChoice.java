@@ -54,10 +54,10 @@ record NetChoice(String network, String library, String devices, boolean keepLoa
         () ->
             new TransportFailure(
                 FluxCclException.NO_RANK,
-                "there is no network "
-                    + (network == null ? "plugin" : network)
-                    + " for NET: "
-                    + (tried.isEmpty() ? "none was named" : String.join("; ", tried))));
+                String.format(
+                    "there is no network %s for NET: %s",
+                    network == null ? "plugin" : network,
+                    tried.isEmpty() ? "none was named" : String.join("; ", tried))));
   }
 
   private Optional<OpenPlugins.Lease> vendors(List<String> tried) {
@@ -135,13 +135,8 @@ record NetChoice(String network, String library, String devices, boolean keepLoa
         return device;
       }
     }
-    throw new InvalidUsage(
-        NetTransport.DEVICES_VARIABLE
-            + ": the network "
-            + plugin.name()
-            + " has no device \""
-            + name
-            + "\"; it has "
-            + names);
+    throw InvalidUsage.of(
+        "%s: the network %s has no device \"%s\"; it has %s",
+        NetTransport.DEVICES_VARIABLE, plugin.name(), name, names);
   }
 }

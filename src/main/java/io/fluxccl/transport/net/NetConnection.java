@@ -127,10 +127,10 @@ final class NetConnection extends AgentConnection {
   private OwnedMemory ownHandle(RegisteredMemory memory) {
     MemoryHandle handle = handleOf("source", memory, rank());
     if (!(handle instanceof OwnedMemory) || !((OwnedMemory) handle).belongsTo(context)) {
-      throw new InvalidUsage(
-          "source "
-              + memory
-              + " was not registered with this communicator; write from what registerMemory gave");
+      throw InvalidUsage.of(
+          "source %s was not registered with this communicator; write from what"
+              + " registerMemory gave",
+          memory);
     }
     return (OwnedMemory) handle;
   }
@@ -159,17 +159,10 @@ final class NetConnection extends AgentConnection {
     String own = context.plugin().name();
     if (peer.tag() != tag() || !peer.network().equals(own)) {
       fail(
-          "rank "
-              + remoteRank()
-              + " connects with tag="
-              + peer.tag()
-              + " over the network "
-              + peer.network()
-              + ", this rank with tag="
-              + tag()
-              + " over "
-              + own
-              + "; give all ranks the same NCCL_NET and NCCL_NET_PLUGIN",
+          String.format(
+              "rank %s connects with tag=%s over the network %s, this rank with tag=%s over"
+                  + " %s; give all ranks the same NCCL_NET and NCCL_NET_PLUGIN",
+              remoteRank(), peer.tag(), peer.network(), tag(), own),
           null);
       return connected;
     }
@@ -268,11 +261,9 @@ final class NetConnection extends AgentConnection {
     end(
         new TransportFailure(
             rank(),
-            describe()
-                + ": copying between pinned memory and rank "
-                + rank()
-                + "'s device failed: "
-                + reason.getMessage(),
+            String.format(
+                "%s: copying between pinned memory and rank %s's device failed: %s",
+                describe(), rank(), reason.getMessage()),
             reason));
   }
 

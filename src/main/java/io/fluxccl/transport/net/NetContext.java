@@ -118,16 +118,13 @@ final class NetContext implements TransportContext {
   private void refuseOthers(DeviceBuffer buffer) {
     if (environment.device().kind() != buffer.device().kind()
         || environment.device().index() != buffer.device().index()) {
-      throw new InvalidUsage(
-          "the buffer is on "
-              + buffer.device().kind()
-              + " device "
-              + buffer.device().index()
-              + ", the communicator on "
-              + environment.device().kind()
-              + " device "
-              + environment.device().index()
-              + "; register memory of the communicator's own device");
+      throw InvalidUsage.of(
+          "the buffer is on %s device %s, the communicator on %s device %s; register"
+              + " memory of the communicator's own device",
+          buffer.device().kind(),
+          buffer.device().index(),
+          environment.device().kind(),
+          environment.device().index());
     }
   }
 
@@ -199,13 +196,10 @@ final class NetContext implements TransportContext {
         if (!done.await(end - System.nanoTime(), TimeUnit.NANOSECONDS)) {
           throw new TransportFailure(
               rank(),
-              "closing a NET registration of "
-                  + memory.size()
-                  + " bytes: the network plugin "
-                  + plugin().name()
-                  + " has not returned within "
-                  + CLOSE_SECONDS
-                  + " s");
+              String.format(
+                  "closing a NET registration of %s bytes: the network plugin %s has not"
+                      + " returned within %s s",
+                  memory.size(), plugin().name(), CLOSE_SECONDS));
         }
       } catch (InterruptedException e) {
         interrupted = true;

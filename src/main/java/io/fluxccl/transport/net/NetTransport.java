@@ -98,13 +98,12 @@ public final class NetTransport implements TransportProvider {
       for (int device : choice.devicesOf(plugin)) {
         NetProperties properties = plugin.properties(device);
         devices.add(
-            properties.name()
-                + " ("
-                + properties.speedMbps() / MBPS
-                + " Gb/s, "
-                + String.join(
-                    " and ", properties.pointers().stream().map(Enum::name).sorted().toList())
-                + " memory)");
+            String.format(
+                "%s (%s Gb/s, %s memory)",
+                properties.name(),
+                properties.speedMbps() / MBPS,
+                String.join(
+                    " and ", properties.pointers().stream().map(Enum::name).sorted().toList())));
       }
       String network = plugin instanceof NativeNetPlugin ? plugin.toString() : plugin.name();
       return Optional.of(network + ": " + String.join(", ", devices));

@@ -11,6 +11,7 @@ import static org.mockito.Mockito.verify;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.netplugin.tcp.PortRange;
 import java.net.ConnectException;
 import java.net.InetSocketAddress;
 import java.net.Socket;

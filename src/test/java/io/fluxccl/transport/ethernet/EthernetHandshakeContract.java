@@ -8,6 +8,7 @@ import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.netplugin.tcp.PortRange;
 import io.fluxccl.transport.CancelledHandOut;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
@@ -229,10 +230,10 @@ abstract class EthernetHandshakeContract {
         context.close();
       }
     }
-    assertThat(PortRange.parse(" 10-20 ")).isEqualTo(new PortRange(10, 20));
-    assertThat(PortRange.parse(null)).isEqualTo(PortRange.ANY);
+    assertThat(PortRange.parse("X", " 10-20 ")).isEqualTo(new PortRange(10, 20));
+    assertThat(PortRange.parse("X", null)).isEqualTo(PortRange.ANY);
     for (String wrong : new String[] {"x", "1", "5-4", "0-5", "1-70000", "1-2-3"}) {
-      assertThatThrownBy(() -> PortRange.parse(wrong)).isInstanceOf(InvalidUsage.class);
+      assertThatThrownBy(() -> PortRange.parse("X", wrong)).isInstanceOf(InvalidUsage.class);
     }
   }
 

@@ -7,6 +7,7 @@ import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaDriver;
 import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.netplugin.tcp.PortRange;
 import io.fluxccl.transport.ConnectedRanks;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;

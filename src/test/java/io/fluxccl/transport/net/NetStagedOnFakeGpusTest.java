@@ -1,8 +1,8 @@
 package io.fluxccl.transport.net;
 
-import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.testing.FakeCuda;
+import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.testing.TestNet;
 import java.nio.file.Path;
 
