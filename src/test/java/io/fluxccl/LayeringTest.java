@@ -43,6 +43,7 @@ class LayeringTest {
           List.of("io.fluxccl.proxy"),
           List.of("io.fluxccl.channel"),
           List.of("io.fluxccl.collective"),
+          List.of("io.fluxccl.collective.pipe"),
           List.of(
               "io.fluxccl.collective.host",
               "io.fluxccl.collective.cuda",

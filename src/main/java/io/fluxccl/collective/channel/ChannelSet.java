@@ -9,9 +9,9 @@ import io.fluxccl.device.DeviceKind;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
-/** The algorithms over a lane's pipes. */
+/** The algorithms that use a lane's pipes. */
 final class ChannelSet implements AlgorithmSet {
-  /** More threads would not fill a socket faster. */
+  /** More threads don't fill a socket faster. */
   private static final int MAX_HOST_LANES = 4;
 
   private static final int MAX_GPU_LANES = 8;
@@ -31,7 +31,8 @@ final class ChannelSet implements AlgorithmSet {
   }
 
   static CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
-    return Pipes.open(peers, PipeLayout.of(peers.nRanks(), lanes(peers))).thenApply(ChannelSet::of);
+    PipeLayout layout = PipeLayout.of(peers.topology().kind(), peers.nRanks(), lanes(peers));
+    return Pipes.open(peers, layout).thenApply(ChannelSet::of);
   }
 
   private static AlgorithmSet of(Pipes pipes) {

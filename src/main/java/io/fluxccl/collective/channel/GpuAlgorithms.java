@@ -16,7 +16,7 @@ import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
 
-/** The methods on GPUs: kernels of pipes.cu, of which each block is a lane. */
+/** The methods on GPUs: kernels of pipes.cu, each of whose blocks is a lane. */
 final class GpuAlgorithms implements AutoCloseable {
   /** {@code kThreads} of pipe.cuh. */
   private static final int THREADS = 512;
@@ -57,7 +57,7 @@ final class GpuAlgorithms implements AutoCloseable {
     return algorithms;
   }
 
-  /** By type of element, of those that a method reduces. */
+  /** Returns a kernel for each type of element that a method reduces. */
   Map<DataType, Kernel> kernels(Method method, String name) {
     Map<DataType, Kernel> byType = new EnumMap<>(DataType.class);
     for (DataType type : DataType.values()) {
@@ -68,7 +68,7 @@ final class GpuAlgorithms implements AutoCloseable {
     return byType;
   }
 
-  /** Loaded now: later that might wait for kernels. */
+  /** Returns a loaded kernel: loading it later might wait for running kernels. */
   Kernel kernel(String name) {
     return CudaModule.builtIn().kernel("fluxccl_pipe_" + name).prepare(gpu);
   }
@@ -83,7 +83,7 @@ final class GpuAlgorithms implements AutoCloseable {
                 call.call().collective() != Collective.ALL_TO_ALL_V || call.nRanks() <= MOST_LISTED,
             (stream, call) -> {
               Exchange exchange = Exchange.of(call);
-              PlanHandle plan = handle(exchange);
+              KernelPlan plan = handle(exchange);
               if (exchange.giveBytes != null) {
                 launch(stream, listed, exchange.most(), KernelArgs.of(plan, listedParts(exchange)));
               } else {
@@ -103,18 +103,18 @@ final class GpuAlgorithms implements AutoCloseable {
             Method.RING,
             call -> true,
             (stream, call) -> {
-              Reduction ring = Reduction.of(call);
+              PartsPlan ring = PartsPlan.ring(call);
               launch(stream, kernels.get(ring.type()), ring.stride(), KernelArgs.of(handle(ring)));
             }));
   }
 
-  /** With as many lanes as share the most bytes of any pair. */
+  /** Launches a kernel with as many lanes as share the most bytes of any pair. */
   void launch(DeviceStream stream, Kernel kernel, long most, KernelArgs args) {
     stream.launch(kernel, layout.lanesOf(most), THREADS, args);
   }
 
-  /** {@code ExchangePlan} of pipe_exchange.cuh. */
-  private PlanHandle handle(Exchange x) {
+  /** Returns {@code ExchangePlan} of pipe_exchange.cuh. */
+  private KernelPlan handle(Exchange x) {
     return begin(EXCHANGE_BYTES)
         .put(x.input)
         .put(x.own)
@@ -134,9 +134,9 @@ final class GpuAlgorithms implements AutoCloseable {
         .put(x.always ? 1 : 0);
   }
 
-  /** A plan as each method's begins. */
-  PlanHandle begin(int length) {
-    return new PlanHandle(length)
+  /** Returns a plan with the fields that every method's plan begins with. */
+  KernelPlan begin(int length) {
+    return new KernelPlan(length)
         .put(table.address())
         .put(layout.lanes())
         .put(layout.slotBytes())
@@ -148,9 +148,9 @@ final class GpuAlgorithms implements AutoCloseable {
     return op == null ? 0 : op.ordinal();
   }
 
-  /** {@code ListedParts} of pipe_exchange.cuh. */
-  private static PlanHandle listedParts(Exchange exchange) {
-    PlanHandle parts = new PlanHandle(2 * MOST_LISTED * Long.BYTES);
+  /** Returns {@code ListedParts} of pipe_exchange.cuh. */
+  private static KernelPlan listedParts(Exchange exchange) {
+    KernelPlan parts = new KernelPlan(2 * MOST_LISTED * Long.BYTES);
     for (long[] bytes : new long[][] {exchange.giveBytes, exchange.takeBytes}) {
       long end = 0;
       for (int rank = 0; rank < MOST_LISTED; rank++) {
@@ -161,8 +161,8 @@ final class GpuAlgorithms implements AutoCloseable {
     return parts;
   }
 
-  /** {@code ReductionPlan} of pipe_ring.cuh. */
-  private PlanHandle handle(Reduction ring) {
+  /** Returns {@code ReductionPlan} of pipe_ring.cuh. */
+  private KernelPlan handle(PartsPlan ring) {
     return begin(REDUCTION_BYTES)
         .put(ring.input())
         .put(ring.output())

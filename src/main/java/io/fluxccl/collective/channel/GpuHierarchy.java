@@ -13,7 +13,7 @@ import java.nio.ByteOrder;
 import java.util.EnumMap;
 import java.util.Map;
 
-/** Collectives by hosts on GPUs: kernels of pipes_hierarchical.cu. */
+/** Hierarchical collectives on GPUs: kernels of pipes_hierarchical.cu. */
 final class GpuHierarchy implements AutoCloseable {
   private static final int PLAN_BYTES = 104;
 
@@ -40,7 +40,7 @@ final class GpuHierarchy implements AutoCloseable {
         Method.HIERARCHICAL,
         call -> true,
         (stream, bound) -> {
-          HierarchicalCall call = HierarchicalCall.of(bound, hierarchy);
+          PartsPlan call = PartsPlan.hierarchical(bound, hierarchy);
           Kernel kernel =
               call.kind() == Collective.ALL_REDUCE
                   ? allReduces.get(call.type())
@@ -49,16 +49,16 @@ final class GpuHierarchy implements AutoCloseable {
         });
   }
 
-  /** What a rank looks after: a part of the buffer, or its share of it. */
-  private static long mostBytes(HierarchicalCall call) {
+  /** Returns the most bytes that a rank handles: a part of the buffer, or its share of it. */
+  private static long mostBytes(PartsPlan call) {
     return switch (call.kind()) {
       case ALL_REDUCE, BROADCAST, REDUCE -> call.stride();
       default -> call.size();
     };
   }
 
-  /** {@code HierarchyPlan} of pipe_hierarchical.cuh. */
-  private PlanHandle handle(HierarchicalCall call) {
+  /** Returns {@code HierarchyPlan} of pipe_hierarchical.cuh. */
+  private KernelPlan handle(PartsPlan call) {
     boolean rooted = call.kind() == Collective.BROADCAST || call.kind() == Collective.REDUCE;
     return gpus.begin(PLAN_BYTES)
         .put(call.input())
@@ -78,7 +78,7 @@ final class GpuHierarchy implements AutoCloseable {
         .put(ranks.address());
   }
 
-  /** {@code Hierarchy::ranks} of pipe_hierarchical.cuh. */
+  /** Allocates {@code Hierarchy::ranks} of pipe_hierarchical.cuh. */
   private DeviceBuffer rankTable(CudaDevice gpu, RankTopology topology) {
     int nRanks = topology.nRanks();
     int[] placeOf = new int[nRanks];

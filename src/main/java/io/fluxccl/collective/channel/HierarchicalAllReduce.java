@@ -6,38 +6,36 @@ import static io.fluxccl.collective.channel.PipeLayout.SINGLE_DEPTH;
 import io.fluxccl.device.host.HostMemory;
 
 /**
- * All-reduce over hosts of equally many ranks, on the host device, as one lane does it. The ranks
- * of a host share the buffer out; each looks after its part of it together with the ranks that have
- * the same part on the other hosts, so that between hosts go no more bytes than if each host were
- * one rank. Step by step, in each of them a piece of every part:
+ * All-reduce over hosts of equally many ranks. The ranks of a host divide the buffer into parts.
+ * Each handles its part together with the ranks that have the same part on the other hosts, so that
+ * hosts exchange no more bytes than if each host were one rank. Each step handles a piece of every
+ * part:
  *
  * <pre>
- *   step t    give piece t of each part to the local rank that looks after it
+ *   step t    send piece t of each part to the local rank that handles the part
  *             reduce piece t - DEPTH of the own part over the local ranks, send it along the rail
  *             reduce piece t - 2 DEPTH over the hosts, send it along the rail
- *             take piece t - 3 DEPTH from the rail, give it to the local ranks
- *             take piece t - 4 DEPTH of the others' parts from the local ranks
+ *             receive piece t - 3 DEPTH from the rail, send it to the local ranks
+ *             receive piece t - 4 DEPTH of the other parts from the local ranks
  * </pre>
  *
- * <p>Along the rail goes first each host's part of the piece, to that host, and then the reduced
- * part back to all. Where two hosts or small pieces make that pointless, everybody gets all of it
- * at once; then only one piece a step goes along the rail, and may be longer on its way.
+ * <p>A split piece goes along the rail twice: each host's part of it to that host, then the reduced
+ * parts to all hosts. With two hosts, or small pieces, each host sends the whole piece to all hosts
+ * at once. Then at most one piece a step goes along the rail, and may be in flight for longer.
  *
- * <p>Where buffers are registered, local ranks read each other's input and write each other's
- * output. They meet at the beginning, when that may be done, and at the end, when it has been; none
- * waits for another's steps between.
+ * <p>On registered buffers, local ranks read each other's input and write each other's output. They
+ * pass a barrier at the beginning and at the end, and don't wait for each other's steps between.
  *
- * <p>Values are combined in local rank order, then in host order: all ranks get the same bits,
- * which may differ from those of all-pairs in how they were rounded.
+ * <p>Values are combined in local rank order, then in host order. All ranks get the same bits,
+ * which may be rounded otherwise than those of all-pairs.
  */
 final class HierarchicalAllReduce extends HostHierarchical {
-  /** More than SINGLE_DEPTH, so that a sum is used before its place is; a power of two. */
+  /** More than SINGLE_DEPTH, so that no sum is overwritten before its use; a power of two. */
   private static final int PARTIALS = 16;
 
-  /** Where the own sums of the latest pieces are, until those of the other hosts come. */
+  /** Addresses of this host's sums of the latest pieces, until the other hosts' sums arrive. */
   private final long[] sums = new long[PARTIALS];
 
-  private long pieces;
   private int onRail;
   private int behind;
   private boolean split;
@@ -52,12 +50,12 @@ final class HierarchicalAllReduce extends HostHierarchical {
     split = hierarchy.isSplit(what.size());
     direct = what.isDirect();
     onRail = split ? DEPTH : SINGLE_DEPTH;
-    // A piece is taken as many steps behind being given everywhere: that keeps the pipes' order.
+    // Equal distances between sending and receiving a piece keep the order in the pipes.
     behind = split ? 2 * DEPTH : onRail;
     if (!direct) {
       behind += 2 * DEPTH;
     }
-    pieces = cut(what.stride(), lane.layout.slotBytes());
+    cut(what.stride(), lane.layout.slotBytes());
     return pieces == 0 ? 0 : pieces + behind;
   }
 
@@ -67,28 +65,28 @@ final class HierarchicalAllReduce extends HostHierarchical {
   }
 
   private boolean stepByPieces(long step) {
-    return giveLocally(step)
+    return sendParts(step)
         && reduceLocally(step - DEPTH)
         && reduceHosts(step - DEPTH - onRail)
         && takeFromHosts(step - 3 * DEPTH)
-        && takeLocally(step - behind);
+        && receiveParts(step - behind);
   }
 
   private boolean stepDirectly(long step) {
-    return (step > 0 || meetLocally())
+    return (step > 0 || localBarrier())
         && reduceLocally(step)
         && reduceHosts(step - onRail)
         && takeFromHosts(step - 2 * DEPTH)
-        && (step < pieces + behind - 1 || meetLocally());
+        && (step < pieces + behind - 1 || localBarrier());
   }
 
-  /** Tells the local ranks that this one has come so far, and waits for them, by empty pieces. */
-  private boolean meetLocally() {
+  /** Waits until all local ranks have called this, too, by empty pieces. */
+  private boolean localBarrier() {
     if (claim(local, me) < 0) {
       return false;
     }
     publish(local, me, 0);
-    // No source is read: only that the pieces are there counts.
+    // The pieces are empty: no source is read.
     if (!take(local, me, what.output())) {
       return false;
     }
@@ -96,35 +94,12 @@ final class HierarchicalAllReduce extends HostHierarchical {
     return true;
   }
 
-  private boolean has(int part, long step) {
-    return step < pieces && length(step, what.bytes(part)) > 0;
-  }
-
-  private long begin(int part, long step) {
-    return what.begin(part) + at(step);
-  }
-
-  private long length(int part, long step) {
-    return length(step, what.bytes(part));
-  }
-
-  private boolean giveLocally(long step) {
-    for (int i = 1; i < local.length; i++) {
-      int part = localPart(i);
-      if (has(part, step)
-          && !copyTo(local[part], what.input() + begin(part, step), length(part, step))) {
-        return false;
-      }
-    }
-    return true;
-  }
-
   private boolean reduceLocally(long step) {
-    if (!has(me, step)) {
+    if (partBytes(me, step) <= 0) {
       return true;
     }
-    long begin = begin(me, step);
-    long bytes = length(me, step);
+    long begin = partOffset(me, step);
+    long bytes = partBytes(me, step);
     if (direct) {
       for (int i = 0; i < local.length; i++) {
         lane.sources[i] = what.inputs()[i] + begin;
@@ -139,7 +114,7 @@ final class HierarchicalAllReduce extends HostHierarchical {
     return sent;
   }
 
-  /** This host's part to the output, and each other's to that host. */
+  /** Reduces this host's part to the output, and each other host's part to that host. */
   private boolean reduceParts(long to, long bytes) {
     long stride = hierarchy.stride(bytes);
     for (int i = 0; i < rail.length; i++) {
@@ -169,7 +144,7 @@ final class HierarchicalAllReduce extends HostHierarchical {
     }
   }
 
-  /** All of it to all hosts. The output needs it not: it stays in what was sent. */
+  /** Reduces the whole piece to all hosts; this host keeps its sum in a slot, not the output. */
   private boolean reduceToAll(long step, long bytes) {
     int targets = claim(rail, host);
     if (targets < 0) {
@@ -182,21 +157,21 @@ final class HierarchicalAllReduce extends HostHierarchical {
   }
 
   private boolean reduceHosts(long step) {
-    if (!has(me, step)) {
+    if (partBytes(me, step) <= 0) {
       return true;
     }
-    long bytes = length(me, step);
+    long bytes = partBytes(me, step);
     long stride = split ? hierarchy.stride(bytes) : bytes;
     long offset = split ? Math.min(bytes, host * stride) : 0;
     long length = Math.min(stride, bytes - offset);
     if (length == 0) {
       return true;
     }
-    long mine = what.output() + begin(me, step) + offset;
+    long mine = what.output() + partOffset(me, step) + offset;
     if (!take(rail, host, split ? mine : sums[(int) step & PARTIALS - 1])) {
       return false;
     }
-    // What is not split is done with that, and may go to the local ranks.
+    // A piece that is not split is complete now, and goes to the local ranks.
     int targets = split ? claim(rail, host) : direct ? outputs(step) : claim(local, me);
     if (targets < 0) {
       return false;
@@ -213,12 +188,12 @@ final class HierarchicalAllReduce extends HostHierarchical {
   }
 
   private boolean takeFromHosts(long step) {
-    if (!split || !has(me, step)) {
+    if (!split || partBytes(me, step) <= 0) {
       return true;
     }
-    long bytes = length(me, step);
+    long bytes = partBytes(me, step);
     long stride = hierarchy.stride(bytes);
-    long to = what.output() + begin(me, step);
+    long to = what.output() + partOffset(me, step);
     for (int i = 1; i < rail.length; i++) {
       int part = otherHost(rail.length - i);
       long offset = Math.min(bytes, part * stride);
@@ -237,22 +212,11 @@ final class HierarchicalAllReduce extends HostHierarchical {
     return true;
   }
 
-  /** Where a piece goes in the other local ranks' outputs, as the first targets; how many. */
+  /** Puts the piece's addresses in the local ranks' outputs into the targets; returns how many. */
   private int outputs(long step) {
     for (int i = 1; i < local.length; i++) {
-      lane.targets[i - 1] = what.outputs()[localPart(i)] + begin(me, step);
+      lane.targets[i - 1] = what.outputs()[localPart(i)] + partOffset(me, step);
     }
     return local.length - 1;
-  }
-
-  private boolean takeLocally(long step) {
-    for (int i = 1; i < local.length; i++) {
-      int part = localPart(local.length - i);
-      if (has(part, step)
-          && !copyFrom(local[part], what.output() + begin(part, step), length(part, step))) {
-        return false;
-      }
-    }
-    return true;
   }
 }

@@ -1,11 +1,12 @@
 package io.fluxccl.collective.channel;
 
 import io.fluxccl.collective.RankTopology;
+import io.fluxccl.collective.pipe.CacheLines;
 import java.util.List;
 import java.util.stream.IntStream;
 
 /**
- * The ranks of this rank's host, and its rail: the ranks that have the same place on their hosts.
+ * The ranks of this rank's host, and its rail: the ranks with the same place on their hosts.
  *
  * @param local ranks of this host, in order
  * @param localIndex this rank's among them
@@ -16,7 +17,7 @@ import java.util.stream.IntStream;
 record Hierarchy(int[] local, int localIndex, int[] rail, int railIndex, int[] ranks) {
   private static final int LEAST_SPLIT = 128 << 10;
 
-  /** Whether there are as many ranks on each of several hosts, more than one. */
+  /** Returns whether several hosts have equally many ranks, more than one each. */
   static boolean isPossible(RankTopology topology) {
     int hosts = topology.hosts();
     int each = topology.nRanks() / hosts;
@@ -44,7 +45,7 @@ record Hierarchy(int[] local, int localIndex, int[] rail, int railIndex, int[] r
             .toArray());
   }
 
-  /** The rank at a place of a host. */
+  /** Returns the rank at a place of a host. */
   int rank(int host, int place) {
     return ranks[host * local.length + place];
   }
@@ -74,9 +75,9 @@ record Hierarchy(int[] local, int localIndex, int[] rail, int railIndex, int[] r
   }
 
   /**
-   * Whether an all-reduce's pieces go between hosts in parts, one for each host, and come back
-   * reduced; otherwise all of a piece goes to all hosts at once. With two hosts parts would be the
-   * same bytes, later; with few bytes the second hop costs more than it saves.
+   * Returns whether an all-reduce's pieces go between hosts in parts, one for each host, and come
+   * back reduced; otherwise a whole piece goes to all hosts at once. With two hosts, parts would be
+   * as many bytes, later; with few bytes the second hop costs more than it saves.
    *
    * @param bytes of the whole buffer
    */
@@ -88,8 +89,8 @@ record Hierarchy(int[] local, int localIndex, int[] rail, int railIndex, int[] r
     return hosts > 2 && bytes > LEAST_SPLIT;
   }
 
-  /** The bytes of a host's part of a piece that is split, of all but the last ones. */
+  /** Returns the bytes of a host's part of a split piece; the last parts may be shorter. */
   long stride(long pieceBytes) {
-    return PipeLayout.roundUp((pieceBytes + hosts() - 1) / hosts());
+    return CacheLines.roundUp((pieceBytes + hosts() - 1) / hosts());
   }
 }

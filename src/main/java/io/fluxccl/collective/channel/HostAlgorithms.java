@@ -14,7 +14,7 @@ import java.util.Map;
 import java.util.function.Function;
 import java.util.stream.Stream;
 
-/** The methods on the host device: one block, of which each thread is a lane. */
+/** The methods on the host device: kernels of one block, each of whose threads is a lane. */
 final class HostAlgorithms {
   private final Communicator communicator;
   private final HostLane[] lanes;
@@ -24,7 +24,7 @@ final class HostAlgorithms {
     this.lanes = HostLane.of(pipes);
   }
 
-  /** One lane's part of a kernel. */
+  /** Runs one lane's part of a plan. */
   private interface LaneKernel<P> {
     void run(P what, HostReduction reduction);
   }
@@ -38,20 +38,20 @@ final class HostAlgorithms {
             Method.ALL_PAIRS, Exchange.class, Exchange::of, lane -> new HostExchange(lane)::run));
     all.add(
         host.algorithm(
-            Method.RING, Reduction.class, Reduction::of, lane -> new HostRing(lane)::run));
+            Method.RING, PartsPlan.class, PartsPlan::ring, lane -> new HostRing(lane)::run));
     if (Hierarchy.isPossible(topology)) {
       Hierarchy hierarchy = Hierarchy.of(topology);
       all.add(
           host.algorithm(
               Method.HIERARCHICAL,
-              HierarchicalCall.class,
-              call -> HierarchicalCall.directlyOf(call, hierarchy),
+              PartsPlan.class,
+              call -> PartsPlan.direct(call, hierarchy),
               lane -> hierarchical(lane, hierarchy)));
     }
     return all;
   }
 
-  private static LaneKernel<HierarchicalCall> hierarchical(HostLane lane, Hierarchy hierarchy) {
+  private static LaneKernel<PartsPlan> hierarchical(HostLane lane, Hierarchy hierarchy) {
     Map<Collective, HostHierarchical> byKind = HostHierarchical.all(lane, hierarchy);
     return (call, reduction) -> byKind.get(call.kind()).run(call, reduction);
   }
@@ -66,7 +66,7 @@ final class HostAlgorithms {
         HostKernel.of(
             method.label(),
             (thread, args) -> {
-              // The memory may be gone if this was enqueued while somebody closed.
+              // After a failure the staging memory may be unmapped.
               if (communicator.failure() == null) {
                 byLane.get(thread.threadIdx()).run(args.get(0, plan), thread.reduction());
               }

@@ -2,21 +2,23 @@ package io.fluxccl.collective.channel;
 
 import static io.fluxccl.collective.channel.PipeLayout.DEPTH;
 
+import io.fluxccl.collective.pipe.Pipe;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.HostReduction;
 
 /**
- * An {@link Exchange} on the host device, as one lane does it: step by step, in each of them a
- * piece to and from every rank.
+ * An {@link Exchange} on the host device, as one lane runs it: each step sends a piece to every
+ * rank and receives one from every rank.
  *
  * <pre>
- *   step t    give piece t
- *             take piece t - DEPTH, place or reduce it, and hand it on
+ *   step t    send piece t
+ *             receive piece t - DEPTH, place or reduce it, and forward it
  *             collect piece t - 2 DEPTH
  * </pre>
  *
- * <p>Nobody waits in a circle: giving in step t waits only for what others take in steps before t,
- * see {@link PipeLayout#DEPTH}, and taking in step t for what they give in steps up to t.
+ * <p>Ranks never wait in a cycle: sending in step t waits only for what peers receive in steps
+ * before t, see {@link PipeLayout#DEPTH}, and receiving in step t for what they send in steps up to
+ * t.
  */
 final class HostExchange {
   private final HostLane lane;
@@ -31,7 +33,7 @@ final class HostExchange {
     this.pipes = lane.pipes;
   }
 
-  /** Runs it; ends early if the communicator is aborted. */
+  /** Runs an exchange; returns early if the communicator is aborted. */
   void run(Exchange what, HostReduction with) {
     exchange = what;
     reduction = with;
@@ -132,9 +134,9 @@ final class HostExchange {
     return true;
   }
 
-  /** Reduces a piece in rank order, into the output and into the slots of whom it is handed on. */
+  /** Reduces a piece in rank order, into the output and into the slots to the ranks it goes to. */
   private boolean reduce(long step) {
-    // The same from everybody.
+    // All ranks send as many bytes.
     int other = lane.peer(1);
     long bytes = exchange.takeBytes(other);
     if (step >= pieces(bytes)) {

@@ -1,15 +1,16 @@
 package io.fluxccl.collective.channel;
 
 import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.pipe.Pipe;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.HostReduction;
 import java.util.EnumMap;
 import java.util.Map;
 
 /**
- * A collective over hosts of equally many ranks, on the host device, as one lane does it: inside a
- * host through mapped memory, between hosts along the rails. Every rank takes the same steps; in
- * each it sends a piece or two to a peer and receives those that were sent some steps before.
+ * A collective over hosts of equally many ranks, on the host device, as one lane runs it: through
+ * mapped memory on a host, along the rails between hosts. Every rank takes the same steps. In each
+ * it sends at most two pieces to a peer, and receives pieces that were sent some steps before.
  */
 abstract class HostHierarchical {
   final HostLane lane;
@@ -21,7 +22,11 @@ abstract class HostHierarchical {
   final int me;
 
   final int host;
-  HierarchicalCall what;
+  PartsPlan what;
+
+  /** Number of pieces, as the latest {@link #cut} returned it. */
+  long pieces;
+
   private HostReduction reduction;
   private long cutBegin;
   private long cutEnd;
@@ -36,20 +41,28 @@ abstract class HostHierarchical {
     this.host = hierarchy.railIndex();
   }
 
-  /** All of them, for one lane. */
+  /** Returns one lane's implementation of each collective. */
   static Map<Collective, HostHierarchical> all(HostLane lane, Hierarchy hierarchy) {
-    Map<Collective, HostHierarchical> all = new EnumMap<>(Collective.class);
-    all.put(Collective.ALL_REDUCE, new HierarchicalAllReduce(lane, hierarchy));
-    all.put(Collective.ALL_GATHER, new HierarchicalAllGather(lane, hierarchy));
-    all.put(Collective.REDUCE_SCATTER, new HierarchicalReduceScatter(lane, hierarchy));
-    all.put(Collective.ALL_TO_ALL, new HierarchicalAllToAll(lane, hierarchy));
-    all.put(Collective.BROADCAST, new HierarchicalBroadcast(lane, hierarchy));
-    all.put(Collective.REDUCE, new HierarchicalReduce(lane, hierarchy));
-    return all;
+    HostHierarchical chain = new HierarchicalChain(lane, hierarchy);
+    HostHierarchical rounds = new HierarchicalRounds(lane, hierarchy);
+    return new EnumMap<>(
+        Map.of(
+            Collective.ALL_REDUCE,
+            new HierarchicalAllReduce(lane, hierarchy),
+            Collective.BROADCAST,
+            chain,
+            Collective.REDUCE,
+            chain,
+            Collective.ALL_GATHER,
+            rounds,
+            Collective.REDUCE_SCATTER,
+            rounds,
+            Collective.ALL_TO_ALL,
+            rounds));
   }
 
-  /** Runs it; ends early if the communicator is aborted. */
-  final void run(HierarchicalCall call, HostReduction with) {
+  /** Runs a call; returns early if the communicator is aborted. */
+  final void run(PartsPlan call, HostReduction with) {
     what = call;
     reduction = with;
     long steps = begin();
@@ -60,30 +73,41 @@ abstract class HostHierarchical {
     }
   }
 
-  /** Makes ready for {@link #what}; gives how many steps there are. */
+  /** Prepares {@link #what}; returns the number of steps. */
   abstract long begin();
 
-  /** False if the communicator was aborted. */
+  /** Runs a step; returns false if the communicator was aborted. */
   abstract boolean step(long step);
 
-  /** Cuts this lane's share of so many bytes into pieces of at most so many; gives how many. */
+  /** Cuts this lane's share of so many bytes into pieces of at most so many; returns how many. */
   final long cut(long bytes, long most) {
     cutBegin = lane.layout.begin(bytes, lane.lane);
     cutEnd = lane.layout.end(bytes, lane.lane);
     piece = Math.min(most, lane.layout.piece(cutEnd - cutBegin));
-    return (cutEnd - cutBegin + piece - 1) / piece;
+    pieces = (cutEnd - cutBegin + piece - 1) / piece;
+    return pieces;
   }
 
   final long at(long number) {
     return cutBegin + number * piece;
   }
 
-  /** Bytes of a piece of what is as long as was cut, or shorter; 0 or less: there is none. */
+  /** Returns a piece's bytes, of a range no longer than was cut; 0 or less if there is none. */
   final long length(long number, long bytes) {
     return number < 0 ? 0 : Math.min(piece, Math.min(cutEnd, bytes) - at(number));
   }
 
-  /** The place so many behind this rank's own. */
+  /** Returns a piece's bytes in a part; 0 or less if there is none. */
+  final long partBytes(int part, long number) {
+    return number < pieces ? length(number, what.bytes(part)) : 0;
+  }
+
+  /** Returns where a piece of a part begins in the buffer. */
+  final long partOffset(int part, long number) {
+    return what.begin(part) + at(number);
+  }
+
+  /** Returns the place so many behind this rank's own. */
   final int localPart(int distance) {
     return (me + distance) % local.length;
   }
@@ -123,11 +147,35 @@ abstract class HostHierarchical {
     return true;
   }
 
-  /** The slots of all of these ranks but one, as the first targets; gives how many, or -1. */
-  final int claim(int[] ranks, int but) {
+  /** Sends a piece of each part to the local rank that handles the part. */
+  final boolean sendParts(long number) {
+    for (int i = 1; i < local.length; i++) {
+      int part = localPart(i);
+      long bytes = partBytes(part, number);
+      if (bytes > 0 && !copyTo(local[part], what.input() + partOffset(part, number), bytes)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /** Receives a piece of each other part from the local rank that handles the part. */
+  final boolean receiveParts(long number) {
+    for (int i = 1; i < local.length; i++) {
+      int part = localPart(local.length - i);
+      long bytes = partBytes(part, number);
+      if (bytes > 0 && !copyFrom(local[part], what.output() + partOffset(part, number), bytes)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /** Claims a slot to each of these ranks but one, as the first targets; returns how many or -1. */
+  final int claim(int[] ranks, int except) {
     int targets = 0;
     for (int i = 1; i < ranks.length; i++) {
-      long slot = lane.pipes[ranks[(but + i) % ranks.length]].claim();
+      long slot = lane.pipes[ranks[(except + i) % ranks.length]].claim();
       if (slot == 0) {
         return -1;
       }
@@ -136,13 +184,13 @@ abstract class HostHierarchical {
     return targets;
   }
 
-  final void publish(int[] ranks, int but, long bytes) {
+  final void publish(int[] ranks, int except, long bytes) {
     for (int i = 1; i < ranks.length; i++) {
-      lane.pipes[ranks[(but + i) % ranks.length]].publish(bytes);
+      lane.pipes[ranks[(except + i) % ranks.length]].publish(bytes);
     }
   }
 
-  /** A piece of each of these ranks as the sources, the own one from an address. */
+  /** Takes a piece of each of these ranks as the sources; the own one is at an address. */
   final boolean take(int[] ranks, int own, long from) {
     for (int i = 0; i < ranks.length; i++) {
       lane.sources[i] = i == own ? from : lane.pipes[ranks[i]].take();
@@ -153,9 +201,9 @@ abstract class HostHierarchical {
     return true;
   }
 
-  final void release(int[] ranks, int but) {
+  final void release(int[] ranks, int except) {
     for (int i = 1; i < ranks.length; i++) {
-      lane.pipes[ranks[(but + i) % ranks.length]].release();
+      lane.pipes[ranks[(except + i) % ranks.length]].release();
     }
   }
 

@@ -2,29 +2,30 @@ package io.fluxccl.collective.channel;
 
 import static io.fluxccl.collective.channel.PipeLayout.RING_PIECES;
 
+import io.fluxccl.collective.pipe.Pipe;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.HostReduction;
 
 /**
- * All-reduce around a ring, on the host device, as one lane does it: each rank sends to the next
- * one and receives from the one before. The buffer has a part for each rank. In the first nRanks -
- * 1 rounds a part goes from rank to rank and each adds its own; then it is complete, and in as many
- * rounds more it goes on to everybody.
+ * All-reduce around a ring, on the host device, as one lane runs it: each rank sends to the next
+ * rank and receives from the one before. The buffer has a part for each rank. In the first nRanks -
+ * 1 rounds a part goes from rank to rank, and each adds its own values. Then the part is complete,
+ * and goes to all ranks in as many rounds more.
  *
- * <p>A round is {@link PipeLayout#RING_PIECES} pieces, and the buffer as many rounds again as that
- * takes. All pieces of all rounds are numbered; a rank sends piece i when it has received piece i -
- * RING_PIECES, which is the same piece of the round before. Nobody waits in a circle: the slots are
- * more than those pieces.
+ * <p>A sweep of these rounds handles {@link PipeLayout#RING_PIECES} pieces of each part; a large
+ * buffer takes several sweeps. All pieces of all rounds are numbered. A rank sends piece i when it
+ * has received piece i - RING_PIECES, which is the same piece of the round before. There are more
+ * slots than those pieces, so the ranks never wait for each other in a cycle.
  *
  * <p>Each part is combined by one rank after the other, beginning behind its owner, and rounded
- * each time: all ranks get the same bits, which may differ from those of all-pairs.
+ * each time. All ranks get the same bits, which may differ from those of all-pairs.
  */
 final class HostRing {
   private final HostLane lane;
   private final int nRanks;
   private final Pipe next;
   private final Pipe previous;
-  private Reduction what;
+  private PartsPlan what;
   private HostReduction reduction;
   private long shareBegin;
   private long shareEnd;
@@ -37,8 +38,8 @@ final class HostRing {
     this.previous = lane.pipes[lane.peer(nRanks - 1)];
   }
 
-  void run(Reduction reduce, HostReduction with) {
-    what = reduce;
+  void run(PartsPlan call, HostReduction with) {
+    what = call;
     reduction = with;
     shareBegin = lane.layout.begin(what.stride(), lane.lane);
     shareEnd = lane.layout.end(what.stride(), lane.lane);
@@ -59,7 +60,7 @@ final class HostRing {
     }
   }
 
-  /** Where a piece of a part begins in the buffer. */
+  /** Returns where a piece of a part begins in the buffer. */
   private long at(long number, int rounds, int part) {
     return what.begin(part) + offset(number, rounds);
   }

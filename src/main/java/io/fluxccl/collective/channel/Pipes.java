@@ -4,9 +4,13 @@ import io.fluxccl.channel.ChannelFailureListener;
 import io.fluxccl.channel.ProxyChannel;
 import io.fluxccl.channel.ProxyService;
 import io.fluxccl.collective.PeerConnections;
+import io.fluxccl.collective.pipe.MappedPipe;
+import io.fluxccl.collective.pipe.Pipe;
+import io.fluxccl.collective.pipe.SlotRing;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceKind;
 import io.fluxccl.proxy.FifoDescriptor;
 import io.fluxccl.proxy.ProxyOptions;
 import io.fluxccl.semaphore.SmDevice2DeviceSemaphore;
@@ -17,17 +21,19 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
 /**
- * What pipes are made of: the staging memory, exchanged; for each pipe a semaphore for slots that
- * were filled and one for slots that were emptied, on which kernels signal where memory is mapped
- * and the proxy otherwise. Outlives every kernel that uses it.
+ * The staging memory and semaphores of a lane's pipes. Each pipe has a semaphore for filled slots
+ * and one for emptied slots; kernels on GPUs signal those of mapped ranks themselves, the proxy
+ * those of all others. Host-device pipes to mapped ranks need none, see {@link MappedPipe}.
+ * Outlives every kernel that uses it.
  */
 final class Pipes implements AutoCloseable {
-  /** How long the other ranks may take to close, after this one. */
-  private static final Duration FAREWELL = Duration.ofSeconds(5);
+  /** How long the other ranks may take to close after this one. */
+  private static final Duration DRAIN_LIMIT = Duration.ofSeconds(5);
 
-  /** The two semaphores of a pipe. */
+  /** Index of a pipe's semaphore for filled slots. */
   static final int FILLED = 0;
 
+  /** Index of a pipe's semaphore for emptied slots. */
   static final int EMPTIED = 1;
 
   private final PeerConnections peers;
@@ -57,13 +63,29 @@ final class Pipes implements AutoCloseable {
                   .name("fluxccl-proxy-" + peers.rank())
                   .build(),
               abort);
+      clearRings();
     } catch (RuntimeException e) {
       memory.close();
       throw e;
     }
   }
 
-  /** Sets them up with all ranks. */
+  private void clearRings() {
+    boolean onHost = peers.topology().kind() == DeviceKind.HOST;
+    for (int lane = 0; lane < layout.lanes() && onHost; lane++) {
+      for (int peer = 0; peer < peers.nRanks(); peer++) {
+        if (peer != peers.rank() && peers.isMapped(peer)) {
+          ring().clear(inbox(lane, peer));
+        }
+      }
+    }
+  }
+
+  private SlotRing ring() {
+    return new SlotRing(layout.slotBytes());
+  }
+
+  /** Allocates and exchanges the memory, and connects the semaphores with all ranks. */
   static CompletableFuture<Pipes> open(PeerConnections peers, PipeLayout layout) {
     Pipes pipes = new Pipes(peers, layout);
     return peers
@@ -86,13 +108,13 @@ final class Pipes implements AutoCloseable {
           if (peer == peers.rank()) {
             continue;
           }
-          if (peers.isMapped(peer)) {
+          if (!peers.isMapped(peer)) {
+            proxied[which][index] =
+                proxyService.buildAndAddSemaphore(communicator, peers.connection(peer));
+          } else if (peers.topology().kind() == DeviceKind.CUDA) {
             mapped[which][index] =
                 new SmDevice2DeviceSemaphore(communicator, peers.connection(peer));
             semaphores.add(mapped[which][index]);
-          } else {
-            proxied[which][index] =
-                proxyService.buildAndAddSemaphore(communicator, peers.connection(peer));
           }
         }
       }
@@ -119,26 +141,36 @@ final class Pipes implements AutoCloseable {
     return layout;
   }
 
-  /** One of the semaphores of a pipe to a rank whose memory is mapped. */
+  /** Returns this rank's end of a host-device pipe. */
+  Pipe hostPipe(int lane, int peer) {
+    return peers.isMapped(peer)
+        ? new MappedPipe(
+            peer,
+            ring(),
+            outbox(lane, peer),
+            inbox(lane, peer),
+            peers.communicator().abortFlag().deviceAddress())
+        : new ProxiedPipe(this, lane, peer);
+  }
+
+  /** Returns one of the semaphores of a GPU's pipe to a rank whose memory is mapped. */
   SmDevice2DeviceSemaphore semaphore(int which, int lane, int peer) {
     return mapped[which][layout.index(lane, peers.rank(), peer)];
   }
 
-  /**
-   * One of the semaphores of a pipe to another host, from this rank's staging memory to the peer's.
-   */
+  /** Returns the channel from this rank's staging memory to that of a rank on another host. */
   ProxyChannel channel(int which, int lane, int peer) {
     int index = layout.index(lane, peers.rank(), peer);
     return proxyService.proxyChannel(
         proxied[which][index], memoryIds[peer], memoryIds[peers.rank()]);
   }
 
-  /** Where this rank finds what a peer has put into its pipe. */
+  /** Returns the address of the slots that a peer fills for this rank. */
   long inbox(int lane, int peer) {
     return memory.address() + layout.inboxOffset(lane, peers.rank(), peer);
   }
 
-  /** Where this rank puts what is for a peer. */
+  /** Returns the address of the slots that this rank fills for a peer. */
   long outbox(int lane, int peer) {
     return peers.isMapped(peer)
         ? memories[peer].address() + layout.inboxOffset(lane, peer, peers.rank())
@@ -146,35 +178,34 @@ final class Pipes implements AutoCloseable {
   }
 
   /**
-   * Sees off what is on its way to this rank and from it: a last piece that the peer has not been
-   * sent yet, a credit that comes when nobody waits for it. Memory must stay until then.
+   * Drains transfers in flight to this rank and from it: a last piece that the proxy has not sent
+   * yet, or a credit that arrives when no kernel waits for it. Memory must stay until then.
    *
-   * @return completes, normally, when that is over for all peers, or has taken too long
+   * @return completes normally when all peers are drained, or after {@link #DRAIN_LIMIT}
    */
   CompletableFuture<Void> drain() {
     proxyService.stopProxy();
-    CompletableFuture<?>[] leaveNotices = new CompletableFuture<?>[peers.nRanks()];
+    CompletableFuture<?>[] drained = new CompletableFuture<?>[peers.nRanks()];
     for (int peer = 0; peer < peers.nRanks(); peer++) {
-      leaveNotices[peer] =
+      drained[peer] =
           peer == peers.rank() || peers.isMapped(peer)
               ? CompletableFuture.completedFuture(null)
-              : farewell(peer);
+              : drain(peer);
     }
-    return CompletableFuture.allOf(leaveNotices).handle((done, failure) -> null);
+    return CompletableFuture.allOf(drained).handle((done, failure) -> null);
   }
 
-  private CompletableFuture<Void> farewell(int peer) {
-    // Meeting is on the way to every peer before the first is waited for.
+  private CompletableFuture<Void> drain(int peer) {
     return peers
         .connection(peer)
-        .flush(FAREWELL)
-        .thenCompose(flushed -> peers.rendezvous(peer, FAREWELL));
+        .flush(DRAIN_LIMIT)
+        .thenCompose(flushed -> peers.rendezvous(peer, DRAIN_LIMIT));
   }
 
-  /** Stops the proxy and frees it all. No kernel may use a pipe any more. */
+  /** Stops the proxy and frees memory and semaphores. No kernel may use a pipe any more. */
   @Override
   public void close() {
-    // What can't be closed keeps nothing else from it; but who may still copy keeps the memory.
+    // A semaphore that fails to close must not keep the memory; a running proxy must.
     proxyService.close();
     Closing.all(() -> Closing.all(semaphores), memory);
   }

@@ -11,20 +11,20 @@ import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.device.host.KernelThread;
 
-/** One way to do every collective, on strands that all ways share. */
+/** Every collective, done in one {@link HostCall.Way} by workers that all ways share. */
 final class HostAlgorithm implements CollectiveAlgorithm {
-  /** Up to so many bytes everybody gets all inputs. */
+  /** Up to so many bytes every rank receives all inputs. */
   static final long ONE_SHOT_LIMIT = 8 << 10;
 
   private final HostCall.Way way;
   private final Communicator communicator;
-  private final Strand[] strands;
+  private final Worker[] workers;
   private final HostKernel kernel;
 
-  HostAlgorithm(HostCall.Way way, Communicator communicator, Strand[] strands) {
+  HostAlgorithm(HostCall.Way way, Communicator communicator, Worker[] workers) {
     this.way = way;
     this.communicator = communicator;
-    this.strands = strands;
+    this.workers = workers;
     this.kernel = HostKernel.of(name(), this::run);
   }
 
@@ -42,7 +42,7 @@ final class HostAlgorithm implements CollectiveAlgorithm {
     return true;
   }
 
-  /** Of calls of which ranks don't know the size, each pair looks at what goes between them. */
+  /** {@inheritDoc} A call whose total size is unknown is direct: each pair knows its messages. */
   @Override
   public double estimate(BoundCall call) {
     boolean small =
@@ -58,7 +58,7 @@ final class HostAlgorithm implements CollectiveAlgorithm {
 
   @Override
   public void enqueue(DeviceStream stream, BoundCall call) {
-    int threads = Strand.strandsFor(largestMessage(call), strands.length);
+    int threads = Worker.workersFor(largestMessage(call), workers.length);
     stream.launch(
         kernel, 1, threads, KernelArgs.of(HostCall.of(call, way), communicator.abortFlag()));
   }
@@ -74,12 +74,12 @@ final class HostAlgorithm implements CollectiveAlgorithm {
   }
 
   private void run(KernelThread thread, KernelArgs args) {
-    // After a failure nothing is certain any more, least of all the pipes.
+    // After a failure the pipes may have any state, and their memory may be unmapped.
     if (communicator.failure() == null) {
       try {
-        strands[thread.threadIdx()].run(thread, args.get(0, HostCall.class));
+        workers[thread.threadIdx()].run(thread, args.get(0, HostCall.class));
       } catch (FluxCclException e) {
-        // At once: the launch fails when all strands are done, and others wait for peers.
+        // Abort now: the launch fails only when all workers end, and others wait for peers.
         communicator.abort(e);
         throw e;
       }

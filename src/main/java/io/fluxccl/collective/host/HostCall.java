@@ -9,18 +9,18 @@ import io.fluxccl.device.host.HostBuffer;
 import io.fluxccl.device.host.SharedSegment;
 
 /**
- * A call as the kernel gets it. Immutable, so that a recording may run it again and again.
+ * The kernel's argument: a call with its addresses. Immutable, so that a recording may run it again
+ * and again.
  *
- * @param call what
- * @param nRanks among how many
- * @param way how
- * @param input where this rank's input is; 0 if there is none
- * @param output where this rank's output is; 0 if there is none
- * @param inputRegistration that the input lies in, or null
- * @param outputRegistration that the output lies in, or null
- * @param inputSegment that the input lies in, if others may map it and it is not registered, or
- *     null
- * @param outputSegment that the output lies in, likewise
+ * @param call the call
+ * @param nRanks number of ranks
+ * @param way how large calls move data
+ * @param input address of this rank's input; 0 if there is none
+ * @param output address of this rank's output; 0 if there is none
+ * @param inputRegistration registration of the input, or null
+ * @param outputRegistration registration of the output, or null
+ * @param inputSegment segment of the input if it is not registered and peers may map it, or null
+ * @param outputSegment segment of the output, likewise
  */
 record HostCall(
     CollectiveCall call,
@@ -32,14 +32,13 @@ record HostCall(
     Registration outputRegistration,
     SharedSegment inputSegment,
     SharedSegment outputSegment) {
-
-  /** How large calls are done. */
+  /** How large calls move data. */
   enum Way {
-    /** All inputs to everybody who needs them, through pipes. */
+    /** Each input through pipes to all ranks that need it. */
     ONE_SHOT,
     /** Through pipes, reductions in two phases. */
     STAGED,
-    /** On each other's memory where it is registered, through pipes where it isn't. */
+    /** Between the ranks' buffers where peers can map them, through pipes elsewhere. */
     DIRECT
   }
 
@@ -61,56 +60,49 @@ record HostCall(
     return buffer instanceof HostBuffer host && host.segment().isOwned() ? host.segment() : null;
   }
 
-  /** The registration of that id, which this rank's input or output lies in. */
+  /** Returns the registration with an id, which this rank's input or output lies in. */
   Registration registration(int id) {
     return inputRegistration != null && inputRegistration.id() == id
         ? inputRegistration
         : outputRegistration;
   }
 
-  /** Whether what arrives overwrites what is still to be sent. */
+  /** Returns whether received data overwrites data that is still to be sent. */
   boolean swaps() {
     return call.collective() == Collective.ALL_TO_ALL && input == output;
   }
 
   /**
-   * Says of this rank's buffers what a peer needs to know.
+   * Describes this rank's buffers to a peer: registered ones by id, others by reference once they
+   * were used before.
    *
-   * @param inputAt where in the input it may read
-   * @param outputAt where in the output it may write
-   * @param card gets it
+   * @param inputAt offset in the input where the peer may read
+   * @param outputAt offset in the output where the peer may write
+   * @param cache remembers the segments that were used before
+   * @param target receives the description
    */
-  void describe(long inputAt, long outputAt, Card card) {
-    card.inputId = inputRegistration == null ? Card.NONE : inputRegistration.id();
-    card.outputId = outputRegistration == null ? Card.NONE : outputRegistration.id();
-    card.inputOffset =
-        inputRegistration == null ? 0 : input - inputRegistration.buffer().address() + inputAt;
-    card.outputOffset =
-        outputRegistration == null ? 0 : output - outputRegistration.buffer().address() + outputAt;
-    card.flags = swaps() ? Card.IN_PLACE : 0;
+  void describe(long inputAt, long outputAt, SegmentCache cache, BufferDescriptor target) {
+    target.inputId = id(inputRegistration);
+    target.outputId = id(outputRegistration);
+    target.inputOffset = offset(inputRegistration, input + inputAt);
+    target.outputOffset = offset(outputRegistration, output + outputAt);
+    target.flags = swaps() ? BufferDescriptor.IN_PLACE : 0;
+    refer(inputSegment, input + inputAt, cache, target.input);
+    refer(outputSegment, output + outputAt, cache, target.output);
   }
 
-  /**
-   * Shows a peer those of this rank's buffers that are not registered, but were used before.
-   *
-   * @param inputAt where in the input it may read
-   * @param outputAt where in the output it may write
-   * @param familiar what was used before
-   * @param card gets it, behind what {@link #describe} says
-   */
-  void show(long inputAt, long outputAt, Familiar familiar, Card card) {
-    card.input.hide();
-    card.output.hide();
-    if (!swaps()) {
-      show(inputSegment, input + inputAt, familiar, card.input);
-      show(outputSegment, output + outputAt, familiar, card.output);
-      card.countShown();
-    }
+  private static int id(Registration registration) {
+    return registration == null ? BufferDescriptor.NONE : registration.id();
   }
 
-  private static void show(SharedSegment segment, long address, Familiar familiar, Shown shown) {
-    if (segment != null && familiar.is(segment.name())) {
-      shown.show(segment.name(), address - segment.address());
+  private static long offset(Registration registration, long address) {
+    return registration == null ? 0 : address - registration.buffer().address();
+  }
+
+  private void refer(SharedSegment segment, long at, SegmentCache cache, SegmentReference target) {
+    target.clear();
+    if (!swaps() && segment != null && cache.isReused(segment.name())) {
+      target.set(segment.name(), at - segment.address());
     }
   }
 }

@@ -8,7 +8,7 @@ import io.fluxccl.device.DeviceKind;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
-/** The algorithms of ranks on one host that map each other's memory. */
+/** The algorithms of host-device ranks that map each other's memory. */
 public final class HostFamily implements AlgorithmFamily {
   @Override
   public String name() {
@@ -18,9 +18,10 @@ public final class HostFamily implements AlgorithmFamily {
   @Override
   public List<String> description() {
     return List.of(
-        "host-one-shot: small calls; inputs to everybody who needs them, through shared memory",
-        "host-direct: larger ones; on memory registered or used before, else as host-staged",
-        "host-staged: in pieces that stay in cache, reductions in two phases; when asked for");
+        "host-one-shot: small calls; each input to the ranks that need it, through shared memory",
+        "host-direct: larger calls; in place on memory registered or used before, else as"
+            + " host-staged",
+        "host-staged: in pieces that stay in cache, reductions in two phases; only when asked for");
   }
 
   @Override

@@ -4,22 +4,23 @@ import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.PeerConnections;
-import io.fluxccl.device.Device;
+import io.fluxccl.collective.pipe.MappedPipe;
+import io.fluxccl.collective.pipe.SlotRing;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.RegisteredMemory;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
-/** The arena of a lane on this rank, and the strands that work in it. */
+/** The workers of a lane on this rank, and the rings that peers write to. */
 final class HostSet implements AlgorithmSet {
-  /** More than these would not be faster: memory is the limit. */
-  private static final int MAX_STRANDS = 8;
+  /** More workers are not faster: memory bandwidth is the limit. */
+  private static final int MAX_WORKERS = 8;
 
   private final PeerConnections peers;
   private final List<DeviceBuffer> memory = new ArrayList<>();
   private List<CollectiveAlgorithm> algorithms = List.of();
-  private Strand[] strands = {};
+  private Worker[] workers = {};
 
   private HostSet(PeerConnections peers) {
     this.peers = peers;
@@ -27,7 +28,7 @@ final class HostSet implements AlgorithmSet {
 
   static CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
     HostSet set = new HostSet(peers);
-    return set.exchangeArenas(Math.min(MAX_STRANDS, peers.threads()))
+    return set.exchangeRings(Math.min(MAX_WORKERS, peers.threads()))
         .whenComplete(
             (done, failure) -> {
               if (failure != null) {
@@ -37,41 +38,51 @@ final class HostSet implements AlgorithmSet {
   }
 
   private DeviceBuffer allocate(long bytes) {
-    Device device = peers.communicator().device();
-    DeviceBuffer buffer = device.allocate(bytes);
+    DeviceBuffer buffer = peers.communicator().device().allocate(bytes);
     memory.add(buffer);
     return buffer;
   }
 
-  private CompletableFuture<AlgorithmSet> exchangeArenas(int nStrands) {
-    DeviceBuffer arena = allocate(PipeDescriptor.arenaLength(peers.nRanks(), nStrands));
-    PipeDescriptor.clear(arena.address(), peers.nRanks(), nStrands);
-    return peers.exchange(arena).thenApply(arenas -> bind(arenas, nStrands));
+  /** Returns where the ring lies that a rank writes for a peer's worker. */
+  private long ring(int writer, int worker) {
+    return ((long) worker * peers.nRanks() + writer) * Worker.RING.bytes();
   }
 
-  private AlgorithmSet bind(RegisteredMemory[] arenas, int nStrands) {
-    int rank = peers.rank();
-    int n = peers.nRanks();
-    strands = new Strand[nStrands];
-    for (int strand = 0; strand < nStrands; strand++) {
-      Pipe[] pipes = new Pipe[n];
-      for (int peer = 0; peer < n; peer++) {
-        if (peer != rank) {
-          pipes[peer] =
-              new Pipe(
-                  peer,
-                  arenas[peer].address() + PipeDescriptor.pipe(rank, strand, n),
-                  arenas[rank].address() + PipeDescriptor.pipe(peer, strand, n));
-        }
-      }
-      strands[strand] = new Strand(rank, strand, nStrands, pipes, sameProcess());
+  private CompletableFuture<AlgorithmSet> exchangeRings(int nWorkers) {
+    SlotRing ring = Worker.RING;
+    DeviceBuffer rings = allocate(ring(0, nWorkers));
+    for (long at = 0; at < rings.size(); at += ring.bytes()) {
+      ring.clear(rings.address() + at);
+    }
+    return peers.exchange(rings).thenApply(all -> bind(all, nWorkers));
+  }
+
+  private AlgorithmSet bind(RegisteredMemory[] rings, int nWorkers) {
+    workers = new Worker[nWorkers];
+    for (int worker = 0; worker < workers.length; worker++) {
+      workers[worker] =
+          new Worker(peers.rank(), worker, workers.length, pipes(rings, worker), sameProcess());
     }
     List<CollectiveAlgorithm> ways = new ArrayList<>();
     for (HostCall.Way way : HostCall.Way.values()) {
-      ways.add(new HostAlgorithm(way, peers.communicator(), strands));
+      ways.add(new HostAlgorithm(way, peers.communicator(), workers));
     }
     algorithms = List.copyOf(ways);
     return this;
+  }
+
+  private MappedPipe[] pipes(RegisteredMemory[] rings, int worker) {
+    int rank = peers.rank();
+    long abortAddress = peers.communicator().abortFlag().deviceAddress();
+    MappedPipe[] pipes = new MappedPipe[peers.nRanks()];
+    for (int peer = 0; peer < pipes.length; peer++) {
+      if (peer != rank) {
+        long toPeer = rings[peer].address() + ring(rank, worker);
+        long fromPeer = rings[rank].address() + ring(peer, worker);
+        pipes[peer] = new MappedPipe(peer, Worker.RING, toPeer, fromPeer, abortAddress);
+      }
+    }
+    return pipes;
   }
 
   /** Returns, by rank, whether the rank lives in this process. */
@@ -91,8 +102,8 @@ final class HostSet implements AlgorithmSet {
 
   @Override
   public void close() {
-    for (Strand strand : strands) {
-      strand.close();
+    for (Worker worker : workers) {
+      worker.close();
     }
     memory.forEach(DeviceBuffer::close);
   }

@@ -1,42 +1,42 @@
 package io.fluxccl.collective.host;
 
-import static io.fluxccl.collective.host.PipeDescriptor.PAYLOAD;
-
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.pipe.CacheLines;
+import io.fluxccl.collective.pipe.MappedPipe;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.HostReduction;
 import io.fluxccl.device.host.SharedSegment;
 
 /**
- * The collectives that combine values, for one strand. Always in rank order, each element by one
- * rank or by all alike, so that everybody gets the same bits.
+ * The collectives that reduce, for one worker. Each element is reduced in rank order, by one rank
+ * or by all alike, so that all ranks get the same bits.
  *
  * <ul>
- *   <li>One shot: pieces of the input to everybody who needs them, who reduce them as they come.
- *   <li>Two phases, of an all-reduce or reduce: round by round, each rank gets everybody's piece of
- *       the chunk that bears its number, reduces them straight into the peers' pipes, and takes the
- *       others' results. Three rounds are in flight: while one is sent, the one before is reduced
- *       and the one before that collected.
- *   <li>On memory that all have registered, or that all have used before: each rank reduces its
- *       chunk straight out of everybody's input into everybody's output.
+ *   <li>One shot: each rank sends pieces of its input to the ranks that need them, and these reduce
+ *       the pieces as they arrive.
+ *   <li>Two phases, of an all-reduce or reduce: in each round a rank receives all ranks' pieces of
+ *       the chunk with its number, reduces them into the peers' pipes, and takes the other chunks'
+ *       results. Three rounds are in flight: one is sent, one reduced, one collected.
+ *   <li>Direct, on memory that all ranks have registered or used before: each rank reduces its
+ *       chunk from the ranks' inputs into the ranks' outputs.
  * </ul>
  *
- * <p>All wait in the same order on all ranks: the one that is furthest behind never waits for room,
- * because the others have taken all but a few of its items.
+ * <p>All ranks wait in the same order: the rank that is furthest behind never waits for room,
+ * because the others have taken all but a few of its messages.
  */
 final class Reductions {
   private static final long STAGED_PIECE = 16 << 10;
+  private static final long PIECE = Worker.RING.payloadBytes();
 
   private final int rank;
   private final int nRanks;
-  private final Pipe[] pipes;
-  private final Card mine = new Card();
-  private final Card[] cards;
+  private final MappedPipe[] pipes;
+  private final BufferDescriptor mine = new BufferDescriptor();
+  private final BufferDescriptor[] descriptors;
   private final long[] sources;
   private final long[] targets;
-  private final Familiar familiar = new Familiar();
-  private final PeerSegments[] segments;
+  private final SegmentCache[] segments;
   private final SharedSegment[] inUse;
   private int nInUse;
 
@@ -46,49 +46,46 @@ final class Reductions {
   private CollectiveCall what;
   private long from;
   private long to;
-  private long abort;
-  private boolean cardsToTake;
+  private boolean descriptorsToTake;
 
-  Reductions(int rank, Pipe[] pipes, boolean[] sameProcess) {
+  Reductions(int rank, MappedPipe[] pipes, boolean[] sameProcess) {
     this.rank = rank;
     this.nRanks = pipes.length;
     this.pipes = pipes;
-    this.cards = new Card[nRanks];
-    for (int i = 0; i < nRanks; i++) {
-      cards[i] = i == rank ? mine : new Card();
-    }
+    this.descriptors = new BufferDescriptor[nRanks];
     this.sources = new long[nRanks];
     this.targets = new long[nRanks];
-    this.segments = new PeerSegments[nRanks];
+    this.segments = new SegmentCache[nRanks];
     for (int i = 0; i < nRanks; i++) {
-      segments[i] = new PeerSegments(i, sameProcess[i]);
+      descriptors[i] = i == rank ? mine : new BufferDescriptor();
+      segments[i] = new SegmentCache(i, sameProcess[i]);
     }
     this.inUse = new SharedSegment[2 * nRanks];
   }
 
   /**
-   * Reduces the bytes from one place to another: of everything, or of each part of a
-   * reduce-scatter.
+   * Reduces a range of bytes of the whole buffer, or of each part of a reduce-scatter. Returns
+   * early if the communicator is aborted.
    */
-  void run(HostReduction with, HostCall newCall, long newFrom, long newTo, long abortAddress) {
+  void run(HostReduction with, HostCall newCall, long newFrom, long newTo) {
     reduction = with;
     call = newCall;
     what = newCall.call();
     from = newFrom;
     to = newTo;
-    abort = abortAddress;
-    cardsToTake = false;
-    if (newCall.way() == HostCall.Way.DIRECT && !showCards()) {
-      return;
-    }
-    if (newCall.way() == HostCall.Way.DIRECT
-        && (mine.inputId != Card.NONE || mine.input.isThere())) {
-      if (!takeCards()) {
+    descriptorsToTake = false;
+    if (newCall.way() == HostCall.Way.DIRECT) {
+      if (!sendDescriptors()) {
         return;
       }
-      if (canReduceStraight()) {
-        reduceStraight();
-        return;
+      if (mine.inputId != BufferDescriptor.NONE || mine.input.isPresent()) {
+        if (!takeDescriptors()) {
+          return;
+        }
+        if (canReduceDirectly()) {
+          reduceDirectly();
+          return;
+        }
       }
     }
     if (newCall.way() == HostCall.Way.ONE_SHOT || what.collective() == Collective.REDUCE_SCATTER) {
@@ -98,43 +95,42 @@ final class Reductions {
     }
   }
 
-  private boolean showCards() {
-    call.describe(from, from, mine);
-    call.show(from, from, familiar, mine);
+  private boolean sendDescriptors() {
+    call.describe(from, from, segments[rank], mine);
     for (int i = 1; i < nRanks; i++) {
-      Pipe pipe = pipes[(rank + i) % nRanks];
-      if (!pipe.awaitRoom(abort)) {
+      MappedPipe pipe = pipes[(rank + i) % nRanks];
+      if (pipe.claim() == 0) {
         return false;
       }
-      pipe.sendCard(mine);
+      mine.send(pipe);
     }
-    cardsToTake = true;
+    descriptorsToTake = true;
     return true;
   }
 
-  /** Takes the peers' cards, if there are any and they have not been taken yet. */
-  private boolean takeCards() {
-    for (int i = 1; i < nRanks && cardsToTake; i++) {
+  /** Takes the peers' descriptors, if there are any and they have not been taken yet. */
+  private boolean takeDescriptors() {
+    for (int i = 1; i < nRanks && descriptorsToTake; i++) {
       int peer = (rank + i) % nRanks;
-      if (!pipes[peer].awaitItem(abort)) {
+      if (pipes[peer].take() == 0) {
         return false;
       }
-      pipes[peer].readCard(cards[peer]);
-      pipes[peer].take();
+      descriptors[peer].read(pipes[peer]);
+      pipes[peer].release();
     }
-    cardsToTake = false;
+    descriptorsToTake = false;
     return true;
   }
 
-  /** The same on every rank, because all have the same cards. */
-  private boolean canReduceStraight() {
-    return allAreShown() || allAreRegistered();
+  /** Returns the same on every rank, because all have the same descriptors. */
+  private boolean canReduceDirectly() {
+    return allHaveReferences() || allAreRegistered();
   }
 
-  private boolean allAreShown() {
-    for (Card card : cards) {
-      if (!card.input.isThere()
-          || what.collective() == Collective.ALL_REDUCE && !card.output.isThere()) {
+  private boolean allHaveReferences() {
+    for (BufferDescriptor each : descriptors) {
+      if (!each.input.isPresent()
+          || what.collective() == Collective.ALL_REDUCE && !each.output.isPresent()) {
         return false;
       }
     }
@@ -142,31 +138,31 @@ final class Reductions {
   }
 
   private boolean allAreRegistered() {
-    for (Card card : cards) {
-      boolean input = card.inputId == mine.inputId;
+    for (BufferDescriptor each : descriptors) {
+      boolean input = each.inputId == mine.inputId;
       boolean output =
           what.collective() != Collective.ALL_REDUCE
-              || card.outputId == mine.outputId && card.outputId != Card.NONE;
+              || each.outputId == mine.outputId && each.outputId != BufferDescriptor.NONE;
       if (!input || !output) {
         return false;
       }
     }
-    return mine.inputId != Card.NONE;
+    return mine.inputId != BufferDescriptor.NONE;
   }
 
   private boolean isRootsOutputReached() {
-    if (mine.input.isThere()) {
-      return cards[what.root()].output.isThere();
+    if (mine.input.isPresent()) {
+      return descriptors[what.root()].output.isPresent();
     }
-    for (Card card : cards) {
-      if (!card.reaches(cards[what.root()].outputId)) {
+    for (BufferDescriptor each : descriptors) {
+      if (!each.reaches(descriptors[what.root()].outputId)) {
         return false;
       }
     }
     return true;
   }
 
-  private void reduceStraight() {
+  private void reduceDirectly() {
     try {
       reduceFromAll();
     } finally {
@@ -174,7 +170,7 @@ final class Reductions {
         inUse[--nInUse].release();
       }
     }
-    Pipe.meet(pipes, rank, abort); // nobody's buffers are in use by others any more
+    MappedPipe.barrier(pipes, rank); // no rank's buffers are in use by others any more
   }
 
   private void reduceFromAll() {
@@ -187,8 +183,8 @@ final class Reductions {
     if (rootAlone) {
       end = rank == what.root() ? bytes : 0;
     } else if (!scatters) {
-      begin = Lines.begin(bytes, nRanks, rank);
-      end = Lines.begin(bytes, nRanks, rank + 1);
+      begin = CacheLines.begin(bytes, nRanks, rank);
+      end = CacheLines.begin(bytes, nRanks, rank + 1);
     }
     int nTargets = 0;
     for (int peer = 0; peer < nRanks; peer++) {
@@ -206,33 +202,33 @@ final class Reductions {
     }
   }
 
-  /** Where a rank's input is, so many bytes behind this strand's first. */
+  /** Returns where a rank's input is, so many bytes behind this worker's first. */
   private long input(int of, long at, long bytes) {
-    Card card = cards[of];
+    BufferDescriptor their = descriptors[of];
     return of == rank
         ? call.input() + from + at
-        : place(of, card.input, card.inputId, card.inputOffset, at, bytes);
+        : place(of, their.input, their.inputId, their.inputOffset, at, bytes);
   }
 
   private long output(int of, long at, long bytes) {
-    Card card = cards[of];
+    BufferDescriptor their = descriptors[of];
     return of == rank
         ? call.output() + from + at
-        : place(of, card.output, card.outputId, card.outputOffset, at, bytes);
+        : place(of, their.output, their.outputId, their.outputOffset, at, bytes);
   }
 
-  private long place(int of, Shown shown, int id, long offset, long at, long bytes) {
-    if (!shown.isThere()) {
+  private long place(int of, SegmentReference reference, int id, long offset, long at, long bytes) {
+    if (!reference.isPresent()) {
       return call.registration(id).addressOn(of) + offset + at;
     }
-    SharedSegment segment = segments[of].use(shown, at + bytes);
+    SharedSegment segment = segments[of].use(reference, at + bytes);
     inUse[nInUse++] = segment;
-    return segment.address() + shown.offset() + at;
+    return segment.address() + reference.offset() + at;
   }
 
-  /** Lets go of what was mapped; behind the last call. */
+  /** Unmaps the peers' memory, after the last call. */
   void close() {
-    for (PeerSegments each : segments) {
+    for (SegmentCache each : segments) {
       each.close();
     }
   }
@@ -251,8 +247,8 @@ final class Reductions {
 
   private void oneShot() {
     boolean receives = what.collective() != Collective.REDUCE || rank == what.root();
-    long pieces = (to - from + PAYLOAD - 1) / PAYLOAD;
-    // A piece ahead, so that nobody waits for what the peer has not begun to copy.
+    long pieces = (to - from + PIECE - 1) / PIECE;
+    // Send a piece ahead, so that a peer finds the next piece copied.
     for (long piece = 0; piece <= pieces; piece++) {
       if (piece < pieces && !sendInput(piece)) {
         return;
@@ -264,8 +260,8 @@ final class Reductions {
   }
 
   private boolean sendInput(long piece) {
-    long at = from + piece * PAYLOAD;
-    long length = Math.min(PAYLOAD, to - at);
+    long at = from + piece * PIECE;
+    long length = Math.min(PIECE, to - at);
     for (int i = 1; i < nRanks; i++) {
       int peer = (rank + i) % nRanks;
       if (what.sendBytes(rank, peer) > 0
@@ -277,48 +273,49 @@ final class Reductions {
   }
 
   private boolean send(int peer, long source, long length) {
-    Pipe pipe = pipes[peer];
-    if (!pipe.awaitRoom(abort)) {
+    MappedPipe pipe = pipes[peer];
+    long slot = pipe.claim();
+    if (slot == 0) {
       return false;
     }
-    HostMemory.copy(pipe.payloadToSend(), source, length);
-    pipe.send(length);
+    HostMemory.copy(slot, source, length);
+    pipe.publish(length);
     return true;
   }
 
   private boolean reduceInput(long piece, boolean receives) {
-    if (!takeCards()) {
+    if (!takeDescriptors()) {
       return false;
     }
     if (!receives) {
       return true;
     }
-    long at = from + piece * PAYLOAD;
+    long at = from + piece * PIECE;
     if (!awaitSources(call.input() + what.sendOffset(rank) + at)) {
       return false;
     }
     targets[0] = call.output() + at;
-    reduce(1, Math.min(PAYLOAD, to - at));
-    takeAll();
+    reduce(1, Math.min(PIECE, to - at));
+    releaseSources();
     return true;
   }
 
-  /** Waits for a piece of every peer. */
+  /** Waits for a piece from every peer. */
   private boolean awaitSources(long own) {
     for (int i = 1; i < nRanks; i++) {
       int peer = (rank + i) % nRanks;
-      if (!pipes[peer].awaitItem(abort)) {
+      sources[peer] = pipes[peer].take();
+      if (sources[peer] == 0) {
         return false;
       }
-      sources[peer] = pipes[peer].payloadToTake();
     }
     sources[rank] = own;
     return true;
   }
 
-  private void takeAll() {
+  private void releaseSources() {
     for (int i = 1; i < nRanks; i++) {
-      pipes[(rank + i) % nRanks].take();
+      pipes[(rank + i) % nRanks].release();
     }
   }
 
@@ -336,10 +333,10 @@ final class Reductions {
     }
   }
 
-  /** Where a rank's piece of a round begins; that of the rank behind the last is its end. */
+  /** Returns where a rank's piece of a round begins, which is where the rank before's ends. */
   private long begin(long round, int of) {
     long base = from + round * nRanks * STAGED_PIECE;
-    return base + Lines.begin(Math.min(nRanks * STAGED_PIECE, to - base), nRanks, of);
+    return base + CacheLines.begin(Math.min(nRanks * STAGED_PIECE, to - base), nRanks, of);
   }
 
   private boolean sendRound(long round) {
@@ -355,7 +352,7 @@ final class Reductions {
   }
 
   private boolean reduceRound(long round) {
-    if (!takeCards()) {
+    if (!takeDescriptors()) {
       return false;
     }
     long at = begin(round, rank);
@@ -374,18 +371,18 @@ final class Reductions {
     for (int i = 1; i < nRanks; i++) {
       int peer = (rank + i) % nRanks;
       if (toAll || peer == what.root()) {
-        if (!pipes[peer].awaitRoom(abort)) {
+        targets[nTargets] = pipes[peer].claim();
+        if (targets[nTargets++] == 0) {
           return false;
         }
-        targets[nTargets++] = pipes[peer].payloadToSend();
       }
     }
     reduce(nTargets, length);
-    takeAll();
+    releaseSources();
     for (int i = 1; i < nRanks; i++) {
       int peer = (rank + i) % nRanks;
       if (toAll || peer == what.root()) {
-        pipes[peer].send(length);
+        pipes[peer].publish(length);
       }
     }
     return true;
@@ -400,11 +397,12 @@ final class Reductions {
       long at = begin(round, peer);
       long length = begin(round, peer + 1) - at;
       if (length > 0) {
-        if (!pipes[peer].awaitItem(abort)) {
+        long slot = pipes[peer].take();
+        if (slot == 0) {
           return false;
         }
-        HostMemory.copy(call.output() + at, pipes[peer].payloadToTake(), length);
-        pipes[peer].take();
+        HostMemory.copy(call.output() + at, slot, length);
+        pipes[peer].release();
       }
     }
     return true;

@@ -1,6 +1,7 @@
 /**
- * Collectives of the host device whose ranks map each other's memory: kernels in Java.
+ * Collectives of host-device ranks that map each other's memory: kernels in Java.
  *
- * <p>Imports {@code collective} and everything below it; is found by ServiceLoader.
+ * <p>Imports {@code collective}, {@code collective.pipe} and the layers below. Found by
+ * ServiceLoader.
  */
 package io.fluxccl.collective.host;

@@ -175,7 +175,7 @@ class MismatchedSizesTest {
         known,
         calls,
         rank -> rank == 0 ? expectedBack : expectedThere,
-        "what one sends the other must expect");
+        "each rank must expect what its peer sends");
   }
 
   @Test

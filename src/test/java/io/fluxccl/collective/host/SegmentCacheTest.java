@@ -11,31 +11,31 @@ import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 
-/** What a rank makes of the memory that a peer shows. */
-class PeerSegmentsTest {
+/** Mapping of segments that a peer refers to. */
+class SegmentCacheTest {
   private static final int PEER = 3;
   private static final int SIZE = 1 << 16;
 
-  private static Shown shown(SegmentName name, long offset) {
-    Shown shown = new Shown();
-    shown.show(name, offset);
-    return shown;
+  private static SegmentReference reference(SegmentName name, long offset) {
+    SegmentReference result = new SegmentReference();
+    result.set(name, offset);
+    return result;
   }
 
   @Test
   void shouldUseMemoryOfThisProcessWithoutKeepingIt() {
     SharedSegment segment = SharedSegment.create(SIZE);
-    PeerSegments segments = new PeerSegments(PEER, true);
-    Shown shown = shown(segment.name(), 128);
+    SegmentCache segments = new SegmentCache(PEER, true);
+    SegmentReference reference = reference(segment.name(), 128);
 
-    SharedSegment used = segments.use(shown, SIZE - 128);
+    SharedSegment used = segments.use(reference, SIZE - 128);
     assertThat(used).isSameAs(segment);
     assertThat(segment.users()).isEqualTo(2);
     used.release();
     assertThat(segment.users()).isEqualTo(1);
 
     segment.release();
-    assertThatThrownBy(() -> segments.use(shown, 1))
+    assertThatThrownBy(() -> segments.use(reference, 1))
         .isInstanceOfSatisfying(
             TransportFailure.class, failure -> assertThat(failure.rank()).isEqualTo(PEER))
         .hasMessageContaining("rank 3 has closed");
@@ -43,13 +43,13 @@ class PeerSegmentsTest {
   }
 
   @Test
-  void shouldMapAnotherProcessesMemoryOnceAndLetGoOfItAtTheEnd() {
+  void shouldMapAnotherProcessesMemoryOnceAndUnmapItAtTheEnd() {
     SharedSegment segment = SharedSegment.create(SIZE);
-    PeerSegments segments = new PeerSegments(PEER, false);
+    SegmentCache segments = new SegmentCache(PEER, false);
 
-    SharedSegment first = segments.use(shown(segment.name(), 0), SIZE);
+    SharedSegment first = segments.use(reference(segment.name(), 0), SIZE);
     first.release();
-    SharedSegment second = segments.use(shown(segment.name(), 64), 64);
+    SharedSegment second = segments.use(reference(segment.name(), 64), 64);
     second.release();
 
     assertThat(second).isSameAs(first).isNotSameAs(segment);
@@ -62,17 +62,17 @@ class PeerSegmentsTest {
 
   @Test
   void shouldKeepThoseUsedLast() {
-    PeerSegments segments = new PeerSegments(PEER, false);
+    SegmentCache segments = new SegmentCache(PEER, false);
     List<SharedSegment> owned = new ArrayList<>();
     List<SharedSegment> mapped = new ArrayList<>();
-    for (int i = 0; i < PeerSegments.MOST; i++) {
+    for (int i = 0; i < SegmentCache.CAPACITY; i++) {
       owned.add(SharedSegment.create(SIZE));
-      mapped.add(segments.use(shown(owned.get(i).name(), 0), SIZE));
+      mapped.add(segments.use(reference(owned.get(i).name(), 0), SIZE));
       mapped.get(i).release();
     }
-    segments.use(shown(owned.get(0).name(), 0), SIZE).release();
+    segments.use(reference(owned.get(0).name(), 0), SIZE).release();
     owned.add(SharedSegment.create(SIZE));
-    segments.use(shown(owned.get(PeerSegments.MOST).name(), 0), SIZE).release();
+    segments.use(reference(owned.get(SegmentCache.CAPACITY).name(), 0), SIZE).release();
 
     assertThat(mapped).extracting(SharedSegment::users).containsExactly(1, 0, 1, 1, 1, 1, 1, 1);
     segments.close();
@@ -81,16 +81,16 @@ class PeerSegmentsTest {
   }
 
   @Test
-  void shouldLetGoOfWhatItsOwnerHasClosedOnceAnotherIsShown() {
-    PeerSegments segments = new PeerSegments(PEER, false);
+  void shouldUnmapWhatItsOwnerHasClosedOnceAnotherIsReferredTo() {
+    SegmentCache segments = new SegmentCache(PEER, false);
     SharedSegment closed = SharedSegment.create(SIZE);
-    SharedSegment mapped = segments.use(shown(closed.name(), 0), SIZE);
+    SharedSegment mapped = segments.use(reference(closed.name(), 0), SIZE);
     mapped.release();
     closed.release();
     assertThat(mapped.users()).isEqualTo(1);
 
     SharedSegment other = SharedSegment.create(2 * SIZE);
-    segments.use(shown(other.name(), 0), SIZE).release();
+    segments.use(reference(other.name(), 0), SIZE).release();
 
     assertThat(mapped.users()).isZero();
     assertThat(segments.size()).isEqualTo(1);
@@ -101,10 +101,12 @@ class PeerSegmentsTest {
   @Test
   void shouldRefuseMoreThanASegmentHas() {
     SharedSegment segment = SharedSegment.create(SIZE);
-    PeerSegments segments = new PeerSegments(PEER, false);
-    for (Shown lie :
+    SegmentCache segments = new SegmentCache(PEER, false);
+    for (SegmentReference lie :
         List.of(
-            shown(segment.name(), 1), shown(segment.name(), -1), shown(segment.name(), SIZE + 1))) {
+            reference(segment.name(), 1),
+            reference(segment.name(), -1),
+            reference(segment.name(), SIZE + 1))) {
       assertThatThrownBy(() -> segments.use(lie, SIZE))
           .isInstanceOf(TransportFailure.class)
           .hasMessageContaining("of rank 3");
@@ -118,8 +120,9 @@ class PeerSegmentsTest {
     SharedSegment segment = SharedSegment.create(SIZE);
     SegmentName name = segment.name();
     segment.release();
-    PeerSegments segments = new PeerSegments(PEER, false);
-    assertThatThrownBy(() -> segments.use(shown(name, 0), SIZE)).isInstanceOf(DeviceFailure.class);
+    SegmentCache segments = new SegmentCache(PEER, false);
+    assertThatThrownBy(() -> segments.use(reference(name, 0), SIZE))
+        .isInstanceOf(DeviceFailure.class);
     assertThat(segments.size()).isZero();
   }
 }

@@ -5,25 +5,25 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import org.agrona.MutableDirectBuffer;
 
-/** A plan as a GPU's kernel takes it, written field by field. */
-final class PlanHandle implements DeviceHandle {
+/** A kernel's argument that is written field by field. */
+final class KernelPlan implements DeviceHandle {
   private final ByteBuffer bytes;
 
-  PlanHandle(int length) {
+  KernelPlan(int length) {
     bytes = ByteBuffer.allocate(length).order(ByteOrder.LITTLE_ENDIAN);
   }
 
-  PlanHandle put(long value) {
+  KernelPlan put(long value) {
     bytes.putLong(value);
     return this;
   }
 
-  PlanHandle put(int value) {
+  KernelPlan put(int value) {
     bytes.putInt(value);
     return this;
   }
 
-  PlanHandle put(Spread spread) {
+  KernelPlan put(Spread spread) {
     return put(spread.total())
         .put(spread.stride())
         .put(spread.each())

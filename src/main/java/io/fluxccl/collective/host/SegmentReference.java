@@ -4,11 +4,11 @@ import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.SegmentName;
 
 /**
- * Where a buffer lies that its rank shows a peer without having registered it: the segment's name,
- * part by part, and the place in it. Mutable.
+ * The place of a buffer that is not registered: the parts of its segment's name, and the offset in
+ * the segment. Mutable, so that filling one allocates nothing.
  */
-final class Shown {
-  /** Bytes of one in a card. */
+final class SegmentReference {
+  /** Bytes of an encoded reference. */
   static final int LENGTH = 48;
 
   private static final int PID_OFFSET = 0;
@@ -18,7 +18,7 @@ final class Shown {
   private static final int DESCRIPTOR_OFFSET = 32;
   private static final int OFFSET_OFFSET = 40;
 
-  private boolean there;
+  private boolean present;
   private long pid;
   private long inode;
   private long device;
@@ -26,28 +26,23 @@ final class Shown {
   private int descriptor;
   private long offset;
 
-  boolean isThere() {
-    return there;
+  boolean isPresent() {
+    return present;
   }
 
-  void hide() {
-    there = false;
+  void clear() {
+    present = false;
   }
 
-  /**
-   * Shows a place.
-   *
-   * @param name of the segment
-   * @param at where in the segment, in bytes
-   */
-  void show(SegmentName name, long at) {
-    there = true;
+  /** Refers to a place, so many bytes from the segment's beginning. */
+  void set(SegmentName name, long newOffset) {
+    present = true;
     pid = name.pid();
     inode = name.inode();
     device = name.device();
     size = name.size();
     descriptor = name.descriptor();
-    offset = at;
+    offset = newOffset;
   }
 
   void write(long to) {
@@ -60,7 +55,7 @@ final class Shown {
   }
 
   void read(long from) {
-    there = true;
+    present = true;
     pid = HostMemory.getLong(from + PID_OFFSET);
     inode = HostMemory.getLong(from + INODE_OFFSET);
     device = HostMemory.getLong(from + DEVICE_OFFSET);
@@ -69,7 +64,7 @@ final class Shown {
     offset = HostMemory.getLong(from + OFFSET_OFFSET);
   }
 
-  /** Whether so many bytes lie within the segment. */
+  /** Returns whether so many bytes from the offset on lie within the segment. */
   boolean holds(long bytes) {
     return offset >= 0 && offset <= size && bytes <= size - offset;
   }
@@ -86,13 +81,13 @@ final class Shown {
     return new SegmentName(pid, descriptor, inode, device, size);
   }
 
-  /** Where in the segment. */
+  /** Returns the offset in the segment. */
   long offset() {
     return offset;
   }
 
   @Override
   public String toString() {
-    return "offset " + offset + " of " + size + " bytes";
+    return "offset %d of %d bytes".formatted(offset, size);
   }
 }

@@ -1,0 +1,131 @@
+package io.fluxccl.collective.host;
+
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.device.host.SegmentName;
+import io.fluxccl.device.host.SharedSegment;
+
+/**
+ * What one worker remembers of segments that are not registered: its own that it used last in calls
+ * with one peer, and the peer's that it has mapped. Both keep the latest {@value #CAPACITY}. A rank
+ * offers a segment to a peer only at its second use, because mapping it costs more than the pipe
+ * does once.
+ *
+ * <p>Mapped segments stay mapped for the next call, until their owner has closed them and offers
+ * another. Used by one thread at a time.
+ */
+final class SegmentCache {
+  static final int CAPACITY = 8;
+
+  private final int peer;
+  private final boolean sameProcess;
+  private final SegmentName[] own = new SegmentName[CAPACITY];
+  private int nextOwn;
+
+  /** Each retained here, but for those of this process, which their owner may free meanwhile. */
+  private final SharedSegment[] mapped = new SharedSegment[CAPACITY];
+
+  private final long[] usedAt = new long[CAPACITY];
+  private long uses;
+
+  /** Creates an empty cache for a peer, which may be a rank of the same process. */
+  SegmentCache(int peer, boolean sameProcess) {
+    this.peer = peer;
+    this.sameProcess = sameProcess;
+  }
+
+  /** Returns whether an own segment was used before, and remembers it from now on. */
+  boolean isReused(SegmentName name) {
+    for (SegmentName each : own) {
+      if (name.equals(each)) {
+        return true;
+      }
+    }
+    own[nextOwn] = name;
+    nextOwn = (nextOwn + 1) % own.length;
+    return false;
+  }
+
+  /**
+   * Maps the peer's segment that a reference is in.
+   *
+   * @param bytes that the caller will access
+   * @return the segment, retained once more for the caller
+   * @throws TransportFailure if the peer's segment has fewer bytes, or the peer has closed it
+   * @throws DeviceFailure if the segment can't be mapped
+   */
+  SharedSegment use(SegmentReference reference, long bytes) {
+    if (!reference.holds(bytes)) {
+      throw new TransportFailure(
+          peer,
+          "accessing %d bytes from %s of rank %d: out of bounds".formatted(bytes, reference, peer));
+    }
+    SharedSegment segment = find(reference);
+    if (!segment.tryRetain()) {
+      throw closed();
+    }
+    return segment;
+  }
+
+  private TransportFailure closed() {
+    return new TransportFailure(peer, "rank " + peer + " has closed a buffer that is in use");
+  }
+
+  private SharedSegment find(SegmentReference reference) {
+    int oldest = 0;
+    for (int i = 0; i < CAPACITY; i++) {
+      SharedSegment segment = mapped[i];
+      if (segment != null && reference.liesIn(segment.name()) && segment.users() > 0) {
+        usedAt[i] = ++uses;
+        return segment;
+      }
+      if (usedAt[i] < usedAt[oldest]) {
+        oldest = i;
+      }
+    }
+    SharedSegment segment = open(reference);
+    evict(oldest);
+    mapped[oldest] = segment;
+    usedAt[oldest] = ++uses;
+    return segment;
+  }
+
+  private SharedSegment open(SegmentReference reference) {
+    if (sameProcess) {
+      SharedSegment segment = SharedSegment.retainOwned(reference.name()).orElseThrow(this::closed);
+      segment.release();
+      return segment;
+    }
+    for (int i = 0; i < CAPACITY; i++) {
+      if (mapped[i] != null && !SharedSegment.isOpen(mapped[i].name())) {
+        evict(i);
+      }
+    }
+    // A mapped file keeps its inode: a name never means two segments here.
+    return SharedSegment.open(reference.name());
+  }
+
+  private void evict(int i) {
+    if (mapped[i] != null && !sameProcess) {
+      mapped[i].release();
+    }
+    mapped[i] = null;
+    usedAt[i] = 0;
+  }
+
+  /** Returns how many segments are mapped. */
+  int size() {
+    int size = 0;
+    for (SharedSegment segment : mapped) {
+      size += segment == null ? 0 : 1;
+    }
+    return size;
+  }
+
+  /** Unmaps all segments. */
+  void close() {
+    for (int i = 0; i < CAPACITY; i++) {
+      evict(i);
+    }
+  }
+}

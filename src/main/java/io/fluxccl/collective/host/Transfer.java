@@ -1,0 +1,297 @@
+package io.fluxccl.collective.host;
+
+import static io.fluxccl.collective.pipe.SlotRing.PAYLOAD_OFFSET;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.pipe.CacheLines;
+import io.fluxccl.collective.pipe.MappedPipe;
+import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.device.host.SharedSegment;
+
+/**
+ * The state of one exchange with a peer: what goes there and what comes from it. Each direction
+ * goes through the pipe or is copied directly: the first bytes by the sender, the rest by the
+ * receiver, as far as each can map the other's buffer. Both ends decide that alike from the buffer
+ * descriptors that a large exchange begins with. Steps never wait.
+ */
+final class Transfer {
+  /** From so many bytes on, either way, ranks exchange buffer descriptors. */
+  static final long DESCRIPTOR_LIMIT = 8 << 10;
+
+  private static final String MISMATCH =
+      "%s on rank %d: rank %d sends %s, rank %d expects %d bytes and sends %d bytes;"
+          + " each rank must expect what its peer sends";
+  private static final long SMALL_PIECE = 8 << 10;
+  private static final int SWAP_LENGTH = 16 << 10;
+
+  private final int rank;
+  private final int peer;
+  private final MappedPipe pipe;
+  private final BufferDescriptor mine = new BufferDescriptor();
+  private final BufferDescriptor theirs = new BufferDescriptor();
+  private final SegmentCache segments;
+
+  private HostCall call;
+  private boolean swaps;
+  private long source;
+  private long target;
+  private long toSend;
+  private long sent;
+  private long toReceive;
+  private long received;
+  private long pieceToSend;
+  private long pieceToReceive;
+
+  // Messages besides the pieces, in the order of the pipe: the descriptor, and the news that this
+  // side has copied all that it copies directly.
+  private boolean descriptorToSend;
+  private boolean descriptorToTake;
+  private boolean doneToSend;
+  private boolean doneToTake;
+
+  Transfer(int rank, MappedPipe pipe, boolean sameProcess) {
+    this.rank = rank;
+    this.peer = pipe.peer();
+    this.pipe = pipe;
+    this.segments = new SegmentCache(peer, sameProcess);
+  }
+
+  int peer() {
+    return peer;
+  }
+
+  /** Begins a worker's part of a call, one of so many workers. */
+  void begin(HostCall newCall, int worker, int workers) {
+    call = newCall;
+    CollectiveCall what = newCall.call();
+    mine.sent = what.sendBytes(rank, peer);
+    mine.expected = what.receiveBytes(rank, peer);
+    int sendParts = Worker.workersFor(mine.sent, workers);
+    int receiveParts = Worker.workersFor(mine.expected, workers);
+    long sendBegin = CacheLines.begin(mine.sent, sendParts, worker);
+    long receiveBegin = CacheLines.begin(mine.expected, receiveParts, worker);
+    toSend = CacheLines.begin(mine.sent, sendParts, worker + 1) - sendBegin;
+    toReceive = CacheLines.begin(mine.expected, receiveParts, worker + 1) - receiveBegin;
+    long inputAt = what.sendOffset(peer) + sendBegin;
+    long outputAt = what.receiveOffset(peer) + receiveBegin;
+    source = newCall.input() + inputAt;
+    target = newCall.output() + outputAt;
+    swaps = newCall.swaps();
+    sent = 0;
+    received = 0;
+    pieceToSend = piece(toSend);
+    pieceToReceive = piece(toReceive);
+    boolean large =
+        newCall.way() == HostCall.Way.DIRECT && Math.max(toSend, toReceive) >= DESCRIPTOR_LIMIT;
+    descriptorToSend = large;
+    descriptorToTake = large;
+    doneToSend = false;
+    doneToTake = false;
+    if (large) {
+      newCall.describe(inputAt, outputAt, segments, mine);
+    }
+  }
+
+  /** Returns the bytes of a message's pieces; the same at both ends. */
+  private static long piece(long bytes) {
+    return Math.min(
+        Worker.RING.payloadBytes(), Math.max(SMALL_PIECE, CacheLines.roundUp(bytes / 4)));
+  }
+
+  boolean isDone() {
+    return sent == toSend
+        && received == toReceive
+        && !descriptorToSend
+        && !descriptorToTake
+        && !doneToSend
+        && !doneToTake;
+  }
+
+  /**
+   * Moves what can be moved now.
+   *
+   * @return false if nothing could be
+   * @throws InvalidUsage if the peer sends or expects another number of bytes than this rank does;
+   *     nothing has been copied then
+   */
+  boolean step() {
+    boolean moved = false;
+    if (descriptorToSend && pipe.hasRoom()) {
+      mine.send(pipe);
+      descriptorToSend = false;
+      moved = true;
+    }
+    if (descriptorToTake && pipe.hasMessage()) {
+      takeDescriptor();
+      moved = true;
+    }
+    if (sent < toSend && !descriptorToTake && !descriptorToSend && pipe.hasRoom()) {
+      long length = Math.min(pieceToSend, toSend - sent);
+      HostMemory.copy(pipe.slotToSend() + PAYLOAD_OFFSET, source + sent, length);
+      pipe.publish(mine.sent);
+      sent += length;
+      moved = true;
+    }
+    if (received < toReceive && !descriptorToTake && pipe.hasMessage()) {
+      moved |= receive();
+    }
+    if (doneToSend && sent == toSend && pipe.hasRoom()) {
+      pipe.publish(0);
+      doneToSend = false;
+      moved = true;
+    }
+    if (doneToTake && received == toReceive && pipe.hasMessage()) {
+      pipe.release();
+      doneToTake = false;
+      moved = true;
+    }
+    return moved;
+  }
+
+  private void takeDescriptor() {
+    theirs.read(pipe);
+    if (!theirs.agreesWith(mine)) {
+      throw mismatch();
+    }
+    pipe.release();
+    descriptorToTake = false;
+    copyDirectly();
+  }
+
+  private boolean receive() {
+    // The receiver checks the size, because it is its memory.
+    if (pipe.wordToTake() != mine.expected) {
+      throw mismatch();
+    }
+    long length = Math.min(pieceToReceive, toReceive - received);
+    // In place, received bytes may only overwrite bytes that were sent.
+    if (swaps && received + length > sent) {
+      return false;
+    }
+    HostMemory.copy(target + received, pipe.slotToTake() + PAYLOAD_OFFSET, length);
+    pipe.release();
+    received += length;
+    return true;
+  }
+
+  /** Returns the error that the message to take shows: its sizes are not those of this rank. */
+  private InvalidUsage mismatch() {
+    theirs.read(pipe);
+    String sizes =
+        theirs.sent < 0
+            ? "%d bytes".formatted(~theirs.sent)
+            : "%d bytes and expects %d bytes".formatted(theirs.sent, theirs.expected);
+    return new InvalidUsage(
+        MISMATCH.formatted(call.call(), rank, peer, sizes, rank, mine.expected, mine.sent));
+  }
+
+  /** Copies this rank's share of what is copied directly; the rest goes through the pipe. */
+  private void copyDirectly() {
+    if (mine.isInPlace() || theirs.isInPlace()) {
+      swap();
+      return;
+    }
+    boolean direct = false;
+    if (toSend > 0) {
+      boolean pull = theirs.reaches(mine.inputId) || mine.input.isPresent();
+      boolean push = mine.reaches(theirs.outputId) || theirs.output.isPresent();
+      if (pull || push) {
+        push(pushed(toSend, pull, push));
+        sent = toSend;
+        direct = true;
+      }
+    }
+    if (toReceive > 0) {
+      boolean pull = mine.reaches(theirs.inputId) || theirs.input.isPresent();
+      boolean push = theirs.reaches(mine.outputId) || mine.output.isPresent();
+      if (pull || push) {
+        pull(pushed(toReceive, pull, push));
+        received = toReceive;
+        direct = true;
+      }
+    }
+    doneToSend = direct;
+    doneToTake = direct;
+  }
+
+  /** Copies the first bytes to the peer's output. */
+  private void push(long bytes) {
+    if (bytes == 0) {
+      return;
+    }
+    if (theirs.output.isPresent()) {
+      SharedSegment segment = segments.use(theirs.output, toSend);
+      HostMemory.copy(segment.address() + theirs.output.offset(), source, bytes);
+      segment.release();
+    } else {
+      HostMemory.copy(
+          call.registration(theirs.outputId).addressOn(peer) + theirs.outputOffset, source, bytes);
+    }
+  }
+
+  /** Copies the bytes from an offset on from the peer's input. */
+  private void pull(long from) {
+    long bytes = toReceive - from;
+    if (bytes == 0) {
+      return;
+    }
+    if (theirs.input.isPresent()) {
+      SharedSegment segment = segments.use(theirs.input, toReceive);
+      HostMemory.copy(target + from, segment.address() + theirs.input.offset() + from, bytes);
+      segment.release();
+    } else {
+      HostMemory.copy(target + from, theirRegisteredInput() + from, bytes);
+    }
+  }
+
+  private long theirRegisteredInput() {
+    return call.registration(theirs.inputId).addressOn(peer) + theirs.inputOffset;
+  }
+
+  /** Unmaps the peer's memory, after the last call. */
+  void close() {
+    segments.close();
+  }
+
+  /** Returns how many bytes the sender copies, so that all ranks copy about as much. */
+  private long pushed(long bytes, boolean pull, boolean push) {
+    if (!pull || !push) {
+      return push ? bytes : 0;
+    }
+    return switch (call.call().collective()) {
+      case BROADCAST, SCATTER -> CacheLines.begin(bytes, call.nRanks(), 1);
+      case GATHER -> bytes - CacheLines.begin(bytes, call.nRanks(), 1);
+      case SEND_RECEIVE -> CacheLines.begin(bytes, 2, 1);
+      default -> 0;
+    };
+  }
+
+  /** Exchanges two parts that each overwrite the other; each rank swaps half of the bytes. */
+  private void swap() {
+    boolean can =
+        mine.isInPlace()
+            && theirs.isInPlace()
+            && mine.reaches(theirs.inputId)
+            && theirs.reaches(mine.inputId);
+    if (!can) {
+      return; // through the pipe, in step
+    }
+    long half = CacheLines.begin(toSend, 2, 1);
+    long from = rank < peer ? 0 : half;
+    long to = rank < peer ? half : toSend;
+    long there = theirRegisteredInput();
+    // The next slot is free, and belongs to this rank until it publishes the slot.
+    long scratch = pipe.slotToSend() + PAYLOAD_OFFSET;
+    for (long at = from; at < to; at += SWAP_LENGTH) {
+      long length = Math.min(SWAP_LENGTH, to - at);
+      HostMemory.copy(scratch, source + at, length);
+      HostMemory.copy(source + at, there + at, length);
+      HostMemory.copy(there + at, scratch, length);
+    }
+    sent = toSend;
+    received = toReceive;
+    doneToSend = true;
+    doneToTake = true;
+  }
+}

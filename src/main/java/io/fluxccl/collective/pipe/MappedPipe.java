@@ -1,0 +1,164 @@
+package io.fluxccl.collective.pipe;
+
+import static io.fluxccl.collective.pipe.SlotRing.NUMBER_OFFSET;
+import static io.fluxccl.collective.pipe.SlotRing.PAYLOAD_OFFSET;
+import static io.fluxccl.collective.pipe.SlotRing.SLOTS;
+import static io.fluxccl.collective.pipe.SlotRing.TAKEN_OFFSET;
+import static io.fluxccl.collective.pipe.SlotRing.WORD_OFFSET;
+
+import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.device.host.SpinWait;
+
+/**
+ * A pipe between ranks that map each other's memory, with a message's number beside its bytes: one
+ * cache line carries a small message.
+ *
+ * <p>Both ends agree on the sequence of messages, because both run the calls that involve the two
+ * of them in the same order. A slot is written again only when its reader is known to have taken
+ * the message before: each message carries the number of messages that its sender has taken, and a
+ * rank that has sent none for half the slots stores that number in a word of its own.
+ */
+public final class MappedPipe implements Pipe {
+  private final int peer;
+  private final int slotBytes;
+  private final long toPeer;
+  private final long fromPeer;
+  private final long abortAddress;
+  private long sent;
+  private long sentAndTaken; // as far as this rank knows
+  private long taken;
+  private long reportedTaken;
+
+  /**
+   * Creates one end of a pipe.
+   *
+   * @param peer the rank at the other end
+   * @param ring layout of both directions
+   * @param toPeer address of the ring in the peer's memory, which this rank writes
+   * @param fromPeer address of the ring in this rank's memory, which the peer writes
+   * @param abortAddress the abort flag that waits watch
+   */
+  public MappedPipe(int peer, SlotRing ring, long toPeer, long fromPeer, long abortAddress) {
+    this.peer = peer;
+    this.slotBytes = ring.slotBytes();
+    this.toPeer = toPeer;
+    this.fromPeer = fromPeer;
+    this.abortAddress = abortAddress;
+  }
+
+  /** Returns the rank at the other end. */
+  public int peer() {
+    return peer;
+  }
+
+  private long slot(long ring, long number) {
+    return ring + CacheLines.LENGTH + (number & SLOTS - 1) * slotBytes;
+  }
+
+  /** Returns whether {@link #publish} may be called. */
+  public boolean hasRoom() {
+    if (sent - sentAndTaken < SLOTS) {
+      return true;
+    }
+    // Pairs with the release in release(): the peer has read the messages that it took.
+    sentAndTaken = Math.max(sentAndTaken, HostMemory.getLongAcquire(fromPeer));
+    return sent - sentAndTaken < SLOTS;
+  }
+
+  /** Returns the address of the slot to send next, whose header and payload may be written. */
+  public long slotToSend() {
+    return slot(toPeer, sent);
+  }
+
+  @Override
+  public long claim() {
+    int step = 0;
+    while (!hasRoom()) {
+      step = SpinWait.step(step, abortAddress, peer);
+      if (step < 0) {
+        return 0;
+      }
+    }
+    return slotToSend() + PAYLOAD_OFFSET;
+  }
+
+  /**
+   * {@inheritDoc}
+   *
+   * <p>The receiver finds the argument in {@link #wordToTake}; it bounds nothing here.
+   */
+  @Override
+  public void publish(long word) {
+    long slot = slotToSend();
+    HostMemory.putLong(slot + WORD_OFFSET, word);
+    HostMemory.putLong(slot + TAKEN_OFFSET, taken);
+    reportedTaken = taken;
+    sent++;
+    // Pairs with the acquire in the peer's hasMessage().
+    HostMemory.putLongRelease(slot + NUMBER_OFFSET, sent);
+  }
+
+  /** Returns whether there is a message to take. */
+  public boolean hasMessage() {
+    // Pairs with the release in the peer's publish(): the slot's bytes are visible.
+    return HostMemory.getLongAcquire(slotToTake() + NUMBER_OFFSET) == taken + 1;
+  }
+
+  /** Returns the address of the slot of the message to take. */
+  public long slotToTake() {
+    return slot(fromPeer, taken);
+  }
+
+  /** Returns the argument of the peer's {@link #publish} of the message to take. */
+  public long wordToTake() {
+    return HostMemory.getLong(slotToTake() + WORD_OFFSET);
+  }
+
+  @Override
+  public long take() {
+    int step = 0;
+    while (!hasMessage()) {
+      step = SpinWait.step(step, abortAddress, peer);
+      if (step < 0) {
+        return 0;
+      }
+    }
+    return slotToTake() + PAYLOAD_OFFSET;
+  }
+
+  @Override
+  public void release() {
+    sentAndTaken = Math.max(sentAndTaken, HostMemory.getLong(slotToTake() + TAKEN_OFFSET));
+    taken++;
+    if (taken - reportedTaken >= SLOTS / 2) {
+      reportedTaken = taken;
+      // Pairs with the acquire in the peer's hasRoom().
+      HostMemory.putLongRelease(toPeer, taken);
+    }
+  }
+
+  /**
+   * Waits until all peers have called this, too; then every rank sees what any wrote before.
+   *
+   * @param pipes by peer; this rank's is not used
+   * @param rank this rank
+   * @return false if the communicator was aborted
+   */
+  public static boolean barrier(MappedPipe[] pipes, int rank) {
+    for (int i = 1; i < pipes.length; i++) {
+      MappedPipe pipe = pipes[(rank + i) % pipes.length];
+      if (pipe.claim() == 0) {
+        return false;
+      }
+      pipe.publish(0);
+    }
+    for (int i = 1; i < pipes.length; i++) {
+      MappedPipe pipe = pipes[(rank + i) % pipes.length];
+      if (pipe.take() == 0) {
+        return false;
+      }
+      pipe.release();
+    }
+    return true;
+  }
+}

@@ -1,0 +1,23 @@
+package io.fluxccl.collective.pipe;
+
+/**
+ * Messages to one peer and from it, each direction in order, through rings of slots. The sender
+ * claims a slot, fills it and publishes it. The receiver takes messages in the same order and
+ * releases their slots, which the sender may then claim again.
+ *
+ * <p>Used by one kernel thread at a time. Counts continue from launch to launch, so that a recorded
+ * call may run again.
+ */
+public interface Pipe {
+  /** Waits for a free slot and returns its address; 0 if the communicator was aborted. */
+  long claim();
+
+  /** Sends the claimed slot's first bytes, 0 or more. */
+  void publish(long bytes);
+
+  /** Waits for the next message and returns its address; 0 if the communicator was aborted. */
+  long take();
+
+  /** Frees the slot of the message that was taken. */
+  void release();
+}

@@ -1,0 +1,53 @@
+package io.fluxccl.collective.pipe;
+
+import io.fluxccl.device.host.HostMemory;
+
+/**
+ * The memory layout of one direction of a {@link MappedPipe}. It lies in the receiver's memory; the
+ * sender writes it.
+ *
+ * <pre>
+ *   ring    [0, 64)     number of messages that this rank's peer has taken from the other direction
+ *           [64, ...)   slots
+ *   slot    [0, 8)      number of the message in the slot, from 1; stored last, with release
+ *           [8, 16)     a word for the receiver
+ *           [16, 24)    number of messages that the sender has taken from the other direction
+ *           [24, 64)    free for the sender's own header
+ *           [64, ...)   payload
+ * </pre>
+ *
+ * @param payloadBytes the most bytes of a message, a multiple of the cache line
+ */
+public record SlotRing(int payloadBytes) {
+  /** Slots of a ring, a power of two: a rank that is briefly late delays no other. */
+  public static final int SLOTS = 16;
+
+  /** Where a slot's free header bytes begin. */
+  public static final int HEADER_OFFSET = 24;
+
+  /** Where a slot's payload begins. */
+  public static final int PAYLOAD_OFFSET = CacheLines.LENGTH;
+
+  static final int NUMBER_OFFSET = 0;
+  static final int WORD_OFFSET = 8;
+  static final int TAKEN_OFFSET = 16;
+
+  /** Returns the bytes of a ring. */
+  public long bytes() {
+    return CacheLines.LENGTH + (long) SLOTS * slotBytes();
+  }
+
+  /** Returns the bytes from one slot to the next. */
+  int slotBytes() {
+    return PAYLOAD_OFFSET + payloadBytes;
+  }
+
+  /** Empties the ring at an address, before any rank uses it. Leaves the payloads untouched. */
+  public void clear(long address) {
+    HostMemory.fill(address, CacheLines.LENGTH, (byte) 0);
+    for (long slot = 0; slot < SLOTS; slot++) {
+      long at = address + CacheLines.LENGTH + slot * slotBytes();
+      HostMemory.fill(at, PAYLOAD_OFFSET, (byte) 0);
+    }
+  }
+}
