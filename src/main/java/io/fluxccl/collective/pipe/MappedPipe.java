@@ -15,8 +15,9 @@ import io.fluxccl.device.host.SpinWait;
  *
  * <p>Both ends agree on the sequence of messages, because both run the calls that involve the two
  * of them in the same order. A slot is written again only when its reader is known to have taken
- * the message before: each message carries the number of messages that its sender has taken, and a
- * rank that has sent none for half the slots stores that number in a word of its own.
+ * the message before. A receiver reports how many messages it has taken in each message that it
+ * sends, and after every half of the slots in a word of its own: a sender that waits for room may
+ * be one that does not take the messages with the other reports.
  */
 public final class MappedPipe implements Pipe {
   private final int peer;
@@ -27,7 +28,6 @@ public final class MappedPipe implements Pipe {
   private long sent;
   private long sentAndTaken; // as far as this rank knows
   private long taken;
-  private long reportedTaken;
 
   /**
    * Creates one end of a pipe.
@@ -92,7 +92,6 @@ public final class MappedPipe implements Pipe {
     long slot = slotToSend();
     HostMemory.putLong(slot + WORD_OFFSET, word);
     HostMemory.putLong(slot + TAKEN_OFFSET, taken);
-    reportedTaken = taken;
     sent++;
     // Pairs with the acquire in the peer's hasMessage().
     HostMemory.putLongRelease(slot + NUMBER_OFFSET, sent);
@@ -130,8 +129,7 @@ public final class MappedPipe implements Pipe {
   public void release() {
     sentAndTaken = Math.max(sentAndTaken, HostMemory.getLong(slotToTake() + TAKEN_OFFSET));
     taken++;
-    if (taken - reportedTaken >= SLOTS / 2) {
-      reportedTaken = taken;
+    if (taken % (SLOTS / 2) == 0) {
       // Pairs with the acquire in the peer's hasRoom().
       HostMemory.putLongRelease(toPeer, taken);
     }
