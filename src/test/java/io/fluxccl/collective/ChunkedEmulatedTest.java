@@ -14,8 +14,8 @@ class ChunkedEmulatedTest {
   @CsvSource({
     "reduce-scatter, two-shots-ll8, false",
     "reduce-scatter, two-shots-ll128, false",
-    "reduce-scatter, permuted, true",
-    "reduce-scatter, permuted-staged, false",
+    "reduce-scatter, staggered-direct, true",
+    "reduce-scatter, staggered-staged, false",
     "reduce-scatter, copy-engines-reduce, true",
     "all-gather, exchange-ll8, false",
     "all-gather, exchange-ll128, false",

@@ -1,17 +1,14 @@
 package io.fluxccl.collective.cuda;
 
 import io.fluxccl.collective.BoundCall;
-import io.fluxccl.collective.Collective;
-import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.device.DeviceStream;
-import io.fluxccl.device.KernelArgs;
 
 /**
- * Sentinel packets to the owner of each part, bulk copies of what it reduced: {@code
- * reduce_bulk.cuh}.
+ * Each rank sends sentinel packets to the owner of each part, which stores the reduced part by bulk
+ * copies: {@code reduce_bulk.cuh}.
  */
-final class BulkReduce implements CollectiveAlgorithm {
-  /** Of which the kernel makes use. */
+final class BulkReduce extends ReduceAlgorithm {
+  /** The compute capability that has bulk copies. */
   static final int LEAST_CAPABILITY = 90;
 
   /** Two pieces of {@code kPieceRows} rows. */
@@ -19,27 +16,21 @@ final class BulkReduce implements CollectiveAlgorithm {
 
   private static final int ROWS_PER_BLOCK = 16;
 
-  private final ReduceSet set;
-  private final GpuKernels kernels;
-
   BulkReduce(ReduceSet set) {
-    this.set = set;
-    this.kernels = set.kernels("bulk", PacketKind.SENTINEL, SHARED_BYTES);
-  }
-
-  @Override
-  public String name() {
-    return "two-shots-bulk";
+    super(
+        set,
+        "two-shots-bulk",
+        set.kernels("bulk", PacketArea.Kind.SENTINEL, SHARED_BYTES),
+        PacketArea.NONE);
   }
 
   @Override
   public boolean supports(BoundCall call) {
-    ScratchSpace space = set.scratch(call);
-    return space != null
-        && kernels.has(call.call().type())
-        && (call.call().collective() == Collective.ALL_REDUCE && call.isOutputRegistered()
-            || call.call().collective() == Collective.REDUCE_SCATTER)
-        && space.packets().holds(Reduction.partBytes(call));
+    Scratch scratch = set.scratch(call);
+    return scratch != null
+        && hasKernel(call)
+        && canStoreResults(call)
+        && scratch.packets().holds(Reduction.partBytes(call));
   }
 
   @Override
@@ -49,13 +40,9 @@ final class BulkReduce implements CollectiveAlgorithm {
 
   @Override
   public void enqueue(DeviceStream stream, BoundCall call) {
-    ScratchSpace space = set.scratch(call);
-    stream.launch(
-        kernels.of(call.call().type()),
-        set.grid()
-            .blocksFor(space.packets().kind().rows(Reduction.partBytes(call)), ROWS_PER_BLOCK),
-        GpuGrid.MAX_THREADS,
-        KernelArgs.of(
-            set.peers().bind(call), new Reduction(space.packets()).bind(call), space.forPackets()));
+    Scratch scratch = set.scratch(call);
+    long rows = scratch.packets().kind().rows(Reduction.partBytes(call));
+    use(scratch.packets());
+    launch(stream, call, set.grid().blocksFor(rows, ROWS_PER_BLOCK), scratch.forPackets());
   }
 }

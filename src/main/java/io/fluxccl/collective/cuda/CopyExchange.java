@@ -2,33 +2,34 @@ package io.fluxccl.collective.cuda;
 
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
-import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.cuda.CudaStream;
 
 /**
  * Copy engines write into the peers' registered outputs, for the largest all-gathers and
- * all-to-alls: they use a link better than stores do, but each copy costs some microseconds. One
- * copy after the other, because engines that write to several peers at once get half the rate; each
- * rank begins with another peer. The own part is copied beside them by a few blocks. Engines don't
- * see an abort: copies that are enqueued are made, into memory that stays mapped until then.
+ * all-to-alls. They use a link better than stores do, but each copy costs some microseconds. Copies
+ * run one after the other, because engines that write to several peers at once get half the rate;
+ * each rank begins with another peer. A few blocks copy the own part in parallel. Engines don't see
+ * an abort: enqueued copies are made, into memory that stays mapped until then.
  *
  * <pre>
- *   meet   copy to rank + 1   copy to rank + 2   ...   meet
+ *   barrier   copy to rank + 1   copy to rank + 2   ...   barrier
  *   branch: own part
  * </pre>
  */
-final class CopyExchange implements CollectiveAlgorithm {
-  private final ExchangeSet set;
+final class CopyExchange extends ExchangeAlgorithm {
+  /** Time of two barriers in launches of their own. */
+  private static final double LATENCY = 12;
+
+  /** Time of a copy of any length. */
+  private static final double COPY_LATENCY = 9;
+
+  /** Rate of a link for a copy engine. */
+  private static final double RATE = 396_600;
 
   CopyExchange(ExchangeSet set) {
-    this.set = set;
-  }
-
-  @Override
-  public String name() {
-    return "exchange-copy";
+    super(set, "exchange-copy");
   }
 
   @Override
@@ -40,9 +41,7 @@ final class CopyExchange implements CollectiveAlgorithm {
 
   @Override
   public double estimate(BoundCall call) {
-    return ExchangeCosts.COPY_LATENCY
-        + ExchangeCosts.COPY_NODE * (call.nRanks() - 1)
-        + ExchangeCosts.busiestLink(call) / ExchangeCosts.COPY_RATE;
+    return LATENCY + COPY_LATENCY * (call.nRanks() - 1) + busiestLink(call) / RATE;
   }
 
   @Override
@@ -53,7 +52,7 @@ final class CopyExchange implements CollectiveAlgorithm {
     DeviceStream beside = stream.branch("exchange-own");
     beside.waitFor(stream);
     set.launchOwn(beside);
-    set.launchMeeting(stream, call);
+    set.launchBarrier(stream, call);
     for (int ahead = 1; ahead < call.nRanks(); ahead++) {
       int peer = (rank + ahead) % call.nRanks();
       ((CudaStream) stream)
@@ -63,6 +62,6 @@ final class CopyExchange implements CollectiveAlgorithm {
               what.sendBytes(rank, peer));
     }
     stream.waitFor(beside);
-    set.launchMeeting(stream, call);
+    set.launchBarrier(stream, call);
   }
 }

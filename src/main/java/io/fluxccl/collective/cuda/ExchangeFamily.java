@@ -4,7 +4,6 @@ import io.fluxccl.collective.AlgorithmFamily;
 import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.RankTopology;
-import io.fluxccl.device.DeviceKind;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
@@ -21,16 +20,14 @@ public final class ExchangeFamily implements AlgorithmFamily {
         "exchange-ll8: packets of 4 bytes, up to 16 KiB a pair of ranks",
         "exchange-ll128: packets of 120 bytes, any size, any collective that only moves bytes",
         "exchange-push: stores into registered outputs; all-gather, all-to-all, broadcast",
-        "exchange-spread: broadcast in two steps, a part to each rank and then everybody's to all",
+        "exchange-spread: broadcast in two steps, a part to each rank, then each rank's part to"
+            + " all",
         "exchange-copy: copy engines into registered outputs; all-gather, all-to-all, the largest");
   }
 
   @Override
   public boolean supports(RankTopology topology) {
-    return topology.kind() == DeviceKind.CUDA
-        && topology.nRanks() > 1
-        && topology.nRanks() <= MappedPeers.MAX_RANKS
-        && topology.allMapped();
+    return MappedPeers.areSupported(topology);
   }
 
   @Override

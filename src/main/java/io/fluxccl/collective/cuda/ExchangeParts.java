@@ -5,17 +5,12 @@ import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Registration;
 import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.device.DeviceHandle;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
-import org.agrona.MutableDirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * What a kernel that only moves bytes is given: the twin of {@code exchange_parts.cuh}. Filled in
- * for each launch, used by the one thread that enqueues.
+ * The parts that a kernel moves, one for each peer: the twin of {@code exchange_parts.cuh}. Filled
+ * in for each launch; used by the one thread that enqueues.
  */
-final class ExchangeParts implements DeviceHandle {
+final class ExchangeParts extends KernelStruct {
   private static final int MAX_PARTS = MappedPeers.MAX_RANKS - 1;
 
   private static final int FROM = 0;
@@ -44,19 +39,16 @@ final class ExchangeParts implements DeviceHandle {
   /** {@code ExchangeParts::kOfferOffsetBits}. */
   private static final int OFFER_OFFSET_BITS = 40;
 
-  private final UnsafeBuffer handle =
-      new UnsafeBuffer(ByteBuffer.allocateDirect(LENGTH).order(ByteOrder.LITTLE_ENDIAN));
   private ExchangeRing ring;
   private int count;
   private int maxUnits;
   private long bytes;
 
-  /**
-   * Begins anew.
-   *
-   * @param through the rings that the launch uses; null if none
-   * @return this
-   */
+  ExchangeParts() {
+    super(LENGTH);
+  }
+
+  /** Removes all parts, for a launch that uses some rings, or null. */
   ExchangeParts clear(ExchangeRing through) {
     ring = through;
     count = 0;
@@ -73,7 +65,7 @@ final class ExchangeParts implements DeviceHandle {
   }
 
   /**
-   * What a call exchanges with each peer, through the rings.
+   * Fills in what a call exchanges with each peer through the rings.
    *
    * @param ownState this rank's state, for calls without bytes
    */
@@ -104,8 +96,8 @@ final class ExchangeParts implements DeviceHandle {
   }
 
   /**
-   * What a send-receive exchanges: a part for each direction, also if both are with the same rank.
-   * Large ones may go into the receiver's output, if it is registered here and known everywhere.
+   * Fills in what a send-receive exchanges: a part for each direction, also if both are with one
+   * rank. A large message may go into the receiver's output if that is registered.
    *
    * @param largeBytes from how many bytes on a message is large
    * @param registrations address of the table of registrations
@@ -148,7 +140,7 @@ final class ExchangeParts implements DeviceHandle {
         : (registration.id() + 1L) << OFFER_OFFSET_BITS | offset;
   }
 
-  /** Adds this rank's own part of a call, if it has one. */
+  /** Fills in this rank's own part of a call, if it has one. */
   ExchangeParts own(BoundCall bound) {
     CollectiveCall call = bound.call();
     int rank = bound.rank();
@@ -158,7 +150,7 @@ final class ExchangeParts implements DeviceHandle {
         Math.min(call.sendBytes(rank, rank), call.receiveBytes(rank, rank)));
   }
 
-  /** What is copied on this rank; nothing, if it is in place. */
+  /** Fills in what is copied on this rank; nothing if it is in place. */
   ExchangeParts own(long from, long to, long size) {
     boolean inPlace = from == to;
     putLong(OWN_FROM, from);
@@ -168,7 +160,7 @@ final class ExchangeParts implements DeviceHandle {
     return this;
   }
 
-  /** Adds what is exchanged with a peer, if it is anything. */
+  /** Adds a part for a peer, unless it is empty. */
   ExchangeParts add(int peer, long from, long sendBytes, long to, long receiveBytes) {
     if (sendBytes == 0 && receiveBytes == 0) {
       return this;
@@ -193,40 +185,22 @@ final class ExchangeParts implements DeviceHandle {
     return this;
   }
 
-  /** How many peers there are parts for. */
+  /** Returns the number of parts. */
   int count() {
     return count;
   }
 
-  /** Bytes of the largest part. */
+  /** Returns the bytes of the largest part. */
   long bytes() {
     return bytes;
   }
 
-  /** How many slots the parts take, as if each were as long as the longest. */
+  /** Returns how many slots the parts take, as if each were as long as the longest. */
   long positions() {
     return (long) maxUnits * count;
   }
 
   private static long address(DeviceBuffer buffer) {
     return buffer == null ? 0 : buffer.address();
-  }
-
-  private void putLong(int offset, long value) {
-    handle.putLong(offset, value, ByteOrder.LITTLE_ENDIAN);
-  }
-
-  private void putInt(int offset, int value) {
-    handle.putInt(offset, value, ByteOrder.LITTLE_ENDIAN);
-  }
-
-  @Override
-  public int handleLength() {
-    return LENGTH;
-  }
-
-  @Override
-  public void writeHandle(MutableDirectBuffer target, int offset) {
-    target.putBytes(offset, handle, 0, LENGTH);
   }
 }

@@ -1,15 +1,14 @@
 package io.fluxccl.collective.cuda;
 
 /**
- * The rings of one kind of packets in a state: slots for each ordered pair of ranks, and the
- * counters and words that go with them. Twin of {@code exchange_packets.cuh}, which tells the
- * layout and the protocol.
+ * The rings of one kind of packets in a state: slots for each ordered pair of ranks, with their
+ * counters and words. The twin of {@code exchange_packets.cuh}, which defines layout and protocol.
  *
  * @param offset where it begins in the state, a multiple of 128
- * @param nRanks how many ranks
- * @param slots of a ring, a power of 2
+ * @param nRanks number of ranks
+ * @param slots slots of a ring, a power of 2
  * @param rowPayload bytes of payload that a warp moves at once
- * @param maxRows how many times that fits into a slot
+ * @param maxRows number of rows that fit into a slot
  * @param slotSize bytes of a slot
  */
 record ExchangeRing(long offset, int nRanks, int slots, int rowPayload, int maxRows, int slotSize) {
@@ -25,44 +24,44 @@ record ExchangeRing(long offset, int nRanks, int slots, int rowPayload, int maxR
   private static final int LL128_ROWS = 4;
   private static final int LL128_SLOT = 2048;
 
-  /** All LL128 slots of a rank; what is in flight to it never needs more. */
+  /** All LL128 slots of a rank; data in flight to it never needs more. */
   private static final int LL128_SLOTS = 8192;
 
   private static final int MIN_SLOTS = 512;
 
-  /** Rings of LL8 packets. */
+  /** Returns rings of LL8 packets. */
   static ExchangeRing ll8(long offset, int nRanks) {
     return new ExchangeRing(offset, nRanks, LL8_SLOTS, LL8_PAYLOAD, 1, LL8_SLOT);
   }
 
-  /** Rings of LL128 packets; for n ranks each has an n-th of all slots. */
+  /** Returns rings of LL128 packets, which share all slots of a rank. */
   static ExchangeRing ll128(long offset, int nRanks) {
     int slots = Math.max(MIN_SLOTS, Integer.highestOneBit(LL128_SLOTS / nRanks));
     return new ExchangeRing(offset, nRanks, slots, LL128_PAYLOAD, LL128_ROWS, LL128_SLOT);
   }
 
-  /** Bytes in the state. */
+  /** Returns the bytes in the state. */
   long length() {
     return COUNTERS_LENGTH + (long) nRanks * slots * (Long.BYTES + slotSize);
   }
 
-  /** Where a rank finds, or puts, the bytes of a barrier. */
+  /** Returns the offset of the bytes that a rank exchanges in a barrier. */
   long nothingOffset(int rank) {
     return offset + NOTHING_OFFSET + (long) rank * Integer.BYTES;
   }
 
-  /** How many rows a slot of a message has: one while that takes no more than half of the ring. */
+  /** Returns the rows in a slot of a message: one while the message fits into half of the ring. */
   int rows(long bytes) {
     return bytes <= slots / 2L * rowPayload ? 1 : maxRows;
   }
 
-  /** How many slots a message takes, one after the other. */
+  /** Returns how many slots a message takes. */
   int units(long bytes) {
     long unit = (long) rows(bytes) * rowPayload;
     return Math.toIntExact((bytes + unit - 1) / unit);
   }
 
-  /** The longest message of which two fit into the ring, so that its sender never waits. */
+  /** Returns the longest message of which two fit into the ring: its sender never waits. */
   long eagerBytes() {
     return slots / 2L * maxRows * rowPayload;
   }

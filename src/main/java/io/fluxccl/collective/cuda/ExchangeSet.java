@@ -16,11 +16,11 @@ import java.nio.ByteOrder;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
-/** The state, kernels and launches that the algorithms of {@link ExchangeFamily} share. */
+/** The algorithms that only move bytes on a lane, and their state, kernels and launches. */
 final class ExchangeSet implements AlgorithmSet {
   private static final int WARP_SIZE = 32;
 
-  /** Warps of a block as long as there are blocks for all warps. */
+  /** Warps of a block while there are blocks for all warps. */
   private static final int FEW_WARPS = 4;
 
   private static final int MAX_WARPS = GpuGrid.MAX_THREADS / WARP_SIZE;
@@ -28,13 +28,13 @@ final class ExchangeSet implements AlgorithmSet {
   /** Bytes of a part that keep a block of the pushing kernel busy. */
   private static final int PUSH_BLOCK = GpuGrid.MAX_THREADS * 16;
 
-  /** Blocks that copy the own part beside copy engines; done long before these. */
+  /** Blocks that copy the own part in parallel to copy engines, and end long before these. */
   private static final int OWN_BLOCKS = 16;
 
-  /** From how many bytes on a sender asks its receiver where to put them: a round trip more. */
+  /** From so many bytes on a sender asks its receiver for the address: a round trip more. */
   private static final long LARGE_MESSAGE = 4 << 20;
 
-  /** Registrations whose addresses kernels can look up; later ones go through the rings. */
+  /** Registrations whose addresses kernels can look up; for later ones data goes through rings. */
   private static final int KNOWN_REGISTRATIONS = 1024;
 
   private final PeerConnections connections;
@@ -47,10 +47,10 @@ final class ExchangeSet implements AlgorithmSet {
   private final CudaKernel ll128Kernel;
   private final CudaKernel sendReceiveKernel;
   private final CudaKernel pushKernel;
-  private final CudaKernel meetKernel;
+  private final CudaKernel barrierKernel;
   private final CudaKernel ownKernel;
 
-  // Of the thread that enqueues.
+  // Used by the one thread that enqueues.
   private final ExchangeParts parts = new ExchangeParts();
   private MappedPeers peers;
 
@@ -62,7 +62,7 @@ final class ExchangeSet implements AlgorithmSet {
     this.ll128Kernel = GpuKernels.one(gpu, "exchange_ll128", 0);
     this.sendReceiveKernel = GpuKernels.one(gpu, "exchange_send_receive", 0);
     this.pushKernel = GpuKernels.one(gpu, "exchange_push", 0);
-    this.meetKernel = GpuKernels.one(gpu, "exchange_meet", 0);
+    this.barrierKernel = GpuKernels.one(gpu, "exchange_meet", 0);
     this.ownKernel = GpuKernels.one(gpu, "exchange_own", 0);
     this.ll8 = ExchangeRing.ll8(MappedPeers.AREAS_OFFSET, connections.nRanks());
     this.ll128 = ExchangeRing.ll128(ll8.offset() + ll8.length(), connections.nRanks());
@@ -124,12 +124,12 @@ final class ExchangeSet implements AlgorithmSet {
     return ll128;
   }
 
-  /** Address of this rank's state. */
+  /** Returns the address of this rank's state. */
   long stateAddress() {
     return state.address();
   }
 
-  /** Parts to be filled in for the next launch. */
+  /** Returns the struct to fill in for the next launch. */
   ExchangeParts parts() {
     return parts;
   }
@@ -151,9 +151,8 @@ final class ExchangeSet implements AlgorithmSet {
   }
 
   private void launch(DeviceStream stream, BoundCall call, ExchangeRing ring, CudaKernel kernel) {
-    // No more than half a ring of slots for each part at once, or ranks might wait in a circle; no
-    // fewer
-    // warps than parts, which is less.
+    // At most half a ring of slots for each part at once, or ranks might wait in a cycle; at least
+    // as many warps as parts, which is less.
     long most =
         Math.min((long) grid.maxBlocks() * MAX_WARPS, (long) ring.slots() / 2 * parts.count());
     long warps =
@@ -161,7 +160,7 @@ final class ExchangeSet implements AlgorithmSet {
     warps = Math.max(warps, Math.min(most, parts.positions()));
     int blocks = grid.blocksFor(warps, FEW_WARPS);
     int warpsPerBlock = (int) Math.min(MAX_WARPS, (warps + blocks - 1) / blocks);
-    // An even number of them all, so that each has one of two parts for good.
+    // An even number of warps, so that each keeps to one of two parts.
     warpsPerBlock += blocks * warpsPerBlock % 2;
     stream.launch(
         grid.forBlocks(kernel, blocks),
@@ -184,9 +183,9 @@ final class ExchangeSet implements AlgorithmSet {
         KernelArgs.of(peers.bind(call), parts, inStep ? 1 : 0));
   }
 
-  /** Enqueues a meeting of all ranks' streams. */
-  void launchMeeting(DeviceStream stream, BoundCall call) {
-    stream.launch(meetKernel, 1, WARP_SIZE, KernelArgs.of(peers.bind(call)));
+  /** Enqueues a barrier of all ranks' streams. */
+  void launchBarrier(DeviceStream stream, BoundCall call) {
+    stream.launch(barrierKernel, 1, WARP_SIZE, KernelArgs.of(peers.bind(call)));
   }
 
   /** Enqueues the copy of the own part in {@link #parts} alone, by a few blocks. */

@@ -4,43 +4,43 @@ import io.fluxccl.collective.RankTopology;
 import io.fluxccl.device.cuda.CudaKernel;
 
 /**
- * How large a kernel may be. Blocks wait for the same blocks of all ranks, so those of all ranks of
- * a process that share a GPU must fit on it at once, and those of two lanes; and every rank must
- * decide alike, out of what all of them know.
+ * The limits of a launch. A block waits for the same block of every rank. So the blocks of all
+ * ranks of a process that share a GPU must fit on it at once, for two lanes. Every rank computes
+ * the same limits, from what all of them know.
  *
- * @param maxBlocks blocks of at most {@link #MAX_THREADS} threads that a rank may launch, 1 or more
+ * @param maxBlocks the most blocks of at most {@link #MAX_THREADS} threads in a launch, 1 or more
  */
 record GpuGrid(int maxBlocks) {
   /**
-   * Threads of a block. Kernels are compiled so that two such blocks fit on a multiprocessor, by
-   * their registers and, up to {@link #MAX_SHARED_BYTES}, by their shared memory: one for each of
-   * two lanes.
+   * The most threads of a block. Kernels are compiled so that two such blocks fit on a
+   * multiprocessor, by their registers and, up to {@link #MAX_SHARED_BYTES}, by their shared
+   * memory: one for each of two lanes.
    */
   static final int MAX_THREADS = 512;
 
   /** Dynamic shared memory of a block of which two fit on a multiprocessor of compute 9.0. */
   static final int MAX_SHARED_BYTES = 104 << 10;
 
-  /** For the ranks of a lane. */
+  /** Returns the grid for the ranks of a lane. */
   static GpuGrid of(RankTopology topology) {
     int share = topology.multiprocessors() / topology.ranksPerGpu();
     return new GpuGrid(Math.max(1, Math.min(MappedPeers.MAX_BLOCKS, share)));
   }
 
   /**
-   * So many blocks a launch may have that begins before the one before it has ended, because both
-   * together then take no more room than one may have. 0 where there is no such launch.
+   * Returns the most blocks of a launch that may begin before the launch before it has ended:
+   * together they take no more room than one may. 0 if no launch may.
    */
   int overlapping() {
     return maxBlocks / 2;
   }
 
-  /** The kernel as it is launched with so many blocks. */
+  /** Returns the kernel as it is launched with so many blocks. */
   CudaKernel forBlocks(CudaKernel kernel, int blocks) {
     return blocks <= overlapping() ? kernel.overlapping() : kernel;
   }
 
-  /** As many blocks as that many units of work keep busy, as far as there may be so many. */
+  /** Returns how many blocks so many units of work keep busy, up to the most blocks. */
   int blocksFor(long units, int unitsPerBlock) {
     long wanted = (units + unitsPerBlock - 1) / unitsPerBlock;
     return (int) Math.max(1, Math.min(maxBlocks, wanted));

@@ -3,18 +3,15 @@ package io.fluxccl.collective.cuda;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.device.AbortFlag;
-import io.fluxccl.device.DeviceHandle;
+import io.fluxccl.device.DeviceKind;
 import io.fluxccl.transport.RegisteredMemory;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
-import org.agrona.MutableDirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * What a family's kernels are given of all ranks: the twin of {@code mapped_peers.cuh}, which tells
- * the layout. Filled in for each call; used by the one thread that enqueues.
+ * The buffers and states of all ranks, as an argument of a family's kernels: the twin of {@code
+ * mapped_peers.cuh}, which defines the layout. Filled in for each call; used by the one thread that
+ * enqueues.
  */
-final class MappedPeers implements DeviceHandle {
+final class MappedPeers extends KernelStruct {
   /** {@code MappedPeers::kMaxRanks}. */
   static final int MAX_RANKS = 16;
 
@@ -25,7 +22,7 @@ final class MappedPeers implements DeviceHandle {
   private static final int EPOCHS_LENGTH = MAX_BLOCKS * Integer.BYTES;
   private static final int FLAGS_LENGTH = 2 * POINTS * MAX_BLOCKS * MAX_RANKS * Long.BYTES;
 
-  /** Where, in a family's state, its own areas begin; {@code MappedPeers::kAreasOffset}. */
+  /** Offset of a family's own areas in its state; {@code MappedPeers::kAreasOffset}. */
   static final int AREAS_OFFSET = EPOCHS_LENGTH + FLAGS_LENGTH;
 
   private static final int OUTPUTS_OFFSET = MAX_RANKS * Long.BYTES;
@@ -37,29 +34,36 @@ final class MappedPeers implements DeviceHandle {
 
   private final int rank;
   private final int nRanks;
-  private final UnsafeBuffer handle =
-      new UnsafeBuffer(ByteBuffer.allocateDirect(LENGTH).order(ByteOrder.LITTLE_ENDIAN));
+
+  /** Returns whether a lane's ranks are on GPUs and few enough, and map each other's memory. */
+  static boolean areSupported(RankTopology topology) {
+    return topology.kind() == DeviceKind.CUDA
+        && topology.nRanks() > 1
+        && topology.nRanks() <= MAX_RANKS
+        && topology.allMapped();
+  }
 
   /**
-   * For a family on a lane.
+   * Creates the struct of a family on a lane.
    *
    * @param topology of the lane, at most {@link #MAX_RANKS} ranks
    * @param states of the family, by rank; zeroed when they were allocated
-   * @param abort what waits watch
+   * @param abort the abort flag that waits watch
    */
   MappedPeers(RankTopology topology, RegisteredMemory[] states, AbortFlag abort) {
+    super(LENGTH);
     this.rank = topology.rank();
     this.nRanks = topology.nRanks();
     for (int i = 0; i < nRanks; i++) {
       putLong(STATES_OFFSET + i * Long.BYTES, states[i].address());
     }
     putLong(ABORT_OFFSET, abort.deviceAddress());
-    handle.putInt(RANK_OFFSET, rank, ByteOrder.LITTLE_ENDIAN);
-    handle.putInt(N_RANKS_OFFSET, nRanks, ByteOrder.LITTLE_ENDIAN);
+    putInt(RANK_OFFSET, rank);
+    putInt(N_RANKS_OFFSET, nRanks);
   }
 
   /**
-   * Fills in a call's buffers: this rank's, and the peers' where they are registered.
+   * Fills in a call's buffers: this rank's, and the peers' if they are registered.
    *
    * @return this, valid until the next call
    */
@@ -73,19 +77,5 @@ final class MappedPeers implements DeviceHandle {
         OUTPUTS_OFFSET + rank * Long.BYTES,
         call.call().output() == null ? 0 : call.call().output().address());
     return this;
-  }
-
-  private void putLong(int offset, long value) {
-    handle.putLong(offset, value, ByteOrder.LITTLE_ENDIAN);
-  }
-
-  @Override
-  public int handleLength() {
-    return LENGTH;
-  }
-
-  @Override
-  public void writeHandle(MutableDirectBuffer target, int offset) {
-    target.putBytes(offset, handle, 0, LENGTH);
   }
 }

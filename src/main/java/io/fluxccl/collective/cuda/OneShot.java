@@ -2,38 +2,29 @@ package io.fluxccl.collective.cuda;
 
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
-import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.device.DeviceStream;
-import io.fluxccl.device.KernelArgs;
 
-/** Everybody sends its whole input to everybody: {@code reduce_one_shot.cuh}. */
-final class OneShot implements CollectiveAlgorithm {
-  private static final int WARP_SIZE = 32;
+/** Each rank sends its whole input to all others: {@code reduce_one_shot.cuh}. */
+final class OneShot extends ReduceAlgorithm {
   private static final int LEAST_WARPS = 4;
   private static final int MOST_WARPS = GpuGrid.MAX_THREADS / WARP_SIZE;
 
-  private final ReduceSet set;
   private final PacketArea area;
-  private final GpuKernels kernels;
-  private final Reduction task;
 
   OneShot(ReduceSet set, PacketArea area) {
-    this.set = set;
+    super(
+        set,
+        "one-shot-" + area.kind().label(),
+        set.kernels("one_shot_" + area.kind().label(), area.kind(), 0),
+        area);
     this.area = area;
-    this.kernels = set.kernels("one_shot_" + area.kind().label(), area.kind());
-    this.task = new Reduction(area);
-  }
-
-  @Override
-  public String name() {
-    return "one-shot-" + area.kind().label();
   }
 
   @Override
   public boolean supports(BoundCall call) {
-    return (call.call().collective() == Collective.ALL_REDUCE
-            || call.call().collective() == Collective.REDUCE)
-        && kernels.has(call.call().type())
+    Collective what = call.call().collective();
+    return (what == Collective.ALL_REDUCE || what == Collective.REDUCE)
+        && hasKernel(call)
         && area.holds(call.totalBytes());
   }
 
@@ -47,14 +38,10 @@ final class OneShot implements CollectiveAlgorithm {
     long rows = area.kind().rows(call.totalBytes());
     int warps = call.nRanks() == 2 ? warpsOfPair(rows) : warpsOfMany(rows, call.nRanks());
     int blocks = set.grid().blocksFor(rows, call.nRanks() == 2 ? warps : 1);
-    stream.launch(
-        set.grid().forBlocks(kernels.of(call.call().type()), blocks),
-        blocks,
-        WARP_SIZE * warps,
-        KernelArgs.of(set.peers().bind(call), task.bind(call)));
+    launch(stream, call, blocks, WARP_SIZE * warps);
   }
 
-  /** Of a block that has a warp for each row: few blocks begin sooner, and may overlap others. */
+  /** Returns the warps of a block, one a row: few blocks begin sooner, and may overlap others. */
   private int warpsOfPair(long rows) {
     int warps = LEAST_WARPS;
     while (warps < MOST_WARPS && set.grid().overlapping() * warps < rows) {
@@ -63,7 +50,7 @@ final class OneShot implements CollectiveAlgorithm {
     return warps;
   }
 
-  /** Of a block with a warp for each rank, which takes more than one row where it has room. */
+  /** Returns the warps of a block: one a rank for each row that the block handles. */
   private int warpsOfMany(long rows, int nRanks) {
     int blocks = set.grid().blocksFor(rows, 1);
     return nRanks * (int) Math.min(MOST_WARPS / nRanks, (rows + blocks - 1) / blocks);

@@ -1,43 +1,76 @@
 package io.fluxccl.collective.cuda;
 
 /**
- * Slots of packets in a family's state: in two sets, for each phase, one for each rank.
+ * Slots of packets in a family's state: two sets, in each for each phase a slot for each rank.
  *
- * @param kind of the packets; all of them in an area
+ * @param kind kind of all packets in the area
  * @param offset from the state's start
- * @param slots how many
- * @param slotBytes bytes of a slot, the packets' not the payload's
+ * @param slots number of slots
+ * @param slotBytes bytes of a slot with the packets' overhead
  */
-record PacketArea(PacketKind kind, long offset, int slots, int slotBytes) {
-  /** No packets. */
-  static final PacketArea NONE = new PacketArea(PacketKind.LL8, 0, 0, 0);
+record PacketArea(PacketArea.Kind kind, long offset, int slots, int slotBytes) {
+  /** An area without packets. */
+  static final PacketArea NONE = new PacketArea(Kind.LL8, 0, 0, 0);
 
   private static final int SETS = 2;
 
+  /** The kinds of packets of {@code packet_rows.cuh}. A warp sends a row of packets at once. */
+  enum Kind {
+    /** 4 bytes of payload in 8. */
+    LL8("ll8", 128, 256),
+    /** 120 bytes of payload in a line of 128. */
+    LL128("ll128", 480, 512),
+    /** Payload alone; for floating-point types only. */
+    SENTINEL("sentinel", 512, 512);
+
+    private final String label;
+    private final int payload;
+    private final int size;
+
+    Kind(String label, int payload, int size) {
+      this.label = label;
+      this.payload = payload;
+      this.size = size;
+    }
+
+    /** Returns the name in names of kernels and algorithms. */
+    String label() {
+      return label;
+    }
+
+    /** Returns how many rows hold so many bytes. */
+    long rows(long bytes) {
+      return (bytes + payload - 1) / payload;
+    }
+
+    /** Returns the bytes of the rows that hold so many bytes. */
+    long rowBytes(long bytes) {
+      return rows(bytes) * size;
+    }
+  }
+
   /**
-   * An area.
+   * Returns an area.
    *
-   * @param offset where it begins
-   * @param phases of the algorithm that are separate
-   * @param nRanks how many ranks
-   * @param bytes of payload that a slot holds
+   * @param phases phases of the algorithm that use slots of their own
+   * @param bytes bytes of payload that a slot holds
    */
-  static PacketArea of(PacketKind kind, long offset, int phases, int nRanks, long bytes) {
+  static PacketArea of(Kind kind, long offset, int phases, int nRanks, long bytes) {
     return new PacketArea(
         kind, offset, SETS * phases * nRanks, Math.toIntExact(kind.rowBytes(bytes)));
   }
 
-  /** Whether a slot holds that much payload. */
+  /** Returns whether a slot holds so many bytes of payload. */
   boolean holds(long bytes) {
     return kind.rowBytes(bytes) <= slotBytes;
   }
 
-  /** Bytes of all slots. */
+  /** Returns the bytes of all slots. */
   long length() {
     return (long) slots * slotBytes;
   }
 
-  /** Where it ends. */
+  /** Returns where the area ends. */
   long end() {
     return offset + length();
   }

@@ -2,23 +2,20 @@ package io.fluxccl.collective.cuda;
 
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
-import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.device.DeviceStream;
 import java.util.EnumSet;
 import java.util.Set;
 
 /**
  * Every collective that only moves bytes, by packets through rings; see {@code
- * exchange_packets.cuh}. A pair of ranks that has nothing to exchange doesn't wait for each other.
+ * exchange_packets.cuh}. Ranks that have nothing to exchange don't wait for each other.
  */
-final class PacketExchange implements CollectiveAlgorithm {
-  /** What ranks do whose sizes the others don't know; so these have one algorithm only. */
+final class PacketExchange extends ExchangeAlgorithm {
+  /** Collectives whose sizes peers don't know, so that only one algorithm may support them. */
   private static final Set<Collective> UNKNOWN_SIZES =
       EnumSet.of(Collective.ALL_TO_ALL_V, Collective.SEND_RECEIVE);
 
-  private final ExchangeSet set;
   private final ExchangeRing ring;
-  private final String name;
   private final long limit;
   private final double latency;
   private final double bytesPerMicrosecond;
@@ -30,9 +27,8 @@ final class PacketExchange implements CollectiveAlgorithm {
       long limit,
       double latency,
       double bytesPerMicrosecond) {
-    this.set = set;
+    super(set, name);
     this.ring = ring;
-    this.name = name;
     this.limit = limit;
     this.latency = latency;
     this.bytesPerMicrosecond = bytesPerMicrosecond;
@@ -44,12 +40,7 @@ final class PacketExchange implements CollectiveAlgorithm {
 
   static PacketExchange ll128(ExchangeSet set) {
     return new PacketExchange(
-        set, set.ll128(), "exchange-ll128", Long.MAX_VALUE, ExchangeCosts.LL128_LATENCY, 265_000);
-  }
-
-  @Override
-  public String name() {
-    return name;
+        set, set.ll128(), "exchange-ll128", Long.MAX_VALUE, LL128_LATENCY, 265_000);
   }
 
   @Override
@@ -64,7 +55,7 @@ final class PacketExchange implements CollectiveAlgorithm {
 
   @Override
   public double estimate(BoundCall call) {
-    return latency + ExchangeCosts.busiestLink(call) / bytesPerMicrosecond;
+    return latency + busiestLink(call) / bytesPerMicrosecond;
   }
 
   @Override

@@ -2,30 +2,28 @@ package io.fluxccl.collective.cuda;
 
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
-import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.device.DeviceStream;
 import java.util.EnumSet;
 import java.util.Set;
 
 /**
- * Stores into the peers' registered outputs; see {@code exchange_push.cuh}. Not for a gather, where
- * only the root has an output; nor for a scatter, whose root may have its output elsewhere than the
- * others; nor for an all-to-all in place, whose inputs would be overwritten before they are read.
+ * Stores into the peers' registered outputs; see {@code exchange_push.cuh}. It can't do a gather,
+ * where only the root has an output; a scatter, whose root may have its output at another place; an
+ * all-to-all in place, whose inputs would be overwritten before they are read.
  */
-final class PushExchange implements CollectiveAlgorithm {
+final class PushExchange extends ExchangeAlgorithm {
   private static final Set<Collective> SUPPORTED =
       EnumSet.of(Collective.ALL_GATHER, Collective.ALL_TO_ALL, Collective.BROADCAST);
 
-  private final ExchangeSet set;
+  /** Rate of a link for stores in step, once the steps are long. */
+  private static final double STEPS_RATE = 358_500;
+
+  /** Time that each further peer costs in step. */
+  private static final double STEP_LATENCY = 0.7;
 
   PushExchange(ExchangeSet set) {
-    this.set = set;
-  }
-
-  @Override
-  public String name() {
-    return "exchange-push";
+    super(set, "exchange-push");
   }
 
   @Override
@@ -38,23 +36,19 @@ final class PushExchange implements CollectiveAlgorithm {
 
   @Override
   public double estimate(BoundCall call) {
-    long bytes = ExchangeCosts.busiestLink(call);
-    return Math.min(
-        ExchangeCosts.PUSH_LATENCY + bytes / ExchangeCosts.PUSH_RATE, inStepEstimate(call, bytes));
+    long bytes = busiestLink(call);
+    return Math.min(PUSH_LATENCY + bytes / PUSH_RATE, inStepEstimate(call, bytes));
   }
 
   private static double inStepEstimate(BoundCall call, long bytes) {
-    return ExchangeCosts.PUSH_LATENCY
-        + ExchangeCosts.STEP_LATENCY * (call.nRanks() - 2)
-        + bytes / ExchangeCosts.STEPS_RATE;
+    return PUSH_LATENCY + STEP_LATENCY * (call.nRanks() - 2) + bytes / STEPS_RATE;
   }
 
-  /** In step when that is faster, and every rank writes to every other. */
+  /** Returns whether ranks go on to the next peer together: if every rank writes to every other. */
   private static boolean isInStep(BoundCall call) {
-    long bytes = ExchangeCosts.busiestLink(call);
+    long bytes = busiestLink(call);
     return !call.call().collective().hasRoot()
-        && inStepEstimate(call, bytes)
-            < ExchangeCosts.PUSH_LATENCY + bytes / ExchangeCosts.PUSH_RATE;
+        && inStepEstimate(call, bytes) < PUSH_LATENCY + bytes / PUSH_RATE;
   }
 
   @Override

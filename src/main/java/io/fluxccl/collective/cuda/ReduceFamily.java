@@ -4,7 +4,6 @@ import io.fluxccl.collective.AlgorithmFamily;
 import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.RankTopology;
-import io.fluxccl.device.DeviceKind;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
@@ -18,22 +17,19 @@ public final class ReduceFamily implements AlgorithmFamily {
   @Override
   public List<String> description() {
     return List.of(
-        "one-shot-ll8: up to 32 KiB / peers; inputs to everybody in packets of 8 bytes",
+        "one-shot-ll8: up to 32 KiB / peers; each input to all ranks in packets of 8 bytes",
         "one-shot-ll128, -sentinel: up to 256 KiB / peers, 1 MiB to one; the same in lines of 128"
             + " bytes",
         "two-shots-ll8, -ll128, -sentinel: up to some MiB; each rank reduces a part, in packets",
         "two-shots-bulk: some ten MiB on registered memory; packets, then bulk copies to outputs",
-        "permuted: large, on registered memory; plain stores, to another peer in each step",
-        "permuted-staged: anything; the same in slices by way of the library's own memory",
+        "staggered-direct: large, on registered memory; plain stores, to another peer in each step",
+        "staggered-staged: any call; the same in slices through the library's own memory",
         "copy-engines-reduce: the largest, on registered memory; copy engines and a kernel beside");
   }
 
   @Override
   public boolean supports(RankTopology topology) {
-    return topology.kind() == DeviceKind.CUDA
-        && topology.nRanks() > 1
-        && topology.nRanks() <= MappedPeers.MAX_RANKS
-        && topology.allMapped();
+    return MappedPeers.areSupported(topology);
   }
 
   @Override

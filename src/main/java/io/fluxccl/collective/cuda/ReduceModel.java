@@ -4,16 +4,16 @@ import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
 
 /**
- * How long reductions take, in microseconds: latency plus bytes by rate, fitted to measurements on
+ * Estimates of reductions in microseconds: latency plus bytes by rate. Fitted to measurements on
  * two H200, which have kernels of their own, and on eight, in graphs; those of large calls on two
- * and on four. What matters is where the curves of two algorithms cross.
+ * and on four. The selector needs the sizes where the curves of two algorithms cross.
  */
 final class ReduceModel {
   private static final double KIB = 1024;
 
   private ReduceModel() {}
 
-  /** KiB that a rank sends: once for a reduce-scatter, and as much again to hand on the results. */
+  /** Returns the KiB that a rank sends: its input, and as much again to distribute results. */
   private static double sent(BoundCall call) {
     double part = call.totalBytes() / KIB / call.nRanks() * (call.nRanks() - 1);
     return isScatter(call) ? part : 2 * part;
@@ -23,7 +23,7 @@ final class ReduceModel {
     return call.call().collective() == Collective.REDUCE_SCATTER;
   }
 
-  static double oneShot(PacketKind kind, BoundCall call) {
+  static double oneShot(PacketArea.Kind kind, BoundCall call) {
     double sent = call.totalBytes() / KIB * (call.nRanks() - 1);
     if (call.nRanks() == 2) {
       return switch (kind) {
@@ -40,7 +40,7 @@ final class ReduceModel {
     };
   }
 
-  static double twoShots(PacketKind kind, BoundCall call) {
+  static double twoShots(PacketArea.Kind kind, BoundCall call) {
     int n = call.nRanks();
     if (n == 2) {
       double latency = isScatter(call) ? 0 : 0.75;
@@ -66,11 +66,11 @@ final class ReduceModel {
       return 6.8 + 0.00286 * sent(call);
     }
     int n = call.nRanks();
-    // A small one takes its time too, which the line through the large ones does not show.
+    // The line through large calls is too low for small ones.
     return Math.max(4.5 + 0.00286 * sent(call), 0.7 * n - 0.9 + (0.0024 + 0.0052 / n) * sent(call));
   }
 
-  static double permuted(BoundCall call) {
+  static double direct(BoundCall call) {
     int peers = call.nRanks() - 1;
     if (isScatterOfPair(call)) {
       return 15 + 0.00305 * sent(call);

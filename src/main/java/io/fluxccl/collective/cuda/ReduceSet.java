@@ -9,33 +9,34 @@ import io.fluxccl.collective.Registration;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.CudaKernel;
 import io.fluxccl.transport.RegisteredMemory;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import reactor.core.scheduler.Schedulers;
 
-/** The state of the reductions of a lane, and their algorithms. */
+/** The algorithms that reduce on a lane, and the state that they share. */
 final class ReduceSet implements AlgorithmSet {
   private static final byte SENTINEL = -1;
   private static final int FILL_BYTES = 1 << 20;
 
-  // What goes in one shot to all peers together, at most.
+  // The most bytes that a rank sends in one shot to all peers together.
   private static final int LL8_SENT = 32 << 10;
   private static final int LINES_SENT = 256 << 10;
 
-  // To the only peer: two shots would send as much, later.
+  // The same to a single peer: two shots would send as much, later.
   private static final int LINES_SENT_TO_ONE = 1 << 20;
 
-  // What goes in two shots, for each block: the limits where something else is faster lie below.
+  // The most bytes of two shots, for each block; other algorithms are faster from fewer bytes on.
   private static final int LL8_PER_BLOCK = 1 << 10;
   private static final int LL128_PER_BLOCK = 32 << 10;
   private static final int SENTINEL_PER_BLOCK = 64 << 10;
 
-  // Of a slice that goes by way of scratch: larger ones would be little faster.
+  // Bytes of a slice that goes through scratch: larger ones are little faster.
   private static final int STAGED_PER_BLOCK = 128 << 10;
 
   private final CudaDevice gpu;
@@ -47,8 +48,8 @@ final class ReduceSet implements AlgorithmSet {
   private final DeviceBuffer state;
   private final PeerConnections connections;
 
-  // Replaced as a whole, when a larger one is there.
-  private volatile List<ScratchSpace> spaces = List.of();
+  // Replaced as a whole, with one more scratch in it.
+  private volatile List<Scratch> scratches = List.of();
 
   // Guarded by this.
   private boolean closed;
@@ -61,18 +62,19 @@ final class ReduceSet implements AlgorithmSet {
     this.grid = GpuGrid.of(connections.topology());
     int n = connections.nRanks();
     PacketArea ll8 =
-        PacketArea.of(PacketKind.LL8, MappedPeers.AREAS_OFFSET, 1, n, LL8_SENT / (n - 1));
+        PacketArea.of(PacketArea.Kind.LL8, MappedPeers.AREAS_OFFSET, 1, n, LL8_SENT / (n - 1));
     int inLines = n == 2 ? LINES_SENT_TO_ONE : LINES_SENT / (n - 1);
-    PacketArea ll128 = PacketArea.of(PacketKind.LL128, ll8.end(), 1, n, inLines);
-    PacketArea oneSentinel = PacketArea.of(PacketKind.SENTINEL, ll128.end(), 1, n, inLines);
-    PacketArea twoLl8 = twoShots(PacketKind.LL8, oneSentinel.end(), n, LL8_PER_BLOCK);
-    PacketArea twoLl128 = twoShots(PacketKind.LL128, twoLl8.end(), n, LL128_PER_BLOCK);
-    PacketArea twoSentinel = twoShots(PacketKind.SENTINEL, twoLl128.end(), n, SENTINEL_PER_BLOCK);
+    PacketArea ll128 = PacketArea.of(PacketArea.Kind.LL128, ll8.end(), 1, n, inLines);
+    PacketArea oneSentinel = PacketArea.of(PacketArea.Kind.SENTINEL, ll128.end(), 1, n, inLines);
+    PacketArea twoLl8 = twoShots(PacketArea.Kind.LL8, oneSentinel.end(), n, LL8_PER_BLOCK);
+    PacketArea twoLl128 = twoShots(PacketArea.Kind.LL128, twoLl8.end(), n, LL128_PER_BLOCK);
+    PacketArea twoSentinel =
+        twoShots(PacketArea.Kind.SENTINEL, twoLl128.end(), n, SENTINEL_PER_BLOCK);
     this.oneShot = List.of(ll8, ll128, oneSentinel);
     this.twoShots = List.of(twoLl8, twoLl128, twoSentinel);
     this.stagingOffset = twoSentinel.end();
     this.stagingSlotBytes = Scratch.slotBytes((long) STAGED_PER_BLOCK * grid.maxBlocks() / n);
-    // Slots for what comes and for what is handed on.
+    // Slots for inputs and for results.
     this.state = gpu.allocate(stagingOffset + 2 * n * stagingSlotBytes);
     try {
       fill(state, oneSentinel.offset(), oneSentinel.length());
@@ -83,14 +85,14 @@ final class ReduceSet implements AlgorithmSet {
     }
   }
 
-  private PacketArea twoShots(PacketKind kind, long offset, int nRanks, int bytesPerBlock) {
+  private PacketArea twoShots(PacketArea.Kind kind, long offset, int nRanks, int bytesPerBlock) {
     long bytes = (long) bytesPerBlock * grid.maxBlocks();
     // A part is rounded up to whole cache lines.
     return PacketArea.of(kind, offset, 2, nRanks, bytes / nRanks + 64);
   }
 
   static CompletableFuture<AlgorithmSet> prepare(PeerConnections connections) {
-    // Allocating, filling and loading kernels block, and set-ups go on on threads that must not.
+    // Allocating, filling and loading kernels block, but set-ups continue on threads that must not.
     Executor blocking = Schedulers.boundedElastic()::schedule;
     return CompletableFuture.supplyAsync(() -> new ReduceSet(connections), blocking)
         .thenCompose(
@@ -114,8 +116,10 @@ final class ReduceSet implements AlgorithmSet {
     if (connections.topology().computeCapability() >= BulkReduce.LEAST_CAPABILITY) {
       all.add(new BulkReduce(this));
     }
-    all.add(new PermutedReduce(this, null));
-    all.add(new PermutedReduce(this, new Scratch(states, stagingOffset, stagingSlotBytes, true)));
+    all.add(new StaggeredReduce(this, null));
+    all.add(
+        new StaggeredReduce(
+            this, new Scratch.Handle(states, stagingOffset, stagingSlotBytes, true)));
     all.add(new CopyReduce(this));
     algorithms = List.copyOf(all);
     return this;
@@ -123,20 +127,20 @@ final class ReduceSet implements AlgorithmSet {
 
   @Override
   public CompletableFuture<Void> reserve(long bytes) {
-    long size = ScratchSpace.sizeFor(bytes, grid);
-    if (spaces.stream().anyMatch(space -> space.bytes() >= size) || size == 0) {
+    long size = Scratch.sizeFor(bytes, grid);
+    if (scratches.stream().anyMatch(space -> space.bytes() >= size) || size == 0) {
       return CompletableFuture.completedFuture(null);
     }
-    return ScratchSpace.create(connections, size, grid).thenAccept(this::add);
+    return Scratch.create(connections, size, grid).thenAccept(this::add);
   }
 
-  /** Closes it instead where this was closed while it was made. */
-  private void add(ScratchSpace space) {
+  /** Adds scratch, or closes it if this set was closed while it was made. */
+  private void add(Scratch space) {
     synchronized (this) {
       if (!closed) {
-        List<ScratchSpace> more = new ArrayList<>(spaces);
+        List<Scratch> more = new ArrayList<>(scratches);
         more.add(space);
-        spaces = List.copyOf(more);
+        scratches = List.copyOf(more);
         return;
       }
     }
@@ -144,18 +148,18 @@ final class ReduceSet implements AlgorithmSet {
   }
 
   /**
-   * The scratch for a call on a registered buffer: the oldest that is large enough for that buffer.
-   * It was there when the buffer was registered, so every rank chooses the same, whatever has been
-   * registered since.
+   * Returns the scratch for a call on a registered buffer: the oldest that is large enough for that
+   * buffer. It existed when the buffer was registered, so every rank chooses the same, whatever has
+   * been registered since.
    *
    * @return null if there is none
    */
-  ScratchSpace scratch(BoundCall call) {
+  Scratch scratch(BoundCall call) {
     Registration registration =
         call.isOutputRegistered() ? call.outputRegistration() : call.inputRegistration();
     if (registration != null) {
-      long size = ScratchSpace.sizeFor(registration.buffer().size(), grid);
-      List<ScratchSpace> now = spaces;
+      long size = Scratch.sizeFor(registration.buffer().size(), grid);
+      List<Scratch> now = scratches;
       for (int i = 0; i < now.size() && size > 0; i++) {
         if (now.get(i).bytes() >= size) {
           return now.get(i);
@@ -165,7 +169,7 @@ final class ReduceSet implements AlgorithmSet {
     return null;
   }
 
-  /** Makes an area of sentinels empty; blocks until it is. */
+  /** Fills an area with sentinels, which mean that no packet is there; blocks until it is done. */
   static void fill(DeviceBuffer buffer, long offset, long length) {
     ByteBuffer ones = ByteBuffer.allocateDirect((int) Math.min(length, FILL_BYTES));
     while (ones.hasRemaining()) {
@@ -177,27 +181,25 @@ final class ReduceSet implements AlgorithmSet {
     }
   }
 
-  /** A kernel for each type that packets of the kind can carry. */
-  GpuKernels kernels(String name, PacketKind kind) {
-    return kernels(name, kind, 0);
+  /**
+   * Loads a kernel for each type that packets of a kind can carry.
+   *
+   * @param sharedBytes dynamic shared memory of a block
+   */
+  Map<DataType, CudaKernel> kernels(String name, PacketArea.Kind kind, int sharedBytes) {
+    return GpuKernels.byType(
+        gpu,
+        "reduce_" + name,
+        type ->
+            switch (kind) {
+              case LL8 -> type.size() <= Integer.BYTES;
+              case LL128 -> true;
+              case SENTINEL -> type.isFloatingPoint();
+            },
+        sharedBytes);
   }
 
-  /** The same, with dynamic shared memory for each block. */
-  GpuKernels kernels(String name, PacketKind kind, int sharedBytes) {
-    List<DataType> types =
-        Arrays.stream(DataType.values())
-            .filter(
-                type ->
-                    switch (kind) {
-                      case LL8 -> type.size() <= Integer.BYTES;
-                      case LL128 -> true;
-                      case SENTINEL -> type.isFloatingPoint();
-                    })
-            .toList();
-    return GpuKernels.of(gpu, "reduce_" + name, types, sharedBytes);
-  }
-
-  /** A kernel that knows of no type. */
+  /** Loads a kernel for all types. */
   Kernel kernel(String name) {
     return GpuKernels.one(gpu, "reduce_" + name, 0);
   }
@@ -220,7 +222,7 @@ final class ReduceSet implements AlgorithmSet {
     synchronized (this) {
       closed = true;
     }
-    spaces.forEach(ScratchSpace::close);
+    scratches.forEach(Scratch::close);
     state.close();
   }
 }

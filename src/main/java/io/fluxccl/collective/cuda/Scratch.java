@@ -1,55 +1,152 @@
 package io.fluxccl.collective.cuda;
 
-import io.fluxccl.device.DeviceHandle;
+import io.fluxccl.collective.PeerConnections;
+import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.RegisteredMemory;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
-import org.agrona.MutableDirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
+import java.util.concurrent.CompletableFuture;
+import reactor.core.scheduler.Schedulers;
 
 /**
- * Where the ranks' scratch for large calls lies: the twin of {@code scratch.cuh}, which tells the
- * layout. Immutable.
+ * Memory of every rank for calls on registered buffers of up to some size: sentinel packets for the
+ * smaller calls, slots for the others. It lives as long as its set, because recorded graphs that
+ * use it may be launched again.
  */
-final class Scratch implements DeviceHandle {
+final class Scratch implements AutoCloseable {
+  private static final long LARGEST = 1L << 30;
+  private static final long LEAST_PER_BLOCK = 8 << 10;
+  private static final long PACKETS_PER_BLOCK = 256 << 10;
+  private static final long CACHE_LINE = 64;
+
   /** Slots have so much more room than a slice of a part; ranges are multiples of it. */
   private static final long GRAIN = 512;
 
-  private static final int SLOT_BYTES_OFFSET = MappedPeers.MAX_RANKS * Long.BYTES;
-  private static final int STAGED_OFFSET = SLOT_BYTES_OFFSET + Long.BYTES;
-  private static final int LENGTH = STAGED_OFFSET + 2 * Integer.BYTES;
+  private final long bytes;
+  private final PacketArea packets;
+  private final long slotBytes;
+  private final DeviceBuffer memory;
+  private RegisteredMemory[] memories;
+  private Handle forPackets;
+  private Handle forSlots;
 
-  private final UnsafeBuffer handle =
-      new UnsafeBuffer(ByteBuffer.allocateDirect(LENGTH).order(ByteOrder.LITTLE_ENDIAN));
-
-  /**
-   * Scratch.
-   *
-   * @param memories everybody's, by rank
-   * @param offset from their start
-   * @param slotBytes of a slot
-   * @param staged whether results go by way of it, too
-   */
-  Scratch(RegisteredMemory[] memories, long offset, long slotBytes, boolean staged) {
-    for (int rank = 0; rank < memories.length; rank++) {
-      handle.putLong(rank * Long.BYTES, memories[rank].address() + offset, ByteOrder.LITTLE_ENDIAN);
-    }
-    handle.putLong(SLOT_BYTES_OFFSET, slotBytes, ByteOrder.LITTLE_ENDIAN);
-    handle.putInt(STAGED_OFFSET, staged ? 1 : 0, ByteOrder.LITTLE_ENDIAN);
+  private Scratch(PeerConnections peers, long bytes, GpuGrid grid) {
+    int n = peers.nRanks();
+    long inPackets = Math.min(bytes, PACKETS_PER_BLOCK * grid.maxBlocks());
+    this.bytes = bytes;
+    this.packets = PacketArea.of(PacketArea.Kind.SENTINEL, 0, 1, n, inPackets / n + CACHE_LINE);
+    this.slotBytes = slotBytes(bytes / n + CACHE_LINE);
+    this.memory = peers.communicator().device().allocate(packets.end() + n * slotBytes);
   }
 
-  /** Bytes of a slot for slices of that many bytes of a part. */
+  /**
+   * The argument of a kernel that says where the ranks' scratch lies: the twin of {@code
+   * scratch.cuh}, which defines the layout.
+   */
+  static final class Handle extends KernelStruct {
+    private static final int SLOT_BYTES_OFFSET = MappedPeers.MAX_RANKS * Long.BYTES;
+    private static final int STAGED_OFFSET = SLOT_BYTES_OFFSET + Long.BYTES;
+    private static final int LENGTH = STAGED_OFFSET + 2 * Integer.BYTES;
+
+    /**
+     * Creates the argument.
+     *
+     * @param memories of all ranks, by rank
+     * @param offset from their start
+     * @param slotBytes bytes of a slot
+     * @param staged whether results go through scratch, too
+     */
+    Handle(RegisteredMemory[] memories, long offset, long slotBytes, boolean staged) {
+      super(LENGTH);
+      for (int rank = 0; rank < memories.length; rank++) {
+        putLong(rank * Long.BYTES, memories[rank].address() + offset);
+      }
+      putLong(SLOT_BYTES_OFFSET, slotBytes);
+      putInt(STAGED_OFFSET, staged ? 1 : 0);
+    }
+  }
+
+  /** Returns the bytes of a slot for slices of so many bytes of a part. */
   static long slotBytes(long slice) {
     return (slice + GRAIN - 1) / GRAIN * GRAIN + GRAIN;
   }
 
-  @Override
-  public int handleLength() {
-    return LENGTH;
+  /**
+   * Returns the size of the scratch for a registered buffer, the same on every rank; 0 if such a
+   * buffer needs none.
+   */
+  static long sizeFor(long bytes, GpuGrid grid) {
+    if (bytes < LEAST_PER_BLOCK * grid.maxBlocks()) {
+      return 0;
+    }
+    return bytes >= LARGEST ? LARGEST : Long.highestOneBit(2 * bytes - 1);
+  }
+
+  /** Allocates and exchanges scratch; every rank calls this. */
+  static CompletableFuture<Scratch> create(PeerConnections peers, long bytes, GpuGrid grid) {
+    return CompletableFuture.supplyAsync(
+            () -> allocate(peers, bytes, grid), Schedulers.boundedElastic()::schedule)
+        .thenCompose(scratch -> scratch.exchange(peers));
+  }
+
+  private static Scratch allocate(PeerConnections peers, long bytes, GpuGrid grid) {
+    Scratch scratch = new Scratch(peers, bytes, grid);
+    try {
+      ReduceSet.fill(scratch.memory, scratch.packets.offset(), scratch.packets.length());
+    } catch (RuntimeException | Error e) {
+      scratch.close();
+      throw e;
+    }
+    return scratch;
+  }
+
+  private CompletableFuture<Scratch> exchange(PeerConnections peers) {
+    return peers
+        .exchange(memory)
+        .thenApply(this::bind)
+        .whenComplete(
+            (done, failure) -> {
+              if (failure != null) {
+                close();
+              }
+            });
+  }
+
+  private Scratch bind(RegisteredMemory[] all) {
+    memories = all;
+    forPackets = new Handle(all, 0, 0, false);
+    forSlots = new Handle(all, packets.end(), slotBytes, false);
+    return this;
+  }
+
+  /** Returns the size of the largest registered buffer that this is for. */
+  long bytes() {
+    return bytes;
+  }
+
+  /** Returns the area of the sentinel packets, at the place of {@link #forPackets}. */
+  PacketArea packets() {
+    return packets;
+  }
+
+  Handle forPackets() {
+    return forPackets;
+  }
+
+  Handle forSlots() {
+    return forSlots;
+  }
+
+  /** Returns the bytes of a slot of {@link #forSlots}. */
+  long slotBytes() {
+    return slotBytes;
+  }
+
+  /** Returns this rank's address of a rank's slots. */
+  long slotsOn(int rank) {
+    return memories[rank].address() + packets.end();
   }
 
   @Override
-  public void writeHandle(MutableDirectBuffer target, int offset) {
-    target.putBytes(offset, handle, 0, LENGTH);
+  public void close() {
+    memory.close();
   }
 }

@@ -2,30 +2,22 @@ package io.fluxccl.collective.cuda;
 
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
-import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.device.DeviceStream;
 
 /**
- * A broadcast in two steps: the root gives every rank a slice, and every rank gives its slice to
- * the others. So the root's link carries the data once, not once for each rank. Both steps go by
- * packets, or, where outputs are registered and the slices large, by stores into them.
+ * A broadcast in two steps: the root sends every rank a slice, and every rank sends its slice to
+ * the others. So the root's link carries the data once, not once for each rank. Both steps use
+ * packets, or stores if outputs are registered and the slices large.
  */
-final class SpreadBroadcast implements CollectiveAlgorithm {
+final class SpreadBroadcast extends ExchangeAlgorithm {
   /** Slices begin at multiples of so many bytes. */
   private static final int ALIGNMENT = 128;
 
   private static final double PACKET_RATE = 265_000;
 
-  private final ExchangeSet set;
-
   SpreadBroadcast(ExchangeSet set) {
-    this.set = set;
-  }
-
-  @Override
-  public String name() {
-    return "exchange-spread";
+    super(set, "exchange-spread");
   }
 
   @Override
@@ -45,13 +37,11 @@ final class SpreadBroadcast implements CollectiveAlgorithm {
   }
 
   private static double byPackets(BoundCall call) {
-    return 2 * (ExchangeCosts.LL128_LATENCY + slice(call) * (call.nRanks() - 1) / PACKET_RATE);
+    return 2 * (LL128_LATENCY + slice(call) * (call.nRanks() - 1) / PACKET_RATE);
   }
 
   private static double byStores(BoundCall call) {
-    return 2
-        * (ExchangeCosts.PUSH_LATENCY
-            + slice(call) * (call.nRanks() - 1) / ExchangeCosts.PUSH_RATE);
+    return 2 * (PUSH_LATENCY + slice(call) * (call.nRanks() - 1) / PUSH_RATE);
   }
 
   @Override
@@ -81,7 +71,10 @@ final class SpreadBroadcast implements CollectiveAlgorithm {
   private void fillByStores(BoundCall call, boolean isSource) {
     CollectiveCall what = call.call();
     ExchangeParts parts = set.parts().clear(null);
-    for (int ahead = 1; ahead < call.nRanks() && isSource; ahead++) {
+    if (!isSource) {
+      return;
+    }
+    for (int ahead = 1; ahead < call.nRanks(); ahead++) {
       int peer = (call.rank() + ahead) % call.nRanks();
       parts.add(
           peer,
@@ -90,9 +83,7 @@ final class SpreadBroadcast implements CollectiveAlgorithm {
           call.outputOn(peer) + begin(call, peer),
           0);
     }
-    if (isSource) {
-      parts.own(what.input().address(), what.output().address(), what.countBytes());
-    }
+    parts.own(what.input().address(), what.output().address(), what.countBytes());
   }
 
   private void spreadByStores(BoundCall call) {
@@ -100,7 +91,7 @@ final class SpreadBroadcast implements CollectiveAlgorithm {
     long begin = begin(call, call.rank());
     for (int ahead = 1; ahead < call.nRanks(); ahead++) {
       int peer = (call.rank() + ahead) % call.nRanks();
-      // The root has everything already.
+      // The root has all slices already.
       if (peer != what.root()) {
         set.parts()
             .add(

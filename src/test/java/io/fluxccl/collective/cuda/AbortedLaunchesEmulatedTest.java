@@ -26,7 +26,8 @@ class AbortedLaunchesEmulatedTest {
 
   @Test
   void shouldNotTellPeersOfOutputsThatItHasNotWritten() throws Exception {
-    PacketArea slots = PacketArea.of(PacketKind.SENTINEL, 0, 1, LaunchedRanks.RANKS, COUNT * 4);
+    PacketArea slots =
+        PacketArea.of(PacketArea.Kind.SENTINEL, 0, 1, LaunchedRanks.RANKS, COUNT * 4);
     try (LaunchedRanks ranks = new LaunchedRanks(MappedPeers.AREAS_OFFSET, COUNT * 4)) {
       int sentinels = Math.toIntExact(slots.length());
       List<DeviceBuffer> scratch =
@@ -44,7 +45,7 @@ class AbortedLaunchesEmulatedTest {
                 256,
                 ranks.peers(call),
                 new Reduction(slots).bind(call),
-                new Scratch(LaunchedRanks.memories(scratch), 0, slots.slotBytes(), false))
+                new Scratch.Handle(LaunchedRanks.memories(scratch), 0, slots.slotBytes(), false))
             .get(60, TimeUnit.SECONDS);
         assertThat(ranks.epoch(rank)).as("1 if rank %d ended its launch", rank).isNotEqualTo(1);
       }
@@ -53,7 +54,7 @@ class AbortedLaunchesEmulatedTest {
 
   @ParameterizedTest
   @CsvSource({"one_shot, LL8, 1", "one_shot, LL128, 1", "two_shots, LL8, 2", "two_shots, LL128, 2"})
-  void shouldNotBeTakenForTheReductionBefore(String kernel, PacketKind kind, int phases)
+  void shouldNotBeTakenForTheReductionBefore(String kernel, PacketArea.Kind kind, int phases)
       throws Exception {
     PacketArea slots =
         PacketArea.of(kind, MappedPeers.AREAS_OFFSET, phases, LaunchedRanks.RANKS, COUNT * 4);

@@ -26,9 +26,9 @@ class ReduceEmulatedTest {
     "two-shots-sentinel, 2",
     "two-shots-sentinel, 4",
     "two-shots-sentinel, 8",
-    "permuted-staged, 2",
-    "permuted-staged, 3",
-    "permuted-staged, 8",
+    "staggered-staged, 2",
+    "staggered-staged, 3",
+    "staggered-staged, 8",
   })
   void shouldReduceWhateverTheTypeOperationAndPlace(String algorithm, int nRanks) {
     try (LocalRanks ranks = LocalRanks.onGpus(nRanks)) {
@@ -50,9 +50,9 @@ class ReduceEmulatedTest {
     "two-shots-bulk, 2",
     "two-shots-bulk, 3",
     "two-shots-bulk, 8",
-    "permuted, 2",
-    "permuted, 3",
-    "permuted, 8",
+    "staggered-direct, 2",
+    "staggered-direct, 3",
+    "staggered-direct, 8",
     "copy-engines-reduce, 2",
     "copy-engines-reduce, 3",
   })

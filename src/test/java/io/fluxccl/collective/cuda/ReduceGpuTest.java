@@ -17,8 +17,8 @@ class ReduceGpuTest {
         "two-shots-ll128",
         "two-shots-sentinel",
         "two-shots-bulk",
-        "permuted",
-        "permuted-staged",
+        "staggered-direct",
+        "staggered-staged",
         "copy-engines-reduce");
   }
 

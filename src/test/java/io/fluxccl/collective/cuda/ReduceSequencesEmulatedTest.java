@@ -113,8 +113,8 @@ class ReduceSequencesEmulatedTest {
     "two-shots-sentinel, 2",
     "two-shots-sentinel, 3",
     "two-shots-bulk, 3",
-    "permuted, 3",
-    "permuted-staged, 3",
+    "staggered-direct, 3",
+    "staggered-staged, 3",
     "copy-engines-reduce, 3"
   })
   void shouldEndWhenAPeerNeverComes(String algorithm, int nRanks) throws InterruptedException {
@@ -161,9 +161,9 @@ class ReduceSequencesEmulatedTest {
               CollectiveCall call =
                   CollectiveCall.allReduce(large, large, 1 << 20, DataType.INT32, ReduceOp.MAX);
               collectives.register(small).join();
-              assertThat(collectives.algorithmFor(call)).isEqualTo("permuted-staged");
+              assertThat(collectives.algorithmFor(call)).isEqualTo("staggered-staged");
               collectives.register(large).join();
-              assertThat(collectives.algorithmFor(call)).isEqualTo("permuted");
+              assertThat(collectives.algorithmFor(call)).isEqualTo("staggered-direct");
               collectives.run(call).block(LONG);
             }
           });

@@ -18,7 +18,7 @@ class ReduceSlicesEmulatedTest {
   @ValueSource(ints = {2, 3})
   void shouldReduceInSlices(int nRanks) {
     try (LocalRanks ranks = LocalRanks.onGpus(nRanks)) {
-      new ReduceContract("permuted-staged", false).check(ranks, List.of(70_003), 20);
+      new ReduceContract("staggered-staged", false).check(ranks, List.of(70_003), 20);
     }
   }
 }

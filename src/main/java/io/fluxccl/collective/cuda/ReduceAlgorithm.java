@@ -1,0 +1,75 @@
+package io.fluxccl.collective.cuda;
+
+import io.fluxccl.DataType;
+import io.fluxccl.collective.BoundCall;
+import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.CollectiveAlgorithm;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.cuda.CudaKernel;
+import java.util.Map;
+
+/** The base of the reductions of {@link ReduceSet}: a kernel for each type, and its arguments. */
+abstract class ReduceAlgorithm implements CollectiveAlgorithm {
+  static final int WARP_SIZE = 32;
+
+  final ReduceSet set;
+  private final String name;
+  private final Map<DataType, CudaKernel> kernels;
+  private final Reduction reduction;
+
+  ReduceAlgorithm(ReduceSet set, String name, Map<DataType, CudaKernel> kernels, PacketArea area) {
+    this.set = set;
+    this.name = name;
+    this.kernels = kernels;
+    this.reduction = new Reduction(area);
+  }
+
+  @Override
+  public final String name() {
+    return name;
+  }
+
+  /** Returns whether there is a kernel for the call's type. */
+  final boolean hasKernel(BoundCall call) {
+    return kernels.containsKey(call.call().type());
+  }
+
+  /** Returns whether ranks can store a call's results into each other's outputs. */
+  static boolean canStoreResults(BoundCall call) {
+    return call.call().collective() == Collective.ALL_REDUCE && call.isOutputRegistered()
+        || call.call().collective() == Collective.REDUCE_SCATTER;
+  }
+
+  final CudaKernel kernel(BoundCall call) {
+    return kernels.get(call.call().type());
+  }
+
+  /** Lets the kernel's packets lie in another area from now on. */
+  final void use(PacketArea area) {
+    reduction.use(area);
+  }
+
+  /** Fills in the call in this algorithm's struct. */
+  final Reduction bind(BoundCall call) {
+    return reduction.bind(call);
+  }
+
+  /** Launches the kernel that uses nothing but the family's state. */
+  final void launch(DeviceStream stream, BoundCall call, int blocks, int threads) {
+    stream.launch(
+        set.grid().forBlocks(kernel(call), blocks),
+        blocks,
+        threads,
+        KernelArgs.of(set.peers().bind(call), bind(call)));
+  }
+
+  /** Launches the kernel with blocks of most threads and scratch. */
+  final void launch(DeviceStream stream, BoundCall call, int blocks, Scratch.Handle scratch) {
+    stream.launch(
+        kernel(call),
+        blocks,
+        GpuGrid.MAX_THREADS,
+        KernelArgs.of(set.peers().bind(call), bind(call), scratch));
+  }
+}

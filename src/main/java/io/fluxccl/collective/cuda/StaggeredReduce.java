@@ -1,0 +1,49 @@
+package io.fluxccl.collective.cuda;
+
+import io.fluxccl.collective.BoundCall;
+import io.fluxccl.device.DeviceStream;
+
+/**
+ * Plain stores, in each step to another peer: {@code reduce_permuted.cuh}. The direct algorithm
+ * stores into registered outputs. The staged one goes through scratch, and does every call.
+ */
+final class StaggeredReduce extends ReduceAlgorithm {
+  private static final int BYTES_PER_BLOCK = 16 << 10;
+
+  private final Scratch.Handle staging;
+
+  /**
+   * Creates an algorithm.
+   *
+   * @param staging scratch for all data; null for the algorithm that needs registered buffers
+   */
+  StaggeredReduce(ReduceSet set, Scratch.Handle staging) {
+    super(
+        set,
+        staging == null ? "staggered-direct" : "staggered-staged",
+        set.kernels("permuted", PacketArea.Kind.LL128, 0),
+        PacketArea.NONE);
+    this.staging = staging;
+  }
+
+  @Override
+  public boolean supports(BoundCall call) {
+    return staging == null
+        ? set.scratch(call) != null && canStoreResults(call)
+        : call.call().collective().reduces();
+  }
+
+  @Override
+  public double estimate(BoundCall call) {
+    return staging == null ? ReduceModel.direct(call) : ReduceModel.staged(call);
+  }
+
+  @Override
+  public void enqueue(DeviceStream stream, BoundCall call) {
+    launch(
+        stream,
+        call,
+        set.grid().blocksFor(Reduction.partBytes(call), BYTES_PER_BLOCK),
+        staging == null ? set.scratch(call).forSlots() : staging);
+  }
+}
