@@ -1,25 +1,34 @@
 package io.fluxccl.testkit;
 
+import io.fluxccl.Aborted;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceStream;
+import java.util.concurrent.Phaser;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.function.Supplier;
 
-/** One rank of {@link LocalRanks}, which closes it. */
+/** One rank of {@link LocalRanks}, which closes the rank. */
 public final class LocalRank {
+  private static final long MEETING_SECONDS = 60;
+
   private final Bootstrap bootstrap;
   private final Device device;
   private final Communicator communicator;
   private final DeviceStream stream;
-  private final Meeting meeting;
+  private final Supplier<Phaser> meeting;
 
   LocalRank(
       Bootstrap bootstrap,
       Device device,
       Communicator communicator,
       DeviceStream stream,
-      Meeting meeting) {
+      Supplier<Phaser> meeting) {
     this.bootstrap = bootstrap;
     this.device = device;
     this.communicator = communicator;
@@ -27,50 +36,69 @@ public final class LocalRank {
     this.meeting = meeting;
   }
 
-  /** Its control messages. */
+  /** Returns the rank's bootstrap. */
   public Bootstrap bootstrap() {
     return bootstrap;
   }
 
-  /** Its device. */
+  /** Returns the rank's device. */
   public Device device() {
     return device;
   }
 
-  /** Of all the ranks. */
+  /** Returns the communicator of all the ranks. */
   public Communicator communicator() {
     return communicator;
   }
 
-  /** One of the device. */
+  /** Returns a stream of the device. */
   public DeviceStream stream() {
     return stream;
   }
 
-  /** Its number. */
+  /** Returns the number of the rank. */
   public int rank() {
     return bootstrap.rank();
   }
 
-  /** How many ranks there are. */
+  /** Returns the number of ranks. */
   public int nRanks() {
     return bootstrap.nRanks();
   }
 
-  /** Collectives of all the ranks; every rank calls it. The caller closes them. */
+  /** Creates collectives of all the ranks, which the caller closes. Every rank calls this. */
   public Collectives collectives() {
     return Collectives.create(communicator).join();
   }
 
   /**
-   * Waits until all ranks are here. Not by the bootstrap: a rank may end the job right behind this,
-   * and no other finds its waiting ended by that.
+   * Waits until all ranks have called this. It does not use the bootstrap, so that a rank may end
+   * the job next without ending another rank's wait.
    *
-   * @throws io.fluxccl.Timeout if they are not here within 60 s
-   * @throws io.fluxccl.Aborted if a rank's body has failed
+   * @throws Timeout if not all ranks call it within 60 s
+   * @throws Aborted if a rank's body has failed
    */
   public void meet() {
-    meeting.await(rank());
+    Phaser phaser = meeting.get();
+    try {
+      int phase = phaser.arrive();
+      int next = phaser.awaitAdvanceInterruptibly(phase, MEETING_SECONDS, TimeUnit.SECONDS);
+      // A phaser that was terminated after all had come is at the next phase.
+      if (phase < 0 || (next & Integer.MAX_VALUE) == phase) {
+        throw Aborted.of(rank(), "meet() on rank %d: another rank has failed", rank());
+      }
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw Aborted.of(rank(), "meet() on rank %d: interrupted", rank());
+    } catch (TimeoutException e) {
+      throw Timeout.of(
+          FluxCclException.NO_RANK,
+          "meet() on rank %d: only %d of %d ranks came within %d s",
+          rank(),
+          phaser.getArrivedParties(),
+          nRanks(),
+          MEETING_SECONDS);
+    }
   }
 
   void close() {

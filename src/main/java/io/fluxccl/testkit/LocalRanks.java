@@ -6,6 +6,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.LocalBootstrap;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaDriver;
@@ -15,6 +16,8 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Phaser;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.IntFunction;
@@ -41,10 +44,10 @@ public final class LocalRanks implements AutoCloseable {
 
   private final List<LocalRank> ranks = new ArrayList<>();
 
-  private final Meeting meeting;
+  private volatile Phaser meeting;
 
   private LocalRanks(List<LocalBootstrap> bootstraps, IntFunction<Device> deviceOf) {
-    meeting = new Meeting(bootstraps.size());
+    meeting = new Phaser(bootstraps.size());
     try {
       bootstraps.forEach(
           bootstrap -> ranks.add(rankOf(bootstrap, deviceOf.apply(bootstrap.rank()))));
@@ -58,7 +61,8 @@ public final class LocalRanks implements AutoCloseable {
   private LocalRank rankOf(LocalBootstrap bootstrap, Device device) {
     try {
       Communicator communicator = Communicator.create(bootstrap, device);
-      return new LocalRank(bootstrap, device, communicator, device.createStream("stream"), meeting);
+      return new LocalRank(
+          bootstrap, device, communicator, device.createStream("stream"), () -> meeting);
     } catch (RuntimeException e) {
       device.close();
       throw e;
@@ -73,30 +77,29 @@ public final class LocalRanks implements AutoCloseable {
     int count = CudaDriver.count();
     if (count == 0) {
       throw new InvalidUsage(
-          "ranks on GPUs: " + CudaDriver.unavailableBecause().orElse("there is none"));
+          "ranks on GPUs: " + CudaDriver.unavailableBecause().orElse("there is no GPU"));
     }
     return CudaDevice.open(rank % count);
   }
 
-  /** Ranks of one host, on the host device. */
+  /** Creates ranks of one host, on the host device. */
   public static LocalRanks of(int nRanks) {
     return of(nRanks, LocalRanks::hostDevice);
   }
 
   /**
-   * Ranks of one host, each on a GPU: rank i on GPU i, counting round where there are more ranks
-   * than GPUs.
+   * Creates ranks of one host, each on a GPU: rank i on GPU i modulo the number of GPUs.
    *
-   * @throws InvalidUsage if there is no GPU; says why
+   * @throws InvalidUsage if there is no GPU; its message says why
    */
   public static LocalRanks onGpus(int nRanks) {
     return of(nRanks, LocalRanks::gpu);
   }
 
   /**
-   * Ranks of one host, on devices of one's own choice.
+   * Creates ranks of one host, on devices of the caller's choice.
    *
-   * @param nRanks how many
+   * @param nRanks number of ranks
    * @param deviceOf opens a rank's device, which is closed with the rank
    */
   public static LocalRanks of(int nRanks, IntFunction<Device> deviceOf) {
@@ -104,29 +107,29 @@ public final class LocalRanks implements AutoCloseable {
   }
 
   /**
-   * Ranks of several pretended hosts: memory of another host can't be mapped.
+   * Creates ranks of several pretended hosts: ranks can't map memory of another host.
    *
-   * @param hosts how many hosts
-   * @param ranksPerHost how many ranks on each, in rank order
+   * @param hosts number of hosts
+   * @param ranksPerHost number of ranks on each, in rank order
    */
   public static LocalRanks ofHosts(int hosts, int ranksPerHost) {
     return ofHosts(hosts, ranksPerHost, LocalRanks::hostDevice);
   }
 
   /**
-   * {@link #ofHosts(int, int)}, each rank on a GPU as in {@link #onGpus}.
+   * Creates ranks as {@link #ofHosts(int, int)}, each on a GPU as in {@link #onGpus}.
    *
-   * @throws InvalidUsage if there is no GPU; says why
+   * @throws InvalidUsage if there is no GPU; its message says why
    */
   public static LocalRanks ofHostsOnGpus(int hosts, int ranksPerHost) {
     return ofHosts(hosts, ranksPerHost, LocalRanks::gpu);
   }
 
   /**
-   * {@link #ofHosts(int, int)} on devices of one's own choice.
+   * Creates ranks as {@link #ofHosts(int, int)}, on devices of the caller's choice.
    *
-   * @param hosts how many hosts
-   * @param ranksPerHost how many ranks on each, in rank order
+   * @param hosts number of hosts
+   * @param ranksPerHost number of ranks on each, in rank order
    * @param deviceOf opens a rank's device, which is closed with the rank
    */
   public static LocalRanks ofHosts(int hosts, int ranksPerHost, IntFunction<Device> deviceOf) {
@@ -138,86 +141,90 @@ public final class LocalRanks implements AutoCloseable {
   }
 
   /**
-   * Ranks on the host device that pretend to be spread over hosts in any way.
+   * Creates ranks on the host device that pretend to be on any hosts.
    *
-   * @param hostOf for each rank a number of its host
+   * @param hostOf for each rank the number of its host
    */
   public static LocalRanks onHosts(List<Long> hostOf) {
     return new LocalRanks(LocalBootstrap.group(hostOf), LocalRanks::hostDevice);
   }
 
   /**
-   * {@link #onHosts(List)}, each rank on a GPU as in {@link #onGpus}.
+   * Creates ranks as {@link #onHosts(List)}, each on a GPU as in {@link #onGpus}.
    *
-   * @param hostOf for each rank a number of its host
-   * @throws InvalidUsage if there is no GPU; says why
+   * @param hostOf for each rank the number of its host
+   * @throws InvalidUsage if there is no GPU; its message says why
    */
   public static LocalRanks onHostsOnGpus(List<Long> hostOf) {
     return new LocalRanks(LocalBootstrap.group(hostOf), LocalRanks::gpu);
   }
 
-  /** The ranks, by number. */
+  /** Returns the ranks, by number. */
   public List<LocalRank> ranks() {
     return List.copyOf(ranks);
   }
 
-  /** One rank's part of a test; may throw anything. */
+  /** One rank's part of a test. It may throw anything. */
   @FunctionalInterface
   public interface Body {
-    /** Called on a thread of its own for each rank. */
+    /** Runs the part of a rank, on a thread of its own. */
     void run(LocalRank rank) throws Exception;
   }
 
-  /** {@link #run(Duration, Body)} within 60 s. */
+  /** Runs a body on every rank as {@link #run(Duration, Body)}, within 60 s. */
   public void run(Body body) {
     run(DEFAULT_TIMEOUT, body);
   }
 
   /**
-   * Runs a body on every rank at once. When one fails, the others' communicators are aborted, so
-   * none is left waiting.
+   * Runs a body on every rank at once. If a rank fails, this aborts the others' communicators, so
+   * that no rank waits for it.
    *
-   * @param timeout for all of them
-   * @param body what each rank does
-   * @throws Timeout if they are not done in time; names the first that is not, and holds the ranks'
-   *     dumps, and as suppressed what another rank had thrown before. The ranks then get a moment
-   *     to end, so that what the caller closes next is not in use
-   * @throws FluxCclException what the first rank that failed threw; other exceptions as the cause
+   * @param timeout limit for all ranks together
+   * @param body each rank's part
+   * @throws Timeout if a rank is not done in time; it names the first such rank and contains the
+   *     ranks' dumps, and an earlier failure of another rank as suppressed. The ranks then get two
+   *     seconds to end, so that they don't use what the caller closes next
+   * @throws FluxCclException the failure of the first rank that failed; other exceptions as cause
    */
   public void run(Duration timeout, Body body) {
     Deadline deadline = Deadline.after(timeout);
-    meeting.begin();
+    meeting = new Phaser(ranks.size());
     CompletableFuture<Throwable> firstFailure = new CompletableFuture<>();
     List<CompletableFuture<Void>> done = new ArrayList<>();
     for (LocalRank rank : ranks) {
       CompletableFuture<Void> one = new CompletableFuture<>();
       done.add(one);
-      Thread thread =
-          new Thread(
-              () -> {
-                try {
-                  body.run(rank);
-                } catch (Throwable e) {
-                  if (firstFailure.complete(e)) {
-                    meeting.end();
-                    rank.communicator().abort(FluxCclException.from(e));
-                  }
-                } finally {
-                  one.complete(null);
-                }
-              },
-              "local-rank-" + rank.rank());
+      String name = "local-rank-" + rank.rank();
+      Thread thread = new Thread(() -> runOne(rank, body, firstFailure, one), name);
       thread.setDaemon(true);
       thread.start();
     }
     await(done, firstFailure, deadline);
     Throwable failure = firstFailure.getNow(null);
-    if (failure instanceof Error) {
-      throw (Error) failure;
-    } else if (failure instanceof RuntimeException) {
-      throw (RuntimeException) failure;
+    if (failure instanceof Error error) {
+      throw error;
+    } else if (failure instanceof RuntimeException exception) {
+      throw exception;
     } else if (failure != null) {
       throw FluxCclException.from(failure);
+    }
+  }
+
+  private void runOne(
+      LocalRank rank,
+      Body body,
+      CompletableFuture<Throwable> firstFailure,
+      CompletableFuture<Void> done) {
+    try {
+      body.run(rank);
+    } catch (Throwable e) {
+      if (firstFailure.complete(e)) {
+        meeting.forceTermination();
+        rank.communicator().abort(FluxCclException.from(e));
+      }
+    } finally {
+      done.complete(null);
     }
   }
 
@@ -229,56 +236,44 @@ public final class LocalRanks implements AutoCloseable {
       try {
         done.get(rank).get(deadline.remainingNanos(), TimeUnit.NANOSECONDS);
       } catch (TimeoutException e) {
-        StringBuilder dumps = new StringBuilder();
-        ranks.forEach(r -> dumps.append(r.communicator().dump()));
-        Timeout timeout =
-            new Timeout(
-                rank,
-                "rank "
-                    + rank
-                    + " not done within "
-                    + deadline.timeout().toMillis()
-                    + " ms\n"
-                    + dumps);
-        Throwable before = firstFailure.getNow(null);
-        if (before != null) {
-          timeout.addSuppressed(before);
-        }
-        firstFailure.complete(timeout);
-        ranks.get(rank).communicator().abort(timeout);
-        CompletableFuture.allOf(done.toArray(new CompletableFuture<?>[0]))
-            .completeOnTimeout(null, GRACE.toMillis(), TimeUnit.MILLISECONDS)
-            .join();
-        throw timeout;
+        throw late(rank, done, firstFailure, deadline);
       } catch (InterruptedException e) {
         Thread.currentThread().interrupt();
         FluxCclException interrupted = FluxCclException.from(e);
         ranks.get(rank).communicator().abort(interrupted);
         throw interrupted;
-      } catch (java.util.concurrent.ExecutionException e) {
+      } catch (ExecutionException e) {
         throw FluxCclException.from(e);
       }
     }
   }
 
+  /** Aborts the job because a rank is late, and waits a moment for the ranks to end. */
+  private Timeout late(
+      int rank,
+      List<CompletableFuture<Void>> done,
+      CompletableFuture<Throwable> firstFailure,
+      Deadline deadline) {
+    StringBuilder dumps = new StringBuilder();
+    ranks.forEach(each -> dumps.append(each.communicator().dump()));
+    Timeout timeout =
+        Timeout.of(
+            rank, "rank %d not done within %d ms\n%s", rank, deadline.timeout().toMillis(), dumps);
+    Throwable before = firstFailure.getNow(null);
+    if (before != null) {
+      timeout.addSuppressed(before);
+    }
+    firstFailure.complete(timeout);
+    ranks.get(rank).communicator().abort(timeout);
+    CompletableFuture.allOf(done.toArray(new CompletableFuture<?>[0]))
+        .completeOnTimeout(null, GRACE.toMillis(), TimeUnit.MILLISECONDS)
+        .join();
+    return timeout;
+  }
+
   /** Closes communicators, devices and bootstraps. */
   @Override
   public void close() {
-    RuntimeException first = null;
-    for (LocalRank rank : ranks) {
-      try {
-        rank.close();
-      } catch (RuntimeException e) {
-        // The other ranks must be closed all the same.
-        if (first == null) {
-          first = e;
-        } else {
-          first.addSuppressed(e);
-        }
-      }
-    }
-    if (first != null) {
-      throw first;
-    }
+    Closing.all(ranks.stream().<AutoCloseable>map(rank -> rank::close).toList());
   }
 }

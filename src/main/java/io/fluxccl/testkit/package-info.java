@@ -1,6 +1,6 @@
 /**
- * For tests of code that uses FluxCCL: ranks in one JVM, without a network and without a GPU.
+ * Ranks in one JVM for tests of code that uses FluxCCL, without a network and without a GPU.
  *
- * <p>Imports everything below.
+ * <p>Imports all layers below.
  */
 package io.fluxccl.testkit;

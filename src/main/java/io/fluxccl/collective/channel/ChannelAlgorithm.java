@@ -5,13 +5,13 @@ import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.device.DeviceStream;
 import java.util.function.Predicate;
 
-/** A method on one kind of device. */
+/** A {@link Method} on one kind of device. */
 final class ChannelAlgorithm implements CollectiveAlgorithm {
   private final Method method;
   private final Predicate<BoundCall> canLaunch;
   private final Launch launch;
 
-  /** How a kernel of the device is launched for it. */
+  /** Launches a kernel of the device. */
   interface Launch {
     void enqueue(DeviceStream stream, BoundCall call);
   }

@@ -8,9 +8,9 @@ import io.fluxccl.device.DeviceKind;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
-/** The algorithms of ranks of which some can't map each other's memory. */
+/** The algorithms of ranks some of which can't map each other's memory. */
 public final class ChannelFamily implements AlgorithmFamily {
-  /** A thread of a GPU's block looks after each rank. */
+  /** A GPU's block has a thread for each rank. */
   static final int MAX_RANKS = 512;
 
   /** As in {@code mapped_peers.cuh}. */
@@ -24,10 +24,10 @@ public final class ChannelFamily implements AlgorithmFamily {
   @Override
   public List<String> description() {
     return List.of(
-        "all-pairs: every collective, between hosts; each rank with each, in pieces",
+        "all-pairs: every collective, between hosts; each rank with each other rank, in pieces",
         "ring: all-reduce between hosts, each rank with its neighbours",
         "hierarchical: all-reduce, all-gather, reduce-scatter, broadcast, reduce, all-to-all"
-            + " between hosts of equally many ranks; inside first, then rail by rail");
+            + " between hosts of equally many ranks; inside hosts first, then rail by rail");
   }
 
   @Override
@@ -37,7 +37,7 @@ public final class ChannelFamily implements AlgorithmFamily {
         && (!topology.allMapped() || areTooManyGpus(topology));
   }
 
-  /** The kernels that work on mapped memory alone are for fewer ranks. */
+  /** Returns whether there are too many ranks for the kernels that use mapped memory alone. */
   private static boolean areTooManyGpus(RankTopology topology) {
     return topology.kind() == DeviceKind.CUDA && topology.nRanks() > MOST_MAPPED_GPUS;
   }

@@ -8,20 +8,20 @@ import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Partition;
 
 /**
- * A collective as one or two exchanges between all pairs of ranks. What comes in the first is
- * placed or reduced; the second, where there is one, hands on what each rank has got by the first.
+ * A collective as one or two exchanges between all pairs of ranks. Data of the first exchange is
+ * placed or reduced; a second one forwards what each rank has got by the first.
  *
  * <pre>
  *                     first                              second
  *   all-reduce        parts to all, reduced              the reduced part to all
  *   reduce            parts to all, reduced              the reduced part to the root
  *   broadcast         the root's parts, one to each      the part to all but the root
- *   everything else,  what is to be sent, to whom it
- *   small reductions  is to be sent
+ *   all others,       each rank's data to the ranks
+ *   small reductions  that need it
  * </pre>
  */
 final class Exchange {
-  /** Below this one exchange of everything is quicker than two of parts. */
+  /** Up to so many bytes one exchange of whole buffers is faster than two of parts. */
   static final long LEAST_SPLIT = 16 << 10;
 
   final int rank;
@@ -29,37 +29,37 @@ final class Exchange {
   final DataType type;
   final ReduceOp op;
 
-  /** What is given in the first exchange, from {@link #input}. */
+  /** What this rank sends in the first exchange, from {@link #input}. */
   Spread give = Spread.NOTHING;
 
-  /** What comes in the first exchange, to {@link #place}. */
+  /** What this rank receives in the first exchange, to {@link #place}. */
   Spread take = Spread.NOTHING;
 
-  /** What is given in the second exchange, from {@link #handOnFrom}. */
-  Spread handOn = Spread.NOTHING;
+  /** What this rank sends in the second exchange, from {@link #forwardFrom}. */
+  Spread forward = Spread.NOTHING;
 
-  /** What comes in the second exchange, to {@link #gather}. */
+  /** What this rank receives in the second exchange, to {@link #gather}. */
   Spread collect = Spread.NOTHING;
 
-  /** Instead of give and take, bytes by rank; null but for all-to-all-v. */
+  /** Bytes by rank of an all-to-all-v, in place of give and take; null for all others. */
   long[] giveBytes;
 
   long[] takeBytes;
   final boolean reduces;
   final boolean twice;
 
-  /** Whether there is a message to each rank even if it has no bytes. */
+  /** Whether a message goes to each rank even if it has no bytes. */
   final boolean always;
 
   long input;
 
-  /** This rank's own part of what is reduced. */
+  /** Address of this rank's own part of what is reduced. */
   long own;
 
-  /** 0: the result is only handed on. */
+  /** Address of the result; 0 if the result is only forwarded. */
   long place;
 
-  long handOnFrom;
+  long forwardFrom;
   long gather;
   long selfFrom;
   long selfTo;
@@ -93,13 +93,13 @@ final class Exchange {
     return new Exchange(call);
   }
 
-  /** Whether a call is done by two exchanges; the same on every rank. */
+  /** Returns whether a call takes two exchanges; the same on every rank. */
   static boolean isTwice(BoundCall call) {
     switch (call.call().collective()) {
       case ALL_REDUCE:
       case REDUCE:
       case BROADCAST:
-        // With two ranks a broadcast's parts would take the same way twice.
+        // With two ranks a broadcast's parts would go both ways over the same link.
         return call.totalBytes() > LEAST_SPLIT
             && (call.nRanks() > 2 || call.call().collective() != Collective.BROADCAST);
       default:
@@ -116,12 +116,12 @@ final class Exchange {
     Spread mine = Spread.whole(parts.bytes(rank));
     own = input + begin;
     place = output == 0 ? 0 : output + begin;
-    handOnFrom = place;
+    forwardFrom = place;
     switch (call.collective()) {
       case ALL_REDUCE:
         give = parts;
         take = mine;
-        handOn = mine;
+        forward = mine;
         collect = parts;
         break;
       case REDUCE:
@@ -131,17 +131,17 @@ final class Exchange {
           collect = parts;
         } else {
           place = 0;
-          handOn = mine.only(root);
+          forward = mine.only(root);
         }
         break;
       default:
         if (rank == root) {
           give = parts;
-          handOn = mine;
-          handOnFrom = own;
+          forward = mine;
+          forwardFrom = own;
         } else {
           take = mine.only(root);
-          handOn = mine.except(root);
+          forward = mine.except(root);
           collect = parts;
         }
     }
@@ -219,12 +219,12 @@ final class Exchange {
     }
   }
 
-  /** The most bytes that go to or come from any rank at once, this one included. */
+  /** Returns the most bytes that go to or come from any rank, this one included. */
   long most() {
     long most = selfBytes;
     for (int peer = 0; peer < nRanks; peer++) {
       most = Math.max(most, Math.max(giveBytes(peer), takeBytes(peer)));
-      most = Math.max(most, Math.max(handOn.bytes(peer), collect.bytes(peer)));
+      most = Math.max(most, Math.max(forward.bytes(peer), collect.bytes(peer)));
     }
     return most;
   }

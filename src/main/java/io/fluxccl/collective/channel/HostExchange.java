@@ -41,7 +41,7 @@ final class HostExchange {
     long steps = steps();
     long all = steps == 0 ? 0 : steps + (exchange.twice ? 2 * DEPTH : DEPTH);
     for (long step = 0; step < all; step++) {
-      if (!give(step) || !takeAndHandOn(step - DEPTH) || !collect(step - 2 * DEPTH)) {
+      if (!give(step) || !receiveAndForward(step - DEPTH) || !collect(step - 2 * DEPTH)) {
         return;
       }
     }
@@ -52,7 +52,7 @@ final class HostExchange {
     for (int peer = 0; peer < nRanks; peer++) {
       most = Math.max(most, pieces(exchange.giveBytes(peer)));
       most = Math.max(most, pieces(exchange.takeBytes(peer)));
-      most = Math.max(most, pieces(exchange.handOn.bytes(peer)));
+      most = Math.max(most, pieces(exchange.forward.bytes(peer)));
       most = Math.max(most, pieces(exchange.collect.bytes(peer)));
     }
     return most;
@@ -94,11 +94,11 @@ final class HostExchange {
     return true;
   }
 
-  private boolean takeAndHandOn(long step) {
+  private boolean receiveAndForward(long step) {
     if (step < 0) {
       return true;
     }
-    return exchange.reduces ? reduce(step) : place(step) && handOn(step);
+    return exchange.reduces ? reduce(step) : place(step) && forward(step);
   }
 
   private boolean place(long step) {
@@ -123,11 +123,11 @@ final class HostExchange {
     return true;
   }
 
-  private boolean handOn(long step) {
+  private boolean forward(long step) {
     for (int i = 1; i < nRanks; i++) {
       int peer = lane.peer(i);
-      long bytes = exchange.handOn.bytes(peer);
-      if (step < pieces(bytes) && !send(peer, exchange.handOnFrom, bytes, step)) {
+      long bytes = exchange.forward.bytes(peer);
+      if (step < pieces(bytes) && !send(peer, exchange.forwardFrom, bytes, step)) {
         return false;
       }
     }
@@ -154,7 +154,7 @@ final class HostExchange {
     int targets = 0;
     for (int i = 1; i < nRanks; i++) {
       int peer = lane.peer(i);
-      if (exchange.handOn.bytes(peer) > 0) {
+      if (exchange.forward.bytes(peer) > 0) {
         lane.targets[targets] = pipes[peer].claim();
         if (lane.targets[targets++] == 0) {
           return false;
@@ -175,7 +175,7 @@ final class HostExchange {
         nRanks);
     for (int i = 1; i < nRanks; i++) {
       int peer = lane.peer(i);
-      if (exchange.handOn.bytes(peer) > 0) {
+      if (exchange.forward.bytes(peer) > 0) {
         pipes[peer].publish(length);
       }
       pipes[peer].release();

@@ -5,9 +5,9 @@ import io.fluxccl.collective.RankTopology;
 import io.fluxccl.device.DeviceKind;
 
 /**
- * A simple model of what moving bytes costs: a host's network carries so many bytes a microsecond
- * in each direction whatever pair they are of, its memory so many, and each hop takes a while. The
- * formulas, where the figures come from, and what follows for many hosts, are in
+ * A simple model of the cost of moving bytes, in microseconds: rates of a host's network and
+ * memory, and the latency of a hop. The network's rate is the same in each direction, for any pairs
+ * of ranks. The formulas, the origin of the figures, and what follows for many hosts, are in
  * docs/reference/scaling.md.
  */
 final class LinkCosts {
@@ -18,10 +18,10 @@ final class LinkCosts {
   private static final double GPU_HOP = 4;
   private static final double GPU_RATE = 100_000;
 
-  /** What a message costs the rank that sends it, beside its bytes. */
+  /** Cost of a message for its sender, besides the bytes. */
   private static final double MESSAGE = 20;
 
-  /** Each further peer that sends at once costs a little more than its bytes. */
+  /** Share by which each further peer that sends at once slows the network. */
   private static final double CROWDING = 0.01;
 
   /** The most bytes of a piece of a chain over hosts. */
@@ -55,10 +55,10 @@ final class LinkCosts {
   }
 
   /**
-   * Each rank with each.
+   * Returns the time if each rank exchanges data with each other rank.
    *
    * @param bytes the larger of a rank's input and output
-   * @param twice whether parts go out first, and come back to all
+   * @param twice whether there are two exchanges
    */
   double allPairs(Collective collective, double bytes, boolean twice) {
     double others = nRanks - most;
@@ -76,14 +76,14 @@ final class LinkCosts {
         + bytes / localRate;
   }
 
-  /** All-reduce, each rank with its neighbours. */
+  /** Returns the time of an all-reduce around a ring. */
   double ring(double bytes) {
     int hops = 2 * (nRanks - 1);
     double hop = (hosts * (NETWORK_HOP + MESSAGE) + (nRanks - hosts) * localHop) / (double) nRanks;
     return hops * hop + network(hops * bytes / nRanks, 1) + bytes / localRate * most;
   }
 
-  /** Inside hosts, and along rails between them. */
+  /** Returns the time inside hosts and along the rails between them. */
   double hierarchical(Collective collective, double bytes) {
     int others = hosts - 1;
     double shared = bytes * others / hosts;

@@ -3,58 +3,17 @@ package io.fluxccl.collective.channel;
 import io.fluxccl.DataType;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
-import io.fluxccl.collective.CollectiveCall;
 
-/** The ways of doing collectives over pipes, and what they cost. */
+/** The methods of collectives over pipes, and their costs. */
 enum Method {
-  /** Each rank with each. */
-  ALL_PAIRS("all-pairs") {
-    @Override
-    boolean supports(Collective collective) {
-      return true;
-    }
-
-    @Override
-    double estimate(BoundCall call) {
-      return LinkCosts.of(call.topology())
-          .allPairs(call.call().collective(), call.totalBytes(), Exchange.isTwice(call));
-    }
-  },
-
-  /** Each rank with its neighbours, in rank order. */
-  RING("ring") {
-    @Override
-    boolean supports(Collective collective) {
-      return collective == Collective.ALL_REDUCE;
-    }
-
-    @Override
-    double estimate(BoundCall call) {
-      return LinkCosts.of(call.topology()).ring(call.totalBytes());
-    }
-  },
-
-  /** Inside hosts, and between ranks that have the same place on their hosts. */
-  HIERARCHICAL("hierarchical") {
-    @Override
-    boolean supports(Collective collective) {
-      return switch (collective) {
-        case ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, REDUCE -> true;
-        default -> false;
-      };
-    }
-
-    @Override
-    boolean takesPartsOfShares() {
-      return false;
-    }
-
-    @Override
-    double estimate(BoundCall call) {
-      return LinkCosts.of(call.topology())
-          .hierarchical(call.call().collective(), call.totalBytes());
-    }
-  };
+  /** Each rank exchanges data with each other rank. */
+  ALL_PAIRS("all-pairs"),
+  /** Each rank exchanges data with its neighbours, in rank order. */
+  RING("ring"),
+  /**
+   * Ranks exchange data on each host, and with the ranks that have the same place on their hosts.
+   */
+  HIERARCHICAL("hierarchical");
 
   private final String label;
 
@@ -67,27 +26,41 @@ enum Method {
   }
 
   /**
-   * Whether it reduces elements of that type: 8-bit floats lose too much by rounding on the way.
+   * Returns whether the method reduces elements of a type: 8-bit floats lose too much if each rank
+   * rounds.
    */
   boolean reduces(DataType type) {
     return this == ALL_PAIRS || type != DataType.FLOAT8_E4M3 && type != DataType.FLOAT8_E5M2;
   }
 
-  /** Whether it does a call, among ranks where there is this method. */
-  final boolean supports(BoundCall call) {
+  /** Returns whether the method does a call, on a topology that has the method. */
+  boolean supports(BoundCall call) {
     Collective collective = call.call().collective();
     return supports(collective)
         && (!collective.reduces() || reduces(call.call().type()))
-        && (!call.call().isPartOfShares() || takesPartsOfShares());
+        && (this != HIERARCHICAL || !call.call().isPartOfShares());
   }
 
-  abstract boolean supports(Collective collective);
-
-  /** Whether it does {@link CollectiveCall#isPartOfShares}. */
-  boolean takesPartsOfShares() {
-    return true;
+  boolean supports(Collective collective) {
+    return switch (this) {
+      case ALL_PAIRS -> true;
+      case RING -> collective == Collective.ALL_REDUCE;
+      case HIERARCHICAL ->
+          switch (collective) {
+            case ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, REDUCE -> true;
+            default -> false;
+          };
+    };
   }
 
-  /** Microseconds. */
-  abstract double estimate(BoundCall call);
+  /** Returns the estimated time in microseconds. */
+  double estimate(BoundCall call) {
+    LinkCosts costs = LinkCosts.of(call.topology());
+    Collective collective = call.call().collective();
+    return switch (this) {
+      case ALL_PAIRS -> costs.allPairs(collective, call.totalBytes(), Exchange.isTwice(call));
+      case RING -> costs.ring(call.totalBytes());
+      case HIERARCHICAL -> costs.hierarchical(collective, call.totalBytes());
+    };
+  }
 }

@@ -8,7 +8,7 @@ import io.fluxccl.semaphore.SemaphoreDescriptor;
 import java.nio.ByteOrder;
 import org.agrona.MutableDirectBuffer;
 
-/** A GPU's pipes in its memory, for each lane and there for each rank: {@code Pipe} of pipe.cuh. */
+/** A GPU's pipes in its memory, by lane and rank: {@code Pipe} of pipe.cuh. */
 final class PipeTable {
   /** {@code sizeof(Pipe)}. */
   static final int PIPE_BYTES = 400;
@@ -38,7 +38,7 @@ final class PipeTable {
     return (long) layout.lanes() * layout.nRanks() * PIPE_BYTES;
   }
 
-  /** Fills it, with all counts at their beginning. */
+  /** Writes the table, with all counts at their initial values. */
   static void write(Pipes pipes, DeviceBuffer target) {
     PipeTable table = new PipeTable(pipes);
     DeviceHandles.fill(target, PIPE_BYTES, pipes.layout().lanes() * table.nRanks, table::writePipe);
@@ -69,7 +69,7 @@ final class PipeTable {
     put(out, offset + CREDITED, PipeLayout.SLOTS);
   }
 
-  /** Waiting is the same with both kinds of channels. */
+  /** Copies a proxy channel's semaphore to where kernels wait for both kinds of channels. */
   private static void copySemaphore(MutableDirectBuffer out, int to, int channel) {
     out.putBytes(
         to,

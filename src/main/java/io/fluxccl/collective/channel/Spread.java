@@ -1,33 +1,33 @@
 package io.fluxccl.collective.channel;
 
 /**
- * How the bytes that a rank gives to, or gets from, the others are spread over them.
+ * The bytes that a rank sends to each other rank, or receives from it.
  *
  * @param total bytes from the first to the last
- * @param stride bytes from where one's begin to where the next one's do; 0: all have the same
- * @param each bytes of each but the last ones
+ * @param stride bytes from the begin of a rank's bytes to the next rank's; 0: all are the same
+ * @param each bytes of each rank; the last ranks may have fewer
  * @param only the one rank that has any; {@link #ANY} for all
- * @param except a rank that has none; {@link #ANY} for nobody
+ * @param except a rank that has none; {@link #ANY} if there is no such rank
  */
 record Spread(long total, long stride, long each, int only, int except) {
   static final int ANY = -1;
 
-  /** Of a rank that takes no part. */
+  /** The bytes of a rank that takes no part. */
   static final long NONE = -1;
 
   static final Spread NOTHING = new Spread(0, 0, 0, Integer.MAX_VALUE, ANY);
 
-  /** The same bytes for everybody. */
+  /** Returns the same bytes for all ranks. */
   static Spread whole(long bytes) {
     return new Spread(bytes, 0, bytes, ANY, ANY);
   }
 
-  /** One part for each. */
+  /** Returns one part for each rank. */
   static Spread parts(long total, long stride) {
     return new Spread(total, stride, stride, ANY, ANY);
   }
 
-  /** As many bytes for each, a stride apart. */
+  /** Returns as many bytes for each rank, a stride apart. */
   static Spread apart(long each, long stride, int nRanks) {
     return new Spread((nRanks - 1) * stride + each, stride, each, ANY, ANY);
   }
@@ -44,7 +44,7 @@ record Spread(long total, long stride, long each, int only, int except) {
     return Math.min(total, stride * peer);
   }
 
-  /** Bytes, or {@link #NONE}. */
+  /** Returns the bytes of a rank, or {@link #NONE}. */
   long bytes(int peer) {
     if (only != ANY && peer != only || peer == except) {
       return NONE;

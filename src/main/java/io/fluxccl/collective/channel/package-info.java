@@ -1,7 +1,9 @@
 /**
- * Collectives of ranks of which some can't map each other's memory: several hosts, or sockets by
- * choice. On the host device and on GPUs, over pipes of staging memory between each two ranks.
+ * Collectives of ranks some of which can't map each other's memory: on several hosts, or over
+ * sockets by choice. On the host device and on GPUs, through pipes of staging memory between each
+ * two ranks.
  *
- * <p>Imports {@code collective} and everything below it; is found by ServiceLoader.
+ * <p>Imports {@code collective}, {@code collective.pipe} and the layers below. Found by
+ * ServiceLoader.
  */
 package io.fluxccl.collective.channel;

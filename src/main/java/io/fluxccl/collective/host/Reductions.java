@@ -6,7 +6,6 @@ import io.fluxccl.collective.pipe.CacheLines;
 import io.fluxccl.collective.pipe.MappedPipe;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.HostReduction;
-import io.fluxccl.device.host.SharedSegment;
 
 /**
  * The collectives that reduce, for one worker. Each element is reduced in rank order, by one rank
@@ -32,13 +31,9 @@ final class Reductions {
   private final int rank;
   private final int nRanks;
   private final MappedPipe[] pipes;
-  private final BufferDescriptor mine = new BufferDescriptor();
-  private final BufferDescriptor[] descriptors;
+  private final PeerBuffers buffers;
   private final long[] sources;
   private final long[] targets;
-  private final SegmentCache[] segments;
-  private final SharedSegment[] inUse;
-  private int nInUse;
 
   // The call, while it runs.
   private HostReduction reduction;
@@ -46,21 +41,14 @@ final class Reductions {
   private CollectiveCall what;
   private long from;
   private long to;
-  private boolean descriptorsToTake;
 
   Reductions(int rank, MappedPipe[] pipes, boolean[] sameProcess) {
     this.rank = rank;
     this.nRanks = pipes.length;
     this.pipes = pipes;
-    this.descriptors = new BufferDescriptor[nRanks];
+    this.buffers = new PeerBuffers(rank, pipes, sameProcess);
     this.sources = new long[nRanks];
     this.targets = new long[nRanks];
-    this.segments = new SegmentCache[nRanks];
-    for (int i = 0; i < nRanks; i++) {
-      descriptors[i] = i == rank ? mine : new BufferDescriptor();
-      segments[i] = new SegmentCache(i, sameProcess[i]);
-    }
-    this.inUse = new SharedSegment[2 * nRanks];
   }
 
   /**
@@ -73,19 +61,16 @@ final class Reductions {
     what = newCall.call();
     from = newFrom;
     to = newTo;
-    descriptorsToTake = false;
-    if (newCall.way() == HostCall.Way.DIRECT) {
-      if (!sendDescriptors()) {
+    if (!buffers.begin(newCall, newFrom)) {
+      return;
+    }
+    if (buffers.isInputAccessible()) {
+      if (!buffers.receive()) {
         return;
       }
-      if (mine.inputId != BufferDescriptor.NONE || mine.input.isPresent()) {
-        if (!takeDescriptors()) {
-          return;
-        }
-        if (canReduceDirectly()) {
-          reduceDirectly();
-          return;
-        }
+      if (buffers.areAccessible()) {
+        reduceDirectly();
+        return;
       }
     }
     if (newCall.way() == HostCall.Way.ONE_SHOT || what.collective() == Collective.REDUCE_SCATTER) {
@@ -95,80 +80,11 @@ final class Reductions {
     }
   }
 
-  private boolean sendDescriptors() {
-    call.describe(from, from, segments[rank], mine);
-    for (int i = 1; i < nRanks; i++) {
-      MappedPipe pipe = pipes[(rank + i) % nRanks];
-      if (pipe.claim() == 0) {
-        return false;
-      }
-      mine.send(pipe);
-    }
-    descriptorsToTake = true;
-    return true;
-  }
-
-  /** Takes the peers' descriptors, if there are any and they have not been taken yet. */
-  private boolean takeDescriptors() {
-    for (int i = 1; i < nRanks && descriptorsToTake; i++) {
-      int peer = (rank + i) % nRanks;
-      if (pipes[peer].take() == 0) {
-        return false;
-      }
-      descriptors[peer].read(pipes[peer]);
-      pipes[peer].release();
-    }
-    descriptorsToTake = false;
-    return true;
-  }
-
-  /** Returns the same on every rank, because all have the same descriptors. */
-  private boolean canReduceDirectly() {
-    return allHaveReferences() || allAreRegistered();
-  }
-
-  private boolean allHaveReferences() {
-    for (BufferDescriptor each : descriptors) {
-      if (!each.input.isPresent()
-          || what.collective() == Collective.ALL_REDUCE && !each.output.isPresent()) {
-        return false;
-      }
-    }
-    return true;
-  }
-
-  private boolean allAreRegistered() {
-    for (BufferDescriptor each : descriptors) {
-      boolean input = each.inputId == mine.inputId;
-      boolean output =
-          what.collective() != Collective.ALL_REDUCE
-              || each.outputId == mine.outputId && each.outputId != BufferDescriptor.NONE;
-      if (!input || !output) {
-        return false;
-      }
-    }
-    return mine.inputId != BufferDescriptor.NONE;
-  }
-
-  private boolean isRootsOutputReached() {
-    if (mine.input.isPresent()) {
-      return descriptors[what.root()].output.isPresent();
-    }
-    for (BufferDescriptor each : descriptors) {
-      if (!each.reaches(descriptors[what.root()].outputId)) {
-        return false;
-      }
-    }
-    return true;
-  }
-
   private void reduceDirectly() {
     try {
       reduceFromAll();
     } finally {
-      while (nInUse > 0) {
-        inUse[--nInUse].release();
-      }
+      buffers.release();
     }
     MappedPipe.barrier(pipes, rank); // no rank's buffers are in use by others any more
   }
@@ -176,7 +92,7 @@ final class Reductions {
   private void reduceFromAll() {
     boolean scatters = what.collective() == Collective.REDUCE_SCATTER;
     boolean toRoot = what.collective() == Collective.REDUCE;
-    boolean rootAlone = toRoot && !isRootsOutputReached();
+    boolean rootAlone = toRoot && !buffers.isRootsOutputAccessible();
     long bytes = to - from;
     long begin = 0;
     long end = bytes;
@@ -188,13 +104,15 @@ final class Reductions {
     }
     int nTargets = 0;
     for (int peer = 0; peer < nRanks; peer++) {
-      sources[peer] = input(peer, what.sendOffset(rank) + begin, end - begin);
-      if (peer == rank
-          ? !toRoot || rank == what.root()
-          : what.collective() == Collective.ALL_REDUCE) {
-        targets[nTargets++] = output(peer, begin, end - begin);
-      } else if (toRoot && peer == what.root() && !rootAlone) {
-        targets[nTargets++] = output(peer, begin, end - begin);
+      sources[peer] = buffers.input(peer, what.sendOffset(rank) + begin, end - begin);
+      boolean getsResult =
+          switch (what.collective()) {
+            case ALL_REDUCE -> true;
+            case REDUCE -> peer == what.root() && (peer == rank || !rootAlone);
+            default -> peer == rank;
+          };
+      if (getsResult) {
+        targets[nTargets++] = buffers.output(peer, begin, end - begin);
       }
     }
     if (begin < end) {
@@ -202,35 +120,14 @@ final class Reductions {
     }
   }
 
-  /** Returns where a rank's input is, so many bytes behind this worker's first. */
-  private long input(int of, long at, long bytes) {
-    BufferDescriptor their = descriptors[of];
-    return of == rank
-        ? call.input() + from + at
-        : place(of, their.input, their.inputId, their.inputOffset, at, bytes);
-  }
-
-  private long output(int of, long at, long bytes) {
-    BufferDescriptor their = descriptors[of];
-    return of == rank
-        ? call.output() + from + at
-        : place(of, their.output, their.outputId, their.outputOffset, at, bytes);
-  }
-
-  private long place(int of, SegmentReference reference, int id, long offset, long at, long bytes) {
-    if (!reference.isPresent()) {
-      return call.registration(id).addressOn(of) + offset + at;
-    }
-    SharedSegment segment = segments[of].use(reference, at + bytes);
-    inUse[nInUse++] = segment;
-    return segment.address() + reference.offset() + at;
+  /** Returns the rank so many places behind this one. */
+  private int peer(int distance) {
+    return (rank + distance) % nRanks;
   }
 
   /** Unmaps the peers' memory, after the last call. */
   void close() {
-    for (SegmentCache each : segments) {
-      each.close();
-    }
+    buffers.close();
   }
 
   private void reduce(int nTargets, long bytes) {
@@ -263,7 +160,7 @@ final class Reductions {
     long at = from + piece * PIECE;
     long length = Math.min(PIECE, to - at);
     for (int i = 1; i < nRanks; i++) {
-      int peer = (rank + i) % nRanks;
+      int peer = peer(i);
       if (what.sendBytes(rank, peer) > 0
           && !send(peer, call.input() + what.sendOffset(peer) + at, length)) {
         return false;
@@ -284,7 +181,7 @@ final class Reductions {
   }
 
   private boolean reduceInput(long piece, boolean receives) {
-    if (!takeDescriptors()) {
+    if (!buffers.receive()) {
       return false;
     }
     if (!receives) {
@@ -303,7 +200,7 @@ final class Reductions {
   /** Waits for a piece from every peer. */
   private boolean awaitSources(long own) {
     for (int i = 1; i < nRanks; i++) {
-      int peer = (rank + i) % nRanks;
+      int peer = peer(i);
       sources[peer] = pipes[peer].take();
       if (sources[peer] == 0) {
         return false;
@@ -315,7 +212,7 @@ final class Reductions {
 
   private void releaseSources() {
     for (int i = 1; i < nRanks; i++) {
-      pipes[(rank + i) % nRanks].release();
+      pipes[peer(i)].release();
     }
   }
 
@@ -341,7 +238,7 @@ final class Reductions {
 
   private boolean sendRound(long round) {
     for (int i = 1; i < nRanks; i++) {
-      int peer = (rank + i) % nRanks;
+      int peer = peer(i);
       long at = begin(round, peer);
       long length = begin(round, peer + 1) - at;
       if (length > 0 && !send(peer, call.input() + at, length)) {
@@ -352,7 +249,7 @@ final class Reductions {
   }
 
   private boolean reduceRound(long round) {
-    if (!takeDescriptors()) {
+    if (!buffers.receive()) {
       return false;
     }
     long at = begin(round, rank);
@@ -369,7 +266,7 @@ final class Reductions {
       targets[nTargets++] = call.output() + at;
     }
     for (int i = 1; i < nRanks; i++) {
-      int peer = (rank + i) % nRanks;
+      int peer = peer(i);
       if (toAll || peer == what.root()) {
         targets[nTargets] = pipes[peer].claim();
         if (targets[nTargets++] == 0) {
@@ -380,7 +277,7 @@ final class Reductions {
     reduce(nTargets, length);
     releaseSources();
     for (int i = 1; i < nRanks; i++) {
-      int peer = (rank + i) % nRanks;
+      int peer = peer(i);
       if (toAll || peer == what.root()) {
         pipes[peer].publish(length);
       }
@@ -393,7 +290,7 @@ final class Reductions {
       return true;
     }
     for (int i = 1; i < nRanks; i++) {
-      int peer = (rank + i) % nRanks;
+      int peer = peer(i);
       long at = begin(round, peer);
       long length = begin(round, peer + 1) - at;
       if (length > 0) {
