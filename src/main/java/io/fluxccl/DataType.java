@@ -78,10 +78,8 @@ public enum DataType {
         return type;
       }
     }
-    throw new InvalidUsage(
-        "type="
-            + label
-            + " is none of "
-            + Arrays.stream(values()).map(DataType::label).collect(Collectors.joining(", ")));
+    throw InvalidUsage.of(
+        "type=%s is none of %s",
+        label, Arrays.stream(values()).map(DataType::label).collect(Collectors.joining(", ")));
   }
 }

@@ -63,10 +63,8 @@ public final class Deadline {
 
   @Override
   public String toString() {
-    return "Deadline("
-        + TimeUnit.NANOSECONDS.toMillis(timeoutNanos)
-        + " ms, "
-        + remainingMillis()
-        + " ms left)";
+    return String.format(
+        "Deadline(%s ms, %s ms left)",
+        TimeUnit.NANOSECONDS.toMillis(timeoutNanos), remainingMillis());
   }
 }

@@ -60,14 +60,9 @@ public final class NativeResource {
     byte[] content;
     try (InputStream in = NativeResource.class.getResourceAsStream(resource)) {
       if (in == null) {
-        return "this build has none for "
-            + System.getProperty("os.name")
-            + " "
-            + machine
-            + "; build FluxCCL on "
-            + buildOn
-            + ", or set -D"
-            + PATH_PROPERTY;
+        return String.format(
+            "this build has none for %s %s; build FluxCCL on %s, or set -D%s",
+            System.getProperty("os.name"), machine, buildOn, PATH_PROPERTY);
       }
       content = in.readAllBytes();
     } catch (IOException e) {

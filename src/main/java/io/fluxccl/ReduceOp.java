@@ -39,10 +39,8 @@ public enum ReduceOp {
         return op;
       }
     }
-    throw new InvalidUsage(
-        "op="
-            + label
-            + " is none of "
-            + Arrays.stream(values()).map(ReduceOp::label).collect(Collectors.joining(", ")));
+    throw InvalidUsage.of(
+        "op=%s is none of %s",
+        label, Arrays.stream(values()).map(ReduceOp::label).collect(Collectors.joining(", ")));
   }
 }

@@ -162,9 +162,10 @@ record RootAddress(String networkInterface, String host, int port) {
           .parent()
           .map(
               parent ->
-                  parent.pid()
-                      + "|"
-                      + parent.info().startInstant().map(Instant::toString).orElse("unknown"))
+                  String.format(
+                      "%s|%s",
+                      parent.pid(),
+                      parent.info().startInstant().map(Instant::toString).orElse("unknown")))
           .orElse(null);
     }
   }

@@ -177,13 +177,8 @@ public final class RegisteredMemory implements AutoCloseable {
 
   @Override
   public String toString() {
-    return "RegisteredMemory(rank="
-        + rank()
-        + ", size="
-        + size()
-        + ", "
-        + transports
-        + (isLocal() ? ", local" : "")
-        + ")";
+    return String.format(
+        "RegisteredMemory(rank=%s, size=%s, %s%s)",
+        rank(), size(), transports, isLocal() ? ", local" : "");
   }
 }

@@ -45,10 +45,11 @@ public final class CudaDriver {
     } catch (LinkageError e) {
       LoggerFactory.getLogger(CudaDriver.class).debug("no CUDA", e);
       unavailable =
-          "no CUDA driver: "
-              + OptionalLibrary.JCUDA
+          String.format(
+              "no CUDA driver: %s",
+              OptionalLibrary.JCUDA
                   .missingBecause()
-                  .orElse("libcuda.so.1 or JCuda's native library can't be loaded");
+                  .orElse("libcuda.so.1 or JCuda's native library can't be loaded"));
     }
     UNAVAILABLE = unavailable;
     COUNT = count;

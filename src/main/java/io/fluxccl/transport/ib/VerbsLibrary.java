@@ -56,10 +56,11 @@ public final class VerbsLibrary {
               VerbsLibrary::loadFrom);
       return problem == null
           ? null
-          : FILE_NAME
-              + ": "
-              + problem
-              + (problem.contains("libibverbs") || problem.contains("librdmacm")
+          : String.format(
+              "%s: %s%s",
+              FILE_NAME,
+              problem,
+              problem.contains("libibverbs") || problem.contains("librdmacm")
                   ? "; install the RDMA libraries (apt-get install libibverbs1 librdmacm1"
                       + " ibverbs-providers)"
                   : "");
