@@ -10,6 +10,7 @@ import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.KernelThread;
 import io.fluxccl.semaphore.SmDevice2DeviceSemaphore;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.Links;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
@@ -24,7 +25,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 class SmChannelTest {
-  private static final int ROUNDS = 1000;
+  private static final int ROUNDS = Rounds.of(200, 1000);
   private static final Duration LONG = Duration.ofSeconds(120);
 
   /**
@@ -152,7 +153,7 @@ class SmChannelTest {
 
   private static void playWithPackets(PacketType type, int elements, int threads) {
     long bytes = elements * 4L;
-    int rounds = elements > 10_000 ? 100 : ROUNDS;
+    int rounds = elements > 10_000 ? ROUNDS / 10 : ROUNDS;
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,

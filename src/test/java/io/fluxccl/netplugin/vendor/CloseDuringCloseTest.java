@@ -30,7 +30,7 @@ class CloseDuringCloseTest {
   @ParameterizedTest
   @ValueSource(strings = {"sender", "listener", "group", "group listener"})
   void shouldUnloadTheLibraryOnlyOnceTheCloseHasReturned(String object) throws Exception {
-    Path library = TestNet.collectiveLibrary(folder, 11, "CLOSE_MS=500");
+    Path library = TestNet.collectiveLibrary(folder, 11, "CLOSE_MS=1000");
     // Another process, because to unload it earlier is the end of that one.
     try (ChildJvm child =
         ChildJvm.start(CloseDuringCloseTest.class, List.of(), library.toString(), object)) {
