@@ -112,7 +112,7 @@ class DescriptorServerTest {
       assertThatThrownBy(() -> DescriptorClient.request(socketName, token, within(10_000)))
           .isInstanceOf(DeviceFailure.class)
           .hasMessageContaining(socketName)
-          .hasMessageContaining("nobody is there");
+          .hasMessageContaining("no process listens there");
     }
   }
 
