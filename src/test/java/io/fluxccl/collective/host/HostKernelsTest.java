@@ -31,6 +31,7 @@ import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -77,6 +78,7 @@ class HostKernelsTest {
     };
   }
 
+  @Tag("own-jvm")
   @Test
   void shouldAllocateNothingWhileKernelsRun() {
     ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();

@@ -19,6 +19,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.awaitility.Awaitility;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -159,6 +160,7 @@ abstract class NetConnectionContract extends ConnectionContract<NetRanks> {
     get(link.flush(LIMIT));
   }
 
+  @Tag("own-jvm")
   @Test
   void shouldAllocateNothingWhenPostingInSteadyState() throws Exception {
     Connection link = ranks.connect(0).get(0);
