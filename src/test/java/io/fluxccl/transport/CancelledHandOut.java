@@ -6,6 +6,7 @@ import io.fluxccl.Deadline;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.BooleanSupplier;
@@ -31,13 +32,28 @@ public final class CancelledHandOut {
    * @param closed whether nothing is open at rank 0
    */
   public static void assertClosed(ConnectedRanks ranks, BooleanSupplier closed) throws Exception {
+    assertClosed(ranks, task -> {}, closed);
+  }
+
+  /**
+   * As {@link #assertClosed(ConnectedRanks, BooleanSupplier)}, for transports whose end may be
+   * connected before the peer calls connect.
+   *
+   * @param rank0 runs a task on the thread that connects rank 0's ends, which is held up by it
+   *     until the future has ended
+   */
+  public static void assertClosed(ConnectedRanks ranks, Executor rank0, BooleanSupplier closed)
+      throws Exception {
     for (int tag = 0; tag < ENDINGS.size(); tag++) {
       Endpoint a = ranks.endpoint(0, 1, tag);
       Endpoint b = ranks.endpoint(1, 0, tag);
       Deadline deadline = Deadline.after(ranks.limit());
+      CountDownLatch over = new CountDownLatch(1);
+      rank0.execute(() -> await(over));
       CompletableFuture<Connection> toB = a.connect(b.wire(), deadline);
       CountDownLatch release = new CountDownLatch(1);
       Thread ending = end(toB, ENDINGS.get(tag), release);
+      over.countDown();
       try {
         CompletableFuture<Connection> toA = b.connect(a.wire(), deadline);
         ranks.await(toA.handle((connection, error) -> connection));
@@ -62,17 +78,21 @@ public final class CancelledHandOut {
     future.whenComplete(
         (done, error) -> {
           ended.countDown();
-          try {
-            release.await();
-          } catch (InterruptedException e) {
-            throw new IllegalStateException(e);
-          }
+          await(release);
         });
     Thread thread = new Thread(() -> how.accept(future), "ends a connect");
     thread.setDaemon(true);
     thread.start();
     ended.await();
     return thread;
+  }
+
+  private static void await(CountDownLatch latch) {
+    try {
+      latch.await();
+    } catch (InterruptedException e) {
+      throw new IllegalStateException(e);
+    }
   }
 
   private static boolean hasLeft(CompletableFuture<Connection> connected) {

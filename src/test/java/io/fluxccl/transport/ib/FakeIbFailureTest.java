@@ -168,7 +168,10 @@ class FakeIbFailureTest extends IbFailureContract {
   @Test
   void shouldCloseAConnectionThatIsCancelledWhileItIsHandedOut() throws Exception {
     try (IbRanks ranks = IbRanks.fake(IbMemoryHandle.PIECE)) {
-      CancelledHandOut.assertClosed(ranks, () -> ranks.context(0).openConnections() == 0);
+      CancelledHandOut.assertClosed(
+          ranks,
+          task -> ranks.context(0).agent().execute(task),
+          () -> ranks.context(0).openConnections() == 0);
     }
   }
 }
