@@ -1,0 +1,111 @@
+package io.fluxccl.collective.pipe;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.device.PinnedBuffer;
+import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.device.host.HostMemory;
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+
+class MappedPipeTest {
+  private static final SlotRing RING = new SlotRing(64);
+  private static final Duration LIMIT = Duration.ofSeconds(30);
+
+  private final HostDevice device = HostDevice.create();
+  private final PinnedBuffer memory = device.allocatePinned((int) (2 * RING.bytes() + 64));
+  private final long abort = memory.deviceAddress() + 2 * RING.bytes();
+  private final MappedPipe left;
+  private final MappedPipe right;
+
+  MappedPipeTest() {
+    long toRight = memory.deviceAddress();
+    long toLeft = toRight + RING.bytes();
+    RING.clear(toRight);
+    RING.clear(toLeft);
+    HostMemory.putLong(abort, 0);
+    left = new MappedPipe(1, RING, toRight, toLeft, abort);
+    right = new MappedPipe(0, RING, toLeft, toRight, abort);
+  }
+
+  @AfterEach
+  void close() {
+    memory.close();
+    device.close();
+  }
+
+  @Test
+  void shouldFindRoomThoughBothEndsFilledTheirSlotsBeforeEitherTook() {
+    fill(left);
+    fill(right);
+    assertThat(left.hasRoom()).isFalse();
+    assertThat(right.hasRoom()).isFalse();
+
+    // The messages with the reports of what was taken are all sent: only the word of its own tells.
+    for (int i = 0; i < SlotRing.SLOTS / 2; i++) {
+      left.take();
+      left.release();
+    }
+    assertThat(right.hasRoom()).isTrue();
+    assertThat(left.hasRoom()).isFalse();
+  }
+
+  @Test
+  void shouldNeverOverwriteAMessageThatWasNotTaken() {
+    for (int message = 0; message < 5 * SlotRing.SLOTS; message++) {
+      HostMemory.putLong(left.claim(), message);
+      left.publish(message);
+      if (message % 3 != 0) {
+        takeWhatIsThere();
+      }
+    }
+  }
+
+  private long next;
+
+  private void takeWhatIsThere() {
+    while (right.hasMessage()) {
+      assertThat(right.wordToTake()).isEqualTo(next);
+      assertThat(HostMemory.getLong(right.take())).isEqualTo(next++);
+      right.release();
+    }
+  }
+
+  @Test
+  void shouldCarryMessagesBothWaysBetweenTwoThreads() throws Exception {
+    CompletableFuture<Long> other = CompletableFuture.supplyAsync(() -> exchange(right));
+    long mine = exchange(left);
+    assertThat(mine).isEqualTo(other.get(LIMIT.toSeconds(), TimeUnit.SECONDS));
+  }
+
+  /** Sends in bursts of more than the slots, and takes when there is no room or a message. */
+  private static long exchange(MappedPipe pipe) {
+    int messages = 100_000;
+    long sum = 0;
+    int sent = 0;
+    int taken = 0;
+    while (sent < messages || taken < messages) {
+      if (sent < messages && pipe.hasRoom()) {
+        HostMemory.putLong(pipe.claim(), sent);
+        pipe.publish(sent++);
+      } else if (pipe.hasMessage()) {
+        assertThat(HostMemory.getLong(pipe.take())).isEqualTo(taken++);
+        sum += pipe.wordToTake();
+        pipe.release();
+      } else {
+        Thread.onSpinWait();
+      }
+    }
+    return sum;
+  }
+
+  private static void fill(MappedPipe pipe) {
+    for (int i = 0; i < SlotRing.SLOTS; i++) {
+      pipe.claim();
+      pipe.publish(i);
+    }
+  }
+}
