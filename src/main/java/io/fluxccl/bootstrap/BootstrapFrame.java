@@ -104,7 +104,7 @@ sealed interface BootstrapFrame {
   /** The acceptor's decision on a connector that knows the secret. */
   enum Admission {
     WELCOME,
-    /** That rank is connected. */
+    /** A rank is connected. */
     DUPLICATE_RANK,
     /** All ranks have registered. */
     JOB_COMPLETE,

@@ -186,7 +186,7 @@ final class RingCollectives {
     @Override
     public void fail(FluxCclException reason) {
       if (reason instanceof RemoteFailure) {
-        // The ranks behind would wait in vain for what should come through this one.
+        // The ranks behind would wait for messages that this rank can no longer forward.
         forward(Message.brokenBy(reason.rank()));
       }
       done.completeExceptionally(reason);

@@ -31,7 +31,7 @@ final class LineForwarder {
 
   /** Takes the lines of all ranks. Thread-safe, because each stream of each rank has a thread. */
   interface Sink {
-    /** What follows the bytes. */
+    /** How the bytes end. */
     enum End {
       /** The end of the line. */
       LINE,

@@ -22,7 +22,7 @@ final class CheckedMemory implements NetMemory {
     return comm;
   }
 
-  /** What the plugin calls it. */
+  /** The plug-in's own handle. */
   NetMemory registered() {
     return registered;
   }

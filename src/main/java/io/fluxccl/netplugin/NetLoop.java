@@ -101,7 +101,7 @@ final class NetLoop implements Agent {
     }
   }
 
-  /** Nobody waits in vain, whatever comes. Any thread. */
+  /** Fails every operation that is pending or arrives later. Any thread. */
   private void end() {
     ended = true;
     refuseArrivals();

@@ -38,7 +38,7 @@ abstract class NetOperation<T> {
     return lane;
   }
 
-  /** What it is, for people. */
+  /** Names the operation in messages. */
   final String description() {
     return description.get();
   }

@@ -27,7 +27,7 @@ import org.agrona.MutableDirectBuffer;
  * closed.
  */
 public final class FifoDeviceHandle implements DeviceHandle {
-  /** What {@link #push} gives when it gave up. */
+  /** The result of {@link #push} when it gave up. */
   public static final long ABORTED = -1;
 
   private final long triggers;

@@ -29,16 +29,16 @@ final class Exchange {
   final DataType type;
   final ReduceOp op;
 
-  /** What this rank sends in the first exchange, from {@link #input}. */
+  /** The bytes by rank that this rank sends in the first exchange, from {@link #input}. */
   Spread give = Spread.NOTHING;
 
-  /** What this rank receives in the first exchange, to {@link #place}. */
+  /** The bytes by rank that this rank receives in the first exchange, to {@link #place}. */
   Spread take = Spread.NOTHING;
 
-  /** What this rank sends in the second exchange, from {@link #forwardFrom}. */
+  /** The bytes by rank that it sends in the second exchange, from {@link #forwardFrom}. */
   Spread forward = Spread.NOTHING;
 
-  /** What this rank receives in the second exchange, to {@link #gather}. */
+  /** The bytes by rank that it receives in the second exchange, to {@link #gather}. */
   Spread collect = Spread.NOTHING;
 
   /** Bytes by rank of an all-to-all-v, in place of give and take; null for all others. */

@@ -4,7 +4,7 @@ import io.fluxccl.NativeLibrary;
 
 /** On which CPUs the calling thread may run; CPU n is bit n % 64 of word n / 64. */
 final class AffinityCalls {
-  /** What the native side insists on. */
+  /** The size that the native side requires. */
   static final int MASK_WORDS = 128;
 
   static {

@@ -31,7 +31,7 @@ public final class CudaMapping extends UseCount {
     context.retain();
   }
 
-  /** What is mapped. */
+  /** The memory that is mapped. */
   public CudaMemoryName name() {
     return name;
   }

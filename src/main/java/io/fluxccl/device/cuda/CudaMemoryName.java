@@ -108,7 +108,7 @@ public final class CudaMemoryName {
     return socket;
   }
 
-  /** What the owner's socket wants to see; VMM only. */
+  /** The token that the owner's socket expects; VMM only. */
   byte[] token() {
     return secret.clone();
   }

@@ -161,7 +161,7 @@ public final class CudaModule implements AutoCloseable {
     }
   }
 
-  /** What messages call it. */
+  /** Its name in messages. */
   public String name() {
     return name;
   }

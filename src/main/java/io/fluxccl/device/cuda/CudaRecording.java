@@ -135,7 +135,7 @@ final class CudaRecording {
     return made;
   }
 
-  /** What the recorder enqueues on. */
+  /** The stream on which the recorder enqueues. */
   private final class Stream extends CudaStream {
     private final Map<String, Stream> branches = new HashMap<>();
 

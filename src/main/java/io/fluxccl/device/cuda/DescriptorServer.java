@@ -53,7 +53,7 @@ final class DescriptorServer {
       return socketName;
     }
 
-    /** What to present there. */
+    /** The token to present there. */
     byte[] token() {
       return token.clone();
     }

@@ -19,7 +19,7 @@ import java.util.concurrent.locks.LockSupport;
  * gate is closed, in which time the driver would hold it up anyway.
  */
 final class LaunchGate {
-  /** That of this process. */
+  /** The gate of this process. */
   static final LaunchGate PROCESS = new LaunchGate();
 
   private static final long LOOK_AGAIN_NANOS = 20_000;

@@ -7,7 +7,7 @@ import java.util.BitSet;
 
 /** Finds the processors near a GPU in {@code /sys} of Linux. */
 final class NumaNode {
-  /** What is not known. */
+  /** An unknown node. */
   static final int UNKNOWN = -1;
 
   private static final Path SYS = Path.of("/sys");

@@ -25,7 +25,7 @@ final class NvrtcCalls {
   /** The architectures it has code for, as in 90, ascending. */
   static native int[] architectures(long library);
 
-  /** What it calls a result. */
+  /** Returns NVRTC's name of a result. */
   static native byte[] describe(long library, int status);
 
   /** Compiles; {@code result[0]} is the image, {@code result[1]} the log; an nvrtcResult. */

@@ -67,7 +67,7 @@ final class BlockTeam {
     }
   }
 
-  /** What each thread does: all blocks one after the other. */
+  /** Runs on each thread: all blocks one after the other. */
   void runThread(KernelThread thread) {
     HostKernel.Body body = kernel.body();
     KernelArgs arguments = args;

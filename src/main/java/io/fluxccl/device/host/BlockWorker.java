@@ -11,7 +11,7 @@ final class BlockWorker extends Thread {
   private final BlockWorkers home;
   private KernelThread kernelThread;
 
-  /** What to run; cleared by this thread once it has begun. */
+  /** The work to run; cleared by this thread once it has begun. */
   private volatile BlockTeam assigned;
 
   private volatile boolean parked;

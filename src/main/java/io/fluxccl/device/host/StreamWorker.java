@@ -140,7 +140,7 @@ final class StreamWorker implements Runnable {
     SpinPolicy.enter();
   }
 
-  /** What is still enqueued once there is no thread any more. */
+  /** Ends the work that is still enqueued when the thread has ended. */
   private synchronized void drain() {
     StreamTask task = queue.poll();
     while (task != null) {

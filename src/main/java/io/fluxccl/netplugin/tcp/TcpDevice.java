@@ -26,7 +26,7 @@ import java.util.Set;
  * @param pciPath the device's folder below {@code /sys}, or null where it is virtual
  */
 record TcpDevice(String name, InetAddress address, int speedMbps, String pciPath) {
-  /** What is assumed of an interface that does not say how fast it is: 10 Gbit/s. */
+  /** The speed of an interface that does not report one: 10 Gbit/s. */
   static final int UNKNOWN_SPEED_MBPS = 10_000;
 
   private static final int MAX_DEVICES = 16;

@@ -48,7 +48,7 @@ public record TcpOptions(
   private static final int CORES_PER_STREAM = 4;
   private static final int MOST_BY_ITSELF = 4;
 
-  /** What is used where nothing is said. */
+  /** The defaults. */
   public static final TcpOptions DEFAULT =
       new TcpOptions(
           InterfaceFilter.parse(null),

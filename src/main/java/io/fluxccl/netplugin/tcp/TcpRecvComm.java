@@ -27,7 +27,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
   private final ByteBuffer[] scattered = {view.buffer(), staging};
   private final long[] room = new long[RING];
 
-  /** What was read and not used yet: from here to the staging buffer's position. */
+  /** Start of the bytes that were read and not used yet; they end at the buffer's position. */
   private int used;
 
   /** The message that is arriving on stream 0, or null between messages. */

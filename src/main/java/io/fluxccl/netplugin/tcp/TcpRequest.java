@@ -21,7 +21,7 @@ final class TcpRequest implements NetRequest {
 
   private final TcpComm comm;
 
-  /** What is not done: the message itself, and each of its parts. */
+  /** How many parts are not done, the message itself included. */
   @SuppressWarnings("unused")
   private volatile int parts;
 

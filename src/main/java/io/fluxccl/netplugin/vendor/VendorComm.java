@@ -133,7 +133,7 @@ abstract class VendorComm implements NetComm {
     return registration;
   }
 
-  /** What the plugin calls that memory. */
+  /** The plug-in's handle of that memory. */
   static long handleOf(NetMemory memory) {
     return ((Registration) memory).handle;
   }

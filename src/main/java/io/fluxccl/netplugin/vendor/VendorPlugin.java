@@ -28,7 +28,7 @@ final class VendorPlugin implements NetPlugin {
   private static final int CLOSED = Integer.MIN_VALUE;
   private static final int OLD_MAX_REQUESTS = 8;
 
-  /** What init gives when no logger is left. */
+  /** The result of init when no logger is left. */
   static final int TOO_MANY = -1;
 
   private static final Duration PATIENCE = Duration.ofSeconds(10);

@@ -22,7 +22,7 @@ final class CopyPoll {
   private static final long DOZE_NANOS = TimeUnit.MICROSECONDS.toNanos(50);
   private static final long STALL_NANOS = TimeUnit.MILLISECONDS.toNanos(5);
 
-  /** Who waits for copies. */
+  /** A connection that waits for copies. */
   interface Pending {
     /** Looks, and goes on with what is done; returns whether anything was. */
     boolean advance();

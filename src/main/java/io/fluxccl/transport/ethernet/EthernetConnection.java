@@ -387,7 +387,7 @@ final class EthernetConnection extends ConnectionEnd {
           closeSockets && incoming != null ? () -> incoming.close(inOrder) : null,
           staged == null ? null : staged::close);
     } finally {
-      // Nobody waits in vain.
+      // Flushes and the connect end with the reason.
       connected.completeExceptionally(reason);
       waiters.fail(reason);
       tellFailed();

@@ -65,7 +65,7 @@ abstract class FrameReader extends ChannelInboundHandlerAdapter implements Frame
     return false;
   }
 
-  /** That read is over. Also called after reads to the staging buffer. */
+  /** Records that a read is done. Also called after reads to the staging buffer. */
   void endDirectRead() {}
 
   /** So many bytes were read to where {@link #beginDirectRead} said. */

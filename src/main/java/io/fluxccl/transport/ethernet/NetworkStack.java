@@ -17,7 +17,7 @@ import io.netty.channel.socket.nio.NioSocketChannel;
 enum NetworkStack {
   /** Linux's epoll through Netty's natives. */
   EPOLL,
-  /** What the JDK has. */
+  /** The JDK's NIO. */
   NIO;
 
   /** Epoll where it is there and NIO was not asked for. */

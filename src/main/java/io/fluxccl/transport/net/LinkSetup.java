@@ -150,7 +150,7 @@ final class LinkSetup {
     return greeting.done;
   }
 
-  /** What is missing, for a message. */
+  /** Describes what is missing, for a message. */
   String missing() {
     if (links == null) {
       return "it was not told of its peer";

@@ -15,7 +15,7 @@ final class LinkWork implements Inbound.Events {
   /** A device that copies, and has come no further for so long, is asked how it is. */
   private static final long STALL_NS = TimeUnit.MILLISECONDS.toNanos(5);
 
-  /** What a connection is doing. */
+  /** The state of a connection. */
   private enum State {
     WAITING,
     CONNECTING,

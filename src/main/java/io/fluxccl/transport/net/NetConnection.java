@@ -267,7 +267,7 @@ final class NetConnection extends AgentConnection {
             reason));
   }
 
-  /** That memory's registration has ended. */
+  /** Handles the end of that memory's registration. */
   void closed(OwnedMemory memory) {
     if (work.receivesInto(memory)) {
       work.breakOff();
