@@ -4,6 +4,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonParser;
+import io.fluxccl.OptionalLibrary;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.UniqueId;
 import io.fluxccl.transport.Transport;
@@ -62,8 +63,11 @@ class MainTest {
 
     assertThat(process.inputReader().lines())
         .contains(
-            "fluxccl: the command line needs libraries that the class path does not have; add"
-                + " info.picocli:picocli and com.fasterxml.jackson.core:jackson-core");
+            "fluxccl: the command line can't start: picocli is not on the class path; add the Maven"
+                + " dependency "
+                + OptionalLibrary.PICOCLI.coordinates()
+                + "; Jackson is not on the class path; add the Maven dependency "
+                + OptionalLibrary.JACKSON.coordinates());
     assertThat(process.waitFor()).isEqualTo(ExitCode.USAGE);
   }
 

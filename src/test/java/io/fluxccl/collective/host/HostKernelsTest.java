@@ -78,7 +78,7 @@ class HostKernelsTest {
     };
   }
 
-  @Tag("own-jvm")
+  @Tag("alone")
   @Test
   void shouldAllocateNothingWhileKernelsRun() {
     ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();

@@ -111,6 +111,7 @@ class SpinWaitTest {
   }
 
   @Tag("multiprocess")
+  @Tag("alone")
   @ParameterizedTest
   @ValueSource(ints = {2, 4})
   void shouldCrossABarrierOfProcessesQuickly(int ranks) throws Exception {
@@ -136,6 +137,7 @@ class SpinWaitTest {
     }
   }
 
+  @Tag("alone")
   @ParameterizedTest
   @ValueSource(ints = {2, 4})
   void shouldCrossABarrierOfStreamsQuickly(int ranks) throws Exception {

@@ -160,7 +160,7 @@ abstract class NetConnectionContract extends ConnectionContract<NetRanks> {
     get(link.flush(LIMIT));
   }
 
-  @Tag("own-jvm")
+  @Tag("alone")
   @Test
   void shouldAllocateNothingWhenPostingInSteadyState() throws Exception {
     Connection link = ranks.connect(0).get(0);
