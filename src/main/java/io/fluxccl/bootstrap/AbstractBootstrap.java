@@ -35,7 +35,7 @@ abstract class AbstractBootstrap implements Bootstrap {
   private final int rank;
   private final int nRanks;
   private final int messageLimit;
-  private final SharedEventLoop.Lease lease;
+  private final SharedEventLoop thread;
   private final Lifecycle lifecycle;
   private final CompletableFuture<Void> closed = new CompletableFuture<>();
 
@@ -44,8 +44,7 @@ abstract class AbstractBootstrap implements Bootstrap {
 
   // The rest is of the event loop only.
   private final Mailboxes mailboxes;
-  private final PendingOperations operations;
-  private final RingCollectives collectives = new RingCollectives(this);
+  final PendingOperations operations;
   private final BitSet departed = new BitSet();
 
   AbstractBootstrap(int rank, int nRanks, int messageLimit) {
@@ -60,8 +59,8 @@ abstract class AbstractBootstrap implements Bootstrap {
     this.messageLimit = messageLimit;
     this.lifecycle = new Lifecycle("the bootstrap of " + describe());
     this.mailboxes = new Mailboxes(nRanks);
-    this.lease = SharedEventLoop.acquire();
-    this.loop = lease.loop();
+    this.thread = SharedEventLoop.acquire();
+    this.loop = thread.loop();
     this.operations = new PendingOperations(this);
   }
 
@@ -69,6 +68,9 @@ abstract class AbstractBootstrap implements Bootstrap {
 
   /** Sends to another rank; completes {@code done} when the network has it. */
   abstract void transmit(int peer, StreamKey key, Message message, CompletableFuture<Void> done);
+
+  /** Sends a broadcast that has arrived on to the next rank. */
+  abstract void forwardBroadcast(StreamKey key, Message message);
 
   /** Whether a message of a departed rank may still arrive. */
   abstract boolean mayStillDeliver(int peer);
@@ -217,35 +219,8 @@ abstract class AbstractBootstrap implements Bootstrap {
               key.peer()));
       return;
     }
-    collectives.forwardBroadcast(key, message);
+    forwardBroadcast(key, message);
     mailboxes.deliver(key, message);
-  }
-
-  // ---- collectives ----
-
-  @Override
-  public final CompletableFuture<List<byte[]>> allGather(byte[] mine, Deadline deadline) {
-    return collectives.allGather(mine, deadline);
-  }
-
-  @Override
-  public final CompletableFuture<List<byte[]>> exchange(int tag, byte[] mine, Deadline deadline) {
-    return collectives.exchange(tag, mine, deadline);
-  }
-
-  @Override
-  public final CompletableFuture<Void> barrier(Deadline deadline) {
-    return collectives.barrier(deadline);
-  }
-
-  @Override
-  public final CompletableFuture<Void> groupBarrier(List<Integer> ranks, Deadline deadline) {
-    return collectives.groupBarrier(ranks, deadline);
-  }
-
-  @Override
-  public final CompletableFuture<byte[]> broadcast(int root, byte[] message, Deadline deadline) {
-    return collectives.broadcast(root, message, deadline);
   }
 
   // ---- failure and leaving ----
@@ -330,7 +305,7 @@ abstract class AbstractBootstrap implements Bootstrap {
     operations.endAll(reason);
     mailboxes.clear();
     lifecycle.closeChildren();
-    lease.release().whenComplete((released, unused) -> closed.complete(null));
+    thread.leave().whenComplete((left, unused) -> closed.complete(null));
   }
 
   @Override
@@ -351,11 +326,6 @@ abstract class AbstractBootstrap implements Bootstrap {
   }
 
   // ---- operations ----
-
-  /** Returns the operations that have not ended. */
-  final PendingOperations operations() {
-    return operations;
-  }
 
   /** Begins an operation on the event loop; see {@link PendingOperations#submit}. */
   final void submit(CompletableFuture<?> result, Runnable operation) {

@@ -29,6 +29,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.function.BiConsumer;
+import java.util.function.Function;
 
 /**
  * Writes and reads frames. Reading trusts nothing: whatever the bytes are, it returns a frame or
@@ -56,82 +58,79 @@ final class BootstrapFrameCodec {
 
   private static final int MIN_MEMBER_BYTES = 27;
 
-  private enum Type {
-    GREETING,
-    PROOF,
-    VERDICT,
-    REGISTER,
-    PONG,
-    WAITING,
-    PEERS,
-    PING,
-    SILENT,
-    GOODBYE,
-    DEPARTED,
-    FAILED,
-    ATTACH,
-    DATA
+  /** How the frames of one type are written, behind the type's number, and read. */
+  private record Form<F extends BootstrapFrame>(
+      Class<F> type, BiConsumer<F, WireWriter> writer, Function<WireReader, F> reader) {
+    void write(BootstrapFrame frame, WireWriter out) {
+      writer.accept(type.cast(frame), out);
+    }
   }
+
+  // A type's number is its place here.
+  private static final List<Form<?>> FORMS =
+      List.of(
+          new Form<>(
+              Greeting.class,
+              (frame, out) -> out.header(MAGIC, VERSION).raw(frame.nonce()),
+              in -> new Greeting(in.header(MAGIC, VERSION).raw("nonce", NONCE_BYTES))),
+          new Form<>(Proof.class, BootstrapFrameCodec::writeProof, BootstrapFrameCodec::readProof),
+          new Form<>(
+              Verdict.class,
+              (frame, out) ->
+                  writeEnum(out, frame.admission()).int32(frame.expectedRanks()).raw(frame.mac()),
+              in ->
+                  new Verdict(
+                      readEnum(in, "admission", Admission.values()),
+                      in.int32("expectedRanks"),
+                      in.raw("mac", MAC_BYTES))),
+          new Form<>(
+              Register.class,
+              (frame, out) -> writeMember(frame.member(), out.bool(frame.hostsRoot())),
+              BootstrapFrameCodec::readRegister),
+          empty(Pong.class, new Pong()),
+          ofRanks(Waiting.class, Waiting::missing, Waiting::new),
+          new Form<>(Peers.class, BootstrapFrameCodec::writePeers, BootstrapFrameCodec::readPeers),
+          empty(Ping.class, new Ping()),
+          ofRanks(Silent.class, Silent::ranks, Silent::new),
+          empty(Goodbye.class, new Goodbye()),
+          ofRanks(Departed.class, Departed::ranks, Departed::new),
+          new Form<>(
+              Failed.class,
+              (frame, out) ->
+                  writeEnum(out, frame.code()).int32(frame.rank()).raw(shorten(frame.message())),
+              BootstrapFrameCodec::readFailed),
+          empty(Attach.class, new Attach()),
+          new Form<>(Data.class, BootstrapFrameCodec::writeData, BootstrapFrameCodec::readData));
 
   private BootstrapFrameCodec() {}
 
+  private static <F extends BootstrapFrame> Form<F> empty(Class<F> type, F frame) {
+    return new Form<>(type, (unused, out) -> {}, in -> frame);
+  }
+
+  private static <F extends BootstrapFrame> Form<F> ofRanks(
+      Class<F> type, Function<F, List<Integer>> ranks, Function<List<Integer>, F> frame) {
+    return new Form<>(
+        type,
+        (written, out) -> {
+          out.int32(ranks.apply(written).size());
+          ranks.apply(written).forEach(out::int32);
+        },
+        in ->
+            frame.apply(
+                readList(in, 0, Integer.BYTES, each -> each.int32("rank", 0, MAX_RANKS - 1))));
+  }
+
   /** Returns the frame without its length. Refers to the bytes of a message without a copy. */
   static ByteBuf encode(BootstrapFrame frame) {
-    WireWriter out = new WireWriter();
-    byte[] tail = write(frame, out);
+    int type = 0;
+    while (FORMS.get(type).type() != frame.getClass()) {
+      type++;
+    }
+    WireWriter out = new WireWriter().uint8(type);
+    FORMS.get(type).write(frame, out);
+    byte[] tail = frame instanceof Data data ? data.message().bytes() : Message.NO_BYTES;
     return Unpooled.wrappedBuffer(out.toBytes(), tail);
-  }
-
-  private static byte[] write(BootstrapFrame frame, WireWriter out) {
-    if (frame instanceof Data data) {
-      begin(Type.DATA, out).uint8(data.space().ordinal()).int64(data.channel());
-      out.int32(data.sequence()).int32(data.message().leftRank());
-      return data.message().bytes();
-    } else if (frame instanceof Failed failed) {
-      begin(Type.FAILED, out).uint8(failed.code().ordinal()).int32(failed.rank());
-      return shorten(failed.message());
-    } else if (frame instanceof Ping) {
-      begin(Type.PING, out);
-    } else if (frame instanceof Pong) {
-      begin(Type.PONG, out);
-    } else if (frame instanceof Attach) {
-      begin(Type.ATTACH, out);
-    } else if (frame instanceof Goodbye) {
-      begin(Type.GOODBYE, out);
-    } else if (frame instanceof Waiting waiting) {
-      writeRanks(begin(Type.WAITING, out), waiting.missing());
-    } else if (frame instanceof Silent silent) {
-      writeRanks(begin(Type.SILENT, out), silent.ranks());
-    } else if (frame instanceof Departed departed) {
-      writeRanks(begin(Type.DEPARTED, out), departed.ranks());
-    } else {
-      writeSetup(frame, out);
-    }
-    return Message.NO_BYTES;
-  }
-
-  private static void writeSetup(BootstrapFrame frame, WireWriter out) {
-    if (frame instanceof Greeting greeting) {
-      begin(Type.GREETING, out).header(MAGIC, VERSION).raw(greeting.nonce());
-    } else if (frame instanceof Proof proof) {
-      begin(Type.PROOF, out).uint8(proof.kind().ordinal());
-      out.int32(proof.rank()).int32(proof.nRanks()).int32(proof.target());
-      out.raw(proof.nonce()).raw(proof.mac());
-    } else if (frame instanceof Verdict verdict) {
-      begin(Type.VERDICT, out).uint8(verdict.admission().ordinal());
-      out.int32(verdict.expectedRanks()).raw(verdict.mac());
-    } else if (frame instanceof Register register) {
-      begin(Type.REGISTER, out).bool(register.hostsRoot());
-      writeMember(register.member(), out);
-    } else if (frame instanceof Peers peers) {
-      begin(Type.PEERS, out).raw(peers.jobId()).int32(peers.rootHost());
-      out.int32(peers.members().size());
-      peers.members().forEach(member -> writeMember(member, out));
-    }
-  }
-
-  private static WireWriter begin(Type type, WireWriter out) {
-    return out.uint8(type.ordinal());
   }
 
   /**
@@ -141,39 +140,30 @@ final class BootstrapFrameCodec {
    */
   static BootstrapFrame decode(ByteBuf bytes) {
     WireReader in = new WireReader(bytes.nioBuffer(), BootstrapFrameCodec::malformed);
-    BootstrapFrame frame = read(in);
+    BootstrapFrame frame = FORMS.get(readOrdinal(in, "type", FORMS.size())).reader().apply(in);
     in.end();
     return frame;
   }
 
-  private static BootstrapFrame read(WireReader in) {
-    return switch (readEnum(in, "type", Type.values())) {
-      case GREETING -> new Greeting(in.header(MAGIC, VERSION).raw("nonce", NONCE_BYTES));
-      case PROOF ->
-          new Proof(
-              readEnum(in, "kind", LinkKind.values()),
-              in.int32("rank"),
-              in.int32("nRanks"),
-              in.int32("target"),
-              in.raw("nonce", NONCE_BYTES),
-              in.raw("mac", MAC_BYTES));
-      case VERDICT ->
-          new Verdict(
-              readEnum(in, "admission", Admission.values()),
-              in.int32("expectedRanks"),
-              in.raw("mac", MAC_BYTES));
-      case REGISTER -> readRegister(in);
-      case PONG -> new Pong();
-      case WAITING -> new Waiting(readRanks(in));
-      case PEERS -> readPeers(in);
-      case PING -> new Ping();
-      case SILENT -> new Silent(readRanks(in));
-      case GOODBYE -> new Goodbye();
-      case DEPARTED -> new Departed(readRanks(in));
-      case FAILED -> readFailed(in);
-      case ATTACH -> new Attach();
-      case DATA -> readData(in);
-    };
+  private static void writeProof(Proof proof, WireWriter out) {
+    writeEnum(out, proof.kind()).int32(proof.rank()).int32(proof.nRanks()).int32(proof.target());
+    out.raw(proof.nonce()).raw(proof.mac());
+  }
+
+  private static Proof readProof(WireReader in) {
+    return new Proof(
+        readEnum(in, "kind", LinkKind.values()),
+        in.int32("rank"),
+        in.int32("nRanks"),
+        in.int32("target"),
+        in.raw("nonce", NONCE_BYTES),
+        in.raw("mac", MAC_BYTES));
+  }
+
+  // The bytes of the message follow; see encode.
+  private static void writeData(Data data, WireWriter out) {
+    writeEnum(out, data.space()).int64(data.channel()).int32(data.sequence());
+    out.int32(data.message().leftRank());
   }
 
   private static Data readData(WireReader in) {
@@ -198,16 +188,19 @@ final class BootstrapFrameCodec {
     return new Register(readMember(in), hostsRoot);
   }
 
+  private static void writePeers(Peers peers, WireWriter out) {
+    out.raw(peers.jobId()).int32(peers.rootHost()).int32(peers.members().size());
+    peers.members().forEach(member -> writeMember(member, out));
+  }
+
   private static Peers readPeers(WireReader in) {
     byte[] jobId = in.raw("jobId", JOB_ID_BYTES);
     int rootHost = in.int32("rootHost");
-    // Bounded by what has arrived, so a false count can't make this list large.
-    int count = in.int32("count", 1, Math.min(MAX_RANKS, in.remaining() / MIN_MEMBER_BYTES));
-    in.check(rootHost >= -1 && rootHost < count, "rootHost", rootHost + " of " + count);
-    List<Member> members = new ArrayList<>(count);
-    for (int i = 0; i < count; i++) {
-      members.add(readMember(in));
-    }
+    List<Member> members = readList(in, 1, MIN_MEMBER_BYTES, BootstrapFrameCodec::readMember);
+    in.check(
+        rootHost >= -1 && rootHost < members.size(),
+        "rootHost",
+        rootHost + " of " + members.size());
     return new Peers(jobId, rootHost, members);
   }
 
@@ -221,24 +214,29 @@ final class BootstrapFrameCodec {
     return new Member(address, in.int64("hostHash"), in.int64("processHash"));
   }
 
-  private static void writeRanks(WireWriter out, List<Integer> ranks) {
-    out.int32(ranks.size());
-    ranks.forEach(out::int32);
+  // The count is bounded by what has arrived, so a false one can't make the list large.
+  private static <E> List<E> readList(
+      WireReader in, int least, int elementBytes, Function<WireReader, E> reader) {
+    int count = in.int32("count", least, Math.min(MAX_RANKS, in.remaining() / elementBytes));
+    List<E> elements = new ArrayList<>(count);
+    for (int i = 0; i < count; i++) {
+      elements.add(reader.apply(in));
+    }
+    return elements;
   }
 
-  private static List<Integer> readRanks(WireReader in) {
-    int count = in.int32("count", 0, Math.min(MAX_RANKS, in.remaining() / Integer.BYTES));
-    List<Integer> ranks = new ArrayList<>(count);
-    for (int i = 0; i < count; i++) {
-      ranks.add(in.int32("rank", 0, MAX_RANKS - 1));
-    }
-    return ranks;
+  private static WireWriter writeEnum(WireWriter out, Enum<?> value) {
+    return out.uint8(value.ordinal());
   }
 
   private static <E> E readEnum(WireReader in, String field, E[] values) {
+    return values[readOrdinal(in, field, values.length)];
+  }
+
+  private static int readOrdinal(WireReader in, String field, int count) {
     int ordinal = in.uint8(field);
-    in.check(ordinal < values.length, field, ordinal + ", expected 0.." + (values.length - 1));
-    return values[ordinal];
+    in.check(ordinal < count, field, ordinal + ", expected 0.." + (count - 1));
+    return ordinal;
   }
 
   /** Returns a reason as it is sent: cut where it is too long. */

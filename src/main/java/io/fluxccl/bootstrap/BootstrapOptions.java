@@ -8,30 +8,43 @@ import java.util.Optional;
 
 /**
  * The options of a {@link TcpBootstrap}. Immutable; {@link #builder()} begins with the defaults.
+ *
+ * @param timeout how long set-up may take: 30 s unless set
+ * @param secret the job's secret, if there is one
+ * @param networkInterface the network interface to use, if one is named
+ * @param insecure whether to allow addresses that other hosts can reach without a secret
+ * @param heartbeatInterval how often the root asks each rank for a heartbeat: 200 ms unless set
+ * @param messageLimit the longest message in bytes: 64 MiB unless set
+ * @param hostIdentity the host and process that the other ranks take this rank to be on
  */
-public final class BootstrapOptions {
+public record BootstrapOptions(
+    Duration timeout,
+    Optional<JobSecret> secret,
+    Optional<String> networkInterface,
+    boolean insecure,
+    Duration heartbeatInterval,
+    int messageLimit,
+    HostIdentity hostIdentity) {
   /** The environment variable that stands for {@link Builder#insecure}: 1, or 0 for false. */
   public static final String INSECURE_VARIABLE = "FLUXCCL_INSECURE";
 
   static final int DEFAULT_MESSAGE_LIMIT = 64 << 20;
   private static final int MAX_MESSAGE_LIMIT = 1 << 30;
+  private static final Duration MIN_INTERVAL = Duration.ofMillis(10);
+  private static final Duration MAX_INTERVAL = Duration.ofSeconds(10);
 
-  private final Duration timeout;
-  private final JobSecret secret;
-  private final String networkInterface;
-  private final boolean insecure;
-  private final Duration heartbeatInterval;
-  private final int messageLimit;
-  private final HostIdentity hostIdentity;
-
-  private BootstrapOptions(Builder builder) {
-    timeout = builder.timeout;
-    secret = builder.secret;
-    networkInterface = builder.networkInterface;
-    insecure = builder.insecure;
-    heartbeatInterval = builder.heartbeatInterval;
-    messageLimit = builder.messageLimit;
-    hostIdentity = builder.hostIdentity;
+  /** Refuses values out of range. */
+  public BootstrapOptions {
+    if (timeout.isNegative() || timeout.isZero()) {
+      throw InvalidUsage.of("timeout=%s; give more than zero", timeout);
+    }
+    if (heartbeatInterval.compareTo(MIN_INTERVAL) < 0
+        || heartbeatInterval.compareTo(MAX_INTERVAL) > 0) {
+      throw InvalidUsage.of("heartbeatInterval=%s; give 10 ms to 10 s", heartbeatInterval);
+    }
+    if (messageLimit < 1 || messageLimit > MAX_MESSAGE_LIMIT) {
+      throw InvalidUsage.of("messageLimit=%s; give 1 to %s", messageLimit, MAX_MESSAGE_LIMIT);
+    }
   }
 
   /**
@@ -54,53 +67,6 @@ public final class BootstrapOptions {
 
   static Builder builder(Map<String, String> environment) {
     return new Builder(environment);
-  }
-
-  /** Returns how long set-up may take: 30 s unless set. */
-  public Duration timeout() {
-    return timeout;
-  }
-
-  /** Returns the job's secret, if there is one. */
-  public Optional<JobSecret> secret() {
-    return Optional.ofNullable(secret);
-  }
-
-  /** Returns the network interface to use, if one is named. */
-  public Optional<String> networkInterface() {
-    return Optional.ofNullable(networkInterface);
-  }
-
-  /** Returns whether to allow addresses that other hosts can reach without a secret. */
-  public boolean insecure() {
-    return insecure;
-  }
-
-  /** Returns how often the root asks each rank for a heartbeat: 200 ms unless set. */
-  public Duration heartbeatInterval() {
-    return heartbeatInterval;
-  }
-
-  /** Returns the longest message in bytes: 64 MiB unless set. */
-  public int messageLimit() {
-    return messageLimit;
-  }
-
-  HostIdentity hostIdentity() {
-    return hostIdentity;
-  }
-
-  @Override
-  public String toString() {
-    return String.format(
-        "BootstrapOptions(timeout=%s, secret=%s, interface=%s, insecure=%s,"
-            + " heartbeatInterval=%s, messageLimit=%s)",
-        timeout,
-        secret == null ? "none" : "given",
-        networkInterface,
-        insecure,
-        heartbeatInterval,
-        messageLimit);
   }
 
   /** Collects options; what it makes is immutable. Not thread-safe. */
@@ -129,9 +95,6 @@ public final class BootstrapOptions {
 
     /** Sets how long set-up may take; over zero. */
     public Builder timeout(Duration value) {
-      if (value.isNegative() || value.isZero()) {
-        throw new InvalidUsage("timeout=" + value + "; give more than zero");
-      }
       timeout = value;
       return this;
     }
@@ -159,19 +122,12 @@ public final class BootstrapOptions {
 
     /** Sets how often the root asks each rank for a heartbeat; 10 ms to 10 s. */
     public Builder heartbeatInterval(Duration value) {
-      if (value.compareTo(Duration.ofMillis(10)) < 0
-          || value.compareTo(Duration.ofSeconds(10)) > 0) {
-        throw new InvalidUsage("heartbeatInterval=" + value + "; give 10 ms to 10 s");
-      }
       heartbeatInterval = value;
       return this;
     }
 
     /** Sets the longest message in bytes, 1 to 1 GiB; the same on every rank. */
     public Builder messageLimit(int value) {
-      if (value < 1 || value > MAX_MESSAGE_LIMIT) {
-        throw new InvalidUsage("messageLimit=" + value + "; give 1 to " + MAX_MESSAGE_LIMIT);
-      }
       messageLimit = value;
       return this;
     }
@@ -181,9 +137,20 @@ public final class BootstrapOptions {
       return this;
     }
 
-    /** Returns the options. */
+    /**
+     * Returns the options.
+     *
+     * @throws InvalidUsage if a value is out of range
+     */
     public BootstrapOptions build() {
-      return new BootstrapOptions(this);
+      return new BootstrapOptions(
+          timeout,
+          Optional.ofNullable(secret),
+          Optional.ofNullable(networkInterface),
+          insecure,
+          heartbeatInterval,
+          messageLimit,
+          hostIdentity);
     }
   }
 }

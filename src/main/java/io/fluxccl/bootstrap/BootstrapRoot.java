@@ -15,7 +15,6 @@ import io.fluxccl.bootstrap.BootstrapFrame.Register;
 import io.fluxccl.bootstrap.BootstrapFrame.Silent;
 import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
 import io.netty.channel.Channel;
-import io.netty.channel.ChannelFuture;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.EventLoop;
 import io.netty.channel.group.DefaultChannelGroup;
@@ -29,6 +28,7 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -42,13 +42,14 @@ final class BootstrapRoot extends Handshake.Gate {
   private static final long GRACE_MILLIS = 1000;
   private static final Duration UNUSED = Duration.ofMinutes(10);
 
-  private final SharedEventLoop.Lease lease = SharedEventLoop.acquire();
-  private final EventLoop loop = lease.loop();
+  private final SharedEventLoop thread = SharedEventLoop.acquire();
+  private final EventLoop loop = thread.loop();
   private final DefaultChannelGroup channels = new DefaultChannelGroup(loop, true);
   private final CompletableFuture<SessionKey> key;
   private final byte[] jobId = SessionKey.nonce(BootstrapFrameCodec.JOB_ID_BYTES);
-  private final HeartbeatMonitor.Clock clock;
+  private final HeartbeatClock clock;
   private final Duration patience;
+  private final AtomicBoolean finished = new AtomicBoolean();
   private final CompletableFuture<Void> ended = new CompletableFuture<>();
   private final Map<Integer, Session> sessions = new TreeMap<>();
   private final BitSet cameOnce = new BitSet();
@@ -80,37 +81,27 @@ final class BootstrapRoot extends Handshake.Gate {
     this.key = CompletableFuture.completedFuture(key);
     this.patience = patience;
     this.nRanks = nRanks;
-    this.clock = new HeartbeatMonitor.Clock(options.heartbeatInterval());
+    this.clock = new HeartbeatClock(options.heartbeatInterval());
   }
 
   /** Opens the port. Completes with the address, or fails and leaves nothing. */
   CompletableFuture<InetSocketAddress> open(InetSocketAddress address) {
-    CompletableFuture<InetSocketAddress> opened = new CompletableFuture<>();
-    Frames.listen(loop, address, this, channels)
-        .addListener((ChannelFuture bound) -> opened(bound, address, opened));
-    return opened;
+    return Frames.listen(loop, address, this, channels, "the root", TransportFailure.NO_RANK)
+        .thenApply(this::opened)
+        .whenComplete(
+            (at, failure) -> {
+              if (failure != null) {
+                finish();
+              }
+            });
   }
 
-  private void opened(
-      ChannelFuture bound, InetSocketAddress address, CompletableFuture<InetSocketAddress> opened) {
-    if (!bound.isSuccess()) {
-      finish();
-      String message =
-          "the root can't listen at %s: %s; choose a free port and an address of this host"
-              .formatted(address, Frames.describe(bound.cause()));
-      opened.completeExceptionally(
-          new TransportFailure(TransportFailure.NO_RANK, message, bound.cause()));
-      return;
-    }
-    listener = bound.channel();
-    startTicks();
-    opened.complete((InetSocketAddress) listener.localAddress());
-  }
-
-  private void startTicks() {
+  private InetSocketAddress opened(Channel bound) {
+    listener = bound;
     long nanos = clock.intervalNanos();
     ticks = loop.scheduleAtFixedRate(this::tick, nanos, nanos, TimeUnit.NANOSECONDS);
     awaitRanks();
+    return (InetSocketAddress) bound.localAddress();
   }
 
   /** Closes the root if no rank is connected for long before all have registered. */
@@ -184,10 +175,11 @@ final class BootstrapRoot extends Handshake.Gate {
       ticks.cancel(false);
       unused.cancel(false);
     }
-    channels
-        .close()
-        .addListener(
-            closed -> lease.release().whenComplete((released, failure) -> ended.complete(null)));
+    if (finished.compareAndSet(false, true)) {
+      channels
+          .close()
+          .addListener(all -> thread.leave().whenComplete((left, failure) -> ended.complete(null)));
+    }
   }
 
   // ---- ranks that connect ----

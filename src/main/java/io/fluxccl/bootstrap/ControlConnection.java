@@ -10,20 +10,21 @@ import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Peers;
 import io.fluxccl.bootstrap.BootstrapFrame.Ping;
 import io.fluxccl.bootstrap.BootstrapFrame.Pong;
-import io.fluxccl.bootstrap.BootstrapFrame.Register;
 import io.fluxccl.bootstrap.BootstrapFrame.Silent;
 import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelHandlerContext;
-import java.net.InetAddress;
+import io.netty.util.concurrent.ScheduledFuture;
 import java.net.InetSocketAddress;
+import java.time.Duration;
 import java.util.List;
-import java.util.concurrent.CompletableFuture;
+import java.util.OptionalInt;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A rank's connection with the root: tried until it works, then kept open as the sign of life. Only
- * on the event loop.
+ * A rank's connection with the root: tried until it works, then kept open as the sign of life; it
+ * learns from the root which ranks answer no heartbeat. Only on the event loop, but for {@link
+ * #unresponsiveRank}.
  */
 final class ControlConnection implements Handshake.Outcome {
   private static final long FIRST_BACKOFF_MILLIS = 10;
@@ -32,7 +33,7 @@ final class ControlConnection implements Handshake.Outcome {
 
   private final TcpBootstrap bootstrap;
   private final Rendezvous rendezvous;
-  private final Owner owner;
+  private final HeartbeatClock clock;
 
   private Session session;
   private boolean formed;
@@ -40,29 +41,15 @@ final class ControlConnection implements Handshake.Outcome {
   private long backoffMillis = FIRST_BACKOFF_MILLIS;
   private List<Integer> missing = List.of();
   private String trouble = "no answer yet";
+  private int rootHost = FluxCclException.NO_RANK;
+  private ScheduledFuture<?> ticks;
+  private List<Integer> silent = List.of();
+  private volatile int unresponsive = FluxCclException.NO_RANK;
 
-  ControlConnection(TcpBootstrap bootstrap, Rendezvous rendezvous, Owner owner) {
+  ControlConnection(TcpBootstrap bootstrap, Rendezvous rendezvous, Duration heartbeatInterval) {
     this.bootstrap = bootstrap;
     this.rendezvous = rendezvous;
-    this.owner = owner;
-  }
-
-  /** Receives what the connection reports. */
-  interface Owner {
-    /** Opens the port for the other ranks, if it is not open yet, and describes this rank. */
-    CompletableFuture<Register> register(InetAddress local);
-
-    /** All ranks have registered. */
-    void formed(Peers peers);
-
-    /** This rank can't take part. */
-    void refused(FluxCclException reason);
-
-    /** These ranks answer no heartbeat. */
-    void silent(List<Integer> ranks);
-
-    /** The root is gone, in good order or not. */
-    void rootGone(boolean orderly);
+    this.clock = new HeartbeatClock(heartbeatInterval);
   }
 
   void connect() {
@@ -82,12 +69,12 @@ final class ControlConnection implements Handshake.Outcome {
     trouble = "it answered and closed the connection";
     session = new Session(channel);
     session.replace(connector, BootstrapFrameCodec.CONTROL_LIMIT);
-    owner
+    bootstrap
         .register(((InetSocketAddress) channel.localAddress()).getAddress())
         .whenComplete(
             (register, failure) -> {
               if (failure != null) {
-                owner.refused(FluxCclException.from(failure));
+                bootstrap.failSetup(failure);
               } else {
                 send(register);
               }
@@ -97,7 +84,7 @@ final class ControlConnection implements Handshake.Outcome {
   @Override
   public void refused(Admission admission, int expectedRanks) {
     if (admission == Admission.WRONG_RANK_COUNT || admission == Admission.RANK_OUT_OF_RANGE) {
-      owner.refused(
+      bootstrap.failSetup(
           InvalidUsage.of(
               "%s is refused: the root at %s gathers %s ranks",
               bootstrap.describe(), rendezvous.root(), expectedRanks));
@@ -162,19 +149,22 @@ final class ControlConnection implements Handshake.Outcome {
     stop();
   }
 
-  /** From now on the loss of the connection is no failure. */
+  /** Stops the heartbeats. From now on the loss of the connection is no failure. */
   void stop() {
     stopped = true;
+    if (ticks != null) {
+      ticks.cancel(false);
+    }
   }
 
-  /** Whether the root was not heard of since a moment of {@link System#nanoTime()}. */
-  boolean isSilentSince(long nanos) {
-    return formed && session.isSilentSince(nanos);
+  /** Returns whether all ranks have registered. */
+  boolean formed() {
+    return formed;
   }
 
-  /** Forgets how long the root was silent: this process itself was not running. */
-  void excuseSilence() {
-    session.excuseSilence();
+  /** Returns the rank whose process hosts the root, or -1. */
+  int rootHost() {
+    return rootHost;
   }
 
   private void receivedPeers(ChannelHandlerContext ctx, Peers peers) {
@@ -187,7 +177,37 @@ final class ControlConnection implements Handshake.Outcome {
     }
     formed = true;
     missing = List.of();
-    owner.formed(peers);
+    rootHost = peers.rootHost();
+    long nanos = clock.intervalNanos();
+    ticks = bootstrap.loop.scheduleAtFixedRate(this::tick, nanos, nanos, TimeUnit.NANOSECONDS);
+    bootstrap.formed(peers);
+  }
+
+  // ---- heartbeats ----
+
+  private void tick() {
+    if (clock.stalled()) {
+      session.excuseSilence();
+    }
+    findUnresponsive();
+  }
+
+  // A root that is gone is not silent, and of silent ranks it alone knows.
+  private void findUnresponsive() {
+    boolean rootSilent = formed && session.isSilentSince(clock.silenceLimit());
+    unresponsive =
+        rootSilent && rootHost >= 0 && rootHost != bootstrap.rank()
+            ? rootHost
+            : silent.stream()
+                .filter(each -> each != bootstrap.rank() && !bootstrap.hasDeparted(each))
+                .findFirst()
+                .orElse(FluxCclException.NO_RANK);
+  }
+
+  /** {@link Bootstrap#unresponsiveRank}. Any thread. */
+  OptionalInt unresponsiveRank() {
+    int rank = unresponsive;
+    return rank < 0 ? OptionalInt.empty() : OptionalInt.of(rank);
   }
 
   private final class Session extends FrameSession {
@@ -203,8 +223,9 @@ final class ControlConnection implements Handshake.Outcome {
         missing = waiting.missing();
       } else if (frame instanceof Peers peers) {
         receivedPeers(ctx, peers);
-      } else if (frame instanceof Silent silent) {
-        owner.silent(silent.ranks());
+      } else if (frame instanceof Silent news) {
+        silent = news.ranks();
+        findUnresponsive();
       } else if (frame instanceof Departed departed) {
         departed.ranks().forEach(bootstrap::departed);
       } else if (frame instanceof Failed failed) {
@@ -216,8 +237,10 @@ final class ControlConnection implements Handshake.Outcome {
 
     @Override
     public void channelInactive(ChannelHandlerContext ctx) {
+      silent = List.of();
+      unresponsive = FluxCclException.NO_RANK;
       if (!stopped && formed) {
-        owner.rootGone(receivedGoodbye());
+        bootstrap.rootGone(receivedGoodbye());
       } else if (!stopped) {
         again(trouble);
       }

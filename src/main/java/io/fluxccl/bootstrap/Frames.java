@@ -1,5 +1,6 @@
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.TransportFailure;
 import io.netty.bootstrap.Bootstrap;
 import io.netty.bootstrap.ServerBootstrap;
 import io.netty.buffer.ByteBuf;
@@ -21,6 +22,7 @@ import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.nio.ByteOrder;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import java.util.function.Supplier;
 
 /** Sockets that carry {@link BootstrapFrame}s, each behind its length in 4 bytes, big endian. */
@@ -37,26 +39,48 @@ final class Frames {
    * Listens. Every accepted socket begins with the handshake.
    *
    * @param channels holds the sockets while they are open
+   * @param owner listens, for the error
+   * @param rank the owner's rank, or {@link TransportFailure#NO_RANK}
+   * @return completes on the event loop with the listening socket, or with {@link TransportFailure}
    */
-  static ChannelFuture listen(
-      EventLoop loop, InetSocketAddress address, Handshake.Gate gate, ChannelGroup channels) {
-    return new ServerBootstrap()
+  static CompletableFuture<Channel> listen(
+      EventLoop loop,
+      InetSocketAddress address,
+      Handshake.Gate gate,
+      ChannelGroup channels,
+      String owner,
+      int rank) {
+    ChannelInitializer<Channel> listener =
+        new ChannelInitializer<>() {
+          @Override
+          protected void initChannel(Channel channel) {
+            // Before it is bound: it may have to be closed before that.
+            channels.add(channel);
+          }
+        };
+    CompletableFuture<Channel> listening = new CompletableFuture<>();
+    new ServerBootstrap()
         .group(loop)
         .channel(NioServerSocketChannel.class)
         .option(ChannelOption.SO_BACKLOG, BACKLOG)
         .option(ChannelOption.SO_REUSEADDR, true)
         .childOption(ChannelOption.TCP_NODELAY, true)
         .childOption(ChannelOption.AUTO_CLOSE, false)
-        .handler(
-            new ChannelInitializer<Channel>() {
-              @Override
-              protected void initChannel(Channel channel) {
-                // Before it is bound: it may have to be closed before that.
-                channels.add(channel);
-              }
-            })
+        .handler(listener)
         .childHandler(pipeline(channels, () -> new Handshake.Acceptor(gate)))
-        .bind(address);
+        .bind(address)
+        .addListener(
+            (ChannelFuture bound) -> {
+              if (bound.isSuccess()) {
+                listening.complete(bound.channel());
+                return;
+              }
+              String problem =
+                  "%s can't listen at %s: %s; choose a free port and an address of this host"
+                      .formatted(owner, address, describe(bound.cause()));
+              listening.completeExceptionally(new TransportFailure(rank, problem, bound.cause()));
+            });
+    return listening;
   }
 
   /**

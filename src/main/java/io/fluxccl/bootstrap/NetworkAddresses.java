@@ -5,8 +5,10 @@ import java.io.IOException;
 import java.net.Inet4Address;
 import java.net.InetAddress;
 import java.net.NetworkInterface;
-import java.util.Collections;
+import java.util.Comparator;
 import java.util.List;
+import java.util.Optional;
+import java.util.stream.Stream;
 
 /** Which of this host's addresses to use. */
 final class NetworkAddresses {
@@ -14,66 +16,49 @@ final class NetworkAddresses {
 
   private NetworkAddresses() {}
 
-  /** The address of a network interface by name, IPv4 before IPv6. */
+  /** Returns the address of a network interface by name, IPv4 before IPv6. */
   static InetAddress ofInterface(String name) {
     try {
       NetworkInterface found = NetworkInterface.getByName(name);
       if (found == null) {
-        throw new InvalidUsage(
-            "interface=" + name + " is not there; this host has " + interfaceNames());
+        throw InvalidUsage.of(
+            "interface=%s is not there; this host has %s",
+            name, NetworkInterface.networkInterfaces().map(NetworkInterface::getName).toList());
       }
-      InetAddress address = firstOf(found);
-      if (address == null) {
-        throw new InvalidUsage("interface=" + name + " has no IP address");
-      }
-      return address;
+      return firstOf(Stream.of(found))
+          .orElseThrow(() -> InvalidUsage.of("interface=%s has no IP address", name));
     } catch (IOException e) {
       throw new InvalidUsage("interface=" + name + " can't be asked for its address: " + e, e);
     }
   }
 
-  /** An address by which other hosts probably reach this one; loopback when there is none. */
+  /** Returns an address by which other hosts probably reach this one; loopback if there is none. */
   static InetAddress reachable() {
     try {
-      InetAddress ipv6 = null;
-      for (NetworkInterface each : Collections.list(NetworkInterface.getNetworkInterfaces())) {
-        if (!each.isUp() || each.isLoopback() || isVirtual(each.getName())) {
-          continue;
-        }
-        InetAddress address = firstOf(each);
-        if (address instanceof Inet4Address) {
-          return address;
-        }
-        ipv6 = ipv6 == null && address != null && !address.isLinkLocalAddress() ? address : ipv6;
-      }
-      return ipv6 != null ? ipv6 : InetAddress.getLoopbackAddress();
+      return firstOf(NetworkInterface.networkInterfaces().filter(NetworkAddresses::isReachable))
+          .filter(address -> !address.isLinkLocalAddress() || address instanceof Inet4Address)
+          .orElseGet(InetAddress::getLoopbackAddress);
     } catch (IOException e) {
       return InetAddress.getLoopbackAddress();
     }
   }
 
-  private static InetAddress firstOf(NetworkInterface networkInterface) {
-    InetAddress first = null;
-    for (InetAddress address : Collections.list(networkInterface.getInetAddresses())) {
-      if (address instanceof Inet4Address) {
-        return address;
-      }
-      if (first == null || first.isLinkLocalAddress()) {
-        first = address;
-      }
-    }
-    return first;
+  /** Returns the first IPv4 address, or else the first IPv6 address, link-local ones last. */
+  private static Optional<InetAddress> firstOf(Stream<NetworkInterface> interfaces) {
+    return interfaces
+        .flatMap(NetworkInterface::inetAddresses)
+        .min(
+            Comparator.comparing((InetAddress address) -> !(address instanceof Inet4Address))
+                .thenComparing(InetAddress::isLinkLocalAddress));
   }
 
-  private static boolean isVirtual(String name) {
-    return VIRTUAL.stream().anyMatch(name::startsWith);
-  }
-
-  private static String interfaceNames() throws IOException {
-    StringBuilder names = new StringBuilder();
-    for (NetworkInterface each : Collections.list(NetworkInterface.getNetworkInterfaces())) {
-      names.append(names.length() == 0 ? "" : ", ").append(each.getName());
+  private static boolean isReachable(NetworkInterface each) {
+    try {
+      return each.isUp()
+          && !each.isLoopback()
+          && VIRTUAL.stream().noneMatch(each.getName()::startsWith);
+    } catch (IOException e) {
+      return false;
     }
-    return names.toString();
   }
 }

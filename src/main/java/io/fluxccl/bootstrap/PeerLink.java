@@ -12,7 +12,6 @@ import io.netty.channel.Channel;
 import io.netty.channel.ChannelHandlerContext;
 import java.io.IOException;
 import java.util.ArrayDeque;
-import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
@@ -59,14 +58,15 @@ final class PeerLink extends FrameSession {
   @Override
   void received(ChannelHandlerContext ctx, BootstrapFrame frame) {
     if (frame instanceof Data data && incoming && attached) {
-      links.received(this, data);
+      links.bootstrap.arrived(
+          new StreamKey(peer, data.space(), data.channel(), data.sequence()), data.message());
     } else if (frame instanceof Attach && incoming && !attached) {
       attached = true;
       links.attached();
     } else if (frame instanceof Failed failed) {
-      links.failedElsewhere(failed.toException());
+      links.bootstrap.fail(failed.toException());
     } else if (frame instanceof Departed departed) {
-      links.departed(departed.ranks());
+      departed.ranks().forEach(links.bootstrap::departed);
     } else {
       violated(ctx, "unexpected " + frame.getClass().getSimpleName());
     }
@@ -74,12 +74,12 @@ final class PeerLink extends FrameSession {
 
   @Override
   void departed() {
-    links.departed(List.of(peer));
+    links.bootstrap.departed(peer);
   }
 
   private void violated(ChannelHandlerContext ctx, String problem) {
     if (attached && !receivedGoodbye() && ctx.channel().isOpen()) {
-      links.failedElsewhere(
+      links.bootstrap.fail(
           TransportFailure.of(peer, "the connection with rank %s is unusable: %s", peer, problem));
     }
     ctx.close();
@@ -205,7 +205,7 @@ final class PeerLink extends FrameSession {
         links.queueDrained();
         return;
       }
-      links.loop().schedule(this::retry, backoffMillis, TimeUnit.MILLISECONDS);
+      links.bootstrap.loop.schedule(this::retry, backoffMillis, TimeUnit.MILLISECONDS);
       backoffMillis = Math.min(2 * backoffMillis, MAX_BACKOFF_MILLIS);
     }
 

@@ -1,9 +1,7 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.Aborted;
-import io.fluxccl.FluxCclException;
 import io.fluxccl.RemoteFailure;
-import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
 import io.fluxccl.bootstrap.BootstrapFrame.Departed;
@@ -12,8 +10,6 @@ import io.fluxccl.bootstrap.BootstrapFrame.Member;
 import io.fluxccl.bootstrap.BootstrapFrame.Peers;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.netty.channel.Channel;
-import io.netty.channel.ChannelFuture;
-import io.netty.channel.EventLoop;
 import io.netty.channel.group.ChannelGroup;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
@@ -28,7 +24,7 @@ import java.util.stream.IntStream;
 final class PeerLinks extends Handshake.Gate {
   private static final long WATCH_NANOS = TimeUnit.SECONDS.toNanos(1);
 
-  private final TcpBootstrap bootstrap;
+  final TcpBootstrap bootstrap;
   private final ChannelGroup channels;
   private final InetAddress from;
   private final int frameLimit;
@@ -51,30 +47,16 @@ final class PeerLinks extends Handshake.Gate {
     this.frameLimit = messageLimit + BootstrapFrameCodec.DATA_OVERHEAD;
   }
 
-  EventLoop loop() {
-    return bootstrap.loop;
-  }
-
   /** Opens the port for the other ranks, if it is not open, and returns its address. */
   CompletableFuture<InetSocketAddress> listen(InetAddress local) {
     if (listening == null) {
-      listening = new CompletableFuture<>();
-      Frames.listen(loop(), new InetSocketAddress(local, 0), this, channels)
-          .addListener((ChannelFuture bound) -> listens(bound, local));
+      InetSocketAddress anyPort = new InetSocketAddress(local, 0);
+      listening =
+          Frames.listen(
+                  bootstrap.loop, anyPort, this, channels, bootstrap.describe(), bootstrap.rank())
+              .thenApply(bound -> (InetSocketAddress) bound.localAddress());
     }
     return listening;
-  }
-
-  private void listens(ChannelFuture bound, InetAddress local) {
-    if (bound.isSuccess()) {
-      listening.complete((InetSocketAddress) bound.channel().localAddress());
-    } else {
-      listening.completeExceptionally(
-          new TransportFailure(
-              bootstrap.rank(),
-              bootstrap.describe() + " can't listen at " + local.getHostAddress(),
-              bound.cause()));
-    }
   }
 
   /**
@@ -114,7 +96,7 @@ final class PeerLinks extends Handshake.Gate {
     SessionKey jobKey = key.getNow(null);
     new Handshake.Connector(
             jobKey, LinkKind.PEER, bootstrap.rank(), bootstrap.nRanks(), peer, outcome)
-        .connect(loop(), from, members.get(peer).address(), channels);
+        .connect(bootstrap.loop, from, members.get(peer).address(), channels);
   }
 
   void send(int peer, StreamKey stream, Message message, CompletableFuture<Void> done) {
@@ -250,19 +232,6 @@ final class PeerLinks extends Handshake.Gate {
     if (before != null && before.isAttached() && after != null && after.link() != null) {
       ring.complete(null);
     }
-  }
-
-  void received(PeerLink link, Data data) {
-    bootstrap.arrived(
-        new StreamKey(link.peer(), data.space(), data.channel(), data.sequence()), data.message());
-  }
-
-  void failedElsewhere(FluxCclException reason) {
-    bootstrap.fail(reason);
-  }
-
-  void departed(List<Integer> ranks) {
-    ranks.forEach(bootstrap::departed);
   }
 
   /** Learns that a connection is closed; fails the job unless it closed in good order. */

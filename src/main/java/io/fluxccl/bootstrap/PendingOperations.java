@@ -6,9 +6,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.Timeout;
 import io.netty.channel.EventLoop;
 import io.netty.util.concurrent.ScheduledFuture;
-import java.util.ArrayList;
-import java.util.Collections;
-import java.util.IdentityHashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.OptionalInt;
 import java.util.Set;
@@ -28,16 +26,12 @@ final class PendingOperations {
 
   private final AbstractBootstrap bootstrap;
   private final EventLoop loop;
-  private final Set<CompletableFuture<?>> sends = identitySet();
-  private final Set<CompletableFuture<?>> others = identitySet();
+  private final Set<CompletableFuture<?>> sends = new HashSet<>();
+  private final Set<CompletableFuture<?>> others = new HashSet<>();
 
   PendingOperations(AbstractBootstrap bootstrap) {
     this.bootstrap = bootstrap;
     this.loop = bootstrap.loop;
-  }
-
-  private static Set<CompletableFuture<?>> identitySet() {
-    return Collections.newSetFromMap(new IdentityHashMap<>());
   }
 
   /** Begins an operation on the event loop, unless the bootstrap has failed or closed. */
@@ -126,19 +120,15 @@ final class PendingOperations {
                 }));
   }
 
-  void endAll(FluxCclException reason) {
-    end(sends, reason);
-    end(others, reason);
-  }
-
+  /** Fails all operations but the sends, which a closing bootstrap still finishes. */
   void endAllButSends(FluxCclException reason) {
-    end(others, reason);
+    // A copy: each takes itself out of the set.
+    List.copyOf(others).forEach(each -> each.completeExceptionally(reason));
   }
 
-  private static void end(Set<CompletableFuture<?>> set, FluxCclException reason) {
-    // A copy: each takes itself out of the set.
-    List<CompletableFuture<?>> all = new ArrayList<>(set);
-    all.forEach(each -> each.completeExceptionally(reason));
+  void endAll(FluxCclException reason) {
+    List.copyOf(sends).forEach(each -> each.completeExceptionally(reason));
+    endAllButSends(reason);
   }
 
   /** Runs now when on the event loop, otherwise soon; not at all once the loop has ended. */

@@ -11,7 +11,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
-import java.util.function.Function;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -74,31 +73,17 @@ record Rendezvous(
         SessionKey.of(id.secret()), from, id.address(), hosted, FluxCclException.NO_RANK);
   }
 
-  /** Finds the rendezvous of an address; rank 0 opens the root there. */
-  static final class Search {
-    private final TcpBootstrap bootstrap;
-    private final BootstrapOptions options;
-    private final SessionKey key;
-    private final RootAddress address;
-    private final BooleanSupplier wanted;
-    private InetAddress from;
-
-    /**
-     * @param wanted whether the search is still worth the effort
-     */
-    Search(
-        TcpBootstrap bootstrap,
-        BootstrapOptions options,
-        SessionKey key,
-        String address,
-        BooleanSupplier wanted) {
-      this.bootstrap = bootstrap;
-      this.options = options;
-      this.key = key;
-      this.address = RootAddress.parse(address);
-      this.wanted = wanted;
-    }
-
+  /**
+   * Finds the rendezvous of an address; rank 0 opens the root there.
+   *
+   * @param wanted whether the search is still worth the effort
+   */
+  record Search(
+      TcpBootstrap bootstrap,
+      BootstrapOptions options,
+      SessionKey key,
+      RootAddress address,
+      BooleanSupplier wanted) {
     /** Begins; completes on the event loop. */
     CompletableFuture<Rendezvous> begin() {
       return resolve()
@@ -144,35 +129,34 @@ record Rendezvous(
           address.networkInterface() != null
               ? address.networkInterface()
               : options.networkInterface().orElse(null);
-      from = networkInterface == null ? null : NetworkAddresses.ofInterface(networkInterface);
+      InetAddress from =
+          networkInterface == null ? null : NetworkAddresses.ofInterface(networkInterface);
       InetSocketAddress root = new InetSocketAddress(ip, address.port());
       return bootstrap.rank() == 0
-          ? host(root, System.nanoTime() + BIND_RETRY_NANOS)
+          ? host(from, root, System.nanoTime() + BIND_RETRY_NANOS)
           : CompletableFuture.completedFuture(new Rendezvous(key, from, root, null, 0));
     }
 
-    private CompletableFuture<Rendezvous> host(InetSocketAddress at, long until) {
+    private CompletableFuture<Rendezvous> host(InetAddress from, InetSocketAddress at, long until) {
       BootstrapRoot root = new BootstrapRoot(key, bootstrap.nRanks(), options);
       return root.open(at)
-          .handle(
-              (bound, failure) -> failure == null ? hosts(root, bound) : again(failure, at, until))
-          .thenCompose(Function.identity());
-    }
-
-    private CompletableFuture<Rendezvous> hosts(BootstrapRoot root, InetSocketAddress bound) {
-      root.use();
-      return CompletableFuture.completedFuture(new Rendezvous(key, from, bound, root, 0));
+          .thenApply(
+              bound -> {
+                root.use();
+                return new Rendezvous(key, from, bound, root, 0);
+              })
+          .exceptionallyCompose(failure -> again(failure, from, at, until));
     }
 
     /** An earlier run may be about to release the port. */
     private CompletableFuture<Rendezvous> again(
-        Throwable failure, InetSocketAddress at, long until) {
+        Throwable failure, InetAddress from, InetSocketAddress at, long until) {
       if (!wanted.getAsBoolean() || System.nanoTime() - until >= 0) {
         return CompletableFuture.failedFuture(FluxCclException.from(failure));
       }
       CompletableFuture<Void> later = new CompletableFuture<>();
       bootstrap.loop.schedule(() -> later.complete(null), BIND_RETRY_MILLIS, TimeUnit.MILLISECONDS);
-      return later.thenCompose(now -> host(at, until));
+      return later.thenCompose(now -> host(from, at, until));
     }
   }
 }

@@ -2,7 +2,6 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.InvalidUsage;
 import java.time.Instant;
-import java.util.List;
 import java.util.OptionalInt;
 import java.util.function.Supplier;
 import java.util.regex.Matcher;
@@ -64,13 +63,9 @@ record RootAddress(String networkInterface, String host, int port) {
     private static final int PORTS = 10_000;
 
     // Each of them differs between jobs and is the same for all ranks of a job.
-    private static final List<String> IDENTITIES =
-        List.of(
-            "OMPI_MCA_orte_precondition_transports",
-            "PMIX_NAMESPACE",
-            "OMPI_MCA_ess_base_jobid",
-            "PMIX_SERVER_URI2",
-            "PMI_PORT");
+    private static final String IDENTITIES =
+        "OMPI_MCA_orte_precondition_transports PMIX_NAMESPACE OMPI_MCA_ess_base_jobid"
+            + " PMIX_SERVER_URI2 PMI_PORT";
 
     private static final Pattern FIRST_HOST =
         Pattern.compile("([A-Za-z0-9_.-]+?)(?:\\[([0-9]+)[^\\]]*\\]([A-Za-z0-9_.-]*))?(?:,.*)?");
@@ -90,20 +85,22 @@ record RootAddress(String networkInterface, String host, int port) {
       if (nRanks == 1) {
         return given(ONE_RANK);
       }
-      switch (launcher) {
-        case "torchrun":
-          return given(ofTorchrun(from));
-        case "Slurm":
-          return ofSlurm(from);
-        default:
+      return switch (launcher) {
+        case "torchrun" -> given(ofTorchrun(from));
+        case "Slurm" -> ofSlurm(from);
+        default -> {
           // Only on one host: nothing is known of the ports of others.
           boolean oneHost = localSize.isEmpty() || localSize.getAsInt() == nRanks;
           String identity = from.firstSet(IDENTITIES);
           String text = identity == null ? lastResort.get() : from.text(identity);
-          return oneHost && text != null
-              ? new Derived("127.0.0.1:" + portOf(text), text)
-              : given(null);
-      }
+          yield oneHost && text != null ? ofHost("127.0.0.1", text) : given(null);
+        }
+      };
+    }
+
+    /** Returns an address of a host whose port is derived from the job's identity. */
+    private static Derived ofHost(String host, String identity) {
+      return new Derived(host + ":" + portOf(identity), identity);
     }
 
     private static String ofTorchrun(RankEnvironment.Variables from) {
@@ -124,21 +121,17 @@ record RootAddress(String networkInterface, String host, int port) {
     }
 
     private static Derived ofSlurm(RankEnvironment.Variables from) {
-      String job = from.text(from.text("SLURM_JOB_ID") != null ? "SLURM_JOB_ID" : "SLURM_JOBID");
+      String job = from.firstSet("SLURM_JOB_ID SLURM_JOBID");
       if (job == null) {
         return given(null);
       }
-      String identity = job + "." + from.text("SLURM_STEP_ID");
-      int port = portOf(identity);
-      String nodes = from.text("SLURM_STEP_NUM_NODES");
-      nodes = nodes != null ? nodes : from.text("SLURM_NNODES");
-      if ("1".equals(nodes)) {
-        return new Derived("127.0.0.1:" + port, identity);
+      String identity = from.text(job) + "." + from.text("SLURM_STEP_ID");
+      String nodes = from.firstSet("SLURM_STEP_NUM_NODES SLURM_NNODES");
+      if (nodes != null && from.text(nodes).equals("1")) {
+        return ofHost("127.0.0.1", identity);
       }
-      String name = from.firstSet(List.of("SLURM_STEP_NODELIST", "SLURM_NODELIST"));
-      return name == null
-          ? given(null)
-          : new Derived(firstHost(name, from.text(name)) + ":" + port, identity);
+      String name = from.firstSet("SLURM_STEP_NODELIST SLURM_NODELIST");
+      return name == null ? given(null) : ofHost(firstHost(name, from.text(name)), identity);
     }
 
     /** The first host of a list such as {@code gpu[003-010,012],login1}. */

@@ -34,7 +34,7 @@ import org.slf4j.LoggerFactory;
  * out; the frames behind it are not encrypted. All bootstraps of a JVM share one daemon thread,
  * which ends with the last of them.
  */
-public final class TcpBootstrap extends AbstractBootstrap {
+public final class TcpBootstrap extends RingBootstrap {
   private static final Logger LOG = LoggerFactory.getLogger(TcpBootstrap.class);
   private static final long GRACE_MILLIS = 1000;
 
@@ -42,15 +42,14 @@ public final class TcpBootstrap extends AbstractBootstrap {
   private final AtomicBoolean begun = new AtomicBoolean();
   private final CompletableFuture<Void> ready = new CompletableFuture<>();
   private final ChannelGroup channels;
-  private final HeartbeatMonitor heartbeats;
+
+  // Set on the event loop; heartbeats are asked for on any thread.
+  volatile ControlConnection control;
 
   // The rest is of the event loop only.
   private Rendezvous rendezvous;
   private BootstrapRoot localRoot;
-  private boolean allRegistered;
-  private int rootHost = FluxCclException.NO_RANK;
   private boolean rootGone;
-  private ControlConnection control;
   private PeerLinks links;
   private CompletableFuture<Void> left;
 
@@ -58,7 +57,6 @@ public final class TcpBootstrap extends AbstractBootstrap {
     super(rank, nRanks, options.messageLimit());
     this.options = options;
     this.channels = new DefaultChannelGroup(loop, true);
-    this.heartbeats = new HeartbeatMonitor(this, options.heartbeatInterval());
   }
 
   /**
@@ -121,7 +119,7 @@ public final class TcpBootstrap extends AbstractBootstrap {
   }
 
   private void join(String address, SessionKey key) {
-    new Rendezvous.Search(this, options, key, address, () -> !ready.isDone())
+    new Rendezvous.Search(this, options, key, RootAddress.parse(address), () -> !ready.isDone())
         .begin()
         .thenAccept(this::join)
         .exceptionally(this::failSetup);
@@ -162,7 +160,7 @@ public final class TcpBootstrap extends AbstractBootstrap {
       ready.completeExceptionally(refusal());
       return;
     }
-    operations().track(ready, deadline, this::late, this::endSetup);
+    operations.track(ready, deadline, this::late, this::endSetup);
     try {
       start.run();
     } catch (RuntimeException e) {
@@ -170,7 +168,7 @@ public final class TcpBootstrap extends AbstractBootstrap {
     }
   }
 
-  private Void failSetup(Throwable reason) {
+  Void failSetup(Throwable reason) {
     ready.completeExceptionally(FluxCclException.from(reason));
     return null;
   }
@@ -184,7 +182,7 @@ public final class TcpBootstrap extends AbstractBootstrap {
 
   private Timeout late() {
     long millis = options.timeout().toMillis();
-    if (links != null && allRegistered) {
+    if (control != null && control.formed()) {
       int peer = links.missingNeighbour();
       return Timeout.of(
           peer,
@@ -213,7 +211,7 @@ public final class TcpBootstrap extends AbstractBootstrap {
     rendezvous = found;
     localRoot = found.hosted();
     links = new PeerLinks(this, channels, found.from(), options.messageLimit());
-    control = new ControlConnection(this, found, new Setup());
+    control = new ControlConnection(this, found, options.heartbeatInterval());
     control.connect();
   }
 
@@ -225,7 +223,7 @@ public final class TcpBootstrap extends AbstractBootstrap {
 
   @Override
   public OptionalInt unresponsiveRank() {
-    return heartbeats.unresponsiveRank();
+    return control == null ? OptionalInt.empty() : control.unresponsiveRank();
   }
 
   // ---- messages ----
@@ -284,7 +282,6 @@ public final class TcpBootstrap extends AbstractBootstrap {
   }
 
   private CompletableFuture<Void> sendGoodbye() {
-    heartbeats.stop();
     channels.close(channel -> channel instanceof ServerChannel);
     links.sendGoodbye();
     control.sendGoodbye();
@@ -315,7 +312,6 @@ public final class TcpBootstrap extends AbstractBootstrap {
     loop.execute(
         () -> {
           left = CompletableFuture.completedFuture(null);
-          heartbeats.stop();
           links.stopSending("was killed");
           control.stop();
           channels.close();
@@ -328,71 +324,56 @@ public final class TcpBootstrap extends AbstractBootstrap {
     return killed;
   }
 
-  /** Handles what the connection with the root reports. */
-  private final class Setup implements ControlConnection.Owner {
-    @Override
-    public CompletableFuture<Register> register(InetAddress local) {
-      HostIdentity identity = options.hostIdentity();
-      return links
-          .listen(local)
-          .thenApply(address -> new Member(address, identity.hostHash(), identity.processHash()))
-          .thenApply(member -> new Register(member, localRoot != null));
-    }
+  // ---- what the connection with the root reports ----
 
-    @Override
-    public void formed(Peers peers) {
-      allRegistered = true;
-      rootHost = peers.rootHost();
-      if (!rendezvous.key().guarded() && !options.insecure()) {
-        for (Member member : peers.members()) {
-          if (!member.address().getAddress().isLoopbackAddress()) {
-            refused(
-                InvalidUsage.of(
-                    "%s is no loopback address, and there is no secret", member.address()));
-            return;
-          }
+  /** Opens the port for the other ranks, if it is not open yet, and describes this rank. */
+  CompletableFuture<Register> register(InetAddress local) {
+    HostIdentity identity = options.hostIdentity();
+    return links
+        .listen(local)
+        .thenApply(address -> new Member(address, identity.hostHash(), identity.processHash()))
+        .thenApply(member -> new Register(member, localRoot != null));
+  }
+
+  /** Connects to the neighbours: all ranks have registered. */
+  void formed(Peers peers) {
+    if (!rendezvous.key().guarded() && !options.insecure()) {
+      for (Member member : peers.members()) {
+        if (!member.address().getAddress().isLoopbackAddress()) {
+          failSetup(
+              InvalidUsage.of(
+                  "%s is no loopback address, and there is no secret", member.address()));
+          return;
         }
       }
-      heartbeats.start(control, rootHost);
-      links
-          .begin(rendezvous.key().forJob(peers.jobId()), peers, options.timeout().toNanos())
-          .thenRun(() -> connected(peers.members()));
     }
+    links
+        .begin(rendezvous.key().forJob(peers.jobId()), peers, options.timeout().toNanos())
+        .thenRun(
+            () -> {
+              if (!ready.isDone()) {
+                initialized(peers.members());
+                ready.complete(null);
+              }
+            });
+  }
 
-    private void connected(List<Member> members) {
-      if (!ready.isDone()) {
-        initialized(members);
-        ready.complete(null);
-      }
+  /** Goes on without the root, unless the rank that hosts it has died. */
+  void rootGone(boolean orderly) {
+    rootGone = true;
+    int rootHost = control.rootHost();
+    if (!orderly && rootHost >= 0 && !hasDeparted(rootHost)) {
+      fail(
+          RemoteFailure.of(
+              rootHost,
+              "%s lost rank %s, which hosts the root: its connection ended without a goodbye",
+              describe(),
+              rootHost));
+      return;
     }
-
-    @Override
-    public void refused(FluxCclException reason) {
-      failSetup(reason);
+    if (!orderly) {
+      LOG.warn("{}: the root is gone; the ranks watch each other from now on", describe());
     }
-
-    @Override
-    public void silent(List<Integer> ranks) {
-      heartbeats.silent(ranks);
-    }
-
-    @Override
-    public void rootGone(boolean orderly) {
-      rootGone = true;
-      heartbeats.rootGone();
-      if (!orderly && rootHost >= 0 && !hasDeparted(rootHost)) {
-        fail(
-            RemoteFailure.of(
-                rootHost,
-                "%s lost rank %s, which hosts the root: its connection ended without a goodbye",
-                describe(),
-                rootHost));
-        return;
-      }
-      if (!orderly) {
-        LOG.warn("{}: the root is gone; the ranks watch each other from now on", describe());
-      }
-      links.replaceRoot();
-    }
+    links.replaceRoot();
   }
 }

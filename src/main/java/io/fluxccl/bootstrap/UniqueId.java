@@ -1,6 +1,5 @@
 package io.fluxccl.bootstrap;
 
-import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
@@ -11,7 +10,6 @@ import java.net.UnknownHostException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.security.MessageDigest;
-import java.security.NoSuchAlgorithmException;
 import java.util.Arrays;
 import java.util.Base64;
 import java.util.zip.CRC32;
@@ -171,18 +169,13 @@ public final class UniqueId {
     return Arrays.hashCode(bytes);
   }
 
-  /** The address and a fingerprint; nothing of the secret. */
+  /** Returns the address and a fingerprint; nothing of the secret. */
   @Override
   public String toString() {
-    try {
-      byte[] digest = MessageDigest.getInstance("SHA-256").digest(bytes);
-      return String.format(
-          "UniqueId(%s:%d, fingerprint=%08x)",
-          address.getAddress().getHostAddress(),
-          address.getPort(),
-          ByteBuffer.wrap(digest).getInt());
-    } catch (NoSuchAlgorithmException e) {
-      throw FluxCclException.from(e);
-    }
+    return String.format(
+        "UniqueId(%s:%d, fingerprint=%08x)",
+        address.getAddress().getHostAddress(),
+        address.getPort(),
+        HostIdentity.sha256(bytes).getInt());
   }
 }

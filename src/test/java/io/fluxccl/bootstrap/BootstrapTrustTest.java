@@ -204,7 +204,7 @@ class BootstrapTrustTest {
   /** What the root says to one that knows the secret; null when it can't be reached. */
   private Admission refusal(int rank) {
     CompletableFuture<Admission> said = new CompletableFuture<>();
-    SharedEventLoop.Lease lease = SharedEventLoop.acquire();
+    SharedEventLoop thread = SharedEventLoop.acquire();
     new Handshake.Connector(
             SessionKey.of(options.secret().get()),
             LinkKind.ROOT,
@@ -228,9 +228,9 @@ class BootstrapTrustTest {
                 said.complete(null);
               }
             })
-        .connect(lease.loop(), null, root, new DefaultChannelGroup(lease.loop()));
+        .connect(thread.loop(), null, root, new DefaultChannelGroup(thread.loop()));
     Admission admission = await(said);
-    lease.release();
+    thread.leave();
     return admission == Admission.WELCOME ? null : admission;
   }
 

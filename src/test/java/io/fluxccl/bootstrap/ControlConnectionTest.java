@@ -3,7 +3,6 @@ package io.fluxccl.bootstrap;
 import static io.fluxccl.bootstrap.BootstrapContract.await;
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.FluxCclException;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
@@ -11,20 +10,17 @@ import io.fluxccl.bootstrap.BootstrapFrame.Peers;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Register;
 import io.netty.channel.Channel;
-import io.netty.channel.ChannelFuture;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.SimpleChannelInboundHandler;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
-import java.util.ArrayList;
-import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import org.junit.jupiter.api.Test;
 
 /** A rank's connection with a root of the test's own. */
 class ControlConnectionTest {
-  private static final SessionKey KEY = SessionKey.of(SessionKey.nonce(UniqueId.SECRET_LENGTH));
+  private static final byte[] SECRET = SessionKey.nonce(UniqueId.SECRET_LENGTH);
   private static final InetSocketAddress ANY_PORT =
       new InetSocketAddress(InetAddress.getLoopbackAddress(), 0);
   private static final Member MEMBER =
@@ -35,11 +31,7 @@ class ControlConnectionTest {
   void shouldIgnoreThatAllHaveComeOnceItSaidGoodbye() {
     try (TcpBootstrap rank = TcpBootstrap.create(0, 2, BootstrapOptions.defaults())) {
       LateRoot root = new LateRoot();
-      Rendezvous rendezvous =
-          new Rendezvous(KEY, null, root.open(rank), null, FluxCclException.NO_RANK);
-      RecordingOwner owner = new RecordingOwner();
-      ControlConnection control = new ControlConnection(rank, rendezvous, owner);
-      rank.onLoop(control::connect);
+      rank.initialize(UniqueId.of(root.open(rank), SECRET));
       await(root.registered);
       CompletableFuture<Void> gone = new CompletableFuture<>();
       rank.onLoop(
@@ -48,40 +40,11 @@ class ControlConnectionTest {
                 .newCloseFuture(
                     channel -> channel.pipeline().get("session") instanceof FrameSession)
                 .addListener(closed -> gone.complete(null));
-            control.sendGoodbye();
+            rank.control.sendGoodbye();
           });
       await(gone);
-      assertThat(owner.heard).isEmpty();
+      assertThat(rank.control.formed()).isFalse();
       rank.channels().close();
-    }
-  }
-
-  private static final class RecordingOwner implements ControlConnection.Owner {
-    final List<String> heard = Collections.synchronizedList(new ArrayList<>());
-
-    @Override
-    public CompletableFuture<Register> register(InetAddress local) {
-      return CompletableFuture.completedFuture(new Register(MEMBER, false));
-    }
-
-    @Override
-    public void formed(Peers peers) {
-      heard.add("formed");
-    }
-
-    @Override
-    public void refused(FluxCclException reason) {
-      heard.add("refused: " + reason);
-    }
-
-    @Override
-    public void silent(List<Integer> ranks) {
-      heard.add("silent: " + ranks);
-    }
-
-    @Override
-    public void rootGone(boolean orderly) {
-      heard.add("root gone");
     }
   }
 
@@ -90,17 +53,13 @@ class ControlConnectionTest {
     final CompletableFuture<Void> registered = new CompletableFuture<>();
 
     InetSocketAddress open(TcpBootstrap on) {
-      CompletableFuture<InetSocketAddress> opened = new CompletableFuture<>();
-      Frames.listen(on.loop, ANY_PORT, this, on.channels())
-          .addListener(
-              (ChannelFuture bound) ->
-                  opened.complete((InetSocketAddress) bound.channel().localAddress()));
-      return await(opened);
+      Channel listener = await(Frames.listen(on.loop, ANY_PORT, this, on.channels(), "root", 0));
+      return (InetSocketAddress) listener.localAddress();
     }
 
     @Override
     CompletableFuture<SessionKey> key() {
-      return CompletableFuture.completedFuture(KEY);
+      return CompletableFuture.completedFuture(SessionKey.of(SECRET));
     }
 
     @Override

@@ -8,9 +8,11 @@ import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.UnaryOperator;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -221,14 +223,17 @@ class RankEnvironmentTest {
 
   @Test
   void shouldRefuseOptionsThatMakeNoSense() {
-    BootstrapOptions.Builder builder = BootstrapOptions.builder(Map.of());
-    assertThatThrownBy(() -> builder.timeout(java.time.Duration.ZERO))
-        .isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> builder.messageLimit(0)).isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> builder.heartbeatInterval(java.time.Duration.ofNanos(1)))
-        .isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> TcpBootstrap.create(4, 4, builder.build()))
-        .isInstanceOf(InvalidUsage.class);
+    for (UnaryOperator<BootstrapOptions.Builder> wrong :
+        List.<UnaryOperator<BootstrapOptions.Builder>>of(
+            builder -> builder.timeout(Duration.ZERO),
+            builder -> builder.messageLimit(0),
+            builder -> builder.heartbeatInterval(Duration.ofNanos(1)),
+            builder -> builder.heartbeatInterval(Duration.ofSeconds(11)))) {
+      BootstrapOptions.Builder builder = wrong.apply(BootstrapOptions.builder(Map.of()));
+      assertThatThrownBy(builder::build).isInstanceOf(InvalidUsage.class);
+    }
+    BootstrapOptions right = BootstrapOptions.builder(Map.of()).build();
+    assertThatThrownBy(() -> TcpBootstrap.create(4, 4, right)).isInstanceOf(InvalidUsage.class);
     assertThatThrownBy(() -> NetworkAddresses.ofInterface("nosuch0"))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("lo");

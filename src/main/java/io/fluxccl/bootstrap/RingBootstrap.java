@@ -18,33 +18,36 @@ import java.util.function.Supplier;
 import java.util.stream.IntStream;
 
 /**
- * The operations of all ranks together, over the ring of ranks. Each has a number, so that messages
- * of an operation that was given up never pass for those of the next one. State is of the event
- * loop only.
+ * Adds the operations of all ranks together, over the ring of ranks. Each has a number, so that
+ * messages of an operation that was given up never pass for those of the next one. State is of the
+ * event loop only.
  */
-final class RingCollectives {
-  private final AbstractBootstrap bootstrap;
+abstract class RingBootstrap extends AbstractBootstrap {
   private final Map<List<Integer>, Integer> groupSequences = new HashMap<>();
   private final Map<Integer, Integer> exchangeSequences = new HashMap<>();
   private int sequence;
 
-  RingCollectives(AbstractBootstrap bootstrap) {
-    this.bootstrap = bootstrap;
+  RingBootstrap(int rank, int nRanks, int messageLimit) {
+    super(rank, nRanks, messageLimit);
   }
 
-  CompletableFuture<List<byte[]>> allGather(byte[] mine, Deadline deadline) {
+  @Override
+  public final CompletableFuture<List<byte[]>> allGather(byte[] mine, Deadline deadline) {
     return gather("allGather", this::nextOfAll, mine, deadline);
   }
 
-  CompletableFuture<Void> barrier(Deadline deadline) {
+  @Override
+  public final CompletableFuture<Void> barrier(Deadline deadline) {
     return gather("barrier", this::nextOfAll, Message.NO_BYTES, deadline).thenApply(all -> null);
   }
 
-  CompletableFuture<List<byte[]>> exchange(int tag, byte[] mine, Deadline deadline) {
+  @Override
+  public final CompletableFuture<List<byte[]>> exchange(int tag, byte[] mine, Deadline deadline) {
     return gather("exchange(tag=" + tag + ")", () -> nextExchange(tag), mine, deadline);
   }
 
-  CompletableFuture<Void> groupBarrier(List<Integer> ranks, Deadline deadline) {
+  @Override
+  public final CompletableFuture<Void> groupBarrier(List<Integer> ranks, Deadline deadline) {
     List<Integer> group = List.copyOf(ranks);
     return gather("groupBarrier" + group, () -> nextOf(group), Message.NO_BYTES, deadline)
         .thenApply(all -> null);
@@ -63,10 +66,10 @@ final class RingCollectives {
   }
 
   private Turn nextOf(List<Integer> group) {
-    group.forEach(bootstrap::checkPeer);
-    if (!group.contains(bootstrap.rank()) || new HashSet<>(group).size() != group.size()) {
+    group.forEach(this::checkPeer);
+    if (!group.contains(rank()) || new HashSet<>(group).size() != group.size()) {
       throw InvalidUsage.of(
-          "groupBarrier(ranks=%s): name rank %s, and no rank twice", group, bootstrap.rank());
+          "groupBarrier(ranks=%s): name rank %s, and no rank twice", group, rank());
     }
     int number = groupSequences.merge(group, 1, Integer::sum);
     return new Turn(
@@ -74,21 +77,21 @@ final class RingCollectives {
   }
 
   private List<Integer> all() {
-    return IntStream.range(0, bootstrap.nRanks()).boxed().toList();
+    return IntStream.range(0, nRanks()).boxed().toList();
   }
 
   private CompletableFuture<List<byte[]>> gather(
       String operation, Supplier<Turn> next, byte[] mine, Deadline deadline) {
     CompletableFuture<List<byte[]>> result = new CompletableFuture<>();
-    bootstrap.submit(
+    submit(
         result,
         () -> {
           // A refused call takes a number too, or later calls would no longer match other ranks'.
           RingGather gather = new RingGather(next.get());
           try {
-            bootstrap.checkMessage(mine);
+            checkMessage(mine);
           } catch (InvalidUsage refused) {
-            gather.abandon();
+            gather.drop();
             throw refused;
           }
           pipe(gather.done, result);
@@ -116,42 +119,40 @@ final class RingCollectives {
 
     RingGather(Turn turn) {
       ranks = turn.ranks();
-      position = ranks.indexOf(bootstrap.rank());
+      position = ranks.indexOf(rank());
       int size = ranks.size();
       next = ranks.get((position + 1) % size);
-      outbound = turn.key().from(bootstrap.rank());
+      outbound = turn.key().from(rank());
       inbound = turn.key().from(ranks.get((position + size - 1) % size));
       blocks = new byte[size][];
     }
 
     void start(String operation, byte[] mine, Deadline deadline) {
-      bootstrap
-          .operations()
-          .track(
-              done,
-              deadline,
-              () -> bootstrap.operations().late(operation, ranks.get(awaitedPosition()), deadline),
-              () -> {
-                if (done.isCompletedExceptionally()) {
-                  abandon();
-                }
-              });
+      operations.track(
+          done,
+          deadline,
+          () -> operations.late(operation, ranks.get(awaitedPosition()), deadline),
+          () -> {
+            if (done.isCompletedExceptionally()) {
+              drop();
+            }
+          });
       blocks[position] = mine;
       if (blocks.length == 1) {
         finish();
       } else {
         forward(Message.of(mine));
-        bootstrap.receive(inbound, this);
+        receive(inbound, this);
       }
     }
 
     private void forward(Message message) {
-      bootstrap.post(next, outbound, message, new CompletableFuture<>());
+      post(next, outbound, message, new CompletableFuture<>());
     }
 
     /** Ends it here; messages that still come for it are dropped. */
-    void abandon() {
-      bootstrap.abandon(inbound, this);
+    void drop() {
+      abandon(inbound, this);
     }
 
     private int awaitedPosition() {
@@ -161,13 +162,13 @@ final class RingCollectives {
     @Override
     public boolean accept(Message message) {
       // A loop, not a recursion: hundreds of blocks may be here already.
-      for (Message each = message; each != null; each = bootstrap.poll(inbound)) {
+      for (Message each = message; each != null; each = poll(inbound)) {
         if (each.broken()) {
           fail(
               RemoteFailure.of(
                   each.leftRank(),
                   "%s: rank %s left before it sent its part",
-                  bootstrap.describe(),
+                  describe(),
                   each.leftRank()));
           return true;
         }
@@ -179,7 +180,7 @@ final class RingCollectives {
         }
         forward(each);
       }
-      bootstrap.receive(inbound, this);
+      receive(inbound, this);
       return true;
     }
 
@@ -199,18 +200,19 @@ final class RingCollectives {
 
   // ---- broadcast ----
 
-  CompletableFuture<byte[]> broadcast(int root, byte[] message, Deadline deadline) {
+  @Override
+  public final CompletableFuture<byte[]> broadcast(int root, byte[] message, Deadline deadline) {
     CompletableFuture<byte[]> result = new CompletableFuture<>();
-    bootstrap.submit(
+    submit(
         result,
         () -> {
           // Before anything may be refused, as in a gather.
           int number = sequence++;
-          bootstrap.checkPeer(root);
-          int previous = Math.floorMod(bootstrap.rank() - 1, bootstrap.nRanks());
+          checkPeer(root);
+          int previous = Math.floorMod(rank() - 1, nRanks());
           StreamKey key = new StreamKey(previous, Space.BROADCAST, root, number);
-          if (root == bootstrap.rank()) {
-            bootstrap.checkMessage(message);
+          if (root == rank()) {
+            checkMessage(message);
             sendBroadcast(key, message, deadline, result);
           } else {
             receiveBroadcast(key, root, deadline, result);
@@ -220,22 +222,20 @@ final class RingCollectives {
   }
 
   private int next() {
-    return (bootstrap.rank() + 1) % bootstrap.nRanks();
+    return (rank() + 1) % nRanks();
   }
 
   private void sendBroadcast(
       StreamKey key, byte[] message, Deadline deadline, CompletableFuture<byte[]> result) {
     CompletableFuture<Void> sent = new CompletableFuture<>();
     pipe(sent.thenApply(done -> message.clone()), result);
-    if (next() == bootstrap.rank()) {
+    if (next() == rank()) {
       sent.complete(null);
       return;
     }
-    String operation = "broadcast(root=" + bootstrap.rank() + ")";
-    bootstrap.post(next(), key.from(bootstrap.rank()), Message.of(message), sent);
-    bootstrap
-        .operations()
-        .trackSend(sent, deadline, () -> bootstrap.operations().late(operation, next(), deadline));
+    String operation = "broadcast(root=" + rank() + ")";
+    post(next(), key.from(rank()), Message.of(message), sent);
+    operations.trackSend(sent, deadline, () -> operations.late(operation, next(), deadline));
   }
 
   private void receiveBroadcast(
@@ -243,7 +243,7 @@ final class RingCollectives {
     CompletableFuture<byte[]> done = new CompletableFuture<>();
     pipe(done, result);
     Receiver receiver =
-        new FutureReceiver(done, bootstrap::left) {
+        new FutureReceiver(done, this::left) {
           @Override
           public void fail(FluxCclException reason) {
             if (reason instanceof RemoteFailure) {
@@ -252,27 +252,26 @@ final class RingCollectives {
             super.fail(reason);
           }
         };
-    bootstrap.receive(key, receiver);
-    bootstrap
-        .operations()
-        .track(
-            done,
-            deadline,
-            () -> bootstrap.operations().late("broadcast(root=" + root + ")", root, deadline),
-            () -> {
-              if (done.isCompletedExceptionally()) {
-                bootstrap.abandon(key, receiver);
-              }
-            });
+    receive(key, receiver);
+    operations.track(
+        done,
+        deadline,
+        () -> operations.late("broadcast(root=" + root + ")", root, deadline),
+        () -> {
+          if (done.isCompletedExceptionally()) {
+            abandon(key, receiver);
+          }
+        });
   }
 
   /**
    * Sends a broadcast that has arrived to the next rank, before a receiver here asks for it: so
    * only its root can be late.
    */
-  void forwardBroadcast(StreamKey key, Message message) {
+  @Override
+  final void forwardBroadcast(StreamKey key, Message message) {
     if (key.space() == Space.BROADCAST && next() != key.channel()) {
-      bootstrap.post(next(), key.from(bootstrap.rank()), message, new CompletableFuture<>());
+      post(next(), key.from(rank()), message, new CompletableFuture<>());
     }
   }
 

@@ -1,0 +1,33 @@
+package io.fluxccl.bootstrap;
+
+import java.time.Duration;
+import java.util.concurrent.TimeUnit;
+
+/** Tells the silence of others from a standstill of this process. Only on the event loop. */
+final class HeartbeatClock {
+  private static final long MIN_SILENCE_NANOS = TimeUnit.SECONDS.toNanos(1);
+
+  private final long intervalNanos;
+  private long lastTickNanos = System.nanoTime();
+
+  HeartbeatClock(Duration interval) {
+    intervalNanos = interval.toNanos();
+  }
+
+  long intervalNanos() {
+    return intervalNanos;
+  }
+
+  /** Called once an interval: whether this process itself stood still since the last call. */
+  boolean stalled() {
+    long now = System.nanoTime();
+    boolean stalled = now - lastTickNanos > 2 * intervalNanos + MIN_SILENCE_NANOS / 4;
+    lastTickNanos = now;
+    return stalled;
+  }
+
+  /** Returns the moment since which a rank must have been heard of, else it is silent. */
+  long silenceLimit() {
+    return System.nanoTime() - Math.max(MIN_SILENCE_NANOS, 5 * intervalNanos);
+  }
+}
