@@ -3,7 +3,6 @@ package io.fluxccl.collective;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.NonblockingFuture;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.Closing;
@@ -18,9 +17,10 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.function.BiConsumer;
+import java.util.function.IntPredicate;
 import java.util.stream.IntStream;
 import java.util.stream.LongStream;
 
@@ -38,9 +38,11 @@ public final class PeerConnections implements AutoCloseable {
   private final List<DeviceDescription> devices;
   private final int threads;
   private final RankTopology topology;
-  private final Connection[] connections;
-  private final List<RegisteredMemory> registered = new CopyOnWriteArrayList<>();
-  private final List<NonblockingFuture<RegisteredMemory>> received = new CopyOnWriteArrayList<>();
+
+  /** This rank's memories and those of the peers, some of which may be on their way. */
+  private final List<CompletableFuture<RegisteredMemory>> memories = new CopyOnWriteArrayList<>();
+
+  private Connection[] connections;
   private TransportFlags transports = TransportFlags.NONE;
 
   private PeerConnections(
@@ -56,7 +58,6 @@ public final class PeerConnections implements AutoCloseable {
     this.devices = ranks.stream().map(LaneDescription::device).toList();
     this.threads = ranks.stream().mapToInt(LaneDescription::threads).min().orElse(1);
     this.topology = makeTopology();
-    this.connections = new Connection[ranks.size()];
   }
 
   /**
@@ -75,26 +76,20 @@ public final class PeerConnections implements AutoCloseable {
       Deadline deadline,
       List<LaneDescription> ranks) {
     PeerConnections peers = new PeerConnections(communicator, choice, tag, deadline, ranks);
-    List<NonblockingFuture<Connection>> links = new ArrayList<>();
+    List<CompletableFuture<Connection>> links = new ArrayList<>();
     return communicator
         .setup(deadline, () -> peers.connectOnSetup(links))
         .thenApply(ready -> peers.connected(links))
         .whenComplete(
-            (done, failure) -> {
-              if (failure != null) {
-                links.stream()
-                    .filter(Objects::nonNull)
-                    .forEach(link -> link.thenAccept(Connection::close));
-              }
-            });
+            onFailure(() -> links.forEach(link -> link.thenAccept(each -> Closing.all(each)))));
   }
 
-  private PeerConnections connectOnSetup(List<NonblockingFuture<Connection>> links) {
+  private PeerConnections connectOnSetup(List<CompletableFuture<Connection>> links) {
     // Longer than the set-up's own deadline, which is the one that counts.
     Duration enough = deadline.timeout().plusSeconds(1);
     for (int peer = 0; peer < nRanks(); peer++) {
       if (peer == rank()) {
-        links.add(null);
+        links.add(CompletableFuture.completedFuture(null));
         continue;
       }
       Transport transport = choice.between(rank(), peer, devices, communicator.bootstrap());
@@ -106,11 +101,22 @@ public final class PeerConnections implements AutoCloseable {
     return this;
   }
 
-  private PeerConnections connected(List<NonblockingFuture<Connection>> links) {
-    for (int peer = 0; peer < nRanks(); peer++) {
-      connections[peer] = peer == rank() ? null : links.get(peer).join();
-    }
+  private PeerConnections connected(List<CompletableFuture<Connection>> links) {
+    connections = links.stream().map(CompletableFuture::join).toArray(Connection[]::new);
     return this;
+  }
+
+  /**
+   * Returns a last stage that runs only if the stages before it have failed.
+   *
+   * @param release frees what they had prepared
+   */
+  public static BiConsumer<Object, Throwable> onFailure(Runnable release) {
+    return (done, failure) -> {
+      if (failure != null) {
+        release.run();
+      }
+    };
   }
 
   private RankTopology makeTopology() {
@@ -212,56 +218,40 @@ public final class PeerConnections implements AutoCloseable {
    *     all ranks have found that. Continuations may block
    */
   public CompletableFuture<RegisteredMemory[]> exchange(DeviceBuffer own) {
-    RegisteredMemory mine;
+    CompletableFuture<RegisteredMemory> mine;
     try {
-      mine = register(own);
+      mine = CompletableFuture.completedFuture(register(own));
     } catch (RuntimeException e) {
       return CompletableFuture.failedFuture(e);
     }
-    List<NonblockingFuture<RegisteredMemory>> theirs = new ArrayList<>();
-    return setup(() -> exchangeOnSetup(mine, theirs))
-        .thenApply(done -> collect(mine, theirs))
+    List<CompletableFuture<RegisteredMemory>> all = new ArrayList<>(List.of(mine));
+    memories.add(mine);
+    return setup(() -> exchangeOnSetup(mine.join(), all))
+        .thenApply(
+            done -> all.stream().map(CompletableFuture::join).toArray(RegisteredMemory[]::new))
         .thenCompose(this::requireSameSizes)
-        .whenCompleteAsync(
-            (all, failure) -> {
-              if (failure != null) {
-                forget(mine, theirs);
-              }
-            },
-            Lane.MAY_BLOCK);
+        .whenCompleteAsync(onFailure(() -> forget(all)), Lane.MAY_BLOCK);
   }
 
-  /** Registers a buffer for all transports in use; closed with these connections. */
+  /** Registers a buffer for all transports in use. */
   private RegisteredMemory register(DeviceBuffer buffer) {
     TransportFlags flags =
         transports.equals(TransportFlags.NONE)
             ? TransportFlags.of(TransportChoice.local(topology.kind()))
             : transports;
-    RegisteredMemory memory = communicator.registerMemory(buffer, flags);
-    registered.add(memory);
-    return memory;
+    return communicator.registerMemory(buffer, flags);
   }
 
+  /** Adds the peers' memories to this rank's, so that each has its rank's place. */
   private void exchangeOnSetup(
-      RegisteredMemory mine, List<NonblockingFuture<RegisteredMemory>> theirs) {
+      RegisteredMemory mine, List<CompletableFuture<RegisteredMemory>> all) {
     for (int peer = 0; peer < nRanks(); peer++) {
-      if (peer == rank()) {
-        theirs.add(null);
-      } else {
+      if (peer != rank()) {
         communicator.sendMemoryOnSetup(mine, peer, tag);
-        theirs.add(communicator.recvMemoryOnSetup(peer, tag));
-        received.add(theirs.get(peer));
+        all.add(peer, communicator.recvMemoryOnSetup(peer, tag));
+        memories.add(all.get(peer));
       }
     }
-  }
-
-  private RegisteredMemory[] collect(
-      RegisteredMemory mine, List<NonblockingFuture<RegisteredMemory>> theirs) {
-    RegisteredMemory[] all = new RegisteredMemory[nRanks()];
-    for (int peer = 0; peer < nRanks(); peer++) {
-      all[peer] = peer == rank() ? mine : theirs.get(peer).join();
-    }
-    return all;
   }
 
   /** Refuses memories of different sizes: kernels would write beyond the end of the smallest. */
@@ -285,29 +275,32 @@ public final class PeerConnections implements AutoCloseable {
   }
 
   /** Closes memories of an exchange before these connections are closed. */
-  void forget(RegisteredMemory[] memories) {
-    Closing.all(
-        Arrays.stream(memories).<AutoCloseable>map(memory -> () -> forget(memory)).toList());
+  void forget(RegisteredMemory[] exchanged) {
+    List<RegisteredMemory> gone = List.of(exchanged);
+    memories.removeIf(memory -> isDone(memory) && gone.contains(memory.join()));
+    Closing.all(gone);
   }
 
-  /** Closes the memories that a failed exchange has received, and may yet receive. */
-  private void forget(RegisteredMemory mine, List<NonblockingFuture<RegisteredMemory>> theirs) {
-    received.removeAll(theirs);
-    theirs.stream()
-        .filter(Objects::nonNull)
-        .forEach(memory -> memory.thenAccept(RegisteredMemory::close));
-    forget(mine);
+  /** Closes memories that an exchange has received, and may yet receive. */
+  private void forget(List<CompletableFuture<RegisteredMemory>> gone) {
+    memories.removeAll(gone);
+    close(gone);
   }
 
-  private void forget(RegisteredMemory memory) {
-    registered.remove(memory);
-    received.removeIf(theirs -> holds(theirs, memory));
-    memory.close();
+  private static void close(List<CompletableFuture<RegisteredMemory>> all) {
+    Closing.all(all.stream().<AutoCloseable>map(memory -> () -> close(memory)).toList());
   }
 
-  private static boolean holds(
-      NonblockingFuture<RegisteredMemory> theirs, RegisteredMemory memory) {
-    return theirs.isDone() && !theirs.isCompletedExceptionally() && theirs.join() == memory;
+  private static void close(CompletableFuture<RegisteredMemory> memory) {
+    if (isDone(memory)) {
+      memory.join().close();
+    } else {
+      memory.thenAccept(RegisteredMemory::close);
+    }
+  }
+
+  private static boolean isDone(CompletableFuture<?> memory) {
+    return memory.isDone() && !memory.isCompletedExceptionally();
   }
 
   /**
@@ -320,16 +313,20 @@ public final class PeerConnections implements AutoCloseable {
     return communicator.rendezvous(peer, tag, Deadline.after(within));
   }
 
+  private CompletableFuture<Void> rendezvous(IntPredicate with, Duration within) {
+    return CompletableFuture.allOf(
+        IntStream.range(0, nRanks())
+            .filter(peer -> peer != rank() && with.test(peer))
+            .mapToObj(peer -> rendezvous(peer, within))
+            .toArray(CompletableFuture<?>[]::new));
+  }
+
   /**
    * Waits until every rank has called this method, within the set-up's time limit. Aborts if a rank
    * does not: other ranks may have gone on, and count on this one.
    */
   CompletableFuture<Void> awaitAllRanks() {
-    return CompletableFuture.allOf(
-            IntStream.range(0, nRanks())
-                .filter(peer -> peer != rank())
-                .mapToObj(peer -> rendezvous(peer, deadline.timeout()))
-                .toArray(CompletableFuture<?>[]::new))
+    return rendezvous(peer -> true, deadline.timeout())
         .whenComplete(
             (met, failure) -> {
               if (failure != null) {
@@ -343,26 +340,16 @@ public final class PeerConnections implements AutoCloseable {
    * seconds. Until then peers may wait for acknowledgements, which end with the connection.
    */
   void leave() {
-    Closing.all(this::closeMemories, this::closeConnectionsAfterPeers);
+    Closing.all(() -> close(memories), this::closeConnectionsAfterPeers);
   }
 
   private void closeConnectionsAfterPeers() {
-    CompletableFuture<?>[] peersThatLeave =
-        IntStream.range(0, nRanks())
-            .filter(peer -> peer != rank() && !isMapped(peer))
-            .mapToObj(peer -> rendezvous(peer, LEAVE_TIMEOUT))
-            .toArray(CompletableFuture<?>[]::new);
-    CompletableFuture.allOf(peersThatLeave)
+    rendezvous(peer -> !isMapped(peer), LEAVE_TIMEOUT)
         .whenComplete((done, failure) -> Closing.all(connections));
   }
 
   @Override
   public void close() {
-    Closing.all(this::closeMemories, () -> Closing.all(connections));
-  }
-
-  private void closeMemories() {
-    received.forEach(memory -> memory.thenAccept(RegisteredMemory::close));
-    Closing.all(registered);
+    Closing.all(() -> close(memories), () -> Closing.all(connections));
   }
 }

@@ -95,13 +95,7 @@ final class Registrations {
     return peers
         .awaitAllRanks()
         .thenApplyAsync(met -> known.apply(memories), Lane.MAY_BLOCK)
-        .whenCompleteAsync(
-            (registration, failure) -> {
-              if (failure != null) {
-                peers.forget(memories);
-              }
-            },
-            Lane.MAY_BLOCK);
+        .whenCompleteAsync(PeerConnections.onFailure(() -> peers.forget(memories)), Lane.MAY_BLOCK);
   }
 
   /**

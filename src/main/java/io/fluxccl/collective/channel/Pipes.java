@@ -91,12 +91,7 @@ final class Pipes implements AutoCloseable {
     return peers
         .exchange(pipes.memory)
         .thenCompose(all -> peers.setup(pipes::addSemaphores).thenApply(done -> pipes.bind(all)))
-        .whenComplete(
-            (done, failure) -> {
-              if (failure != null) {
-                pipes.close();
-              }
-            });
+        .whenComplete(PeerConnections.onFailure(pipes::close));
   }
 
   private void addSemaphores() {

@@ -81,12 +81,7 @@ final class ExchangeSet implements AlgorithmSet {
     return connections
         .exchange(set.state)
         .thenApply(set::bind)
-        .whenComplete(
-            (done, failure) -> {
-              if (failure != null) {
-                set.close();
-              }
-            });
+        .whenComplete(PeerConnections.onFailure(set::close));
   }
 
   private AlgorithmSet bind(RegisteredMemory[] states) {

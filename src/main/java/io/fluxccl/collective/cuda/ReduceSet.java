@@ -100,12 +100,7 @@ final class ReduceSet implements AlgorithmSet {
                 connections
                     .exchange(set.state)
                     .thenApplyAsync(set::bind, blocking)
-                    .whenComplete(
-                        (done, failure) -> {
-                          if (failure != null) {
-                            set.close();
-                          }
-                        }));
+                    .whenComplete(PeerConnections.onFailure(set::close)));
   }
 
   private AlgorithmSet bind(RegisteredMemory[] states) {

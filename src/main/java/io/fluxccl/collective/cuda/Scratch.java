@@ -102,12 +102,7 @@ final class Scratch implements AutoCloseable {
     return peers
         .exchange(memory)
         .thenApply(this::bind)
-        .whenComplete(
-            (done, failure) -> {
-              if (failure != null) {
-                close();
-              }
-            });
+        .whenComplete(PeerConnections.onFailure(this::close));
   }
 
   private Scratch bind(RegisteredMemory[] all) {

@@ -29,12 +29,7 @@ final class HostSet implements AlgorithmSet {
   static CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
     HostSet set = new HostSet(peers);
     return set.exchangeRings(Math.min(MAX_WORKERS, peers.threads()))
-        .whenComplete(
-            (done, failure) -> {
-              if (failure != null) {
-                set.close();
-              }
-            });
+        .whenComplete(PeerConnections.onFailure(set::close));
   }
 
   private DeviceBuffer allocate(long bytes) {
