@@ -44,9 +44,14 @@ public final class ProxyChannel implements DeviceHandle {
     this.sourceId = sourceId;
   }
 
-  /** The id of its semaphore in the service. */
+  /** Returns the id of its semaphore in the service. */
   public int semaphoreId() {
     return semaphoreId;
+  }
+
+  /** Returns the semaphore that the peer signals; its handle is for waiting only. */
+  public DeviceHandle semaphore() {
+    return semaphore;
   }
 
   @Override
@@ -71,7 +76,7 @@ public final class ProxyChannel implements DeviceHandle {
     out.putInt(offset + SOURCE_ID_OFFSET + Integer.BYTES, 0, ByteOrder.LITTLE_ENDIAN);
   }
 
-  /** The handle for kernels of the host device, over memory of its own. */
+  /** Returns the handle for kernels of the host device, over memory of its own. */
   public ProxyChannelDeviceHandle deviceHandle() {
     UnsafeBuffer memory =
         new UnsafeBuffer(

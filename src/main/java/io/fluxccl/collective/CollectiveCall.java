@@ -46,6 +46,16 @@ public sealed interface CollectiveCall permits UniformCall, AllToAllV, SendRecei
   /** Returns this rank's output, or null. */
   DeviceBuffer output();
 
+  /** Returns the address of this rank's input, or 0. */
+  default long inputAddress() {
+    return input() == null ? 0 : input().address();
+  }
+
+  /** Returns the address of this rank's output, or 0. */
+  default long outputAddress() {
+    return output() == null ? 0 : output().address();
+  }
+
   /**
    * Returns the number of elements, as the table of shapes says. It may differ between the ranks of
    * {@link AllToAllV} and {@link SendReceive}.

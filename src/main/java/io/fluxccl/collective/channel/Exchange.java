@@ -74,8 +74,8 @@ final class Exchange {
     this.reduces = call.collective().reduces();
     this.always = call.collective() == Collective.BARRIER;
     this.twice = isTwice(bound);
-    this.input = call.input() == null ? 0 : call.input().address();
-    long output = call.output() == null ? 0 : call.output().address();
+    this.input = call.inputAddress();
+    long output = call.outputAddress();
     this.own = input;
     this.place = output;
     this.gather = output;

@@ -4,6 +4,7 @@ import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveAlgorithm;
+import io.fluxccl.collective.KernelStruct;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
@@ -83,7 +84,7 @@ final class GpuAlgorithms implements AutoCloseable {
                 call.call().collective() != Collective.ALL_TO_ALL_V || call.nRanks() <= MOST_LISTED,
             (stream, call) -> {
               Exchange exchange = Exchange.of(call);
-              KernelPlan plan = handle(exchange);
+              KernelStruct plan = handle(exchange);
               if (exchange.giveBytes != null) {
                 launch(stream, listed, exchange.most(), KernelArgs.of(plan, listedParts(exchange)));
               } else {
@@ -114,34 +115,34 @@ final class GpuAlgorithms implements AutoCloseable {
   }
 
   /** Returns {@code ExchangePlan} of pipe_exchange.cuh. */
-  private KernelPlan handle(Exchange x) {
+  private KernelStruct handle(Exchange x) {
     return begin(EXCHANGE_BYTES)
-        .put(x.input)
-        .put(x.own)
-        .put(x.place)
-        .put(x.forwardFrom)
-        .put(x.gather)
-        .put(x.selfFrom)
-        .put(x.selfTo)
-        .put(x.selfBytes)
+        .putLong(x.input)
+        .putLong(x.own)
+        .putLong(x.place)
+        .putLong(x.forwardFrom)
+        .putLong(x.gather)
+        .putLong(x.selfFrom)
+        .putLong(x.selfTo)
+        .putLong(x.selfBytes)
         .put(x.give)
         .put(x.take)
         .put(x.forward)
         .put(x.collect)
-        .put(ordinal(x.op))
-        .put(x.reduces ? 1 : 0)
-        .put(x.twice ? 1 : 0)
-        .put(x.always ? 1 : 0);
+        .putInt(ordinal(x.op))
+        .putInt(x.reduces ? 1 : 0)
+        .putInt(x.twice ? 1 : 0)
+        .putInt(x.always ? 1 : 0);
   }
 
   /** Returns a plan with the fields that every method's plan begins with. */
-  KernelPlan begin(int length) {
-    return new KernelPlan(length)
-        .put(table.address())
-        .put(layout.lanes())
-        .put(layout.slotBytes())
-        .put(topology.rank())
-        .put(topology.nRanks());
+  KernelStruct begin(int length) {
+    return new KernelStruct(length)
+        .putLong(table.address())
+        .putInt(layout.lanes())
+        .putInt(layout.slotBytes())
+        .putInt(topology.rank())
+        .putInt(topology.nRanks());
   }
 
   static int ordinal(ReduceOp op) {
@@ -149,26 +150,26 @@ final class GpuAlgorithms implements AutoCloseable {
   }
 
   /** Returns {@code ListedParts} of pipe_exchange.cuh. */
-  private static KernelPlan listedParts(Exchange exchange) {
-    KernelPlan parts = new KernelPlan(2 * MOST_LISTED * Long.BYTES);
+  private static KernelStruct listedParts(Exchange exchange) {
+    KernelStruct parts = new KernelStruct(2 * MOST_LISTED * Long.BYTES);
     for (long[] bytes : new long[][] {exchange.giveBytes, exchange.takeBytes}) {
       long end = 0;
       for (int rank = 0; rank < MOST_LISTED; rank++) {
         end += rank < bytes.length ? bytes[rank] : 0;
-        parts.put(end);
+        parts.putLong(end);
       }
     }
     return parts;
   }
 
   /** Returns {@code ReductionPlan} of pipe_ring.cuh. */
-  private KernelPlan handle(PartsPlan ring) {
+  private KernelStruct handle(PartsPlan ring) {
     return begin(REDUCTION_BYTES)
-        .put(ring.input())
-        .put(ring.output())
-        .put(ring.size())
-        .put(ring.stride())
-        .put(ordinal(ring.op()));
+        .putLong(ring.input())
+        .putLong(ring.output())
+        .putLong(ring.size())
+        .putLong(ring.stride())
+        .putInt(ordinal(ring.op()));
   }
 
   @Override

@@ -3,15 +3,16 @@ package io.fluxccl.collective.channel;
 import io.fluxccl.DataType;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveAlgorithm;
+import io.fluxccl.collective.KernelStruct;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaDevice;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.util.EnumMap;
+import java.util.List;
 import java.util.Map;
+import java.util.stream.IntStream;
 
 /** Hierarchical collectives on GPUs: kernels of pipes_hierarchical.cu. */
 final class GpuHierarchy implements AutoCloseable {
@@ -58,61 +59,46 @@ final class GpuHierarchy implements AutoCloseable {
   }
 
   /** Returns {@code HierarchyPlan} of pipe_hierarchical.cuh. */
-  private KernelPlan handle(PartsPlan call) {
+  private KernelStruct handle(PartsPlan call) {
     boolean rooted = call.kind() == Collective.BROADCAST || call.kind() == Collective.REDUCE;
     return gpus.begin(PLAN_BYTES)
-        .put(call.input())
-        .put(call.output())
-        .put(call.size())
-        .put(call.stride())
-        .put(call.type().ordinal())
-        .put(GpuAlgorithms.ordinal(call.op()))
-        .put(hierarchy.isSplit(call.size()) ? 1 : 0)
-        .put(rooted ? hierarchy.hostOf(call.root()) : 0)
-        .put(rooted ? hierarchy.placeOf(call.root()) : 0)
-        .put(0)
-        .put(hierarchy.nLocal())
-        .put(hierarchy.localIndex())
-        .put(hierarchy.hosts())
-        .put(hierarchy.railIndex())
-        .put(ranks.address());
+        .putLong(call.input())
+        .putLong(call.output())
+        .putLong(call.size())
+        .putLong(call.stride())
+        .putInt(call.type().ordinal())
+        .putInt(GpuAlgorithms.ordinal(call.op()))
+        .putInt(hierarchy.isSplit(call.size()) ? 1 : 0)
+        .putInt(rooted ? hierarchy.hostOf(call.root()) : 0)
+        .putInt(rooted ? hierarchy.placeOf(call.root()) : 0)
+        .putInt(0)
+        .putInt(hierarchy.nLocal())
+        .putInt(hierarchy.localIndex())
+        .putInt(hierarchy.hosts())
+        .putInt(hierarchy.railIndex())
+        .putLong(ranks.address());
   }
 
   /** Allocates {@code Hierarchy::ranks} of pipe_hierarchical.cuh. */
   private DeviceBuffer rankTable(CudaDevice gpu, RankTopology topology) {
     int nRanks = topology.nRanks();
-    int[] placeOf = new int[nRanks];
-    int[] hostOf = new int[nRanks];
-    for (int rank = 0; rank < nRanks; rank++) {
-      placeOf[rank] = indexOf(hierarchy.local(), rank);
-      hostOf[rank] = indexOf(hierarchy.rail(), rank);
-    }
-    int[][] sections = {hierarchy.local(), hierarchy.rail(), placeOf, hostOf, hierarchy.ranks()};
-    int length = hierarchy.nLocal() + hierarchy.hosts() + 3 * nRanks;
-    ByteBuffer bytes =
-        ByteBuffer.allocateDirect(length * Integer.BYTES).order(ByteOrder.nativeOrder());
-    for (int[] section : sections) {
-      for (int number : section) {
-        bytes.putInt(number);
-      }
-    }
-    DeviceBuffer table = gpu.allocate(bytes.capacity());
+    List<Integer> local = IntStream.of(hierarchy.local()).boxed().toList();
+    List<Integer> rail = IntStream.of(hierarchy.rail()).boxed().toList();
+    KernelStruct numbers =
+        new KernelStruct((local.size() + rail.size() + 3 * nRanks) * Integer.BYTES);
+    local.forEach(numbers::putInt);
+    rail.forEach(numbers::putInt);
+    IntStream.range(0, nRanks).map(local::indexOf).forEach(numbers::putInt);
+    IntStream.range(0, nRanks).map(rail::indexOf).forEach(numbers::putInt);
+    IntStream.of(hierarchy.ranks()).forEach(numbers::putInt);
+    DeviceBuffer table = gpu.allocate(numbers.handleLength());
     try {
-      table.upload(0, bytes.flip());
+      numbers.upload(table, 0);
     } catch (RuntimeException e) {
       table.close();
       throw e;
     }
     return table;
-  }
-
-  private static int indexOf(int[] ranks, int rank) {
-    for (int i = 0; i < ranks.length; i++) {
-      if (ranks[i] == rank) {
-        return i;
-      }
-    }
-    return -1;
   }
 
   @Override

@@ -59,8 +59,8 @@ record PartsPlan(
     CollectiveCall call = bound.call();
     return new PartsPlan(
         call.collective(),
-        call.input() == null ? 0 : call.input().address(),
-        call.output() == null ? 0 : call.output().address(),
+        call.inputAddress(),
+        call.outputAddress(),
         call.countBytes(),
         Partition.chunkElements(call.count(), call.type(), parts) * call.type().size(),
         call.type(),

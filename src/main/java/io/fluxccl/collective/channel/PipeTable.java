@@ -1,38 +1,20 @@
 package io.fluxccl.collective.channel;
 
+import io.fluxccl.channel.ProxyChannel;
 import io.fluxccl.channel.ProxyChannelDescriptor;
-import io.fluxccl.collective.DeviceHandles;
-import io.fluxccl.collective.PeerConnections;
+import io.fluxccl.collective.KernelStruct;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.semaphore.SemaphoreDescriptor;
-import java.nio.ByteOrder;
-import org.agrona.MutableDirectBuffer;
 
 /** A GPU's pipes in its memory, by lane and rank: {@code Pipe} of pipe.cuh. */
 final class PipeTable {
   /** {@code sizeof(Pipe)}. */
-  static final int PIPE_BYTES = 400;
+  private static final int PIPE_BYTES = 400;
 
-  private static final int FILLED = 0;
-  private static final int EMPTIED = FILLED + SemaphoreDescriptor.HANDLE_LENGTH;
-  private static final int FILLING = EMPTIED + SemaphoreDescriptor.HANDLE_LENGTH;
-  private static final int EMPTYING = FILLING + ProxyChannelDescriptor.LENGTH;
-  private static final int OUTBOX = EMPTYING + ProxyChannelDescriptor.LENGTH;
-  private static final int INBOX = OUTBOX + 8;
-  private static final int OUTBOX_OFFSET = INBOX + 8;
-  private static final int REMOTE_INBOX_OFFSET = OUTBOX_OFFSET + 8;
-  private static final int SLOT_BYTES = REMOTE_INBOX_OFFSET + 8;
-  private static final int CREDITED = SLOT_BYTES + 16;
+  private static final int OUTBOX_OFFSET =
+      2 * SemaphoreDescriptor.HANDLE_LENGTH + 2 * ProxyChannelDescriptor.LENGTH;
 
-  private final Pipes pipes;
-  private final int rank;
-  private final int nRanks;
-
-  private PipeTable(Pipes pipes) {
-    this.pipes = pipes;
-    this.rank = pipes.peers().rank();
-    this.nRanks = pipes.peers().nRanks();
-  }
+  private PipeTable() {}
 
   static long bytes(PipeLayout layout) {
     return (long) layout.lanes() * layout.nRanks() * PIPE_BYTES;
@@ -40,45 +22,39 @@ final class PipeTable {
 
   /** Writes the table, with all counts at their initial values. */
   static void write(Pipes pipes, DeviceBuffer target) {
-    PipeTable table = new PipeTable(pipes);
-    DeviceHandles.fill(target, PIPE_BYTES, pipes.layout().lanes() * table.nRanks, table::writePipe);
-  }
-
-  private void writePipe(MutableDirectBuffer out, int offset, int index) {
-    int lane = index / nRanks;
-    int peer = index % nRanks;
-    if (peer == rank) {
-      return;
-    }
-    PeerConnections peers = pipes.peers();
     PipeLayout layout = pipes.layout();
-    if (peers.isMapped(peer)) {
-      pipes.semaphore(Pipes.FILLED, lane, peer).writeHandle(out, offset + FILLED);
-      pipes.semaphore(Pipes.EMPTIED, lane, peer).writeHandle(out, offset + EMPTIED);
-    } else {
-      pipes.channel(Pipes.FILLED, lane, peer).writeHandle(out, offset + FILLING);
-      pipes.channel(Pipes.EMPTIED, lane, peer).writeHandle(out, offset + EMPTYING);
-      copySemaphore(out, offset + FILLED, offset + FILLING);
-      copySemaphore(out, offset + EMPTIED, offset + EMPTYING);
+    KernelStruct table = new KernelStruct(Math.toIntExact(bytes(layout)));
+    for (int lane = 0; lane < layout.lanes(); lane++) {
+      for (int peer = 0; peer < layout.nRanks(); peer++) {
+        if (peer != pipes.peers().rank()) {
+          writePipe(pipes, lane, peer, table, (lane * layout.nRanks() + peer) * PIPE_BYTES);
+        }
+      }
     }
-    put(out, offset + OUTBOX, pipes.outbox(lane, peer));
-    put(out, offset + INBOX, pipes.inbox(lane, peer));
-    put(out, offset + OUTBOX_OFFSET, layout.outboxOffset(lane, rank, peer));
-    put(out, offset + REMOTE_INBOX_OFFSET, layout.inboxOffset(lane, peer, rank));
-    put(out, offset + SLOT_BYTES, layout.slotBytes());
-    put(out, offset + CREDITED, PipeLayout.SLOTS);
+    table.upload(target, 0);
   }
 
-  /** Copies a proxy channel's semaphore to where kernels wait for both kinds of channels. */
-  private static void copySemaphore(MutableDirectBuffer out, int to, int channel) {
-    out.putBytes(
-        to,
-        out,
-        channel + ProxyChannelDescriptor.SEMAPHORE_OFFSET,
-        SemaphoreDescriptor.HANDLE_LENGTH);
-  }
-
-  private static void put(MutableDirectBuffer out, int offset, long value) {
-    out.putLong(offset, value, ByteOrder.LITTLE_ENDIAN);
+  private static void writePipe(Pipes pipes, int lane, int peer, KernelStruct table, int offset) {
+    if (pipes.peers().isMapped(peer)) {
+      table
+          .at(offset)
+          .put(pipes.semaphore(Pipes.FILLED, lane, peer))
+          .put(pipes.semaphore(Pipes.EMPTIED, lane, peer));
+    } else {
+      ProxyChannel filled = pipes.channel(Pipes.FILLED, lane, peer);
+      ProxyChannel emptied = pipes.channel(Pipes.EMPTIED, lane, peer);
+      // Kernels wait for the semaphores in one place, whichever kind of channel signals them.
+      table.at(offset).put(filled.semaphore()).put(emptied.semaphore()).put(filled).put(emptied);
+    }
+    int rank = pipes.peers().rank();
+    table
+        .at(offset + OUTBOX_OFFSET)
+        .putLong(pipes.outbox(lane, peer))
+        .putLong(pipes.inbox(lane, peer))
+        .putLong(pipes.layout().outboxOffset(lane, rank, peer))
+        .putLong(pipes.layout().inboxOffset(lane, peer, rank))
+        .putLong(pipes.layout().slotBytes())
+        .putLong(0)
+        .putLong(PipeLayout.SLOTS);
   }
 }

@@ -1,5 +1,9 @@
 package io.fluxccl.collective.channel;
 
+import io.fluxccl.device.DeviceHandle;
+import java.nio.ByteOrder;
+import org.agrona.MutableDirectBuffer;
+
 /**
  * The bytes that a rank sends to each other rank, or receives from it.
  *
@@ -9,7 +13,7 @@ package io.fluxccl.collective.channel;
  * @param only the one rank that has any; {@link #ANY} for all
  * @param except a rank that has none; {@link #ANY} if there is no such rank
  */
-record Spread(long total, long stride, long each, int only, int except) {
+record Spread(long total, long stride, long each, int only, int except) implements DeviceHandle {
   static final int ANY = -1;
 
   /** The bytes of a rank that takes no part. */
@@ -50,5 +54,20 @@ record Spread(long total, long stride, long each, int only, int except) {
       return NONE;
     }
     return Math.min(each, total - offset(peer));
+  }
+
+  @Override
+  public int handleLength() {
+    return 3 * Long.BYTES + 2 * Integer.BYTES;
+  }
+
+  /** Writes {@code Spread} of pipe_exchange.cuh. */
+  @Override
+  public void writeHandle(MutableDirectBuffer target, int offset) {
+    target.putLong(offset, total, ByteOrder.LITTLE_ENDIAN);
+    target.putLong(offset + 8, stride, ByteOrder.LITTLE_ENDIAN);
+    target.putLong(offset + 16, each, ByteOrder.LITTLE_ENDIAN);
+    target.putInt(offset + 24, only, ByteOrder.LITTLE_ENDIAN);
+    target.putInt(offset + 28, except, ByteOrder.LITTLE_ENDIAN);
   }
 }

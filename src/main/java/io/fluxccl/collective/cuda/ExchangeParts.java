@@ -3,6 +3,7 @@ package io.fluxccl.collective.cuda;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.KernelStruct;
 import io.fluxccl.collective.Registration;
 import io.fluxccl.device.DeviceBuffer;
 
@@ -13,28 +14,15 @@ import io.fluxccl.device.DeviceBuffer;
 final class ExchangeParts extends KernelStruct {
   private static final int MAX_PARTS = MappedPeers.MAX_RANKS - 1;
 
-  private static final int FROM = 0;
-  private static final int TO = 8;
-  private static final int SEND_BYTES = 16;
-  private static final int RECEIVE_BYTES = 24;
-  private static final int SEND_UNITS = 32;
-  private static final int RECEIVE_UNITS = 36;
-  private static final int SEND_ROWS = 40;
-  private static final int RECEIVE_ROWS = 44;
-  private static final int PEER = 48;
-  private static final int IS_LARGE = 52;
-  private static final int OFFER = 56;
   private static final int PART_LENGTH = 64;
+  private static final int PEER_OFFSET = 48;
+  private static final int IS_LARGE_OFFSET = PEER_OFFSET + Integer.BYTES;
 
-  private static final int OWN_FROM = MAX_PARTS * PART_LENGTH;
-  private static final int OWN_TO = OWN_FROM + 8;
-  private static final int OWN_BYTES = OWN_TO + 8;
-  private static final int RINGS_OFFSET = OWN_BYTES + 8;
-  private static final int SLOTS = RINGS_OFFSET + 8;
-  private static final int N_PARTS = SLOTS + 4;
-  private static final int MAX_UNITS = N_PARTS + 4;
-  private static final int REGISTRATIONS = MAX_UNITS + 8;
-  private static final int LENGTH = REGISTRATIONS + 8;
+  private static final int OWN_OFFSET = MAX_PARTS * PART_LENGTH;
+  private static final int RINGS_OFFSET = OWN_OFFSET + 3 * Long.BYTES;
+  private static final int N_PARTS_OFFSET = RINGS_OFFSET + Long.BYTES + Integer.BYTES;
+  private static final int REGISTRATIONS_OFFSET = N_PARTS_OFFSET + 3 * Integer.BYTES;
+  private static final int LENGTH = REGISTRATIONS_OFFSET + Long.BYTES;
 
   /** {@code ExchangeParts::kOfferOffsetBits}. */
   private static final int OFFER_OFFSET_BITS = 40;
@@ -54,12 +42,10 @@ final class ExchangeParts extends KernelStruct {
     count = 0;
     maxUnits = 0;
     bytes = 0;
-    putLong(OWN_BYTES, 0);
-    putInt(N_PARTS, 0);
-    putInt(MAX_UNITS, 0);
+    at(OWN_OFFSET).putLong(0).putLong(0).putLong(0);
+    at(N_PARTS_OFFSET).putInt(0).putInt(0);
     if (through != null) {
-      putLong(RINGS_OFFSET, through.offset());
-      putInt(SLOTS, through.slots());
+      at(RINGS_OFFSET).putLong(through.offset()).putInt(through.slots());
     }
     return this;
   }
@@ -86,9 +72,9 @@ final class ExchangeParts extends KernelStruct {
       } else {
         add(
             peer,
-            address(call.input()) + call.sendOffset(peer),
+            call.inputAddress() + call.sendOffset(peer),
             call.sendBytes(rank, peer),
-            address(call.output()) + call.receiveOffset(peer),
+            call.outputAddress() + call.receiveOffset(peer),
             call.receiveBytes(rank, peer));
       }
     }
@@ -106,7 +92,7 @@ final class ExchangeParts extends KernelStruct {
   ExchangeParts ofSendReceive(
       BoundCall bound, ExchangeRing through, long largeBytes, long registrations, int known) {
     clear(through);
-    putLong(REGISTRATIONS, registrations);
+    at(REGISTRATIONS_OFFSET).putLong(registrations);
     CollectiveCall call = bound.call();
     int rank = bound.rank();
     int to = call.destination();
@@ -125,9 +111,7 @@ final class ExchangeParts extends KernelStruct {
   }
 
   private void markLarge(boolean isLarge, long offer) {
-    int at = (count - 1) * PART_LENGTH;
-    putInt(at + IS_LARGE, isLarge ? 1 : 0);
-    putLong(at + OFFER, offer);
+    at((count - 1) * PART_LENGTH + IS_LARGE_OFFSET).putInt(isLarge ? 1 : 0).putLong(offer);
   }
 
   private static long offer(Registration registration, DeviceBuffer output, int known) {
@@ -145,17 +129,15 @@ final class ExchangeParts extends KernelStruct {
     CollectiveCall call = bound.call();
     int rank = bound.rank();
     return own(
-        address(call.input()) + call.sendOffset(rank),
-        address(call.output()) + call.receiveOffset(rank),
+        call.inputAddress() + call.sendOffset(rank),
+        call.outputAddress() + call.receiveOffset(rank),
         Math.min(call.sendBytes(rank, rank), call.receiveBytes(rank, rank)));
   }
 
   /** Fills in what is copied on this rank; nothing if it is in place. */
   ExchangeParts own(long from, long to, long size) {
     boolean inPlace = from == to;
-    putLong(OWN_FROM, from);
-    putLong(OWN_TO, to);
-    putLong(OWN_BYTES, inPlace ? 0 : size);
+    at(OWN_OFFSET).putLong(from).putLong(to).putLong(inPlace ? 0 : size);
     bytes = Math.max(bytes, inPlace ? 0 : size);
     return this;
   }
@@ -165,23 +147,16 @@ final class ExchangeParts extends KernelStruct {
     if (sendBytes == 0 && receiveBytes == 0) {
       return this;
     }
-    int at = count++ * PART_LENGTH;
-    putLong(at + FROM, from);
-    putLong(at + TO, to);
-    putLong(at + SEND_BYTES, sendBytes);
-    putLong(at + RECEIVE_BYTES, receiveBytes);
-    putInt(at + PEER, peer);
-    putInt(at + IS_LARGE, 0);
+    int start = count++ * PART_LENGTH;
+    at(start).putLong(from).putLong(to).putLong(sendBytes).putLong(receiveBytes);
     if (ring != null) {
-      putInt(at + SEND_UNITS, ring.units(sendBytes));
-      putInt(at + RECEIVE_UNITS, ring.units(receiveBytes));
-      putInt(at + SEND_ROWS, ring.rows(sendBytes));
-      putInt(at + RECEIVE_ROWS, ring.rows(receiveBytes));
+      putInt(ring.units(sendBytes)).putInt(ring.units(receiveBytes));
+      putInt(ring.rows(sendBytes)).putInt(ring.rows(receiveBytes));
       maxUnits = Math.max(maxUnits, ring.units(Math.max(sendBytes, receiveBytes)));
     }
+    at(start + PEER_OFFSET).putInt(peer).putInt(0);
     bytes = Math.max(bytes, Math.max(sendBytes, receiveBytes));
-    putInt(N_PARTS, count);
-    putInt(MAX_UNITS, maxUnits);
+    at(N_PARTS_OFFSET).putInt(count).putInt(maxUnits);
     return this;
   }
 
@@ -198,9 +173,5 @@ final class ExchangeParts extends KernelStruct {
   /** Returns how many slots the parts take, as if each were as long as the longest. */
   long positions() {
     return (long) maxUnits * count;
-  }
-
-  private static long address(DeviceBuffer buffer) {
-    return buffer == null ? 0 : buffer.address();
   }
 }

@@ -3,6 +3,7 @@ package io.fluxccl.collective.cuda;
 import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveAlgorithm;
+import io.fluxccl.collective.KernelStruct;
 import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.Registration;
 import io.fluxccl.device.DeviceBuffer;
@@ -11,8 +12,6 @@ import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaKernel;
 import io.fluxccl.transport.RegisteredMemory;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
@@ -92,12 +91,11 @@ final class ExchangeSet implements AlgorithmSet {
   @Override
   public void registered(Registration registration) {
     if (registration.id() < KNOWN_REGISTRATIONS) {
-      int length = MappedPeers.MAX_RANKS * Long.BYTES;
-      ByteBuffer addresses = ByteBuffer.allocateDirect(length).order(ByteOrder.LITTLE_ENDIAN);
+      KernelStruct addresses = new KernelStruct(MappedPeers.MAX_RANKS * Long.BYTES);
       for (int rank = 0; rank < connections.nRanks(); rank++) {
-        addresses.putLong(rank * Long.BYTES, registration.addressOn(rank));
+        addresses.putLong(registration.addressOn(rank));
       }
-      registrations.upload((long) registration.id() * length, addresses);
+      addresses.upload(registrations, (long) registration.id() * addresses.handleLength());
     }
   }
 

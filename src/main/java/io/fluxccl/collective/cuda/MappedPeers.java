@@ -1,6 +1,7 @@
 package io.fluxccl.collective.cuda;
 
 import io.fluxccl.collective.BoundCall;
+import io.fluxccl.collective.KernelStruct;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.device.AbortFlag;
 import io.fluxccl.device.DeviceKind;
@@ -26,11 +27,9 @@ final class MappedPeers extends KernelStruct {
   static final int AREAS_OFFSET = EPOCHS_LENGTH + FLAGS_LENGTH;
 
   private static final int OUTPUTS_OFFSET = MAX_RANKS * Long.BYTES;
-  private static final int STATES_OFFSET = OUTPUTS_OFFSET + MAX_RANKS * Long.BYTES;
-  private static final int ABORT_OFFSET = STATES_OFFSET + MAX_RANKS * Long.BYTES;
-  private static final int RANK_OFFSET = ABORT_OFFSET + Long.BYTES;
-  private static final int N_RANKS_OFFSET = RANK_OFFSET + Integer.BYTES;
-  private static final int LENGTH = N_RANKS_OFFSET + Integer.BYTES;
+  private static final int STATES_OFFSET = 2 * OUTPUTS_OFFSET;
+  private static final int ABORT_OFFSET = 3 * OUTPUTS_OFFSET;
+  private static final int LENGTH = ABORT_OFFSET + Long.BYTES + 2 * Integer.BYTES;
 
   private final int rank;
   private final int nRanks;
@@ -54,12 +53,11 @@ final class MappedPeers extends KernelStruct {
     super(LENGTH);
     this.rank = topology.rank();
     this.nRanks = topology.nRanks();
-    for (int i = 0; i < nRanks; i++) {
-      putLong(STATES_OFFSET + i * Long.BYTES, states[i].address());
+    at(STATES_OFFSET);
+    for (RegisteredMemory state : states) {
+      putLong(state.address());
     }
-    putLong(ABORT_OFFSET, abort.deviceAddress());
-    putInt(RANK_OFFSET, rank);
-    putInt(N_RANKS_OFFSET, nRanks);
+    at(ABORT_OFFSET).putLong(abort.deviceAddress()).putInt(rank).putInt(nRanks);
   }
 
   /**
@@ -69,13 +67,11 @@ final class MappedPeers extends KernelStruct {
    */
   MappedPeers bind(BoundCall call) {
     for (int i = 0; i < nRanks; i++) {
-      putLong(i * Long.BYTES, call.isInputRegistered() ? call.inputOn(i) : 0);
-      putLong(OUTPUTS_OFFSET + i * Long.BYTES, call.isOutputRegistered() ? call.outputOn(i) : 0);
+      at(i * Long.BYTES).putLong(call.isInputRegistered() ? call.inputOn(i) : 0);
+      at(OUTPUTS_OFFSET + i * Long.BYTES).putLong(call.isOutputRegistered() ? call.outputOn(i) : 0);
     }
-    putLong(rank * Long.BYTES, call.call().input() == null ? 0 : call.call().input().address());
-    putLong(
-        OUTPUTS_OFFSET + rank * Long.BYTES,
-        call.call().output() == null ? 0 : call.call().output().address());
+    at(rank * Long.BYTES).putLong(call.call().inputAddress());
+    at(OUTPUTS_OFFSET + rank * Long.BYTES).putLong(call.call().outputAddress());
     return this;
   }
 }

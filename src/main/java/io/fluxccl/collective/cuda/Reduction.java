@@ -3,6 +3,7 @@ package io.fluxccl.collective.cuda;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.KernelStruct;
 import io.fluxccl.collective.Partition;
 
 /**
@@ -12,13 +13,9 @@ import io.fluxccl.collective.Partition;
 final class Reduction extends KernelStruct {
   private static final int EVERYBODY = -1;
   private static final int OWNERS = -2;
-  private static final int PART_BYTES_OFFSET = Long.BYTES;
-  private static final int AREA_OFFSET = PART_BYTES_OFFSET + Long.BYTES;
-  private static final int SLOT_BYTES_OFFSET = AREA_OFFSET + Long.BYTES;
-  private static final int OP_OFFSET = SLOT_BYTES_OFFSET + Integer.BYTES;
-  private static final int TARGET_OFFSET = OP_OFFSET + Integer.BYTES;
-  private static final int INPUT_STRIDE_OFFSET = TARGET_OFFSET + 2 * Integer.BYTES;
-  private static final int LENGTH = INPUT_STRIDE_OFFSET + Long.BYTES;
+  private static final int AREA_OFFSET = 16;
+  private static final int OP_OFFSET = 28;
+  private static final int LENGTH = 48;
 
   /** Creates the struct of an algorithm with packets in an area, or {@link PacketArea#NONE}. */
   Reduction(PacketArea area) {
@@ -28,8 +25,7 @@ final class Reduction extends KernelStruct {
 
   /** Fills in the area of the packets. */
   void use(PacketArea area) {
-    putLong(AREA_OFFSET, area.offset());
-    putInt(SLOT_BYTES_OFFSET, area.slotBytes());
+    at(AREA_OFFSET).putLong(area.offset()).putInt(area.slotBytes());
   }
 
   /** Returns the bytes of the part that each rank reduces; the last ranks' may be shorter. */
@@ -54,17 +50,14 @@ final class Reduction extends KernelStruct {
    */
   Reduction bind(BoundCall bound) {
     CollectiveCall call = bound.call();
-    putLong(0, bound.totalBytes());
-    putLong(PART_BYTES_OFFSET, partBytes(bound));
-    putInt(OP_OFFSET, call.op().ordinal());
-    putInt(
-        TARGET_OFFSET,
+    int target =
         switch (call.collective()) {
           case REDUCE -> call.root();
           case REDUCE_SCATTER -> OWNERS;
           default -> EVERYBODY;
-        });
-    putLong(INPUT_STRIDE_OFFSET, inputStride(bound));
+        };
+    at(0).putLong(bound.totalBytes()).putLong(partBytes(bound));
+    at(OP_OFFSET).putInt(call.op().ordinal()).putInt(target).putInt(0).putLong(inputStride(bound));
     return this;
   }
 }

@@ -1,5 +1,6 @@
 package io.fluxccl.collective.cuda;
 
+import io.fluxccl.collective.KernelStruct;
 import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.RegisteredMemory;
@@ -43,8 +44,7 @@ final class Scratch implements AutoCloseable {
    */
   static final class Handle extends KernelStruct {
     private static final int SLOT_BYTES_OFFSET = MappedPeers.MAX_RANKS * Long.BYTES;
-    private static final int STAGED_OFFSET = SLOT_BYTES_OFFSET + Long.BYTES;
-    private static final int LENGTH = STAGED_OFFSET + 2 * Integer.BYTES;
+    private static final int LENGTH = SLOT_BYTES_OFFSET + 2 * Long.BYTES;
 
     /**
      * Creates the argument.
@@ -56,11 +56,10 @@ final class Scratch implements AutoCloseable {
      */
     Handle(RegisteredMemory[] memories, long offset, long slotBytes, boolean staged) {
       super(LENGTH);
-      for (int rank = 0; rank < memories.length; rank++) {
-        putLong(rank * Long.BYTES, memories[rank].address() + offset);
+      for (RegisteredMemory memory : memories) {
+        putLong(memory.address() + offset);
       }
-      putLong(SLOT_BYTES_OFFSET, slotBytes);
-      putInt(STAGED_OFFSET, staged ? 1 : 0);
+      at(SLOT_BYTES_OFFSET).putLong(slotBytes).putInt(staged ? 1 : 0);
     }
   }
 
