@@ -1,4 +1,4 @@
-// Some elements being reduced by one thread, in the order in which the sources are given.
+// Reduces some elements in one thread, in the order in which the sources are passed.
 #pragma once
 
 #include "element.cuh"
@@ -9,7 +9,7 @@ namespace collectives {
 // The ordinals of io.fluxccl.ReduceOp.
 enum class ReduceOp : int32_t { SUM, PROD, MIN, MAX, AVG };
 
-// Word is what is loaded and stored at once, and holds one element of type T or several.
+// Word is the unit of a load or store. It contains one or more elements of type T.
 template <typename T, typename Word>
 class Accumulator {
  public:
@@ -91,10 +91,10 @@ class Accumulator {
   typename Element<T>::Value values_[kElements];
 };
 
-// So many loads of as many sources are on their way at once.
+// Number of sources whose loads are in flight at once.
 constexpr int kBatch = 8;
 
-// Takes more words, whatever the operation.
+// Combines a batch of words with any operation.
 template <int kCount, typename T, typename Word>
 FLUXCCL_DEVICE_CALL Accumulator<T, Word> combineAny(Accumulator<T, Word> result, const Word* words, int first,
                                                     int nRanks, ReduceOp op) {
@@ -108,8 +108,8 @@ FLUXCCL_DEVICE_CALL Accumulator<T, Word> combineAny(Accumulator<T, Word> result,
   return result;
 }
 
-// Takes the words of the ranks first, first + 1, ..., as far as there are so many ranks. In line only for
-// what everybody does.
+// Combines the words of ranks first, first + 1, ..., up to the last rank. Only the code for sums and averages
+// is inlined.
 template <int kCount, typename T, typename Word>
 FLUXCCL_DEVICE void combineBatch(Accumulator<T, Word>& result, const Word (&batch)[kCount], int first, int nRanks,
                                  ReduceOp op) {
@@ -152,8 +152,8 @@ FLUXCCL_DEVICE Word reducePair(const Word& first, const Word& second, ReduceOp o
   return sum.finish(ReduceOp::SUM, 2);
 }
 
-// Reduces the words of all ranks in rank order; wordOf(rank) loads one. So many of them at once as fit into
-// the registers of a thread of 512.
+// Reduces the words of all ranks in rank order; wordOf(rank) loads one. Loads as many of them at once as fit
+// into the registers of a thread, in a block of 512.
 template <typename T, typename Word, typename WordOf>
 FLUXCCL_DEVICE Word reduceLoaded(int nRanks, ReduceOp op, WordOf wordOf) {
   constexpr int kAtOnce = sizeof(Word) == 16 ? 4 : 8;

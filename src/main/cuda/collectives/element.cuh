@@ -1,4 +1,4 @@
-// How elements of each type are combined: the twin of HostReduction, the same bits.
+// Combines elements of each type. The twin of HostReduction; both compute the same bits.
 //
 // 8-bit and 16-bit floating-point values are combined as floats and rounded once. Integers wrap around. Minimum and maximum of
 // floating-point values are NaN if one is.
@@ -30,8 +30,8 @@ struct Float8E5m2 {
   uint8_t bits;
 };
 
-// T as it lies in memory, Value as it is combined, Modular the unsigned type in which it wraps around, Divisor what an
-// average divides by.
+// T is the type in memory, Value the type in which values are combined, Modular the unsigned type in which
+// arithmetic wraps around, Divisor the type by which an average divides.
 template <typename T, typename Modular, typename Divisor>
 struct IntegerElement {
   using Value = T;
@@ -57,7 +57,8 @@ struct FloatElement {
   static FLUXCCL_DEVICE T narrow(Value value) { return value; }
   static FLUXCCL_DEVICE Value add(Value a, Value b) { return a + b; }
   static FLUXCCL_DEVICE Value multiply(Value a, Value b) { return a * b; }
-  // fmin and fmax would prefer the number to the NaN; of zeros they take the sign as Java does.
+  // If one value is a NaN, fmin and fmax would return the other one. For zeros they choose the sign as Java
+  // does.
   static FLUXCCL_DEVICE Value smaller(Value a, Value b) { return a != a ? a : b != b ? b : least(a, b); }
   static FLUXCCL_DEVICE Value larger(Value a, Value b) { return a != a ? a : b != b ? b : most(a, b); }
   static FLUXCCL_DEVICE Value divide(Value sum, int by) { return sum / static_cast<Value>(by); }
@@ -110,7 +111,8 @@ struct Element<Bfloat16> : FloatElement<float> {
   }
 };
 
-// To the nearest, ties to even; what is beyond the largest value, an infinity too, becomes that.
+// Rounds to the nearest, ties to even. Values beyond the largest one, infinities included, become the largest
+// one.
 template <int kFractionBits, int kBias, uint32_t kLargest>
 FLUXCCL_DEVICE uint8_t narrowToFloat8(float value) {
   const uint32_t sign = __float_as_uint(value) >> 24 & 0x80u;
@@ -121,7 +123,8 @@ FLUXCCL_DEVICE uint8_t narrowToFloat8(float value) {
   constexpr int kLost = 23 - kFractionBits;
   uint32_t bits;
   if (magnitude < (128u - kBias) << 23) {
-    // Below the smallest normal value: adding this one leaves whole units of the last place in its fraction.
+    // Below the smallest normal value: adding this number rounds to whole units of the last place, which are
+    // then the low bits of the sum.
     const uint32_t unit = (127u + 24u - kBias - kFractionBits) << 23;
     bits = __float_as_uint(__uint_as_float(magnitude) + __uint_as_float(unit)) - unit;
   } else {
@@ -134,7 +137,7 @@ FLUXCCL_DEVICE uint8_t narrowToFloat8(float value) {
 template <>
 struct Element<Float8E4m3> : FloatElement<float> {
   static FLUXCCL_DEVICE float widen(Float8E4m3 stored) {
-    // As a binary16 of an exponent that is too small by 8.
+    // The bits read as a binary16, whose exponent is then too small by 8.
     const uint32_t half = (stored.bits & 0x80u) << 8 | (stored.bits & 0x7fu) << 7;
     const float value = halfToFloat(static_cast<unsigned short>(half)) * 256.0f;
     return (stored.bits & 0x7fu) == 0x7fu ? __uint_as_float(0x7fc00000u) : value;

@@ -1,27 +1,29 @@
-// Exchanges by packets: bytes travel with the flags that tell that they are there, through a ring of
-// slots for each ordered pair of ranks. Any sizes, any alignment, nothing registered, and nobody waits
-// for a rank with which it exchanges nothing.
+// Exchanges by packets. Bytes and the flags that show their arrival travel together, through a ring of slots
+// for each ordered pair of ranks. Sizes and alignment are arbitrary, nothing needs to be registered, and no
+// rank waits for a rank with which it exchanges nothing.
 //
-// A state has for each kind of packets:
+// A state contains, for each kind of packet:
 //
-//   0      RingCounters                     what this rank has sent and received, and heard of its peers
+//   0      RingCounters                     what this rank has sent and received, and its peers' reports
 //   1024   uint64 emptied[nRanks][slots]    raised by the receiver of this rank's units
 //   ...    slots[nRanks][slots]             where the rank of that index sends to
 //
-// A pair counts its units for ever, each side for itself; both count alike, because both know how many
-// units a message has. Unit u lies in slot u % slots; its flag is the lap, 1 + u / slots, so a slot never
-// holds the flag that is awaited before the unit is there. A slot may be written again when
+// Each rank of a pair counts the pair's units forever. Both counts agree, because both ranks know how many
+// units a message has. Unit u lies in slot u % slots. Its flag is the lap, 1 + u / slots, so a slot never
+// contains the awaited flag before the unit has arrived. A sender learns in two ways that it may write a slot
+// again:
 //
-//   - begun says so: a launch tells its senders first of all how much was received in launches before;
-//     small messages find it there long before they need it, so that they never wait;
-//   - emptied[slot] says so: within a message that is longer than the ring, a receiver tells of the slots
-//     that this message needs again.
+//   - begun: at its beginning, a launch reports to its senders how many units earlier launches have received.
+//     Small messages find this report long before they need it, so they never wait.
+//   - emptied[slot]: in a message longer than the ring, the receiver reports the slots that this message
+//     needs again.
 //
-// Nothing deadlocks, whoever sends how much to whom: a warp takes positions (unit, part) in ascending
-// order and sends one round of all warps ahead of what it receives. Who waits to send unit u waits for
-// the receipt of u - slots, who waits to receive u waits for its sending; a warp that should do so and does
-// not is itself waiting at a lower unit, because a round is shorter than half a ring (the host sees to
-// that) and at least one unit of every part long. So the lowest wait of all can't be.
+// No deadlock is possible, whatever the ranks send. A warp handles positions (unit, part) in ascending order
+// and sends one round of all warps ahead of what it receives. A warp that waits to send a unit waits until
+// the unit one ring before it has been received. A warp that waits to receive a unit waits until it has been
+// sent. A warp that should do this and does not is itself waiting at a lower unit, because a round is shorter
+// than half a ring (the host ensures this) and covers at least one unit of every part. So there can be no
+// lowest wait.
 #pragma once
 
 #include <fluxccl/atomics.cuh>
@@ -36,22 +38,23 @@ namespace fluxccl {
 namespace collectives {
 
 struct RingCounters {
-  // How many blocks of this launch have read the counters.
+  // Number of blocks of this launch that have read the counters.
   uint32_t readers;
   uint32_t padding[15];
   // Units by peer.
   uint64_t sent[MappedPeers::kMaxRanks];
   uint64_t received[MappedPeers::kMaxRanks];
-  // Raised by the peer: how many of this rank's units it had received before the launch it is in.
+  // Raised by the peer: number of this rank's units that it had received before its current launch.
   uint64_t begun[MappedPeers::kMaxRanks];
-  // What a barrier exchanges.
+  // The bytes that a barrier exchanges.
   uint32_t nothing[MappedPeers::kMaxRanks];
-  // Raised by the peer: 1 + the number of the first unit of a large message, and where it may be put.
+  // Written by the peer: 1 + the number of the first unit of a large message, and the place that it offers
+  // for the message.
   struct Offer {
     uint64_t message;
     uint64_t where;
   } offers[MappedPeers::kMaxRanks];
-  // Bytes that the peer has put into this rank's outputs, and how many this rank has awaited.
+  // Bytes that the peer has stored into this rank's outputs, and bytes for which this rank has waited.
   uint64_t arrived[MappedPeers::kMaxRanks];
   uint64_t awaited[MappedPeers::kMaxRanks];
 };
@@ -59,7 +62,7 @@ FLUXCCL_ASSERT_OFFSET(RingCounters, nothing, 448);
 FLUXCCL_ASSERT_OFFSET(RingCounters, arrived, 768);
 FLUXCCL_ASSERT_SIZE(RingCounters, 1024);
 
-// What a block knows of a pair at the beginning of a launch.
+// A block's copy of a pair's counters from the beginning of a launch.
 struct PairProgress {
   uint64_t sent;
   uint64_t received;
@@ -67,7 +70,7 @@ struct PairProgress {
   uint64_t awaited;
 };
 
-// One launch: the state of all rings of one kind of units.
+// One launch: the state of all rings of one kind of unit.
 template <class Unit>
 class PacketExchange {
  public:
@@ -85,9 +88,9 @@ class PacketExchange {
     finish(going, readersBefore);
   }
 
-  // A send-receive: there are as many warps that only send as warps that only receive, so that neither
-  // direction waits for the other; the host sees to that. A large message goes straight into the output that
-  // its receiver offers, if it offers one. The ring counts its units all the same, on both sides.
+  // Runs a send-receive. The host ensures that as many warps only send as only receive, so that neither
+  // direction waits for the other. A large message goes directly into the output that its receiver offers, if
+  // it offers one. Both ranks count its units in the ring all the same.
   FLUXCCL_DEVICE void runPair() {
     Unit first;
     begin(first);
@@ -113,12 +116,14 @@ class PacketExchange {
 
   FLUXCCL_DEVICE uint32_t positions() const { return parts_.maxUnits * parts_.nParts; }
 
-  // Of this warp. Neighbours go to different blocks: a multiprocessor has only so much of the links.
+  // Returns this warp's first position. Neighbouring positions go to different blocks, because one
+  // multiprocessor can use only a part of the links' bandwidth.
   FLUXCCL_DEVICE static uint32_t firstPosition() {
     return threadIdx.x / kLanes * gridDim.x + blockIdx.x;
   }
 
-  // Sends and receives this warp's positions, of which the first has been sent. False when the job was aborted.
+  // Sends and receives this warp's positions, of which the first has been sent. Returns false if the job was
+  // aborted.
   FLUXCCL_DEVICE bool passOn() {
     for (uint32_t at = firstPosition(); at < positions(); at += warps()) {
       if (positions() - at > warps()) {
@@ -139,7 +144,7 @@ class PacketExchange {
     return reinterpret_cast<RingCounters*>(peers_.area(at, parts_.ringsOffset));
   }
 
-  // The word for a slot that lies at the sender and that the receiver raises.
+  // Returns the address of the word for a slot. It lies at the sender, and the receiver raises it.
   FLUXCCL_DEVICE uint64_t* emptied(int sender, int receiver, uint32_t slot) const {
     return reinterpret_cast<uint64_t*>(counters(sender) + 1) +
            static_cast<uint64_t>(receiver) * parts_.slots + slot;
@@ -159,14 +164,14 @@ class PacketExchange {
     return 1 + static_cast<uint32_t>(unit >> (__ffs(parts_.slots) - 1));
   }
 
-  // Reads the counters and, while they are on their way, what is to be sent first.
+  // Reads the counters and, while these loads are in flight, the data to send first.
   FLUXCCL_DEVICE void begin(Unit& first) {
     const uint32_t i = threadIdx.x;
     const bool hasPart = i < parts_.nParts;
     const int peer = hasPart ? parts_.parts[i].peer : peers_.rank;
     RingCounters* mine = counters(peers_.rank);
-    // Relaxed, because another block writes them in end(): not before these loads have got their values,
-    // which then lie in shared memory, and all blocks have said so.
+    // Relaxed is enough: another block writes these counters in end(), but only after all blocks have
+    // reported that their loads have returned.
     const PairProgress progress = {
         loadRelaxedGpu(&mine->sent[peer]), loadRelaxedGpu(&mine->received[peer]),
         loadRelaxedSys(&mine->begun[peer]), loadRelaxedGpu(&mine->awaited[peer])};
@@ -176,8 +181,8 @@ class PacketExchange {
     if (hasPart) {
       progress_[i] = progress;
       if (blockIdx.x == 0 && parts_.parts[i].receiveUnits > 0) {
-        // Before anything in this launch can wait. The launches that read those slots have ended, so this
-        // orders nothing; pairs with the load above and in awaitSlot, at the peer.
+        // This precedes every wait of this launch. The launches that read those slots have ended, so the
+        // store need not order anything. Pairs with the load above and the one in awaitSlot, at the peer.
         storeRelaxedSys(&counters(peer)->begun[peers_.rank], progress.received);
         if (parts_.parts[i].isLarge) {
           offer(i);
@@ -191,8 +196,9 @@ class PacketExchange {
     return threadIdx.x / kLanes == blockDim.x / kLanes - 1;
   }
 
-  // Tells that this block has read the counters; in the first lane of the last warp, how many had before.
-  // Called early and looked at late, because the answer takes as long as a packet.
+  // Reports that this block has read the counters. Returns, to the first lane of the last warp, how many
+  // blocks had done so before. Called early and its result used late, because the atomic takes as long as a
+  // packet.
   FLUXCCL_DEVICE uint32_t countReader() {
     return gridDim.x > 1 && isLastWarp() && laneId() == 0
                ? fetchAddRelaxedGpu(&counters(peers_.rank)->readers, 1u)
@@ -207,8 +213,9 @@ class PacketExchange {
     }
   }
 
-  // Launches behind an aborted one would send their units with its numbers, and peers take them for its. So they are
-  // to wait for room that no peer ever makes; or else end() has counted on, and they have numbers of their own.
+  // Makes the launches behind this aborted one wait for room that no peer ever makes. Otherwise they would
+  // send their units with its numbers, and peers would mistake them for its units. If end() has advanced the
+  // counters, they have numbers of their own.
   FLUXCCL_DEVICE void giveUp() {
     const uint32_t i = laneId();
     if (i < parts_.nParts) {
@@ -216,8 +223,8 @@ class PacketExchange {
     }
   }
 
-  // By the last warp of a block: the next launch counts on. The block that read the counters last writes
-  // that, because then all have.
+  // Called by the last warp of a block: advances the counters for the next launch. The block that was the
+  // last to read the counters writes them, because then all blocks have read them.
   FLUXCCL_DEVICE void end(uint32_t readersBefore) {
     if (__shfl_sync(kAllLanes, readersBefore, 0) != gridDim.x - 1) {
       return;
@@ -249,7 +256,7 @@ class PacketExchange {
     }
   }
 
-  // A unit of a part's bytes in one direction; all lanes of a warp have the same.
+  // The bytes of one unit of a part, in one direction; the same in all lanes of a warp.
   struct Range {
     uint64_t offset;
     uint32_t size;
@@ -271,7 +278,7 @@ class PacketExchange {
     }
   }
 
-  // False when the job was aborted.
+  // Sends a unit. Returns false if the job was aborted.
   FLUXCCL_DEVICE bool send(uint32_t position, Unit& values) {
     const uint32_t index = position % parts_.nParts;
     const uint32_t unit = position / parts_.nParts;
@@ -288,15 +295,15 @@ class PacketExchange {
     return true;
   }
 
-  // Waits until the unit that lay in the slot before has been taken.
+  // Waits until the previous unit in the slot has been taken.
   FLUXCCL_DEVICE bool awaitSlot(uint32_t index, uint64_t number) {
     const int peer = parts_.parts[index].peer;
     const uint64_t needed = number + 1 - parts_.slots;
     const uint64_t* word = needed > progress_[index].sent
                                ? emptied(peers_.rank, peer, slotOf(number))
                                : &counters(peers_.rank)->begun[peer];
-    // Pairs with the stores in receive and begin at the peer. Relaxed on both sides, because nothing but
-    // loads came before those stores, and they had got their values.
+    // Pairs with the stores in receive and begin at the peer. Relaxed is enough on both sides: only loads
+    // precede those stores, and they have returned their values.
     const bool isFree = waitUntil(peers_.abort, peer, [=] { return loadRelaxedSys(word) >= needed; });
     return __all_sync(kAllLanes, isFree);
   }
@@ -316,8 +323,8 @@ class PacketExchange {
                         flagOf(number), peers_.abort, part.peer)) {
       return false;
     }
-    // Only if this message needs the slot again; of the others the next launch tells. All lanes have their
-    // packets, because receive votes on that. Pairs with awaitSlot.
+    // Only if this message needs the slot again; the next launch reports the other slots. All lanes have
+    // their packets, because receive takes a vote. Pairs with awaitSlot.
     if (unit + static_cast<uint64_t>(parts_.slots) < part.receiveUnits && laneId() == 0) {
       storeRelaxedSys(emptied(part.peer, peers_.rank, slot), number + 1);
     }
@@ -325,28 +332,28 @@ class PacketExchange {
     return true;
   }
 
-  // Tells the sender of a large message where to put it.
+  // Offers the sender of a large message a place for it.
   FLUXCCL_DEVICE void offer(uint32_t index) {
     const ExchangeParts::Part& part = parts_.parts[index];
     RingCounters::Offer* offer = &counters(part.peer)->offers[peers_.rank];
     storeRelaxedSys(&offer->where, part.offer);
-    // Pairs with the acquire in sendWhole at the peer, which so sees where; and whatever this stream did with
-    // the output before has been done.
+    // Pairs with the acquire in sendWhole at the peer, which then sees `where`. Earlier work of this stream
+    // on the output is complete.
     storeReleaseSys(&offer->message, progress_[index].received + 1);
   }
 
-  // Puts this warp's share of a large message to where its receiver wants it.
+  // Stores this warp's share of a large message at the place that its receiver offers.
   FLUXCCL_DEVICE Way sendWhole(uint32_t index) {
     const ExchangeParts::Part& part = parts_.parts[index];
     const uint32_t sender = firstPosition() / parts_.nParts;
-    // So each has at least a line of the message, and at least a unit if it takes the ring. The receiver is not done
-    // without them, and has no later offer, until this warp is done: one that had nothing to send might see the next
-    // message's offer and take that for this one's.
+    // So each sender has at least one line of the message, and at least one unit if the message takes the
+    // ring. The receiver needs all of these, so it publishes no later offer until this warp is done. A warp
+    // with nothing to send might see the next message's offer and mistake it for this one's.
     const uint32_t senders = min(warps() / parts_.nParts, part.sendUnits);
     if (sender >= senders) {
       return Way::WHOLE;
     }
-    // As even as whole lines are.
+    // Shares are whole lines and differ by one line at most.
     const uint64_t lines = (part.sendBytes + Ll128Unit::kLine - 1) / Ll128Unit::kLine;
     const uint64_t share = lines / senders;
     const uint64_t longer = lines - share * senders;
@@ -367,7 +374,7 @@ class PacketExchange {
     const uint64_t* known = parts_.registrations +
                             ((where >> ExchangeParts::kOfferOffsetBits) - 1) * MappedPeers::kMaxRanks +
                             part.peer;
-    // The receiver may be done with registering before this rank is.
+    // The receiver may complete the registration before this rank does.
     isThere = waitUntil(peers_.abort, part.peer, [=] { return loadRelaxedSys(known) != 0; });
     if (!__all_sync(kAllLanes, isThere)) {
       return Way::ABORTED;
@@ -375,7 +382,7 @@ class PacketExchange {
     const uint64_t offset = where & ((1ull << ExchangeParts::kOfferOffsetBits) - 1);
     uint8_t* output = reinterpret_cast<uint8_t*>(loadRelaxedSys(known)) + offset;
     copy<16, true, 4>(output + begin, part.from + begin, size, laneId(), kLanes);
-    // Makes the release stand for all lanes; pairs with the acquire in receiveWhole at the peer.
+    // So that the release covers all lanes. Pairs with the acquire in receiveWhole at the peer.
     __syncwarp();
     if (laneId() == 0) {
       addReleaseSys(&counters(part.peer)->arrived[peers_.rank], size);
@@ -383,7 +390,7 @@ class PacketExchange {
     return Way::WHOLE;
   }
 
-  // Waits for a large message in the output; one warp does for all.
+  // Waits for a large message in the output. One warp waits for all.
   FLUXCCL_DEVICE Way receiveWhole(uint32_t index) {
     const ExchangeParts::Part& part = parts_.parts[index];
     if (part.offer == 0) {

@@ -1,13 +1,13 @@
-// Exchanges straight into the peers' outputs, for large messages: outputs are registered, and nothing is
+// Exchanges directly into the peers' outputs, for large messages. Outputs are registered, and no data is
 // copied twice.
 //
-//   meet                      every peer's output may be written
+//   barrier                   every peer's output may be written
 //   store this rank's parts   one peer after the other, each rank beginning with another one
-//   meet                      everything has come
+//   barrier                   all data has arrived
 //
-// Stores to one peer at a time use a link better than stores to all. So that two ranks don't end up at the
-// same peer, the largest exchanges go in step: on to the next peer when the rank that is ahead there has
-// left it.
+// Stores to one peer at a time use a link better than stores to all peers. To prevent two ranks from storing
+// to the same peer, the largest exchanges go in step: a rank goes on to the next peer when the rank that was
+// storing there has left it.
 #pragma once
 
 #include <fluxccl/copy.cuh>
@@ -17,8 +17,8 @@
 namespace fluxccl {
 namespace collectives {
 
-// As meet() at the entrance, but one block speaks for the launch: nothing of an output's rank comes between
-// the launch before and this one.
+// As meet() at Point::ENTERED, but one block signals for the whole launch. That is enough, because on the
+// rank that owns an output no work comes between the previous launch and this one.
 FLUXCCL_DEVICE bool enter(const MappedPeers& peers, uint32_t epoch) {
   bool entered = true;
   const int peer = threadIdx.x;
@@ -45,8 +45,8 @@ FLUXCCL_DEVICE void copyShare(uint8_t* to, const uint8_t* from, uint64_t bytes) 
   }
 }
 
-// Waits at the end of a step for the rank that wrote to this rank in it, while the one that this rank wrote
-// to is told. Only where parts are those of all peers, ahead of this rank first.
+// Ends a step: notifies the rank to which this rank wrote, and waits for the rank that wrote to this rank.
+// Requires parts for all peers, those ahead of this rank first.
 FLUXCCL_DEVICE bool endStep(const MappedPeers& peers, uint32_t step, uint32_t epoch) {
   bool ended = true;
   __syncthreads();
@@ -72,14 +72,14 @@ FLUXCCL_DEVICE void exchangeByStores(const MappedPeers& peers, const ExchangePar
   endEpoch(peers, epoch, going);
 }
 
-// A meeting that is a launch of its own, between copies by the copy engines: what stood before it on any
-// rank's stream has been done.
+// A barrier in a launch of its own, between copies by copy engines: all work before it on any rank's stream
+// is complete.
 FLUXCCL_DEVICE void meetAll(const MappedPeers& peers) {
   const uint32_t epoch = beginEpoch(peers);
   endEpoch(peers, epoch, meet(peers, Point::LEFT, epoch));
 }
 
-// This rank's own part alone; meets nobody, so it counts no epoch.
+// Copies only this rank's own part. Passes no barrier, so it counts no epoch.
 FLUXCCL_DEVICE void copyOwnPart(const ExchangeParts& parts) {
   copyShare(parts.ownTo, parts.ownFrom, parts.ownBytes);
 }

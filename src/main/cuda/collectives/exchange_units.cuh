@@ -1,5 +1,5 @@
-// Units of packets, which exchange_packets.cuh sends through rings: what a warp loads, sends, receives and stores at
-// once, of any number of bytes at any address.
+// Units of packets, which exchange_packets.cuh sends through rings. A unit is what a warp loads, sends,
+// receives and stores at once. It can have any number of bytes and any address.
 #pragma once
 
 #include <fluxccl/atomics.cuh>
@@ -15,7 +15,7 @@ namespace collectives {
 
 namespace detail {
 
-// 8 or 4 bytes as a word, loaded by units of the type U.
+// Loads a word of 8 or 4 bytes in units of type U.
 template <typename Word, typename U>
 FLUXCCL_DEVICE Word loadBy(const uint8_t* from) {
   Word word = 0;
@@ -72,7 +72,7 @@ FLUXCCL_DEVICE_CALL void storeMisaligned(uint8_t* to, int32_t left, Word word) {
   }
 }
 
-// The word at any address, of which only the first left bytes are there; zeros for the others.
+// Loads the word at any address. Only its first `left` bytes exist; the others are zeros.
 template <typename Word>
 FLUXCCL_DEVICE Word loadWord(const uint8_t* from, int32_t left) {
   return left >= static_cast<int32_t>(sizeof(Word)) && reinterpret_cast<uint64_t>(from) % sizeof(Word) == 0
@@ -91,9 +91,9 @@ FLUXCCL_DEVICE void storeWord(uint8_t* to, int32_t left, Word word) {
 
 }  // namespace detail
 
-// A unit of 32 packets of 8 bytes, of which 4 are payload: what is fastest for the smallest messages.
-// Units are loaded, sent and received by all lanes of a warp together; rows is how much of a slot the message
-// uses, size the bytes of this unit.
+// A unit of 32 packets of 8 bytes, of which 4 are payload: the fastest kind for the smallest messages. All
+// lanes of a warp load, send and receive a unit together. rows is the number of rows of a slot that the
+// message uses, size the number of bytes of this unit.
 struct Ll8Unit {
   static constexpr uint32_t kRowPayload = kLanes * sizeof(Ll8Packet::Payload);
   static constexpr uint32_t kSlotSize = kLanes * sizeof(Ll8Packet);
@@ -108,7 +108,7 @@ struct Ll8Unit {
     }
   }
 
-  // Waits until it is in the slot. False, for all lanes, when the job was aborted.
+  // Waits until the unit is in the slot. Returns false, to all lanes, if the job was aborted.
   FLUXCCL_DEVICE bool receive(uint32_t, const uint8_t* slot, uint32_t size, uint32_t flag,
                               AbortFlag* abort, int peer) {
     const Ll8Packet& packet = reinterpret_cast<const Ll8Packet*>(slot)[laneId()];
@@ -202,7 +202,7 @@ struct Ll128Unit {
     return lineOf(row) * kLinePayload + laneId() % kLanesPerLine * 16;
   }
 
-  // Alike for all lanes of a line.
+  // The same for all lanes of a line.
   FLUXCCL_DEVICE static bool isUsed(uint32_t row, uint32_t size) {
     return lineOf(row) * kLinePayload < size;
   }

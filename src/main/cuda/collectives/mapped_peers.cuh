@@ -1,23 +1,23 @@
-// What a kernel of a collective on mapped memory is given, and how its blocks meet the peers' blocks.
+// The argument of kernels of collectives on mapped memory, and the flags and barriers between the blocks of
+// all ranks.
 //
-// A family of kernels has a state on every rank, in which the others write:
+// A family of kernels has a state in the memory of every rank, to which the peers write:
 //
-//   0         uint32 epochs[kMaxBlocks]                            launches that each block has seen; this rank's own
+//   0         uint32 epochs[kMaxBlocks]                            the epochs of this rank's blocks
 //   640       uint64 flags[2 sets][4 points][kMaxBlocks][kMaxRanks]  raised by the rank of that index
 //   164480    the family's own areas: packets, scratch
 //
-// An epoch is one launch of the family. It lies in device memory and not among the arguments, so that
-// a graph can be replayed. All blocks, also those that a launch does not have, always agree on it.
+// An epoch is the number of a launch of the family. It is kept in device memory, not passed as an argument,
+// so that a graph can be replayed. All blocks agree on it, also those that a launch does not use.
 //
-// Two sets of everything that peers write take turns by epoch. That is enough, because EVERY LAUNCH
-// WAITS FOR SOMETHING THAT EVERY PEER WROTE IN THE SAME EPOCH: who writes a set in epoch e has ended
-// epoch e - 1, so every peer had begun e - 1, so every peer had ended e - 2, when the set was last
-// used, whatever the kernels and grids of those launches were. A kernel that leaves a peer out must
-// still meet it.
+// There are two sets of everything that peers write, which alternate by epoch. Two are enough, because EVERY
+// LAUNCH WAITS FOR SOMETHING THAT EVERY PEER WROTE IN THE SAME EPOCH. A rank that writes to a set in epoch e
+// has completed epoch e - 1. So every peer had begun e - 1, and had therefore completed e - 2, the last epoch
+// that used the set, whatever kernels and grids those launches had. A kernel that exchanges nothing with some
+// peer must still pass a barrier with it.
 //
-// What else must hold: the addresses, sizes and grid of a launch are the same on every rank; an area
-// is used with one kind of packet only, because the payload of one could look like the flag of
-// another.
+// Two more rules: the addresses, sizes and grid of a launch are the same on every rank; an area is used with
+// one kind of packet only, because the payload of one kind could look like the flag of another.
 #pragma once
 
 #include <fluxccl/atomics.cuh>
@@ -28,12 +28,12 @@
 namespace fluxccl {
 namespace collectives {
 
-// Of a warp.
+// Number of lanes of a warp, and the mask of all of them.
 constexpr uint32_t kLanes = 32;
 constexpr uint32_t kAllLanes = 0xffffffffu;
 
-// The twin of io.fluxccl.collective.cuda.MappedPeers. Addresses are those of this rank's mappings, by
-// rank; those of the peers' inputs and outputs are null where they are not registered.
+// The twin of io.fluxccl.collective.cuda.MappedPeers. Addresses are as mapped on this rank, by rank. Those of
+// the peers' inputs and outputs are null if they are not registered.
 struct MappedPeers {
   static constexpr int kMaxRanks = 16;
   static constexpr int kMaxBlocks = 160;
@@ -50,8 +50,8 @@ struct MappedPeers {
   int32_t nRanks;
 
 #if defined(FLUXCCL_CUDA)
-  // The rank so many steps ahead of this one, 0 <= steps < nRanks: the order in which to begin with
-  // another peer than everybody else.
+  // Returns the rank that is `steps` ahead of this one, 0 <= steps < nRanks. If all ranks visit their peers
+  // in this order, they visit different peers at the same time.
   FLUXCCL_DEVICE int ahead(int steps) const {
     const int peer = rank + steps;
     return peer < nRanks ? peer : peer - nRanks;
@@ -62,7 +62,7 @@ struct MappedPeers {
     return peer < 0 ? peer + nRanks : peer;
   }
 
-  // An area of a rank's state; the offset counts from the state's start.
+  // Returns the address of an area of a rank's state; the offset counts from the state's start.
   FLUXCCL_DEVICE uint8_t* area(int at, uint64_t offset) const { return states[at] + offset; }
 #endif
 };
@@ -71,15 +71,15 @@ FLUXCCL_ASSERT_SIZE(MappedPeers, 400);
 
 #if defined(FLUXCCL_CUDA)
 
-// What flags tell. A kernel may use each for whatever it likes, but a flag only goes up within a launch.
+// The meaning of flags. A kernel may use a point for any purpose, but must only raise a flag within a launch.
 enum class Point {
-  // The peer has begun: its input is there, its output may be written.
+  // The peer has begun: its input is complete, and its output may be written.
   ENTERED,
-  // The peer is done with everybody's memory.
+  // The peer no longer accesses any rank's memory.
   LEFT,
-  // The peer has sent, a step at a time.
+  // The step up to which the peer has sent.
   SENT,
-  // The peer has received, a step at a time.
+  // The step up to which the peer has received.
   RECEIVED
 };
 
@@ -87,9 +87,9 @@ FLUXCCL_DEVICE uint32_t* epochs(const MappedPeers& peers) {
   return reinterpret_cast<uint32_t*>(peers.states[peers.rank]);
 }
 
-// The epoch of this launch. Never 0, which is what memory holds before the first; after the last
-// number the next even one, because odd and even epochs take turns with the sets.
-// Stands before everything else: the launch may overlap those before and behind it.
+// Begins a launch and returns its epoch. Must be called before everything else, because the launch may
+// overlap the launches before and after it. An epoch is never 0, the initial value in memory. After the
+// largest number follows 2, because even and odd epochs alternate between the sets.
 FLUXCCL_DEVICE uint32_t beginEpoch(const MappedPeers& peers) {
   awaitLaunchBefore();
   letNextLaunchBegin();
@@ -97,13 +97,15 @@ FLUXCCL_DEVICE uint32_t beginEpoch(const MappedPeers& peers) {
   return next == 0 ? 2 : next;
 }
 
-// How far an aborted launch leaves its epoch behind: no peer gets there while the lane lasts, so none takes what the
-// launches behind it send for its own. The next epoch has the same set again, and a multiple of it comes back late.
+// Number by which an aborted launch advances its epoch. No peer reaches that epoch while the lane exists, so
+// no peer mistakes data of later launches for data of the aborted one. The number is odd: the next launch
+// uses the same set again, and repeated additions return to an earlier epoch only after very many.
 constexpr uint32_t kAbortedEpochs = (1u << 20) + 1;
 
-// Ends the launch; also for the blocks that it does not have. No block of this launch reads those, and
-// the next launch begins when this one has ended. Between beginEpoch and this all threads of the block
-// have been through a __syncthreads(). done: whether the job was not aborted.
+// Ends a launch: stores the epoch of this block and, in block 0, of the blocks that the launch does not use.
+// No block of this launch reads the latter, and the next launch begins only when this one has ended. All
+// threads of the block must have passed a __syncthreads() since beginEpoch. done: false if the job was
+// aborted.
 FLUXCCL_DEVICE void endEpoch(const MappedPeers& peers, uint32_t epoch, bool done) {
   const uint32_t ended = done ? epoch : epoch + kAbortedEpochs;
   if (threadIdx.x == 0) {
@@ -116,7 +118,7 @@ FLUXCCL_DEVICE void endEpoch(const MappedPeers& peers, uint32_t epoch, bool done
   }
 }
 
-// The flag that rank from raises at rank at, for a block.
+// Returns the address of the flag that rank `from` raises at rank `at`, for a block.
 FLUXCCL_DEVICE uint64_t* flag(const MappedPeers& peers, int at, Point point, uint32_t block, int from,
                               uint32_t epoch) {
   uint64_t* flags = reinterpret_cast<uint64_t*>(peers.states[at] + MappedPeers::kFlagsOffset);
@@ -130,22 +132,22 @@ FLUXCCL_DEVICE uint64_t flagValue(uint32_t epoch, uint32_t step) {
   return static_cast<uint64_t>(epoch) << 32 | step;
 }
 
-// Tells the same block of a peer that this block has come to a step, and everything that this thread
-// did before; other threads' stores only if a barrier of the block lies between. Pairs with
-// awaitPeer.
+// Raises the flag for a peer's block of the same index: this block has reached a step. Releases everything
+// that this thread did before; it releases stores of other threads only if a barrier of the block lies
+// between. Pairs with the acquire in awaitPeer.
 FLUXCCL_DEVICE void tellPeer(const MappedPeers& peers, int peer, Point point, uint32_t epoch,
                              uint32_t step = 0) {
   storeReleaseSys(flag(peers, peer, point, blockIdx.x, peers.rank, epoch), flagValue(epoch, step));
 }
 
-// The same without what was done before: orders nothing, for pacing only.
+// As tellPeer, but relaxed: orders no other accesses. For pacing only.
 FLUXCCL_DEVICE void nudgePeer(const MappedPeers& peers, int peer, Point point, uint32_t epoch,
                               uint32_t step = 0) {
   storeRelaxedSys(flag(peers, peer, point, blockIdx.x, peers.rank, epoch), flagValue(epoch, step));
 }
 
-// Waits until the same block of a peer has come to a step; what it told is seen by this thread. False
-// when the job was aborted.
+// Waits until a peer's block of the same index has reached a step. This thread then sees what the peer
+// released. Returns false if the job was aborted.
 FLUXCCL_DEVICE bool awaitPeer(const MappedPeers& peers, int peer, Point point, uint32_t epoch,
                               uint32_t step = 0) {
   const uint64_t* theirs = flag(peers, peers.rank, point, blockIdx.x, peer, epoch);
@@ -156,12 +158,12 @@ FLUXCCL_DEVICE bool awaitPeer(const MappedPeers& peers, int peer, Point point, u
   });
 }
 
-// A barrier of this block and the blocks of the same index of all ranks. What any of their threads
-// wrote or read before, they have done when this returns true. False, for all threads, when the job
-// was aborted: then the peers' memory must not be touched any more.
+// A barrier of this block and the blocks of the same index on all ranks. If it returns true, all reads and
+// writes that their threads made before it are complete. Returns false, to all threads, if the job was
+// aborted: then peers' memory must not be accessed any more.
 FLUXCCL_DEVICE bool meet(const MappedPeers& peers, Point point, uint32_t epoch, uint32_t step = 0) {
   bool met = true;
-  // Makes the release below stand for all threads of the block.
+  // So that the release below covers all threads of the block.
   __syncthreads();
   const int peer = threadIdx.x;
   if (peer < peers.nRanks && peer != peers.rank) {

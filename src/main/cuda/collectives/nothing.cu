@@ -1,2 +1,2 @@
-// The kernel that does nothing: whether a launch works, and what it costs.
+// A kernel that does nothing. It shows whether a launch works, and what a launch costs.
 extern "C" __global__ void fluxccl_nothing() {}

@@ -1,12 +1,12 @@
-// Rows of packets: what a warp stores, sends and polls at once. A packet tells by itself that it is there,
-// so no flag is waited for. Three kinds, each for areas of its own:
+// Rows of packets. A row is the unit that a warp stores, sends and polls at once. A packet itself shows
+// whether it has arrived, so no separate flag is needed. There are three kinds, each in areas of its own:
 //
 //   LL8        32 x (4 bytes of payload, 4 bytes epoch)       the least latency, half of the bytes are lost
 //   LL128      4 x (120 bytes of payload, 8 bytes epoch)      a line of 128 bytes is stored as a whole
 //   sentinel   512 bytes of payload                           slots hold the sentinel while they are empty
 //
-// A sentinel is a word of ones, which in payload of floating-point numbers can only be a NaN; such a NaN
-// is sent as another one. Whoever has read a row empties it.
+// A sentinel is a word of ones. In floating-point payload it can only be a NaN; such a NaN is sent as a
+// different NaN. The reader of a row empties it.
 #pragma once
 
 #include <fluxccl/packet.cuh>
@@ -18,19 +18,19 @@ namespace fluxccl {
 namespace collectives {
 
 struct Ll8Rows {
-  // What a lane sends of a row, and what it loads of one.
+  // The type that a lane sends of a row, and the type that it loads.
   using Word = uint32_t;
   using Raw = uint64_t;
 
-  // Bytes of payload of a row, and of the row.
+  // Bytes of payload in a row, and bytes of the row.
   static constexpr uint32_t kPayload = 128;
   static constexpr uint32_t kSize = 256;
-  // In what units payload is loaded and stored, where its address is a multiple of them.
+  // Unit in which payload is loaded and stored if its address is a multiple of the unit.
   static constexpr uint32_t kUnit = 4;
-  // How many ranks' rows are received at once, as far as registers go.
+  // Number of ranks whose rows are received at once; registers limit it.
   static constexpr int kSources = 8;
 
-  // Which bytes of a row's payload are a lane's.
+  // Offset and length of a lane's bytes in the payload of a row.
   static FLUXCCL_DEVICE uint32_t offset(uint32_t lane) { return lane * 4; }
   static FLUXCCL_DEVICE uint32_t length(uint32_t lane) { return 4; }
 
@@ -40,14 +40,14 @@ struct Ll8Rows {
   static FLUXCCL_DEVICE Raw load(const uint8_t* row, uint32_t lane) {
     return loadRelaxedSys(reinterpret_cast<const uint64_t*>(row) + lane);
   }
-  // Whether a lane's part of it is there.
+  // Returns whether a lane's part of the row has arrived.
   static FLUXCCL_DEVICE bool hasArrived(Raw raw, uint32_t lane, uint32_t epoch) {
     return static_cast<uint32_t>(raw >> 32) == epoch;
   }
   static FLUXCCL_DEVICE Word wordOf(Raw raw) { return static_cast<uint32_t>(raw); }
   // Makes the row ready for the epoch after next.
   static FLUXCCL_DEVICE void empty(uint8_t* row, uint32_t lane) {}
-  // The word as those will have it that get it in a packet.
+  // Returns the word as its receivers will see it.
   static FLUXCCL_DEVICE Word asSent(Word word) { return word; }
 };
 
@@ -82,8 +82,8 @@ struct Ll128Rows {
   static FLUXCCL_DEVICE Word asSent(const Word& word) { return word; }
 };
 
-// For elements of floating point; kElementSize decides what the sentinel is, because half of a
-// binary64 may well be ones.
+// For floating-point elements. kElementSize determines the sentinel, because one half of a binary64 may
+// consist of ones.
 template <int kElementSize>
 struct SentinelRows {
   using Word = uint4;
@@ -111,8 +111,8 @@ struct SentinelRows {
   }
   static FLUXCCL_DEVICE Word wordOf(const Raw& raw) { return raw; }
   static FLUXCCL_DEVICE void empty(uint8_t* row, uint32_t lane) {
-    // Before the peer writes there again: it waits in the epoch between for what this rank's next launch
-    // sends, which comes behind this one.
+    // The slot is empty before the peer writes there again: in the epoch in between, the peer waits for data
+    // of this rank's next launch, which runs after this one.
     storeRelaxedSys(reinterpret_cast<uint4*>(row) + lane, make_uint4(kOnes, kOnes, kOnes, kOnes));
   }
   static FLUXCCL_DEVICE Word asSent(Word word) {
@@ -137,18 +137,18 @@ struct SentinelRows {
   static FLUXCCL_DEVICE uint32_t otherThanOnes(uint32_t word) { return word == kOnes ? kOtherNan : word; }
 };
 
-// Whether all of a row is there. The warp finds out together: lanes that left a wait one by one would go on one
-// by one.
+// Returns whether a whole row has arrived. The warp votes: if lanes left a wait one by one, they would
+// continue one by one.
 template <class Rows>
 FLUXCCL_DEVICE bool isThere(const typename Rows::Raw& raw, uint32_t lane, uint32_t epoch) {
   return __all_sync(kAllLanes, Rows::hasArrived(raw, lane, epoch));
 }
 
-// How often rows are polled before this becomes a long wait, which in time looks at the abort flag and says whom
-// it waits for: for some hundred microseconds.
+// Number of polls before a wait becomes a long wait; they take some hundred microseconds. A long wait checks
+// the abort flag from time to time and records the rank for which it waits.
 constexpr int kRoundsBeforeLooking = 512;
 
-// Waits as long as it takes until a row is there. False if the job was aborted.
+// Waits until a row has arrived, without a time limit. Returns false if the job was aborted.
 template <class Rows>
 FLUXCCL_DEVICE_CALL bool awaitRow(AbortFlag* abort, int peer, const uint8_t* row, uint32_t lane, uint32_t epoch) {
   SpinWait wait(abort, peer);
@@ -160,14 +160,14 @@ FLUXCCL_DEVICE_CALL bool awaitRow(AbortFlag* abort, int peer, const uint8_t* row
   return true;
 }
 
-// Receives some rows, of which each has a bit in wanted. rowOf(i) is row i, peerOf(i) who sends it. A
-// row is polled no more once it is there. False if the job was aborted.
+// Receives several rows; wanted has one bit for each. rowOf(i) is the address of row i, peerOf(i) its sender.
+// A row is no longer polled once it has arrived. Returns false if the job was aborted.
 template <class Rows, int kCount, class RowOf, class PeerOf>
 FLUXCCL_DEVICE bool receiveRows(const MappedPeers& peers, uint32_t wanted, uint32_t lane,
                                 uint32_t epoch, RowOf rowOf, PeerOf peerOf,
                                 typename Rows::Raw (&raws)[kCount]) {
   for (int round = 0; wanted != 0; ++round) {
-    // All loads are under way before the first is looked at.
+    // All loads are in flight before the first result is used.
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       if (wanted >> i & 1) {
@@ -190,7 +190,7 @@ FLUXCCL_DEVICE bool receiveRows(const MappedPeers& peers, uint32_t wanted, uint3
   return true;
 }
 
-// Receives one row. False if the job was aborted.
+// Receives one row. Returns false if the job was aborted.
 template <class Rows>
 FLUXCCL_DEVICE bool receiveRow(const MappedPeers& peers, int peer, const uint8_t* row, uint32_t lane,
                                uint32_t epoch, typename Rows::Raw& raw) {
@@ -206,13 +206,13 @@ FLUXCCL_DEVICE bool receiveRow(const MappedPeers& peers, int peer, const uint8_t
   return false;
 }
 
-// Bytes of a buffer that rows are loaded from and stored to; elements are of type T.
+// Bytes of a buffer from which rows are loaded and to which they are stored; elements are of type T.
 template <typename T>
 struct Piece {
   uint8_t* begin;
   uint64_t size;
 
-  // A lane's word of a row; zeros behind the end.
+  // Loads a lane's word of a row; zeros beyond the end.
   template <class Rows>
   FLUXCCL_DEVICE typename Rows::Word load(uint32_t row, uint32_t lane) const {
     typename Rows::Word word = {};
@@ -226,7 +226,7 @@ struct Piece {
     return word;
   }
 
-  // Stores a lane's word of a row; nothing behind the end.
+  // Stores a lane's word of a row; nothing beyond the end.
   template <class Rows>
   FLUXCCL_DEVICE void store(uint32_t row, uint32_t lane, const typename Rows::Word& word) const {
     const uint64_t at = static_cast<uint64_t>(row) * Rows::kPayload + Rows::offset(lane);
@@ -244,7 +244,7 @@ struct Piece {
     return reinterpret_cast<uint64_t>(begin) % Rows::kUnit == 0;
   }
 
-  // An element at a time, which is slow, but then this is rarely needed, and small.
+  // One element at a time: slow, but rarely needed, and small code.
   template <typename Word>
   static FLUXCCL_DEVICE_CALL Word loadElements(const uint8_t* from, uint32_t bytes) {
     uint8_t elements[sizeof(Word)] = {};

@@ -1,5 +1,5 @@
-// A lane's ways to the other ranks and back: rings of slots through which pieces go. Twin of Pipe and
-// PipeLayout, where it is told how they work.
+// The pipes of a lane: rings of slots through which pieces go to and from the other ranks. Twin of Pipe and
+// PipeLayout, which describe how they work.
 #pragma once
 
 #include <fluxccl/copy.cuh>
@@ -21,7 +21,7 @@ constexpr uint64_t kLeastPiece = 16 << 10;
 constexpr uint64_t kPieces = 8;
 constexpr uint64_t kLine = 64;
 
-// Threads of a block; each looks after the pipe to one rank.
+// Threads of a block; each handles the pipe to one rank.
 constexpr int kThreads = 512;
 constexpr int kMaxRanks = kThreads;
 
@@ -32,7 +32,7 @@ FLUXCCL_DEVICE_CALL inline void copyBlock(void* to, const void* from, uint64_t b
   copy(to, from, bytes, threadIdx.x, blockDim.x);
 }
 
-// How bytes are shared out to lanes and cut into pieces. Part of every plan.
+// The division of bytes among lanes, and into pieces. Part of every plan.
 struct Layout {
   uint32_t lanes;
   uint32_t slotBytes;
@@ -53,7 +53,7 @@ struct Layout {
                           roundUp((shareBytes + kRingPieces - 1) / kRingPieces)));
   }
 
-  // How many pieces this lane has of a pair's bytes; 0 of a negative number.
+  // Returns the number of this lane's pieces of a pair's bytes; 0 if bytes is negative.
   FLUXCCL_DEVICE int64_t pieces(int64_t bytes) const {
     if (bytes <= 0) {
       return 0;
@@ -63,7 +63,7 @@ struct Layout {
     return static_cast<int64_t>((whole + one - 1) / one);
   }
 
-  // Where this lane's piece of that number begins in a pair's bytes.
+  // Returns where this lane's piece of a number begins in a pair's bytes.
   FLUXCCL_DEVICE uint64_t pieceBegin(uint64_t bytes, int64_t number) const {
     return begin(bytes) + number * piece(length(bytes));
   }
@@ -82,13 +82,12 @@ struct Layout {
 };
 FLUXCCL_ASSERT_SIZE(Layout, 8);
 
-// In device memory. One thread at a time uses it, in one launch after the other; what it counts goes
-// on from launch to launch.
+// Lies in device memory. One thread at a time uses it. Its counts continue from launch to launch.
 struct Pipe {
-  // Of a rank on another host for waiting only.
+  // If the peer's memory is not mapped, for waiting only.
   SmDevice2DeviceSemaphore filled;
   SmDevice2DeviceSemaphore emptied;
-  // Of a rank whose memory is mapped zeros.
+  // If the peer's memory is mapped, all zeros.
   ProxyChannel filling;
   ProxyChannel emptying;
   uint8_t* outbox;
@@ -97,13 +96,13 @@ struct Pipe {
   uint64_t remoteInboxOffset;
   uint64_t slotBytes;
   uint64_t sent;
-  // Begins with kSlots.
+  // Initially kSlots.
   uint64_t credited;
   uint64_t taken;
 
   FLUXCCL_DEVICE bool isMapped() const { return filled.remoteInbound != nullptr; }
 
-  // The address of a slot to fill; null if the communicator was aborted.
+  // Waits for a free slot and returns its address; null if the communicator was aborted.
   FLUXCCL_DEVICE_CALL uint8_t* claim() {
     while (sent == credited) {
       if (!emptied.wait()) {
@@ -114,7 +113,8 @@ struct Pipe {
     return outbox + at(sent);
   }
 
-  // Sends the claimed slot's first bytes, which this thread wrote or synchronised with.
+  // Sends the first bytes of the claimed slot. This thread has written them, or has synchronised with the
+  // threads that did.
   FLUXCCL_DEVICE_CALL void publish(uint64_t bytes) {
     if (isMapped()) {
       filled.signal();
@@ -126,10 +126,10 @@ struct Pipe {
     ++sent;
   }
 
-  // Waits for the next piece; null if the communicator was aborted.
+  // Waits for the next piece and returns its address; null if the communicator was aborted.
   FLUXCCL_DEVICE_CALL const uint8_t* take() const { return filled.wait() ? inbox + at(taken) : nullptr; }
 
-  // Gives the piece's slot back, which this thread has read or synchronised with who did.
+  // Releases the piece's slot. This thread has read it, or has synchronised with the threads that did.
   FLUXCCL_DEVICE_CALL void release() {
     ++taken;
     if (taken % kSlotsPerCredit == 0) {
@@ -157,12 +157,12 @@ struct Slots {
   const uint8_t* in[kMaxRanks];
 };
 
-// A block at its lane's pipes. All threads call its methods together; thread i looks after rank i.
-// claim is followed by publish, take by release, for the same ranks; what they gave is good between
-// them.
+// A block's access to its lane's pipes. All threads call its methods together; thread i handles the pipe to
+// rank i. claim is followed by publish, and take by release, for the same ranks. The addresses that claim and
+// take provide are valid until then.
 class Lane {
  public:
-  // pipes: of all lanes, and there of all ranks.
+  // pipes: for each lane, those to all ranks.
   FLUXCCL_DEVICE Lane(Pipe* pipes, int rank, int nRanks, Slots& slots)
       : mine_(pipes + blockIdx.x * static_cast<uint64_t>(nRanks) + threadIdx.x),
         isMine_(static_cast<int>(threadIdx.x) < nRanks && static_cast<int>(threadIdx.x) != rank),
@@ -173,14 +173,14 @@ class Lane {
   FLUXCCL_DEVICE int rank() const { return rank_; }
   FLUXCCL_DEVICE int nRanks() const { return nRanks_; }
 
-  // The rank that many places behind this one.
+  // Returns the rank that is `distance` places after this one.
   FLUXCCL_DEVICE int peer(int distance) const { return (rank_ + distance) % nRanks_; }
 
   FLUXCCL_DEVICE uint8_t* out(int peer) const { return slots_.out[peer]; }
   FLUXCCL_DEVICE const uint8_t* in(int peer) const { return slots_.in[peer]; }
 
-  // Claims a slot of each rank that is wanted. False, for all threads, if the communicator was
-  // aborted.
+  // Claims a slot to each rank for which wants(rank) is true. Returns false, to all threads, if the
+  // communicator was aborted.
   template <typename Wants>
   FLUXCCL_DEVICE bool claim(Wants wants) {
     bool alive = true;
@@ -192,7 +192,8 @@ class Lane {
     return __syncthreads_and(alive) != 0;
   }
 
-  // Sends what all threads have written to the slots; bytesOf(peer) bytes, nothing if negative.
+  // Sends the data that all threads have written to the slots: bytesOf(peer) bytes, or nothing if that is
+  // negative.
   template <typename BytesOf>
   FLUXCCL_DEVICE void publish(BytesOf bytesOf) {
     __syncthreads();
@@ -204,8 +205,8 @@ class Lane {
     }
   }
 
-  // Waits for a piece of each rank that is wanted. False, for all threads, if the communicator was
-  // aborted.
+  // Waits for a piece from each rank for which wants(rank) is true. Returns false, to all threads, if the
+  // communicator was aborted.
   template <typename Wants>
   FLUXCCL_DEVICE bool take(Wants wants) {
     bool alive = true;
@@ -217,7 +218,7 @@ class Lane {
     return __syncthreads_and(alive) != 0;
   }
 
-  // Gives back what all threads have read.
+  // Releases the slots, which all threads have read.
   template <typename Wants>
   FLUXCCL_DEVICE void release(Wants wants) {
     __syncthreads();

@@ -1,5 +1,5 @@
-// Broadcast and reduce by hosts, along chains of hosts. Twins of HierarchicalBroadcast and
-// HierarchicalReduce, where it is told how they work.
+// Hierarchical broadcast and reduce, along chains of hosts. Twins of HierarchicalChain, which describes how
+// they work.
 #pragma once
 
 #include "pipe_hierarchical.cuh"
@@ -8,7 +8,7 @@ namespace fluxccl {
 namespace collectives {
 namespace pipes {
 
-// A rank looks after a part of the buffer, in chains that begin or end at the root's host.
+// A rank handles one part of the buffer, in chains that begin or end at the root's host.
 class ChainLane : protected HierarchicalLane {
  protected:
   FLUXCCL_DEVICE ChainLane(const HierarchyPlan& plan, Slots& slots)
@@ -17,7 +17,7 @@ class ChainLane : protected HierarchicalLane {
         isRoot_(plan.rank == root_),
         distance_((who_.host + who_.hosts - plan.rootHost) % who_.hosts) {}
 
-  // A part's bytes of a piece, and where they begin in the buffer.
+  // Return the bytes of a part in a piece, and where they begin in the buffer.
   FLUXCCL_DEVICE uint64_t bytesOf(int part, int64_t number) const { return length(number, plan_.bytes(part)); }
   FLUXCCL_DEVICE uint64_t offset(int part, int64_t number) const { return plan_.begin(part) + at(number); }
 
@@ -31,7 +31,7 @@ class ChainLane : protected HierarchicalLane {
                       [&](int part) { return plan_.output + offset(part, number); });
   }
 
-  // The rail's rank one host nearer to the root's, and one further; -1: nobody.
+  // Return the rail's rank one host nearer to the root's host, and one further; -1 for none.
   FLUXCCL_DEVICE int nearer() const { return distance_ == 0 ? -1 : who_.railRank(who_.otherHost(who_.hosts - 1)); }
   FLUXCCL_DEVICE int further() const {
     return distance_ == who_.hosts - 1 ? -1 : who_.railRank(who_.otherHost(1));
@@ -39,11 +39,11 @@ class ChainLane : protected HierarchicalLane {
 
   int root_;
   bool isRoot_;
-  // So many hosts away from the root's.
+  // Distance from the root's host, in hosts.
   int distance_;
 };
 
-// Twin of HierarchicalBroadcast.
+// The broadcast of HierarchicalChain.
 class BroadcastLane : public ChainLane {
  public:
   FLUXCCL_DEVICE BroadcastLane(const HierarchyPlan& plan, Slots& slots) : ChainLane(plan, slots) {}
@@ -74,7 +74,8 @@ class BroadcastLane : public ChainLane {
     return bytes == 0 || giveOn(plan_.input + offset(who_.localIndex, number), bytes, -1, further());
   }
 
-  // From the root or the host before, and on to the one behind and to the local ranks but the root.
+  // Receives a piece from the root or the previous host, and forwards it to the next host and to the local
+  // ranks except the root.
   FLUXCCL_DEVICE bool takeOwn(int64_t number) {
     const uint64_t bytes = bytesOf(who_.localIndex, number);
     return bytes == 0 || takeAndGiveOn(distance_ == 0 ? root_ : nearer(),
@@ -82,7 +83,7 @@ class BroadcastLane : public ChainLane {
   }
 };
 
-// Twin of HierarchicalReduce.
+// The reduce of HierarchicalChain.
 class ReduceLane : public ChainLane {
  public:
   FLUXCCL_DEVICE ReduceLane(const HierarchyPlan& plan, Slots& slots) : ChainLane(plan, slots) {}
@@ -98,7 +99,7 @@ class ReduceLane : public ChainLane {
   }
 
  private:
-  // With what comes from further away, for who is nearer to the root.
+  // Combines the local pieces with the one from further away, and sends the result nearer to the root.
   FLUXCCL_DEVICE bool combineOwn(int64_t number) {
     const uint64_t bytes = bytesOf(who_.localIndex, number);
     if (bytes == 0) {
@@ -108,7 +109,7 @@ class ReduceLane : public ChainLane {
     const int source = further();
     const int target = distance_ == 0 ? root_ : nearer();
     const auto sources = [&](int rank) { return rank == source || who_.placeOf(rank) >= 0; };
-    // Nobody claims a slot of itself.
+    // The rank claims no slot if it is the target itself.
     if (!lane_.take(sources) || !lane_.claim(only(target))) {
       return false;
     }

@@ -1,5 +1,5 @@
-// Collectives as one or two exchanges between all pairs of ranks. Twin of Exchange and HostExchange,
-// where it is told how they work.
+// Collectives as one or two exchanges between all pairs of ranks. Twin of Exchange and HostExchange, which
+// describe how they work.
 #pragma once
 
 #include "pipe.cuh"
@@ -9,18 +9,18 @@ namespace fluxccl {
 namespace collectives {
 namespace pipes {
 
-// How bytes are spread over ranks. Twin of Spread.
+// The distribution of bytes over ranks. Twin of Spread.
 struct Spread {
   uint64_t total;
   uint64_t stride;
   uint64_t each;
-  // Negative for any.
+  // The only rank that takes part, and a rank that takes no part; negative for none.
   int32_t only;
   int32_t except;
 
   FLUXCCL_DEVICE uint64_t offset(int peer) const { return min(total, stride * peer); }
 
-  // Negative of a rank that takes no part.
+  // Returns the bytes of a rank; negative if it takes no part.
   FLUXCCL_DEVICE int64_t bytes(int peer) const {
     if ((only >= 0 && peer != only) || peer == except) {
       return -1;
@@ -59,7 +59,7 @@ FLUXCCL_ASSERT_OFFSET(ExchangePlan, give, 88);
 FLUXCCL_ASSERT_OFFSET(ExchangePlan, op, 216);
 FLUXCCL_ASSERT_SIZE(ExchangePlan, 232);
 
-// What is given and taken in the first exchange, as the plan says.
+// The bytes that are sent and received in the first exchange, according to the plan.
 struct PlannedParts {
   const ExchangePlan& plan;
 
@@ -69,7 +69,7 @@ struct PlannedParts {
   FLUXCCL_DEVICE uint64_t takeOffset(int peer) const { return plan.take.offset(peer); }
 };
 
-// The same of an all-to-all-v: where each rank's bytes end. So many are a kernel's parameters.
+// The same for an all-to-all-v: where each rank's bytes end. A kernel's parameters have room for kMost ranks.
 struct ListedParts {
   static constexpr int kMost = 128;
   uint64_t giveEnd[kMost];
@@ -120,7 +120,7 @@ class ExchangeLane {
     copyBlock(plan_.selfTo + begin, plan_.selfFrom + begin, plan_.layout.length(plan_.selfBytes));
   }
 
-  // Sends a piece to every rank that gets one; from(peer) is where all that is for it begins.
+  // Sends a piece to every rank that receives one; from(peer) is where all data for that rank begins.
   template <typename BytesOf, typename From>
   FLUXCCL_DEVICE bool send(int64_t step, BytesOf bytesOf, From from) {
     const auto has = [&](int peer) { return step < pieces(bytesOf(peer)); };
@@ -141,7 +141,7 @@ class ExchangeLane {
     return true;
   }
 
-  // Takes a piece of every rank that has one for this; to(peer) is where all of it goes.
+  // Receives a piece from every rank that sends one; to(peer) is where all data of that rank goes.
   template <typename BytesOf, typename To>
   FLUXCCL_DEVICE bool receive(int64_t step, BytesOf bytesOf, To to) {
     const auto has = [&](int peer) { return step < pieces(bytesOf(peer)); };
@@ -177,15 +177,15 @@ class ExchangeLane {
     if (!placed || plan_.twice == 0) {
       return placed;
     }
-    // What all threads have placed is what is handed on.
+    // All threads must have placed the data before it is forwarded.
     __syncthreads();
     return send(step, [&](int peer) { return plan_.handOn.bytes(peer); },
                 [&](int) { return plan_.handOnFrom; });
   }
 
-  // Reduces a piece in rank order, into the output and into the slots of whom it is handed on.
+  // Reduces a piece in rank order, into the output and into the slots to the ranks that receive the result.
   FLUXCCL_DEVICE bool reduce(int64_t step) {
-    // The same from everybody.
+    // The same number of bytes from every rank.
     const int64_t bytes = parts_.takeBytes(lane_.peer(1));
     if (step >= pieces(bytes)) {
       return true;

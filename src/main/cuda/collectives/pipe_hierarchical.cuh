@@ -1,5 +1,5 @@
-// What collectives by hosts have in common: who is where, and pieces that go to and come from the ranks
-// of the host and of the rail. Twin of Hierarchy and HostHierarchical.
+// Common parts of hierarchical collectives: the places of ranks, and the exchange of pieces with the ranks of
+// the host and of the rail. Twin of Hierarchy and HostHierarchical.
 #pragma once
 
 #include "pipe.cuh"
@@ -9,32 +9,32 @@ namespace fluxccl {
 namespace collectives {
 namespace pipes {
 
-// The ordinals of io.fluxccl.DataType, as far as the hierarchy reduces it.
+// The ordinals of io.fluxccl.DataType, for the types that hierarchical collectives reduce.
 enum class DataType : int32_t { INT8, UINT8, INT32, UINT32, INT64, UINT64, FLOAT16, FLOAT32, FLOAT64, BFLOAT16 };
 
-// A rank is at a place of a host; ranks at the same place are a rail. Written by GpuHierarchy.
+// Each rank has a place on its host. Ranks with the same place are a rail. Written by GpuHierarchy.
 struct Hierarchy {
   int32_t nLocal;
   int32_t localIndex;
   int32_t hosts;
   int32_t host;
-  // The local ranks; a rank of each host; for each rank its number among the former, and then among the
-  // latter, or -1; all ranks, one host behind the other.
+  // Five tables: the local ranks; the rail's rank of each host; for each rank its place on this host, or -1;
+  // for each rank its host on this rail, or -1; all ranks, host by host.
   const int32_t* ranks;
 
   FLUXCCL_DEVICE const int32_t* locals() const { return ranks; }
   FLUXCCL_DEVICE const int32_t* rail() const { return ranks + nLocal; }
   FLUXCCL_DEVICE int localRank(int place) const { return locals()[place]; }
   FLUXCCL_DEVICE int railRank(int onHost) const { return rail()[onHost]; }
-  // -1: not of this host.
+  // Returns -1 if the rank is not on this host.
   FLUXCCL_DEVICE int placeOf(int rank) const { return ranks[nLocal + hosts + rank]; }
-  // -1: not of this rail.
+  // Returns -1 if the rank is not on this rail.
   FLUXCCL_DEVICE int hostOf(int rank) const { return ranks[nLocal + hosts + hosts * nLocal + rank]; }
   FLUXCCL_DEVICE int rank(int onHost, int place) const {
     return ranks[nLocal + hosts + 2 * hosts * nLocal + onHost * nLocal + place];
   }
 
-  // The place, and the host, so many behind this rank's.
+  // Return the place, and the host, that is `distance` after this rank's.
   FLUXCCL_DEVICE int otherPlace(int distance) const { return (localIndex + distance) % nLocal; }
   FLUXCCL_DEVICE int otherHost(int distance) const { return (host + distance) % hosts; }
 };
@@ -46,16 +46,16 @@ struct HierarchyPlan {
   Layout layout;
   int32_t rank;
   int32_t nRanks;
-  // Null where this rank has none.
+  // Null if this rank has none.
   const uint8_t* input;
   uint8_t* output;
-  // Of the whole buffer, or of each rank's share.
+  // Bytes of the whole buffer, or of each rank's share.
   uint64_t size;
-  // Of a part, of which there are as many as local ranks.
+  // Bytes of a part; there are as many parts as local ranks.
   uint64_t stride;
   DataType type;
   ReduceOp op;
-  // Whether an all-reduce's pieces go between hosts in parts.
+  // Whether an all-reduce splits its pieces into parts between hosts.
   int32_t split;
   int32_t rootHost;
   int32_t rootPlace;
@@ -72,13 +72,13 @@ FLUXCCL_ASSERT_OFFSET(HierarchyPlan, type, 56);
 FLUXCCL_ASSERT_OFFSET(HierarchyPlan, hierarchy, 80);
 FLUXCCL_ASSERT_SIZE(HierarchyPlan, 104);
 
-// Where the pieces are that a block has taken of each rank of a list, with this rank's own among them.
+// The addresses of the pieces that a block has taken from each rank of a list, and of this rank's own piece.
 struct Sources {
   const Slots& slots;
   const int32_t* ranks;
   int own;
   const uint8_t* at;
-  // Behind the list; negative for nobody.
+  // One more rank after the list; negative for none.
   int32_t further;
   int count;
 
@@ -94,8 +94,8 @@ FLUXCCL_DEVICE_CALL void combineElements(const Sources& sources, uint8_t* to, ui
                  sources.count + (sources.further < 0 ? 0 : 1), sources, 1, [&](int) { return to; });
 }
 
-// Combines them, in their order, into one memory. Which type it is, is decided for each piece: a kernel
-// for each would be mostly the same code.
+// Combines the sources, in their order, into one target. The type is selected for each piece, because kernels
+// for each type would consist mostly of the same code.
 FLUXCCL_DEVICE void combine(const Sources& sources, uint8_t* to, uint64_t bytes, DataType type, ReduceOp op,
                             int divisor) {
   switch (type) {
@@ -122,14 +122,14 @@ FLUXCCL_DEVICE void combine(const Sources& sources, uint8_t* to, uint64_t bytes,
   }
 }
 
-// A block's share of a collective by hosts, which it cuts into pieces. A method that is false has seen
-// that the communicator was aborted; all threads see that alike.
+// A block's share of a hierarchical collective, which it cuts into pieces. Methods return false, to all
+// threads, if the communicator was aborted.
 class HierarchicalLane {
  protected:
   FLUXCCL_DEVICE HierarchicalLane(const HierarchyPlan& plan, Slots& slots)
       : plan_(plan), who_(plan.hierarchy), slots_(slots), lane_(plan.pipes, plan.rank, plan.nRanks, slots) {}
 
-  // Cuts this lane's share of so many bytes into pieces of at most so many; gives how many.
+  // Cuts this lane's share of `bytes` into pieces of at most `most` bytes. Returns the number of pieces.
   FLUXCCL_DEVICE int64_t cut(uint64_t bytes, uint64_t most) {
     const uint64_t share = plan_.layout.length(bytes);
     begin_ = plan_.layout.begin(bytes);
@@ -141,7 +141,8 @@ class HierarchicalLane {
 
   FLUXCCL_DEVICE uint64_t at(int64_t number) const { return begin_ + number * piece_; }
 
-  // Bytes of a piece of what is as long as was cut, or shorter; 0: there is none.
+  // Returns the bytes of a piece in a buffer of `bytes`, which is as long as the one that was cut, or
+  // shorter; 0 if there is no such piece.
   FLUXCCL_DEVICE uint64_t length(int64_t number, uint64_t bytes) const {
     const uint64_t end = min(end_, bytes);
     return number < 0 || number >= pieces_ || at(number) >= end ? 0 : min(piece_, end - at(number));
@@ -159,13 +160,13 @@ class HierarchicalLane {
     return [one](int rank) { return rank == one; };
   }
 
-  // As many bytes to every rank that is wanted.
+  // Sends the same number of bytes to each rank for which wants(rank) is true.
   template <typename Wants>
   FLUXCCL_DEVICE void publish(Wants wants, uint64_t bytes) {
     lane_.publish([&](int rank) { return wants(rank) ? static_cast<int64_t>(bytes) : -1; });
   }
 
-  // Gives each local rank the first bytesOf(place) bytes from fromOf(place), or nothing.
+  // Sends each local rank the first bytesOf(place) bytes from fromOf(place), or nothing.
   template <typename BytesOf, typename FromOf>
   FLUXCCL_DEVICE bool giveLocals(BytesOf bytesOf, FromOf fromOf) {
     const auto wants = wantsOf(bytesOf);
@@ -182,7 +183,7 @@ class HierarchicalLane {
     return true;
   }
 
-  // Takes what giveLocals gave, to toOf(place).
+  // Receives what giveLocals sent, to toOf(place).
   template <typename BytesOf, typename ToOf>
   FLUXCCL_DEVICE bool takeLocals(BytesOf bytesOf, ToOf toOf) {
     const auto wants = wantsOf(bytesOf);
@@ -197,7 +198,7 @@ class HierarchicalLane {
     return true;
   }
 
-  // Gives the local ranks but one a piece, and a rank of another host; negative for none.
+  // Sends a piece to the local ranks except `but`, and to `next`, a rank of another host; negative for none.
   FLUXCCL_DEVICE bool giveOn(const uint8_t* from, uint64_t bytes, int but, int next) {
     const auto wants = [&](int rank) { return rank == next || (who_.placeOf(rank) >= 0 && rank != but); };
     if (!lane_.claim(wants)) {
@@ -216,7 +217,7 @@ class HierarchicalLane {
     return true;
   }
 
-  // Takes a rank's piece, keeps it and gives it on.
+  // Receives a rank's piece, stores it and forwards it.
   FLUXCCL_DEVICE bool takeAndGiveOn(int source, uint8_t* to, uint64_t bytes, int but, int next) {
     if (!lane_.take(only(source))) {
       return false;

@@ -1,4 +1,4 @@
-// All-reduce inside hosts and between them. Twin of HierarchicalAllReduce, where it is told how it works.
+// All-reduce inside hosts and between them. Twin of HierarchicalAllReduce, which describes how it works.
 #pragma once
 
 #include "pipe_hierarchical.cuh"
@@ -15,7 +15,7 @@ class AllReduceLane {
 
   FLUXCCL_DEVICE void run() {
     const int behind = plan_.split != 0 ? 4 * kDepth : 3 * kDepth;
-    // A shorter part may be shared by fewer lanes, which then have more of it.
+    // Fewer lanes may share a shorter part; each of them then has more of it.
     int64_t most = 0;
     for (int part = 0; part < who_.nLocal; ++part) {
       most = max(most, plan_.layout.pieces(plan_.bytes(part)));
@@ -130,7 +130,7 @@ class AllReduceLane {
       return true;
     }
     const auto rails = [&](int rank) { return who_.hostOf(rank) >= 0; };
-    // What is not split is done with this, and may go to the local ranks.
+    // A piece that is not split is complete now, and goes to the local ranks.
     const bool split = plan_.split != 0;
     const auto targets = [&](int rank) { return (split ? who_.hostOf(rank) : who_.placeOf(rank)) >= 0; };
     if (!lane_.take(rails) || !lane_.claim(targets)) {

@@ -1,5 +1,5 @@
-// Collectives by hosts in which every rank has a share for every rank. Twins of RailRounds and the classes
-// that extend it, where it is told how they work.
+// Hierarchical collectives in which every rank has a share for every rank. Twins of HierarchicalRounds, which
+// describes how they work.
 #pragma once
 
 #include "pipe_hierarchical.cuh"
@@ -8,7 +8,7 @@ namespace fluxccl {
 namespace collectives {
 namespace pipes {
 
-// Self has give(number, partner), pass(number, partner), finish(number, partner, isLast), and
+// Self implements give(number, partner), pass(number, partner), finish(number, partner, isLast) and
 // mostBytes().
 template <typename Self>
 class RailRounds : protected HierarchicalLane {
@@ -40,7 +40,8 @@ class RailRounds : protected HierarchicalLane {
 
   FLUXCCL_DEVICE uint64_t bytesOf(int64_t number) const { return length(number, plan_.size); }
 
-  // Gives each local rank a piece of this rank's share for the rank at its place on the partner.
+  // Sends each local rank a piece of this rank's share for the rank at the local rank's place on the partner
+  // host.
   FLUXCCL_DEVICE bool giveShares(int64_t number, int partner) {
     return giveLocals([&](int) { return bytesOf(number); },
                       [&](int place) { return plan_.inputOf(who_.rank(partner, place)) + at(number); });
@@ -53,7 +54,7 @@ class RailRounds : protected HierarchicalLane {
   }
 };
 
-// Twin of HierarchicalAllGather.
+// The all-gather of HierarchicalRounds.
 class AllGatherLane : public RailRounds<AllGatherLane> {
  public:
   FLUXCCL_DEVICE AllGatherLane(const HierarchyPlan& plan, Slots& slots) : RailRounds(plan, slots) {}
@@ -94,7 +95,7 @@ class AllGatherLane : public RailRounds<AllGatherLane> {
   }
 };
 
-// Twin of HierarchicalReduceScatter.
+// The reduce-scatter of HierarchicalRounds.
 class ReduceScatterLane : public RailRounds<ReduceScatterLane> {
  public:
   FLUXCCL_DEVICE ReduceScatterLane(const HierarchyPlan& plan, Slots& slots) : RailRounds(plan, slots) {}
@@ -106,13 +107,13 @@ class ReduceScatterLane : public RailRounds<ReduceScatterLane> {
 
   FLUXCCL_DEVICE bool pass(int64_t number, int partner) {
     const int peer = who_.railRank(partner);
-    // Nobody claims a slot of itself.
+    // The rank claims no slot if it is the target itself.
     const auto target = only(peer);
     if (!lane_.take(locals()) || !lane_.claim(target)) {
       return false;
     }
     const uint64_t bytes = bytesOf(number);
-    // In place the own share is read and written together.
+    // In place, the own share is source and target at the same time.
     combine(localSources(plan_.inputOf(peer) + at(number), -1),
             partner == who_.host ? plan_.output + at(number) : lane_.out(peer), bytes, plan_.type, plan_.op, 1);
     publish(target, bytes);
@@ -134,7 +135,7 @@ class ReduceScatterLane : public RailRounds<ReduceScatterLane> {
   }
 };
 
-// Twin of HierarchicalAllToAll.
+// The all-to-all of HierarchicalRounds.
 class AllToAllLane : public RailRounds<AllToAllLane> {
  public:
   FLUXCCL_DEVICE AllToAllLane(const HierarchyPlan& plan, Slots& slots) : RailRounds(plan, slots) {}
@@ -179,7 +180,7 @@ class AllToAllLane : public RailRounds<AllToAllLane> {
     return true;
   }
 
-  // In place that overwrites what has been sent by now.
+  // In place, this overwrites only data that has already been sent.
   FLUXCCL_DEVICE bool finish(int64_t number, int partner, bool) {
     if (partner == who_.host) {
       return true;

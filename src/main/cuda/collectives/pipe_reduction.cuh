@@ -1,4 +1,4 @@
-// A block reducing a piece out of several memories into several.
+// Reduces a piece with all threads of a block, from several sources to several targets.
 #pragma once
 
 #include "accumulator.cuh"
@@ -7,8 +7,8 @@ namespace fluxccl {
 namespace collectives {
 namespace pipes {
 
-// sourceOf(i) and targetOf(i) are addresses, of which all but those in `odd`, OR'ed, are multiples of
-// 16. Sources are combined in their order; an average is divided by `divisor`.
+// sourceOf(i) and targetOf(i) return addresses. `odd` is the OR of those that may not be multiples of 16.
+// Sources are combined in their order; an average is divided by `divisor`.
 template <typename T, typename SourceOf, typename TargetOf>
 FLUXCCL_DEVICE void reducePiece(uint64_t bytes, uint64_t odd, ReduceOp op, int divisor, int nSources,
                                 SourceOf sourceOf, int nTargets, TargetOf targetOf) {

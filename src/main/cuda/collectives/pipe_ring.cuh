@@ -1,4 +1,4 @@
-// All-reduce around a ring. Twin of HostRing, where it is told how it works.
+// All-reduce around a ring. Twin of HostRing, which describes how it works.
 #pragma once
 
 #include "pipe.cuh"
@@ -17,7 +17,7 @@ struct ReductionPlan {
   const uint8_t* input;
   uint8_t* output;
   uint64_t size;
-  // Of a part.
+  // Bytes of a part.
   uint64_t stride;
   ReduceOp op;
 

@@ -1,5 +1,5 @@
-// The kernels of collectives between hosts that don't go by hosts, one for each method and type of
-// element. What does not reduce is moved as uint8.
+// The kernels of collectives between hosts that are not hierarchical, one for each method and type of
+// element. Data that is not reduced is moved as uint8.
 #include "pipe_exchange.cuh"
 #include "pipe_ring.cuh"
 
@@ -11,7 +11,7 @@ constexpr int kPipeThreads = fluxccl::collectives::pipes::kThreads;
     fluxccl::collectives::pipes::exchange<T>(plan, fluxccl::collectives::pipes::PlannedParts{plan});\
   }
 
-// Methods that round on the way.
+// With the methods that round intermediate values.
 #define FLUXCCL_PIPES(label, T)                                                                     \
   FLUXCCL_PIPES_EXCHANGE(label, T)                                                                        \
   extern "C" __global__ void __launch_bounds__(kPipeThreads, 1)                                     \

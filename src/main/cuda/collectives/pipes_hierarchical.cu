@@ -1,4 +1,5 @@
-// The kernels of collectives by hosts: one for each, and for the all-reduce one for each type of element.
+// The kernels of hierarchical collectives: one for each collective, and for the all-reduce one for each type
+// of element.
 #include "pipe_chains.cuh"
 #include "pipe_hierarchical_all_reduce.cuh"
 #include "pipe_rail_rounds.cuh"

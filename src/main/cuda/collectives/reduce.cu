@@ -7,8 +7,8 @@
 using namespace fluxccl;
 using namespace fluxccl::collectives;
 
-// So many threads that two blocks fit on a multiprocessor, with the registers that the kernel needs to
-// spill none; see GpuGrid and TwoShots.
+// threads: a number with which two blocks fit on a multiprocessor and the kernel spills no registers; see
+// GpuGrid and TwoShots.
 #define FLUXCCL_REDUCE_KERNEL(name, label, threads) \
   extern "C" __global__ void __launch_bounds__(threads, 2) fluxccl_reduce_##name##_##label
 
@@ -82,7 +82,8 @@ FLUXCCL_REDUCE_FLOATS(bfloat16, Bfloat16)
 FLUXCCL_REDUCE_FLOATS(f8e4m3, Float8E4m3)
 FLUXCCL_REDUCE_FLOATS(f8e5m2, Float8E5m2)
 
-// Between copies: every rank has come here, and what its stream did before is seen by what peers do behind it.
+// A barrier of all ranks, between copies. Work of every rank's stream before it is visible to the peers' work
+// after it.
 extern "C" __global__ void __launch_bounds__(32) fluxccl_reduce_meet(const __grid_constant__ MappedPeers peers) {
   const uint32_t epoch = beginEpoch(peers);
   endEpoch(peers, epoch, meet(peers, Point::ENTERED, epoch));

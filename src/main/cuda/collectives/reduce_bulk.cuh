@@ -1,11 +1,11 @@
-// Two shots for some tens of MiB of floating-point elements, on compute capability 9.0: each rank gets
-// its part as sentinel packets, peer by peer so that no link is crowded; reduces it into shared
-// memory; and from there bulk copies, which need no thread, carry it to the peers' outputs, peer by
-// peer again.
+// Two shots for some tens of MiB of floating-point elements, on compute capability 9.0. Each rank receives
+// its part as sentinel packets, from one peer after the other, so that no link is crowded. It reduces the
+// part into shared memory. Bulk copies, which occupy no thread, then copy the result to the peers' outputs,
+// again one peer after the other.
 //
 //   scratch    [2 sets][nRanks] slots of the task's slotBytes: a rank's input for this part
 //
-// A block has the same range of rows of every part, here and on all peers.
+// A block handles the same range of rows of every part, on this rank and on all peers.
 #pragma once
 
 #include "reduction.cuh"
@@ -14,14 +14,14 @@
 namespace fluxccl {
 namespace collectives {
 
-// Rows of a piece: so many are reduced while those of the piece before are carried away. Two pieces
-// are the shared memory of a block; io.fluxccl.collective.cuda.BulkReduce knows.
+// Rows of a piece. One piece is reduced while bulk copies take the previous one to the peers. The shared
+// memory of a block holds two pieces; io.fluxccl.collective.cuda.BulkReduce allocates it.
 constexpr uint32_t kPieceRows = 64;
 
-// So many rows at once for a peer, as one copy.
+// Rows of one bulk copy to a peer.
 constexpr uint32_t kCopyRows = 16;
 
-// Sends a block's rows of each part, in the order in which every rank sends to another peer.
+// Sends a block's rows of each part, in an order in which every rank sends to a different peer at a time.
 template <typename T, class Rows>
 FLUXCCL_DEVICE void scatterRows(const MappedPeers& peers, const Reduction& task, const Scratch& scratch,
                                 uint32_t begin, uint32_t end, uint32_t epoch) {
@@ -52,8 +52,8 @@ FLUXCCL_DEVICE void scatterRows(const MappedPeers& peers, const Reduction& task,
   }
 }
 
-// Copies bytes from shared memory to an output; all threads of the block call it. What can't go in bulk,
-// the threads copy, an element at a time.
+// Copies bytes from shared memory to an output; all threads of the block call it. The threads copy the bytes
+// that a bulk copy can't, one element at a time.
 template <typename T>
 FLUXCCL_DEVICE void carryAway(uint8_t* to, const uint8_t* shared, uint32_t bytes, uint32_t bytesAtOnce) {
   const bool aligned = reinterpret_cast<uint64_t>(to) % 16 == 0;
@@ -68,7 +68,7 @@ FLUXCCL_DEVICE void carryAway(uint8_t* to, const uint8_t* shared, uint32_t bytes
   }
 }
 
-// For everybody, whose outputs must be mapped, or for the owners.
+// The target is all ranks, whose outputs must be mapped, or the owners.
 template <typename T>
 FLUXCCL_DEVICE void reduceBulk(const MappedPeers& peers, const Reduction& task, const Scratch& scratch) {
   using Rows = SentinelRows<sizeof(T)>;
@@ -101,13 +101,14 @@ FLUXCCL_DEVICE void reduceBulk(const MappedPeers& peers, const Reduction& task, 
         reinterpret_cast<uint4*>(piece + (row - first) * Rows::kSize)[lane] = reduced;
       }
     }
-    // What this thread has put into shared memory, bulk copies may read behind the barrier.
+    // After the barrier, bulk copies may read what this thread has stored to shared memory.
     if (forAll) {
       fenceBulkShared();
     }
     arrived = __syncthreads_and(arrived);
     if (!arrived) {
-      // Tells nobody that the outputs are complete; but bulk copies may still read this block's memory.
+      // No peer is told that the outputs are complete. But bulk copies may still read this block's shared
+      // memory.
       if (forAll && threadIdx.x == 0) {
         bulkWait<0>();
       }
@@ -115,8 +116,8 @@ FLUXCCL_DEVICE void reduceBulk(const MappedPeers& peers, const Reduction& task, 
       return;
     }
     const uint64_t at = static_cast<uint64_t>(first) * Rows::kPayload;
-    // In place, these stores replace input that the peers' threads have read. No flag says so, but what
-    // is stored is made of what they read: it can't be stored before.
+    // In place, these stores overwrite input that the peers' threads have read. No flag shows that they have,
+    // but the stored values are computed from what they read and sent.
     if (forAll && at < input.size) {
       const uint32_t bytes = static_cast<uint32_t>(
           min(input.size - at, static_cast<uint64_t>(last - first) * Rows::kPayload));
@@ -127,19 +128,19 @@ FLUXCCL_DEVICE void reduceBulk(const MappedPeers& peers, const Reduction& task, 
       }
       if (threadIdx.x == 0) {
         bulkCommit();
-        // The next piece goes where the one before this lay.
+        // The next piece overwrites the one before this.
         bulkWaitRead<1>();
       }
-      // Behind it every thread may write there: also what others have copied by hand is copied.
+      // After this barrier every thread may write there: copies by other threads are complete as well.
       __syncthreads();
     }
   }
   if (forAll && threadIdx.x == 0) {
     bulkWait<0>();
-    // What was copied is released with what this thread does next: it tells the peers.
+    // Orders the bulk copies before this thread's next release, which notifies the peers.
     fenceBulk();
   }
-  // The outputs are complete when everybody has written them; an owner's is now.
+  // The outputs are complete when all ranks have written to them; an owner's own output is complete now.
   endEpoch(peers, epoch, forAll ? meet(peers, Point::LEFT, epoch) : __syncthreads_and(true));
 }
 

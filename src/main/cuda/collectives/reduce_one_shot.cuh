@@ -1,5 +1,5 @@
-// One shot, for the least latency: everybody sends its whole input to everybody, or to the root, and reduces
-// what comes.
+// One shot, for the least latency: each rank sends its whole input to all ranks, or to the root, and each
+// receiver reduces all inputs.
 //
 //   area    [2 sets][nRanks] slots of slotBytes: a rank's input
 #pragma once
@@ -9,8 +9,8 @@
 namespace fluxccl {
 namespace collectives {
 
-// Between two ranks a warp does all of a row, without a barrier, and sends all of its rows before it waits for
-// the first. False if the job was aborted.
+// With two ranks: one warp handles a whole row, without a barrier, and sends all its rows before it waits for
+// the first one. Returns false if the job was aborted.
 template <typename T, class Rows>
 FLUXCCL_DEVICE bool exchangeRowsOfPair(const MappedPeers& peers, const Reduction& task, uint32_t epoch) {
   const uint32_t lane = threadIdx.x % kLanes;
@@ -42,8 +42,8 @@ FLUXCCL_DEVICE bool exchangeRowsOfPair(const MappedPeers& peers, const Reduction
   return true;
 }
 
-// Of more ranks a block takes some rows at once. Each has a warp for each rank, which sends to that rank and
-// receives from it; the first of them reduces. False if the job was aborted.
+// With more ranks: a block handles some rows at once. Each row has one warp for each rank, which sends to
+// that rank and receives from it. The first of these warps reduces. Returns false if the job was aborted.
 template <typename T, class Rows>
 FLUXCCL_DEVICE bool exchangeRows(const MappedPeers& peers, const Reduction& task, uint32_t epoch) {
   using Word = typename Rows::Word;
@@ -89,7 +89,7 @@ FLUXCCL_DEVICE bool exchangeRows(const MappedPeers& peers, const Reduction& task
                                     return words[warp + rank][lane];
                                   }));
     }
-    // The words have been read, and may be overwritten.
+    // All words have been read and may now be overwritten.
     __syncthreads();
   }
   return true;
@@ -100,7 +100,8 @@ FLUXCCL_DEVICE void reduceOneShot(const MappedPeers& peers, const Reduction& tas
   const uint32_t epoch = beginEpoch(peers);
   const bool exchanged =
       peers.nRanks == 2 ? exchangeRowsOfPair<T, Rows>(peers, task, epoch) : exchangeRows<T, Rows>(peers, task, epoch);
-  // A root hears of everybody, the others only of the root's having begun: so all of them meet.
+  // In a reduce, the root receives data from all ranks and the others receive none. So all ranks pass a
+  // barrier.
   endEpoch(peers, epoch,
            __syncthreads_and(exchanged) &&
                (task.target == Reduction::kEverybody || meet(peers, Point::ENTERED, epoch)));

@@ -1,19 +1,21 @@
-// Reduction of any size by plain stores, in steps: in step k every rank stores to the rank k ahead of it, so
-// that each link carries one stream at a time, and goes on when the rank k behind has done so too.
-// Without that lock-step ranks would soon crowd on one.
+// Reduction of any size by plain stores, in steps. In step k every rank stores to the rank that is k ahead,
+// so that each link carries one stream at a time. It goes on when the rank that is k behind has stored to it.
+// Without this lock-step, several ranks would soon store to the same peer.
 //
 //   step k of n - 1    this rank's input for the part of rank + k, to its scratch
 //   reduce             its own part out of its input and its scratch, to its output and to the next rank's
 //   step k of n - 2    the reduced part to rank + 1 + k
 //
-// Results go straight to the peers' outputs where those are mapped; otherwise by way of their scratch,
-// from which each rank copies them. What is larger than the scratch goes in slices of every part.
+// Results go directly to the peers' outputs if these are mapped. Otherwise they go through the peers'
+// scratch, from which each rank copies them. Calls that are larger than the scratch are done in slices of
+// every part.
 //
 //   scratch    [nRanks] slots of slotBytes: a rank's input for this part
 //              [nRanks] slots of slotBytes: a rank's reduced part; not where outputs are mapped
 //
-// A block has the same range of every part and the same room in every slot, in all slices, here and on all
-// peers, and waits for those blocks only. One set of slots is enough, because each slice ends with a meeting.
+// A block has the same range of every part and the same room in every slot, in all slices, on this rank and
+// on all peers. It waits only for the peers' blocks of the same index. One set of slots is enough, because
+// each slice ends with a barrier.
 #pragma once
 
 #include <fluxccl/copy.cuh>
@@ -26,8 +28,8 @@ namespace collectives {
 
 #if defined(FLUXCCL_CUDA)
 
-// Reduces bytes of this rank's part, which lie at own and in the slots of all others, each slotBytes
-// behind the one before, to one or two places. Null is no place.
+// Reduces a range of this rank's part and stores the result at one or two addresses; null stands for none.
+// The sources are `own` and the slots of the peers, which lie slotBytes apart.
 template <typename T, typename Word>
 FLUXCCL_DEVICE void reduceRange(const MappedPeers& peers, ReduceOp op, const uint8_t* own, const uint8_t* slots,
                                 uint64_t slotBytes, uint64_t words, uint8_t* to, uint8_t* alsoTo, uint64_t thread,
@@ -47,7 +49,7 @@ FLUXCCL_DEVICE void reduceRange(const MappedPeers& peers, ReduceOp op, const uin
   }
 }
 
-// The same for any alignment of the type; threads of them call it together.
+// As reduceRange, for any addresses that the type allows; `threads` threads call it together.
 template <typename T>
 FLUXCCL_DEVICE void reduceBytes(const MappedPeers& peers, ReduceOp op, const uint8_t* own, const uint8_t* slots,
                                 uint64_t slotBytes, uint64_t bytes, uint8_t* to, uint8_t* alsoTo, uint64_t thread,
@@ -61,14 +63,14 @@ FLUXCCL_DEVICE void reduceBytes(const MappedPeers& peers, ReduceOp op, const uin
                     to == nullptr ? nullptr : to + done, alsoTo == nullptr ? nullptr : alsoTo + done, thread, threads);
 }
 
-// A range of a block that is worth two pieces, each of which costs some microseconds; a macro, for where memory is
-// smaller than a GPU's.
+// The least bytes of a block's range that are worth two pieces, each of which costs some microseconds. A
+// macro, so that environments with less memory than a GPU can set it.
 #if !defined(FLUXCCL_LONG_RANGE)
 #define FLUXCCL_LONG_RANGE (128 << 10)
 #endif
 
-// One launch of the kernel. kSum: for sums only, whose code calls no function. A call costs registers all along,
-// and there are none to spare.
+// One launch of the kernel. kSum: for sums only, whose code calls no function. A call costs registers in the
+// whole kernel, and none are to spare.
 template <typename T, bool kSum>
 class PermutedReduction {
  public:
@@ -84,31 +86,32 @@ class PermutedReduction {
         length_(0) {}
 
   FLUXCCL_DEVICE void run() {
-    // Slices of one length, so that the last one does not leave most blocks without work.
+    // All slices have the same length, so that the last one does not leave most blocks without work.
     const uint64_t most = scratch_.slotBytes - kGrain;
     const uint64_t slices = (task_.partBytes + most - 1) / most;
     const uint64_t slice = slices <= 1 ? task_.partBytes : roundUp((task_.partBytes + slices - 1) / slices);
-    // A block that had other room in the next slice would store over what another has not read.
+    // If a block's room in the slots changed from slice to slice, it could overwrite data that another block
+    // has not read yet.
     const uint64_t perBlock = roundUp((slice + gridDim.x - 1) / gridDim.x);
     for (uint64_t begin = 0; begin < task_.partBytes; begin += slice) {
       choose(begin, min(slice, task_.partBytes - begin), perBlock);
-      // Behind the meeting everybody's results are there, and everybody's scratch has been read.
+      // After the barrier all ranks' results have arrived, and all ranks' scratch has been read.
       if (!scatterAndReduce() || !gather() || !meet(peers_, Point::LEFT, epoch_, ++slice_)) {
         endEpoch(peers_, epoch_, false);
         return;
       }
       if (scratch_.staged && task_.isTarget(peers_.rank)) {
-        // The peers store there again when this rank has sent its next input, which comes behind.
+        // The peers store there again only when this rank has sent its next input, which it does after this.
         collect();
       }
     }
-    // Also of the threads that were not in the meeting.
+    // endEpoch needs a barrier of the block, also if there was no slice.
     __syncthreads();
     endEpoch(peers_, epoch_, true);
   }
 
  private:
-  // Ranges of blocks begin at multiples of it, and so much room is left in a slot.
+  // Ranges of blocks begin at multiples of it, and a slot has this much room to spare.
   static constexpr uint64_t kGrain = 512;
 
   static constexpr uint64_t kLongRange = FLUXCCL_LONG_RANGE;
@@ -122,7 +125,7 @@ class PermutedReduction {
 
   FLUXCCL_DEVICE static uint64_t roundUp(uint64_t bytes) { return (bytes + kGrain - 1) / kGrain * kGrain; }
 
-  // This block's range of a slice.
+  // Selects this block's range of a slice.
   FLUXCCL_DEVICE void choose(uint64_t slice, uint64_t bytes, uint64_t perBlock) {
     const uint64_t from = min(bytes, blockIdx.x * perBlock);
     begin_ = slice + from;
@@ -130,14 +133,14 @@ class PermutedReduction {
     length_ = min(bytes - from, perBlock);
   }
 
-  // How much of the range a part has.
+  // Returns how many bytes of the range a part has.
   FLUXCCL_DEVICE uint64_t lengthOf(int part) const {
     const uint64_t size = task_.sizeOf(part);
     return begin_ >= size ? 0 : min(length_, size - begin_);
   }
 
-  // Parts that begin at no multiple of 16 bytes lie in the slots just as in the input: then whole words can
-  // be copied.
+  // A part lies in a slot with the same remainder of 16 bytes as in the input, so that whole words can be
+  // copied.
   FLUXCCL_DEVICE uint8_t* scatterSlot(int at, int from) const {
     return scratch_.areas[at] + from * scratch_.slotBytes + inSlot_ + at * task_.inputStride % 16;
   }
@@ -145,12 +148,12 @@ class PermutedReduction {
     return scratch_.areas[at] + (peers_.nRanks + from) * scratch_.slotBytes + inSlot_;
   }
 
-  // Steps of all slices count on.
+  // Returns the number of a step, counted across all slices.
   FLUXCCL_DEVICE uint32_t step(int k) const { return slice_ * MappedPeers::kMaxRanks + k; }
 
-  // Sends and reduces this block's range. A long one goes in pieces, and those of every other block end half a piece
-  // earlier: some blocks reduce while others have the links to themselves. Where results are handed on, the links
-  // are busy meanwhile anyway.
+  // Sends and reduces this block's range. A long range is done in pieces, and every other block ends its
+  // pieces half a piece earlier: some blocks reduce while the others have the links to themselves. If all
+  // ranks receive results, the links are busy anyway, and the range is not split.
   FLUXCCL_DEVICE bool scatterAndReduce() {
     const uint64_t begin = begin_;
     const uint64_t inSlot = inSlot_;
@@ -175,7 +178,7 @@ class PermutedReduction {
     return going;
   }
 
-  // Of all threads, for a flag that one waits for.
+  // Waits in one thread for a peer's flag, on behalf of all threads of the block.
   FLUXCCL_DEVICE bool await(int peer, Point point, uint32_t value) const {
     return __syncthreads_and(threadIdx.x != 0 || awaitPeer(peers_, peer, point, epoch_, value));
   }
@@ -188,7 +191,8 @@ class PermutedReduction {
                 lengthOf(peer));
       __syncthreads();
       if (threadIdx.x == 0) {
-        // Stands for all threads of the block, behind the barrier; pairs with reduce() of the peer.
+        // Covers all threads of the block, because of the barrier. Pairs with the acquire in reduce() of the
+        // peer.
         tellPeer(peers_, peer, Point::SENT, epoch_, piece_);
       }
       if (k < peers_.nRanks - 1 && !await(peers_.behind(k), Point::SENT, piece_)) {
@@ -198,7 +202,7 @@ class PermutedReduction {
     return true;
   }
 
-  // Where a rank's output gets this rank's part: null if it doesn't.
+  // Returns the address at which a rank receives this rank's part; null if it receives none.
   FLUXCCL_DEVICE uint8_t* target(int rank) const {
     if (rank == peers_.rank) {
       return task_.target == Reduction::kOwners || task_.isTarget(rank)
@@ -235,7 +239,7 @@ class PermutedReduction {
     }
 #pragma unroll 1
     for (int k = 2; k < peers_.nRanks; ++k) {
-      // Step k - 1 is done; and the rank that stores to this one has done its.
+      // Waits until step k - 1 is done here and on the rank that stores to this one.
       __syncthreads();
       if (threadIdx.x == 0) {
         nudgePeer(peers_, peers_.ahead(k - 1), Point::RECEIVED, epoch_, step(k));
@@ -248,7 +252,7 @@ class PermutedReduction {
     return true;
   }
 
-  // Takes the others' results out of this rank's scratch.
+  // Copies the peers' results from this rank's scratch to its output.
   FLUXCCL_DEVICE void collect() const {
 #pragma unroll 1
     for (int k = 1; k < peers_.nRanks; ++k) {
@@ -263,15 +267,15 @@ class PermutedReduction {
   const Scratch& scratch_;
   const uint32_t epoch_;
   uint32_t slice_;
-  // Counts those of all slices.
+  // Number of the piece, counted across all slices.
   uint32_t piece_;
-  // Of the block: where its range begins in each part and in each slot, and how long it is.
+  // This block's range: where it begins in each part and in each slot, and its length.
   uint64_t begin_;
   uint64_t inSlot_;
   uint64_t length_;
 };
 
-// Whatever the operation.
+// For all other operations.
 template <typename T>
 FLUXCCL_DEVICE_CALL void reducePermutedBy(const MappedPeers& peers, const Reduction& task, const Scratch& scratch) {
   PermutedReduction<T, false>(peers, task, scratch).run();
@@ -286,8 +290,8 @@ FLUXCCL_DEVICE void reducePermuted(const MappedPeers& peers, const Reduction& ta
   }
 }
 
-// Reduces a range of this rank's part, whose inputs copy engines have put into its scratch. Waits for
-// nobody.
+// Reduces a range of this rank's part; copy engines have put the inputs into its scratch before. Waits for no
+// peer.
 template <typename T>
 FLUXCCL_DEVICE void reduceSlice(const MappedPeers& peers, const Reduction& task, const Scratch& scratch, uint64_t begin,
                                 uint64_t bytes) {

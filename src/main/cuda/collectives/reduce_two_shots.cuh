@@ -1,9 +1,10 @@
-// Two shots of packets: everybody sends each rank its part, reduces its own, and sends the result to
-// everybody or to the root, or keeps it.
+// Two shots of packets: each rank sends to each peer the peer's part of its input, reduces its own part, and
+// sends the result to all ranks or to the root, or keeps it.
 //
 //   area    [2 sets][2 phases][nRanks] slots of slotBytes: a rank's input for this part; its reduced part
 //
-// Shorter or empty parts are sent with as many rows as the others, so every rank hears of every other.
+// Shorter or empty parts are sent in as many rows as the others, so that every rank receives data from every
+// peer.
 #pragma once
 
 #include "reduction.cuh"
@@ -11,12 +12,13 @@
 namespace fluxccl {
 namespace collectives {
 
-// So many rows of a warp are on their way at once, where they are not all of one part.
+// Number of rows of a warp that are in flight at once, if they belong to several parts.
 constexpr int kRowsAtOnce = 4;
 
 enum Shot { kScatter, kGather, kShots };
 
-// The rows of the parts of all peers: a row of each peer, then the next.
+// The rows of all peers' parts, in this order: the first row of each peer, the second row of each peer, and
+// so on.
 struct PeerRows {
   uint32_t others;
   uint32_t count;
@@ -56,7 +58,7 @@ FLUXCCL_DEVICE void scatterParts(const MappedPeers& peers, const Reduction& task
   }
 }
 
-// Takes every peer's reduced part into the output. False if the job was aborted.
+// Receives every peer's reduced part into the output. Returns false if the job was aborted.
 template <typename T, class Rows>
 FLUXCCL_DEVICE bool gatherParts(const MappedPeers& peers, const Reduction& task, uint32_t rows,
                                 uint32_t lane, uint32_t warp, uint32_t warps, uint32_t epoch) {
@@ -92,7 +94,7 @@ FLUXCCL_DEVICE bool gatherParts(const MappedPeers& peers, const Reduction& task,
   return true;
 }
 
-// Sends a reduced row to those that want it, and keeps it, if this rank does.
+// Sends a reduced row to the target ranks, and stores it if this rank is a target or keeps its own part.
 template <typename T, class Rows>
 FLUXCCL_DEVICE void handOnRow(const MappedPeers& peers, const Reduction& task, uint32_t row, uint32_t lane,
                               uint32_t epoch, const typename Rows::Word& reduced) {
@@ -109,7 +111,7 @@ FLUXCCL_DEVICE void handOnRow(const MappedPeers& peers, const Reduction& task, u
   }
 }
 
-// Reduces this rank's part. False if the job was aborted.
+// Reduces this rank's part. Returns false if the job was aborted.
 template <typename T, class Rows>
 FLUXCCL_DEVICE bool reducePart(const MappedPeers& peers, const Reduction& task, uint32_t rows, uint32_t lane,
                                uint32_t warp, uint32_t warps, uint32_t epoch) {
@@ -126,8 +128,8 @@ FLUXCCL_DEVICE bool reducePart(const MappedPeers& peers, const Reduction& task, 
   return true;
 }
 
-// All of it between two ranks, where little is to be found out for a row: a warp sends all of its rows of a
-// shot before it waits for the first of the next. False if the job was aborted.
+// Both shots with two ranks, where a row needs little computation. A warp sends all its rows of one shot
+// before it waits for the first row of the next. Returns false if the job was aborted.
 template <typename T, class Rows>
 FLUXCCL_DEVICE bool exchangePartsOfPair(const MappedPeers& peers, const Reduction& task, uint32_t rows,
                                         uint32_t lane, uint32_t warp, uint32_t warps, uint32_t epoch) {
@@ -178,7 +180,7 @@ FLUXCCL_DEVICE bool exchangePartsOfPair(const MappedPeers& peers, const Reductio
   return true;
 }
 
-// The same between more ranks.
+// Both shots with more ranks.
 template <typename T, class Rows>
 FLUXCCL_DEVICE bool exchangeParts(const MappedPeers& peers, const Reduction& task, uint32_t rows, uint32_t lane,
                                   uint32_t warp, uint32_t warps, uint32_t epoch) {

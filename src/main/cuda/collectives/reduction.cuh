@@ -1,6 +1,6 @@
-// What a kernel that reduces is asked for, and what its kernels share.
+// The argument of kernels that reduce, and functions that these kernels share.
 //
-// The inputs are cut into one part a rank, which that rank reduces, in rank order: so all ranks get the
+// The inputs are cut into one part for each rank, which that rank reduces in rank order. So all ranks get the
 // same bits.
 #pragma once
 
@@ -13,23 +13,23 @@ namespace collectives {
 
 // The twin of io.fluxccl.collective.cuda.Reduction.
 struct Reduction {
-  // Targets that are no rank.
+  // Values of target that are not a rank.
   static constexpr int32_t kEverybody = -1;
   static constexpr int32_t kOwners = -2;
 
-  // Of an input.
+  // Bytes of an input.
   uint64_t bytes;
-  // Part r begins at r times this; the last ones may be shorter, or empty.
+  // Bytes of a part. Part r begins at r times this; the last parts may be shorter or empty.
   uint64_t partBytes;
-  // Where in the states the packets lie, and how many bytes of them a rank's slot has.
+  // Offset of the packets' area in the states, and the bytes of one rank's slot in it.
   uint64_t area;
   uint32_t slotBytes;
   ReduceOp op;
-  // Whose outputs get the result: everybody's, with the parts at their places; the owners', each its
-  // own part at the start; or one rank's, with the parts at their places.
+  // The ranks whose outputs receive the result: all ranks, with each part at its place; the owners, each with
+  // its own part at the start; or one rank, with each part at its place.
   int32_t target;
   int32_t padding;
-  // From one part of the input to the next: as far as parts are long, or farther where they are pieces of
+  // Distance from one part of the input to the next: the bytes of a part, or more if the parts are pieces of
   // longer ones.
   uint64_t inputStride;
 
@@ -39,7 +39,7 @@ struct Reduction {
     return begin >= bytes ? 0 : min(partBytes, bytes - begin);
   }
 
-  // Where a part begins in an output.
+  // Returns the offset of a part in an output.
   FLUXCCL_DEVICE uint64_t outputOffset(int part) const {
     return target == kOwners ? 0 : part * partBytes;
   }
@@ -56,8 +56,8 @@ struct Reduction {
     return Piece<T>{peers.outputs[peers.rank] + outputOffset(part), sizeOf(part)};
   }
 
-  // Where the slot of rank from begins in the area. phase counts from 0 to phases - 1. An area has
-  // less than 4 GiB, and the half of a register is worth having.
+  // Returns the offset of the slot of rank `from` in the area. phase counts from 0 to phases - 1. An area has
+  // less than 4 GiB, so 32 bits are enough; that saves a register.
   FLUXCCL_DEVICE uint32_t slot(const MappedPeers& peers, int phase, int phases, int from,
                                uint32_t epoch) const {
     return (((epoch & 1) * phases + phase) * peers.nRanks + from) * slotBytes;
@@ -74,8 +74,9 @@ FLUXCCL_DEVICE uint32_t rowsOf(uint64_t bytes) {
   return static_cast<uint32_t>((bytes + Rows::kPayload - 1) / Rows::kPayload);
 }
 
-// Receives a row from everybody, empties those, and reduces them with this rank's own word. rows is
-// where rank 0's lies; those of the next ranks follow, a slot apart. False if the job was aborted.
+// Receives a row from every peer, empties these rows, and reduces them with this rank's own word. rows is the
+// address of rank 0's row; the rows of the next ranks follow, one slot apart. Returns false if the job was
+// aborted.
 template <typename T, class Rows>
 FLUXCCL_DEVICE bool reduceRow(const MappedPeers& peers, const Reduction& task, uint8_t* rows, uint32_t lane,
                               uint32_t epoch, const typename Rows::Word& own, typename Rows::Word& reduced) {
@@ -111,8 +112,8 @@ FLUXCCL_DEVICE bool reduceRow(const MappedPeers& peers, const Reduction& task, u
   return true;
 }
 
-// Of two ranks: receives a row from the other one, empties it, and reduces it with this rank's own word,
-// which it replaces. False if the job was aborted.
+// With two ranks: receives a row from the other rank, empties it, and reduces it with this rank's own word,
+// which the result replaces. Returns false if the job was aborted.
 template <typename T, class Rows>
 FLUXCCL_DEVICE bool reduceRowOfPair(const MappedPeers& peers, const Reduction& task, uint8_t* row, uint32_t lane,
                                     uint32_t epoch, typename Rows::Word& word) {

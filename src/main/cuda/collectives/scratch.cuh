@@ -1,5 +1,5 @@
-// Memory of every rank in which the others put what is to be reduced or handed on: made for large calls, and
-// so apart from the family's state.
+// Scratch memory: memory of every rank in which its peers place inputs to reduce and reduced parts. Only
+// large calls use it, so it is allocated separately from the family's state.
 #pragma once
 
 #include "mapped_peers.cuh"
@@ -9,10 +9,10 @@ namespace collectives {
 
 // The twin of io.fluxccl.collective.cuda.Scratch.
 struct Scratch {
-  // By rank, as this one maps it.
+  // Address of each rank's scratch memory as mapped on this rank, by rank.
   uint8_t* areas[MappedPeers::kMaxRanks];
   uint64_t slotBytes;
-  // Whether outputs are reached by way of scratch.
+  // Whether results go through scratch memory too, because outputs are not mapped.
   int32_t staged;
   int32_t padding;
 };
