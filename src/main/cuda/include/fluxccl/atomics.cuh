@@ -1,16 +1,16 @@
 // Loads, stores and read-modify-writes with their memory order and scope in the name. All addresses
 // are of global memory: this GPU's, a peer's or pinned host memory.
 //
-// Relaxed accesses are single and never stale, but order nothing. A release (store or reduction) is
-// seen by an acquire load of the same word together with everything that came before it. Gpu reaches
-// the threads of this GPU; Sys also those of other GPUs and of the host.
+// Relaxed accesses are single and never stale, but order nothing. An acquire load that sees a
+// release (store or reduction) of the same word also sees everything that came before the release.
+// Gpu covers the threads of this GPU; Sys also those of other GPUs and of the host.
 #pragma once
 
 #include "config.cuh"
 
 #if defined(FLUXCCL_CUDA)
 
-// Plain PTX, because NVRTC has no <cuda/atomic> unless told where it lies.
+// Plain PTX, because NVRTC does not find <cuda/atomic> without an include path.
 #define FLUXCCL_DEFINE_LOAD(name, instruction, Type, suffix, constraint) \
   FLUXCCL_DEVICE Type name(const Type* address) {                        \
     Type value;                                                          \
@@ -62,8 +62,8 @@ FLUXCCL_DEFINE_ATOMICS(Gpu, "gpu", uint64_t, "b64", "u64", "l")
 FLUXCCL_DEFINE_ATOMICS(Sys, "sys", uint32_t, "b32", "u32", "r")
 FLUXCCL_DEFINE_ATOMICS(Sys, "sys", uint64_t, "b64", "u64", "l")
 
-// Both words at once, aligned to 16 bytes. PTX before CUDA 12.3 has no word of 16 bytes and promises no
-// single access; the hardware does one.
+// Both words at once, aligned to 16 bytes. PTX before CUDA 12.3 has no word of 16 bytes and does
+// not guarantee a single access; the hardware makes one.
 #if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 3)
 #define FLUXCCL_STORE_BOTH(order)                \
   "{\n\t"                                        \
@@ -91,8 +91,8 @@ FLUXCCL_DEVICE void storeReleaseSys(void* address, uint64_t first, uint64_t seco
 
 #undef FLUXCCL_STORE_BOTH
 
-// 16 bytes as two or four words. Each is single; the hardware moves all 16 bytes at once where the
-// address is a multiple of 16, which PTX doesn't promise.
+// 16 bytes as two or four words. Each word is accessed at once. The hardware moves all 16 bytes at
+// once if the address is a multiple of 16, which PTX does not guarantee.
 FLUXCCL_DEVICE void storeWordsRelaxedSys(void* address, uint64_t first, uint64_t second) {
   asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};"
                :
@@ -124,9 +124,10 @@ FLUXCCL_DEVICE uint4 loadRelaxedSys(const uint4* address) {
   return value;
 }
 
-// A line of 128 bytes at once, by eight neighbouring lanes of a warp, of which the first is a multiple
-// of 8: all of them call it together, each for its own 16 bytes, in the order of their addresses. So
-// a flag in one of them tells of the others. PTX doesn't promise that; NVLink keeps lines whole.
+// A line of 128 bytes at once, by eight neighbouring lanes of a warp; the first lane is a multiple
+// of 8. All of them call it together, each for its own 16 bytes, in the order of their addresses.
+// So a flag in one of them shows that the others have arrived. PTX does not guarantee this; NVLink
+// keeps lines whole.
 FLUXCCL_DEVICE void storeLineRelaxedSys(uint4* mine, uint4 value) { storeRelaxedSys(mine, value); }
 
 FLUXCCL_DEVICE uint4 loadLineRelaxedSys(const uint4* mine) { return loadRelaxedSys(mine); }

@@ -1,7 +1,8 @@
-// What every header of FluxCCL's device API rests on: fixed-width integers, qualifiers, the bounds check.
+// The base of every header of FluxCCL's device API: fixed-width integers, qualifiers, the bounds
+// check.
 //
 // The headers compile with nvcc, with NVRTC (which has no host headers), and, as far as layouts go,
-// with any C++17 compiler. Device code wants compute capability 7.0 or higher.
+// with any C++17 compiler. Device code requires compute capability 7.0 or higher.
 #pragma once
 
 #if defined(__CUDACC_RTC__)
@@ -29,8 +30,8 @@ using std::uint8_t;
 // Defined where device code is compiled; elsewhere the headers hold layouts only.
 #define FLUXCCL_CUDA 1
 #define FLUXCCL_DEVICE __device__ __forceinline__
-// Not put in line: what is rarely done, because in short kernels also what is jumped over costs time; and what
-// is long and stands in several places.
+// Not inlined: code that rarely runs, because in short kernels even skipped code costs time, and
+// long code that is used in several places.
 #define FLUXCCL_DEVICE_CALL __device__ __noinline__
 #define FLUXCCL_HOST_DEVICE __host__ __device__ __forceinline__
 #else
@@ -54,8 +55,8 @@ using std::uint8_t;
 #define FLUXCCL_REQUIRE(condition) static_cast<void>(0)
 #endif
 
-// Hold a structure to the layout that the host writes. NVRTC cannot tell offsets before 13.4; what it
-// compiles has been held to them by nvcc.
+// Assert that a structure has the layout that the host writes. NVRTC before 13.4 cannot evaluate
+// offsets; nvcc checks the offsets of the same structures.
 #if defined(__CUDACC_RTC__)
 #define FLUXCCL_ASSERT_OFFSET(type, member, offset) static_assert(true, "")
 #else
@@ -68,7 +69,7 @@ using std::uint8_t;
 
 namespace fluxccl {
 
-// Whether length bytes from offset on lie within size bytes.
+// Returns whether length bytes from offset on lie within size bytes.
 FLUXCCL_HOST_DEVICE bool isWithin(uint64_t offset, uint64_t length, uint64_t size) {
   return length <= size && offset <= size - length;
 }

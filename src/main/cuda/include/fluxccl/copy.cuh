@@ -32,14 +32,14 @@ struct UnitOf<16> {
   using Type = uint4;
 };
 
-// Global memory, and the compiler may know it: that saves it generic loads and stores.
+// A pointer that the compiler knows to be to global memory: that avoids generic loads and stores.
 template <class T>
 FLUXCCL_DEVICE T* globalPointer(uint64_t address) {
   return static_cast<T*>(__cvta_global_to_generic(address));
 }
 
-// Copies whole units between addresses that are multiples of them. kUnroll: how many a thread loads before
-// it stores the first; a link is only full while the loads that feed it are many.
+// Copies whole units between addresses that are multiples of them. kUnroll: how many units a thread
+// loads before it stores the first. A link is saturated only while many loads are in flight.
 template <int kBytes, int kUnroll>
 FLUXCCL_DEVICE void copyUnits(uint64_t to, uint64_t from, uint64_t units, uint32_t threadId,
                               uint32_t numThreads) {
@@ -60,8 +60,8 @@ FLUXCCL_DEVICE void copyUnits(uint64_t to, uint64_t from, uint64_t units, uint32
     }
     at += kUnroll * stride;
   }
-  // Fewer than kUnroll are left: again all loads, then all stores. In units of their own, or those of the loop
-  // would have to be kept for what is not loaded here.
+  // Fewer than kUnroll are left: again all loads, then all stores. They have variables of their
+  // own; otherwise the compiler would keep the loop's values for units that are not loaded here.
   Unit values[kUnroll];
 #pragma unroll
   for (int i = 0; i < kUnroll - 1; ++i) {
@@ -87,8 +87,8 @@ FLUXCCL_DEVICE void copyBytes(uint64_t to, uint64_t from, uint64_t size, uint32_
   }
 }
 
-// Copies between addresses that lie alike within a unit: single bytes up to the first whole unit and
-// behind the last one.
+// Copies between addresses of the same alignment within a unit: single bytes up to the first whole
+// unit and after the last one.
 template <int kBytes, int kUnroll>
 FLUXCCL_DEVICE void copyAlike(uint64_t to, uint64_t from, uint64_t size, uint32_t threadId,
                               uint32_t numThreads) {
@@ -110,9 +110,9 @@ FLUXCCL_DEVICE void copyAlike(uint64_t to, uint64_t from, uint64_t size, uint32_
 // Copies size bytes of global memory, this GPU's, a peer's or the host's; numThreads threads call it
 // together, each with its own threadId, and each does its share. The ranges must not overlap.
 //
-// kAlignment, 4, 8 or 16, is the unit that is moved at once. Where one address lies differently within
-// it from the other, 4 bytes or single bytes are, which is slow. Bytes beyond the last whole kAlignment
-// bytes of size are copied if kCopyRemainder says so.
+// kAlignment, 4, 8 or 16, is the unit that is moved at once. If the two addresses have different
+// alignments within it, 4 bytes or single bytes are moved at once, which is slow. Bytes beyond the
+// last whole kAlignment bytes of size are copied if kCopyRemainder is true.
 template <int kAlignment = 16, bool kCopyRemainder = true, int kUnroll = 8>
 FLUXCCL_DEVICE void copy(void* to, const void* from, uint64_t size, uint32_t threadId,
                          uint32_t numThreads) {

@@ -40,8 +40,8 @@ struct alignas(128) DeviceSyncer {
   FLUXCCL_DEVICE bool arriveAndWait(uint32_t blockId, uint32_t numBlocks, AbortFlag* abort) {
     // All additions of a barrier sum up to kPhase, in whatever order the blocks come.
     const uint32_t addition = blockId == 0 ? kPhase - (numBlocks - 1) : 1;
-    // Releases what this block wrote, pairs with the acquire of the others below; and the last one to
-    // arrive acquires by it what they released.
+    // Releases what this block wrote; pairs with the acquire of the other blocks below. The last
+    // block to arrive also acquires by it what the others released.
     const uint32_t before = fetchAddAcqRelGpu(&state, addition);
     LoneSpinWait wait(abort, SpinWait::kNobody);
     while (((loadAcquireGpu(&state) ^ before) & kPhase) == 0) {

@@ -11,10 +11,10 @@ namespace fluxccl {
 
 // A kernel takes it by value. Any number of threads push at once.
 //
-// With FLUXCCL_FIFO_SPLIT_STORE a trigger is stored as two words of 8 bytes: for hosts that may see
-// half of a store of 16.
+// With FLUXCCL_FIFO_SPLIT_STORE a trigger is stored as two words of 8 bytes, for hosts that may see
+// half of a store of 16 bytes.
 struct FifoDeviceHandle {
-  // What push gives when it gave up.
+  // The result of a push that gave up.
   static constexpr int64_t kAborted = -1;
 
   // In pinned memory of the host.
@@ -33,15 +33,15 @@ struct FifoDeviceHandle {
 #if defined(FLUXCCL_CUDA)
 
   // Pushes a trigger; waits while the ring is full. What this thread wrote before, and what it
-  // synchronised with, is visible to whoever handles the trigger. Bit 63 of second is ignored.
+  // synchronised with, is visible to the handler of the trigger. Bit 63 of second is ignored.
   //
   // Returns its position, for sync; kAborted if the abort flag was set while the ring was full. A
-  // push that gave up leaves a gap, behind which nothing is handled.
+  // push that gave up leaves a gap; no trigger after the gap is handled.
   FLUXCCL_DEVICE int64_t push(uint64_t first, uint64_t second) const {
     return push<true>(first, second);
   }
 
-  // push without the promise about earlier writes: an event, not data.
+  // Like push, but without ordering earlier writes: for events, not for data.
   FLUXCCL_DEVICE int64_t relaxedPush(uint64_t first, uint64_t second) const {
     return push<false>(first, second);
   }
@@ -73,13 +73,13 @@ struct FifoDeviceHandle {
     }
     store<kPublish>(position, first, second);
     if ((position & (size / 2 - 1)) == 0) {
-      // So that in the usual case, where the host keeps up, nobody has to wait for the bus.
+      // So that in the usual case, where the host keeps up, no thread has to wait for the bus.
       maxRelaxedGpu(tailCache, loadRelaxedSys(tail));
     }
     return static_cast<int64_t>(position);
   }
 
-  // The next position; one atomic for all threads of a warp that come here together.
+  // Claims the next position, with one atomic for all threads of a warp that come here together.
   FLUXCCL_DEVICE uint64_t claim() const {
     const uint32_t active = __activemask();
     if ((active & (active - 1)) == 0) {
@@ -107,9 +107,10 @@ struct FifoDeviceHandle {
       if (position - cached < size) {
         return true;
       }
-      // Over the bus, therefore only here, and only by those whose turn is next: thousands of waiting
-      // threads would hold up the stores of those who are not. The first that waits is among them,
-      // because whoever pushed a lap before it had seen, or cached, that its own slot was free.
+      // This load goes over the bus. So only threads whose slot becomes free in the next lap make
+      // it: loads of thousands of waiting threads would delay the stores of threads that do not
+      // wait. The thread that waits first is among them, because the thread that pushed one lap
+      // before it had seen, or cached, that its own slot was free.
       if (position - cached < 2 * static_cast<uint64_t>(size)) {
         const uint64_t handled = loadRelaxedSys(tail);
         if (position - handled < size) {

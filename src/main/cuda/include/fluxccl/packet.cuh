@@ -26,8 +26,8 @@ struct alignas(8) Ll8Packet {
 
 #if defined(FLUXCCL_CUDA)
 
-  // Data and flag in one store: whoever sees the flag sees the data, so no order between packets is
-  // needed.
+  // Data and flag in one store: a reader that sees the flag also sees the data, so packets need no
+  // order between them.
   FLUXCCL_DEVICE void write(Payload payload, uint32_t newFlag) {
     storeRelaxedSys(reinterpret_cast<uint64_t*>(this),
                     static_cast<uint64_t>(newFlag) << 32 | payload);
@@ -53,7 +53,8 @@ struct alignas(16) Ll16Packet {
 
 #if defined(FLUXCCL_CUDA)
 
-  // Two words, each with its own flag, so that nothing rests on 16 bytes being stored at once.
+  // Two words, each with its own flag, so that correctness does not depend on a single store of 16
+  // bytes.
   FLUXCCL_DEVICE void write(Payload payload, uint32_t newFlag) {
     const uint64_t high = static_cast<uint64_t>(newFlag) << 32;
     storeWordsRelaxedSys(this, high | (payload & 0xffffffffu), high | payload >> 32);
@@ -98,8 +99,8 @@ struct PacketOf<PacketType::LL16> {
 #if defined(FLUXCCL_CUDA)
 
 // Writes size bytes at from as packets to packets; numThreads threads call it together, each with
-// its own threadId. size, and the address from, are multiples of the payload. The flag is not the
-// one that the slots hold already.
+// its own threadId. size, and the address from, are multiples of the payload. The flag must differ
+// from the one that the slots already hold.
 template <PacketType kType>
 FLUXCCL_DEVICE void putPackets(void* packets, const void* from, uint64_t size, uint32_t threadId,
                                uint32_t numThreads, uint32_t flag) {
@@ -113,9 +114,10 @@ FLUXCCL_DEVICE void putPackets(void* packets, const void* from, uint64_t size, u
   }
 }
 
-// Takes size bytes of payload out of packets, waiting for each until it carries the flag, and writes
-// them to to. Each thread takes what the thread of the same id has written, if both sides call with
-// as many. True when all of this thread's are there; false when the communicator was aborted.
+// Takes size bytes of payload out of packets, waiting for each until it carries the flag, and
+// writes them to to. If both sides call it with the same number of threads, each thread takes what
+// the thread of the same id has written. Returns true when all packets of this thread have arrived;
+// false if the communicator was aborted.
 template <PacketType kType>
 FLUXCCL_DEVICE bool getPackets(void* to, const void* packets, uint64_t size, uint32_t threadId,
                                uint32_t numThreads, uint32_t flag, AbortFlag* abort, int64_t peer) {

@@ -13,7 +13,8 @@ struct AbortFlag {
   // 0: go on, otherwise give up.
   uint64_t aborted;
   uint64_t padding0[7];
-  // Where a kernel last began to wait long: 0 nobody, rank + 1 of a peer, -1 the proxy of its own rank.
+  // For whom a kernel last began a long wait: 0 nobody, rank + 1 a peer, -1 the proxy of its own
+  // rank.
   uint64_t waitingFor;
   uint64_t padding1[7];
 
@@ -31,13 +32,13 @@ FLUXCCL_ASSERT_SIZE(AbortFlag, 128);
 
 #if defined(FLUXCCL_CUDA)
 
-// How many polls of a wait there are before it first looks at the abort flag; a macro, for where polls
-// take much longer than a GPU's.
+// Number of polls before a wait first checks the abort flag. A macro, so that environments whose
+// polls take much longer than a GPU's can set it.
 #if !defined(FLUXCCL_POLLS_PER_LOOK)
 #define FLUXCCL_POLLS_PER_LOOK 8192
 #endif
 
-// One wait of one thread, for a condition of one's own:
+// One wait of one thread, for any condition:
 //
 //   fluxccl::SpinWait wait(abort, peer);
 //   while (!isThere()) {
@@ -46,23 +47,24 @@ FLUXCCL_ASSERT_SIZE(AbortFlag, 128);
 //     }
 //   }
 //
-// The flag lies in the host's memory. When all warps of a large grid look at it, that takes them up to two
-// milliseconds, in which they don't see what they wait for. It must be much shorter than the wait before: when it
-// was not, ranks kept each other waiting from launch to launch (docs/architecture.md, "Waiting"). So kFirstInterval
-// polls come before the first look, later four times as many between two: with the eight thousand of SpinWait it is
-// seen within 5 ms and 30 ms of being set.
+// The flag lies in the host's memory. If all warps of a large grid check it, this takes up to two
+// milliseconds, in which they do not see the data for which they wait. The check must take much
+// less time than the wait before it: when it did not, ranks kept each other waiting from launch to
+// launch (docs/reference/proxy-and-channels.md, "Waiting"). So there are kFirstInterval polls
+// before the first check, and later four times as many between two checks. With the eight thousand
+// of SpinWait, a wait sees the flag within 5 ms to 30 ms of its being set.
 template <uint32_t kFirstInterval>
 class SpinWaitOf {
  public:
-  // In place of a rank: nobody in particular, and the proxy of this rank.
+  // Values in place of a rank: no particular rank, and the proxy of this rank.
   static constexpr int64_t kNobody = -1;
   static constexpr int64_t kOwnProxy = -2;
 
-  // Watches abort, which may be null; peer is the rank that is waited for, or one of those.
+  // Watches abort, which may be null; peer is the rank for which the thread waits, or one of them.
   FLUXCCL_DEVICE SpinWaitOf(AbortFlag* abort, int64_t peer)
       : abort_(abort), peer_(peer), polls_(0), interval_(kFirstInterval) {}
 
-  // To be called after each poll that found nothing. False once the flag is set.
+  // To be called after each poll that found nothing. Returns false once the flag is set.
   FLUXCCL_DEVICE bool goOn() {
     betweenPolls();
     if (++polls_ < interval_) {
@@ -80,7 +82,8 @@ class SpinWaitOf {
       return true;
     }
     if (interval_ == 2 * kFirstInterval && peer_ != kNobody) {
-      // Once a wait, after three first intervals. Pairs with the acquire in AbortFlag.waitingFor().
+      // Once in a wait, after three first intervals. Pairs with the acquire in
+      // AbortFlag.waitingFor().
       storeRelaxedSys(&abort_->waitingFor, static_cast<uint64_t>(peer_ + 1));
     }
     if (interval_ < kLastInterval) {
@@ -97,8 +100,8 @@ class SpinWaitOf {
 
 using SpinWait = SpinWaitOf<FLUXCCL_POLLS_PER_LOOK>;
 
-// For where one thread of a block waits for all of them, so that few look at once; and often at the host's memory,
-// where a poll takes several times as long.
+// For waits of one thread on behalf of its block: few threads check the flag at once. Many of these
+// waits poll the host's memory, where a poll takes several times as long.
 using LoneSpinWait = SpinWaitOf<FLUXCCL_POLLS_PER_LOOK / 8>;
 
 // Waits until isThere() is true; false if the abort flag was set first.

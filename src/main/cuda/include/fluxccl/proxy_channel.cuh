@@ -13,7 +13,7 @@ namespace fluxccl {
 // except wait and poll. Offsets and sizes are bytes, below 4 GiB; the host checks them against the
 // memories. What a thread wrote before a put, or synchronised with, is what the put sends.
 //
-// What returns a bool returns false when the communicator was aborted or, for flushes, when the
+// Methods that return a bool return false if the communicator was aborted or, for flushes, if the
 // channel has failed.
 struct ProxyChannel {
   FifoDeviceHandle fifo;
@@ -42,7 +42,7 @@ struct ProxyChannel {
     return push(ChannelTrigger::kData, target, targetOffset, source, sourceOffset, size) >= 0;
   }
 
-  // Asks the proxy to raise the peer's semaphore behind everything asked before.
+  // Asks the proxy to raise the peer's semaphore after everything requested before.
   FLUXCCL_DEVICE bool signal() const {
     return push(ChannelTrigger::kSignal, targetId, 0, sourceId, 0, 0) >= 0;
   }
@@ -60,7 +60,7 @@ struct ProxyChannel {
                 sourceOffset, size) >= 0;
   }
 
-  // Waits until everything asked before on this channel is in the peer's memory.
+  // Waits until everything requested before on this channel is in the peer's memory.
   FLUXCCL_DEVICE bool flush() const { return waitFlush(requestFlush()); }
 
   // put, signal and flush in one trigger.
@@ -76,19 +76,19 @@ struct ProxyChannel {
     return waitFlush(push(kAll, target, targetOffset, source, sourceOffset, size));
   }
 
-  // putWithSignalAndFlush without the waiting: go on, and wait with waitFlush. Returns what to wait
-  // for; negative when the communicator was aborted.
+  // Like putWithSignalAndFlush, but does not wait. Returns the position to wait for with waitFlush;
+  // negative if the communicator was aborted.
   FLUXCCL_DEVICE int64_t putWithSignalAndRequestFlush(uint64_t targetOffset, uint64_t sourceOffset,
                                                       uint64_t size) const {
     return push(kAll, targetId, targetOffset, sourceId, sourceOffset, size);
   }
 
-  // flush without the waiting.
+  // Like flush, but does not wait; see putWithSignalAndRequestFlush.
   FLUXCCL_DEVICE int64_t requestFlush() const {
     return push(ChannelTrigger::kFlush, targetId, 0, sourceId, 0, 0);
   }
 
-  // Waits for a flush that was asked for.
+  // Waits for a requested flush.
   FLUXCCL_DEVICE bool waitFlush(int64_t position) const {
     if (position < 0) {
       return false;
@@ -109,7 +109,7 @@ struct ProxyChannel {
   // Waits for the peer's next signal.
   FLUXCCL_DEVICE bool wait() const { return semaphore.wait(); }
 
-  // Takes the peer's next signal if it is there.
+  // Takes the peer's next signal if it has arrived; returns whether it had.
   FLUXCCL_DEVICE bool poll() const { return semaphore.poll(); }
 
  private:
@@ -133,8 +133,8 @@ FLUXCCL_ASSERT_OFFSET(ProxyChannel, targetId, 108);
 FLUXCCL_ASSERT_OFFSET(ProxyChannel, sourceId, 112);
 FLUXCCL_ASSERT_SIZE(ProxyChannel, 120);
 
-// A ProxyChannel between memories that look alike: one offset says where on both sides. The same
-// bytes, so a kernel may take either for what the host calls ProxyChannel.
+// A ProxyChannel between memories of the same layout: one offset applies to both sides. Both types
+// have the same bytes, so a kernel may take either for the host's ProxyChannel.
 struct SimpleProxyChannel {
   ProxyChannel channel;
 

@@ -15,7 +15,8 @@ FLUXCCL_DEVICE uint32_t laneId() {
   return lane;
 }
 
-// Stands in every loop that waits for other threads. A GPU needs nothing there: its threads run on.
+// Called in every loop that waits for other threads. On a GPU it does nothing, because the other
+// threads run on.
 FLUXCCL_DEVICE void betweenPolls() {}
 
 // Nanoseconds since some time in the past, of a clock that all blocks share; it may advance in steps of
@@ -65,15 +66,16 @@ FLUXCCL_DEVICE uint4 loadOnce(const uint4* address) {
   return value;
 }
 
-// From here on instructions of compute capability 9.0. On older GPUs what calls them ends with a trap.
+// From here on, instructions of compute capability 9.0. On older GPUs, kernels that call them end
+// with a trap.
 #if __CUDA_ARCH__ >= 900
 #define FLUXCCL_PTX_90(...) asm volatile(__VA_ARGS__)
 #else
 #define FLUXCCL_PTX_90(...) __trap()
 #endif
 
-// Where launches may overlap: the next launch may begin, as far as this block is concerned. Without
-// that attribute of the launch it does nothing.
+// If launches may overlap: allows the next launch to begin, as far as this block is concerned.
+// Without that attribute of the launch it does nothing.
 FLUXCCL_DEVICE void letNextLaunchBegin() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -130,21 +132,21 @@ struct TransactionBarrier {
   }
 };
 
-// Makes barriers that were initialised visible to bulk copies.
+// Makes initialised barriers visible to bulk copies.
 FLUXCCL_DEVICE void fenceBarrierInit() {
   FLUXCCL_PTX_90("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// Orders this thread's loads and stores and bulk copies, either way.
+// Orders this thread's loads and stores against bulk copies, in both directions.
 FLUXCCL_DEVICE void fenceBulk() { FLUXCCL_PTX_90("fence.proxy.async;" ::: "memory"); }
 
-// The same for shared memory only: behind stores that a bulkStore is to read.
+// The same for shared memory only. To be called after stores that a bulkStore will read.
 FLUXCCL_DEVICE void fenceBulkShared() {
   FLUXCCL_PTX_90("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Copies global memory to shared memory behind this thread's back; the barrier is told the bytes.
-// Addresses and bytes are multiples of 16.
+// Copies global memory to shared memory asynchronously; the barrier counts the bytes. Addresses and
+// bytes are multiples of 16.
 FLUXCCL_DEVICE void bulkLoad(void* shared, const void* global, uint32_t bytes,
                              TransactionBarrier* barrier) {
   FLUXCCL_PTX_90(
@@ -154,7 +156,7 @@ FLUXCCL_DEVICE void bulkLoad(void* shared, const void* global, uint32_t bytes,
       : "memory");
 }
 
-// Copies shared memory to global memory, this GPU's or a peer's, behind this thread's back.
+// Copies shared memory to global memory, this GPU's or a peer's, asynchronously.
 FLUXCCL_DEVICE void bulkStore(void* global, const void* shared, uint32_t bytes) {
   FLUXCCL_PTX_90("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(
                      __cvta_generic_to_global(global)),
@@ -162,7 +164,7 @@ FLUXCCL_DEVICE void bulkStore(void* global, const void* shared, uint32_t bytes) 
                  : "memory");
 }
 
-// Makes a group of this thread's bulkStores since the group before.
+// Makes a group of this thread's bulkStores since the previous group.
 FLUXCCL_DEVICE void bulkCommit() { FLUXCCL_PTX_90("cp.async.bulk.commit_group;" ::: "memory"); }
 
 // Waits until all but the last kGroups groups of this thread have read their shared memory.

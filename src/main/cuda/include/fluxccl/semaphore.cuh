@@ -1,4 +1,4 @@
-// Who has arrived: counters by which one rank tells a peer that what it sent is there. Twin of
+// Counters by which one rank tells a peer that the data it sent has arrived. Twin of
 // SemaphoreDeviceHandle; the kinds are named after where signal and wait run.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace fluxccl {
 
-// What all kinds share: waiting on the device. One thread at a time calls wait and poll.
+// The common part of all kinds: waiting on the device. One thread at a time calls wait and poll.
 struct SemaphoreDeviceHandle {
   // Raised by the peer only.
   const uint64_t* inbound;
@@ -24,10 +24,11 @@ struct SemaphoreDeviceHandle {
 
 #if defined(FLUXCCL_CUDA)
 
-  // Waits for the peer's next signal. True when it is there, with everything that the peer wrote
-  // before it; false, and nothing is taken, when the communicator was aborted.
+  // Waits for the peer's next signal and takes it. Returns true when it has arrived, with
+  // everything that the peer wrote before it. Returns false, and takes nothing, if the communicator
+  // was aborted.
   FLUXCCL_DEVICE bool wait() const {
-    // Not used before the first look at inbound, so that both are under way at once.
+    // Not used before the first load of inbound, so that both loads are in flight at once.
     const uint64_t taken = loadRelaxedGpu(expected);
     LoneSpinWait wait(abort, peer);
     // Pairs with the release in the peer's signal, or in its transport. Counters may wrap around.
@@ -40,7 +41,7 @@ struct SemaphoreDeviceHandle {
     return true;
   }
 
-  // Takes the peer's next signal if it is there; otherwise returns false and takes nothing.
+  // Takes the peer's next signal if it has arrived; otherwise returns false and takes nothing.
   FLUXCCL_DEVICE bool poll() const {
     const uint64_t taken = loadRelaxedGpu(expected);
     // Pairs with the release in the peer's signal, or in its transport.
@@ -62,23 +63,23 @@ struct Host2DeviceSemaphore : SemaphoreDeviceHandle {};
 struct SmDevice2DeviceSemaphore : SemaphoreDeviceHandle {
 #if defined(FLUXCCL_CUDA)
 
-  // Tells the peer that everything this thread wrote before, or synchronised with, is there.
+  // Tells the peer that everything this thread wrote before, or synchronised with, has arrived.
   FLUXCCL_DEVICE void signal() const {
     const uint64_t sent = loadRelaxedGpu(outbound);
-    // With the store a release, which pairs with the acquire in the peer's wait and poll. A fence of
-    // its own does not wait for what was loaded.
+    // Together with the store, a release, which pairs with the acquire in the peer's wait and poll.
+    // A separate fence does not wait for the load above.
     fenceAcqRelSys();
     store(sent + 1);
   }
 
-  // signal without the promise about earlier writes: an event, not data.
+  // Like signal, but without ordering earlier writes: for events, not for data.
   FLUXCCL_DEVICE void relaxedSignal() const {
     store(loadRelaxedGpu(outbound) + 1);
   }
 
  private:
-  // A store of what was counted here and no addition there: not every link between GPUs carries
-  // atomics.
+  // Stores the count that is kept here, instead of adding to the peer's: not every link between
+  // GPUs carries atomics.
   FLUXCCL_DEVICE void store(uint64_t next) const {
     storeRelaxedSys(remoteInbound, next);
     storeRelaxedGpu(outbound, next);

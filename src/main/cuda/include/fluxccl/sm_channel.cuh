@@ -55,8 +55,8 @@ struct SmChannel {
 
   // Writes local memory to the peer as packets that each carry the flag. The peer takes them with
   // getPackets from its packet buffer, which must be this channel's target. size, and sourceOffset,
-  // are multiples of the payload, targetOffset of the packet. The flag is not the one that the slots
-  // hold already.
+  // are multiples of the payload, targetOffset of the packet. The flag must differ from the one
+  // that the slots already hold.
   template <PacketType kType>
   FLUXCCL_DEVICE void putPackets(uint64_t targetOffset, uint64_t sourceOffset, uint64_t size,
                                  uint32_t threadId, uint32_t numThreads, uint32_t flag) const {
@@ -68,8 +68,8 @@ struct SmChannel {
   }
 
   // Takes the peer's packets out of the local packet buffer, waiting for each until it carries the
-  // flag, and writes the payload to local memory. True when all of this thread's are there; false
-  // when the communicator was aborted.
+  // flag, and writes the payload to local memory. Returns true when all packets of this thread have
+  // arrived; false if the communicator was aborted.
   template <PacketType kType>
   FLUXCCL_DEVICE bool getPackets(uint64_t packetOffset, uint64_t sourceOffset, uint64_t size,
                                  uint32_t threadId, uint32_t numThreads, uint32_t flag) const {
@@ -101,16 +101,16 @@ struct SmChannel {
     storeRelaxedSys(static_cast<Word*>(target) + index, word);
   }
 
-  // Tells the peer that everything this thread wrote before, or synchronised with, is there.
+  // Tells the peer that everything this thread wrote before, or synchronised with, has arrived.
   FLUXCCL_DEVICE void signal() const { semaphore.signal(); }
 
-  // signal without the promise about earlier writes.
+  // Like signal, but without ordering earlier writes.
   FLUXCCL_DEVICE void relaxedSignal() const { semaphore.relaxedSignal(); }
 
-  // Waits for the peer's next signal; false when the communicator was aborted.
+  // Waits for the peer's next signal; returns false if the communicator was aborted.
   FLUXCCL_DEVICE bool wait() const { return semaphore.wait(); }
 
-  // Takes the peer's next signal if it is there.
+  // Takes the peer's next signal if it has arrived; returns whether it had.
   FLUXCCL_DEVICE bool poll() const { return semaphore.poll(); }
 
  private:

@@ -1,4 +1,4 @@
-// What a channel asks of the proxy, packed into the two words of a trigger. Twin of ChannelTrigger
+// A channel's request to the proxy, packed into the two words of a trigger. Twin of ChannelTrigger
 // and ProxyTrigger.
 //
 //   first word    [0-31] size          [32-63] source offset
@@ -19,7 +19,7 @@ struct alignas(16) ProxyTrigger {
 
   static constexpr uint64_t kCommitBit = uint64_t{1} << 63;
 
-  // The second word as it is stored at a position of a ring of that size, a power of two.
+  // Returns the second word as it is stored at a position of a ring of that size, a power of two.
   FLUXCCL_HOST_DEVICE static uint64_t commit(uint64_t second, uint64_t position, uint64_t size) {
     return (second & ~kCommitBit) | ((position & size) == 0 ? kCommitBit : 0);
   }
@@ -30,8 +30,8 @@ FLUXCCL_ASSERT_OFFSET(ProxyTrigger, second, 8);
 FLUXCCL_ASSERT_SIZE(ProxyTrigger, 16);
 
 struct ChannelTrigger {
-  // Types, combined by OR: write to the peer; raise its semaphore after that; tell the device when
-  // all before has arrived.
+  // Types, combined by OR: write to the peer; raise its semaphore after that; notify the device
+  // when all earlier writes have arrived.
   static constexpr uint32_t kData = 1;
   static constexpr uint32_t kSignal = 2;
   static constexpr uint32_t kFlush = 4;
