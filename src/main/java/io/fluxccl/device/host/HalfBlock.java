@@ -29,11 +29,15 @@ abstract class HalfBlock extends ReductionBlock {
     this.scale = scale;
   }
 
-  /** The lower halves as bits of floats. */
-  abstract void unpackEven(int[] pairs, int[] bits, int count);
-
-  /** The upper halves as bits of floats. */
-  abstract void unpackOdd(int[] pairs, int[] bits, int count);
+  /**
+   * Makes the bits of floats.
+   *
+   * @param pairs two elements each
+   * @param even gets those of the lower halves
+   * @param odd gets those of the upper halves
+   * @param count how many
+   */
+  abstract void unpack(int[] pairs, int[] even, int[] odd, int count);
 
   /**
    * Rounds floats.
@@ -44,17 +48,16 @@ abstract class HalfBlock extends ReductionBlock {
    */
   abstract void round(float[] values, int[] bits, int count);
 
-  private void unpack(long address, int count) {
+  private void unpackFrom(long address, int count) {
     int n = pairCount(count);
     pairs[n - 1] = 0; // an odd count leaves half of it
     copyIn(pairs, INT_BASE, address, (long) count * Short.BYTES);
-    unpackEven(pairs, evenBits, n);
-    unpackOdd(pairs, oddBits, n);
+    unpack(pairs, evenBits, oddBits, n);
   }
 
   @Override
   final void load(long address, int count) {
-    unpack(address, count);
+    unpackFrom(address, count);
     int n = pairCount(count);
     toFloats(evenBits, even, n);
     scale(even, scale, n);
@@ -64,7 +67,7 @@ abstract class HalfBlock extends ReductionBlock {
 
   @Override
   final void combine(ReduceOp op, long address, int count) {
-    unpack(address, count);
+    unpackFrom(address, count);
     int n = pairCount(count);
     toFloats(evenBits, source, n);
     combine(op, even, source, scale, n);
@@ -160,16 +163,10 @@ abstract class HalfBlock extends ReductionBlock {
     }
 
     @Override
-    void unpackEven(int[] pairs, int[] bits, int count) {
+    void unpack(int[] pairs, int[] even, int[] odd, int count) {
       for (int i = 0; i < count; i++) {
-        bits[i] = pairs[i] << 16;
-      }
-    }
-
-    @Override
-    void unpackOdd(int[] pairs, int[] bits, int count) {
-      for (int i = 0; i < count; i++) {
-        bits[i] = pairs[i] & 0xffff0000;
+        even[i] = pairs[i] << 16;
+        odd[i] = pairs[i] & 0xffff0000;
       }
     }
 
@@ -206,23 +203,17 @@ abstract class HalfBlock extends ReductionBlock {
     }
 
     @Override
-    void unpackEven(int[] pairs, int[] bits, int count) {
+    void unpack(int[] pairs, int[] even, int[] odd, int count) {
       for (int i = 0; i < count; i++) {
-        int x = pairs[i];
-        int magnitude = x & 0x7fff;
-        int special = (0x7bff - magnitude) >> 31; // all ones when infinite or no number
-        bits[i] = (x & 0x8000) << 16 | magnitude << 13 | FLOAT_EXPONENT & special;
+        even[i] = toFloatBits(pairs[i]);
+        odd[i] = toFloatBits(pairs[i] >>> 16);
       }
     }
 
-    @Override
-    void unpackOdd(int[] pairs, int[] bits, int count) {
-      for (int i = 0; i < count; i++) {
-        int x = pairs[i] >>> 16;
-        int magnitude = x & 0x7fff;
-        int special = (0x7bff - magnitude) >> 31;
-        bits[i] = (x & 0x8000) << 16 | magnitude << 13 | FLOAT_EXPONENT & special;
-      }
+    private static int toFloatBits(int x) {
+      int magnitude = x & 0x7fff;
+      int special = (0x7bff - magnitude) >> 31; // all ones when infinite or no number
+      return (x & 0x8000) << 16 | magnitude << 13 | FLOAT_EXPONENT & special;
     }
 
     @Override

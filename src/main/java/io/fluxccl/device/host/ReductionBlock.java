@@ -14,12 +14,12 @@ abstract class ReductionBlock {
 
   static ReductionBlock of(DataType type) {
     return switch (type) {
-      case INT8 -> new IntegerBlocks.ByteBlock(true);
-      case UINT8 -> new IntegerBlocks.ByteBlock(false);
-      case INT32 -> new IntegerBlocks.IntBlock(true);
-      case UINT32 -> new IntegerBlocks.IntBlock(false);
-      case INT64 -> new IntegerBlocks.LongBlock(true);
-      case UINT64 -> new IntegerBlocks.LongBlock(false);
+      case INT8 -> new ByteBlock(true);
+      case UINT8 -> new ByteBlock(false);
+      case INT32 -> new IntBlock(true);
+      case UINT32 -> new IntBlock(false);
+      case INT64 -> new LongBlock(true);
+      case UINT64 -> new LongBlock(false);
       case FLOAT16 -> new HalfBlock.Float16();
       case BFLOAT16 -> new HalfBlock.Bfloat16();
       case FLOAT8_E4M3 -> new Float8Block(Float8.E4M3);
@@ -49,170 +49,276 @@ abstract class ReductionBlock {
     UnsafeApi.copyMemory(array, baseOffset, null, address, bytes);
   }
 
-  /** A block whose arrays hold the elements as they are in memory. */
-  abstract static class ArrayBlock extends ReductionBlock {
-    private final Object results;
-    private final Object sources;
+  /**
+   * A block whose arrays hold the elements as they are in memory.
+   *
+   * @param <A> the arrays
+   */
+  abstract static class ArrayBlock<A> extends ReductionBlock {
+    /** The block, and the source that it is combined with. */
+    final A a;
+
+    final A b;
     private final long base;
     private final long elementSize;
 
-    ArrayBlock(Object results, Object sources, int elementSize) {
-      this.results = results;
-      this.sources = sources;
-      this.base = UnsafeApi.arrayBaseOffset(results.getClass());
+    ArrayBlock(A a, A b, int elementSize) {
+      this.a = a;
+      this.b = b;
+      this.base = UnsafeApi.arrayBaseOffset(a.getClass());
       this.elementSize = elementSize;
     }
 
     @Override
     void load(long address, int count) {
-      copyIn(results, base, address, count * elementSize);
+      copyIn(a, base, address, count * elementSize);
     }
 
     void loadSource(long address, int count) {
-      copyIn(sources, base, address, count * elementSize);
+      copyIn(b, base, address, count * elementSize);
     }
 
     @Override
     final void combine(ReduceOp op, long address, int count) {
       loadSource(address, count);
       switch (op) {
-        case PROD -> multiply(count);
-        case MIN -> min(count);
-        case MAX -> max(count);
-        default -> add(count);
+        case PROD -> multiply(a, b, count);
+        case MIN, MAX -> choose(a, b, op == ReduceOp.MIN, count);
+        default -> add(a, b, count);
       }
     }
 
-    abstract void add(int count);
+    // The loops run over parameters, not fields, so that they become vector code.
 
-    abstract void multiply(int count);
+    abstract void add(A to, A from, int count);
 
-    abstract void min(int count);
+    abstract void multiply(A to, A from, int count);
 
-    abstract void max(int count);
+    /** Keeps the lesser of two elements, or the greater. */
+    abstract void choose(A to, A from, boolean lesser, int count);
 
     @Override
     void store(long address, int count) {
-      copyOut(results, base, address, count * elementSize);
+      copyOut(a, base, address, count * elementSize);
     }
   }
 
-  // The loops run over local copies of the fields, so that they become vector code.
-
   /** Elements that are combined as floats. */
-  static class FloatBlock extends ArrayBlock {
-    final float[] a;
-    final float[] b;
-
-    private FloatBlock(float[] a, float[] b) {
-      super(a, b, Float.BYTES);
-      this.a = a;
-      this.b = b;
-    }
-
+  static class FloatBlock extends ArrayBlock<float[]> {
     FloatBlock() {
-      this(new float[LENGTH], new float[LENGTH]);
+      super(new float[LENGTH], new float[LENGTH], Float.BYTES);
     }
 
     @Override
-    void add(int count) {
-      float[] to = a;
-      float[] from = b;
+    void add(float[] to, float[] from, int count) {
       for (int i = 0; i < count; i++) {
         to[i] += from[i];
       }
     }
 
     @Override
-    void multiply(int count) {
-      float[] to = a;
-      float[] from = b;
+    void multiply(float[] to, float[] from, int count) {
       for (int i = 0; i < count; i++) {
         to[i] *= from[i];
       }
     }
 
     @Override
-    void min(int count) {
-      float[] to = a;
-      float[] from = b;
-      for (int i = 0; i < count; i++) {
-        to[i] = Math.min(to[i], from[i]);
-      }
-    }
-
-    @Override
-    void max(int count) {
-      float[] to = a;
-      float[] from = b;
-      for (int i = 0; i < count; i++) {
-        to[i] = Math.max(to[i], from[i]);
+    void choose(float[] to, float[] from, boolean lesser, int count) {
+      if (lesser) {
+        for (int i = 0; i < count; i++) {
+          to[i] = Math.min(to[i], from[i]);
+        }
+      } else {
+        for (int i = 0; i < count; i++) {
+          to[i] = Math.max(to[i], from[i]);
+        }
       }
     }
 
     @Override
     void divide(int divisor, int count) {
       for (int i = 0; i < count; i++) {
-        a[i] = a[i] / divisor;
+        a[i] /= divisor;
       }
     }
   }
 
   /** Doubles. */
-  private static final class DoubleBlock extends ArrayBlock {
-    final double[] a;
-    final double[] b;
-
-    private DoubleBlock(double[] a, double[] b) {
-      super(a, b, Double.BYTES);
-      this.a = a;
-      this.b = b;
-    }
-
+  private static final class DoubleBlock extends ArrayBlock<double[]> {
     DoubleBlock() {
-      this(new double[LENGTH], new double[LENGTH]);
+      super(new double[LENGTH], new double[LENGTH], Double.BYTES);
     }
 
     @Override
-    void add(int count) {
-      double[] to = a;
-      double[] from = b;
+    void add(double[] to, double[] from, int count) {
       for (int i = 0; i < count; i++) {
         to[i] += from[i];
       }
     }
 
     @Override
-    void multiply(int count) {
-      double[] to = a;
-      double[] from = b;
+    void multiply(double[] to, double[] from, int count) {
       for (int i = 0; i < count; i++) {
         to[i] *= from[i];
       }
     }
 
     @Override
-    void min(int count) {
-      double[] to = a;
-      double[] from = b;
-      for (int i = 0; i < count; i++) {
-        to[i] = Math.min(to[i], from[i]);
-      }
-    }
-
-    @Override
-    void max(int count) {
-      double[] to = a;
-      double[] from = b;
-      for (int i = 0; i < count; i++) {
-        to[i] = Math.max(to[i], from[i]);
+    void choose(double[] to, double[] from, boolean lesser, int count) {
+      if (lesser) {
+        for (int i = 0; i < count; i++) {
+          to[i] = Math.min(to[i], from[i]);
+        }
+      } else {
+        for (int i = 0; i < count; i++) {
+          to[i] = Math.max(to[i], from[i]);
+        }
       }
     }
 
     @Override
     void divide(int divisor, int count) {
       for (int i = 0; i < count; i++) {
-        a[i] = a[i] / divisor;
+        a[i] /= divisor;
+      }
+    }
+  }
+
+  // Unsigned integers are compared with their highest bit inverted, which gives the order of signed
+  // ones.
+
+  /** Integers of 8 bits. */
+  private static final class ByteBlock extends ArrayBlock<byte[]> {
+    private final int flip;
+
+    ByteBlock(boolean signed) {
+      super(new byte[LENGTH], new byte[LENGTH], Byte.BYTES);
+      this.flip = signed ? 0 : Byte.MIN_VALUE;
+    }
+
+    @Override
+    void add(byte[] to, byte[] from, int count) {
+      for (int i = 0; i < count; i++) {
+        to[i] += from[i];
+      }
+    }
+
+    @Override
+    void multiply(byte[] to, byte[] from, int count) {
+      for (int i = 0; i < count; i++) {
+        to[i] *= from[i];
+      }
+    }
+
+    @Override
+    void choose(byte[] to, byte[] from, boolean lesser, int count) {
+      int turn = flip;
+      if (lesser) {
+        for (int i = 0; i < count; i++) {
+          to[i] = (byte) (Math.min(to[i] ^ turn, from[i] ^ turn) ^ turn);
+        }
+      } else {
+        for (int i = 0; i < count; i++) {
+          to[i] = (byte) (Math.max(to[i] ^ turn, from[i] ^ turn) ^ turn);
+        }
+      }
+    }
+
+    @Override
+    void divide(int divisor, int count) {
+      for (int i = 0; i < count; i++) {
+        a[i] = (byte) ((flip == 0 ? a[i] : a[i] & 0xff) / divisor);
+      }
+    }
+  }
+
+  /** Integers of 32 bits. */
+  private static final class IntBlock extends ArrayBlock<int[]> {
+    private final int flip;
+
+    IntBlock(boolean signed) {
+      super(new int[LENGTH], new int[LENGTH], Integer.BYTES);
+      this.flip = signed ? 0 : Integer.MIN_VALUE;
+    }
+
+    @Override
+    void add(int[] to, int[] from, int count) {
+      for (int i = 0; i < count; i++) {
+        to[i] += from[i];
+      }
+    }
+
+    @Override
+    void multiply(int[] to, int[] from, int count) {
+      for (int i = 0; i < count; i++) {
+        to[i] *= from[i];
+      }
+    }
+
+    @Override
+    void choose(int[] to, int[] from, boolean lesser, int count) {
+      int turn = flip;
+      if (lesser) {
+        for (int i = 0; i < count; i++) {
+          to[i] = Math.min(to[i] ^ turn, from[i] ^ turn) ^ turn;
+        }
+      } else {
+        for (int i = 0; i < count; i++) {
+          to[i] = Math.max(to[i] ^ turn, from[i] ^ turn) ^ turn;
+        }
+      }
+    }
+
+    @Override
+    void divide(int divisor, int count) {
+      for (int i = 0; i < count; i++) {
+        a[i] = flip == 0 ? a[i] / divisor : Integer.divideUnsigned(a[i], divisor);
+      }
+    }
+  }
+
+  /** Integers of 64 bits. */
+  private static final class LongBlock extends ArrayBlock<long[]> {
+    private final long flip;
+
+    LongBlock(boolean signed) {
+      super(new long[LENGTH], new long[LENGTH], Long.BYTES);
+      this.flip = signed ? 0 : Long.MIN_VALUE;
+    }
+
+    @Override
+    void add(long[] to, long[] from, int count) {
+      for (int i = 0; i < count; i++) {
+        to[i] += from[i];
+      }
+    }
+
+    @Override
+    void multiply(long[] to, long[] from, int count) {
+      for (int i = 0; i < count; i++) {
+        to[i] *= from[i];
+      }
+    }
+
+    @Override
+    void choose(long[] to, long[] from, boolean lesser, int count) {
+      long turn = flip;
+      if (lesser) {
+        for (int i = 0; i < count; i++) {
+          to[i] = Math.min(to[i] ^ turn, from[i] ^ turn) ^ turn;
+        }
+      } else {
+        for (int i = 0; i < count; i++) {
+          to[i] = Math.max(to[i] ^ turn, from[i] ^ turn) ^ turn;
+        }
+      }
+    }
+
+    @Override
+    void divide(int divisor, int count) {
+      for (int i = 0; i < count; i++) {
+        a[i] = flip == 0 ? a[i] / divisor : Long.divideUnsigned(a[i], divisor);
       }
     }
   }
