@@ -1,22 +1,29 @@
 package io.fluxccl.device.cuda;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.NativeLibrary;
+import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.Kernel;
 import java.util.concurrent.atomic.AtomicReferenceArray;
-import jcuda.driver.CUfunction;
 
 /**
  * A kernel of a {@link CudaModule}. Immutable; any GPU, any thread. The first launch on a GPU loads
  * the module there, and compiles it if need be; {@link #prepare} does so beforehand, which is
  * needed where another kernel may be running that waits for this one: loading can wait for it.
  */
-public final class CudaKernel extends LaunchableKernel {
+public final class CudaKernel implements Kernel {
+  private static final int LEAST_CAPABILITY_TO_OVERLAP = 90;
+
+  /** Environment variable: {@code 0} launches all kernels as if none could overlap. */
+  private static final String OVERLAP_VARIABLE = "FLUXCCL_OVERLAP_LAUNCHES";
+
   private final CudaModule module;
   private final String name;
   private final int sharedBytes;
   private final boolean overlaps;
 
   /** By GPU: the launch after the first finds the function without a search. */
-  private final AtomicReferenceArray<LoadedFunction> loaded;
+  private final AtomicReferenceArray<LoadedModule.Function> loaded;
 
   /** The result of {@link #overlapping}; created at the first call. */
   private volatile CudaKernel overlapping;
@@ -30,12 +37,17 @@ public final class CudaKernel extends LaunchableKernel {
       String name,
       int sharedBytes,
       boolean overlaps,
-      AtomicReferenceArray<LoadedFunction> loaded) {
+      AtomicReferenceArray<LoadedModule.Function> loaded) {
     this.module = module;
     this.name = name;
     this.sharedBytes = sharedBytes;
     this.overlaps = overlaps;
     this.loaded = loaded;
+  }
+
+  @Override
+  public DeviceKind kind() {
+    return DeviceKind.CUDA;
   }
 
   @Override
@@ -85,9 +97,18 @@ public final class CudaKernel extends LaunchableKernel {
     return twin;
   }
 
-  @Override
-  boolean overlaps() {
-    return overlaps;
+  private static final class Overlap {
+    static final boolean POSSIBLE =
+        !"0".equals(System.getenv(OVERLAP_VARIABLE))
+            && NativeLibrary.isAvailable()
+            && FunctionCalls.canOverlap();
+  }
+
+  /** Returns whether it may overlap the launch before it, and the GPU and its driver can do so. */
+  boolean overlapsOn(CudaDevice device) {
+    return overlaps
+        && Overlap.POSSIBLE
+        && device.computeCapability() >= LEAST_CAPABILITY_TO_OVERLAP;
   }
 
   /**
@@ -104,23 +125,17 @@ public final class CudaKernel extends LaunchableKernel {
     return this;
   }
 
-  @Override
-  CUfunction functionOn(CudaDevice device) {
-    return loadedOn(device).handle();
-  }
-
-  @Override
-  KernelSignature signatureOn(CudaDevice device) {
-    return loadedOn(device).signature();
-  }
-
-  @Override
+  /** Returns the dynamic shared memory of a block where the launch doesn't say. */
   int sharedBytes() {
     return sharedBytes;
   }
 
-  private LoadedFunction loadedOn(CudaDevice device) {
-    LoadedFunction function = loaded.getAcquire(device.index());
+  /**
+   * Returns the function as loaded on a device; loaded by this call if it was not, then with
+   * everything of its module, because loading later may wait for kernels that run.
+   */
+  LoadedModule.Function loadedOn(CudaDevice device) {
+    LoadedModule.Function function = loaded.getAcquire(device.index());
     // A GPU that was closed and opened again has another context.
     if (function == null || function.context() != device.context() || module.isClosed()) {
       function = module.loadedOn(device).function(name);

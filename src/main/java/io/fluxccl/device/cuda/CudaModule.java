@@ -221,7 +221,7 @@ public final class CudaModule implements AutoCloseable {
       module = LoadedModule.load(context, name, other);
       made.put(capability, other);
     }
-    context.modules().put(this, module.handle()); // unloads it, when the context goes first
+    context.modules().put(this, module.handle); // unloads it, when the context goes first
     return module;
   }
 
@@ -241,7 +241,7 @@ public final class CudaModule implements AutoCloseable {
     }
     synchronized (made) {
       closed = true;
-      loaded.forEach((context, module) -> unload(context));
+      loaded.keySet().forEach(this::unload);
       loaded.clear();
       made.clear();
     }
@@ -249,14 +249,9 @@ public final class CudaModule implements AutoCloseable {
 
   private void unload(PrimaryContext context) {
     if (context.tryRetain()) { // a context that is gone has unloaded its modules
-      context.freeLater(() -> unloadNow(context));
-    }
-  }
-
-  private void unloadNow(PrimaryContext context) {
-    CUmodule module = context.modules().remove(this);
-    if (module != null) {
-      context.check(JCudaDriver.cuModuleUnload(module), "cuModuleUnload(" + name + ")");
+      CUmodule module = context.modules().remove(this);
+      context.freeLater(
+          () -> context.check(JCudaDriver.cuModuleUnload(module), "cuModuleUnload(" + name + ")"));
     }
   }
 

@@ -1,16 +1,9 @@
 package io.fluxccl.device.cuda;
 
-import io.fluxccl.InvalidUsage;
-import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceStream;
-import io.fluxccl.device.KernelArgs;
-import io.fluxccl.device.RetainedBuffers;
+import io.fluxccl.device.Recording;
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
-import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
 import jcuda.driver.CUgraph;
 import jcuda.driver.CUgraphExec;
@@ -26,17 +19,15 @@ import jcuda.driver.JCudaDriver;
  * <p>The capture is relaxed: it does not forbid its thread to allocate memory or to load kernels
  * meanwhile, which then happens at once, as on any other device.
  */
-final class CudaRecording {
+final class CudaRecording extends Recording {
   private final CudaDevice device;
   private final PrimaryContext context;
   private final String name;
-  private final Thread thread = Thread.currentThread();
   private final List<Stream> streams = new ArrayList<>();
-  private final RetainedBuffers buffers = new RetainedBuffers();
   private boolean capturing;
-  private volatile boolean over;
 
   private CudaRecording(CudaDevice device, String name) {
+    super(name);
     this.device = device;
     this.context = device.context();
     this.name = name;
@@ -72,7 +63,6 @@ final class CudaRecording {
     CUgraph graph = new CUgraph();
     capturing = false;
     check(JCudaDriver.cuStreamEndCapture(main.stream, graph), "cuStreamEndCapture");
-    over = true;
     return graph;
   }
 
@@ -93,16 +83,12 @@ final class CudaRecording {
   }
 
   /** On the stream that recorded, which records no more. */
+  @SuppressWarnings("try") // the lock is held and not looked at
   private void upload(CUgraphExec handle, StreamEvent uploaded) {
     CUstream stream = streams.get(0).stream;
-    boolean locked = context.enqueueLock().tryLock();
-    try {
+    try (EnqueueLock held = context.enqueueLock().tryLock()) {
       check(JCudaDriver.cuGraphUpload(handle, stream), "cuGraphUpload");
       check(uploaded.record(stream), "cuEventRecord");
-    } finally {
-      if (locked) {
-        context.enqueueLock().unlock();
-      }
     }
   }
 
@@ -112,7 +98,7 @@ final class CudaRecording {
 
   /** Ends what is not ended; the driver keeps streams until their work is done. */
   private void discard() {
-    over = true;
+    lifecycle.close();
     if (context.tryMakeCurrent() != CUresult.CUDA_SUCCESS) {
       return; // gone, with all that is in it
     }
@@ -137,89 +123,18 @@ final class CudaRecording {
 
   /** The stream on which the recorder enqueues. */
   private final class Stream extends CudaStream {
-    private final Map<String, Stream> branches = new HashMap<>();
-
     Stream(String name, CUstream stream) {
-      super(CudaRecording.this.device, name, stream);
-    }
-
-    private CudaRecording recording() {
-      return CudaRecording.this;
+      super(CudaRecording.this.device, name, stream, CudaRecording.this);
     }
 
     @Override
-    void ready() {
-      requireRecording();
-      context.makeCurrent();
-    }
-
-    private void requireRecording() {
-      if (over) {
-        throw new InvalidUsage(this + " is over");
-      }
-      if (Thread.currentThread() != thread) {
-        throw new InvalidUsage(
-            this + " is for thread " + thread.getName() + ", which began it, only");
-      }
-    }
-
-    @Override
-    void keep(DeviceBuffer buffer) {
-      requireRecording();
-      buffers.add(buffer);
-    }
-
-    @Override
-    void keep(KernelArgs args) {
-      buffers.addAll(args);
-    }
-
-    @Override
-    public CudaStream waitFor(DeviceStream other) {
-      requireRecording();
-      if (!(other instanceof Stream) || ((Stream) other).recording() != recording()) {
-        throw cannotWaitFor(other, "that one is not of this recording");
-      }
-      if (other != this) {
-        enqueueWait(((Stream) other).recordEvent());
-      }
-      return this;
-    }
-
-    @Override
-    public CudaStream branch(String branchName) {
-      requireRecording();
-      Stream branch = branches.get(branchName);
-      if (branch == null) {
-        branch = newStream(name + "-" + branchName);
-        branches.put(branchName, branch);
-        branch.waitFor(this); // which is what makes it a part of the capture
-      }
-      return branch;
-    }
-
-    @Override
-    public CudaStream launch(DeviceGraph graph) {
-      throw refused("launches no graph");
-    }
-
-    @Override
-    public CompletableFuture<Void> completion() {
-      throw refused("has no completion; launch the graph and ask that stream");
-    }
-
-    @Override
-    public void close() {
-      throw refused("can't be closed; it ends when what records returns");
+    protected CudaStream newBranch(String branchName) {
+      return newStream(branchName).waitFor(this); // which makes it a part of the capture
     }
 
     @Override
     public void requireHealthy() {
-      requireRecording();
-    }
-
-    private InvalidUsage refused(String why) {
-      return new InvalidUsage(this + " " + why);
+      checkOpen();
     }
   }
 }

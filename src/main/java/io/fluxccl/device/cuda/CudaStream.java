@@ -2,14 +2,12 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.AbstractStream;
 import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.device.DeviceGraph;
-import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
-import jcuda.driver.CUfunction;
-import jcuda.driver.CUfunction_attribute;
+import io.fluxccl.device.Recording;
 import jcuda.driver.CUresult;
 import jcuda.driver.CUstream;
 import jcuda.driver.JCudaDriver;
@@ -21,16 +19,17 @@ import jcuda.driver.JCudaDriver;
  *
  * <p>A kernel that fails takes the GPU's context with it: the futures of all streams of the GPU in
  * this process end with {@link DeviceFailure}, and so does every later call. Work that is enqueued
- * can't be taken back: {@link #close()} fails the futures, and the work runs to its end.
+ * can't be taken back: {@link #close()} fails the futures, and the work runs to its end. A stream
+ * can {@link #waitFor wait for} one of another GPU, too.
  */
-public abstract class CudaStream implements DeviceStream {
+@SuppressWarnings("try") // locks that are held and not looked at
+public abstract class CudaStream extends AbstractStream<CudaStream> {
   static final int WRITE_DEFAULT = 0; // behind a barrier for all that was enqueued before
 
   private static final int STATIC_SHARED_LIMIT = 48 * 1024;
 
   final CudaDevice device;
   final PrimaryContext context;
-  final String name;
   final CUstream stream;
   final Object lock = new Object();
 
@@ -50,10 +49,10 @@ public abstract class CudaStream implements DeviceStream {
   private final CudaPointer target = new CudaPointer();
   private final CudaPointer source = new CudaPointer();
 
-  CudaStream(CudaDevice device, String name, CUstream stream) {
+  CudaStream(CudaDevice device, String name, CUstream stream, Recording recording) {
+    super(name, recording);
     this.device = device;
     this.context = device.context();
-    this.name = name;
     this.stream = stream;
     this.event = new StreamEvent(context);
     this.parameters = new KernelParameters(device);
@@ -62,11 +61,9 @@ public abstract class CudaStream implements DeviceStream {
   /** Called before each enqueuing: refuses a closed stream, makes the context current. */
   final void begin() {
     lastMayOverlap = false;
-    ready();
+    checkOpen();
+    context.makeCurrent();
   }
-
-  /** The part of {@link #begin} that differs between kinds of streams. */
-  abstract void ready();
 
   /** Called after each enqueuing. */
   void ended() {}
@@ -74,19 +71,21 @@ public abstract class CudaStream implements DeviceStream {
   /**
    * Called right before a call of the driver that enqueues: see {@link EnqueueLock}.
    *
-   * @return the argument of {@link #unlock}, which follows the call whatever comes of it
+   * @return what is closed behind the call, whatever comes of it; may be null
    */
-  boolean tryLock() {
-    return false;
+  EnqueueLock tryLock() {
+    return null;
   }
 
-  void unlock(boolean locked) {}
+  @Override
+  protected final boolean canUse(DeviceBuffer buffer) {
+    return buffer instanceof CudaBuffer && buffer.device().index() == device.index();
+  }
 
-  /** Called with each buffer that is about to be used. */
-  void keep(DeviceBuffer buffer) {}
-
-  /** Called with each launch's arguments. */
-  void keep(KernelArgs args) {}
+  @Override
+  protected final boolean canUse(PinnedBuffer buffer) {
+    return buffer instanceof CudaPinnedBuffer;
+  }
 
   @Override
   public final CudaDevice device() {
@@ -116,8 +115,7 @@ public abstract class CudaStream implements DeviceStream {
    */
   @Override
   public CudaStream launch(Kernel kernel, int gridDim, int blockDim, KernelArgs args) {
-    int sharedBytes =
-        kernel instanceof LaunchableKernel ? ((LaunchableKernel) kernel).sharedBytes() : 0;
+    int sharedBytes = kernel instanceof CudaKernel known ? known.sharedBytes() : 0;
     return launch(kernel, gridDim, blockDim, sharedBytes, args);
   }
 
@@ -136,32 +134,45 @@ public abstract class CudaStream implements DeviceStream {
    */
   public CudaStream launch(
       Kernel kernel, int gridDim, int blockDim, int sharedBytes, KernelArgs args) {
-    if (!(kernel instanceof LaunchableKernel launchable)) {
+    if (!(kernel instanceof CudaKernel launched)) {
       throw InvalidUsage.of(
           "kernel %s is for %s, this is GPU %s; take one from a CudaModule",
           kernel.name(), kernel.kind(), device.index());
     }
     device.checkLaunch(kernel, gridDim, blockDim, sharedBytes);
     synchronized (lock) {
-      boolean overlaps = launchable.overlaps() && OverlappingLaunch.worksOn(device);
+      boolean overlaps = launched.overlapsOn(device);
       boolean both = overlaps && lastMayOverlap;
       begin();
       keep(args);
-      CUfunction function = launchable.functionOn(device);
+      LoadedModule.Function function = launched.loadedOn(device);
       if (sharedBytes > STATIC_SHARED_LIMIT) {
-        allowShared(kernel, function, sharedBytes);
+        function.allowShared(sharedBytes);
       }
-      CudaPointer packed = parameters.pack(kernel, launchable.signatureOn(device), args);
+      CudaPointer packed = parameters.pack(kernel, function.signature, args);
       int result;
-      boolean locked = tryLock();
-      try {
+      try (EnqueueLock held = tryLock()) {
         result =
             both
-                ? OverlappingLaunch.launch(function, gridDim, blockDim, sharedBytes, stream, packed)
+                ? FunctionCalls.launchOverlapping(
+                    CudaPointer.valueOf(function.handle),
+                    gridDim,
+                    blockDim,
+                    sharedBytes,
+                    CudaPointer.valueOf(stream),
+                    CudaPointer.valueOf(packed))
                 : JCudaDriver.cuLaunchKernel(
-                    function, gridDim, 1, 1, blockDim, 1, 1, sharedBytes, stream, packed, null);
-      } finally {
-        unlock(locked);
+                    function.handle,
+                    gridDim,
+                    1,
+                    1,
+                    blockDim,
+                    1,
+                    1,
+                    sharedBytes,
+                    stream,
+                    packed,
+                    null);
       }
       ended();
       lastMayOverlap = overlaps;
@@ -176,91 +187,24 @@ public abstract class CudaStream implements DeviceStream {
     return this;
   }
 
-  private void allowShared(Kernel kernel, CUfunction function, int sharedBytes) {
-    int result =
-        JCudaDriver.cuFuncSetAttribute(
-            function,
-            CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-            sharedBytes);
-    if (result != CUresult.CUDA_SUCCESS) {
-      throw failed(result, "cuFuncSetAttribute(" + kernel.name() + ", " + sharedBytes + ")");
-    }
-  }
-
   @Override
-  public CudaStream copy(
-      DeviceBuffer to, long targetOffset, DeviceBuffer from, long sourceOffset, long size) {
-    enqueueCopy(
-        addressOf("target", to, targetOffset, size),
-        addressOf("source", from, sourceOffset, size),
-        size);
-    return this;
-  }
-
-  @Override
-  public CudaStream copy(
-      PinnedBuffer to, int targetOffset, DeviceBuffer from, long sourceOffset, int size) {
-    enqueueCopy(
-        addressOf("target", to, targetOffset, size),
-        addressOf("source", from, sourceOffset, size),
-        size);
-    return this;
-  }
-
-  @Override
-  public CudaStream copy(
-      DeviceBuffer to, long targetOffset, PinnedBuffer from, int sourceOffset, int size) {
-    enqueueCopy(
-        addressOf("target", to, targetOffset, size),
-        addressOf("source", from, sourceOffset, size),
-        size);
-    return this;
-  }
-
-  private void enqueueCopy(long to, long from, long size) {
+  protected final CudaStream enqueueCopy(long to, long from, long size) {
     synchronized (lock) {
       begin();
       if (size > 0) {
         enqueueCopy(target.set(to), source.set(from), size);
       }
     }
-  }
-
-  @Override
-  public CudaStream writeValue(DeviceBuffer buffer, long offset, long value) {
-    checkAligned("offset", offset);
-    enqueueWrite(addressOf("target", buffer, offset, Long.BYTES), value);
     return this;
   }
 
   @Override
-  public CudaStream writeValue(PinnedBuffer buffer, int index, long value) {
-    checkAligned("index", index);
-    enqueueWrite(addressOf("target", buffer, index, Long.BYTES), value);
-    return this;
-  }
-
-  private void enqueueWrite(long to, long value) {
+  protected final CudaStream enqueueWrite(long to, long value) {
     synchronized (lock) {
       begin();
       enqueueWrite(target.set(to), value);
     }
-  }
-
-  private static void checkAligned(String what, long offset) {
-    if (offset % Long.BYTES != 0) {
-      throw new InvalidUsage(what + "=" + offset + " of a 64-bit value; give a multiple of 8");
-    }
-  }
-
-  private long addressOf(String what, DeviceBuffer buffer, long offset, long size) {
-    long address = CudaBuffer.addressFor(device, what, buffer, offset, size);
-    keep(buffer);
-    return address;
-  }
-
-  private static long addressOf(String what, PinnedBuffer buffer, int offset, int size) {
-    return CudaPinnedBuffer.addressFor(what, buffer, offset, size);
+    return this;
   }
 
   /**
@@ -294,11 +238,8 @@ public abstract class CudaStream implements DeviceStream {
 
   private void enqueueCopy(CudaPointer to, CudaPointer from, long size) {
     int result;
-    boolean locked = tryLock();
-    try {
+    try (EnqueueLock held = tryLock()) {
       result = JCudaDriver.cuMemcpyAsync(to, from, size, stream);
-    } finally {
-      unlock(locked);
     }
     ended();
     if (result != CUresult.CUDA_SUCCESS) {
@@ -308,11 +249,8 @@ public abstract class CudaStream implements DeviceStream {
 
   private void enqueueWrite(CudaPointer to, long value) {
     int result;
-    boolean locked = tryLock();
-    try {
+    try (EnqueueLock held = tryLock()) {
       result = JCudaDriver.cuStreamWriteValue64(stream, to, value, WRITE_DEFAULT);
-    } finally {
-      unlock(locked);
     }
     ended();
     if (result != CUresult.CUDA_SUCCESS) {
@@ -323,56 +261,37 @@ public abstract class CudaStream implements DeviceStream {
   /**
    * {@inheritDoc}
    *
-   * <p>The other stream may be one of another GPU.
+   * <p>One event a stream is enough, because a wait is for its last recording. Should another
+   * thread record it again before the wait is enqueued, that waits for a little more; and still
+   * only for what was enqueued before it, so that streams never wait for each other in a circle.
    */
   @Override
-  public abstract CudaStream waitFor(DeviceStream other);
-
-  /** Enqueues the wait for a point that another stream's event was recorded at. */
-  void enqueueWait(StreamEvent reached) {
+  protected final CudaStream enqueueWait(CudaStream other) {
+    StreamEvent reached = other.recordEvent();
     synchronized (lock) {
       begin();
       int result;
-      boolean locked = tryLock();
-      try {
+      try (EnqueueLock held = tryLock()) {
         result = reached.letWait(stream);
-      } finally {
-        unlock(locked);
       }
       ended();
-      if (result != CUresult.CUDA_SUCCESS) {
-        throw failed(result, "cuStreamWaitEvent");
-      }
+      check(result, "cuStreamWaitEvent");
     }
+    return this;
   }
 
   /** Notes how far this stream is enqueued. */
-  StreamEvent recordEvent() {
+  private StreamEvent recordEvent() {
     synchronized (lock) {
       begin();
       int result;
-      boolean locked = tryLock();
-      try {
+      try (EnqueueLock held = tryLock()) {
         result = event.record(stream);
-      } finally {
-        unlock(locked);
       }
-      if (result != CUresult.CUDA_SUCCESS) {
-        throw failed(result, "cuEventRecord");
-      }
+      check(result, "cuEventRecord");
       return event;
     }
   }
-
-  InvalidUsage cannotWaitFor(DeviceStream other, String why) {
-    return new InvalidUsage("stream " + name + " can't wait for " + other + ": " + why);
-  }
-
-  @Override
-  public abstract CudaStream branch(String branchName);
-
-  @Override
-  public abstract CudaStream launch(DeviceGraph graph);
 
   /**
    * Checks that the stream can still make progress; for callers that poll words which it writes.
@@ -382,7 +301,13 @@ public abstract class CudaStream implements DeviceStream {
    */
   public abstract void requireHealthy();
 
-  DeviceFailure failed(int result, String call) {
+  final void check(int result, String call) {
+    if (result != CUresult.CUDA_SUCCESS) {
+      throw failed(result, call);
+    }
+  }
+
+  final DeviceFailure failed(int result, String call) {
     return CudaError.of(result, device.index(), call + " on stream " + name);
   }
 

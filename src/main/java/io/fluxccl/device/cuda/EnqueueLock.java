@@ -17,7 +17,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
  * <p>Allocates nothing; a waiting thread spins, for as long as a call of the driver takes. Taken
  * inside a stream's lock; inside, only the lock of an event or a graph, whose holders take no lock.
  */
-final class EnqueueLock {
+final class EnqueueLock implements AutoCloseable {
   /**
    * How long to wait at most. A launch into a full queue is held up by the driver until there is
    * room; that room may need what others are about to enqueue, and then it's better to take a
@@ -32,18 +32,18 @@ final class EnqueueLock {
   /**
    * Waits until no other thread has the lock.
    *
-   * @return whether this thread has it now, and must {@link #unlock}; false if another one kept it
-   *     for {@link #PATIENCE}
+   * @return this lock, which this thread has now and must {@link #close}; null if another one kept
+   *     it for {@link #PATIENCE}
    */
-  boolean tryLock() {
+  EnqueueLock tryLock() {
     if (taken.compareAndSet(false, true)) {
-      return true;
+      return this;
     }
     long began = System.nanoTime();
     int looks = 0;
     while (taken.get() || !taken.compareAndSet(false, true)) {
       if (System.nanoTime() - began >= PATIENCE.toNanos()) {
-        return false;
+        return null;
       }
       if (++looks < SPINS) {
         Thread.onSpinWait();
@@ -51,11 +51,12 @@ final class EnqueueLock {
         Thread.yield();
       }
     }
-    return true;
+    return this;
   }
 
-  /** Releases the lock: called after a {@link #tryLock} that returned true, by the same thread. */
-  void unlock() {
+  /** Releases the lock: called by the thread that has it. */
+  @Override
+  public void close() {
     taken.set(false);
   }
 }

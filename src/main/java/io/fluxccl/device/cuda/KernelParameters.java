@@ -22,12 +22,11 @@ final class KernelParameters {
   private static final int MAX_LENGTH = 32764;
 
   private static final int ALIGNMENT = 16;
-  private static final int INITIAL_LENGTH = 1024;
 
   private final CudaDevice device;
   private final CudaPointer pointer = new CudaPointer();
-  private UnsafeBuffer values = allocate(INITIAL_LENGTH);
-  private UnsafeBuffer addresses = allocate(INITIAL_LENGTH);
+  private final UnsafeBuffer values = allocate(MAX_LENGTH);
+  private UnsafeBuffer addresses = allocate(1024);
 
   KernelParameters(CudaDevice device) {
     this.device = device;
@@ -48,34 +47,25 @@ final class KernelParameters {
   CudaPointer pack(Kernel kernel, KernelSignature signature, KernelArgs args) {
     int count = args.count();
     signature.checkCount(kernel.name(), args);
-    long length = 0;
-    for (int i = 0; i < count; i++) {
-      int valueLength = lengthOf(kernel, i, args.get(i, Object.class));
-      signature.checkLength(kernel.name(), args, i, valueLength);
-      length += align(valueLength);
-    }
-    if (length > MAX_LENGTH) {
-      throw InvalidUsage.of(
-          "%s bytes of arguments for kernel %s; the driver takes at most %s, pass the"
-              + " address of a buffer",
-          length, kernel.name(), MAX_LENGTH);
-    }
-    if (length > values.capacity()) {
-      values = allocate(MAX_LENGTH);
-    }
     if (count * Long.BYTES > addresses.capacity()) {
       addresses = allocate(count * Long.BYTES);
     }
     int offset = 0;
     for (int i = 0; i < count; i++) {
+      Object value = args.get(i, Object.class);
+      int length = lengthOf(kernel, i, value);
+      signature.checkLength(kernel.name(), args, i, length);
+      if (length > MAX_LENGTH - offset) {
+        throw InvalidUsage.of(
+            "arguments 0 to %s of kernel %s have more than the %s bytes that the driver takes;"
+                + " pass the address of a buffer",
+            i, kernel.name(), MAX_LENGTH);
+      }
       addresses.putLong(i * Long.BYTES, values.addressOffset() + offset);
-      offset += align(put(offset, kernel, i, args.get(i, Object.class)));
+      put(offset, kernel, i, value);
+      offset += length + ALIGNMENT - 1 & -ALIGNMENT;
     }
     return pointer.set(addresses.addressOffset());
-  }
-
-  private static int align(int length) {
-    return length + ALIGNMENT - 1 & -ALIGNMENT;
   }
 
   private static int lengthOf(Kernel kernel, int index, Object value) {
@@ -97,51 +87,45 @@ final class KernelParameters {
     throw refused(kernel, index, "is a " + value.getClass().getName());
   }
 
-  private int put(int offset, Kernel kernel, int index, Object value) {
-    if (value instanceof Integer) {
-      values.putInt(offset, (Integer) value, ByteOrder.LITTLE_ENDIAN);
-    } else if (value instanceof Long) {
-      putLong(offset, (Long) value);
-    } else if (value instanceof Float) {
-      values.putFloat(offset, (Float) value, ByteOrder.LITTLE_ENDIAN);
-    } else if (value instanceof Double) {
-      values.putDouble(offset, (Double) value, ByteOrder.LITTLE_ENDIAN);
-    } else if (value instanceof DeviceBuffer) {
-      putLong(offset, addressOf(kernel, index, (DeviceBuffer) value));
-    } else if (value instanceof PinnedBuffer) {
-      putLong(offset, CudaPinnedBuffer.addressFor("argument " + index, (PinnedBuffer) value, 0, 0));
-    } else if (value instanceof AbortFlag) {
-      putLong(offset, ((AbortFlag) value).deviceAddress());
-    } else if (value instanceof DeviceHandle) {
-      ((DeviceHandle) value).writeHandle(values, offset);
-    } else if (value instanceof byte[]) {
-      values.putBytes(offset, (byte[]) value);
-    } else {
-      ByteBuffer bytes = (ByteBuffer) value;
+  private void put(int offset, Kernel kernel, int index, Object value) {
+    if (value instanceof Integer number) {
+      values.putInt(offset, number, ByteOrder.LITTLE_ENDIAN);
+    } else if (value instanceof Long number) {
+      values.putLong(offset, number, ByteOrder.LITTLE_ENDIAN);
+    } else if (value instanceof Float number) {
+      values.putFloat(offset, number, ByteOrder.LITTLE_ENDIAN);
+    } else if (value instanceof Double number) {
+      values.putDouble(offset, number, ByteOrder.LITTLE_ENDIAN);
+    } else if (value instanceof DeviceHandle handle) {
+      handle.writeHandle(values, offset);
+    } else if (value instanceof byte[] bytes) {
+      values.putBytes(offset, bytes);
+    } else if (value instanceof ByteBuffer bytes) {
       values.putBytes(offset, bytes, bytes.position(), bytes.remaining());
+    } else {
+      values.putLong(offset, addressOf(kernel, index, value), ByteOrder.LITTLE_ENDIAN);
     }
-    return lengthOf(kernel, index, value);
   }
 
-  private void putLong(int offset, long value) {
-    values.putLong(offset, value, ByteOrder.LITTLE_ENDIAN);
-  }
-
-  private long addressOf(Kernel kernel, int index, DeviceBuffer value) {
-    if (!(value instanceof CudaBuffer)) {
-      throw refused(kernel, index, "is memory of " + value.device());
+  private long addressOf(Kernel kernel, int index, Object value) {
+    if (value instanceof AbortFlag flag) {
+      return flag.deviceAddress();
     }
-    CudaBuffer buffer = (CudaBuffer) value;
+    if (value instanceof CudaPinnedBuffer buffer && !buffer.isClosed()) {
+      return buffer.deviceAddress();
+    }
+    if (!(value instanceof CudaBuffer buffer)) {
+      throw refused(kernel, index, "is closed, or memory that no GPU reaches: " + value);
+    }
     if (buffer.isClosed()) {
       throw refused(kernel, index, "is closed: " + buffer);
     }
-    if (!device.reaches(buffer.device().index())) {
+    int owner = buffer.device().index();
+    if (!device.reaches(owner)) {
       throw refused(
           kernel,
           index,
-          String.format(
-              "is memory of GPU %s; call enablePeerAccess(%s) before",
-              buffer.device().index(), buffer.device().index()));
+          "is memory of GPU " + owner + "; call enablePeerAccess(" + owner + ") before");
     }
     return buffer.address();
   }

@@ -1,23 +1,18 @@
 package io.fluxccl.device.cuda;
 
-import io.fluxccl.Aborted;
 import io.fluxccl.DeviceFailure;
-import io.fluxccl.FluxCclException;
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.completion.CompletionAgent;
 import io.fluxccl.completion.CompletionQueue;
 import io.fluxccl.device.DeviceGraph;
-import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
-import java.util.Map;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ConcurrentHashMap;
 import jcuda.driver.CUresult;
 import jcuda.driver.CUstream;
 import jcuda.driver.JCudaDriver;
 
 /** A stream that runs what it is given; the driver's streams are the queues and the threads. */
+@SuppressWarnings("try") // locks that are held and not looked at
 final class LiveCudaStream extends CudaStream {
   /** Completions outstanding, from which on the stream may be so full that a launch is held up. */
   private static final int MANY = 64;
@@ -26,7 +21,6 @@ final class LiveCudaStream extends CudaStream {
   private final CompletionQueue queue;
   private final EventRing milestones;
   private final EnqueueLock enqueueLock;
-  private final Map<String, LiveCudaStream> branches = new ConcurrentHashMap<>();
 
   /**
    * Whether something may have been enqueued behind the last stored number. Set after enqueuing and
@@ -42,9 +36,6 @@ final class LiveCudaStream extends CudaStream {
   private boolean registered;
   private boolean destroyed;
 
-  /** Written under lock. */
-  private volatile boolean closed;
-
   private LiveCudaStream(
       CudaDevice device,
       String name,
@@ -52,7 +43,7 @@ final class LiveCudaStream extends CudaStream {
       boolean preferred,
       CudaPinnedBuffer line,
       CompletionAgent agent) {
-    super(device, name, stream);
+    super(device, name, stream, null);
     this.enqueueLock = preferred ? null : context.enqueueLock();
     this.line = line;
     this.linePointer = new CudaPointer(line.deviceAddress());
@@ -84,18 +75,6 @@ final class LiveCudaStream extends CudaStream {
   }
 
   @Override
-  void ready() {
-    refuseWhenClosed();
-    context.makeCurrent();
-  }
-
-  private void refuseWhenClosed() {
-    if (closed) {
-      throw new InvalidUsage("stream " + name + " is closed");
-    }
-  }
-
-  @Override
   void ended() {
     if (!dirty) {
       dirty = true;
@@ -110,8 +89,8 @@ final class LiveCudaStream extends CudaStream {
    * keep the thread until there is room in it.
    */
   @Override
-  boolean tryLock() {
-    return enqueueLock != null && !hasMuchToDo() && enqueueLock.tryLock();
+  EnqueueLock tryLock() {
+    return enqueueLock != null && !hasMuchToDo() ? enqueueLock.tryLock() : null;
   }
 
   private boolean hasMuchToDo() {
@@ -120,60 +99,19 @@ final class LiveCudaStream extends CudaStream {
   }
 
   @Override
-  void unlock(boolean locked) {
-    if (locked) {
-      enqueueLock.unlock();
-    }
+  protected CudaStream newBranch(String branchName) {
+    return device.newBranch(branchName);
   }
 
   @Override
-  public LiveCudaStream waitFor(DeviceStream other) {
-    refuseWhenClosed();
-    if (!(other instanceof LiveCudaStream)) {
-      throw cannotWaitFor(
-          other,
-          other instanceof CudaStream ? "that one records" : "that one is no stream of a GPU");
-    }
-    // One event a stream is enough, because a wait is for its last recording. Should another thread
-    // record it again before the wait is enqueued, that waits for a little more; and still only for
-    // what was enqueued before it, so that streams never wait for each other in a circle.
-    if (other != this) {
-      enqueueWait(((LiveCudaStream) other).recordEvent());
-    }
-    return this;
-  }
-
-  @Override
-  public LiveCudaStream branch(String branchName) {
-    LiveCudaStream branch = branches.get(branchName);
-    if (branch == null || branch.closed) {
-      branch =
-          branches.compute(
-              branchName,
-              (key, old) -> old == null || old.closed ? device.newBranch(name + "-" + key) : old);
-    }
-    if (closed) {
-      branch.close();
-      refuseWhenClosed();
-    }
-    return branch;
-  }
-
-  @Override
-  public LiveCudaStream launch(DeviceGraph graph) {
-    if (!(graph instanceof CudaGraph) || graph.device() != device) {
-      throw new InvalidUsage(graph + " is not of this stream's device, " + device);
-    }
+  protected CudaStream enqueueGraph(DeviceGraph graph) {
     LaunchGate.PROCESS.enter();
     try {
       synchronized (lock) {
         begin();
         int result;
-        boolean locked = tryLock();
-        try {
+        try (EnqueueLock held = tryLock()) {
           result = ((CudaGraph) graph).launchOn(stream);
-        } finally {
-          unlock(locked);
         }
         ended();
         if (result != CUresult.CUDA_SUCCESS) {
@@ -238,7 +176,7 @@ final class LiveCudaStream extends CudaStream {
   @Override
   public CompletableFuture<Void> completion() {
     synchronized (lock) {
-      if (closed) {
+      if (isClosed()) {
         return CompletableFuture.failedFuture(closedFailure());
       }
       try {
@@ -261,14 +199,11 @@ final class LiveCudaStream extends CudaStream {
     boolean hasMore = queue.reached() < queue.issued() && milestones.hasRoom();
     long sequence = queue.next();
     int result;
-    boolean locked = tryLock();
-    try {
+    try (EnqueueLock held = tryLock()) {
       result =
           hasMore
               ? milestones.record(stream, sequence)
               : JCudaDriver.cuStreamWriteValue64(stream, linePointer, sequence, WRITE_DEFAULT);
-    } finally {
-      unlock(locked);
     }
     if (result != CUresult.CUDA_SUCCESS) {
       dirty = true;
@@ -288,7 +223,7 @@ final class LiveCudaStream extends CudaStream {
         return false;
       }
       try {
-        boolean unmarked = !closed && (dirty || shared);
+        boolean unmarked = !isClosed() && (dirty || shared);
         long sequence = unmarked ? mark() : queue.issued();
         if (queue.reached() >= sequence) {
           return false;
@@ -305,10 +240,9 @@ final class LiveCudaStream extends CudaStream {
   @Override
   public void close() {
     synchronized (lock) {
-      if (closed) {
+      if (!lifecycle.beginClose()) {
         return;
       }
-      closed = true;
       long last = queue.issued();
       boolean usable = true;
       try {
@@ -327,7 +261,7 @@ final class LiveCudaStream extends CudaStream {
       }
     }
     queue.close(closedFailure());
-    branches.values().forEach(CudaStream::close);
+    closeBranches();
   }
 
   /** Destroys the stream. The driver keeps what it needs until the work is done. */
@@ -346,9 +280,5 @@ final class LiveCudaStream extends CudaStream {
       line.closeNow();
       context.release();
     }
-  }
-
-  private Aborted closedFailure() {
-    return new Aborted(FluxCclException.NO_RANK, "stream " + name + " was closed");
   }
 }

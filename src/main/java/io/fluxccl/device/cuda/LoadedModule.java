@@ -5,6 +5,7 @@ import io.fluxccl.NativeLibrary;
 import java.nio.charset.StandardCharsets;
 import java.util.concurrent.ConcurrentHashMap;
 import jcuda.driver.CUfunction;
+import jcuda.driver.CUfunction_attribute;
 import jcuda.driver.CUmodule;
 import jcuda.driver.CUresult;
 import jcuda.driver.JCudaDriver;
@@ -13,8 +14,8 @@ import jcuda.driver.JCudaDriver;
 final class LoadedModule {
   private final PrimaryContext context;
   private final String name;
-  private final CUmodule handle;
-  private final ConcurrentHashMap<String, LoadedFunction> functions = new ConcurrentHashMap<>();
+  final CUmodule handle;
+  private final ConcurrentHashMap<String, Function> functions = new ConcurrentHashMap<>();
 
   private LoadedModule(PrimaryContext context, String name, CUmodule handle) {
     this.context = context;
@@ -73,21 +74,17 @@ final class LoadedModule {
     };
   }
 
-  CUmodule handle() {
-    return handle;
-  }
-
   /**
    * One of its kernels.
    *
    * @throws InvalidUsage if it has none of that name
    */
-  LoadedFunction function(String function) {
-    LoadedFunction known = functions.get(function);
+  Function function(String function) {
+    Function known = functions.get(function);
     return known != null ? known : functions.computeIfAbsent(function, this::find);
   }
 
-  private LoadedFunction find(String function) {
+  private Function find(String function) {
     context.makeCurrent();
     CUfunction found = new CUfunction();
     int result = JCudaDriver.cuModuleGetFunction(found, handle, function);
@@ -97,6 +94,50 @@ final class LoadedModule {
           name, function);
     }
     context.check(result, "cuModuleGetFunction(" + name + ", " + function + ")");
-    return new LoadedFunction(context, function, found);
+    return new Function(function, found);
+  }
+
+  /** A kernel of the module. Thread-safe. */
+  final class Function {
+    final CUfunction handle;
+    final KernelSignature signature;
+    private final String name;
+    private int allowedShared; // guarded by this
+
+    private Function(String name, CUfunction handle) {
+      this.name = name;
+      this.handle = handle;
+      this.signature = KernelSignature.of(handle);
+      this.allowedShared =
+          attribute(CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+      context.reserveStack(attribute(CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES));
+    }
+
+    PrimaryContext context() {
+      return context;
+    }
+
+    /** Asking makes sure that the function is on the device, too. */
+    private int attribute(int attribute) {
+      int[] value = new int[1];
+      context.check(
+          JCudaDriver.cuFuncGetAttribute(value, attribute, handle),
+          "cuFuncGetAttribute(" + name + ", " + attribute + ")");
+      return value[0];
+    }
+
+    /** Lets launches have so much dynamic shared memory; never takes back what was allowed. */
+    synchronized void allowShared(int bytes) {
+      if (bytes > allowedShared) {
+        context.makeCurrent();
+        context.check(
+            JCudaDriver.cuFuncSetAttribute(
+                handle,
+                CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                bytes),
+            "cuFuncSetAttribute(" + name + ", " + bytes + " bytes of dynamic shared memory)");
+        allowedShared = bytes;
+      }
+    }
   }
 }

@@ -72,7 +72,7 @@ final class HostGraph implements DeviceGraph {
   }
 
   /** One step that a branch takes in each launch. */
-  sealed interface Step {
+  interface Step {
     /**
      * Takes the step.
      *
@@ -80,38 +80,6 @@ final class HostGraph implements DeviceGraph {
      * @param execution which launch
      */
     void run(LiveHostStream stream, Execution execution);
-  }
-
-  /** Runs a task. */
-  record Work(StreamTask task) implements Step {
-    @Override
-    public void run(LiveHostStream stream, Execution execution) {
-      if (execution.stream.isClosed()) {
-        stream.drop(task);
-      } else if (!execution.stream.hasStopped()) {
-        stream.run(task);
-      }
-    }
-  }
-
-  /** Passes a milestone. */
-  record Signal(int milestone) implements Step {
-    @Override
-    public void run(LiveHostStream stream, Execution execution) {
-      execution.milestones[milestone].run(stream);
-    }
-  }
-
-  /** Waits for a milestone, also when the launching stream was closed: every branch ends. */
-  record Await(int milestone) implements Step {
-    @Override
-    public void run(LiveHostStream stream, Execution execution) {
-      Milestone awaited = execution.milestones[milestone];
-      awaited.await(stream, true);
-      if (awaited.failure() != null) {
-        stream.note(awaited.failure());
-      }
-    }
   }
 
   /** One launch: the state that its branches share. */
@@ -139,7 +107,7 @@ final class HostGraph implements DeviceGraph {
       boolean mayBegin = previous == null || previous.await(stream, false);
       // Checked before other branches begin: they end after this stream, not when it is closed.
       if (!mayBegin || stream.isClosed()) {
-        dropAll();
+        stream.noteDropped();
         if (mayBegin) {
           finished.pass(null);
         } else {
@@ -173,15 +141,24 @@ final class HostGraph implements DeviceGraph {
       }
     }
 
-    /** Notes on the launching stream that none of the work is done. */
-    private void dropAll() {
-      for (Step[] branch : branches) {
-        for (Step step : branch) {
-          if (step instanceof Work) {
-            stream.drop(((Work) step).task);
-          }
-        }
+    /** Runs a task on the stream of a branch. */
+    void run(StreamTask task, LiveHostStream on) {
+      if (stream.isClosed()) {
+        on.noteDropped();
+      } else if (!stream.hasStopped()) {
+        on.run(task);
       }
+    }
+
+    /** Passes a milestone on the stream of a branch. */
+    void signal(int milestone, LiveHostStream on) {
+      milestones[milestone].run(on);
+    }
+
+    /** Waits for a milestone, also when the launching stream was closed: every branch ends. */
+    void await(int milestone, LiveHostStream on) {
+      milestones[milestone].await(on, true);
+      on.noteFailureOf(milestones[milestone]);
     }
   }
 
@@ -212,7 +189,7 @@ final class HostGraph implements DeviceGraph {
     }
 
     @Override
-    public String description() {
+    public String toString() {
       return "graph " + name;
     }
   }

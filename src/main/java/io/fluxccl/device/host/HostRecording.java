@@ -1,33 +1,24 @@
 package io.fluxccl.device.host;
 
-import io.fluxccl.InvalidUsage;
-import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceStream;
-import io.fluxccl.device.KernelArgs;
-import io.fluxccl.device.RetainedBuffers;
+import io.fluxccl.device.Recording;
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
-import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
 
 /** A recording in progress. For the thread that began it. */
-final class HostRecording {
+final class HostRecording extends Recording {
   private final HostDevice device;
-  private final Thread thread = Thread.currentThread();
   private final List<List<HostGraph.Step>> steps = new ArrayList<>();
   private final List<Integer> waitingBranches = new ArrayList<>();
-  private final RetainedBuffers buffers = new RetainedBuffers();
-  private volatile boolean over;
 
-  private HostRecording(HostDevice device) {
+  private HostRecording(HostDevice device, String name) {
+    super(name);
     this.device = device;
   }
 
   static HostGraph record(HostDevice device, String name, Consumer<? super DeviceStream> work) {
-    HostRecording recording = new HostRecording(device);
+    HostRecording recording = new HostRecording(device, name);
     try {
       Stream main = recording.newBranch("recording " + name);
       work.accept(main);
@@ -38,7 +29,7 @@ final class HostRecording {
       recording.buffers.release();
       throw e;
     } finally {
-      recording.over = true;
+      recording.lifecycle.close();
     }
     HostGraph.Step[][] steps =
         recording.steps.stream()
@@ -56,92 +47,34 @@ final class HostRecording {
   private void addWait(int waitingBranch, int branch) {
     int milestone = waitingBranches.size();
     waitingBranches.add(waitingBranch);
-    steps.get(branch).add(new HostGraph.Signal(milestone));
-    steps.get(waitingBranch).add(new HostGraph.Await(milestone));
+    steps.get(branch).add((stream, execution) -> execution.signal(milestone, stream));
+    steps.get(waitingBranch).add((stream, execution) -> execution.await(milestone, stream));
   }
 
   /** A stream that records. */
   private final class Stream extends HostStream {
     private final int number;
-    private final Map<String, Stream> branches = new HashMap<>();
 
     Stream(String name, int number) {
-      super(device, name);
+      super(device, name, HostRecording.this);
       this.number = number;
-    }
-
-    private HostRecording recording() {
-      return HostRecording.this;
-    }
-
-    private void requireRecording() {
-      if (over) {
-        throw new InvalidUsage(this + " is over");
-      }
-      if (Thread.currentThread() != thread) {
-        throw InvalidUsage.of("%s is for thread %s only, which began it", this, thread.getName());
-      }
     }
 
     @Override
     void enqueue(StreamTask task) {
-      requireRecording();
-      steps.get(number).add(new HostGraph.Work(task));
+      checkOpen();
+      steps.get(number).add((stream, execution) -> execution.run(task, stream));
     }
 
     @Override
-    void keep(DeviceBuffer buffer) {
-      requireRecording();
-      buffers.add(buffer);
-    }
-
-    @Override
-    void keep(KernelArgs args) {
-      requireRecording();
-      buffers.addAll(args);
-    }
-
-    @Override
-    public HostStream waitFor(DeviceStream other) {
-      requireRecording();
-      if (!(other instanceof Stream) || ((Stream) other).recording() != recording()) {
-        throw cannotWaitFor(other, "that one is not of this recording");
-      }
-      if (other != this) {
-        addWait(number, ((Stream) other).number);
-      }
+    protected HostStream enqueueWait(HostStream other) {
+      addWait(number, ((Stream) other).number);
       return this;
     }
 
     @Override
-    public HostStream branch(String name) {
-      requireRecording();
-      Stream branch = branches.get(name);
-      if (branch == null) {
-        branch = newBranch(name() + "-" + name);
-        branches.put(name, branch);
-        branch.waitFor(this);
-      }
-      return branch;
-    }
-
-    @Override
-    public HostStream launch(DeviceGraph graph) {
-      throw refused("launches no graph");
-    }
-
-    @Override
-    public CompletableFuture<Void> completion() {
-      throw refused("has no completion; launch the graph and ask that stream");
-    }
-
-    @Override
-    public void close() {
-      throw refused("can't be closed; it ends when what records returns");
-    }
-
-    private InvalidUsage refused(String why) {
-      return new InvalidUsage(this + " " + why);
+    protected HostStream newBranch(String branchName) {
+      return HostRecording.this.newBranch(branchName).waitFor(this);
     }
   }
 }

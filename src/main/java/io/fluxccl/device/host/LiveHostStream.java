@@ -1,16 +1,12 @@
 package io.fluxccl.device.host;
 
-import io.fluxccl.Aborted;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceGraph;
-import io.fluxccl.device.DeviceStream;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.IdentityHashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -31,8 +27,6 @@ final class LiveHostStream extends HostStream {
 
   private final KernelThread singleThread = new KernelThread(0);
   private final Set<CompletableFuture<Void>> unfinished = ConcurrentHashMap.newKeySet();
-  private final Map<String, LiveHostStream> branches = new ConcurrentHashMap<>();
-  private volatile boolean closed;
   private volatile boolean failsFast;
 
   /** Written by the stream's thread only. */
@@ -47,59 +41,31 @@ final class LiveHostStream extends HostStream {
   private final Set<LiveHostStream> notified = Collections.newSetFromMap(new IdentityHashMap<>());
 
   LiveHostStream(HostDevice device, String name) {
-    super(device, name);
+    super(device, name, null);
     this.worker = new StreamWorker(this, name);
   }
 
   @Override
   void enqueue(StreamTask task) {
-    refuseWhenClosed();
+    lifecycle.checkOpen();
     worker.enqueue(task);
   }
 
-  private void refuseWhenClosed() {
-    if (closed) {
-      throw new InvalidUsage("stream " + name() + " is closed");
-    }
-  }
-
   @Override
-  public LiveHostStream waitFor(DeviceStream other) {
-    refuseWhenClosed();
-    if (!(other instanceof LiveHostStream)) {
-      throw cannotWaitFor(
-          other,
-          other instanceof HostStream ? "that one records" : "that one is no stream of the host");
-    }
+  protected HostStream enqueueWait(HostStream other) {
     LiveHostStream before = (LiveHostStream) other;
-    if (before.closed) {
-      throw cannotWaitFor(other, "that one is closed");
-    }
-    if (before != this && before.worker.hasStarted()) {
+    if (before.worker.hasStarted()) {
       // The milestone before the wait: so waits only ever point to what was there before them.
       Milestone milestone = new Milestone(this);
       before.worker.enqueue(milestone);
-      enqueue(new StreamTask.WaitFor(milestone, before.name()));
+      enqueue(new StreamTask.WaitFor(milestone));
     }
     return this;
   }
 
   @Override
-  public LiveHostStream branch(String name) {
-    LiveHostStream branch = branches.get(name);
-    if (branch == null || branch.closed) {
-      branch = branches.compute(name, (key, old) -> old == null || old.closed ? make(key) : old);
-    }
-    if (closed) {
-      branch.close();
-      refuseWhenClosed();
-    }
-    return branch;
-  }
-
-  private LiveHostStream make(String name) {
-    refuseWhenClosed();
-    LiveHostStream branch = device().newStream(name() + "-" + name);
+  protected HostStream newBranch(String branchName) {
+    LiveHostStream branch = device().newStream(branchName);
     branch.failsFast = failsFast;
     return branch;
   }
@@ -116,11 +82,8 @@ final class LiveHostStream extends HostStream {
   }
 
   @Override
-  public LiveHostStream launch(DeviceGraph graph) {
-    if (!(graph instanceof HostGraph) || graph.device() != device()) {
-      throw new InvalidUsage(graph + " is not of this stream's device, " + device());
-    }
-    refuseWhenClosed();
+  protected HostStream enqueueGraph(DeviceGraph graph) {
+    lifecycle.checkOpen();
     ((HostGraph) graph).enqueueOn(this);
     return this;
   }
@@ -128,13 +91,13 @@ final class LiveHostStream extends HostStream {
   @Override
   public CompletableFuture<Void> completion() {
     CompletableFuture<Void> future = new CompletableFuture<>();
-    if (closed) {
+    if (isClosed()) {
       future.completeExceptionally(closedFailure());
       return future;
     }
     unfinished.add(future);
     worker.enqueue(new StreamTask.Completion(future));
-    if (closed) {
+    if (isClosed()) {
       failUnfinished(); // close() may have missed this one
     }
     return future;
@@ -157,10 +120,10 @@ final class LiveHostStream extends HostStream {
    */
   void prepareGraphBranches(int count) {
     synchronized (graphBranches) {
-      refuseWhenClosed();
+      lifecycle.checkOpen();
       while (graphBranches.size() < count) {
         LiveHostStream branch =
-            new LiveHostStream(device(), name() + "-graph" + (graphBranches.size() + 1));
+            new LiveHostStream(device(), name + "-graph" + (graphBranches.size() + 1));
         branch.failsFast = failsFast;
         branch.worker.start();
         graphBranches.add(branch);
@@ -175,16 +138,13 @@ final class LiveHostStream extends HostStream {
     }
   }
 
-  boolean isClosed() {
-    return closed;
-  }
-
   @Override
   public void close() {
-    closed = true;
-    worker.wakeToEnd();
-    failUnfinished();
-    branches.values().forEach(LiveHostStream::close);
+    if (lifecycle.beginClose()) {
+      worker.wakeToEnd();
+      failUnfinished();
+      closeBranches();
+    }
   }
 
   private void failUnfinished() {
@@ -195,14 +155,10 @@ final class LiveHostStream extends HostStream {
     }
   }
 
-  private Aborted closedFailure() {
-    return new Aborted(FluxCclException.NO_RANK, "stream " + name() + " was closed");
-  }
-
   /** Runs a task. Called by the stream's thread, as all below. */
   void run(StreamTask task) {
-    if (closed && !task.survivesClose()) {
-      drop(task);
+    if (isClosed() && !task.survivesClose()) {
+      dropped |= task.isWork();
       return;
     }
     if (stopped && task.isWork() && !task.survivesClose()) {
@@ -211,21 +167,24 @@ final class LiveHostStream extends HostStream {
     try {
       task.run(this);
     } catch (Throwable e) {
-      note(
-          new DeviceFailure(
-              0,
-              "KERNEL_FAILED",
-              task.description() + " on stream " + name() + " failed: " + e,
-              e));
+      note(new DeviceFailure(0, "KERNEL_FAILED", task + " on stream " + name + " failed: " + e, e));
     }
   }
 
-  void drop(StreamTask task) {
-    dropped |= task.isWork();
+  /** Notes that work was not done because a stream was closed. */
+  void noteDropped() {
+    dropped = true;
+  }
+
+  /** Keeps the failure of work that this stream waited for, if there is one. */
+  void noteFailureOf(Milestone passed) {
+    if (passed.failure() != null) {
+      note(passed.failure());
+    }
   }
 
   /** Keeps a failure for the next completion. */
-  void note(FluxCclException next) {
+  private void note(FluxCclException next) {
     stopped = failsFast;
     if (failure == next) {
       return; // it comes back from a stream that was notified of it

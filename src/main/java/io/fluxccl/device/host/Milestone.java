@@ -44,11 +44,6 @@ final class Milestone implements StreamTask {
     return false;
   }
 
-  @Override
-  public String description() {
-    return "milestone for " + waiting;
-  }
-
   /**
    * Lets the waiting stream go on. Any thread.
    *

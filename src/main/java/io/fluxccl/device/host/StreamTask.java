@@ -3,7 +3,10 @@ package io.fluxccl.device.host;
 import io.fluxccl.device.KernelArgs;
 import java.util.concurrent.CompletableFuture;
 
-/** One task of a stream of the host. Immutable, but for what happens once. */
+/**
+ * One task of a stream of the host, named in messages by its text. Immutable, but for what happens
+ * once.
+ */
 interface StreamTask {
   /** Runs it; called by the stream's thread. */
   void run(LiveHostStream stream) throws Throwable;
@@ -17,9 +20,6 @@ interface StreamTask {
   default boolean isWork() {
     return true;
   }
-
-  /** Returns its name for the message of a failure. */
-  String description();
 
   record Launch(HostKernel kernel, int gridDim, int blockDim, KernelArgs args, long abortAddress)
       implements StreamTask {
@@ -39,7 +39,7 @@ interface StreamTask {
     }
 
     @Override
-    public String description() {
+    public String toString() {
       return "kernel " + kernel.name() + " <<<" + gridDim + ", " + blockDim + ">>>";
     }
   }
@@ -49,11 +49,6 @@ interface StreamTask {
     public void run(LiveHostStream stream) {
       HostMemory.copy(target, source, size);
     }
-
-    @Override
-    public String description() {
-      return "copy of " + size + " bytes";
-    }
   }
 
   record WriteValue(long address, long value) implements StreamTask {
@@ -61,11 +56,6 @@ interface StreamTask {
     public void run(LiveHostStream stream) {
       // Pairs with the acquire of the threads that poll the word: they see all work before it.
       HostMemory.putLongRelease(address, value);
-    }
-
-    @Override
-    public String description() {
-      return "store of value " + value;
     }
   }
 
@@ -79,24 +69,14 @@ interface StreamTask {
     public boolean isWork() {
       return false;
     }
-
-    @Override
-    public String description() {
-      return "completion";
-    }
   }
 
-  record WaitFor(Milestone milestone, String other) implements StreamTask {
+  record WaitFor(Milestone milestone) implements StreamTask {
     @Override
     public void run(LiveHostStream stream) {
-      if (milestone.await(stream, false) && milestone.failure() != null) {
-        stream.note(milestone.failure());
+      if (milestone.await(stream, false)) {
+        stream.noteFailureOf(milestone);
       }
-    }
-
-    @Override
-    public String description() {
-      return "wait for stream " + other;
     }
   }
 
@@ -109,11 +89,6 @@ interface StreamTask {
     @Override
     public boolean survivesClose() {
       return true;
-    }
-
-    @Override
-    public String description() {
-      return "release of memory";
     }
   }
 }

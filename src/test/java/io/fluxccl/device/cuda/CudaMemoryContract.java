@@ -220,7 +220,7 @@ abstract class CudaMemoryContract {
       CudaStream stream = device.createStream("peer");
       assertThatThrownBy(() -> stream.copy(here, 0, there, 0, 8))
           .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("not of GPU 0");
+          .hasMessageContaining("not of CudaDevice(index=0");
       assertThatThrownBy(() -> stream.launch(StreamKernels.STORE, 1, 1, KernelArgs.of(there, 4L)))
           .isInstanceOf(InvalidUsage.class)
           .hasMessageContaining("enablePeerAccess(1)");

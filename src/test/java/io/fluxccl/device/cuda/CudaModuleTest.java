@@ -144,7 +144,7 @@ class CudaModuleTest {
         CudaStream stream = device.createStream("args")) {
       CudaKernel kernel = module.kernel("measure").prepare(device);
       assumeTrue(
-          kernel.signatureOn(device).isKnown(), "the driver is older than cuFuncGetParamInfo");
+          kernel.loadedOn(device).signature.isKnown(), "the driver is older than cuFuncGetParamInfo");
       assertThatThrownBy(() -> stream.launch(kernel, 1, 1, KernelArgs.of(out)))
           .isInstanceOf(InvalidUsage.class)
           .hasMessageContaining("takes 4 arguments of 8, 16, 4, 1 bytes, was given 1");

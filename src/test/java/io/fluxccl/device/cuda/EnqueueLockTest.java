@@ -29,11 +29,11 @@ class EnqueueLockTest {
 
   private void addOnes(int count) {
     for (int i = 0; i < count; ) {
-      if (lock.tryLock()) {
+      if (lock.tryLock() != null) {
         int others = inside++;
         sum += others == 0 ? 1 : 0;
         inside--;
-        lock.unlock();
+        lock.close();
         i++;
       }
     }
@@ -41,12 +41,12 @@ class EnqueueLockTest {
 
   @Test
   void shouldNotWaitForEverForOneWhoIsHeldUp() {
-    assertThat(lock.tryLock()).isTrue();
+    assertThat(lock.tryLock()).isSameAs(lock);
     long began = System.nanoTime();
-    assertThat(CompletableFuture.supplyAsync(lock::tryLock).join()).isFalse();
+    assertThat(CompletableFuture.supplyAsync(lock::tryLock).join()).isNull();
     assertThat(System.nanoTime() - began).isGreaterThanOrEqualTo(EnqueueLock.PATIENCE.toNanos());
-    lock.unlock();
-    assertThat(CompletableFuture.supplyAsync(lock::tryLock).join()).isTrue();
+    lock.close();
+    assertThat(CompletableFuture.supplyAsync(lock::tryLock).join()).isSameAs(lock);
   }
 
   @Test
@@ -59,7 +59,7 @@ class EnqueueLockTest {
         before = threads.getThreadAllocatedBytes(own);
       }
       lock.tryLock();
-      lock.unlock();
+      lock.close();
     }
     assertThat(threads.getThreadAllocatedBytes(own) - before).isLessThan(1000);
   }

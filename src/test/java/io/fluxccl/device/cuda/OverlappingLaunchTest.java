@@ -68,7 +68,8 @@ class OverlappingLaunchTest {
     assertThat(plain.overlapping()).isSameAs(overlapping);
     assertThat(overlapping.overlapping()).isSameAs(overlapping);
     assertThat(overlapping.name()).isEqualTo(plain.name());
-    assertThat(overlapping.withSharedMemory(1024).overlaps()).isTrue();
+    CudaKernel withMemory = overlapping.withSharedMemory(1024);
+    assertThat(withMemory.overlapping()).isSameAs(withMemory);
   }
 
   @Test

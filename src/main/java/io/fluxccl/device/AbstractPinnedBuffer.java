@@ -1,0 +1,60 @@
+package io.fluxccl.device;
+
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.agrona.concurrent.AtomicBuffer;
+import org.agrona.concurrent.UnsafeBuffer;
+
+/** Pinned memory that is released once, after the work that may use it. Thread-safe. */
+public abstract class AbstractPinnedBuffer implements PinnedBuffer {
+  private final Device device;
+  private final UnsafeBuffer buffer;
+  private final AtomicBoolean closed = new AtomicBoolean();
+
+  /**
+   * Creates one that is open.
+   *
+   * @param device whose work may use it
+   * @param buffer the memory as host threads see it
+   */
+  protected AbstractPinnedBuffer(Device device, UnsafeBuffer buffer) {
+    this.device = device;
+    this.buffer = buffer;
+  }
+
+  /** Releases the memory; called once. */
+  protected abstract void release();
+
+  @Override
+  public final AtomicBuffer buffer() {
+    return buffer;
+  }
+
+  @Override
+  public long deviceAddress() {
+    return buffer.addressOffset();
+  }
+
+  @Override
+  public final int size() {
+    return buffer.capacity();
+  }
+
+  @Override
+  public final boolean isClosed() {
+    return closed.get();
+  }
+
+  @Override
+  public final void close() {
+    if (closed.compareAndSet(false, true)) {
+      device.whenEnqueuedWorkIsDone(this::release);
+    }
+  }
+
+  /** Releases it now: for callers that know that nothing uses it. */
+  protected final void closeOnce() {
+    if (closed.compareAndSet(false, true)) {
+      release();
+    }
+  }
+}

@@ -1,0 +1,23 @@
+package io.fluxccl.device;
+
+import io.fluxccl.concurrent.Lifecycle;
+
+/** A recording in progress: what its streams share. For the thread that creates it. */
+public abstract class Recording {
+  final Thread thread = Thread.currentThread();
+
+  /** Open as long as the streams record. */
+  protected final Lifecycle lifecycle;
+
+  /** The buffers that the graph is to keep. */
+  protected final RetainedBuffers buffers = new RetainedBuffers();
+
+  /**
+   * Begins a recording.
+   *
+   * @param name of the graph
+   */
+  protected Recording(String name) {
+    this.lifecycle = new Lifecycle("recording " + name);
+  }
+}
