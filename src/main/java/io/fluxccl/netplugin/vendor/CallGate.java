@@ -123,4 +123,10 @@ final class CallGate {
       LockSupport.parkNanos(NAP_NS);
     }
   }
+
+  /** Returns what stands behind it. */
+  @Override
+  public String toString() {
+    return what;
+  }
 }

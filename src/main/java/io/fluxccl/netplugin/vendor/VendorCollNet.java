@@ -1,10 +1,8 @@
 package io.fluxccl.netplugin.vendor;
 
 import io.fluxccl.DataType;
-import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
-import io.fluxccl.TransportFailure;
 import io.fluxccl.netplugin.CollNetComm;
 import io.fluxccl.netplugin.CollNetListener;
 import io.fluxccl.netplugin.CollNetPlugin;
@@ -14,33 +12,20 @@ import io.fluxccl.netplugin.NetProperties;
 import java.lang.ref.Reference;
 import java.nio.ByteBuffer;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
 import org.agrona.BufferUtil;
 
 /** The collective network of a vendor's library. */
-final class VendorCollNet implements CollNetPlugin {
-  private final long coll;
-  private final int version;
-  private final String name;
-  private final List<NetProperties> properties = new ArrayList<>();
-  private final Duration patience;
+final class VendorCollNet extends VendorNetwork implements CollNetPlugin {
   private final CallGate gate;
 
   /** Calls of connect under way. */
   private final AtomicInteger joining = new AtomicInteger();
 
-  private final Set<AutoCloseable> open = ConcurrentHashMap.newKeySet();
-
   private VendorCollNet(long coll, int version, Duration patience) {
-    this.coll = coll;
-    this.version = version;
-    this.patience = patience;
-    this.name = PluginSearch.text(CollNetCalls.name(coll));
+    super(coll, version, CollNetCalls.name(coll), patience);
     this.gate = new CallGate(toString(), patience);
   }
 
@@ -50,7 +35,7 @@ final class VendorCollNet implements CollNetPlugin {
    * @param version that of its network plugin: the two go together
    * @param patience how long a close waits for a call under way
    * @return null if the library has none
-   * @throws FluxCclException if it refuses, or has no device
+   * @throws io.fluxccl.FluxCclException if it refuses, or has no device
    */
   static VendorCollNet open(long library, int version, Duration patience, long job) {
     long coll = CollNetCalls.find(library, version);
@@ -59,13 +44,7 @@ final class VendorCollNet implements CollNetPlugin {
     }
     try {
       VendorCollNet opened = new VendorCollNet(coll, version, patience);
-      int result = CollNetCalls.init(coll, PluginLog.level(), job);
-      if (result == VendorPlugin.TOO_MANY) {
-        throw new InvalidUsage(
-            "16 network plugins are loaded; close one before that of " + opened + " is used");
-      }
-      opened.check(result, "init");
-      opened.readDevices();
+      opened.initialized(CollNetCalls.init(coll, PluginLog.level(), job));
       return opened;
     } catch (RuntimeException e) {
       CollNetCalls.finish(coll);
@@ -73,59 +52,22 @@ final class VendorCollNet implements CollNetPlugin {
     }
   }
 
-  private void readDevices() {
-    int[] count = new int[1];
-    check(CollNetCalls.devices(coll, count), "devices");
-    if (count[0] < 1) {
-      throw new TransportFailure(FluxCclException.NO_RANK, this + " has no devices that reduce");
-    }
-    for (int device = 0; device < count[0]; device++) {
-      byte[][] texts = new byte[2][];
-      long[] numbers = new long[NetPluginCalls.PROPERTY_NUMBERS];
-      check(CollNetCalls.properties(coll, device, texts, numbers), "getProperties");
-      properties.add(VendorProperties.of(name + "/" + device, texts, numbers));
-    }
-  }
-
-  long coll() {
-    return coll;
-  }
-
-  Duration patience() {
-    return patience;
-  }
-
-  int version() {
-    return version;
-  }
-
-  void forget(AutoCloseable closed) {
-    open.remove(closed);
-  }
-
-  void check(long result, String call) {
-    if (result != 0) {
-      throw PluginResults.failure((int) Math.abs(result), toString(), call);
-    }
+  @Override
+  int readDevices(int[] count) {
+    return CollNetCalls.devices(net(), count);
   }
 
   @Override
-  public String name() {
-    return name;
-  }
-
-  @Override
-  public int devices() {
-    return properties.size();
+  int readProperties(int device, byte[][] texts, long[] numbers) {
+    return CollNetCalls.properties(net(), device, texts, numbers);
   }
 
   @Override
   public NetProperties properties(int device) {
-    if (device < 0 || device >= properties.size()) {
-      throw new InvalidUsage(
-          "device=" + device + " of " + name + "; give 0 to " + (properties.size() - 1));
+    if (device < 0 || device >= devices()) {
+      throw InvalidUsage.of("device=%s of %s; give 0 to %s", device, name(), devices() - 1);
     }
-    return properties.get(device);
+    return super.properties(device);
   }
 
   @Override
@@ -134,13 +76,9 @@ final class VendorCollNet implements CollNetPlugin {
     return inside(
         () -> {
           NetHandle handle = new NetHandle(new byte[0]);
-          long listener = CollNetCalls.listen(coll, device, BufferUtil.address(handle.bytes()));
-          check(Math.min(0, listener), "listen");
-          byte[] bytes = new byte[NetPlugin.HANDLE_BYTES];
-          handle.bytes().get(0, bytes);
-          Listener opened = new Listener(device, listener, bytes);
-          open.add(opened);
-          return opened;
+          long address = BufferUtil.address(handle.bytes());
+          long listener = checkObject(CollNetCalls.listen(net(), device, address), "listen");
+          return keep(new Listener(this, device, listener, bytesOf(handle)));
         });
   }
 
@@ -149,15 +87,12 @@ final class VendorCollNet implements CollNetPlugin {
     if (rank < 0 || rank >= handles.size()) {
       throw new InvalidUsage("rank=" + rank + "; give 0 to " + (handles.size() - 1));
     }
-    if (!(listener instanceof Listener) || ((Listener) listener).use.isClosed()) {
+    if (!(listener instanceof Listener own) || own.gate().isClosed()) {
       throw new InvalidUsage("connect of " + this + ": the listener is closed, or another's");
     }
-    Listener own = (Listener) listener;
     ByteBuffer all = BufferUtil.allocateDirectAligned(handles.size() * NetPlugin.HANDLE_BYTES, 64);
     for (int i = 0; i < handles.size(); i++) {
-      byte[] bytes = new byte[NetPlugin.HANDLE_BYTES];
-      new NetHandle(handles.get(i)).bytes().get(0, bytes);
-      all.put(i * NetPlugin.HANDLE_BYTES, bytes);
+      all.put(i * NetPlugin.HANDLE_BYTES, bytesOf(new NetHandle(handles.get(i))));
     }
     // Outside of the gate: it may wait for ranks of this process, which come in by it.
     joining.incrementAndGet();
@@ -172,15 +107,14 @@ final class VendorCollNet implements CollNetPlugin {
   }
 
   private CollNetComm join(Listener own, ByteBuffer all, int ranks, int rank) {
-    own.use.enter();
+    own.gate().enter();
     try {
-      long comm = CollNetCalls.connect(coll, BufferUtil.address(all), ranks, rank, own.listener);
-      check(Math.min(0, comm), "connect");
-      VendorCollComm joined = new VendorCollComm(this, comm, properties.get(own.device));
-      open.add(joined);
-      return joined;
+      long handles = BufferUtil.address(all);
+      long comm = CollNetCalls.connect(net(), handles, ranks, rank, own.object());
+      checkObject(comm, "connect");
+      return keep(new VendorCollComm(this, comm, properties(own.device)));
     } finally {
-      own.use.exit();
+      own.gate().exit();
       // The plugin read it by its address.
       Reference.reachabilityFence(all);
     }
@@ -189,11 +123,10 @@ final class VendorCollNet implements CollNetPlugin {
   @Override
   public boolean reduces(DataType type, ReduceOp op) {
     return inside(
-        () -> {
-          int supported = CollNetCalls.reduceSupport(coll, codeOf(type), codeOf(op));
-          check(Math.min(0, supported), "reduceSupport");
-          return supported > 0;
-        });
+        () ->
+            checkObject(
+                    CollNetCalls.reduceSupport(net(), codeOf(type), codeOf(op)), "reduceSupport")
+                > 0);
   }
 
   private synchronized <T> T inside(Supplier<T> call) {
@@ -238,26 +171,25 @@ final class VendorCollNet implements CollNetPlugin {
   public void close() {
     gate.close(
         () -> {
-          CallGate.awaitReturn(() -> joining.get() == 0, toString(), patience);
-          VendorPlugin.closeAll(open);
-          CollNetCalls.finish(coll);
+          CallGate.awaitReturn(() -> joining.get() == 0, toString(), patience());
+          closeAll();
+          CollNetCalls.finish(net());
         });
   }
 
   @Override
   public String toString() {
-    return name + " (collective, v" + version + ")";
+    return name() + " (collective, v" + version() + ")";
   }
 
-  private final class Listener implements CollNetListener {
+  private static final class Listener extends VendorObject<VendorCollNet>
+      implements CollNetListener {
     private final int device;
-    private final long listener;
     private final byte[] handle;
-    private final CallGate use = new CallGate("a listener of " + VendorCollNet.this, patience);
 
-    Listener(int device, long listener, byte[] handle) {
+    Listener(VendorCollNet network, int device, long listener, byte[] handle) {
+      super(network, listener, "a listener");
       this.device = device;
-      this.listener = listener;
       this.handle = handle;
     }
 
@@ -267,16 +199,8 @@ final class VendorCollNet implements CollNetPlugin {
     }
 
     @Override
-    public void close() {
-      use.close(this::end);
-    }
-
-    private void end() {
-      try {
-        check(CollNetCalls.closeListen(coll, listener), "closeListen");
-      } finally {
-        forget(this);
-      }
+    void free() {
+      network().check(CollNetCalls.closeListen(net(), object()), "closeListen");
     }
   }
 }

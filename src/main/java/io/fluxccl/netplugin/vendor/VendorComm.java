@@ -1,185 +1,199 @@
 package io.fluxccl.netplugin.vendor;
 
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.netplugin.NetComm;
 import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.PointerType;
 import java.nio.ByteBuffer;
+import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.List;
 import org.agrona.BufferUtil;
+import org.agrona.UnsafeApi;
 
 /**
- * An end of a connection of a vendor's plugin. Requests are kept and used again, so that posting
- * and testing allocate nothing.
+ * What moves data in a vendor's network: an end of a connection, or a group. Its memory is
+ * registered with it; its requests are kept and used again, so that posting and testing allocate
+ * nothing.
  */
-abstract class VendorComm implements NetComm {
+abstract class VendorComm<N extends VendorNetwork> extends VendorObject<N> {
   private static final int SIZE_T_REGISTRATIONS = 8;
   private static final int MIN_SIZES = 8;
-
-  private final VendorPlugin plugin;
-  private final int device;
-  private final long comm;
-  private final CallGate gate;
 
   // All below is used inside the gate.
   private final List<Registration> registrations = new ArrayList<>();
   private final ByteBuffer sizes;
-  private final VendorRequest[] free;
-  private int freeCount;
+  private final int places;
+  private final int requests;
+  private final ArrayDeque<Request> free;
 
   /**
    * @param requests how many can be in flight
    * @param sizesEach how many sizes a request has
    */
-  VendorComm(VendorPlugin plugin, int device, long comm, int requests, int sizesEach) {
-    this.plugin = plugin;
-    this.device = device;
-    this.comm = comm;
-    this.gate = new CallGate("a connection of " + plugin, plugin.patience());
+  VendorComm(N network, long comm, String what, int requests, int sizesEach) {
+    super(network, comm, what);
     // Room for what a plugin writes that always writes a group's.
-    int places = Math.max(MIN_SIZES, sizesEach);
+    this.places = Math.max(MIN_SIZES, sizesEach);
     this.sizes = BufferUtil.allocateDirectAligned(requests * places * Integer.BYTES, 64);
-    this.free = new VendorRequest[requests];
-    for (int i = 0; i < requests; i++) {
-      long address = BufferUtil.address(sizes) + (long) i * places * Integer.BYTES;
-      free[i] = new VendorRequest(this, address, places);
+    this.requests = requests;
+    this.free = new ArrayDeque<>(requests);
+    for (long i = 0; i < requests; i++) {
+      free.push(new Request(BufferUtil.address(sizes) + i * places * Integer.BYTES));
     }
-    this.freeCount = requests;
   }
 
-  final VendorPlugin plugin() {
-    return plugin;
-  }
+  /** Calls the plugin's {@code regMr}. */
+  abstract int register(long address, long size, int type, long[] memory);
 
-  final long comm() {
-    return comm;
-  }
+  /** Calls the plugin's {@code deregMr}. */
+  abstract int deregister(long memory);
 
-  final CallGate gate() {
-    return gate;
-  }
+  /** Calls the plugin's {@code test}. */
+  abstract int test(long request, long sizesAt, int places);
 
-  @Override
-  public final int device() {
-    return device;
-  }
+  /** Closes the native object, which has no memory any more. */
+  abstract void closeComm();
 
-  @Override
-  public final String peer() {
-    return "the peer on " + plugin.properties(device).name();
-  }
-
-  /** The object for a request that the plugin gave; null when it gave none. Inside the gate. */
-  final VendorRequest started(long request, boolean hasSizes, String call) {
-    plugin.check(request, call);
-    if (request == 0) {
-      return null;
+  public NetMemory register(long address, long size, PointerType type) {
+    if (size > Integer.MAX_VALUE && network().version() < SIZE_T_REGISTRATIONS) {
+      throw InvalidUsage.of(
+          "%s registers less than 2 GiB at once, not %s bytes; register pieces", network(), size);
     }
-    VendorRequest started = free[--freeCount];
-    started.start(request, hasSizes);
-    return started;
+    return keep(
+        "regMr", address, size, type, memory -> register(address, size, type.bit(), memory));
+  }
+
+  /** Calls a plugin's registration, which stores its handle. */
+  interface Registering {
+    int register(long[] memory);
+  }
+
+  /** Registers memory and keeps the registration until it is closed, or this. */
+  final NetMemory keep(
+      String call, long address, long size, PointerType type, Registering registering) {
+    gate().enter();
+    try {
+      long[] memory = new long[1];
+      String what = call + " of " + size + " bytes of " + type + " memory";
+      network().check(registering.register(memory), what);
+      Registration registration = new Registration(address, size, memory[0]);
+      registrations.add(registration);
+      return registration;
+    } finally {
+      gate().exit();
+    }
   }
 
   /** Refuses to post more than there are objects for. Inside the gate. */
   final void requireFree() {
-    if (freeCount == 0) {
-      throw new InvalidUsage(
-          free.length + " requests are in flight on a connection of " + plugin + ", which is all");
+    if (free.isEmpty()) {
+      throw InvalidUsage.of("%s requests are in flight in %s, which is all", requests, gate());
     }
   }
 
-  final void free(VendorRequest request) {
-    free[freeCount++] = request;
+  /** Returns the object for a request that the plugin gave; null if it gave none. In the gate. */
+  final NetRequest started(long request, boolean hasSizes, String call) {
+    network().checkObject(request, call);
+    if (request == 0) {
+      return null;
+    }
+    Request started = free.pop();
+    started.request = request;
+    started.hasSizes = hasSizes;
+    started.inFlight = true;
+    return started;
   }
 
   @Override
-  public final NetMemory register(long address, long size, PointerType type) {
-    if (size > Integer.MAX_VALUE && plugin.version() < SIZE_T_REGISTRATIONS) {
-      throw new InvalidUsage(
-          plugin + " registers less than 2 GiB at once, not " + size + " bytes; register pieces");
-    }
-    gate.enter();
-    try {
-      long[] memory = new long[1];
-      plugin.check(
-          NetPluginCalls.register(plugin.plugin(), comm, address, size, type.bit(), memory),
-          "regMr of " + size + " bytes of " + type + " memory");
-      return keep(memory[0]);
-    } finally {
-      gate.exit();
-    }
+  final void free() {
+    registrations.forEach(registration -> deregister(registration.handle));
+    registrations.clear();
+    closeComm();
   }
 
-  @Override
-  public final NetMemory registerDmaBuf(
-      long address, long size, PointerType type, long offset, int fileDescriptor) {
-    gate.enter();
-    try {
-      long[] memory = new long[1];
-      plugin.check(
-          NetPluginCalls.registerDmaBuf(
-              plugin.plugin(), comm, address, size, type.bit(), offset, fileDescriptor, memory),
-          "regMrDmaBuf of " + size + " bytes of " + type + " memory");
-      return keep(memory[0]);
-    } finally {
-      gate.exit();
-    }
-  }
-
-  private NetMemory keep(long memory) {
-    Registration registration = new Registration(memory);
-    registrations.add(registration);
-    return registration;
-  }
-
-  /** The plug-in's handle of that memory. */
+  /** Returns the plugin's handle of memory that was registered with this. */
   static long handleOf(NetMemory memory) {
-    return ((Registration) memory).handle;
+    return ((VendorComm<?>.Registration) memory).handle;
   }
 
-  @Override
-  public final void close() {
-    gate.close(this::end);
-  }
-
-  private void end() {
-    try {
-      for (Registration registration : registrations) {
-        NetPluginCalls.deregister(plugin.plugin(), comm, registration.handle);
-      }
-      registrations.clear();
-      closeComm();
-    } finally {
-      // Not before: the plugin is unloaded once it knows of nothing that is open.
-      plugin.forget(this);
-    }
-  }
-
-  abstract void closeComm();
-
-  private final class Registration implements NetMemory {
+  /** Memory that is registered with this. */
+  final class Registration implements NetMemory {
+    private final long address;
+    private final long size;
     private final long handle;
     private boolean closed;
 
-    Registration(long handle) {
+    private Registration(long address, long size, long handle) {
+      this.address = address;
+      this.size = size;
       this.handle = handle;
+    }
+
+    boolean isOf(VendorComm<?> other) {
+      return !closed && other == VendorComm.this;
+    }
+
+    /** Refuses bytes that are not all of this memory. */
+    void check(long from, long length) {
+      long offset = from - address;
+      if (offset < 0 || length < 0 || length > size - offset) {
+        throw InvalidUsage.of(
+            "offset=%s, size=%s is outside of the %s bytes that are registered",
+            offset, length, size);
+      }
     }
 
     @Override
     public void close() {
       // With its comm it has gone already.
-      if (closed || gate.isClosed()) {
+      if (closed || gate().isClosed()) {
         return;
       }
-      gate.enter();
+      gate().enter();
       try {
         closed = true;
         registrations.remove(this);
-        plugin.check(NetPluginCalls.deregister(plugin.plugin(), comm, handle), "deregMr");
+        network().check(deregister(handle), "deregMr");
       } finally {
-        gate.exit();
+        gate().exit();
       }
+    }
+  }
+
+  /** A request; used again after it was done. */
+  private final class Request implements NetRequest {
+    private final long sizesAt;
+    private long request;
+    private boolean hasSizes;
+    private boolean inFlight;
+
+    Request(long sizesAt) {
+      this.sizesAt = sizesAt;
+    }
+
+    @Override
+    public boolean test() {
+      gate().enter();
+      try {
+        if (!inFlight) {
+          throw new InvalidUsage("test of a request of " + gate() + " that is over");
+        }
+        int result = VendorComm.this.test(request, hasSizes ? sizesAt : 0, places);
+        if (result != 0) {
+          inFlight = false;
+          free.push(this);
+        }
+        network().checkObject(result, "test");
+        return result > 0;
+      } finally {
+        gate().exit();
+      }
+    }
+
+    @Override
+    public long size(int index) {
+      return hasSizes ? UnsafeApi.getInt(sizesAt + (long) index * Integer.BYTES) : 0;
     }
   }
 }

@@ -4,19 +4,14 @@ import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetRecvComm;
 
 /** A listener of a vendor's plugin. */
-final class VendorListenComm implements NetListenComm {
-  private final VendorPlugin plugin;
+final class VendorListenComm extends VendorObject<VendorPlugin> implements NetListenComm {
   private final int device;
-  private final long comm;
   private final byte[] handle;
-  private final CallGate gate;
 
   VendorListenComm(VendorPlugin plugin, int device, long comm, byte[] handle) {
-    this.plugin = plugin;
+    super(plugin, comm, "a listener");
     this.device = device;
-    this.comm = comm;
     this.handle = handle;
-    this.gate = new CallGate("a listener of " + plugin, plugin.patience());
   }
 
   @Override
@@ -26,26 +21,18 @@ final class VendorListenComm implements NetListenComm {
 
   @Override
   public NetRecvComm accept() {
-    gate.enter();
+    gate().enter();
     try {
-      long accepted = NetPluginCalls.accept(plugin.plugin(), comm);
-      plugin.check(accepted, "accept");
+      VendorPlugin plugin = network();
+      long accepted = plugin.checkObject(NetPluginCalls.accept(net(), object()), "accept");
       return accepted == 0 ? null : plugin.keep(new VendorRecvComm(plugin, device, accepted));
     } finally {
-      gate.exit();
+      gate().exit();
     }
   }
 
   @Override
-  public void close() {
-    gate.close(this::end);
-  }
-
-  private void end() {
-    try {
-      plugin.check(NetPluginCalls.closeListen(plugin.plugin(), comm), "closeListen");
-    } finally {
-      plugin.forget(this);
-    }
+  void free() {
+    network().check(NetPluginCalls.closeListen(net(), object()), "closeListen");
   }
 }

@@ -8,7 +8,7 @@ import org.agrona.BufferUtil;
 import org.agrona.UnsafeApi;
 
 /** The receiving end of a connection of a vendor's plugin. */
-final class VendorRecvComm extends VendorComm implements NetRecvComm {
+final class VendorRecvComm extends VendorConnection implements NetRecvComm {
   private static final long COLUMN = (long) NetPluginCalls.MAX_GROUP * Long.BYTES;
 
   private final ByteBuffer groupMemory =
@@ -24,8 +24,7 @@ final class VendorRecvComm extends VendorComm implements NetRecvComm {
     gate().enter();
     try {
       requireFree();
-      long request =
-          NetPluginCalls.irecv(plugin().plugin(), comm(), address, size, tag, handleOf(memory));
+      long request = NetPluginCalls.irecv(net(), object(), address, size, tag, handleOf(memory));
       return started(request, true, "irecv");
     } finally {
       gate().exit();
@@ -41,7 +40,7 @@ final class VendorRecvComm extends VendorComm implements NetRecvComm {
         put(i, addresses[i], sizes[i], memories[i]);
         UnsafeApi.putLong(group + 3 * COLUMN + (long) i * Long.BYTES, tags[i]);
       }
-      return started(NetPluginCalls.irecvGroup(plugin().plugin(), comm(), n, group), true, "irecv");
+      return started(NetPluginCalls.irecvGroup(net(), object(), n, group), true, "irecv");
     } finally {
       gate().exit();
     }
@@ -55,7 +54,7 @@ final class VendorRecvComm extends VendorComm implements NetRecvComm {
       for (int i = 0; i < n; i++) {
         put(i, addresses[i], sizes[i], memories[i]);
       }
-      return started(NetPluginCalls.iflush(plugin().plugin(), comm(), n, group), false, "iflush");
+      return started(NetPluginCalls.iflush(net(), object(), n, group), false, "iflush");
     } finally {
       gate().exit();
     }
@@ -70,6 +69,6 @@ final class VendorRecvComm extends VendorComm implements NetRecvComm {
 
   @Override
   void closeComm() {
-    plugin().check(NetPluginCalls.closeRecv(plugin().plugin(), comm()), "closeRecv");
+    network().check(NetPluginCalls.closeRecv(net(), object()), "closeRecv");
   }
 }

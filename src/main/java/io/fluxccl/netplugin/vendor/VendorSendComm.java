@@ -5,7 +5,7 @@ import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.NetSendComm;
 
 /** The sending end of a connection of a vendor's plugin. */
-final class VendorSendComm extends VendorComm implements NetSendComm {
+final class VendorSendComm extends VendorConnection implements NetSendComm {
   VendorSendComm(VendorPlugin plugin, int device, long comm) {
     super(plugin, device, comm, plugin.maxRequests() * plugin.properties(device).maxRecvs(), 1);
   }
@@ -15,8 +15,7 @@ final class VendorSendComm extends VendorComm implements NetSendComm {
     gate().enter();
     try {
       requireFree();
-      long request =
-          NetPluginCalls.isend(plugin().plugin(), comm(), address, size, tag, handleOf(memory));
+      long request = NetPluginCalls.isend(net(), object(), address, size, tag, handleOf(memory));
       return started(request, true, "isend");
     } finally {
       gate().exit();
@@ -25,6 +24,6 @@ final class VendorSendComm extends VendorComm implements NetSendComm {
 
   @Override
   void closeComm() {
-    plugin().check(NetPluginCalls.closeSend(plugin().plugin(), comm()), "closeSend");
+    network().check(NetPluginCalls.closeSend(net(), object()), "closeSend");
   }
 }
