@@ -1,7 +1,7 @@
 /*
- * The little of CUDA's driver ABI that this library calls, written down here so that it is built
- * without CUDA's headers. The driver keeps these layouts and numbers for ever; the library itself
- * is opened at run time.
+ * The part of CUDA's driver ABI that this library calls, declared here so that it builds without
+ * CUDA's headers. The driver never changes these layouts and numbers. The driver's library is
+ * opened at run time.
  */
 #ifndef FLUXCCL_CUDA_ABI_H
 #define FLUXCCL_CUDA_ABI_H
@@ -12,7 +12,7 @@
 enum {
   CUDA_RESULT_SUCCESS = 0,
   CUDA_RESULT_INVALID_VALUE = 1,
-  /* Our answer when the driver is too old to have a function, or is not there at all. */
+  /* The result if the driver is missing, or too old to have a function. */
   CUDA_RESULT_NOT_SUPPORTED = 801,
 };
 
@@ -76,7 +76,7 @@ _Static_assert(sizeof(MemAllocationProp) == 32, "CUmemAllocationProp");
 _Static_assert(offsetof(MemAllocationProp, allocFlags) == 24, "CUmemAllocationProp.allocFlags");
 _Static_assert(sizeof(MemAccessDesc) == 12, "CUmemAccessDesc");
 
-/* A function of libcuda.so.1 by its name, or NULL when there is no driver or it is too old. */
+/* Returns a function of libcuda.so.1 by its name; NULL if there is no driver or it is too old. */
 void *fluxccl_cuda_function(const char *name);
 
 #endif

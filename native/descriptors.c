@@ -1,7 +1,8 @@
 /*
- * File descriptors from process to process over abstract Unix sockets. One request and one answer,
- * each a single message (SOCK_SEQPACKET), so that nobody ever has half of one. All sockets are
- * non-blocking; waiting is poll() with a time limit. Results below 0 are negated errnos.
+ * Passes file descriptors between processes over abstract Unix sockets. There is one request and
+ * one answer, each a single message (SOCK_SEQPACKET), so that no process ever receives half of one.
+ * All sockets are non-blocking; functions wait in poll() with a time limit. Results below 0 are
+ * negated errnos.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -43,7 +44,7 @@ static int new_socket(void) {
   return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
-/* Whether the other end is a process of this user. */
+/* Returns whether the other end is a process of this user. */
 static int is_of_this_user(int socket) {
   struct ucred peer;
   socklen_t length = sizeof peer;
@@ -75,7 +76,10 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_DescriptorCalls_listen(JNIEnv
   return server;
 }
 
-/* The next client; -EAGAIN when there is none, -EPERM when it was another user's and is closed. */
+/*
+ * Returns the next client; -EAGAIN if there is none, -EPERM if it belonged to another user and is
+ * closed.
+ */
 JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_DescriptorCalls_accept(JNIEnv *env, jclass type,
                                                                           jint server) {
   (void)env;
@@ -87,7 +91,10 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_DescriptorCalls_accept(JNIEnv
   return is_of_this_user(client) ? client : close_and_fail(client, EPERM);
 }
 
-/* 1 and the client's token; 0 when it has not come yet; negative when it never will. */
+/*
+ * Returns 1 and the client's token; 0 if it has not arrived yet; a negative result if it never
+ * will.
+ */
 JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_DescriptorCalls_receiveToken(
     JNIEnv *env, jclass type, jint client, jbyteArray token) {
   (void)type;
@@ -103,7 +110,7 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_DescriptorCalls_receiveToken(
   return 1;
 }
 
-/* Answers with a status, and a descriptor unless that is negative. Never waits. */
+/* Answers with a status and, unless the status is negative, a descriptor. Never waits. */
 JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_DescriptorCalls_answer(JNIEnv *env, jclass type,
                                                                           jint client, jint status,
                                                                           jint descriptor) {
@@ -133,7 +140,7 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_DescriptorCalls_answer(JNIEnv
                                                                                           : -errno;
 }
 
-/* Waits until one of the first `count` descriptors can be read; marks which. */
+/* Waits until one of the first `count` descriptors can be read, and marks those that can. */
 JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_DescriptorCalls_awaitReadable(
     JNIEnv *env, jclass type, jintArray descriptors, jbooleanArray readable, jint count,
     jint timeout_millis) {
@@ -156,14 +163,14 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_DescriptorCalls_awaitReadable
     return errno == EINTR ? 0 : -errno;
   }
   for (jint i = 0; i < count; i++) {
-    /* A hang-up or an error counts: reading tells it. */
+    /* A hang-up or an error counts as readable: reading reports it. */
     marks[i] = polled[i].revents != 0 ? JNI_TRUE : JNI_FALSE;
   }
   (*env)->SetBooleanArrayRegion(env, readable, 0, count, marks);
   return ready;
 }
 
-/* Something to wake a poll with. */
+/* Creates a descriptor that wakes a poll. */
 JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_DescriptorCalls_newEvent(JNIEnv *env,
                                                                             jclass type) {
   (void)env;
@@ -194,7 +201,7 @@ static int64_t now_millis(void) {
   return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* 0 once there is something to read, or -ETIMEDOUT. */
+/* Returns 0 once there is data to read, or -ETIMEDOUT. */
 static int await_readable(int socket, int64_t deadline) {
   for (;;) {
     int64_t left = deadline - now_millis();
@@ -212,7 +219,10 @@ static int await_readable(int socket, int64_t deadline) {
   }
 }
 
-/* A full backlog answers EAGAIN at once and poll says nothing of it: ask again until the deadline. */
+/*
+ * If the backlog is full, connect returns EAGAIN at once, and poll does not report when it has
+ * room: repeat it until the deadline.
+ */
 static int connect_until(int client, const struct sockaddr_un *address, socklen_t length,
                          int64_t deadline) {
   while (connect(client, (const struct sockaddr *)address, length) != 0) {
@@ -270,7 +280,7 @@ static int receive_answer(int client, int32_t *status) {
   return descriptor >= 0 ? descriptor : 0;
 }
 
-/* A socket that is connected to the server of that name, a process of this user. */
+/* Returns a socket that is connected to the server of that name, a process of this user. */
 JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_DescriptorCalls_connect(JNIEnv *env,
                                                                            jclass type,
                                                                            jbyteArray name,
@@ -309,7 +319,10 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_DescriptorCalls_ask(JNIEnv *e
   return sent == (ssize_t)sizeof request ? 0 : -errno;
 }
 
-/* The descriptor that the server sends; when it refuses, 0 with its status in the array. */
+/*
+ * Returns the descriptor that the server sends. If it refuses, returns 0 and its status in the
+ * array.
+ */
 JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_DescriptorCalls_receiveDescriptor(
     JNIEnv *env, jclass type, jint client, jint timeout_millis, jintArray status) {
   (void)type;

@@ -1,4 +1,7 @@
-/* What JCuda's version of the driver API cannot ask about modules and functions (CUDA 12.4 on). */
+/*
+ * Queries about modules and functions that JCuda's version of the driver API lacks (from CUDA 12.4
+ * on).
+ */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -17,10 +20,13 @@ typedef int (*version_function)(int *version);
 typedef int (*launch_function)(const LaunchConfig *, void *function, void **parameters,
                                void **extra);
 
-/* From here on graphs can be captured of such launches, too. */
+/* From this version on, such launches can also be captured in graphs. */
 enum { FIRST_VERSION_TO_OVERLAP = 12030 };
 
-/* Offset and size of one parameter into result[0] and [1]; INVALID_VALUE when there is none. */
+/*
+ * Stores offset and size of one parameter into result[0] and [1]; returns INVALID_VALUE if there is
+ * none.
+ */
 JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_FunctionCalls_parameter(JNIEnv *env,
                                                                            jclass type,
                                                                            jlong function,
@@ -39,7 +45,7 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_FunctionCalls_parameter(JNIEn
   return status;
 }
 
-/* Puts every function of a module onto the device now, not at its first launch. */
+/* Loads every function of a module onto the device now, not at its first launch. */
 JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_FunctionCalls_loadAll(JNIEnv *env, jclass type,
                                                                          jlong module) {
   (void)type;
@@ -78,7 +84,7 @@ JNIEXPORT jboolean JNICALL Java_io_fluxccl_device_cuda_FunctionCalls_canOverlap(
          get_version(&version) == CUDA_RESULT_SUCCESS && version >= FIRST_VERSION_TO_OVERLAP;
 }
 
-/* A launch of one dimension that may begin before the one in front of it has ended. */
+/* A launch of one dimension that may begin before the previous launch has ended. */
 JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_FunctionCalls_launchOverlapping(
     JNIEnv *env, jclass type, jlong function, jint grid, jint block, jint shared, jlong stream,
     jlong parameters) {
@@ -106,7 +112,10 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_FunctionCalls_launchOverlappi
   return call(&config, (void *)(intptr_t)function, (void **)(intptr_t)parameters, NULL);
 }
 
-/* What the driver's compiler says about a PTX image that it refused; loads and unloads it once more. */
+/*
+ * Returns the log of the driver's compiler for a PTX image that it refused; loads and unloads the
+ * image once more.
+ */
 JNIEXPORT jbyteArray JNICALL Java_io_fluxccl_device_cuda_FunctionCalls_explain(JNIEnv *env,
                                                                                jclass type,
                                                                                jbyteArray image) {

@@ -1,10 +1,10 @@
-/* Small steps that every file here needs at the border to Java. */
+/* Small helpers for JNI that every file here uses. */
 #ifndef FLUXCCL_JNI_SUPPORT_H
 #define FLUXCCL_JNI_SUPPORT_H
 
 #include <jni.h>
 
-/* Writes one number into the first place of an array that Java handed over for a result. */
+/* Stores one number into the first element of an array that Java passed for a result. */
 static inline void put_long(JNIEnv *env, jlongArray target, jlong value) {
   (*env)->SetLongArrayRegion(env, target, 0, 1, &value);
 }
@@ -16,10 +16,13 @@ static inline void put_int(JNIEnv *env, jintArray target, jint value) {
 /* Throws OutOfMemoryError; the caller returns at once. */
 void fluxccl_throw_out_of_memory(JNIEnv *env);
 
-/* A copy of the array's bytes with a NUL behind them, to be freed; NULL with an exception pending. */
+/*
+ * Returns a copy of the array's bytes with a NUL after them, to be freed; NULL with an exception
+ * pending.
+ */
 char *fluxccl_copy_bytes(JNIEnv *env, jbyteArray bytes);
 
-/* A new Java array of these bytes; NULL with an exception pending. */
+/* Returns a new Java array of these bytes; NULL with an exception pending. */
 jbyteArray fluxccl_new_bytes(JNIEnv *env, const void *bytes, size_t length);
 
 #endif

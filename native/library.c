@@ -1,4 +1,4 @@
-/* What holds for the whole library: its version, the CUDA driver, the process's environment. */
+/* Functions for the whole library: its version, the CUDA driver, the process's environment. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -63,17 +63,17 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_NativeLibrary_abi(JNIEnv *env, jclass typ
   return FLUXCCL_ABI;
 }
 
-/* The system's words for an errno, as bytes of the locale's charset. */
+/* Returns the system's text for an errno, as bytes of the locale's charset. */
 JNIEXPORT jbyteArray JNICALL Java_io_fluxccl_NativeLibrary_describe(JNIEnv *env, jclass type,
                                                                      jint number) {
   (void)type;
   char buffer[256];
-  /* The GNU strerror_r: returns the text, which need not be in the buffer. */
+  /* The GNU strerror_r: returns the text, which may lie outside the buffer. */
   const char *text = strerror_r(number, buffer, sizeof buffer);
   return fluxccl_new_bytes(env, text, strlen(text));
 }
 
-/* Sets an environment variable that is not set yet; 0, or the negative errno. */
+/* Sets an environment variable if it is not set yet; returns 0 or the negative errno. */
 JNIEXPORT jint JNICALL Java_io_fluxccl_NativeLibrary_setDefault(JNIEnv *env, jclass type,
                                                                 jbyteArray name,
                                                                 jbyteArray value) {
@@ -90,9 +90,10 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_NativeLibrary_setDefault(JNIEnv *env, jcl
 }
 
 /*
- * Opens a package of a module to all unnamed modules, as --add-opens does on the command line. JNI calls a
- * method whoever may see it in Java; leave to use JNI (--enable-native-access) is all that the JVM asks for.
- * Throws what Module throws, and NoSuchMethodError in a JVM that has no such method.
+ * Opens a package of a module to all unnamed modules, as --add-opens does on the command line. JNI
+ * can call a method regardless of its access in Java; the JVM only requires permission to use JNI
+ * (--enable-native-access). Throws what Module throws, and NoSuchMethodError in a JVM that has no
+ * such method.
  */
 JNIEXPORT void JNICALL Java_io_fluxccl_JvmAccess_open(JNIEnv *env, jclass type, jobject module,
                                                       jstring package) {

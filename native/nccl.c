@@ -1,4 +1,4 @@
-/* NVIDIA's collectives, opened by a path that Java looked up, for comparisons. */
+/* NVIDIA's collectives (NCCL), for comparisons. The library is opened by a path that Java found. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -72,7 +72,10 @@ static int find_functions(Nccl *nccl) {
   return 1;
 }
 
-/* Opens the library for the life of the process; throws UnsatisfiedLinkError with the loader's words. */
+/*
+ * Opens the library for the life of the process; throws UnsatisfiedLinkError with the loader's
+ * message.
+ */
 JNIEXPORT jlong JNICALL Java_io_fluxccl_cli_NcclCalls_open(JNIEnv *env, jclass type,
                                                            jbyteArray path) {
   (void)type;
@@ -103,7 +106,7 @@ JNIEXPORT jlong JNICALL Java_io_fluxccl_cli_NcclCalls_open(JNIEnv *env, jclass t
   return 0;
 }
 
-/* Where the library was found, or an empty array. */
+/* Returns the path of the library, or an empty array. */
 JNIEXPORT jbyteArray JNICALL Java_io_fluxccl_cli_NcclCalls_path(JNIEnv *env, jclass type,
                                                                 jlong library) {
   (void)type;
@@ -116,7 +119,7 @@ JNIEXPORT jbyteArray JNICALL Java_io_fluxccl_cli_NcclCalls_path(JNIEnv *env, jcl
   return fluxccl_new_bytes(env, info.dli_fname, strlen(info.dli_fname));
 }
 
-/* The version as NCCL writes it, 22809 for 2.28.9, into result[0]. */
+/* Stores the version in NCCL's form, 22809 for 2.28.9, into result[0]. */
 JNIEXPORT jint JNICALL Java_io_fluxccl_cli_NcclCalls_version(JNIEnv *env, jclass type,
                                                              jlong library, jintArray result) {
   (void)type;
@@ -133,7 +136,7 @@ JNIEXPORT jbyteArray JNICALL Java_io_fluxccl_cli_NcclCalls_describe(JNIEnv *env,
   return fluxccl_new_bytes(env, text == NULL ? "" : text, text == NULL ? 0 : strlen(text));
 }
 
-/* A new job's id into the array, which has UNIQUE_ID_BYTES. */
+/* Stores a new job's id into the array, which has UNIQUE_ID_BYTES. */
 JNIEXPORT jint JNICALL Java_io_fluxccl_cli_NcclCalls_uniqueId(JNIEnv *env, jclass type,
                                                               jlong library, jbyteArray result) {
   (void)type;
@@ -144,7 +147,10 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_cli_NcclCalls_uniqueId(JNIEnv *env, jclas
   return status;
 }
 
-/* Joins the job with the thread's current GPU, and waits for the others; the communicator into result[0]. */
+/*
+ * Joins the job with the thread's current GPU and waits for the other ranks. Stores the
+ * communicator into result[0].
+ */
 JNIEXPORT jint JNICALL Java_io_fluxccl_cli_NcclCalls_init(JNIEnv *env, jclass type, jlong library,
                                                           jbyteArray id_bytes, jint n_ranks,
                                                           jint rank, jlongArray result) {
@@ -174,7 +180,7 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_cli_NcclCalls_abort(JNIEnv *env, jclass t
   return nccl_of(library)->commAbort(pointer_of(comm));
 }
 
-/* What has gone wrong behind the calls' backs. */
+/* Returns the asynchronous error of a communicator. */
 JNIEXPORT jint JNICALL Java_io_fluxccl_cli_NcclCalls_asyncError(JNIEnv *env, jclass type,
                                                                 jlong library, jlong comm) {
   (void)env;

@@ -1,7 +1,8 @@
 /*
- * NCCL's interface to network plugins, versions 6 to 12, written down here so that vendors' plugins
- * are called without NCCL's headers. A version's table is the first part of the next one's: only
- * what the functions take has changed, so each has a type for every form that it ever had.
+ * NCCL's interface to network plugins, versions 6 to 12, declared here so that vendors' plugins can
+ * be called without NCCL's headers. A version's table is the first part of the next version's. Only
+ * the arguments of functions have changed, so each function has a type for every form that it ever
+ * had.
  */
 #ifndef FLUXCCL_NETPLUGIN_ABI_H
 #define FLUXCCL_NETPLUGIN_ABI_H
@@ -13,7 +14,7 @@ enum {
   NET_OLDEST_VERSION = 6,
   NET_NEWEST_VERSION = 12,
   NET_HANDLE_BYTES = 128,
-  /* More than this in one receive no plugin is asked for. */
+  /* The largest number of messages in one receive that any plugin is asked for. */
   NET_MAX_GROUP = 32,
 };
 
@@ -36,7 +37,7 @@ typedef struct {
   int trafficClass;
 } NetConfig;
 
-/* Properties: a new struct whenever a field was put in the middle. */
+/* Properties: a new struct for each version that inserted a field in the middle. */
 
 typedef struct {
   char *name;
@@ -120,7 +121,7 @@ _Static_assert(offsetof(NetProperties11, maxMultiRequestSize) == 104, "versions 
 _Static_assert(sizeof(NetProperties11) == 112, "properties of version 11");
 _Static_assert(sizeof(NetProperties12) == 128, "properties of version 12");
 
-/* The forms of each function, by the version that brought them. */
+/* The forms of each function, by the version that introduced them. */
 
 typedef int (*NetInit6)(NetLogger);
 typedef int (*NetInit10)(NetLogger, NetProfiler);
@@ -195,10 +196,13 @@ _Static_assert(sizeof(NetTable) == 0xb0, "table of versions 11 and 12");
 
 /* Log lines: netplugin_log.c. */
 
-/* A logger of its own for one plugin, which drops what is above the level; NULL when all are taken. */
+/*
+ * Returns a logger for one plugin, which drops lines above the level; NULL if all loggers are in
+ * use.
+ */
 NetLogger fluxccl_net_take_logger(const char *label, int level, int *slot);
 
-/* Gives a logger back, once its plugin makes no more calls. */
+/* Releases a logger, once its plugin makes no more calls. */
 void fluxccl_net_return_logger(int slot);
 
 #endif

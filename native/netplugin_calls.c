@@ -23,7 +23,7 @@ typedef struct {
 
 static Plugin *plugin_of(jlong plugin) { return (Plugin *)(intptr_t)plugin; }
 
-/* Opens a library; 0, and the loader's words in problem[0], when it can't. */
+/* Opens a library. If it can't be opened, returns 0 and the loader's message in problem[0]. */
 JNIEXPORT jlong CALL(openLibrary)(JNIEnv *env, jclass type, jbyteArray name,
                                   jobjectArray problem) {
   (void)type;
@@ -50,14 +50,14 @@ JNIEXPORT void CALL(closeLibrary)(JNIEnv *env, jclass type, jlong library) {
   dlclose(pointer_of(library));
 }
 
-/* Whether it is FluxCCL's own, native/ncclnet, which would load FluxCCL again. */
+/* Returns whether the library is FluxCCL's own (native/ncclnet), which would load FluxCCL again. */
 JNIEXPORT jboolean CALL(isFluxCcl)(JNIEnv *env, jclass type, jlong library) {
   (void)env;
   (void)type;
   return dlsym(pointer_of(library), "fluxccl_nccl_net") != NULL;
 }
 
-/* Where the library was found. */
+/* Returns the path of the library. */
 JNIEXPORT jbyteArray CALL(path)(JNIEnv *env, jclass type, jlong library) {
   (void)type;
   struct link_map *map = NULL;
@@ -86,7 +86,7 @@ static int is_complete(const NetTable *net) {
          net->closeRecv != NULL && net->closeListen != NULL;
 }
 
-/* The plugin of that version in a library, to be freed; 0 when it has none. */
+/* Returns the plugin of that version in a library, to be freed; 0 if the library has none. */
 JNIEXPORT jlong CALL(find)(JNIEnv *env, jclass type, jlong library, jint version) {
   (void)type;
   char symbol[32];
@@ -116,7 +116,7 @@ JNIEXPORT jbyteArray CALL(name)(JNIEnv *env, jclass type, jlong plugin) {
   return fluxccl_new_bytes(env, name, strlen(name));
 }
 
-/* NCCL's profiler is not here: events are taken and forgotten. */
+/* There is no profiler of NCCL here: events are accepted and discarded. */
 static int ignore_event(void **event, int type, void *parent, int64_t id, void *data) {
   (void)event;
   (void)type;
@@ -137,7 +137,10 @@ static int call_init(Plugin *plugin, NetLogger logger, uint64_t job) {
   return ((NetInit6)plugin->net.init)(logger);
 }
 
-/* The plugin's init; -1 when too many are at work. What it logs above the level is dropped. */
+/*
+ * Calls the plugin's init; returns -1 if too many plugins are in use. Log lines above the level are
+ * dropped.
+ */
 JNIEXPORT jint CALL(init)(JNIEnv *env, jclass type, jlong handle, jint log_level, jlong job) {
   (void)env;
   (void)type;
@@ -151,7 +154,7 @@ JNIEXPORT jint CALL(init)(JNIEnv *env, jclass type, jlong handle, jint log_level
   return result_of(result);
 }
 
-/* Finalizes what was initialized, and forgets the plugin. */
+/* Finalizes the plugin if it was initialized, and frees it. */
 JNIEXPORT jint CALL(finish)(JNIEnv *env, jclass type, jlong handle) {
   (void)env;
   (void)type;
@@ -188,12 +191,15 @@ JNIEXPORT jint CALL(devices)(JNIEnv *env, jclass type, jlong plugin, jintArray c
     (to)->numbers[8] = (from)->maxRecvs;      \
   } while (0)
 
-/* What old plugins are given at most: sizes were ints, of which NCCL uses a power of two. */
+/* The largest size for old plugins: sizes were ints, and NCCL uses the largest power of two. */
 static const jlong OLD_MAX_BYTES = 1L << 30;
 
 static int read_properties(int version, NetGetProperties get_properties, int device,
                            NetReadProperties *to) {
-  /* Zero where a plugin leaves things out, and room for one that writes a later version's. */
+  /*
+   * Zeros for fields that a plugin does not set, and room for a plugin that writes a later
+   * version's struct.
+   */
   union {
     NetProperties7 of7;
     NetProperties8 of8;
@@ -246,7 +252,7 @@ jint fluxccl_net_properties(JNIEnv *env, int version, NetGetProperties get_prope
   return result_of(result);
 }
 
-/* Name and path, which may be null, into texts; ten numbers. */
+/* Stores name and path, which may be null, into texts, and ten numbers. */
 JNIEXPORT jint CALL(properties)(JNIEnv *env, jclass type, jlong handle, jint device,
                                 jobjectArray texts, jlongArray numbers) {
   (void)type;
@@ -255,7 +261,7 @@ JNIEXPORT jint CALL(properties)(JNIEnv *env, jclass type, jlong handle, jint dev
                                 numbers);
 }
 
-/* A listener, whose handle goes to 128 bytes; a negative result otherwise. */
+/* Returns a listener and stores its handle into 128 bytes; returns a negative result on failure. */
 JNIEXPORT jlong CALL(listen)(JNIEnv *env, jclass type, jlong handle, jint device,
                              jlong net_handle) {
   (void)env;
@@ -270,7 +276,7 @@ JNIEXPORT jlong CALL(listen)(JNIEnv *env, jclass type, jlong handle, jint device
   return pointer_or_error(result, comm);
 }
 
-/* A sender; 0 for not yet; a negative result otherwise. */
+/* Returns a sender; 0 for not yet; a negative result on failure. */
 JNIEXPORT jlong CALL(connect)(JNIEnv *env, jclass type, jlong handle, jint device,
                               jlong net_handle) {
   (void)env;
@@ -278,7 +284,7 @@ JNIEXPORT jlong CALL(connect)(JNIEnv *env, jclass type, jlong handle, jint devic
   Plugin *plugin = plugin_of(handle);
   NetConfig config = {.trafficClass = -1};
   void *comm = NULL;
-  /* Null: no offload to a device is asked for. */
+  /* Null: no offload to a device is requested. */
   void *device_comm = NULL;
   void *peer = pointer_of(net_handle);
   int result;
@@ -295,7 +301,7 @@ JNIEXPORT jlong CALL(connect)(JNIEnv *env, jclass type, jlong handle, jint devic
   return pointer_or_error(result, comm);
 }
 
-/* A receiver; 0 for not yet; a negative result otherwise. */
+/* Returns a receiver; 0 for not yet; a negative result on failure. */
 JNIEXPORT jlong CALL(accept)(JNIEnv *env, jclass type, jlong handle, jlong listener) {
   (void)env;
   (void)type;
@@ -309,7 +315,7 @@ JNIEXPORT jlong CALL(accept)(JNIEnv *env, jclass type, jlong handle, jlong liste
   return pointer_or_error(result, comm);
 }
 
-/* The registration, which may be 0, into memory[0]. */
+/* Stores the registration, which may be 0, into memory[0]. */
 JNIEXPORT jint CALL(register)(JNIEnv *env, jclass type, jlong handle, jlong comm, jlong address,
                               jlong size, jint kind, jlongArray memory) {
   (void)type;
@@ -347,7 +353,7 @@ JNIEXPORT jint CALL(deregister)(JNIEnv *env, jclass type, jlong plugin, jlong co
   return result_of(plugin_of(plugin)->net.deregMr(pointer_of(comm), pointer_of(memory)));
 }
 
-/* The request; 0 for not now; a negative result otherwise. */
+/* Returns the request; 0 for not now; a negative result on failure. */
 JNIEXPORT jlong CALL(isend)(JNIEnv *env, jclass type, jlong handle, jlong comm, jlong address,
                             jlong size, jint tag, jlong memory) {
   (void)env;
@@ -430,7 +436,7 @@ JNIEXPORT jlong CALL(irecvGroup)(JNIEnv *env, jclass type, jlong plugin, jlong c
   return receive(plugin_of(plugin), pointer_of(comm), n, data, sizes, tags, memories);
 }
 
-/* As isend; 0 when there is nothing to wait for. */
+/* As isend; returns 0 if there is nothing to wait for. */
 JNIEXPORT jlong CALL(iflush)(JNIEnv *env, jclass type, jlong plugin, jlong comm, jint n,
                              jlong address) {
   (void)env;
@@ -454,8 +460,9 @@ JNIEXPORT jlong CALL(iflush)(JNIEnv *env, jclass type, jlong plugin, jlong comm,
 }
 
 /*
- * 1 when the request is done, 0 when not; a negative result otherwise. Sizes is room for n ints,
- * made zero first, because some plugins leave it alone; 0 when they don't matter.
+ * Returns 1 if the request is done, 0 if not; a negative result on failure. sizes is room for n
+ * ints, or 0 if they are not needed. They are set to zero first, because some plugins do not write
+ * them.
  */
 JNIEXPORT jint CALL(test)(JNIEnv *env, jclass type, jlong plugin, jlong request, jlong sizes,
                           jint n) {

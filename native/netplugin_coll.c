@@ -21,7 +21,7 @@ typedef int (*CollReduce9)(void *comm, void *from, void *to, size_t count, int t
                            void *from_memory, void *to_memory, void **request);
 typedef int (*CollFlush)(void *comm, void *data, int size, void *memory, void **request);
 
-/* The beginning of all versions' tables. */
+/* The first part of all versions' tables. */
 typedef struct {
   const char *name;
   NetFunction init;
@@ -36,7 +36,7 @@ typedef struct {
   NetFunction iallreduce;
 } CollTable;
 
-/* What comes behind it, from version 8 on behind iallgather and ireducescatter. */
+/* The part after it; from version 8 on, it follows iallgather and ireducescatter. */
 typedef struct {
   CollFlush iflush;
   NetTest test;
@@ -63,13 +63,16 @@ static void read_table(Coll *coll, const char *table) {
   memcpy(&coll->coll, table, sizeof(CollTable));
   memcpy(&coll->tail, table + at, sizeof(CollTail));
   if (coll->version >= 11) {
-    /* Behind makeVDevice. */
+    /* After makeVDevice. */
     memcpy(&coll->finalize, table + at + sizeof(CollTail) + sizeof(void *),
            sizeof coll->finalize);
   }
 }
 
-/* The collective network of that version in a library, to be freed; 0 when it has none. */
+/*
+ * Returns the collective network of that version in a library, to be freed; 0 if the library has
+ * none.
+ */
 JNIEXPORT jlong CALL(find)(JNIEnv *env, jclass type, jlong library, jint version) {
   (void)type;
   char symbol[32];
@@ -130,7 +133,10 @@ JNIEXPORT jint CALL(finish)(JNIEnv *env, jclass type, jlong handle) {
   return result_of(result);
 }
 
-/* How many devices; without any, the other functions may be missing: then also an error. */
+/*
+ * Returns the number of devices, or an error if there is none: then the other functions may be
+ * missing.
+ */
 JNIEXPORT jint CALL(devices)(JNIEnv *env, jclass type, jlong handle, jintArray count) {
   (void)type;
   const Coll *coll = coll_of(handle);
@@ -169,7 +175,7 @@ JNIEXPORT jlong CALL(listen)(JNIEnv *env, jclass type, jlong handle, jint device
   return pointer_or_error(result, comm);
 }
 
-/* Joins a group, whose ranks' handles lie one after the other, NET_HANDLE_BYTES each. */
+/* Joins a group. The handles of its ranks lie one after the other, NET_HANDLE_BYTES each. */
 JNIEXPORT jlong CALL(connect)(JNIEnv *env, jclass type, jlong handle, jlong handles,
                               jint n_ranks, jint rank, jlong listener) {
   (void)type;
@@ -187,7 +193,7 @@ JNIEXPORT jlong CALL(connect)(JNIEnv *env, jclass type, jlong handle, jlong hand
   return pointer_or_error(result, comm);
 }
 
-/* 1 or 0; a negative result otherwise. */
+/* Returns 1 or 0; a negative result on failure. */
 JNIEXPORT jint CALL(reduceSupport)(JNIEnv *env, jclass type, jlong handle, jint data_type,
                                    jint op) {
   (void)env;
@@ -219,7 +225,7 @@ JNIEXPORT jint CALL(deregister)(JNIEnv *env, jclass type, jlong handle, jlong co
   return result_of(coll_of(handle)->coll.deregMr(pointer_of(comm), pointer_of(memory)));
 }
 
-/* The request; 0 for not now; a negative result otherwise. */
+/* Returns the request; 0 for not now; a negative result on failure. */
 JNIEXPORT jlong CALL(iallreduce)(JNIEnv *env, jclass type, jlong handle, jlong comm, jlong from,
                                  jlong to, jlong count, jint data_type, jint op,
                                  jlong from_memory, jlong to_memory) {
@@ -240,7 +246,7 @@ JNIEXPORT jlong CALL(iallreduce)(JNIEnv *env, jclass type, jlong handle, jlong c
   return pointer_or_error(result, request);
 }
 
-/* As iallreduce; 0 when there is nothing to wait for. */
+/* As iallreduce; returns 0 if there is nothing to wait for. */
 JNIEXPORT jlong CALL(iflush)(JNIEnv *env, jclass type, jlong handle, jlong comm, jlong address,
                              jlong size, jlong memory) {
   (void)env;
@@ -253,7 +259,7 @@ JNIEXPORT jlong CALL(iflush)(JNIEnv *env, jclass type, jlong handle, jlong comm,
   return pointer_or_error(result, request);
 }
 
-/* 1 when the request is done, 0 when not; a negative result otherwise. */
+/* Returns 1 if the request is done, 0 if not; a negative result on failure. */
 JNIEXPORT jint CALL(test)(JNIEnv *env, jclass type, jlong handle, jlong request) {
   (void)env;
   (void)type;

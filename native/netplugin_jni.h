@@ -1,4 +1,4 @@
-/* What the calls of network plugins and of collective networks share. */
+/* Declarations for the calls of network plugins and of collective networks. */
 #ifndef FLUXCCL_NETPLUGIN_JNI_H
 #define FLUXCCL_NETPLUGIN_JNI_H
 
@@ -17,12 +17,14 @@ typedef struct {
 
 static inline void *pointer_of(jlong address) { return (void *)(intptr_t)address; }
 
-/* As NCCL reads it: any other number is an error, too. */
+/* As NCCL interprets results: any other number is an error, too. */
 static inline jint result_of(int result) {
   return result >= 0 && result < 256 ? result : NET_INTERNAL_ERROR;
 }
 
-/* What a call gave, which no pointer is when it is negative: a result that is not success. */
+/*
+ * Converts a call's outcome. Negative numbers are failed results, because no pointer is negative.
+ */
 static inline jlong pointer_or_error(int result, void *pointer) {
   return result == NET_SUCCESS ? (jlong)(intptr_t)pointer : -(jlong)result_of(result);
 }

@@ -1,6 +1,6 @@
 /*
- * What plugins log, on its way to Java. A plugin logs from any thread, also from its own and while
- * it is called from Java: so a line is only stored here, and a thread of Java's comes for it.
+ * Stores plugins' log lines for Java. A plugin logs from any thread, also from its own and during
+ * calls from Java. So this code only stores a line, and a Java thread fetches it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -37,7 +37,7 @@ static unsigned lost;
 static char labels[SLOTS][LABEL_BYTES];
 static int taken[SLOTS];
 
-/* The least important level that is wanted of a slot. */
+/* The least important level that a slot stores. */
 static atomic_int levels[SLOTS];
 
 static void prepare(void) {
@@ -48,7 +48,7 @@ static void prepare(void) {
   pthread_condattr_destroy(&attributes);
 }
 
-/* TRACE counts as the least important, ABORT as INFO is. */
+/* TRACE is the least important level; ABORT counts as INFO. */
 static int importance(int level) { return level == NET_LOG_ABORT ? NET_LOG_INFO : level; }
 
 static void store(int slot, int level, const char *file, int line, const char *format,
@@ -77,7 +77,9 @@ static void store(int slot, int level, const char *file, int line, const char *f
   pthread_mutex_unlock(&mutex);
 }
 
-/* NCCL's logger has no argument that says whose line it is: so each plugin gets a function. */
+/*
+ * The arguments of NCCL's logger do not identify the plugin, so each plugin gets its own function.
+ */
 #define LOGGER(slot)                                                                              \
   static void log_##slot(int level, unsigned long flags, const char *file, int line,              \
                          const char *format, ...) {                                               \
@@ -149,9 +151,10 @@ static void wait_for_a_line(int timeout_ms) {
 }
 
 /*
- * Waits for a line that long at most and takes it: label, file and text into the first three places
- * of texts, line number into numbers[0], how many lines were lost before into numbers[1]. Gives its
- * level, 0 for lost lines only, -1 when there was none.
+ * Waits for a line, for at most the given time, and takes it. Stores label, file and text into the
+ * first three elements of texts, the line number into numbers[0], and the number of lines lost
+ * before it into numbers[1]. Returns the line's level, 0 if there are only lost lines, -1 if there
+ * was no line.
  */
 JNIEXPORT jint JNICALL Java_io_fluxccl_netplugin_vendor_NetPluginCalls_nextLogLine(
     JNIEnv *env, jclass type, jobjectArray texts, jintArray numbers, jint timeout_ms) {

@@ -1,4 +1,4 @@
-/* NVIDIA's run-time compiler, opened by a path that Java looked up. */
+/* NVIDIA's run-time compiler. The library is opened by a path that Java found. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -66,7 +66,10 @@ static int find_functions(Nvrtc *nvrtc) {
   return 1;
 }
 
-/* Opens the library for the life of the process; throws UnsatisfiedLinkError with the loader's words. */
+/*
+ * Opens the library for the life of the process; throws UnsatisfiedLinkError with the loader's
+ * message.
+ */
 JNIEXPORT jlong JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_open(JNIEnv *env, jclass type,
                                                                     jbyteArray path) {
   (void)type;
@@ -94,8 +97,8 @@ JNIEXPORT jlong JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_open(JNIEnv *env,
 }
 
 /*
- * Loads another library for good, so that NVRTC, which looks for its part by name only, finds that
- * one; whether that worked.
+ * Loads another library for the life of the process. NVRTC looks for its own part by name only, and
+ * then finds this one. Returns whether the library was loaded.
  */
 JNIEXPORT jboolean JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_preload(JNIEnv *env, jclass type,
                                                                           jbyteArray path) {
@@ -109,7 +112,7 @@ JNIEXPORT jboolean JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_preload(JNIEnv
   return library == NULL ? JNI_FALSE : JNI_TRUE;
 }
 
-/* Where the library was found, or an empty array. */
+/* Returns the path of the library, or an empty array. */
 JNIEXPORT jbyteArray JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_path(JNIEnv *env, jclass type,
                                                                          jlong library) {
   (void)type;
@@ -123,7 +126,7 @@ JNIEXPORT jbyteArray JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_path(JNIEnv 
   return fluxccl_new_bytes(env, info.dli_fname, strlen(info.dli_fname));
 }
 
-/* Major and minor version into result[0] and [1]. */
+/* Stores major and minor version into result[0] and [1]. */
 JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_version(JNIEnv *env, jclass type,
                                                                       jlong library,
                                                                       jintArray result) {
@@ -137,7 +140,7 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_version(JNIEnv *en
   return status;
 }
 
-/* The architectures that it compiles for, as in 90; empty when it does not say. */
+/* Returns the architectures for which it compiles, such as 90; empty if it does not report them. */
 JNIEXPORT jintArray JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_architectures(JNIEnv *env,
                                                                                  jclass type,
                                                                                  jlong library) {
@@ -173,7 +176,7 @@ JNIEXPORT jbyteArray JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_describe(JNI
   return fluxccl_new_bytes(env, text == NULL ? "" : text, text == NULL ? 0 : strlen(text));
 }
 
-/* C strings out of a byte[][]. */
+/* Converts a byte[][] to C strings. */
 typedef struct {
   int count;
   char **texts;
@@ -206,7 +209,7 @@ static int copy_strings(JNIEnv *env, jobjectArray arrays, Strings *strings) {
   return 1;
 }
 
-/* Fetches what a pair of size and content functions gives into a place of the result. */
+/* Stores what a pair of size and content functions returns into an element of the result. */
 static int fetch(JNIEnv *env, Program program, int (*size_of)(Program, size_t *),
                  int (*content_of)(Program, char *), jobjectArray result, jsize index) {
   size_t size = 0;
@@ -248,7 +251,10 @@ static int compile(JNIEnv *env, const Nvrtc *nvrtc, const char *source, const ch
   return status;
 }
 
-/* Compiles; the image goes into result[0], the compiler's log into result[1]. An nvrtcResult. */
+/*
+ * Compiles. Stores the image into result[0] and the compiler's log into result[1]. Returns an
+ * nvrtcResult.
+ */
 JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_compile(
     JNIEnv *env, jclass type, jlong library, jbyteArray source, jbyteArray name,
     jobjectArray headers, jobjectArray header_names, jobjectArray options, jboolean cubin,

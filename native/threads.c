@@ -1,4 +1,4 @@
-/* Which CPUs the calling thread may run on. */
+/* The CPUs on which the calling thread may run. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sched.h>

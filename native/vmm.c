@@ -1,4 +1,7 @@
-/* GPU memory by CUDA's virtual memory management: one driver call a function, its CUresult back. */
+/*
+ * GPU memory through CUDA's virtual memory management. Each function makes one driver call and
+ * returns its CUresult.
+ */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +33,7 @@ static int supports_rdma(int device) {
          value != 0;
 }
 
-/* Memory on a device that other processes can map and, where possible, network cards reach. */
+/* Memory on a device that other processes can map and, if possible, network cards can reach. */
 static MemAllocationProp shareable_memory_on(int device) {
   MemAllocationProp prop;
   memset(&prop, 0, sizeof prop);
@@ -149,7 +152,7 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_VmmCalls_setAccess(JNIEnv *en
   return call((unsigned long long)address, (size_t)size, access, (size_t)count);
 }
 
-/* A new file descriptor of the memory: its holder keeps the memory alive until it closes it. */
+/* Creates a file descriptor of the memory. Its holder keeps the memory alive until it closes it. */
 JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_VmmCalls_exportDescriptor(JNIEnv *env,
                                                                              jclass type,
                                                                              jlong handle,
@@ -162,14 +165,14 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_VmmCalls_exportDescriptor(JNI
   int descriptor = -1;
   int status = call(&descriptor, (unsigned long long)handle, HANDLE_POSIX_DESCRIPTOR, 0);
   if (status == CUDA_RESULT_SUCCESS) {
-    /* Programs that this process starts must not hold the memory. */
+    /* Programs that this process starts must not keep the memory alive. */
     fcntl(descriptor, F_SETFD, FD_CLOEXEC);
   }
   put_int(env, result, descriptor);
   return status;
 }
 
-/* The memory behind a descriptor, which stays the caller's to close. */
+/* Imports the memory of a descriptor. The caller still has to close the descriptor. */
 JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_VmmCalls_importDescriptor(JNIEnv *env,
                                                                              jclass type,
                                                                              jint descriptor,
@@ -180,7 +183,7 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_VmmCalls_importDescriptor(JNI
     return CUDA_RESULT_NOT_SUPPORTED;
   }
   unsigned long long handle = 0;
-  /* The driver takes the descriptor's number in the place of the pointer. */
+  /* The driver expects the descriptor's number in place of the pointer. */
   int status = call(&handle, (void *)(intptr_t)descriptor, HANDLE_POSIX_DESCRIPTOR);
   put_long(env, result, (jlong)handle);
   return status;

@@ -1,11 +1,11 @@
-/* What DiSNI has no method for: the far end of io.fluxccl.transport.ib.disni.CmCalls. */
+/* Functions that DiSNI lacks: the native methods of io.fluxccl.transport.ib.disni.CmCalls. */
 #include "disni.h"
 
 #include <poll.h>
 
 #define NATIVE(type, name) JNIEXPORT type JNICALL Java_io_fluxccl_transport_ib_disni_CmCalls_##name
 
-/* The bytes that a connection request carried. */
+/* Returns the bytes that a connection request carried. */
 NATIVE(jbyteArray, privateData)(JNIEnv *env, jclass type, jlong id) {
   (void)type;
   struct fluxccl_id *context = POINTER(struct rdma_cm_id, id)->context;
@@ -17,14 +17,14 @@ NATIVE(jbyteArray, privateData)(JNIEnv *env, jclass type, jlong id) {
   return bytes;
 }
 
-/* The status of the last event of an id: a negative errno, a reason of the peer, or 0. */
+/* Returns the status of the last event of an id: a negative errno, a reason of the peer, or 0. */
 NATIVE(jint, status)(JNIEnv *env, jclass type, jlong id) {
   (void)env;
   (void)type;
   return ((struct fluxccl_id *)POINTER(struct rdma_cm_id, id)->context)->status;
 }
 
-/* Before connecting or accepting: a packet is sent again after 4.096 us * 2^exponent. */
+/* Called before connecting or accepting: a packet is sent again after 4.096 us * 2^exponent. */
 NATIVE(void, setAckTimeout)(JNIEnv *env, jclass type, jlong id, jbyte exponent) {
   (void)type;
   uint8_t value = (uint8_t)exponent;
@@ -34,7 +34,7 @@ NATIVE(void, setAckTimeout)(JNIEnv *env, jclass type, jlong id, jbyte exponent) 
   }
 }
 
-/* Says no to a connection request; the id is still to be destroyed. */
+/* Rejects a connection request; the caller still has to destroy the id. */
 NATIVE(void, reject)(JNIEnv *env, jclass type, jlong id) {
   (void)type;
   if (rdma_reject(POINTER(struct rdma_cm_id, id), NULL, 0) != 0) {
@@ -42,7 +42,7 @@ NATIVE(void, reject)(JNIEnv *env, jclass type, jlong id) {
   }
 }
 
-/* Whether a channel has an event; a look that allocates nothing, unlike DiSNI's. */
+/* Returns whether a channel has an event. Unlike DiSNI's check, it allocates nothing. */
 NATIVE(jboolean, hasEvent)(JNIEnv *env, jclass type, jlong channel) {
   (void)env;
   (void)type;

@@ -1,7 +1,8 @@
 /*
  * The native methods of com.ibm.disni.verbs.impl.NativeDispatcher over librdmacm and libibverbs.
- * Off-heap arguments are the C structs themselves, by address. Nothing here keeps state but what
- * hangs at an rdma_cm id, takes a lock or waits, except where a caller gives a time to wait.
+ * Off-heap arguments are the C structs themselves, by address. This code keeps no state except what
+ * is attached to an rdma_cm id. It takes no lock, and waits only where a caller passes a time to
+ * wait.
  */
 #define _GNU_SOURCE
 #include "disni.h"
@@ -19,16 +20,16 @@
 #define NATIVE(type, name) \
   JNIEXPORT type JNICALL Java_com_ibm_disni_verbs_impl_NativeDispatcher__1##name
 
-/* What DiSNI 2.1 asks for. */
+/* The version that DiSNI 2.1 expects. */
 #define DISNI_VERSION 32
 
-/* One-sided reads in flight that a peer may ask for; no more than any device allows. */
+/* One-sided reads in flight that a peer may request; no more than any device allows. */
 #define READS_IN_FLIGHT 1
 
 void fluxccl_throw_io(JNIEnv *env, const char *what, int error) {
   char buffer[128];
   char message[256];
-  /* The GNU strerror_r: returns the text, which need not be in the buffer. */
+  /* The GNU strerror_r: returns the text, which may lie outside the buffer. */
   snprintf(message, sizeof message, "%s: %s (errno %d)", what,
            strerror_r(error, buffer, sizeof buffer), error);
   jclass type = (*env)->FindClass(env, "java/io/IOException");
@@ -37,14 +38,14 @@ void fluxccl_throw_io(JNIEnv *env, const char *what, int error) {
   }
 }
 
-/* Most calls of librdmacm give -1 and set errno; throws then. */
+/* Throws if a call of librdmacm failed: most of them return -1 and set errno. */
 static void check(JNIEnv *env, const char *what, int result) {
   if (result != 0) {
     fluxccl_throw_io(env, what, errno);
   }
 }
 
-/* The address of a new object, or an exception. */
+/* Returns the address of a new object, or throws. */
 static jlong object(JNIEnv *env, const char *what, const void *made) {
   if (made == NULL) {
     fluxccl_throw_io(env, what, errno);
@@ -63,7 +64,7 @@ NATIVE(jlong, createEventChannel)(JNIEnv *env, jobject self) {
   (void)self;
   struct rdma_event_channel *channel = rdma_create_event_channel();
   if (channel != NULL) {
-    /* So that a look at a channel without events never waits. */
+    /* So that a check of a channel without events never waits. */
     int flags = fcntl(channel->fd, F_GETFL);
     fcntl(channel->fd, F_SETFL, flags | O_NONBLOCK);
   }
@@ -140,7 +141,7 @@ NATIVE(void, resolveRoute)(JNIEnv *env, jobject self, jlong id, jint timeout_ms)
         rdma_resolve_route(POINTER(struct rdma_cm_id, id), timeout_ms));
 }
 
-/* Keeps what a request carries beyond the event, which is acknowledged at once. */
+/* Keeps the data of a request after its event, which is acknowledged at once. */
 static int adopt(struct rdma_cm_event *event) {
   struct fluxccl_id *context = calloc(1, sizeof *context);
   if (context == NULL) {
@@ -158,8 +159,8 @@ static int adopt(struct rdma_cm_event *event) {
 }
 
 /*
- * The kind of the next event, or -1 when there is none within the time; stores the addresses of the
- * listening id and of the id that it is about.
+ * Returns the kind of the next event, or -1 if there is none within the time. Stores the addresses
+ * of the listening id and of the id that the event concerns.
  */
 NATIVE(jint, getCmEvent)(JNIEnv *env, jobject self, jlong channel, jlong listen_id, jlong client_id,
                          jint timeout_ms) {
@@ -180,7 +181,7 @@ NATIVE(jint, getCmEvent)(JNIEnv *env, jobject self, jlong channel, jlong listen_
   *POINTER(int64_t, client_id) = (int64_t)(uintptr_t)id;
   if (kind == RDMA_CM_EVENT_CONNECT_REQUEST) {
     if (adopt(event) != 0) {
-      /* Without memory to remember it by there is no connection; its peer learns so. */
+      /* Without memory for its data the request is rejected, and its peer is notified. */
       rdma_reject(id, NULL, 0);
       rdma_ack_cm_event(event);
       rdma_destroy_id(id);
@@ -426,7 +427,7 @@ NATIVE(jint, reqNotifyCQ)(JNIEnv *env, jobject self, jlong queue, jint solicited
   return ibv_req_notify_cq(POINTER(struct ibv_cq, queue), solicited_only);
 }
 
-/* 0 when a queue of the channel has news within the time, -1 otherwise. */
+/* Returns 0 if a queue of the channel has an event within the time, -1 otherwise. */
 NATIVE(jint, getCqEvent)(JNIEnv *env, jobject self, jlong channel, jint timeout_ms) {
   (void)env;
   (void)self;
@@ -447,7 +448,7 @@ NATIVE(jint, ackCqEvent)(JNIEnv *env, jobject self, jlong queue, jint events) {
   return 0;
 }
 
-/* ---- what DiSNI asks before it trusts its own layouts ---- */
+/* ---- what DiSNI queries to check its own layouts ---- */
 
 NATIVE(jint, getContextFd)(JNIEnv *env, jobject self, jlong context) {
   (void)env;

@@ -1,5 +1,5 @@
-// NCCL's interface for network plugins, versions 6 to 12, as memory has it. The sizes are checked:
-// one that is wrong would be found by nothing else.
+// The memory layout of NCCL's interface for network plugins, versions 6 to 12. The sizes are asserted,
+// because nothing else would detect a wrong one.
 #ifndef FLUXCCL_NCCL_ABI_H
 #define FLUXCCL_NCCL_ABI_H
 

@@ -1,4 +1,5 @@
-// NCCL's calls, in no version, to the static methods of NetPluginExport: pointers are numbers there.
+// NCCL's calls, independent of the interface version, to the static methods of NetPluginExport, where
+// pointers are numbers.
 #include "ncclnet.h"
 
 #include <pthread.h>
@@ -15,7 +16,7 @@ static jlong number(const void *pointer) {
   return (jlong)(uintptr_t)pointer;
 }
 
-// Where Java gave an object's number or 0; where it gave minus a code, nothing.
+// Converts a result of Java to *out: an object's number, or 0. A result of minus a code stores NULL.
 static int object(JNIEnv *env, jlong given, void **out) {
   long result = jvm_result(env, given);
   *out = result > 0 ? (void *)(uintptr_t)result : NULL;
@@ -44,7 +45,7 @@ int net_finalize(void) {
 
 int net_devices(int *count) {
   ENV_OR_FAIL(env);
-  // One user more and one less: the network is open.
+  // Adds a user and removes it again: the network is already open.
   long result = jvm_result(env, (*env)->CallStaticIntMethod(env, java.class, java.open));
   if (result < 0) {
     return (int)-result;
@@ -55,7 +56,7 @@ int net_devices(int *count) {
 
 const struct fluxccl_properties *net_properties(int device, int *result) {
   enum { MOST_DEVICES = 64 };
-  // NCCL keeps the names, and some versions never say until when.
+  // NCCL keeps the names, and some versions do not specify for how long.
   static struct fluxccl_properties *known[MOST_DEVICES];
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   JNIEnv *env = jvm_env();

@@ -1,4 +1,4 @@
-// The JVM in NCCL's process: started once or found, and threads' way into it.
+// The JVM in NCCL's process: finds or starts it, once, and attaches threads to it.
 #define _GNU_SOURCE
 #include "ncclnet.h"
 
@@ -20,7 +20,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static enum { NOT_STARTED, STARTED, FAILED } state;
 static JavaVM *jvm;
 static pthread_key_t attached;
-// Threads of the parent are gone in a forked child, the JVM's too: nothing there would answer.
+// A forked child has none of the parent's threads, so the JVM does not work there.
 static volatile bool forked;
 static __thread JNIEnv *this_thread;
 
@@ -36,7 +36,7 @@ static void in_forked_child(void) {
   forked = state != NOT_STARTED;
 }
 
-// ---- options of a JVM that is a guest ----
+// ---- options of a JVM in another program's process ----
 
 enum { MOST_OPTIONS = 64 };
 
@@ -62,9 +62,9 @@ static bool collect_options(struct options *options, const char *library) {
   option(options, given);
   free(given);
   free(path);
-  // The process's signals stay its own.
+  // The JVM does not handle the process's signals.
   option(options, "-Xrs");
-  // Little is allocated, and nothing while messages move.
+  // FluxCCL allocates little, and nothing while messages move.
   option(options, "-Xms8m");
   option(options, "-Xmx128m");
   option(options, "-XX:+UseSerialGC");
@@ -79,10 +79,10 @@ static bool collect_options(struct options *options, const char *library) {
   }
   const char *jmx = getenv("FLUXCCL_NET_JMX");
   if (jmx && strcmp(jmx, "1") == 0) {
-    // Without signals jcmd and jconsole find no other way in.
+    // Without signals, jcmd and jconsole can attach in no other way.
     option(options, "-XX:+StartAttachListener");
   }
-  // Last, so that they win.
+  // These come last, so that they take precedence.
   const char *more = getenv("FLUXCCL_NET_JAVA_OPTIONS");
   char *copy = more ? strdup(more) : NULL;
   char *rest = NULL;
@@ -105,7 +105,7 @@ static int find_jvm(struct dl_phdr_info *info, size_t size, void *found) {
   return 0;
 }
 
-// The JVM that runs in this process already, if there is one.
+// Returns the JVM that already runs in this process, or NULL.
 static JavaVM *running_jvm(void) {
   char *path = NULL;
   dl_iterate_phdr(find_jvm, &path);
@@ -218,7 +218,7 @@ static JNIEnv *attach(void) {
   JNIEnv *env = NULL;
   JavaVMAttachArgs arguments = {JNI_VERSION_10, "nccl", NULL};
   if ((*jvm)->GetEnv(jvm, (void **)&env, JNI_VERSION_10) == JNI_OK) {
-    // A thread of the JVM's own: not ours to detach.
+    // A thread that the JVM or another library has attached: this library must not detach it.
     this_thread = env;
     return env;
   }
@@ -281,7 +281,7 @@ JNIEnv *jvm_env(void) {
   if (this_thread) {
     return this_thread;
   }
-  // Who calls has seen init succeed.
+  // A valid caller has seen init succeed.
   if (!java.class) {
     log_warn("called before init");
     return NULL;
@@ -291,7 +291,8 @@ JNIEnv *jvm_env(void) {
 
 long jvm_result(JNIEnv *env, long result) {
   if ((*env)->ExceptionCheck(env)) {
-    // The methods catch all; even this failed, so there is no memory for more words.
+    // The methods catch everything. An exception that escapes means that no memory is left for a longer
+    // message.
     (*env)->ExceptionClear(env);
     log_warn("an exception escaped; is the JVM out of memory (FLUXCCL_NET_JAVA_OPTIONS=-Xmx...)?");
     return -RESULT_INTERNAL_ERROR;

@@ -1,4 +1,4 @@
-// Into NCCL's log, once it has said where that is.
+// Writes to NCCL's log, once NCCL has passed its logger.
 #include "ncclnet.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-// What the parts of libnccl-net-fluxccl.so share. NCCL's interface is in versions.c alone.
+// Shared by the parts of libnccl-net-fluxccl.so. Only versions.c uses NCCL's interface.
 #ifndef FLUXCCL_NCCLNET_H
 #define FLUXCCL_NCCLNET_H
 
@@ -23,12 +23,12 @@ void log_to(logger target);
 void log_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void log_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-// paths.c: all give malloc'ed text, or NULL.
+// paths.c: all functions return malloc'ed text, or NULL.
 char *path_of_this_library(void);
 char *class_path(void);
-// The JVM's library; *tried is a list of where it was looked for, malloc'ed.
+// The JVM's library; *tried is a malloc'ed list of the places that were searched.
 char *jvm_library(char **tried);
-// The Java version of a JVM's library, 0 where it is not known.
+// The Java version of a JVM's library; 0 if unknown.
 int java_version(const char *jvm_library);
 
 // jvm.c: the static methods of NetPluginExport.
@@ -39,11 +39,11 @@ struct java_methods {
 };
 extern struct java_methods java;
 
-// Starts the JVM, or finds the one that runs; once. What has failed stays failed.
+// Finds the running JVM or starts one, once. After a failure, all later calls fail.
 int jvm_start(void);
-// This thread's way into the JVM, or NULL: it never started, or this is a forked child.
+// This thread's JNIEnv, or NULL if the JVM never started or this is a forked child.
 JNIEnv *jvm_env(void);
-// The result of a call into Java: -code where an exception escaped it.
+// The result of a call into Java; -code if an exception escaped it.
 long jvm_result(JNIEnv *env, long result);
 
 // As PropertiesDescriptor.java writes them.
@@ -64,11 +64,11 @@ struct fluxccl_properties {
 _Static_assert(offsetof(struct fluxccl_properties, name) == 48, "PropertiesDescriptor.NAME");
 _Static_assert(sizeof(struct fluxccl_properties) == 688, "PropertiesDescriptor");
 
-// calls.c: NCCL's calls, in no version. Each gives a result of NCCL.
+// calls.c: NCCL's calls, independent of the interface version. Each returns a result of NCCL.
 int net_init(logger target);
 int net_finalize(void);
 int net_devices(int *count);
-// Valid for ever; NULL with *result set.
+// Stays valid forever; NULL with *result set on failure.
 const struct fluxccl_properties *net_properties(int device, int *result);
 int net_listen(int device, void *handle, void **listener);
 int net_connect(int device, void *handle, void **comm);

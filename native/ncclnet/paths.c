@@ -1,4 +1,4 @@
-// Where the JVM and FluxCCL's classes are.
+// Finds the JVM and FluxCCL's classes.
 #define _GNU_SOURCE
 #include "ncclnet.h"
 
@@ -38,7 +38,7 @@ static bool is_jar(const char *name) {
   return length > 4 && strcmp(name + length - 4, ".jar") == 0;
 }
 
-// Adds the jars of a folder to a list; says whether there is one.
+// Adds the jars of a folder to a list; returns whether there is one.
 static bool add_jars(const char *folder, char **list) {
   DIR *directory = opendir(folder);
   bool found = false;
@@ -69,7 +69,7 @@ char *class_path(void) {
   char *classes = folder ? text_of("%s/%s", folder, "../classes") : NULL;
   char *list = NULL;
   if (classes && access(classes, R_OK) == 0) {
-    // A build: target/ncclnet beside target/classes and target/lib.
+    // In a build: target/ncclnet beside target/classes and target/lib.
     char *jars = text_of("%s/%s", folder, "../lib");
     list = strdup(classes);
     if (jars && list) {
@@ -77,7 +77,7 @@ char *class_path(void) {
     }
     free(jars);
   } else if (folder) {
-    // A bundle, or any folder with the jars: they lie beside it.
+    // In a bundle, or any folder with the jars: they lie beside the library.
     list = strdup("");
     if (list && !add_jars(folder, &list)) {
       free(list);
@@ -89,7 +89,7 @@ char *class_path(void) {
   return list;
 }
 
-// The JVM of a Java's folder, or NULL; where it was looked for is added to *tried.
+// Returns the JVM in the folder of a Java, or NULL; adds the places searched to *tried.
 static char *jvm_in(const char *what, const char *home, char **tried) {
   char *path = text_of("%s%s", home, "/lib/server/libjvm.so");
   char *more = path ? text_of(**tried ? "%s, %s" : "%s%s", *tried, what) : NULL;
@@ -106,7 +106,7 @@ static char *jvm_in(const char *what, const char *home, char **tried) {
   return NULL;
 }
 
-// The folder of the java on the PATH, or NULL.
+// Returns the folder of the java on the PATH, or NULL.
 static char *home_on_path(void) {
   const char *path = getenv("PATH");
   char *copy = path ? strdup(path) : NULL;
@@ -131,7 +131,7 @@ char *jvm_library(char **tried) {
   *tried = strdup("");
   const char *named = getenv("FLUXCCL_NET_JAVA_HOME");
   if (named && *named) {
-    // Who names one means no other.
+    // If the user names one, no other is used.
     return jvm_in("FLUXCCL_NET_JAVA_HOME", named, tried);
   }
   char *folder = folder_of_this_library();

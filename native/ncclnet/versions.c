@@ -1,9 +1,9 @@
-// What NCCL finds here: a table of functions for each version of its interface. They differ in
+// The tables of functions that NCCL loads: one for each version of its interface. The versions differ in
 // arguments only; calls.c does the work.
 #include "abi.h"
 
 #define EXPORTED __attribute__((visibility("default")))
-// NCCL compares it with NCCL_NET before it calls anything.
+// NCCL compares this name with NCCL_NET before it calls a function.
 #define NETWORK_NAME "fluxccl"
 
 // ---- properties ----
@@ -55,7 +55,7 @@ PROPERTIES(7, FILL_DEVICE(to))
 PROPERTIES(8, FILL_DEVICE(to); to->regIsGlobal = from->reg_is_global)
 PROPERTIES(9, FILL_V9(to, from, device))
 PROPERTIES(11, FILL_V9(to, from, device); to->maxMultiRequestSize = 1)
-// -1: rail and plane are not known.
+// -1: rail and plane are unknown.
 PROPERTIES(12, FILL_V9(to, from, device); to->maxMultiRequestSize = 1; to->railId = -1; to->planeId = -1)
 
 // ---- from the arguments of a version to those of calls.c ----
@@ -69,7 +69,7 @@ static int init_v11(void **context, uint64_t communicator, void *config, logger 
   (void)communicator;
   (void)config;
   (void)profiler;
-  // Communicators share the network; NCCL only wants something that is not NULL.
+  // Communicators share the network. NCCL only requires a context that is not NULL.
   static int shared;
   *context = &shared;
   return net_init(log);
@@ -91,7 +91,7 @@ static int listen_v11(void *context, int device, void *handle, void **listener) 
   return net_listen(device, handle, listener);
 }
 
-// The last argument is for networks that the GPU drives; this is none.
+// The last argument is for networks that the GPU drives; this one is not.
 static int connect_v7(int device, void *handle, void **comm, void **device_comm) {
   (void)device_comm;
   return net_connect(device, handle, comm);
@@ -145,13 +145,13 @@ static int iflush(void *comm, int n, void **data, int *sizes, void **memories, v
   return net_iflush(comm, n, data, sizes, memories, request);
 }
 
-// By this FluxCCL, which loads NCCL's plugins too, knows that the plugin is itself.
+// FluxCCL also loads NCCL's plugins. By this symbol it recognizes its own library.
 EXPORTED const int fluxccl_nccl_net = 1;
 
 // ---- the tables ----
 
-// What is left out stays NULL, which says that it is not offered: irecvConsumed, for one, NCCL calls behind every
-// receive as soon as it is there, whether or not the GPU drives the network.
+// Functions that are left out stay NULL, so NCCL does not use them. irecvConsumed is one of them: if it were
+// present, NCCL would call it after every receive, even if the GPU does not drive the network.
 
 #define MEMORY(reg) .regMr = reg, .regMrDmaBuf = net_register_dma_buf, .deregMr = net_deregister
 #define END                                                                                        \
