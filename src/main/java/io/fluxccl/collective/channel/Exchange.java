@@ -41,10 +41,6 @@ final class Exchange {
   /** The bytes by rank that it receives in the second exchange, to {@link #gather}. */
   Spread collect = Spread.NOTHING;
 
-  /** Bytes by rank of an all-to-all-v, in place of give and take; null for all others. */
-  long[] giveBytes;
-
-  long[] takeBytes;
   final boolean reduces;
   final boolean twice;
 
@@ -193,12 +189,8 @@ final class Exchange {
         take = Spread.whole(call.receiveBytes(rank, call.source())).only(peer(call.source()));
       }
       case ALL_TO_ALL_V -> {
-        giveBytes = new long[nRanks];
-        takeBytes = new long[nRanks];
-        for (int peer = 0; peer < nRanks; peer++) {
-          giveBytes[peer] = call.sendBytes(rank, peer);
-          takeBytes[peer] = call.receiveBytes(rank, peer);
-        }
+        give = Spread.listed(nRanks, peer -> call.sendBytes(rank, peer));
+        take = Spread.listed(nRanks, peer -> call.receiveBytes(rank, peer));
       }
     }
   }
@@ -223,33 +215,9 @@ final class Exchange {
   long most() {
     long most = selfBytes;
     for (int peer = 0; peer < nRanks; peer++) {
-      most = Math.max(most, Math.max(giveBytes(peer), takeBytes(peer)));
+      most = Math.max(most, Math.max(give.bytes(peer), take.bytes(peer)));
       most = Math.max(most, Math.max(forward.bytes(peer), collect.bytes(peer)));
     }
     return most;
-  }
-
-  long giveBytes(int peer) {
-    return giveBytes == null ? give.bytes(peer) : giveBytes[peer];
-  }
-
-  long giveOffset(int peer) {
-    return giveBytes == null ? give.offset(peer) : sum(giveBytes, peer);
-  }
-
-  long takeBytes(int peer) {
-    return takeBytes == null ? take.bytes(peer) : takeBytes[peer];
-  }
-
-  long takeOffset(int peer) {
-    return takeBytes == null ? take.offset(peer) : sum(takeBytes, peer);
-  }
-
-  private static long sum(long[] bytes, int before) {
-    long sum = 0;
-    for (int i = 0; i < before; i++) {
-      sum += bytes[i];
-    }
-    return sum;
   }
 }

@@ -85,7 +85,7 @@ final class GpuAlgorithms implements AutoCloseable {
             (stream, call) -> {
               Exchange exchange = Exchange.of(call);
               KernelStruct plan = handle(exchange);
-              if (exchange.giveBytes != null) {
+              if (exchange.give.ends() != null) {
                 launch(stream, listed, exchange.most(), KernelArgs.of(plan, listedParts(exchange)));
               } else {
                 launch(
@@ -152,11 +152,10 @@ final class GpuAlgorithms implements AutoCloseable {
   /** Returns {@code ListedParts} of pipe_exchange.cuh. */
   private static KernelStruct listedParts(Exchange exchange) {
     KernelStruct parts = new KernelStruct(2 * MOST_LISTED * Long.BYTES);
-    for (long[] bytes : new long[][] {exchange.giveBytes, exchange.takeBytes}) {
-      long end = 0;
+    for (Spread spread : new Spread[] {exchange.give, exchange.take}) {
+      long[] ends = spread.ends();
       for (int rank = 0; rank < MOST_LISTED; rank++) {
-        end += rank < bytes.length ? bytes[rank] : 0;
-        parts.putLong(end);
+        parts.putLong(ends[Math.min(rank, ends.length - 1)]);
       }
     }
     return parts;

@@ -3,6 +3,7 @@ package io.fluxccl.collective.channel;
 import static io.fluxccl.collective.channel.PipeLayout.DEPTH;
 import static io.fluxccl.collective.channel.PipeLayout.SINGLE_DEPTH;
 
+import io.fluxccl.collective.pipe.PipeGroup;
 import io.fluxccl.device.host.HostMemory;
 
 /**
@@ -73,25 +74,11 @@ final class HierarchicalAllReduce extends HostHierarchical {
   }
 
   private boolean stepDirectly(long step) {
-    return (step > 0 || localBarrier())
+    return (step > 0 || locals.barrier())
         && reduceLocally(step)
         && reduceHosts(step - onRail)
         && takeFromHosts(step - 2 * DEPTH)
-        && (step < pieces + behind - 1 || localBarrier());
-  }
-
-  /** Waits until all local ranks have called this, too, by empty pieces. */
-  private boolean localBarrier() {
-    if (claim(local, me) < 0) {
-      return false;
-    }
-    publish(local, me, 0);
-    // The pieces are empty: no source is read.
-    if (!take(local, me, what.output())) {
-      return false;
-    }
-    release(local, me);
-    return true;
+        && (step < pieces + behind - 1 || locals.barrier());
   }
 
   private boolean reduceLocally(long step) {
@@ -104,12 +91,12 @@ final class HierarchicalAllReduce extends HostHierarchical {
       for (int i = 0; i < local.length; i++) {
         lane.sources[i] = what.inputs()[i] + begin;
       }
-    } else if (!take(local, me, what.input() + begin)) {
+    } else if (!locals.take(lane.sources, what.input() + begin)) {
       return false;
     }
     boolean sent = split ? reduceParts(what.output() + begin, bytes) : reduceToAll(step, bytes);
     if (!direct) {
-      release(local, me);
+      locals.release();
     }
     return sent;
   }
@@ -146,13 +133,13 @@ final class HierarchicalAllReduce extends HostHierarchical {
 
   /** Reduces the whole piece to all hosts; this host keeps its sum in a slot, not the output. */
   private boolean reduceToAll(long step, long bytes) {
-    int targets = claim(rail, host);
+    int targets = rails.claim(lane.targets, PipeGroup.ALL);
     if (targets < 0) {
       return false;
     }
     sums[(int) step & PARTIALS - 1] = lane.targets[0];
     reduce(local.length, targets, bytes, 1);
-    publish(rail, host, bytes);
+    rails.publish(bytes, PipeGroup.ALL);
     return true;
   }
 
@@ -168,22 +155,25 @@ final class HierarchicalAllReduce extends HostHierarchical {
       return true;
     }
     long mine = what.output() + partOffset(me, step) + offset;
-    if (!take(rail, host, split ? mine : sums[(int) step & PARTIALS - 1])) {
+    if (!rails.take(lane.sources, split ? mine : sums[(int) step & PARTIALS - 1])) {
       return false;
     }
     // A piece that is not split is complete now, and goes to the local ranks.
-    int targets = split ? claim(rail, host) : direct ? outputs(step) : claim(local, me);
+    int targets =
+        split
+            ? rails.claim(lane.targets, PipeGroup.ALL)
+            : direct ? outputs(step) : locals.claim(lane.targets, PipeGroup.ALL);
     if (targets < 0) {
       return false;
     }
     lane.targets[targets++] = mine;
     reduce(rail.length, targets, length, lane.nRanks);
     if (split) {
-      publish(rail, host, length);
+      rails.publish(length, PipeGroup.ALL);
     } else if (!direct) {
-      publish(local, me, length);
+      locals.publish(length, PipeGroup.ALL);
     }
-    release(rail, host);
+    rails.release();
     return true;
   }
 
@@ -198,7 +188,7 @@ final class HierarchicalAllReduce extends HostHierarchical {
       int part = otherHost(rail.length - i);
       long offset = Math.min(bytes, part * stride);
       long length = Math.min(stride, bytes - offset);
-      if (length > 0 && !copyFrom(rail[part], to + offset, length)) {
+      if (length > 0 && !lane.pipes[rail[part]].receive(to + offset, length)) {
         return false;
       }
     }

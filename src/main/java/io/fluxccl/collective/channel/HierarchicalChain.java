@@ -95,12 +95,12 @@ final class HierarchicalChain extends HostHierarchical {
   }
 
   private boolean forward(long from, long bytes) {
-    if (further != NOBODY && !copyTo(further, from, bytes)) {
+    if (further != NOBODY && !lane.pipes[further].send(from, bytes)) {
       return false;
     }
     for (int i = 1; i < local.length; i++) {
       int place = localPart(i);
-      if (place != rootPlace && !copyTo(local[place], from, bytes)) {
+      if (place != rootPlace && !lane.pipes[local[place]].send(from, bytes)) {
         return false;
       }
     }
@@ -113,7 +113,7 @@ final class HierarchicalChain extends HostHierarchical {
       return true;
     }
     long to = what.output() + partOffset(me, number);
-    return copyFrom(nearer, to, bytes) && forward(to, bytes);
+    return lane.pipes[nearer].receive(to, bytes) && forward(to, bytes);
   }
 
   private boolean combine(long number) {
@@ -122,7 +122,7 @@ final class HierarchicalChain extends HostHierarchical {
       return true;
     }
     long offset = partOffset(me, number);
-    if (!take(local, me, what.input() + offset)) {
+    if (!locals.take(lane.sources, what.input() + offset)) {
       return false;
     }
     int sources = local.length;
@@ -140,7 +140,7 @@ final class HierarchicalChain extends HostHierarchical {
     if (nearer != NOBODY) {
       lane.pipes[nearer].publish(bytes);
     }
-    release(local, me);
+    locals.release();
     if (further != NOBODY) {
       lane.pipes[further].release();
     }

@@ -79,12 +79,13 @@ final class HierarchicalRounds extends HostHierarchical {
 
   private boolean send(long number, int partner) {
     if (what.kind() == Collective.ALL_GATHER) {
-      return partner == host || copyTo(rail[partner], what.input() + at(number), bytes(number));
+      return partner == host
+          || lane.pipes[rail[partner]].send(what.input() + at(number), bytes(number));
     }
     for (int i = 1; i < local.length; i++) {
       int place = localPart(i);
       long from = what.inputOf(hierarchy.rank(partner, place)) + at(number);
-      if (!copyTo(local[place], from, bytes(number))) {
+      if (!lane.pipes[local[place]].send(from, bytes(number))) {
         return false;
       }
     }
@@ -115,7 +116,7 @@ final class HierarchicalRounds extends HostHierarchical {
     long from = what.input() + at(number);
     long to = what.outputOf(rail[partner]) + at(number);
     if (partner != host) {
-      return copyFrom(rail[partner], to, bytes) && copyToLocals(to, bytes);
+      return lane.pipes[rail[partner]].receive(to, bytes) && copyToLocals(to, bytes);
     }
     if (from != to) {
       HostMemory.copy(to, from, bytes);
@@ -128,7 +129,7 @@ final class HierarchicalRounds extends HostHierarchical {
     for (int i = 1; i < local.length; i++) {
       int place = localPart(local.length - i);
       long to = what.outputOf(hierarchy.rank(partner, place)) + at(number);
-      if (!copyFrom(local[place], to, bytes(number))) {
+      if (!lane.pipes[local[place]].receive(to, bytes(number))) {
         return false;
       }
     }
@@ -137,7 +138,7 @@ final class HierarchicalRounds extends HostHierarchical {
 
   /** Reduce-scatter: combines a share over the local ranks. */
   private boolean combine(long number, int partner) {
-    if (!take(local, me, what.inputOf(rail[partner]) + at(number))) {
+    if (!locals.take(lane.sources, what.inputOf(rail[partner]) + at(number))) {
       return false;
     }
     // In place the own share is read and written at once.
@@ -150,19 +151,19 @@ final class HierarchicalRounds extends HostHierarchical {
     if (partner != host) {
       lane.pipes[rail[partner]].publish(bytes(number));
     }
-    release(local, me);
+    locals.release();
     return true;
   }
 
   /** Reduce-scatter: combines the own share over the hosts. */
   private boolean combineHosts(long number) {
     long to = what.output() + at(number);
-    if (!take(rail, host, to)) {
+    if (!rails.take(lane.sources, to)) {
       return false;
     }
     lane.targets[0] = to;
     reduce(rail.length, 1, bytes(number), lane.nRanks);
-    release(rail, host);
+    rails.release();
     return true;
   }
 
@@ -175,7 +176,7 @@ final class HierarchicalRounds extends HostHierarchical {
     }
     for (int i = 1; i < local.length; i++) {
       int peer = local[localPart(local.length - i)];
-      if (!copyFrom(peer, what.outputOf(peer) + at(number), bytes(number))) {
+      if (!lane.pipes[peer].receive(what.outputOf(peer) + at(number), bytes(number))) {
         return false;
       }
     }
@@ -193,7 +194,7 @@ final class HierarchicalRounds extends HostHierarchical {
     HostMemory.copy(slot + me * bytes, what.inputOf(rail[partner]) + at(number), bytes);
     for (int i = 1; i < local.length; i++) {
       int place = localPart(local.length - i);
-      if (!copyFrom(local[place], slot + place * bytes, bytes)) {
+      if (!lane.pipes[local[place]].receive(slot + place * bytes, bytes)) {
         return false;
       }
     }

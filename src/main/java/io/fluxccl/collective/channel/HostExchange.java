@@ -2,9 +2,11 @@ package io.fluxccl.collective.channel;
 
 import static io.fluxccl.collective.channel.PipeLayout.DEPTH;
 
-import io.fluxccl.collective.pipe.Pipe;
+import io.fluxccl.collective.pipe.PipeGroup;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.HostReduction;
+import java.util.function.IntPredicate;
+import java.util.stream.IntStream;
 
 /**
  * An {@link Exchange} on the host device, as one lane runs it: each step sends a piece to every
@@ -23,14 +25,15 @@ import io.fluxccl.device.host.HostReduction;
 final class HostExchange {
   private final HostLane lane;
   private final int nRanks;
-  private final Pipe[] pipes;
+  private final PipeGroup group;
+  private final IntPredicate forwards = peer -> forwards(peer);
   private Exchange exchange;
   private HostReduction reduction;
 
   HostExchange(HostLane lane) {
     this.lane = lane;
     this.nRanks = lane.nRanks;
-    this.pipes = lane.pipes;
+    this.group = lane.group(IntStream.range(0, nRanks).toArray());
   }
 
   /** Runs an exchange; returns early if the communicator is aborted. */
@@ -41,7 +44,9 @@ final class HostExchange {
     long steps = steps();
     long all = steps == 0 ? 0 : steps + (exchange.twice ? 2 * DEPTH : DEPTH);
     for (long step = 0; step < all; step++) {
-      if (!give(step) || !receiveAndForward(step - DEPTH) || !collect(step - 2 * DEPTH)) {
+      if (!send(exchange.give, exchange.input, step)
+          || !receiveAndForward(step - DEPTH)
+          || !receive(exchange.collect, exchange.gather, step - 2 * DEPTH)) {
         return;
       }
     }
@@ -50,8 +55,8 @@ final class HostExchange {
   private long steps() {
     long most = 0;
     for (int peer = 0; peer < nRanks; peer++) {
-      most = Math.max(most, pieces(exchange.giveBytes(peer)));
-      most = Math.max(most, pieces(exchange.takeBytes(peer)));
+      most = Math.max(most, pieces(exchange.give.bytes(peer)));
+      most = Math.max(most, pieces(exchange.take.bytes(peer)));
       most = Math.max(most, pieces(exchange.forward.bytes(peer)));
       most = Math.max(most, pieces(exchange.collect.bytes(peer)));
     }
@@ -71,26 +76,32 @@ final class HostExchange {
     }
   }
 
-  private boolean give(long step) {
+  private boolean forwards(int peer) {
+    return exchange.forward.bytes(peer) > 0;
+  }
+
+  private boolean send(Spread spread, long from, long step) {
     for (int i = 1; i < nRanks; i++) {
       int peer = lane.peer(i);
-      long bytes = exchange.giveBytes(peer);
-      if (step < pieces(bytes)
-          && !send(peer, exchange.input + exchange.giveOffset(peer), bytes, step)) {
+      long bytes = spread.bytes(peer);
+      long at = spread.offset(peer) + lane.pieceBegin(bytes, step);
+      if (step < pieces(bytes) && !lane.pipes[peer].send(from + at, lane.pieceBytes(bytes, step))) {
         return false;
       }
     }
     return true;
   }
 
-  private boolean send(int peer, long from, long bytes, long step) {
-    long slot = pipes[peer].claim();
-    if (slot == 0) {
-      return false;
+  private boolean receive(Spread spread, long to, long step) {
+    for (int i = 1; i < nRanks && step >= 0; i++) {
+      int peer = lane.peer(nRanks - i);
+      long bytes = spread.bytes(peer);
+      long at = spread.offset(peer) + lane.pieceBegin(bytes, step);
+      if (step < pieces(bytes)
+          && !lane.pipes[peer].receive(to + at, lane.pieceBytes(bytes, step))) {
+        return false;
+      }
     }
-    long length = lane.pieceBytes(bytes, step);
-    HostMemory.copy(slot, from + lane.pieceBegin(bytes, step), length);
-    pipes[peer].publish(length);
     return true;
   }
 
@@ -98,103 +109,35 @@ final class HostExchange {
     if (step < 0) {
       return true;
     }
-    return exchange.reduces ? reduce(step) : place(step) && forward(step);
-  }
-
-  private boolean place(long step) {
-    for (int i = 1; i < nRanks; i++) {
-      int peer = lane.peer(nRanks - i);
-      long bytes = exchange.takeBytes(peer);
-      if (step < pieces(bytes)
-          && !receive(peer, exchange.place + exchange.takeOffset(peer), bytes, step)) {
-        return false;
-      }
-    }
-    return true;
-  }
-
-  private boolean receive(int peer, long to, long bytes, long step) {
-    long slot = pipes[peer].take();
-    if (slot == 0) {
-      return false;
-    }
-    HostMemory.copy(to + lane.pieceBegin(bytes, step), slot, lane.pieceBytes(bytes, step));
-    pipes[peer].release();
-    return true;
-  }
-
-  private boolean forward(long step) {
-    for (int i = 1; i < nRanks; i++) {
-      int peer = lane.peer(i);
-      long bytes = exchange.forward.bytes(peer);
-      if (step < pieces(bytes) && !send(peer, exchange.forwardFrom, bytes, step)) {
-        return false;
-      }
-    }
-    return true;
+    return exchange.reduces
+        ? reduce(step)
+        : receive(exchange.take, exchange.place, step)
+            && send(exchange.forward, exchange.forwardFrom, step);
   }
 
   /** Reduces a piece in rank order, into the output and into the slots to the ranks it goes to. */
   private boolean reduce(long step) {
     // All ranks send as many bytes.
     int other = lane.peer(1);
-    long bytes = exchange.takeBytes(other);
+    long bytes = exchange.take.bytes(other);
     if (step >= pieces(bytes)) {
       return true;
     }
     long begin = lane.pieceBegin(bytes, step);
     long length = lane.pieceBytes(bytes, step);
-    for (int i = 0; i < nRanks; i++) {
-      int peer = lane.peer(nRanks - i);
-      lane.sources[peer] = i == 0 ? exchange.own + begin : pipes[peer].take();
-      if (lane.sources[peer] == 0) {
-        return false;
-      }
+    if (!group.take(lane.sources, exchange.own + begin)) {
+      return false;
     }
-    int targets = 0;
-    for (int i = 1; i < nRanks; i++) {
-      int peer = lane.peer(i);
-      if (exchange.forward.bytes(peer) > 0) {
-        lane.targets[targets] = pipes[peer].claim();
-        if (lane.targets[targets++] == 0) {
-          return false;
-        }
-      }
+    int targets = group.claim(lane.targets, forwards);
+    if (targets < 0) {
+      return false;
     }
     if (exchange.place != 0) {
       lane.targets[targets++] = exchange.place + begin;
     }
-    reduction.reduce(
-        exchange.type,
-        exchange.op,
-        lane.sources,
-        nRanks,
-        lane.targets,
-        targets,
-        length / exchange.type.size(),
-        nRanks);
-    for (int i = 1; i < nRanks; i++) {
-      int peer = lane.peer(i);
-      if (exchange.forward.bytes(peer) > 0) {
-        pipes[peer].publish(length);
-      }
-      pipes[peer].release();
-    }
-    return true;
-  }
-
-  private boolean collect(long step) {
-    if (step < 0) {
-      return true;
-    }
-    for (int i = 1; i < nRanks; i++) {
-      int peer = lane.peer(nRanks - i);
-      long bytes = exchange.collect.bytes(peer);
-      if (step < pieces(bytes)
-          && !receive(peer, exchange.gather + exchange.collect.offset(peer), bytes, step)) {
-        return false;
-      }
-    }
+    lane.reduce(reduction, exchange.type, exchange.op, nRanks, targets, length, nRanks);
+    group.publish(length, forwards);
+    group.release();
     return true;
   }
 }

@@ -1,8 +1,7 @@
 package io.fluxccl.collective.channel;
 
 import io.fluxccl.collective.Collective;
-import io.fluxccl.collective.pipe.Pipe;
-import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.collective.pipe.PipeGroup;
 import io.fluxccl.device.host.HostReduction;
 import java.util.EnumMap;
 import java.util.Map;
@@ -17,6 +16,12 @@ abstract class HostHierarchical {
   final Hierarchy hierarchy;
   final int[] local;
   final int[] rail;
+
+  /** The pipes to this host's ranks. */
+  final PipeGroup locals;
+
+  /** The pipes along the rail. */
+  final PipeGroup rails;
 
   /** This rank's place on its host. */
   final int me;
@@ -37,6 +42,8 @@ abstract class HostHierarchical {
     this.hierarchy = hierarchy;
     this.local = hierarchy.local();
     this.rail = hierarchy.rail();
+    this.locals = lane.group(local);
+    this.rails = lane.group(rail);
     this.me = hierarchy.localIndex();
     this.host = hierarchy.railIndex();
   }
@@ -116,31 +123,9 @@ abstract class HostHierarchical {
     return (host + distance) % rail.length;
   }
 
-  final boolean copyTo(int rank, long from, long bytes) {
-    Pipe pipe = lane.pipes[rank];
-    long slot = pipe.claim();
-    if (slot == 0) {
-      return false;
-    }
-    HostMemory.copy(slot, from, bytes);
-    pipe.publish(bytes);
-    return true;
-  }
-
-  final boolean copyFrom(int rank, long to, long bytes) {
-    Pipe pipe = lane.pipes[rank];
-    long slot = pipe.take();
-    if (slot == 0) {
-      return false;
-    }
-    HostMemory.copy(to, slot, bytes);
-    pipe.release();
-    return true;
-  }
-
   final boolean copyToLocals(long from, long bytes) {
     for (int i = 1; i < local.length; i++) {
-      if (!copyTo(local[localPart(i)], from, bytes)) {
+      if (!lane.pipes[local[localPart(i)]].send(from, bytes)) {
         return false;
       }
     }
@@ -152,7 +137,8 @@ abstract class HostHierarchical {
     for (int i = 1; i < local.length; i++) {
       int part = localPart(i);
       long bytes = partBytes(part, number);
-      if (bytes > 0 && !copyTo(local[part], what.input() + partOffset(part, number), bytes)) {
+      if (bytes > 0
+          && !lane.pipes[local[part]].send(what.input() + partOffset(part, number), bytes)) {
         return false;
       }
     }
@@ -164,59 +150,16 @@ abstract class HostHierarchical {
     for (int i = 1; i < local.length; i++) {
       int part = localPart(local.length - i);
       long bytes = partBytes(part, number);
-      if (bytes > 0 && !copyFrom(local[part], what.output() + partOffset(part, number), bytes)) {
+      if (bytes > 0
+          && !lane.pipes[local[part]].receive(what.output() + partOffset(part, number), bytes)) {
         return false;
       }
     }
     return true;
-  }
-
-  /** Claims a slot to each of these ranks but one, as the first targets; returns how many or -1. */
-  final int claim(int[] ranks, int except) {
-    int targets = 0;
-    for (int i = 1; i < ranks.length; i++) {
-      long slot = lane.pipes[ranks[(except + i) % ranks.length]].claim();
-      if (slot == 0) {
-        return -1;
-      }
-      lane.targets[targets++] = slot;
-    }
-    return targets;
-  }
-
-  final void publish(int[] ranks, int except, long bytes) {
-    for (int i = 1; i < ranks.length; i++) {
-      lane.pipes[ranks[(except + i) % ranks.length]].publish(bytes);
-    }
-  }
-
-  /** Takes a piece of each of these ranks as the sources; the own one is at an address. */
-  final boolean take(int[] ranks, int own, long from) {
-    for (int i = 0; i < ranks.length; i++) {
-      lane.sources[i] = i == own ? from : lane.pipes[ranks[i]].take();
-      if (lane.sources[i] == 0) {
-        return false;
-      }
-    }
-    return true;
-  }
-
-  final void release(int[] ranks, int except) {
-    for (int i = 1; i < ranks.length; i++) {
-      lane.pipes[ranks[(except + i) % ranks.length]].release();
-    }
   }
 
   /** Combines the first sources, in their order, into the first targets. */
   final void reduce(int sources, int targets, long bytes, int divisor) {
-    reduction.reduce(
-        what.type(),
-        what.op(),
-        lane.sources,
-        sources,
-        lane.targets,
-        targets,
-        bytes / what.type().size(),
-        divisor);
+    lane.reduce(reduction, what.type(), what.op(), sources, targets, bytes, divisor);
   }
 }

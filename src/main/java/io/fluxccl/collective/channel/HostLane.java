@@ -1,7 +1,12 @@
 package io.fluxccl.collective.channel;
 
+import io.fluxccl.DataType;
+import io.fluxccl.ReduceOp;
 import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.pipe.Pipe;
+import io.fluxccl.collective.pipe.PipeGroup;
+import io.fluxccl.device.host.HostReduction;
+import java.util.stream.IntStream;
 
 /** One thread of a host-device kernel: its pipes, its share of messages, arrays for addresses. */
 final class HostLane {
@@ -32,6 +37,25 @@ final class HostLane {
         this.pipes[peer] = pipes.hostPipe(lane, peer);
       }
     }
+  }
+
+  /** Returns the pipes to some ranks, one of which is this one. */
+  PipeGroup group(int... ranks) {
+    return new PipeGroup(
+        IntStream.of(ranks).mapToObj(peer -> pipes[peer]).toArray(Pipe[]::new),
+        IntStream.of(ranks).boxed().toList().indexOf(rank));
+  }
+
+  /** Combines the first sources, in their order, into the first targets. */
+  void reduce(
+      HostReduction with,
+      DataType type,
+      ReduceOp op,
+      int nSources,
+      int nTargets,
+      long bytes,
+      int divisor) {
+    with.reduce(type, op, sources, nSources, targets, nTargets, bytes / type.size(), divisor);
   }
 
   static HostLane[] of(Pipes pipes) {

@@ -77,16 +77,8 @@ final class HostRing {
   }
 
   private boolean begin(long number, int rounds) {
-    long slot = next.claim();
-    if (slot == 0) {
-      return false;
-    }
     long bytes = bytes(number, rounds, lane.rank);
-    if (bytes > 0) {
-      HostMemory.copy(slot, what.input() + at(number, rounds, lane.rank), bytes);
-    }
-    next.publish(bytes);
-    return true;
+    return next.send(what.input() + at(number, rounds, lane.rank), bytes);
   }
 
   private boolean receive(long number, int rounds) {
@@ -112,15 +104,8 @@ final class HostRing {
     }
     if (bytes > 0 && round < nRanks - 1) {
       lane.sources[1] = what.input() + at;
-      reduction.reduce(
-          what.type(),
-          what.op(),
-          lane.sources,
-          2,
-          lane.targets,
-          targets,
-          bytes / what.type().size(),
-          isComplete ? nRanks : 1);
+      int divisor = isComplete ? nRanks : 1;
+      lane.reduce(reduction, what.type(), what.op(), 2, targets, bytes, divisor);
     } else if (bytes > 0) {
       for (int i = 0; i < targets; i++) {
         HostMemory.copy(lane.targets[i], lane.sources[0], bytes);

@@ -2,6 +2,7 @@ package io.fluxccl.collective.channel;
 
 import io.fluxccl.device.DeviceHandle;
 import java.nio.ByteOrder;
+import java.util.function.IntToLongFunction;
 import org.agrona.MutableDirectBuffer;
 
 /**
@@ -12,44 +13,61 @@ import org.agrona.MutableDirectBuffer;
  * @param each bytes of each rank; the last ranks may have fewer
  * @param only the one rank that has any; {@link #ANY} for all
  * @param except a rank that has none; {@link #ANY} if there is no such rank
+ * @param ends where each rank's bytes end, if any rank may have any number; otherwise null
  */
-record Spread(long total, long stride, long each, int only, int except) implements DeviceHandle {
+record Spread(long total, long stride, long each, int only, int except, long[] ends)
+    implements DeviceHandle {
   static final int ANY = -1;
 
   /** The bytes of a rank that takes no part. */
   static final long NONE = -1;
 
-  static final Spread NOTHING = new Spread(0, 0, 0, Integer.MAX_VALUE, ANY);
+  static final Spread NOTHING = new Spread(0, 0, 0, Integer.MAX_VALUE, ANY, null);
 
   /** Returns the same bytes for all ranks. */
   static Spread whole(long bytes) {
-    return new Spread(bytes, 0, bytes, ANY, ANY);
+    return new Spread(bytes, 0, bytes, ANY, ANY, null);
   }
 
   /** Returns one part for each rank. */
   static Spread parts(long total, long stride) {
-    return new Spread(total, stride, stride, ANY, ANY);
+    return new Spread(total, stride, stride, ANY, ANY, null);
   }
 
   /** Returns as many bytes for each rank, a stride apart. */
   static Spread apart(long each, long stride, int nRanks) {
-    return new Spread((nRanks - 1) * stride + each, stride, each, ANY, ANY);
+    return new Spread((nRanks - 1) * stride + each, stride, each, ANY, ANY, null);
+  }
+
+  /** Returns any bytes for each rank, one rank's behind the other's. */
+  static Spread listed(int nRanks, IntToLongFunction bytes) {
+    long[] ends = new long[nRanks];
+    for (int rank = 0; rank < nRanks; rank++) {
+      ends[rank] = (rank == 0 ? 0 : ends[rank - 1]) + bytes.applyAsLong(rank);
+    }
+    return new Spread(0, 0, 0, Integer.MAX_VALUE, ANY, ends);
   }
 
   Spread only(int rank) {
-    return new Spread(total, stride, each, rank, except);
+    return new Spread(total, stride, each, rank, except, ends);
   }
 
   Spread except(int rank) {
-    return new Spread(total, stride, each, only, rank);
+    return new Spread(total, stride, each, only, rank, ends);
   }
 
   long offset(int peer) {
+    if (ends != null) {
+      return peer == 0 ? 0 : ends[peer - 1];
+    }
     return Math.min(total, stride * peer);
   }
 
   /** Returns the bytes of a rank, or {@link #NONE}. */
   long bytes(int peer) {
+    if (ends != null) {
+      return ends[peer] - offset(peer);
+    }
     if (only != ANY && peer != only || peer == except) {
       return NONE;
     }

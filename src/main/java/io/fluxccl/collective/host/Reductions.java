@@ -4,8 +4,9 @@ import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.pipe.CacheLines;
 import io.fluxccl.collective.pipe.MappedPipe;
-import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.collective.pipe.PipeGroup;
 import io.fluxccl.device.host.HostReduction;
+import java.util.function.IntPredicate;
 
 /**
  * The collectives that reduce, for one worker. Each element is reduced in rank order, by one rank
@@ -31,9 +32,13 @@ final class Reductions {
   private final int rank;
   private final int nRanks;
   private final MappedPipe[] pipes;
+  private final PipeGroup group;
   private final PeerBuffers buffers;
   private final long[] sources;
   private final long[] targets;
+
+  /** Whose outputs get the result, of an all-reduce or reduce. */
+  private final IntPredicate receivers = peer -> getsResult(peer);
 
   // The call, while it runs.
   private HostReduction reduction;
@@ -42,10 +47,11 @@ final class Reductions {
   private long from;
   private long to;
 
-  Reductions(int rank, MappedPipe[] pipes, boolean[] sameProcess) {
+  Reductions(int rank, MappedPipe[] pipes, PipeGroup group, boolean[] sameProcess) {
     this.rank = rank;
     this.nRanks = pipes.length;
     this.pipes = pipes;
+    this.group = group;
     this.buffers = new PeerBuffers(rank, pipes, sameProcess);
     this.sources = new long[nRanks];
     this.targets = new long[nRanks];
@@ -86,7 +92,7 @@ final class Reductions {
     } finally {
       buffers.release();
     }
-    MappedPipe.barrier(pipes, rank); // no rank's buffers are in use by others any more
+    group.barrier(); // no rank's buffers are in use by others any more
   }
 
   private void reduceFromAll() {
@@ -120,6 +126,11 @@ final class Reductions {
     }
   }
 
+  /** Returns whether a rank gets the whole result. */
+  private boolean getsResult(int peer) {
+    return what.collective() == Collective.ALL_REDUCE || peer == what.root();
+  }
+
   /** Returns the rank so many places behind this one. */
   private int peer(int distance) {
     return (rank + distance) % nRanks;
@@ -143,7 +154,7 @@ final class Reductions {
   }
 
   private void oneShot() {
-    boolean receives = what.collective() != Collective.REDUCE || rank == what.root();
+    boolean receives = what.collective() == Collective.REDUCE_SCATTER || getsResult(rank);
     long pieces = (to - from + PIECE - 1) / PIECE;
     // Send a piece ahead, so that a peer finds the next piece copied.
     for (long piece = 0; piece <= pieces; piece++) {
@@ -162,21 +173,10 @@ final class Reductions {
     for (int i = 1; i < nRanks; i++) {
       int peer = peer(i);
       if (what.sendBytes(rank, peer) > 0
-          && !send(peer, call.input() + what.sendOffset(peer) + at, length)) {
+          && !pipes[peer].send(call.input() + what.sendOffset(peer) + at, length)) {
         return false;
       }
     }
-    return true;
-  }
-
-  private boolean send(int peer, long source, long length) {
-    MappedPipe pipe = pipes[peer];
-    long slot = pipe.claim();
-    if (slot == 0) {
-      return false;
-    }
-    HostMemory.copy(slot, source, length);
-    pipe.publish(length);
     return true;
   }
 
@@ -188,32 +188,13 @@ final class Reductions {
       return true;
     }
     long at = from + piece * PIECE;
-    if (!awaitSources(call.input() + what.sendOffset(rank) + at)) {
+    if (!group.take(sources, call.input() + what.sendOffset(rank) + at)) {
       return false;
     }
     targets[0] = call.output() + at;
     reduce(1, Math.min(PIECE, to - at));
-    releaseSources();
+    group.release();
     return true;
-  }
-
-  /** Waits for a piece from every peer. */
-  private boolean awaitSources(long own) {
-    for (int i = 1; i < nRanks; i++) {
-      int peer = peer(i);
-      sources[peer] = pipes[peer].take();
-      if (sources[peer] == 0) {
-        return false;
-      }
-    }
-    sources[rank] = own;
-    return true;
-  }
-
-  private void releaseSources() {
-    for (int i = 1; i < nRanks; i++) {
-      pipes[peer(i)].release();
-    }
   }
 
   private void twoPhases() {
@@ -241,7 +222,7 @@ final class Reductions {
       int peer = peer(i);
       long at = begin(round, peer);
       long length = begin(round, peer + 1) - at;
-      if (length > 0 && !send(peer, call.input() + at, length)) {
+      if (length > 0 && !pipes[peer].send(call.input() + at, length)) {
         return false;
       }
     }
@@ -257,49 +238,32 @@ final class Reductions {
     if (length == 0) {
       return true;
     }
-    if (!awaitSources(call.input() + at)) {
+    if (!group.take(sources, call.input() + at)) {
       return false;
     }
-    boolean toAll = what.collective() == Collective.ALL_REDUCE;
-    int nTargets = 0;
-    if (toAll || rank == what.root()) {
+    int nTargets = group.claim(targets, receivers);
+    if (nTargets < 0) {
+      return false;
+    }
+    if (getsResult(rank)) {
       targets[nTargets++] = call.output() + at;
     }
-    for (int i = 1; i < nRanks; i++) {
-      int peer = peer(i);
-      if (toAll || peer == what.root()) {
-        targets[nTargets] = pipes[peer].claim();
-        if (targets[nTargets++] == 0) {
-          return false;
-        }
-      }
-    }
     reduce(nTargets, length);
-    releaseSources();
-    for (int i = 1; i < nRanks; i++) {
-      int peer = peer(i);
-      if (toAll || peer == what.root()) {
-        pipes[peer].publish(length);
-      }
-    }
+    group.release();
+    group.publish(length, receivers);
     return true;
   }
 
   private boolean collectRound(long round) {
-    if (what.collective() == Collective.REDUCE && rank != what.root()) {
+    if (!getsResult(rank)) {
       return true;
     }
     for (int i = 1; i < nRanks; i++) {
       int peer = peer(i);
       long at = begin(round, peer);
       long length = begin(round, peer + 1) - at;
-      if (length > 0) {
-        long slot = pipes[peer].take();
-        if (slot == 0) {
-          return false;
-        }
-        HostMemory.copy(call.output() + at, slot, length);
-        pipes[peer].release();
+      if (length > 0 && !pipes[peer].receive(call.output() + at, length)) {
+        return false;
       }
     }
     return true;

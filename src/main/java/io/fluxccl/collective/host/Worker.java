@@ -4,6 +4,7 @@ import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.pipe.CacheLines;
 import io.fluxccl.collective.pipe.MappedPipe;
+import io.fluxccl.collective.pipe.PipeGroup;
 import io.fluxccl.collective.pipe.SlotRing;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.KernelThread;
@@ -24,7 +25,7 @@ final class Worker {
   private final int rank;
   private final int worker;
   private final int workers;
-  private final MappedPipe[] pipes; // null for this rank
+  private final PipeGroup group;
   private final Transfer[] transfers; // in the order rank + 1, rank + 2, ...
   private final Reductions reductions;
 
@@ -35,14 +36,14 @@ final class Worker {
     this.rank = rank;
     this.worker = worker;
     this.workers = workers;
-    this.pipes = pipes;
+    this.group = new PipeGroup(pipes, rank);
     int nRanks = pipes.length;
     this.transfers = new Transfer[nRanks - 1];
     for (int i = 1; i < nRanks; i++) {
       int peer = (rank + i) % nRanks;
       transfers[i - 1] = new Transfer(rank, pipes[peer], sameProcess[peer]);
     }
-    this.reductions = new Reductions(rank, pipes, sameProcess);
+    this.reductions = new Reductions(rank, pipes, group, sameProcess);
   }
 
   /** Returns how many workers share a message of a size; the same at both ends. */
@@ -63,7 +64,7 @@ final class Worker {
     CollectiveCall what = call.call();
     if (what.collective() == Collective.BARRIER) {
       if (worker == 0) {
-        MappedPipe.barrier(pipes, rank);
+        group.barrier();
       }
     } else if (what.collective().reduces()) {
       int parts = workersFor(what.countBytes(), workers);

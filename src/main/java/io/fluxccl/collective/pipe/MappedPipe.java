@@ -134,29 +134,4 @@ public final class MappedPipe implements Pipe {
       HostMemory.putLongRelease(toPeer, taken);
     }
   }
-
-  /**
-   * Waits until all peers have called this, too; then every rank sees what any wrote before.
-   *
-   * @param pipes by peer; this rank's is not used
-   * @param rank this rank
-   * @return false if the communicator was aborted
-   */
-  public static boolean barrier(MappedPipe[] pipes, int rank) {
-    for (int i = 1; i < pipes.length; i++) {
-      MappedPipe pipe = pipes[(rank + i) % pipes.length];
-      if (pipe.claim() == 0) {
-        return false;
-      }
-      pipe.publish(0);
-    }
-    for (int i = 1; i < pipes.length; i++) {
-      MappedPipe pipe = pipes[(rank + i) % pipes.length];
-      if (pipe.take() == 0) {
-        return false;
-      }
-      pipe.release();
-    }
-    return true;
-  }
 }

@@ -1,5 +1,7 @@
 package io.fluxccl.collective.pipe;
 
+import io.fluxccl.device.host.HostMemory;
+
 /**
  * Messages to one peer and from it, each direction in order, through rings of slots. The sender
  * claims a slot, fills it and publishes it. The receiver takes messages in the same order and
@@ -20,4 +22,26 @@ public interface Pipe {
 
   /** Frees the slot of the message that was taken. */
   void release();
+
+  /** Sends a copy of bytes in a slot; returns false if the communicator was aborted. */
+  default boolean send(long from, long bytes) {
+    long slot = claim();
+    if (slot == 0) {
+      return false;
+    }
+    HostMemory.copy(slot, from, bytes);
+    publish(bytes);
+    return true;
+  }
+
+  /** Copies the next message's bytes; returns false if the communicator was aborted. */
+  default boolean receive(long to, long bytes) {
+    long slot = take();
+    if (slot == 0) {
+      return false;
+    }
+    HostMemory.copy(to, slot, bytes);
+    release();
+    return true;
+  }
 }
