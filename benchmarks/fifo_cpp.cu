@@ -1,4 +1,4 @@
-// What a proxy written in C++ reaches with the same ring: the peer of `bin/gpu-figures fifo`.
+// Measures a proxy written in C++ with the same ring, for comparison with `bin/gpu-figures fifo`.
 //
 //   nvcc -O3 -std=c++17 -arch=native benchmarks/fifo_cpp.cu -o fifo_cpp && ./fifo_cpp
 //
@@ -88,7 +88,7 @@ void drain(const Ring& ring, uint64_t total) {
   }
 }
 
-// Microseconds of the whole.
+// Returns the microseconds of the whole run.
 double run(const Ring& ring, int blocks, int threads, int count, bool sync) {
   std::memset(ring.slots, 0, 16 * kSize);
   *ring.tail = 0;

@@ -1,4 +1,4 @@
-// Work that stands for a user's computation; Arithmetic.java knows what must come out.
+// Work that stands for a user's computation; Arithmetic.java computes the expected results.
 #pragma once
 
 #include <fluxccl/config.cuh>
@@ -11,16 +11,16 @@ using fluxccl::uint64_t;
 
 constexpr uint32_t kElements = sizeof(uint4) / sizeof(uint32_t);
 
-// What is done to each element. A kernel takes it by value.
+// The computation for each element. A kernel takes it by value.
 struct Work {
-  // Not constants, or the compiler would merge steps.
+  // Not constants, because the compiler would then merge steps.
   uint32_t multiplier;
   uint32_t increment;
   uint32_t seed;
   int32_t steps;
 };
 
-// Element index of the result, and the three after it.
+// Returns the element of the result at index, and the three after it.
 __device__ inline uint4 compute(const Work& work, uint32_t index) {
   constexpr uint32_t kSpread = 0x9e3779b1u;
   uint32_t x = work.seed + index * kSpread;

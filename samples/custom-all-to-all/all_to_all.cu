@@ -1,12 +1,12 @@
-// An all-to-all of one's own: chunk j of rank i's input becomes chunk i of rank j's output.
+// A custom all-to-all: chunk j of rank i's input becomes chunk i of rank j's output.
 //
 // memory of every rank, in this order, chunk a multiple of 16 bytes:
 //   input                        nRanks chunks
 //   outputs of even, odd rounds  nRanks chunks each
 //   packets of even, odd rounds  nRanks times two chunks each
 //
-// Two outputs in turn: a rank that is a round ahead does not touch what the others still read. It can
-// not be two ahead, since each round waits for all ranks.
+// There are two outputs, used alternately: a rank that is one round ahead does not overwrite data
+// that others still read. It cannot be two rounds ahead, because each round waits for all ranks.
 #include <fluxccl/fluxccl.cuh>
 
 using namespace fluxccl;
@@ -28,7 +28,7 @@ struct Layout {
   }
 };
 
-// Blocks are dealt out to the ranks; those of one rank share its chunks.
+// Blocks are distributed among the ranks; the blocks for one rank share its chunks.
 struct Share {
   uint32_t peer;
   uint32_t blocks;
@@ -42,7 +42,7 @@ struct Share {
         numThreads(blocks * blockDim.x) {}
 };
 
-// Within this rank there is nobody to tell.
+// Copies this rank's own chunk, which needs no signal.
 __device__ void copyOwn(uint8_t* memory, const Layout& layout, const Share& share) {
   copy(memory + layout.output(share.peer), memory + layout.input(share.peer), layout.chunk,
        share.threadId, share.numThreads);
@@ -50,8 +50,8 @@ __device__ void copyOwn(uint8_t* memory, const Layout& layout, const Share& shar
 
 }  // namespace
 
-// For large chunks: put and signal. The grid is a multiple of nRanks blocks; arrived: a zeroed word a
-// rank.
+// For large chunks: put and signal. The grid is a multiple of nRanks blocks; arrived: one zeroed
+// word for each rank.
 extern "C" __global__ void allToAll(const SmChannel* channels, int32_t rank, int32_t nRanks,
                                     uint8_t* memory, uint32_t* arrived, int64_t chunkBytes,
                                     int32_t round) {
@@ -65,16 +65,17 @@ extern "C" __global__ void allToAll(const SmChannel* channels, int32_t rank, int
   channel.put(layout.output(rank), layout.input(share.peer), layout.chunk, share.threadId,
               share.numThreads);
   __syncthreads();
-  // The last block for this peer signals for all of them: it acquires what they have released.
+  // The last block for this peer signals on behalf of all: it acquires what they have released.
   if (threadIdx.x == 0 && fetchAddAcqRelGpu(arrived + share.peer, 1) == share.blocks - 1) {
     storeRelaxedGpu(arrived + share.peer, 0);
     channel.signal();
-    // None comes after an abort, which the host hears of as well.
+    // After an abort no signal arrives; the host is notified of the abort as well.
     channel.wait();
   }
 }
 
-// For small chunks: packets, which need no signal. round is not 0, for it is the packets' flag.
+// For small chunks: packets, which need no signal. round must not be 0, because it is the packets'
+// flag.
 extern "C" __global__ void allToAllPackets(const SmChannel* channels, int32_t rank, int32_t nRanks,
                                            uint8_t* memory, int64_t chunkBytes, int32_t round) {
   const Layout layout(chunkBytes, nRanks, round);

@@ -1,4 +1,5 @@
-// An all-gather of what is computed: every rank computes one shard of a result that all ranks need.
+// An all-gather fused with a computation: every rank computes one shard of a result that all ranks
+// need.
 //
 // memory: the whole result, shard by shard. channels: by rank, to the others' memories.
 #include <fluxccl/fluxccl.cuh>
@@ -9,7 +10,7 @@ using namespace fluxccl;
 
 namespace {
 
-// numThreads threads compute size bytes of the result, from offset on.
+// Computes size bytes of the result, from offset on, with numThreads threads.
 __device__ void computeRange(uint4* memory, uint64_t offset, uint64_t size, const work::Work& work,
                              uint32_t threadId, uint32_t numThreads) {
   const uint64_t end = (offset + size) / sizeof(uint4);
@@ -18,8 +19,8 @@ __device__ void computeRange(uint4* memory, uint64_t offset, uint64_t size, cons
   }
 }
 
-// True for all threads of the block that comes last. They may then speak for what the whole grid has
-// written. Called by all threads; arrived is 0 before and after.
+// Returns true to all threads of the block that arrives last. These may then signal on behalf of
+// the whole grid. Called by all threads; arrived is 0 before and after.
 __device__ bool isLastBlock(uint32_t* arrived) {
   __syncthreads();
   bool last = false;
@@ -33,8 +34,9 @@ __device__ bool isLastBlock(uint32_t* arrived) {
   return __syncthreads_or(last) != 0;
 }
 
-// Tells every other rank that this rank's shard is there, and waits for theirs; one thread a rank.
-// None comes after an abort, which the host hears of as well.
+// Signals every other rank that this rank's shard has arrived, and waits for the signals of the
+// others, with one thread for each rank. After an abort no signal arrives; the host is notified of
+// the abort as well.
 __device__ void exchangeSignals(const SmChannel* channels, uint32_t rank, uint32_t nRanks) {
   if (threadIdx.x < nRanks && threadIdx.x != rank) {
     channels[threadIdx.x].signal();
@@ -44,8 +46,8 @@ __device__ void exchangeSignals(const SmChannel* channels, uint32_t rank, uint32
 
 }  // namespace
 
-// Each block computes a tile and puts it to all the others at once, while other blocks compute theirs.
-// arrived: one zeroed word.
+// Each block computes a tile and puts it to all other ranks at once, while other blocks compute
+// theirs. arrived: one zeroed word.
 extern "C" __global__ void fused(const SmChannel* channels, int32_t rank, int32_t nRanks,
                                  uint4* memory, uint32_t* arrived, int64_t shardBytes,
                                  int64_t tileBytes, work::Work work) {
@@ -54,10 +56,10 @@ extern "C" __global__ void fused(const SmChannel* channels, int32_t rank, int32_
     const uint64_t offset = rank * shardBytes + begin;
     const uint64_t size = min(tileBytes, shardBytes - begin);
     computeRange(memory, offset, size, work, threadIdx.x, blockDim.x);
-    // A thread puts what another one has computed.
+    // A thread puts data that another thread has computed.
     __syncthreads();
     for (int32_t i = 1; i < nRanks; ++i) {
-      // Each rank begins with another one, so that none is everybody's target.
+      // Each rank begins with another peer, so that no rank is the target of all others.
       channels[(rank + i) % nRanks].put(offset, offset, size, threadIdx.x, blockDim.x);
     }
   }
@@ -66,14 +68,14 @@ extern "C" __global__ void fused(const SmChannel* channels, int32_t rank, int32_
   }
 }
 
-// One after the other, first half.
+// Computing and sending one after the other: the first half.
 extern "C" __global__ void compute(int32_t rank, uint4* memory, int64_t shardBytes,
                                    work::Work work) {
   computeRange(memory, rank * shardBytes, shardBytes, work, blockIdx.x * blockDim.x + threadIdx.x,
                gridDim.x * blockDim.x);
 }
 
-// Second half. arrived: one zeroed word.
+// The second half. arrived: one zeroed word.
 extern "C" __global__ void gather(const SmChannel* channels, int32_t rank, int32_t nRanks,
                                   uint32_t* arrived, int64_t shardBytes) {
   const uint64_t offset = rank * shardBytes;

@@ -1,6 +1,6 @@
 // A ring: every rank computes a result and sends it to the next rank's memory.
 //
-// memory: this rank's result in its first half; what the previous rank sends in its second.
+// memory: this rank's result in the first half, the previous rank's result in the second half.
 #include <fluxccl/fluxccl.cuh>
 
 #include "../common/work.cuh"
@@ -9,7 +9,7 @@ using namespace fluxccl;
 
 namespace {
 
-// The whole grid computes size bytes of the result, from offset on.
+// Computes size bytes of the result, from offset on, with the whole grid.
 __device__ void computeTile(uint4* memory, uint64_t offset, uint64_t size, const work::Work& work) {
   const uint64_t end = (offset + size) / sizeof(uint4);
   for (uint64_t i = offset / sizeof(uint4) + blockIdx.x * blockDim.x + threadIdx.x; i < end;
@@ -18,8 +18,8 @@ __device__ void computeTile(uint4* memory, uint64_t offset, uint64_t size, const
   }
 }
 
-// True for one thread of the grid: thread 0 of the block that comes last. It may then speak for what
-// all have written before. Called by all threads; arrived is 0 before and after.
+// Returns true to one thread of the grid: thread 0 of the block that arrives last. It may then
+// signal on behalf of all threads. Called by all threads; arrived is 0 before and after.
 __device__ bool isLastBlock(uint32_t* arrived) {
   __syncthreads();
   if (threadIdx.x != 0) {
@@ -35,8 +35,8 @@ __device__ bool isLastBlock(uint32_t* arrived) {
 
 }  // namespace
 
-// Computes tile by tile; a tile that is done is handed to the proxy, which sends it while all go on
-// with the next one. arrived: a zeroed word a tile.
+// Computes tile by tile. The proxy sends a complete tile while all threads go on with the next one.
+// arrived: one zeroed word for each tile.
 extern "C" __global__ void overlapped(ProxyChannel next, Host2DeviceSemaphore previous,
                                       uint4* memory, uint32_t* arrived, int64_t bytes,
                                       int64_t tileBytes, work::Work work) {
@@ -48,25 +48,26 @@ extern "C" __global__ void overlapped(ProxyChannel next, Host2DeviceSemaphore pr
       if (offset + tileBytes < bytes) {
         next.putWithSignal(bytes + offset, offset, size);
       } else {
-        // The result may be computed anew when this kernel has ended.
+        // The result may be computed again when this kernel has ended.
         next.putWithSignalAndFlush(bytes + offset, offset, size);
       }
     }
   }
   if (blockIdx.x == 0 && threadIdx.x == 0) {
-    // As many signals as tiles. None comes after an abort, which the host hears of as well.
+    // There is one signal for each tile. After an abort no signal arrives; the host is notified of
+    // the abort as well.
     while (tile > 0 && previous.wait()) {
       --tile;
     }
   }
 }
 
-// One after the other, first half.
+// Computing and sending one after the other: the first half.
 extern "C" __global__ void compute(uint4* memory, int64_t bytes, work::Work work) {
   computeTile(memory, 0, bytes, work);
 }
 
-// Second half, for one thread.
+// The second half, for one thread.
 extern "C" __global__ void communicate(ProxyChannel next, Host2DeviceSemaphore previous,
                                        int64_t bytes) {
   next.putWithSignalAndFlush(bytes, 0, bytes);

@@ -7,13 +7,13 @@ namespace {
 
 constexpr uint32_t kAll = 0xffffffffu;
 
-// What comes out of one layer before it goes into the next.
+// The activation between one layer and the next.
 __device__ uint32_t activate(uint32_t x) { return x ^ (x >> 7); }
 
 }  // namespace
 
-// output[row] = sum over this rank's columns of weights[row][column] * activate(input[column]), modulo
-// 2^32. A warp for each row; whole warps in a block, any number of blocks.
+// output[row] = sum over this rank's columns of weights[row][column] * activate(input[column]),
+// modulo 2^32. One warp for each row; whole warps in a block, any number of blocks.
 extern "C" __global__ void layer(const uint32_t* weights, const uint32_t* input, uint32_t* output,
                                  int32_t rows, int32_t columns) {
   const int32_t lane = threadIdx.x % 32;

@@ -1,11 +1,11 @@
-// The sample's kernels. A buffer has a chunk for each rank, and behind those a slot for each rank's
+// The sample's kernels. A buffer has a chunk for each rank, followed by a slot for each rank's
 // contribution to this rank's chunk.
 #include <fluxccl/proxy_channel.cuh>
 #include <fluxccl/sm_channel.cuh>
 
 using namespace fluxccl;
 
-// Adds what the peers have put into the slots to this rank's chunk; threadId of numThreads.
+// Adds the peers' contributions in the slots to this rank's chunk; called by numThreads threads.
 __device__ void add(int* data, uint64_t chunk, int rank, int nRanks, uint64_t threadId,
                     uint64_t numThreads) {
   const uint64_t count = chunk / sizeof(int);
@@ -20,7 +20,7 @@ __device__ void add(int* data, uint64_t chunk, int rank, int nRanks, uint64_t th
   }
 }
 
-// The host side's kernel; chunk is bytes.
+// The kernel that host code launches; chunk is in bytes.
 extern "C" __global__ void add_chunks(int* data, uint64_t chunk, int rank, int nRanks) {
   add(data, chunk, rank, nRanks, blockIdx.x * uint64_t{blockDim.x} + threadIdx.x,
       uint64_t{gridDim.x} * blockDim.x);
@@ -33,12 +33,13 @@ struct Channels {
   const ProxyChannel* proxies;
   int nProxies;
 
-  // Puts a chunk into every peer's buffer, and signals. sourceOf(peer) tells which.
+  // Puts a chunk into every peer's buffer, and signals. sourceOf(peer) returns the offset of the
+  // chunk for that peer.
   template <typename SourceOf>
   __device__ void put(uint64_t target, SourceOf sourceOf, uint64_t chunk) const {
-    // What all threads have written is what is put.
+    // All threads must have written the data before it is put.
     __syncthreads();
-    // The proxy first: it moves its bytes while these threads move theirs.
+    // The proxy's transfers first: the proxy moves its bytes while these threads move theirs.
     if (threadIdx.x < nProxies) {
       const ProxyChannel& channel = proxies[threadIdx.x];
       channel.putWithSignal(target, sourceOf(channel.peer()), chunk);
@@ -52,7 +53,8 @@ struct Channels {
     }
   }
 
-  // One signal of every peer, one thread a peer. False, for all, when the job was aborted.
+  // Waits for one signal of every peer, with one thread for each peer. Returns false, to all
+  // threads, if the job was aborted.
   __device__ bool wait() const {
     bool arrived = true;
     const int i = threadIdx.x;
@@ -65,7 +67,7 @@ struct Channels {
   }
 };
 
-// All of it in one kernel of one block.
+// The whole all-reduce in one kernel of one block.
 extern "C" __global__ void all_pairs(const SmChannel* sm, int nSm, const ProxyChannel* proxies,
                                      int nProxies, int* data, uint64_t chunk, int rank,
                                      int nRanks) {
@@ -78,7 +80,7 @@ extern "C" __global__ void all_pairs(const SmChannel* sm, int nSm, const ProxyCh
   add(data, chunk, rank, nRanks, threadIdx.x, blockDim.x);
   channels.put(rank * chunk, [=](int) { return rank * chunk; }, chunk);
   if (channels.wait() && threadIdx.x < nProxies) {
-    // The buffer is the caller's again: its bytes have left.
+    // The caller may use the buffer again: its bytes have been sent.
     proxies[threadIdx.x].flush();
   }
 }

@@ -1,5 +1,5 @@
-// Waits for what never comes. Each writes to result[thread of the grid] 1 if it came, 2 if the wait
-// gave up.
+// Kernels that wait for events that never occur. Each writes to result[thread of the grid] 1 if the
+// event occurred, 2 if the wait gave up.
 #include <fluxccl/fluxccl.cuh>
 
 using namespace fluxccl;
@@ -20,7 +20,7 @@ extern "C" __global__ void abortHostSignal(Host2DeviceSemaphore semaphore, uint3
   report(result, semaphore.wait());
 }
 
-// Pushes until the ring is full and nobody drains it.
+// Pushes until the ring is full; no thread drains it.
 extern "C" __global__ void abortPush(FifoDeviceHandle fifo, uint32_t* result) {
   for (uint32_t i = 0; i <= fifo.size; ++i) {
     if (fifo.push(1, 1) < 0) {
@@ -52,7 +52,7 @@ extern "C" __global__ void abortPacketsLl16(SmChannel channel, int64_t bytes, in
                                                       static_cast<uint32_t>(flag)));
 }
 
-// Waits for one block more than there are.
+// Waits for one block more than the grid has.
 extern "C" __global__ void abortGrid(DeviceSyncer* syncer, AbortFlag* abort, uint32_t* result) {
   report(result, syncer->sync(blockIdx.x, gridDim.x + 1, abort));
 }

@@ -3,14 +3,14 @@
 
 using namespace fluxccl;
 
-// Every block writes its word of values, meets the others, and looks at all words; rounds times.
-// syncer: zeroed; values: a word a block. wrong[0] counts words that came late; done[0] counts blocks
-// that came through.
+// Every block writes its word of values, passes the barrier, and checks all words; rounds times.
+// syncer: zeroed; values: one word for each block. wrong[0] counts words that arrived late; done[0]
+// counts blocks that completed.
 extern "C" __global__ void syncRounds(DeviceSyncer* syncer, AbortFlag* abort, uint32_t* values,
                                       int32_t rounds, uint32_t* wrong, uint32_t* done) {
   for (int32_t i = 1; i <= rounds; ++i) {
     const uint32_t round = static_cast<uint32_t>(i);
-    // Not always by the thread that does the waiting.
+    // Not always the thread that waits.
     if (threadIdx.x == round % blockDim.x) {
       values[blockIdx.x] = round;
     }
@@ -22,7 +22,7 @@ extern "C" __global__ void syncRounds(DeviceSyncer* syncer, AbortFlag* abort, ui
         atomicAdd(wrong, 1u);
       }
     }
-    // Nobody writes the next round's while others look.
+    // No block writes the next round's word while others check this round's.
     if (!syncer->sync(abort)) {
       return;
     }

@@ -5,8 +5,8 @@
 
 using namespace fluxccl;
 
-// Every thread pushes count triggers: first = thread number << 32 | i, second = i, i from 0. What one
-// thread pushes arrives in order. Adds to gaveUp[0] how many pushes gave up.
+// Every thread pushes count triggers: first = thread number << 32 | i, second = i, i from 0. The
+// triggers of one thread arrive in order. Adds the number of pushes that gave up to gaveUp[0].
 extern "C" __global__ void fifoPush(FifoDeviceHandle fifo, int32_t count, uint32_t* gaveUp) {
   const uint64_t thread = blockIdx.x * blockDim.x + threadIdx.x;
   for (int32_t i = 0; i < count; ++i) {
@@ -18,7 +18,7 @@ extern "C" __global__ void fifoPush(FifoDeviceHandle fifo, int32_t count, uint32
   }
 }
 
-// The same without the promise about earlier writes.
+// The same without ordering earlier writes.
 extern "C" __global__ void fifoRelaxedPush(FifoDeviceHandle fifo, int32_t count,
                                            uint32_t* gaveUp) {
   const uint64_t thread = blockIdx.x * blockDim.x + threadIdx.x;
@@ -31,8 +31,9 @@ extern "C" __global__ void fifoRelaxedPush(FifoDeviceHandle fifo, int32_t count,
   }
 }
 
-// Each thread writes i to its own word of data, pinned memory of the host, and pushes (its number, i),
-// i from 1 to count: the handler must find i there. Waits for that, so that none is overwritten early.
+// Each thread writes i to its own word of data, pinned memory of the host, and pushes (its number,
+// i), i from 1 to count: the handler must find i there. Waits for the handler, so that no word is
+// overwritten early.
 extern "C" __global__ void fifoDataBeforeTrigger(FifoDeviceHandle fifo, uint64_t* data,
                                                  int32_t count, uint32_t* gaveUp) {
   const uint64_t thread = blockIdx.x * blockDim.x + threadIdx.x;

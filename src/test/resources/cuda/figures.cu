@@ -1,4 +1,4 @@
-// What bin/gpu-figures times. None of it checks results: the tests do.
+// The kernels that bin/gpu-figures times. They check no results; the tests do.
 #include <fluxccl/fluxccl.cuh>
 
 #include "pattern.cuh"
@@ -8,8 +8,8 @@ using namespace fluxccl;
 // To time a launch.
 extern "C" __global__ void nothing() {}
 
-// One thread pushes and waits until that is handled, count times; the clock cycles of each go to
-// cycles. In total: nanoseconds and cycles of all.
+// One thread pushes and waits until the trigger is handled, count times. Stores the clock cycles of
+// each to cycles, and nanoseconds and cycles of all to total.
 extern "C" __global__ void pushSyncCycles(FifoDeviceHandle fifo, int32_t count, uint32_t* cycles,
                                           uint64_t* total) {
   const uint64_t startTime = pattern::nanos();
@@ -23,7 +23,7 @@ extern "C" __global__ void pushSyncCycles(FifoDeviceHandle fifo, int32_t count, 
   total[1] = static_cast<uint64_t>(clock64() - startClock);
 }
 
-// The whole memory so many times, then a flush; by one thread.
+// Puts the whole memory repeatedly, then flushes; with one thread.
 extern "C" __global__ void proxyPuts(ProxyChannel channel, int64_t bytes, int32_t times) {
   for (int32_t i = 0; i < times; ++i) {
     channel.put(0, 0, bytes);

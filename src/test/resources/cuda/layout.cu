@@ -5,14 +5,14 @@
 
 using namespace fluxccl;
 
-// Measured and not asked for: NVRTC has no offsetof.
+// Measured, because NVRTC has no offsetof.
 #define SIZE(type) *out++ = static_cast<uint32_t>(sizeof(type));
 #define OFFSET(type, member)                                                        \
   *out++ = static_cast<uint32_t>(                                                   \
       reinterpret_cast<uint64_t>(&reinterpret_cast<const type*>(origin)->member) - \
       reinterpret_cast<uint64_t>(origin));
 
-// out: a word for each value.
+// out: one word for each value.
 extern "C" __global__ void layout(uint32_t* out) {
   const void* origin = out;
   FLUXCCL_LAYOUT(SIZE, OFFSET)

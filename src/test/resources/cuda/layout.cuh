@@ -1,5 +1,5 @@
-// The layouts that host and device share, as values in one order: LayoutTest has the same list. SIZE
-// and OFFSET are macros of whoever includes this.
+// The layouts that host and device share, as values in one order: LayoutTest has the same list. The
+// including file defines the macros SIZE and OFFSET.
 #define FLUXCCL_LAYOUT(SIZE, OFFSET)              \
   SIZE(AbortFlag)                                 \
   OFFSET(AbortFlag, aborted)                      \

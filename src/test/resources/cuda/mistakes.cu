@@ -1,4 +1,4 @@
-// What kernels must not do. Only for emulated GPUs: a real one hangs, or takes it.
+// Kernels with mistakes. Only for emulated GPUs: a real GPU hangs, or does not detect the mistake.
 #include <fluxccl/fluxccl.cuh>
 
 extern "C" __global__ void oneThreadStaysAway(uint32_t* word) {
@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(64) sixtyFourThreads() {}
 
 namespace {
 
-// Block 0 sends a word to block 1 through memory[0], tells it by memory[32].
+// Block 0 sends a word to block 1 through memory[0], and signals it through memory[32].
 template <class Send>
 __device__ void sendAndReceive(uint32_t* memory, Send send) {
   if (threadIdx.x != 0) {

@@ -1,8 +1,10 @@
-// Launches that may overlap: each makes of the words what only the next in order can go on with.
+// Launches that may overlap: each changes the words so that only the next launch in order can
+// continue.
 #include <fluxccl/fluxccl.cuh>
 
-// Lets the next launch begin long before it is done itself. Its blocks take other words than those of the launch
-// before, so that each needs all of that.
+// Lets the next launch begin long before it is complete. Its blocks use other words than the blocks
+// of the same index of the previous launch, so that each block depends on the whole previous
+// launch.
 extern "C" __global__ void tripleInTurn(uint32_t* words, int count, int launch) {
   fluxccl::awaitLaunchBefore();
   fluxccl::letNextLaunchBegin();

@@ -1,4 +1,4 @@
-// What the test kernels write and expect: words that tell the writer, the round and the place.
+// The words that test kernels write and expect: they encode the writer, the round and the place.
 #pragma once
 
 #include <fluxccl/config.cuh>
@@ -13,7 +13,7 @@ __device__ inline uint32_t word(uint32_t writer, uint32_t round, uint64_t index)
   return (static_cast<uint32_t>(index) * 2654435761u) ^ (round * 40503u + 1) ^ (writer << 28);
 }
 
-// Fills bytes, a multiple of 4, by all threads of a grid of one dimension.
+// Fills bytes, a multiple of 4, with all threads of a grid of one dimension.
 __device__ inline void fill(void* memory, uint64_t bytes, uint32_t writer, uint32_t round,
                             uint32_t threadId, uint32_t numThreads) {
   uint32_t* words = static_cast<uint32_t*>(memory);
@@ -22,7 +22,7 @@ __device__ inline void fill(void* memory, uint64_t bytes, uint32_t writer, uint3
   }
 }
 
-// How many of this thread's share of the words are wrong.
+// Returns how many words in this thread's share are wrong.
 __device__ inline uint32_t wrong(const void* memory, uint64_t bytes, uint32_t writer,
                                  uint32_t round, uint32_t threadId, uint32_t numThreads) {
   const uint32_t* words = static_cast<const uint32_t*>(memory);

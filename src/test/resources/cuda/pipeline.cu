@@ -1,4 +1,4 @@
-// What the tests of pipelines put between collectives.
+// Kernels that the tests of pipelines enqueue between collectives.
 #include <fluxccl/fluxccl.cuh>
 
 using namespace fluxccl;
@@ -13,7 +13,7 @@ extern "C" __global__ void pipeline_scale(int32_t* x, int64_t count, int32_t fac
   }
 }
 
-// Holds up what is enqueued behind it until the host stores something else than 0; one thread.
+// Delays the work enqueued behind it until the host stores a value other than 0; one thread.
 extern "C" __global__ void pipeline_hold(const uint64_t* gate) {
   // Pairs with the host's store.
   while (loadAcquireSys(gate) == 0) {

@@ -1,5 +1,5 @@
-// What CUDA and ptx.cuh promise about threads that work together, each checked by the kernel itself: wrong[0] counts
-// what was not as it should be, done[0] the threads that came to the end.
+// Kernels that check what CUDA and ptx.cuh guarantee about cooperating threads: wrong[0] counts
+// violations, done[0] the threads that reached the end.
 #include <fluxccl/fluxccl.cuh>
 
 using namespace fluxccl;
@@ -37,7 +37,7 @@ extern "C" __global__ void warps(uint32_t* wrong, uint32_t* done) {
   atomicAdd(done, 1u);
 }
 
-// Parts of warps, whose other lanes do something else or have ended.
+// Parts of warps, whose other lanes run other code or have ended.
 extern "C" __global__ void partsOfWarps(uint32_t* wrong, uint32_t* done) {
   const uint32_t lane = laneId();
   atomicAdd(done, 1u);
@@ -53,7 +53,7 @@ extern "C" __global__ void partsOfWarps(uint32_t* wrong, uint32_t* done) {
   check(__ballot_sync(0xffffffu, lane % 2 == 0) == 0x555555u, wrong);
 }
 
-// All of a block, and some of its warps. Blocks have memory of their own.
+// A whole block, and some of its warps. Each block has its own memory.
 extern "C" __global__ void blocks(uint32_t* wrong, uint32_t* done) {
   __shared__ uint32_t words[256];
   __shared__ uint32_t halves[2];
@@ -66,7 +66,7 @@ extern "C" __global__ void blocks(uint32_t* wrong, uint32_t* done) {
     check(__syncthreads_and(threadIdx.x != round) == 0 && __syncthreads_and(1) != 0, wrong);
     check(__syncthreads_or(threadIdx.x == round) != 0 && __syncthreads_or(0) == 0, wrong);
   }
-  // The first half hands on to the second, each at its own barrier.
+  // The first half passes data to the second, each at its own barrier.
   const uint32_t half = threadIdx.x / (blockDim.x / 2);
   for (uint32_t round = 0; round < 20; ++round) {
     if (half == 0) {
@@ -87,7 +87,7 @@ extern "C" __global__ void blocks(uint32_t* wrong, uint32_t* done) {
       }
     }
   }
-  // Threads that have ended are not waited for.
+  // Barriers do not wait for threads that have ended.
   if (threadIdx.x % 2 == 0) {
     atomicAdd(done, 1u);
     return;
@@ -160,7 +160,7 @@ extern "C" __global__ void lines(uint4* memory, uint32_t rounds, AbortFlag* abor
         __syncwarp();
         const uint4 value = loadLineRelaxedSys(in);
         const bool there = lane == 7 && value.w == round;
-        // A warp's lines come and are taken together.
+        // A warp's lines arrive and are taken together.
         if (__ballot_sync(kAll, there) == 0x80808080u) {
           check(value.x == round * 8 + lane && value.y == round && value.z == threadIdx.x, wrong);
           return true;

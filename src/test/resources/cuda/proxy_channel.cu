@@ -6,7 +6,7 @@
 using namespace fluxccl;
 
 // Rank 0 begins: put and signal in one trigger, the peer waits and answers. memory is the channel's
-// local memory. With flush, each rank waits until what it sent has arrived, too.
+// local memory. With flush, each rank also waits until its data has arrived.
 extern "C" __global__ void proxyPingPong(ProxyChannel channel, uint8_t* memory, int32_t rank,
                                          int32_t iterations, int64_t bytes, int64_t receiveOffset,
                                          int32_t flush, int32_t verify, uint32_t* wrong,
@@ -17,7 +17,7 @@ extern "C" __global__ void proxyPingPong(ProxyChannel channel, uint8_t* memory, 
     bool alive = true;
     if (i % 2 == rank) {
       if (verify != 0) {
-        // The answer has come, so what was sent before has been read.
+        // The answer has arrived, so the data sent before has been read.
         pattern::fill(memory, bytes, me, round, threadIdx.x, blockDim.x);
         __syncthreads();
       }

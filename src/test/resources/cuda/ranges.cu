@@ -1,5 +1,5 @@
 // Channels with any offset and size, both directions at once, and many threads on one channel. One
-// block, unless it says otherwise; wrong[0] counts what was not as it should be.
+// block, unless it says otherwise; wrong[0] counts wrong values.
 #include <fluxccl/fluxccl.cuh>
 
 #include "pattern.cuh"
@@ -28,8 +28,8 @@ __device__ void move(const SmChannel& channel, bool get, uint64_t targetOffset,
 
 }  // namespace
 
-// One put, or get, of one range; any number of blocks. With remainder, bytes behind the last whole
-// unit of alignment bytes too.
+// One put, or get, of one range; any number of blocks. With remainder, also the bytes after the
+// last whole unit of alignment bytes.
 extern "C" __global__ void smMove(SmChannel channel, int32_t get, int32_t alignment,
                                   int32_t remainder, int64_t targetOffset, int64_t sourceOffset,
                                   int64_t size) {
@@ -45,8 +45,8 @@ extern "C" __global__ void smMove(SmChannel channel, int32_t get, int32_t alignm
   }
 }
 
-// Both ranks put and signal at once, round after round: the data is there when its signal is. The
-// memory of either rank is its own source, sent from 0, and the other's target, received at
+// Both ranks put and signal at once, round after round: the data has arrived when its signal has.
+// The memory of either rank is its own source, sent from 0, and the other's target, received at
 // receiveOffset.
 extern "C" __global__ void smBothWays(SmChannel channel, int32_t rank, int32_t rounds,
                                       int64_t bytes, int64_t receiveOffset, uint32_t* wrong) {
@@ -68,7 +68,7 @@ extern "C" __global__ void smBothWays(SmChannel channel, int32_t rank, int32_t r
       atomicAdd(wrong, count);
     }
     __syncthreads();
-    // Both have looked before either puts again.
+    // Both ranks have checked before either puts again.
     if (threadIdx.x == 0) {
       channel.signal();
       require(channel.wait(), wrong);
@@ -99,7 +99,7 @@ extern "C" __global__ void proxyBothWays(ProxyChannel channel, uint8_t* memory, 
     }
     __syncthreads();
     if (threadIdx.x == 0) {
-      // Both have looked, and what was sent may be written over.
+      // Both ranks have checked, and the sent data may be overwritten.
       require(channel.signal(), wrong);
       require(channel.wait(), wrong);
       require(channel.flush(), wrong);
@@ -108,7 +108,7 @@ extern "C" __global__ void proxyBothWays(ProxyChannel channel, uint8_t* memory, 
   }
 }
 
-// Every thread puts and flushes a piece of its own, all on one channel.
+// Every thread puts and flushes its own piece, all on one channel.
 extern "C" __global__ void proxyFlushes(ProxyChannel channel, uint8_t* memory, int32_t rank,
                                         int32_t rounds, int64_t bytes, int64_t receiveOffset,
                                         uint32_t* wrong) {
@@ -121,7 +121,8 @@ extern "C" __global__ void proxyFlushes(ProxyChannel channel, uint8_t* memory, i
   }
 }
 
-// Whether pieces are as the peer's last round of proxyFlushes has filled them; a thread a piece.
+// Checks that pieces have the values of the peer's last round of proxyFlushes, with one thread for
+// each piece.
 extern "C" __global__ void checkPieces(const uint8_t* memory, int32_t writer, int32_t round,
                                        int64_t bytes, uint32_t* wrong) {
   const uint32_t count =
@@ -138,8 +139,9 @@ extern "C" __global__ void proxyPutRange(ProxyChannel channel, int64_t targetOff
   *done = channel.put(targetOffset, sourceOffset, size) && channel.flush() ? 1 : 2;
 }
 
-// Every thread pushes count triggers as fifoPush of fifo.cu, and waits for each: by then the handler
-// has stored the index plus one in this thread's line of 64 bytes of handled, pinned memory.
+// Every thread pushes count triggers like fifoPush of fifo.cu, and waits for each. By then the
+// handler has stored the index plus one in this thread's line of 64 bytes of handled, in pinned
+// memory.
 extern "C" __global__ void fifoPushAndLook(FifoDeviceHandle fifo, int32_t count,
                                            const uint64_t* handled, uint32_t* wrong) {
   const uint64_t thread = blockIdx.x * blockDim.x + threadIdx.x;

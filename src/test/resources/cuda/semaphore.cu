@@ -40,7 +40,7 @@ extern "C" __global__ void semaphoreRelaxedPingPong(SmDevice2DeviceSemaphore sem
   pingPong<true>(semaphore, rank, iterations, done);
 }
 
-// Takes count signals of the peer's host; done[0] counts them as they come.
+// Takes count signals of the peer's host; done[0] counts them as they arrive.
 extern "C" __global__ void semaphoreTake(Host2DeviceSemaphore semaphore, int32_t count,
                                          uint32_t* done) {
   for (int32_t i = 0; i < count && semaphore.wait(); ++i) {

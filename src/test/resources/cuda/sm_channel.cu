@@ -1,10 +1,10 @@
 // Channels of mapped memory between two ranks: correctness, latency, bandwidth.
 //
-// The memory of either rank is both its own channel's source and the other's target: what is sent
-// lies at 0, what is received at receiveOffset, a multiple of 16. Ping-pongs run in one block, unless
+// The memory of either rank is both its own channel's source and the other's target: data to send
+// lies at 0, received data at receiveOffset, a multiple of 16. Ping-pongs run in one block, unless
 // they say otherwise; rank is 0 or 1, and 0 begins. With verify, every word is checked in every
-// iteration and wrong[0] counts those that are not what was sent. done[0] becomes iterations, or stays
-// 0 after an abort.
+// iteration and wrong[0] counts those that differ from the sent ones. done[0] becomes iterations,
+// or stays 0 after an abort.
 #include <fluxccl/fluxccl.cuh>
 
 #include "pattern.cuh"
@@ -17,7 +17,7 @@ __device__ uint8_t* sourceAt(const SmChannel& channel, uint64_t offset) {
   return static_cast<uint8_t*>(channel.source) + offset;
 }
 
-// Thread 0 waits, the others wait for it.
+// Thread 0 waits for the signal, and the others wait for thread 0.
 template <class Channel>
 __device__ bool blockWait(const Channel& channel) {
   bool there = true;
@@ -54,7 +54,7 @@ __device__ void putPingPong(const SmChannel& channel, int32_t rank, int32_t iter
         if (count != 0) {
           atomicAdd(wrong, count);
         }
-        // All have looked before the answer lets the peer overwrite it.
+        // All threads have checked the data before the answer lets the peer overwrite it.
         __syncthreads();
       }
     }
@@ -92,14 +92,14 @@ __device__ void packetPingPong(const SmChannel& channel, int32_t rank, int32_t i
         __syncthreads();
       }
     } else {
-      // A thread answers what it has taken itself, so none overtakes another.
+      // Each thread answers with the packets that it has taken itself, so none overtakes another.
       if (!channel.getPackets<kType>(0, receiveOffset, bytes, thread, threads, flag)) {
         return;
       }
       channel.putPackets<kType>(0, receiveOffset, bytes, thread, threads, flag);
     }
   }
-  // Only when every thread came through; after an abort some have left.
+  // Only if every thread completed; after an abort some threads have left.
   atomicAdd(done, 1u);
 }
 
@@ -124,7 +124,7 @@ extern "C" __global__ void smPutPingPong4(SmChannel channel, int32_t rank, int32
   putPingPong<4>(channel, rank, iterations, bytes, receiveOffset, verify, wrong, done);
 }
 
-// Each rank fills its memory, tells the peer, gets the peer's and checks it.
+// Each rank fills its memory, signals the peer, gets the peer's memory and checks it.
 extern "C" __global__ void smGetPingPong(SmChannel channel, int32_t rank, int32_t iterations,
                                          int64_t bytes, int64_t receiveOffset, uint32_t* wrong,
                                          uint32_t* done) {
@@ -147,7 +147,7 @@ extern "C" __global__ void smGetPingPong(SmChannel channel, int32_t rank, int32_
       atomicAdd(wrong, count);
     }
     __syncthreads();
-    // Both have read before either fills again.
+    // Both ranks have read before either fills its memory again.
     if (threadIdx.x == 0) {
       channel.signal();
     }
@@ -187,9 +187,9 @@ extern "C" __global__ void smReadWrite(SmChannel channel, int32_t rank, int32_t 
   *done = static_cast<uint32_t>(count);
 }
 
-// Rank 1 answers with the packets it got. The channel's target is the peer's packet buffer, of twice
-// bytes. Flags run from firstFlag on; the buffers must not hold them. done[0] becomes the number of
-// threads.
+// Rank 1 answers with the packets that it received. The channel's target is the peer's packet
+// buffer, of twice bytes. Flags run from firstFlag on; the buffers must not hold them. done[0]
+// becomes the number of threads.
 extern "C" __global__ void smPacketPingPongLl8(SmChannel channel, int32_t rank, int32_t iterations,
                                                int64_t bytes, int64_t receiveOffset,
                                                int32_t firstFlag, int32_t verify, uint32_t* wrong,
@@ -206,9 +206,9 @@ extern "C" __global__ void smPacketPingPongLl16(SmChannel channel, int32_t rank,
                                    verify, wrong, done);
 }
 
-// Data of many blocks, never later than the one signal: a whole grid puts, meets, and thread 0 of
-// block 0 signals; a whole grid waits behind it and looks. syncer: zeroed, of this rank's memory. Both
-// ranks launch as many blocks, all resident.
+// Data of many blocks, never later than the one signal: a whole grid puts and passes a barrier, and
+// thread 0 of block 0 signals; a whole grid waits for the signal and checks the data. syncer:
+// zeroed, of this rank's memory. Both ranks launch as many blocks, all resident.
 extern "C" __global__ void smGridPutPingPong(SmChannel channel, DeviceSyncer* syncer,
                                              AbortFlag* abort, int32_t rank, int32_t iterations,
                                              int64_t bytes, int64_t receiveOffset, uint32_t* wrong,
@@ -263,8 +263,8 @@ extern "C" __global__ void smGet(SmChannel channel, int64_t bytes) {
   channel.get(0, 0, bytes, blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x);
 }
 
-// What smPut is measured against: one load and one store of 16 bytes at a time, neighbours side by
-// side.
+// The reference for smPut: one load and one store of 16 bytes at a time, by neighbouring threads at
+// neighbouring addresses.
 extern "C" __global__ void plainStore(SmChannel channel, int64_t bytes) {
   uint4* to = static_cast<uint4*>(channel.target);
   const uint4* from = static_cast<const uint4*>(channel.source);
