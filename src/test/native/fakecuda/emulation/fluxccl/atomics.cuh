@@ -52,7 +52,7 @@ FLUXCCL_DEFINE_ATOMICS(Sys, 1, uint32_t)
 FLUXCCL_DEFINE_ATOMICS(Sys, 1, uint64_t)
 #undef FLUXCCL_DEFINE_ATOMICS
 
-// Whoever sees the second word sees the first: that is all that anybody asks of 16 bytes at once.
+// A reader that sees the second word also sees the first: no caller requires more of 16 bytes at once.
 FLUXCCL_DEVICE void storeSixteen(void* address, uint64_t first, uint64_t second, int order) {
   uint64_t* words = static_cast<uint64_t*>(address);
   emulation_access(words, 16, EMULATED_STORE, order, 1);
@@ -79,7 +79,7 @@ FLUXCCL_DEVICE void loadWordsRelaxedSys(const void* address, uint64_t& first, ui
   first = __atomic_load_n(words, __ATOMIC_ACQUIRE);
 }
 
-// All 16 bytes at once, as the hardware moves them; a CPU with AVX does it too.
+// All 16 bytes at once, as the GPU's hardware moves them; a CPU with AVX does so too.
 typedef uint32_t Sixteen __attribute__((vector_size(16), may_alias));
 
 FLUXCCL_DEVICE void storeRelaxedSys(uint4* address, uint4 value) {

@@ -26,7 +26,7 @@ FLUXCCL_DEVICE float halfToFloat(unsigned short half) {
   const uint32_t exponent = half >> 10 & 0x1fu;
   const uint32_t fraction = half & 0x3ffu;
   if (exponent == 0x1f) {
-    // A NaN of the hardware's: quiet, and no other bits.
+    // The hardware's NaN: quiet, with no other bits set.
     return __uint_as_float(fraction != 0 ? 0x7fffffffu : sign | 0x7f800000u);
   }
   if (exponent == 0) {
@@ -44,11 +44,11 @@ FLUXCCL_DEVICE unsigned short floatToHalf(float value) {
     return 0x7fff;
   }
   if (magnitude >= 0x477ff000u) {
-    // From the middle between the largest number and the next on: infinity.
+    // Infinity, from the middle between the largest number and the next one on.
     return static_cast<unsigned short>(sign | 0x7c00u);
   }
   if (magnitude < 0x38800000u) {
-    // Below the smallest normal number: the float's own rounding does it, in units of 2^-24.
+    // Below the smallest normal number: float arithmetic rounds it, in units of 2^-24.
     const float units = __uint_as_float(magnitude) * 0x1p24f;
     return static_cast<unsigned short>(sign | static_cast<uint32_t>(nearbyintf(units)));
   }
@@ -58,7 +58,7 @@ FLUXCCL_DEVICE unsigned short floatToHalf(float value) {
 
 FLUXCCL_DEVICE uint4 loadOnce(const uint4* address) { return *address; }
 
-// Launches never overlap here, but have to be ready to.
+// Launches never overlap here, but kernels must call this all the same.
 FLUXCCL_DEVICE void letNextLaunchBegin() {}
 FLUXCCL_DEVICE void awaitLaunchBefore() { emulation_await_launch_before(); }
 
