@@ -11,29 +11,23 @@ final class CommunicatorDump {
   static String of(Communicator communicator, SetupQueue setups, Set<Connection> connections) {
     Bootstrap bootstrap = communicator.bootstrap();
     int waitingFor = communicator.abortFlag().waitingFor();
+    String awaited =
+        communicator.abortFlag().isWaitingForOwnProxy()
+            ? "this rank's proxy"
+            : "rank " + (waitingFor < 0 ? "none" : waitingFor);
     StringBuilder out = new StringBuilder(256);
+    String head = "communicator rank=%d of %d, failure=%s%n  kernels last waited long for %s%n";
     out.append(
-        String.format(
-            "communicator rank=%d of %d, failure=%s%n",
-            bootstrap.rank(), bootstrap.nRanks(), communicator.failure()));
-    out.append(
-        String.format(
-            "  kernels last waited long for %s%n",
-            communicator.abortFlag().isWaitingForOwnProxy()
-                ? "this rank's proxy"
-                : "rank " + (waitingFor < 0 ? "none" : waitingFor)));
+        head.formatted(bootstrap.rank(), bootstrap.nRanks(), communicator.failure(), awaited));
     bootstrap
         .unresponsiveRank()
-        .ifPresent(rank -> out.append(String.format("  rank %d answers no heartbeat%n", rank)));
+        .ifPresent(rank -> out.append("  rank %d answers no heartbeat%n".formatted(rank)));
     setups.dump(out);
     for (Connection each : connections) {
+      Object state = each.failure() == null ? "works" : each.failure();
       out.append(
-          String.format(
-              "  connection to rank %d tag %d over %s: %s%n",
-              each.remoteRank(),
-              each.tag(),
-              each.transport(),
-              each.failure() == null ? "works" : each.failure()));
+          "  connection to rank %d tag %d over %s: %s%n"
+              .formatted(each.remoteRank(), each.tag(), each.transport(), state));
     }
     return out.toString();
   }

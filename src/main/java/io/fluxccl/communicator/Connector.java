@@ -3,7 +3,6 @@ package io.fluxccl.communicator;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.NonblockingFuture;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
@@ -18,19 +17,14 @@ import java.util.function.Supplier;
  * Connects to a peer: each end sends its endpoint's bytes behind the ordinal of its transport, then
  * connects to what the other sent.
  */
-final class Connector implements Setupable {
+final class Connector extends PeerSetup<Connection> {
   private static final Transport[] TRANSPORTS = Transport.values();
 
-  private final SetupMessages messages;
   private final Supplier<Endpoint> makeEndpoint;
   private final Consumer<Connection> connected;
-  private final int peer;
-  private final int tag;
   private final EndpointConfig config;
-  private final NonblockingFuture<Connection> result;
   private Endpoint endpoint;
   private FluxCclException refused;
-  private volatile CompletableFuture<byte[]> answer;
 
   Connector(
       SetupMessages messages,
@@ -39,22 +33,19 @@ final class Connector implements Setupable {
       int peer,
       int tag,
       EndpointConfig config) {
-    this.messages = messages;
+    super(
+        messages,
+        peer,
+        tag,
+        "connectOnSetup(rank=" + peer + ", tag=" + tag + ", " + config.transport() + ")");
     this.makeEndpoint = makeEndpoint;
     this.connected = connected;
-    this.peer = peer;
-    this.tag = tag;
     this.config = config;
-    this.result = NonblockingFuture.queued(describe());
-  }
-
-  NonblockingFuture<Connection> result() {
-    return result;
   }
 
   @Override
   public void beginSetup(Deadline deadline) {
-    result.start();
+    super.beginSetup(deadline);
     try {
       endpoint = makeEndpoint.get();
     } catch (Throwable e) {
@@ -70,28 +61,22 @@ final class Connector implements Setupable {
   @Override
   public CompletableFuture<Void> endSetup(Deadline deadline) {
     if (refused != null) {
-      // What the peer sends is for this operation; the next one with this tag must not get it.
+      // What the peer sends is for this operation, although it fails now: the next one with this
+      // tag
+      // must not get it.
       messages.recv(peer, SetupMessages.Kind.CONNECTION, tag, describe(), deadline);
       return CompletableFuture.failedFuture(explained(refused, deadline));
     }
     Deadline own = Deadline.after(config.connectTimeout());
     Deadline earlier = own.remainingNanos() < deadline.remainingNanos() ? own : deadline;
-    answer = messages.recv(peer, SetupMessages.Kind.CONNECTION, tag, describe(), earlier);
-    return answer
+    return receive(SetupMessages.Kind.CONNECTION, earlier)
         .thenCompose(payload -> endpoint.connect(checkTransport(payload), earlier))
         .thenAccept(this::deliver)
         .exceptionally(
             failure -> {
-              throw explained(FluxCclException.from(failure), earlier);
+              throw explained(failure, earlier);
             })
         .whenComplete((done, failure) -> closeEndpointIf(failure != null));
-  }
-
-  /** Transports know nothing of the operation that they are part of. */
-  private FluxCclException explained(FluxCclException failure, Deadline deadline) {
-    return String.valueOf(failure.getMessage()).startsWith(describe())
-        ? failure
-        : SetupMessages.explain(failure, peer, describe(), deadline);
   }
 
   private byte[] checkTransport(byte[] payload) {
@@ -108,28 +93,12 @@ final class Connector implements Setupable {
 
   private void deliver(Connection connection) {
     connected.accept(connection);
-    if (!result.complete(connection)) {
-      connection.close();
-    }
+    deliver(connection, connection::close);
   }
 
   private void closeEndpointIf(boolean failed) {
     if (failed) {
       endpoint.close();
-    }
-  }
-
-  @Override
-  public String describe() {
-    return "connectOnSetup(rank=" + peer + ", tag=" + tag + ", " + config.transport() + ")";
-  }
-
-  @Override
-  public void fail(Throwable reason) {
-    result.start();
-    result.completeExceptionally(reason);
-    if (answer != null) {
-      answer.completeExceptionally(reason);
     }
   }
 }

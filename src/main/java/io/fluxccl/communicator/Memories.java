@@ -64,15 +64,13 @@ final class Memories {
     Map<Transport, MemoryHandle> handles = new EnumMap<>(Transport.class);
     List<RuntimeException> unopened = new ArrayList<>();
     try {
-      memory
-          .wires()
-          .forEach(
-              (transport, wire) -> {
-                if (reaches(transport, origin)) {
-                  usable(transport, unopened)
-                      .ifPresent(context -> handles.put(transport, context.open(wire, origin)));
-                }
-              });
+      for (Map.Entry<Transport, byte[]> offer : memory.wires().entrySet()) {
+        if (reaches(offer.getKey(), origin)) {
+          usable(offer.getKey(), unopened)
+              .map(context -> context.open(offer.getValue(), origin))
+              .ifPresent(handle -> handles.put(offer.getKey(), handle));
+        }
+      }
     } catch (RuntimeException | Error e) {
       handles.values().forEach(MemoryHandle::close);
       throw e;

@@ -1,6 +1,7 @@
 package io.fluxccl.communicator;
 
 import io.fluxccl.Deadline;
+import io.fluxccl.communicator.SetupMessages.Kind;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
@@ -76,7 +77,7 @@ abstract class PeerMessages {
   public final CompletableFuture<Void> sendNotice(
       int peer, int tag, byte[] notice, Deadline deadline) {
     messages.checkPeer(peer, tag);
-    return messages.sendNotice(peer, tag, notice, deadline);
+    return messages.send(peer, Kind.NOTICE, tag, notice, deadline);
   }
 
   /**
@@ -89,6 +90,7 @@ abstract class PeerMessages {
    */
   public final CompletableFuture<byte[]> recvNotice(int peer, int tag, Deadline deadline) {
     messages.checkPeer(peer, tag);
-    return inFlight(messages.recvNotice(peer, tag, deadline));
+    String operation = "recvNotice(rank=" + peer + ", tag=" + tag + ")";
+    return inFlight(messages.recv(peer, Kind.NOTICE, tag, operation, deadline));
   }
 }

@@ -12,6 +12,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
+import java.util.function.Function;
 
 /**
  * The messages of a set-up, over the bootstrap. Each kind has tags of its own, so that a connection
@@ -107,21 +108,26 @@ final class SetupMessages {
 
   /** Sends an empty message to a peer and waits for its own. */
   CompletableFuture<Void> rendezvous(int peer, int tag, Deadline deadline) {
-    CompletableFuture<Void> sent = send(peer, Kind.RENDEZVOUS, tag, new byte[0], deadline);
-    CompletableFuture<byte[]> word =
-        recv(
-            peer, Kind.RENDEZVOUS, tag, "rendezvous(rank=" + peer + ", tag=" + tag + ")", deadline);
-    CompletableFuture<Void> met = sent.thenCombine(word, (done, bytes) -> null);
-    met.whenComplete((done, failure) -> word.cancel(false));
-    return met;
+    return exchange(Kind.RENDEZVOUS, "rendezvous", peer, tag, new byte[0], deadline, bytes -> null);
   }
 
   /** Sends bytes to a peer and waits for its own. */
   CompletableFuture<byte[]> exchange(int peer, int tag, byte[] mine, Deadline deadline) {
-    CompletableFuture<Void> sent = send(peer, Kind.EXCHANGE, tag, mine, deadline);
+    return exchange(Kind.EXCHANGE, "exchange", peer, tag, mine, deadline, bytes -> bytes);
+  }
+
+  private <T> CompletableFuture<T> exchange(
+      Kind kind,
+      String what,
+      int peer,
+      int tag,
+      byte[] mine,
+      Deadline deadline,
+      Function<byte[], T> result) {
+    CompletableFuture<Void> sent = send(peer, kind, tag, mine, deadline);
     CompletableFuture<byte[]> theirs =
-        recv(peer, Kind.EXCHANGE, tag, "exchange(rank=" + peer + ", tag=" + tag + ")", deadline);
-    CompletableFuture<byte[]> answer = sent.thenCombine(theirs, (done, bytes) -> bytes);
+        recv(peer, kind, tag, what + "(rank=" + peer + ", tag=" + tag + ")", deadline);
+    CompletableFuture<T> answer = sent.thenCombine(theirs, (done, bytes) -> result.apply(bytes));
     answer.whenComplete((done, failure) -> theirs.cancel(false));
     return answer;
   }
@@ -130,17 +136,6 @@ final class SetupMessages {
   CompletableFuture<List<byte[]>> exchangeAll(int tag, byte[] mine, Deadline deadline) {
     CompletableFuture<List<byte[]>> exchanged = bootstrap.exchange(tag, mine, deadline);
     return exchanged.whenCompleteAsync((all, failure) -> {}, continueOn);
-  }
-
-  /** Sends bytes to a peer, which need not wait for them. */
-  CompletableFuture<Void> sendNotice(int peer, int tag, byte[] notice, Deadline deadline) {
-    return send(peer, Kind.NOTICE, tag, notice, deadline);
-  }
-
-  /** Waits for a peer's next notice. */
-  CompletableFuture<byte[]> recvNotice(int peer, int tag, Deadline deadline) {
-    String operation = "recvNotice(rank=" + peer + ", tag=" + tag + ")";
-    return recv(peer, Kind.NOTICE, tag, operation, deadline);
   }
 
   static FluxCclException explain(

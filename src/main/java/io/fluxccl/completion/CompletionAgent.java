@@ -4,6 +4,7 @@ import io.fluxccl.concurrent.AgentThread;
 import io.fluxccl.concurrent.IdleBackoff;
 import java.util.Arrays;
 import java.util.concurrent.TimeUnit;
+import org.agrona.collections.ArrayUtil;
 import org.agrona.concurrent.AtomicBuffer;
 import org.agrona.concurrent.NanoClock;
 import org.agrona.concurrent.SystemNanoClock;
@@ -78,10 +79,7 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
       String stream, AtomicBuffer line, Milestones milestones, StreamHealth health) {
     CompletionQueue queue = new CompletionQueue(stream, line, milestones, health, this);
     synchronized (this) {
-      CompletionQueue[] before = queues;
-      CompletionQueue[] after = Arrays.copyOf(before, before.length + 1);
-      after[before.length] = queue;
-      queues = after;
+      queues = ArrayUtil.add(queues, queue);
     }
     return queue;
   }
@@ -92,7 +90,7 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
   }
 
   synchronized void remove(CompletionQueue queue) {
-    queues = Arrays.stream(queues).filter(other -> other != queue).toArray(CompletionQueue[]::new);
+    queues = ArrayUtil.remove(queues, queue);
     wake(); // it may be the last one that the thread's end waits for
   }
 
@@ -102,32 +100,23 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
     int served = 0;
     CompletionQueue[] current = queues;
     for (CompletionQueue queue : current) {
-      served += poll(queue);
+      served += serve(queue, false);
     }
     long now = clock.nanoTime();
     if (now - lastHealthCheckNs >= HEALTH_INTERVAL_NS) {
       lastHealthCheckNs = now;
       for (CompletionQueue queue : current) {
-        served += checkHealth(queue);
+        served += serve(queue, true);
       }
     }
     return served;
   }
 
-  private static int poll(CompletionQueue queue) {
+  private static int serve(CompletionQueue queue, boolean checkHealth) {
     try {
-      return queue.poll();
+      return checkHealth ? queue.checkHealth() : queue.poll();
     } catch (Throwable e) {
       queue.checkFailed(e); // the other streams of the device still need this thread
-      return 0;
-    }
-  }
-
-  private static int checkHealth(CompletionQueue queue) {
-    try {
-      return queue.checkHealth();
-    } catch (Throwable e) {
-      queue.checkFailed(e);
       return 0;
     }
   }

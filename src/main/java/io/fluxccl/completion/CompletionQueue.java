@@ -102,7 +102,7 @@ public final class CompletionQueue {
    *     reason given to {@link #close}
    */
   public CompletableFuture<Void> register(long sequence) {
-    Waiter.Future waiter = new Waiter.Future(sequence);
+    Waiter waiter = Waiter.future(sequence);
     waiters.add(waiter);
     FluxCclException reason = closedBecause;
     if (reason != null) {
@@ -120,7 +120,7 @@ public final class CompletionQueue {
    * @param action short; never blocks
    */
   public void afterwards(long sequence, Runnable action) {
-    waiters.add(new Waiter.Action(sequence, action));
+    waiters.add(Waiter.action(sequence, action));
     agent.waiterAdded();
   }
 
@@ -169,11 +169,7 @@ public final class CompletionQueue {
     int served = 0;
     while (oldest != null && (lost != null || oldest.sequence <= reached)) {
       waiters.poll();
-      if (oldest.sequence <= reached) {
-        oldest.reached();
-      } else {
-        oldest.failed(lost);
-      }
+      oldest.ended(oldest.sequence <= reached ? null : lost);
       served++;
       oldest = waiters.peek();
     }

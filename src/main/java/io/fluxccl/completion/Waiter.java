@@ -5,73 +5,58 @@ import java.util.concurrent.CompletableFuture;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** A future or an action that waits until a queue's stream has reached a sequence number. */
-abstract class Waiter {
+/**
+ * A future or an action that waits until a queue's stream has reached a sequence number. An action
+ * runs in any case, but not before the stream has reached the number or no longer can.
+ */
+final class Waiter {
   private static final Logger LOG = LoggerFactory.getLogger(Waiter.class);
 
   final long sequence;
 
-  Waiter(long sequence) {
+  /** Null for an action. */
+  final CompletableFuture<Void> future;
+
+  private final Runnable action;
+
+  private Waiter(long sequence, CompletableFuture<Void> future, Runnable action) {
     this.sequence = sequence;
+    this.future = future;
+    this.action = action;
   }
 
-  /** Called when the stream has reached the number. */
-  abstract void reached();
-
-  /** Called when the stream will never reach the number. */
-  abstract void failed(FluxCclException failure);
-
-  /** Called when the queue is closed. */
-  abstract void closed(FluxCclException reason);
-
-  static final class Future extends Waiter {
-    final CompletableFuture<Void> future = new CompletableFuture<>();
-
-    Future(long sequence) {
-      super(sequence);
-    }
-
-    @Override
-    void reached() {
-      future.complete(null);
-    }
-
-    @Override
-    void failed(FluxCclException failure) {
-      future.completeExceptionally(failure);
-    }
-
-    @Override
-    void closed(FluxCclException reason) {
-      future.completeExceptionally(reason);
-    }
+  static Waiter future(long sequence) {
+    return new Waiter(sequence, new CompletableFuture<>(), null);
   }
 
-  /** Runs in any case, but not before the stream has reached the number or no longer can. */
-  static final class Action extends Waiter {
-    private final Runnable action;
+  static Waiter action(long sequence, Runnable action) {
+    return new Waiter(sequence, null, action);
+  }
 
-    Action(long sequence, Runnable action) {
-      super(sequence);
-      this.action = action;
-    }
-
-    @Override
-    void reached() {
+  /**
+   * Called when the stream has reached the number, or never will.
+   *
+   * @param failure why it never will, or null
+   */
+  void ended(FluxCclException failure) {
+    if (future == null) {
       try {
         action.run();
       } catch (RuntimeException | Error e) {
         // The thread serves all streams of the device; one broken action must not stop it.
         LOG.error("an action behind enqueued work failed", e);
       }
+    } else if (failure == null) {
+      future.complete(null);
+    } else {
+      future.completeExceptionally(failure);
     }
+  }
 
-    @Override
-    void failed(FluxCclException failure) {
-      reached();
+  /** Called when the queue is closed. */
+  void closed(FluxCclException reason) {
+    if (future != null) {
+      future.completeExceptionally(reason);
     }
-
-    @Override
-    void closed(FluxCclException reason) {}
   }
 }

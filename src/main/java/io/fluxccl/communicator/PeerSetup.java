@@ -1,0 +1,80 @@
+package io.fluxccl.communicator;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.NonblockingFuture;
+import java.util.concurrent.CompletableFuture;
+
+/**
+ * An operation of this rank with a peer, for which one message is sent or received.
+ *
+ * @param <T> its result
+ */
+abstract class PeerSetup<T> implements Setupable {
+  final SetupMessages messages;
+  final int peer;
+  final int tag;
+  private final String description;
+  private final NonblockingFuture<T> result;
+  private volatile CompletableFuture<?> message;
+
+  /**
+   * @param description the operation for diagnostics
+   */
+  PeerSetup(SetupMessages messages, int peer, int tag, String description) {
+    this.messages = messages;
+    this.peer = peer;
+    this.tag = tag;
+    this.description = description;
+    this.result = NonblockingFuture.queued(description);
+  }
+
+  final NonblockingFuture<T> result() {
+    return result;
+  }
+
+  @Override
+  public void beginSetup(Deadline deadline) {
+    result.start();
+  }
+
+  /** Receives the peer's message, unless the operation fails first. */
+  final CompletableFuture<byte[]> receive(SetupMessages.Kind kind, Deadline deadline) {
+    return await(messages.recv(peer, kind, tag, description, deadline));
+  }
+
+  /** Waits for a message, unless the operation fails first. */
+  final <M> CompletableFuture<M> await(CompletableFuture<M> pending) {
+    message = pending;
+    return pending;
+  }
+
+  /** Returns a failure of a part of this operation, which knows nothing of the operation. */
+  final FluxCclException explained(Throwable failure, Deadline deadline) {
+    FluxCclException reason = FluxCclException.from(failure);
+    return String.valueOf(reason.getMessage()).startsWith(description)
+        ? reason
+        : SetupMessages.explain(reason, peer, description, deadline);
+  }
+
+  /** Completes the result, or closes what it would have been if the operation has failed. */
+  final void deliver(T value, Runnable close) {
+    if (!result.complete(value)) {
+      close.run();
+    }
+  }
+
+  @Override
+  public final String describe() {
+    return description;
+  }
+
+  @Override
+  public final void fail(Throwable reason) {
+    result.start();
+    result.completeExceptionally(reason);
+    if (message != null) {
+      message.completeExceptionally(reason);
+    }
+  }
+}
