@@ -26,7 +26,7 @@ final class BuiltInKernels implements CudaModule.Images {
   public KernelImage make(int capability) {
     byte[] binary = fatBinary();
     return binary != null
-        ? KernelImage.binary(binary)
+        ? new KernelImage(binary)
         : compile(capability, "this build has no fat binary of them, for it had no nvcc");
   }
 

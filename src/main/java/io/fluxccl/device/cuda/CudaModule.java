@@ -116,7 +116,7 @@ public final class CudaModule implements AutoCloseable {
         yield fromSource(file.toString(), KernelSource.read(file), options.withIncludePath(folder));
       }
       case "ptx" -> ofImage(file.toString(), KernelImage.ptx(readBytes(file)));
-      case "cubin", "fatbin" -> ofImage(file.toString(), KernelImage.binary(readBytes(file)));
+      case "cubin", "fatbin" -> ofImage(file.toString(), new KernelImage(readBytes(file)));
       default ->
           throw InvalidUsage.of(
               "kernels from %s: give a file named .cu, .ptx, .cubin or .fatbin", file);
@@ -141,7 +141,7 @@ public final class CudaModule implements AutoCloseable {
    * @throws InvalidUsage if it begins as neither
    */
   public static CudaModule fromCubin(byte[] cubin) {
-    return ofImage("cubin", KernelImage.binary(cubin.clone()));
+    return ofImage("cubin", new KernelImage(cubin.clone()));
   }
 
   private static CudaModule ofImage(String name, KernelImage image) {

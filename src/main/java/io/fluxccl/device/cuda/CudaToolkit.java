@@ -1,15 +1,13 @@
 package io.fluxccl.device.cuda;
 
 import java.io.IOException;
-import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Comparator;
-import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
+import java.util.stream.Stream;
 
 /**
  * Finds the parts of CUDA on this machine. Reads the file system only.
@@ -26,25 +24,29 @@ record CudaToolkit(Map<String, String> environment) {
   private static final List<String> LIBRARY_FOLDERS =
       List.of("lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib");
 
-  /** The toolkits' folders, the likeliest first. */
+  private List<Path> namedHomes() {
+    return Stream.of("CUDA_HOME", "CUDA_PATH").flatMap(this::paths).toList();
+  }
+
+  private Stream<Path> paths(String variable) {
+    return Stream.of(environment.getOrDefault(variable, "").split(":"))
+        .filter(path -> !path.isEmpty())
+        .map(Path::of);
+  }
+
+  /** Returns the toolkits' folders, the likeliest first. */
   List<Path> homes() {
-    Set<Path> homes = new LinkedHashSet<>();
-    for (String variable : List.of("CUDA_HOME", "CUDA_PATH")) {
-      String value = environment.getOrDefault(variable, "");
-      if (!value.isEmpty()) {
-        homes.add(Path.of(value));
-      }
-    }
+    List<Path> homes = new ArrayList<>(namedHomes());
     homes.add(Path.of("/usr/local/cuda"));
-    List<Path> versions = new ArrayList<>();
-    try (DirectoryStream<Path> found = Files.newDirectoryStream(Path.of("/usr/local"), "cuda-*")) {
-      found.forEach(versions::add);
+    try (Stream<Path> found = Files.list(Path.of("/usr/local"))) {
+      found
+          .filter(path -> path.getFileName().toString().startsWith("cuda-"))
+          .sorted(Comparator.reverseOrder())
+          .forEach(homes::add);
     } catch (IOException e) {
       // A missing folder holds nothing.
     }
-    versions.sort(Comparator.reverseOrder());
-    homes.addAll(versions);
-    return List.copyOf(homes);
+    return homes.stream().distinct().toList();
   }
 
   /**
@@ -58,14 +60,10 @@ record CudaToolkit(Map<String, String> environment) {
       return Files.isDirectory(path) ? inFolder(path) : List.of(path.toString());
     }
     List<String> candidates = new ArrayList<>(NVRTC_NAMES);
-    for (Path home : homes()) {
-      for (String folder : LIBRARY_FOLDERS) {
-        Path libraries = home.resolve(folder);
-        if (Files.isDirectory(libraries)) {
-          candidates.addAll(inFolder(libraries));
-        }
-      }
-    }
+    homes().stream()
+        .flatMap(home -> LIBRARY_FOLDERS.stream().map(home::resolve))
+        .filter(Files::isDirectory)
+        .forEach(libraries -> candidates.addAll(inFolder(libraries)));
     return candidates;
   }
 
@@ -73,24 +71,15 @@ record CudaToolkit(Map<String, String> environment) {
     return NVRTC_NAMES.stream().map(name -> folder.resolve(name).toString()).toList();
   }
 
-  /** Where nvcc may be, in order. */
+  /** Returns where nvcc may be, in order. */
   List<Path> nvccCandidates() {
-    List<Path> candidates = new ArrayList<>();
-    for (String variable : List.of("CUDA_HOME", "CUDA_PATH")) {
-      String value = environment.getOrDefault(variable, "");
-      if (!value.isEmpty()) {
-        candidates.add(Path.of(value, "bin", "nvcc"));
-      }
-    }
-    for (String folder : environment.getOrDefault("PATH", "").split(":")) {
-      if (!folder.isEmpty()) {
-        candidates.add(Path.of(folder, "nvcc"));
-      }
-    }
-    for (Path home : homes()) {
-      candidates.add(home.resolve("bin/nvcc"));
-    }
-    return candidates.stream().distinct().toList();
+    return Stream.of(
+            namedHomes().stream().map(home -> home.resolve("bin/nvcc")),
+            paths("PATH").map(folder -> folder.resolve("nvcc")),
+            homes().stream().map(home -> home.resolve("bin/nvcc")))
+        .flatMap(candidates -> candidates)
+        .distinct()
+        .toList();
   }
 
   /**

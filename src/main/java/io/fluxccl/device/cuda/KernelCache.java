@@ -2,11 +2,11 @@ package io.fluxccl.device.cuda;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
-import java.nio.file.attribute.FileTime;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
@@ -73,12 +73,13 @@ final class KernelCache {
         return Optional.empty();
       }
       byte[] all = Files.readAllBytes(file);
-      if (!isIntact(all)) {
+      byte[] content = Arrays.copyOfRange(all, Math.min(HEADER_LENGTH, all.length), all.length);
+      if (!Arrays.equals(all, entry(content))) {
         LOG.warn("{} is damaged; compiling again", file);
         return Optional.empty();
       }
-      touch(file);
-      return Optional.of(Arrays.copyOfRange(all, HEADER_LENGTH, all.length));
+      file.toFile().setLastModified(System.currentTimeMillis()); // keeps it if that is possible
+      return Optional.of(content);
     } catch (IOException | RuntimeException e) {
       LOG.debug("{} can't be read", file, e);
       return Optional.empty();
@@ -98,17 +99,13 @@ final class KernelCache {
           folder,
           PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------")));
       temporary = Files.createTempFile(folder, "new-", ".tmp");
-      Files.write(
-          temporary,
-          ByteBuffer.allocate(HEADER_LENGTH + content.length)
-              .put(MAGIC)
-              .put(digest(content))
-              .put(content)
-              .array());
+      Files.write(temporary, entry(content));
       Files.move(temporary, file(key), StandardCopyOption.ATOMIC_MOVE);
     } catch (IOException | RuntimeException e) {
       LOG.debug("compiled kernels are not kept: {} can't be written", folder, e);
-      deleteQuietly(temporary);
+      if (temporary != null) {
+        temporary.toFile().delete();
+      }
     }
     if (pruned.compareAndSet(false, true)) {
       prune();
@@ -119,16 +116,13 @@ final class KernelCache {
     return folder.resolve(key + SUFFIX);
   }
 
-  private static boolean isIntact(byte[] all) {
-    return all.length >= HEADER_LENGTH
-        && Arrays.equals(all, 0, MAGIC.length, MAGIC, 0, MAGIC.length)
-        && Arrays.equals(
-            all,
-            MAGIC.length,
-            HEADER_LENGTH,
-            digest(Arrays.copyOfRange(all, HEADER_LENGTH, all.length)),
-            0,
-            DIGEST_LENGTH);
+  /** Returns content with what proves that it is intact in front. */
+  private static byte[] entry(byte[] content) {
+    return ByteBuffer.allocate(HEADER_LENGTH + content.length)
+        .put(MAGIC)
+        .put(sha256().digest(content))
+        .put(content)
+        .array();
   }
 
   /** In a folder that others can write to, their files are not code to be run. */
@@ -138,20 +132,12 @@ final class KernelCache {
 
   private static final Path SELF = Path.of("/proc/self");
 
-  private static void touch(Path file) {
-    try {
-      Files.setLastModifiedTime(file, FileTime.from(Instant.now()));
-    } catch (IOException e) {
-      LOG.trace("{} can't be touched", file, e);
-    }
-  }
-
   private void prune() {
     Instant oldest = Instant.now().minus(UNUSED_AFTER);
     try (DirectoryStream<Path> entries = Files.newDirectoryStream(folder, "*.{kernel,tmp}")) {
       for (Path entry : entries) {
         if (Files.getLastModifiedTime(entry).toInstant().isBefore(oldest)) {
-          deleteQuietly(entry);
+          entry.toFile().delete();
         }
       }
     } catch (IOException | RuntimeException e) {
@@ -159,29 +145,15 @@ final class KernelCache {
     }
   }
 
-  private static void deleteQuietly(Path file) {
-    if (file != null) {
-      try {
-        Files.deleteIfExists(file);
-      } catch (IOException e) {
-        LOG.trace("{} can't be deleted", file, e);
-      }
-    }
-  }
-
   /** A key out of parts, none of which can pass for another. */
   static String key(Iterable<String> parts) {
     MessageDigest digest = sha256();
     for (String part : parts) {
-      byte[] bytes = part.getBytes(java.nio.charset.StandardCharsets.UTF_8);
+      byte[] bytes = part.getBytes(StandardCharsets.UTF_8);
       digest.update(ByteBuffer.allocate(Integer.BYTES).putInt(bytes.length).array());
       digest.update(bytes);
     }
     return HexFormat.of().formatHex(digest.digest());
-  }
-
-  private static byte[] digest(byte[] content) {
-    return sha256().digest(content);
   }
 
   private static MessageDigest sha256() {

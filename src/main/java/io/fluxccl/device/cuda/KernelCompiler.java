@@ -4,8 +4,7 @@ import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
-import java.util.function.Function;
+import java.util.function.Supplier;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -20,13 +19,14 @@ final class KernelCompiler {
   private static final String GENERATION = "1";
 
   private final KernelCache cache;
-  private final Found nvrtc;
-  private final Found nvcc;
+  private final List<Found> compilers;
 
   KernelCompiler(CudaToolkit toolkit, KernelCache cache) {
     this.cache = cache;
-    this.nvrtc = new Found(toolkit, Nvrtc::find);
-    this.nvcc = new Found(toolkit, Nvcc::find);
+    this.compilers =
+        List.of(
+            new Found(CudaCompileOptions.Compiler.NVRTC, () -> Nvrtc.find(toolkit)),
+            new Found(CudaCompileOptions.Compiler.NVCC, () -> Nvcc.find(toolkit)));
   }
 
   /** Returns the compiler of this process, found by its environment. */
@@ -41,21 +41,21 @@ final class KernelCompiler {
 
   /** A compiler that is searched for at the first use, and the result of the search. */
   private static final class Found {
-    private final CudaToolkit toolkit;
-    private final Function<CudaToolkit, KernelToolchain> find;
+    private final CudaCompileOptions.Compiler kind;
+    private final Supplier<KernelToolchain> find;
     private KernelToolchain toolchain; // guarded by this
     private FluxCclException missing; // guarded by this
 
-    Found(CudaToolkit toolkit, Function<CudaToolkit, KernelToolchain> find) {
-      this.toolkit = toolkit;
+    Found(CudaCompileOptions.Compiler kind, Supplier<KernelToolchain> find) {
+      this.kind = kind;
       this.find = find;
     }
 
     synchronized KernelToolchain get() {
       if (toolchain == null && missing == null) {
         try {
-          toolchain = find.apply(toolkit);
-          LOG.debug("kernels can be compiled by {}", toolchain.version());
+          toolchain = find.get();
+          LOG.debug("kernels can be compiled by {}", toolchain.version);
         } catch (FluxCclException e) {
           missing = e;
         }
@@ -70,9 +70,9 @@ final class KernelCompiler {
   /** Returns a line of text for each compiler: its version, or why it is missing. */
   List<String> describe() {
     List<String> lines = new ArrayList<>();
-    for (Found found : List.of(nvrtc, nvcc)) {
+    for (Found found : compilers) {
       try {
-        lines.add(found.get().version());
+        lines.add(found.get().version);
       } catch (FluxCclException e) {
         lines.add(e.getMessage());
       }
@@ -92,7 +92,7 @@ final class KernelCompiler {
    */
   KernelImage compile(KernelSource source, CudaCompileOptions options, int capability) {
     KernelToolchain toolchain = toolchain(source.name(), options.compiler());
-    KernelToolchain.Target target = KernelToolchain.Target.of(capability, options, toolchain);
+    KernelToolchain.Target target = toolchain.target(capability, options);
     String key =
         "sm" + capability + "-" + KernelCache.key(parts(source, options, toolchain, target));
     byte[] kept = cache.get(key).orElse(null);
@@ -103,7 +103,7 @@ final class KernelCompiler {
     KernelImage image = toolchain.compile(source, options, target);
     LOG.debug(
         "{} compiled {} for sm_{} in {} ms",
-        toolchain.version(),
+        toolchain.version,
         source.name(),
         capability,
         (System.nanoTime() - start) / 1_000_000);
@@ -116,12 +116,9 @@ final class KernelCompiler {
       CudaCompileOptions options,
       KernelToolchain toolchain,
       KernelToolchain.Target target) {
-    List<String> parts = new ArrayList<>();
-    parts.add(GENERATION);
-    parts.add(toolchain.version());
-    parts.add(target.option());
-    parts.add(source.name());
-    parts.add(source.text());
+    List<String> parts =
+        new ArrayList<>(
+            List.of(GENERATION, toolchain.version, target.option(), source.name(), source.text()));
     parts.addAll(options.options());
     parts.add("packed");
     source.packed().forEach((name, text) -> parts.addAll(List.of(name, text)));
@@ -132,19 +129,14 @@ final class KernelCompiler {
   }
 
   private KernelToolchain toolchain(String name, CudaCompileOptions.Compiler wanted) {
-    List<Map.Entry<String, Found>> candidates = new ArrayList<>();
-    if (wanted != CudaCompileOptions.Compiler.NVCC) {
-      candidates.add(Map.entry("NVRTC", nvrtc));
-    }
-    if (wanted != CudaCompileOptions.Compiler.NVRTC) {
-      candidates.add(Map.entry("nvcc", nvcc));
-    }
     List<String> reasons = new ArrayList<>();
-    for (Map.Entry<String, Found> candidate : candidates) {
-      try {
-        return candidate.getValue().get();
-      } catch (FluxCclException e) {
-        reasons.add(candidate.getKey() + ": " + e.getMessage());
+    for (Found found : compilers) {
+      if (wanted == found.kind || wanted == CudaCompileOptions.Compiler.AUTO) {
+        try {
+          return found.get();
+        } catch (FluxCclException e) {
+          reasons.add(found.kind + ": " + e.getMessage());
+        }
       }
     }
     throw new DeviceFailure(

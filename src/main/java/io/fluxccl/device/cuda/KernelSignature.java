@@ -3,6 +3,7 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NativeLibrary;
 import io.fluxccl.device.KernelArgs;
+import java.util.Arrays;
 import jcuda.driver.CUfunction;
 import jcuda.driver.CUresult;
 
@@ -10,23 +11,14 @@ import jcuda.driver.CUresult;
  * How many parameters a kernel has and of how many bytes each: the driver reads that much behind
  * each address that it is given, whatever lies there. Known where the driver (CUDA 12.4 on) and the
  * native library are there; otherwise every argument is believed.
+ *
+ * @param sizes bytes of each parameter; null when they are unknown
  */
-final class KernelSignature {
+record KernelSignature(int... sizes) {
   /** Of a kernel about which nothing is known. */
-  static final KernelSignature UNKNOWN = new KernelSignature(null);
+  static final KernelSignature UNKNOWN = new KernelSignature((int[]) null);
 
   private static final int MOST_PARAMETERS = 4096;
-
-  private final int[] sizes; // null when unknown
-
-  private KernelSignature(int[] sizes) {
-    this.sizes = sizes;
-  }
-
-  /** One of the given sizes. */
-  static KernelSignature of(int... sizes) {
-    return new KernelSignature(sizes.clone());
-  }
 
   /** Asks the driver; the function's context is current. */
   static KernelSignature of(CUfunction function) {
@@ -39,7 +31,7 @@ final class KernelSignature {
     for (int i = 0; i < MOST_PARAMETERS; i++) {
       int result = FunctionCalls.parameter(handle, i, offsetAndSize);
       if (result == CUresult.CUDA_ERROR_INVALID_VALUE) {
-        return new KernelSignature(java.util.Arrays.copyOf(sizes, i));
+        return new KernelSignature(Arrays.copyOf(sizes, i));
       }
       if (result != CUresult.CUDA_SUCCESS) {
         return UNKNOWN;

@@ -7,12 +7,12 @@ import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.Stream;
 
 /**
  * CUDA source and every header that it includes, directly or not, as far as they are ours or on the
@@ -43,11 +43,7 @@ record KernelSource(String name, String text, Map<String, String> packed, Map<Pa
   static KernelSource of(String name, String text, List<Path> includePaths) {
     Collector collector = new Collector(includePaths);
     String rewritten = collector.visit(text, "", null);
-    return new KernelSource(
-        name,
-        rewritten,
-        Collections.unmodifiableMap(collector.packed),
-        Collections.unmodifiableMap(collector.files));
+    return new KernelSource(name, rewritten, collector.packed, collector.files);
   }
 
   /**
@@ -121,15 +117,12 @@ record KernelSource(String name, String text, Map<String, String> packed, Map<Pa
   }
 
   private static Path findFile(String wanted, Path folder, List<Path> includePaths) {
-    if (folder != null && Files.isRegularFile(folder.resolve(wanted))) {
-      return folder.resolve(wanted).toAbsolutePath().normalize();
-    }
-    for (Path path : includePaths) {
-      if (Files.isRegularFile(path.resolve(wanted))) {
-        return path.resolve(wanted).toAbsolutePath().normalize();
-      }
-    }
-    return null;
+    return Stream.concat(Stream.ofNullable(folder), includePaths.stream())
+        .map(path -> path.resolve(wanted))
+        .filter(Files::isRegularFile)
+        .findFirst()
+        .map(path -> path.toAbsolutePath().normalize())
+        .orElse(null);
   }
 
   /** A file of CUDA source as text. */

@@ -1,19 +1,24 @@
 package io.fluxccl.device.cuda;
 
 import io.fluxccl.InvalidUsage;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
+import java.util.stream.Stream;
 
 /** Something that compiles CUDA source. Thread-safe. */
-interface KernelToolchain {
+abstract class KernelToolchain {
   /** Its name and version, which stand for what it makes of a source. */
-  String version();
+  final String version;
 
-  /**
-   * The GPU architectures that it has code for, as in 90.
-   *
-   * @return ascending
-   */
-  int[] architectures();
+  /** The GPU architectures that it has code for, as in 90. */
+  private final int[] architectures;
+
+  KernelToolchain(String version, int[] architectures) {
+    this.version = version;
+    this.architectures = architectures;
+  }
 
   /**
    * Compiles.
@@ -25,7 +30,53 @@ interface KernelToolchain {
    * @throws InvalidUsage with the compiler's words if the source is wrong
    * @throws io.fluxccl.DeviceFailure if the compiler fails otherwise
    */
-  KernelImage compile(KernelSource source, CudaCompileOptions options, Target target);
+  abstract KernelImage compile(KernelSource source, CudaCompileOptions options, Target target);
+
+  /** Returns the options that every compiler takes: language, architecture, headers, the user's. */
+  static List<String> arguments(Target target, CudaCompileOptions options, List<Path> headers) {
+    List<String> arguments = new ArrayList<>(List.of("-std=c++17"));
+    if (target.chosen()) {
+      arguments.add(target.option());
+    }
+    Stream.concat(options.includePaths().stream(), headers.stream())
+        .map(folder -> "-I" + folder.toAbsolutePath())
+        .forEach(arguments::add);
+    arguments.addAll(options.options());
+    return arguments;
+  }
+
+  /**
+   * Chooses code for a GPU: native code where the compiler knows it, otherwise PTX of the nearest
+   * older architecture, which the driver compiles.
+   *
+   * @param capability of the GPU, as in 90
+   * @param options whose own architecture wins
+   * @throws InvalidUsage if the compiler knows only newer GPUs
+   */
+  final Target target(int capability, CudaCompileOptions options) {
+    List<String> given = options.options();
+    for (int i = 0; i < given.size(); i++) {
+      String option = given.get(i);
+      if (List.of("-arch", "--gpu-architecture").contains(option.split("=", 2)[0])) {
+        boolean valueFollows = option.indexOf('=') < 0 && i + 1 < given.size();
+        String value = valueFollows ? given.get(i + 1) : option;
+        return new Target(option, !value.contains("compute_"), false);
+      }
+    }
+    int nearest =
+        Arrays.stream(architectures)
+            .filter(known -> known <= capability)
+            .max()
+            .orElseThrow(
+                () ->
+                    InvalidUsage.of(
+                        "%s has no code for a GPU of compute capability %s, only for %s; use an"
+                            + " older one",
+                        version, capability, Arrays.toString(architectures)));
+    return nearest == capability
+        ? new Target("-arch=sm_" + capability, true, true)
+        : new Target("-arch=compute_" + nearest, false, true);
+  }
 
   /**
    * What code to make.
@@ -35,43 +86,9 @@ interface KernelToolchain {
    * @param chosen whether the option is ours, not among the user's
    */
   record Target(String option, boolean cubin, boolean chosen) {
-    /**
-     * Chooses for a GPU: native code where the compiler knows it, otherwise PTX of the nearest
-     * older architecture, which the driver compiles.
-     *
-     * @param capability of the GPU, as in 90
-     * @param options whose own architecture wins
-     * @throws InvalidUsage if the compiler knows only newer GPUs
-     */
-    static Target of(int capability, CudaCompileOptions options, KernelToolchain toolchain) {
-      for (int i = 0; i < options.options().size(); i++) {
-        String option = options.options().get(i);
-        if (isArchitecture(option)) {
-          boolean valueFollows = option.indexOf('=') < 0 && i + 1 < options.options().size();
-          String value = valueFollows ? options.options().get(i + 1) : option;
-          return new Target(option, !value.contains("compute_"), false);
-        }
-      }
-      int[] known = toolchain.architectures();
-      int nearest = -1;
-      for (int architecture : known) {
-        if (architecture == capability) {
-          return new Target("-arch=sm_" + capability, true, true);
-        }
-        if (architecture < capability) {
-          nearest = Math.max(nearest, architecture);
-        }
-      }
-      if (nearest < 0) {
-        throw InvalidUsage.of(
-            "%s has no code for a GPU of compute capability %s, only for %s; use an older" + " one",
-            toolchain.version(), capability, java.util.Arrays.toString(known));
-      }
-      return new Target("-arch=compute_" + nearest, false, true);
-    }
-
-    private static boolean isArchitecture(String option) {
-      return List.of("-arch", "--gpu-architecture").contains(option.split("=", 2)[0]);
+    /** Returns the code that was made for this target. */
+    KernelImage image(byte[] bytes) {
+      return cubin ? new KernelImage(bytes) : KernelImage.ptx(bytes);
     }
   }
 }

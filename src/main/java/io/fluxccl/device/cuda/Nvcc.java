@@ -11,31 +11,31 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
-import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /** The CUDA toolkit's compiler, as a process of its own in a folder of its own. */
-final class Nvcc implements KernelToolchain {
+final class Nvcc extends KernelToolchain {
   private static final String FOLDER_PREFIX = "fluxccl-nvcc-";
   private static final Duration QUESTION_TIMEOUT = Duration.ofSeconds(20);
   private static final Pattern RELEASE = Pattern.compile("release [0-9.]+, V([0-9.]+)");
   private static final Pattern ARCHITECTURE = Pattern.compile("^sm_([0-9]+)$", Pattern.MULTILINE);
 
   private final Path program;
-  private final String version;
-  private final int[] architectures;
 
   private Nvcc(Path program) {
-    this.program = program;
-    Matcher release = RELEASE.matcher(answer("--version"));
-    this.version = "nvcc " + (release.find() ? release.group(1) : "?") + " (" + program + ")";
-    this.architectures =
+    super(
+        RELEASE
+            .matcher(answer(program, "--version"))
+            .results()
+            .map(result -> "nvcc " + result.group(1) + " (" + program + ")")
+            .findFirst()
+            .orElse("nvcc ? (" + program + ")"),
         ARCHITECTURE
-            .matcher(answer("--list-gpu-code"))
+            .matcher(answer(program, "--list-gpu-code"))
             .results()
             .mapToInt(result -> Integer.parseInt(result.group(1)))
-            .sorted()
-            .toArray();
+            .toArray());
+    this.program = program;
   }
 
   /**
@@ -60,17 +60,7 @@ final class Nvcc implements KernelToolchain {
   }
 
   @Override
-  public String version() {
-    return version;
-  }
-
-  @Override
-  public int[] architectures() {
-    return architectures.clone();
-  }
-
-  @Override
-  public KernelImage compile(KernelSource source, CudaCompileOptions options, Target target) {
+  KernelImage compile(KernelSource source, CudaCompileOptions options, Target target) {
     try (TemporaryFolder folder = TemporaryFolder.create(FOLDER_PREFIX)) {
       return compileIn(folder.path(), source, options, target);
     } catch (IOException e) {
@@ -98,13 +88,7 @@ final class Nvcc implements KernelToolchain {
     List<String> command = new ArrayList<>();
     command.add(program.toString());
     command.add(target.cubin() ? "-cubin" : "-ptx");
-    command.add("-std=c++17");
-    if (target.chosen()) {
-      command.add(target.option());
-    }
-    options.includePaths().forEach(path -> command.add("-I" + path.toAbsolutePath()));
-    command.add("-I" + headers);
-    command.addAll(options.options());
+    command.addAll(arguments(target, options, List.of(headers)));
     command.addAll(List.of("-o", output.toString(), input.toString()));
     Run run = run(command, folder, options.timeout());
     if (run.exitCode() != 0 || !Files.isRegularFile(output)) {
@@ -112,11 +96,10 @@ final class Nvcc implements KernelToolchain {
           "%s did not compile %s: exit code %s, command %s\n%s",
           version, source.name(), run.exitCode(), String.join(" ", command), run.output().strip());
     }
-    byte[] image = Files.readAllBytes(output);
-    return target.cubin() ? KernelImage.binary(image) : KernelImage.ptx(image);
+    return target.image(Files.readAllBytes(output));
   }
 
-  private String answer(String question) {
+  private static String answer(Path program, String question) {
     try (TemporaryFolder folder = TemporaryFolder.create(FOLDER_PREFIX)) {
       Run run = run(List.of(program.toString(), question), folder.path(), QUESTION_TIMEOUT);
       if (run.exitCode() != 0) {

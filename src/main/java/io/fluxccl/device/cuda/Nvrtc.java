@@ -7,31 +7,21 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.List;
 
 /** NVIDIA's run-time compiler, the first that can be opened. */
-final class Nvrtc implements KernelToolchain {
+final class Nvrtc extends KernelToolchain {
   private static final int NVRTC_ERROR_INVALID_OPTION = 5;
   private static final int NVRTC_ERROR_COMPILATION = 6;
 
   private final long library;
-  private final String version;
-  private final int[] architectures;
   private final List<Path> headerFolders;
 
-  private Nvrtc(long library, CudaToolkit toolkit) {
+  private Nvrtc(long library, String version, List<Path> headerFolders) {
+    super(version, NvrtcCalls.architectures(library));
     this.library = library;
-    int[] number = new int[2];
-    NvrtcCalls.version(library, number);
-    Path path = Path.of(new String(NvrtcCalls.path(library), StandardCharsets.UTF_8));
-    this.version = "NVRTC " + number[0] + "." + number[1] + " (" + path + ")";
-    this.architectures = NvrtcCalls.architectures(library);
-    // It opens its other half by name, which finds nothing outside the loader's folders.
-    Path builtins = path.resolveSibling("libnvrtc-builtins.so." + number[0] + "." + number[1]);
-    if (Files.isRegularFile(builtins)) {
-      NvrtcCalls.preload(bytes(builtins.toString()));
-    }
-    this.headerFolders = toolkit.headerFolders(path);
+    this.headerFolders = headerFolders;
   }
 
   /**
@@ -45,7 +35,7 @@ final class Nvrtc implements KernelToolchain {
     List<String> problems = new ArrayList<>();
     for (String candidate : candidates) {
       try {
-        return new Nvrtc(NvrtcCalls.open(candidate.getBytes(StandardCharsets.UTF_8)), toolkit);
+        return of(NvrtcCalls.open(bytes(candidate)), toolkit);
       } catch (UnsatisfiedLinkError e) {
         problems.add(e.getMessage());
       }
@@ -59,35 +49,33 @@ final class Nvrtc implements KernelToolchain {
             String.join("; ", problems), CudaToolkit.NVRTC_VARIABLE));
   }
 
-  @Override
-  public String version() {
-    return version;
-  }
-
-  @Override
-  public int[] architectures() {
-    return architectures.clone();
-  }
-
-  @Override
-  public KernelImage compile(KernelSource source, CudaCompileOptions options, Target target) {
-    // There is no host to compile for, yet NVRTC takes some lambdas in kernels for host code.
-    List<String> all = new ArrayList<>(List.of("-std=c++17", "-default-device"));
-    if (target.chosen()) {
-      all.add(target.option());
+  private static Nvrtc of(long library, CudaToolkit toolkit) {
+    int[] number = new int[2];
+    NvrtcCalls.version(library, number);
+    Path path = Path.of(new String(NvrtcCalls.path(library), StandardCharsets.UTF_8));
+    // It opens its other half by name, which finds nothing outside the loader's folders.
+    Path builtins = path.resolveSibling("libnvrtc-builtins.so." + number[0] + "." + number[1]);
+    if (Files.isRegularFile(builtins)) {
+      NvrtcCalls.preload(bytes(builtins.toString()));
     }
-    options.includePaths().forEach(path -> all.add("-I" + path.toAbsolutePath()));
-    headerFolders.forEach(path -> all.add("-I" + path));
-    all.addAll(options.options());
+    String version = "NVRTC " + number[0] + "." + number[1] + " (" + path + ")";
+    return new Nvrtc(library, version, toolkit.headerFolders(path));
+  }
+
+  @Override
+  KernelImage compile(KernelSource source, CudaCompileOptions options, Target target) {
+    List<String> all = arguments(target, options, headerFolders);
+    // There is no host to compile for, yet NVRTC takes some lambdas in kernels for host code.
+    all.add(0, "-default-device");
     byte[][] result = new byte[2][];
     int status =
         NvrtcCalls.compile(
             library,
             bytes(source.text()),
             bytes(source.name()),
-            source.packed().values().stream().map(Nvrtc::bytes).toArray(byte[][]::new),
-            source.packed().keySet().stream().map(Nvrtc::bytes).toArray(byte[][]::new),
-            all.stream().map(Nvrtc::bytes).toArray(byte[][]::new),
+            bytes(source.packed().values()),
+            bytes(source.packed().keySet()),
+            bytes(all),
             target.cubin(),
             result);
     if (status != 0) {
@@ -97,7 +85,7 @@ final class Nvrtc implements KernelToolchain {
       throw new DeviceFailure(
           0, "NVRTC_EMPTY", version + " made no code of " + source.name() + " with " + all);
     }
-    return target.cubin() ? KernelImage.binary(result[0]) : KernelImage.ptx(result[0]);
+    return target.image(result[0]);
   }
 
   private RuntimeException failure(String name, int status, byte[] log, List<String> options) {
@@ -108,6 +96,10 @@ final class Nvrtc implements KernelToolchain {
     return status == NVRTC_ERROR_COMPILATION || status == NVRTC_ERROR_INVALID_OPTION
         ? new InvalidUsage(message.strip())
         : new DeviceFailure(status, word, message.strip());
+  }
+
+  private static byte[][] bytes(Collection<String> texts) {
+    return texts.stream().map(Nvrtc::bytes).toArray(byte[][]::new);
   }
 
   private static byte[] bytes(String text) {

@@ -78,7 +78,7 @@ class KernelCompilerTest {
         .startsWith("cubin\nsource wrong.cu\n#include \"fluxccl/config.cuh\"")
         .contains("header fluxccl/config.cuh\n")
         .contains(
-            "option -std=c++17\noption -default-device\noption -arch=sm_90\noption -I/some/where\n")
+            "option -default-device\noption -std=c++17\noption -arch=sm_90\noption -I/some/where\n")
         .endsWith("option -DN=3\n");
   }
 
@@ -203,8 +203,10 @@ class KernelCompilerTest {
     KernelImage cubin =
         real.compile(
             source(
-                "#include <fluxccl/config.cuh>\n#include <cuda_fp16.h>\n"
-                    + "extern \"C\" __global__ void f(fluxccl::int32_t* x) { *x = __half2int_rn(__half(N)); }"),
+                "#include <fluxccl/config.cuh>\n"
+                    + "#include <cuda_fp16.h>\n"
+                    + "extern \"C\" __global__ void f(fluxccl::int32_t* x) { *x ="
+                    + " __half2int_rn(__half(N)); }"),
             NVCC.withOption("-DN=3"),
             90);
     assertThat(cubin.isElf()).isTrue();

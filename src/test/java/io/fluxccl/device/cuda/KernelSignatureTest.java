@@ -8,7 +8,7 @@ import io.fluxccl.device.KernelArgs;
 import org.junit.jupiter.api.Test;
 
 class KernelSignatureTest {
-  private final KernelSignature signature = KernelSignature.of(8, 4, 24);
+  private final KernelSignature signature = new KernelSignature(8, 4, 24);
 
   @Test
   void shouldRefuseAnotherNumberOfArguments() {
@@ -17,7 +17,7 @@ class KernelSignatureTest {
     assertThatThrownBy(() -> signature.checkCount("k", KernelArgs.of(1L, 2)))
         .isInstanceOf(InvalidUsage.class)
         .hasMessage("kernel k takes 3 arguments of 8, 4, 24 bytes, was given 2: KernelArgs[1, 2]");
-    assertThatThrownBy(() -> KernelSignature.of().checkCount("k", KernelArgs.of(1L)))
+    assertThatThrownBy(() -> new KernelSignature().checkCount("k", KernelArgs.of(1L)))
         .hasMessageStartingWith("kernel k takes 0 arguments, was given 1");
   }
 
