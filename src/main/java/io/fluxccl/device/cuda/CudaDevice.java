@@ -5,6 +5,7 @@ import io.fluxccl.JvmAccess;
 import io.fluxccl.completion.CompletionAgent;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.UseCount;
+import io.fluxccl.device.Arena;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceKind;
@@ -39,9 +40,9 @@ public final class CudaDevice implements Device {
   private final GpuProperties properties;
   private final CompletionAgent agent;
   private final Arena<CudaAllocation> arena =
-      new Arena<>(BLOCK_LENGTH, () -> allocateZeroed(BLOCK_LENGTH));
+      new Arena<>(BLOCK_LENGTH, () -> allocateZeroed(BLOCK_LENGTH), block -> false);
   private final Arena<PinnedBlock> pinnedArena =
-      new Arena<>(PINNED_BLOCK_LENGTH, () -> newPinnedBlock(PINNED_BLOCK_LENGTH));
+      new Arena<>(PINNED_BLOCK_LENGTH, () -> newPinnedBlock(PINNED_BLOCK_LENGTH), block -> false);
 
   /** Streams that have work or may get some; one that was closed stays until its work is done. */
   private final List<LiveCudaStream> streams = new CopyOnWriteArrayList<>();

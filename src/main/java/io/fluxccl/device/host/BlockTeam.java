@@ -10,7 +10,7 @@ import java.util.concurrent.atomic.AtomicReference;
  */
 final class BlockTeam {
   private final BlockWorkers home;
-  private final BlockWorker[] workers;
+  private final BlockWorkers.Worker[] workers;
   private final KernelThread first = new KernelThread(0);
   private final BlockBarrier barrier = new BlockBarrier();
   private final AtomicInteger running = new AtomicInteger();
@@ -36,7 +36,7 @@ final class BlockTeam {
   /** Leases; called by the stream's thread. */
   BlockTeam(BlockWorkers home, int blockDim) {
     this.home = home;
-    this.workers = new BlockWorker[blockDim - 1];
+    this.workers = new BlockWorkers.Worker[blockDim - 1];
     home.lease(workers);
   }
 
@@ -54,7 +54,7 @@ final class BlockTeam {
     launch++;
     barrier.reset(blockDim());
     running.set(blockDim());
-    for (BlockWorker worker : workers) {
+    for (BlockWorkers.Worker worker : workers) {
       worker.assign(this);
     }
     runThread(first);
@@ -114,7 +114,7 @@ final class BlockTeam {
 
   /** Gives the workers back; called by the stream's thread. */
   void release() {
-    for (BlockWorker worker : workers) {
+    for (BlockWorkers.Worker worker : workers) {
       home.giveBack(worker);
     }
   }

@@ -1,17 +1,22 @@
 package io.fluxccl.device.host;
 
+import io.fluxccl.concurrent.NonblockingThread;
 import io.fluxccl.concurrent.SpinPolicy;
 import java.util.ArrayDeque;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 
 /**
  * The threads that run blocks of more than one thread, of one device. Started when first needed,
  * kept for the next block, ended with the device or after some idle time. Thread-safe.
  */
 final class BlockWorkers {
+  private static final long IDLE_NANOS = TimeUnit.SECONDS.toNanos(10);
+
   private final String name;
 
   // All guarded by this.
-  private final ArrayDeque<BlockWorker> idle = new ArrayDeque<>();
+  private final ArrayDeque<Worker> idle = new ArrayDeque<>();
   private boolean closed;
   private int started;
 
@@ -20,66 +25,118 @@ final class BlockWorkers {
   }
 
   /** Fills {@code workers} with threads that are the caller's until it gives them back. */
-  void lease(BlockWorker[] workers) {
+  void lease(Worker[] workers) {
     int taken = 0;
     try {
       for (; taken < workers.length; taken++) {
         workers[taken] = takeOne(taken + 1);
         SpinPolicy.enter();
       }
-    } finally {
-      if (taken < workers.length) {
-        for (int i = 0; i < taken; i++) {
-          giveBack(workers[i]);
-        }
+    } catch (RuntimeException | Error e) {
+      for (int i = 0; i < taken; i++) {
+        giveBack(workers[i]);
       }
+      throw e;
     }
   }
 
-  private BlockWorker takeOne(int threadIdx) {
-    BlockWorker worker;
-    synchronized (this) {
-      worker = idle.pollLast();
-      if (worker == null) {
-        worker = new BlockWorker(this, name + "-block-" + started++);
-      }
-    }
-    if (worker.getState() == Thread.State.NEW) {
-      HostDevice.start(worker);
+  private synchronized Worker takeOne(int threadIdx) {
+    Worker worker = idle.pollLast();
+    if (worker == null) {
+      worker = new Worker(name + "-block-" + started++);
+      worker.thread.start();
     }
     worker.become(threadIdx);
     return worker;
   }
 
-  void giveBack(BlockWorker worker) {
+  synchronized void giveBack(Worker worker) {
     SpinPolicy.exit();
-    boolean end;
-    synchronized (this) {
-      end = closed;
-      if (!end) {
-        idle.addLast(worker);
-      }
-    }
-    if (end) {
+    if (closed) {
       worker.end();
+    } else {
+      idle.addLast(worker);
     }
   }
 
-  /** Whether the worker, idle for long, was here and is removed: then it ends. */
-  synchronized boolean retire(BlockWorker worker) {
+  /** Returns whether the worker, idle for long, was here and is removed: then it ends. */
+  private synchronized boolean retire(Worker worker) {
     return idle.remove(worker);
   }
 
   /** Ends the idle threads now, the others when they are given back. */
-  void close() {
-    BlockWorker[] toEnd;
-    synchronized (this) {
-      closed = true;
-      toEnd = idle.toArray(new BlockWorker[0]);
-      idle.clear();
+  synchronized void close() {
+    closed = true;
+    idle.forEach(Worker::end);
+    idle.clear();
+  }
+
+  /** One thread of a block. Runs what the team that leased it assigns. */
+  final class Worker {
+    private final Thread thread;
+    private KernelThread kernelThread;
+
+    /** The work to run; cleared by this thread once it has begun. */
+    private volatile BlockTeam assigned;
+
+    private volatile boolean parked;
+    private volatile boolean ended;
+
+    private Worker(String name) {
+      this.thread = new NonblockingThread(this::run, name);
     }
-    for (BlockWorker worker : toEnd) {
-      worker.end();
+
+    /** Takes its number in the block; called before anything is assigned. */
+    private void become(int threadIdx) {
+      if (kernelThread == null || kernelThread.threadIdx() != threadIdx) {
+        // Seen by this thread through the volatile store in assign().
+        kernelThread = new KernelThread(threadIdx);
+      }
+    }
+
+    void assign(BlockTeam team) {
+      assigned = team;
+      if (parked) {
+        LockSupport.unpark(thread);
+      }
+    }
+
+    private void end() {
+      ended = true;
+      LockSupport.unpark(thread);
+    }
+
+    private void run() {
+      int polls = 0;
+      while (!ended) {
+        BlockTeam team = assigned;
+        if (team != null) {
+          assigned = null;
+          team.runThread(kernelThread);
+          polls = 0;
+        } else if (polls < SpinPolicy.pollsBeforeYield()) {
+          Thread.onSpinWait();
+          polls++;
+        } else if (parkUntilAssigned()) {
+          return;
+        }
+      }
+    }
+
+    /** Returns whether this thread had nothing to do for so long that it should end. */
+    private boolean parkUntilAssigned() {
+      Thread.interrupted(); // a kernel may have left it set; parking would return at once
+      parked = true;
+      // Pairs with assign(): it stores the team, then looks at parked; here it is the other way
+      // round.
+      boolean nothingCame = false;
+      if (assigned == null && !ended) {
+        long start = System.nanoTime();
+        LockSupport.parkNanos(this, IDLE_NANOS);
+        nothingCame = System.nanoTime() - start >= IDLE_NANOS && assigned == null;
+      }
+      parked = false;
+      return nothingCame && retire(this);
     }
   }
 }

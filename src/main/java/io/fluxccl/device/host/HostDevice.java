@@ -1,9 +1,9 @@
 package io.fluxccl.device.host;
 
-import io.fluxccl.DeviceFailure;
 import io.fluxccl.JvmAccess;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.UseCount;
+import io.fluxccl.device.Arena;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceKind;
@@ -19,8 +19,15 @@ import java.util.function.Consumer;
  * it; they share nothing but the cores.
  */
 public final class HostDevice implements Device {
+  /** From this size on, a buffer has a segment of its own. */
+  private static final int LARGE = 64 * 1024;
+
+  private static final int BLOCK_LENGTH = 1 << 20;
+
   private final HostDeviceOptions options;
-  private final SegmentArena arena = new SegmentArena();
+  private final Arena<SharedSegment> arena =
+      new Arena<>(
+          BLOCK_LENGTH, () -> SharedSegment.create(BLOCK_LENGTH), block -> !block.isNamed());
   private final BlockWorkers blockWorkers;
 
   /** Streams that have work or may get some; one that was closed stays until its thread is done. */
@@ -69,7 +76,7 @@ public final class HostDevice implements Device {
     return "host, %s cores, %s MiB of shared memory free in %s"
         .formatted(
             Runtime.getRuntime().availableProcessors(),
-            SegmentDirectory.freeBytes(SegmentDirectory.get()) >> 20,
+            SegmentDirectory.get().toFile().getUsableSpace() >> 20,
             SegmentDirectory.get());
   }
 
@@ -82,12 +89,10 @@ public final class HostDevice implements Device {
   @Override
   public HostBuffer allocate(long size) {
     lifecycle.checkOpen();
-    if (size >= 1 && size < SegmentArena.LARGE) {
-      SegmentArena.Piece piece = arena.allocate((int) size);
-      if (lifecycle.isClosed()) {
-        arena.close(); // it may have begun a segment after close() had released the last
-      }
-      return new HostBuffer(this, piece.segment(), piece.offset(), size);
+    if (size >= 1 && size < LARGE) {
+      Arena.Piece<SharedSegment> piece = arena.allocate(size);
+      HostMemory.fill(piece.block().address() + piece.offset(), size, (byte) 0);
+      return new HostBuffer(this, piece.block(), piece.offset(), size);
     }
     return new HostBuffer(this, SharedSegment.create(size), 0, size);
   }
@@ -167,21 +172,5 @@ public final class HostDevice implements Device {
   @Override
   public String toString() {
     return "HostDevice(index=" + index() + ")";
-  }
-
-  /** A thread that is started, or the device's failure to have one more. */
-  static void start(Thread thread) {
-    try {
-      thread.start();
-    } catch (OutOfMemoryError e) {
-      throw new DeviceFailure(
-          0,
-          "THREADS",
-          String.format(
-              "starting thread %s failed; launch smaller blocks or raise the limit of"
-                  + " threads (ulimit -u)",
-              thread.getName()),
-          e);
-    }
   }
 }

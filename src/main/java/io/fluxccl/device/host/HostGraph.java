@@ -3,6 +3,7 @@ package io.fluxccl.device.host;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.RetainedBuffers;
+import java.util.List;
 
 /**
  * A recording of a host device: one branch for the recording stream (number 0) and one for each of
@@ -12,10 +13,10 @@ import io.fluxccl.device.RetainedBuffers;
 final class HostGraph implements DeviceGraph {
   private final HostDevice device;
   private final String name;
-  private final Step[][] branches;
+  private final List<List<Step>> branches;
 
   /** For each milestone the branch that waits for it. */
-  private final int[] waitingBranches;
+  private final List<Integer> waitingBranches;
 
   private final Lifecycle lifecycle;
 
@@ -26,8 +27,8 @@ final class HostGraph implements DeviceGraph {
   HostGraph(
       HostDevice device,
       String name,
-      Step[][] branches,
-      int[] waitingBranches,
+      List<List<Step>> branches,
+      List<Integer> waitingBranches,
       RetainedBuffers buffers) {
     this.device = device;
     this.name = name;
@@ -44,7 +45,7 @@ final class HostGraph implements DeviceGraph {
 
   /** Enqueues a launch, behind the launches before. */
   void enqueueOn(LiveHostStream stream) {
-    stream.prepareGraphBranches(branches.length - 1);
+    stream.prepareGraphBranches(branches.size() - 1);
     synchronized (this) {
       lifecycle.checkOpen();
       Milestone finished = new Milestone(null);
@@ -117,7 +118,7 @@ final class HostGraph implements DeviceGraph {
       }
       try {
         milestones = newMilestones();
-        for (int branch = 1; branch < branches.length; branch++) {
+        for (int branch = 1; branch < branches.size(); branch++) {
           stream.graphBranch(branch - 1).enqueue(new Branch(this, branch));
         }
         runBranch(0, stream);
@@ -127,18 +128,23 @@ final class HostGraph implements DeviceGraph {
     }
 
     private Milestone[] newMilestones() {
-      Milestone[] made = new Milestone[waitingBranches.length];
+      Milestone[] made = new Milestone[waitingBranches.size()];
       for (int i = 0; i < made.length; i++) {
-        int branch = waitingBranches[i];
+        int branch = waitingBranches.get(i);
         made[i] = new Milestone(branch == 0 ? stream : stream.graphBranch(branch - 1));
       }
       return made;
     }
 
     private void runBranch(int number, LiveHostStream on) {
-      for (Step step : branches[number]) {
+      for (Step step : branches.get(number)) {
         step.run(on, this);
       }
+    }
+
+    @Override
+    public String toString() {
+      return "graph " + name;
     }
 
     /** Runs a task on the stream of a branch. */
@@ -163,15 +169,7 @@ final class HostGraph implements DeviceGraph {
   }
 
   /** One branch of one launch, as a task of the stream that it runs on. */
-  private final class Branch implements StreamTask {
-    private final Execution execution;
-    private final int number;
-
-    Branch(Execution execution, int number) {
-      this.execution = execution;
-      this.number = number;
-    }
-
+  private record Branch(Execution execution, int number) implements StreamTask {
     @Override
     public void run(LiveHostStream stream) {
       if (number == 0) {
@@ -186,11 +184,6 @@ final class HostGraph implements DeviceGraph {
     @Override
     public boolean survivesClose() {
       return true;
-    }
-
-    @Override
-    public String toString() {
-      return "graph " + name;
     }
   }
 }

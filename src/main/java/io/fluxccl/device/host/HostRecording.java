@@ -31,12 +31,8 @@ final class HostRecording extends Recording {
     } finally {
       recording.lifecycle.close();
     }
-    HostGraph.Step[][] steps =
-        recording.steps.stream()
-            .map(branch -> branch.toArray(new HostGraph.Step[0]))
-            .toArray(HostGraph.Step[][]::new);
-    int[] waiting = recording.waitingBranches.stream().mapToInt(Integer::intValue).toArray();
-    return new HostGraph(device, name, steps, waiting, recording.buffers);
+    return new HostGraph(
+        device, name, recording.steps, recording.waitingBranches, recording.buffers);
   }
 
   private Stream newBranch(String name) {

@@ -60,19 +60,11 @@ final class SegmentDirectory {
         Matcher name = FILE_NAME.matcher(file.getFileName().toString());
         if (name.matches()
             && !isRunning(Long.parseLong(name.group(1)), Long.parseLong(name.group(2)))) {
-          deleteLeftover(file);
+          file.toFile().delete();
         }
       }
     } catch (IOException e) {
       LOG.debug("could not sweep {}", directory, e);
-    }
-  }
-
-  private static void deleteLeftover(Path file) {
-    try {
-      Files.deleteIfExists(file);
-    } catch (IOException e) {
-      LOG.debug("could not delete {} of a process that is gone", file, e);
     }
   }
 
@@ -89,15 +81,6 @@ final class SegmentDirectory {
       return Optional.of(Long.parseLong(fields[START_TIME_FIELD_AFTER_NAME]));
     } catch (IOException | RuntimeException e) {
       return Optional.empty();
-    }
-  }
-
-  static long freeBytes(Path directory) {
-    try {
-      return Files.getFileStore(directory).getUsableSpace();
-    } catch (IOException e) {
-      LOG.debug("could not ask for the free space of {}", directory, e);
-      return 0;
     }
   }
 }

@@ -15,6 +15,8 @@ import java.nio.file.StandardOpenOption;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicLong;
+import org.agrona.BufferUtil;
+import org.agrona.CloseHelper;
 
 /**
  * The file behind a segment that this process owns: created, found among this process's
@@ -75,19 +77,9 @@ final class SegmentFile {
       throw failure("creating", directory, size, e);
     } finally {
       if (!done) {
-        discard(channel, path);
+        CloseHelper.quietClose(channel);
+        path.toFile().delete();
       }
-    }
-  }
-
-  private static void discard(FileChannel channel, Path path) {
-    try {
-      if (channel != null) {
-        channel.close();
-      }
-      Files.deleteIfExists(path);
-    } catch (IOException e) {
-      SegmentDirectory.LOG.debug("could not discard {}", path, e);
     }
   }
 
@@ -128,7 +120,7 @@ final class SegmentFile {
     } catch (IOException e) {
       throw failure("filling", directory, size, e);
     } finally {
-      org.agrona.BufferUtil.free(zeros);
+      BufferUtil.free(zeros);
     }
   }
 
@@ -150,7 +142,7 @@ final class SegmentFile {
             step,
             size,
             directory,
-            SegmentDirectory.freeBytes(directory),
+            directory.toFile().getUsableSpace(),
             cause,
             SegmentDirectory.VARIABLE),
         cause);

@@ -16,6 +16,7 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import org.agrona.BufferUtil;
+import org.agrona.CloseHelper;
 import org.agrona.IoUtil;
 
 /**
@@ -189,13 +190,8 @@ public final class SharedSegment extends UseCount {
     OWNED.remove(name, this);
     OPENED.remove(this);
     IoUtil.unmap(mapped);
-    if (ownersChannel != null) {
-      try {
-        ownersChannel.close();
-      } catch (IOException e) {
-        SegmentDirectory.LOG.warn("closing {} failed", this, e);
-      }
-    }
+    CloseHelper.close(
+        problem -> SegmentDirectory.LOG.warn("closing {} failed", this, problem), ownersChannel);
   }
 
   /** A view of a part; the caller holds a user for as long as it uses the view. */

@@ -1,4 +1,4 @@
-package io.fluxccl.device.cuda;
+package io.fluxccl.device;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
@@ -35,7 +35,8 @@ class ArenaTest {
         () -> {
           blocks.add(new Block());
           return blocks.get(blocks.size() - 1);
-        });
+        },
+        block -> false);
   }
 
   @Property
@@ -103,9 +104,26 @@ class ArenaTest {
                 throw new IllegalStateException("none");
               }
               return new Block();
-            });
+            },
+            block -> false);
     assertThatThrownBy(() -> arena.allocate(1)).isInstanceOf(IllegalStateException.class);
     fail[0] = false;
     assertThat(arena.allocate(1).offset()).isZero();
+  }
+
+  @Test
+  void shouldBeginAReusableBlockAnewOnceItHasNoPieces() {
+    boolean[] reusable = {true};
+    Arena<Block> arena = new Arena<>(LENGTH, Block::new, block -> reusable[0]);
+    Arena.Piece<Block> first = arena.allocate(LENGTH / 2);
+    Arena.Piece<Block> second = arena.allocate(1);
+    assertThat(second.offset()).isEqualTo(LENGTH / 2);
+    first.block().release();
+    second.block().release();
+    Arena.Piece<Block> third = arena.allocate(1);
+    assertThat(third).isEqualTo(first);
+    third.block().release();
+    reusable[0] = false;
+    assertThat(arena.allocate(1).offset()).isEqualTo(Arena.ALIGNMENT);
   }
 }
