@@ -58,15 +58,7 @@ public final class RegisteredMemoryCodec {
    * @throws TransportFailure if the bytes are malformed
    */
   public static Decoded decode(byte[] bytes, int fromRank) {
-    WireReader in =
-        new WireReader(
-            bytes,
-            problem ->
-                TransportFailure.of(
-                    fromRank,
-                    "the registered memory that rank %s sent is malformed: %s",
-                    fromRank,
-                    problem));
+    WireReader in = WireReader.ofPeer(bytes, "registered memory", fromRank);
     in.header(MAGIC, VERSION);
     int entries = in.uint16("number of entries");
     int rank = in.int32("rank");

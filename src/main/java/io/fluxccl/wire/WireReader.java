@@ -1,6 +1,7 @@
 package io.fluxccl.wire;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.TransportFailure;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
@@ -24,6 +25,19 @@ public final class WireReader {
    */
   public WireReader(byte[] bytes, Function<String, FluxCclException> malformed) {
     this(ByteBuffer.wrap(bytes), malformed);
+  }
+
+  /**
+   * Returns a reader of a message of a peer, whose first problem is a {@link TransportFailure} of
+   * that peer.
+   *
+   * @param bytes the message; not copied
+   * @param what the message is, for example {@code RDMA endpoint}
+   * @param rank the peer that sent it
+   */
+  public static WireReader ofPeer(byte[] bytes, String what, int rank) {
+    String format = "the %s that rank %s sent is malformed: %s";
+    return new WireReader(bytes, problem -> TransportFailure.of(rank, format, what, rank, problem));
   }
 
   /** Creates a reader of the bytes between position and limit; the buffer's position stays. */

@@ -29,8 +29,6 @@ import java.util.concurrent.CopyOnWriteArrayList;
 
 /** An RDMA device as one communicator uses it. */
 final class IbContext implements TransportContext {
-  private static final VerbsMemory[] NO_MEMORY = {};
-
   private final Transport transport;
   private final TransportEnvironment environment;
   private final Inet4Address address;
@@ -129,7 +127,7 @@ final class IbContext implements TransportContext {
         int length = (int) Math.min(piece, buffer.size() - offset);
         pieces.add(port.register(buffer.address() + offset, length));
       }
-      return pieces.toArray(NO_MEMORY);
+      return pieces.toArray(VerbsMemory[]::new);
     } catch (IOException e) {
       pieces.forEach(VerbsMemory::close);
       buffer.release();

@@ -6,9 +6,7 @@ import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
-import java.net.InetAddress;
 import java.net.InetSocketAddress;
-import java.net.UnknownHostException;
 import java.util.concurrent.CompletableFuture;
 
 /** One end of a connection, which already exists and waits for its peer. */
@@ -49,15 +47,7 @@ record IbEndpoint(IbConnection connection, End end) implements Endpoint {
      * @throws TransportFailure if it is malformed
      */
     static End decode(byte[] wire, int fromRank) {
-      WireReader in =
-          new WireReader(
-              wire,
-              problem ->
-                  TransportFailure.of(
-                      fromRank,
-                      "the RDMA endpoint that rank %s sent is malformed: %s",
-                      fromRank,
-                      problem));
+      WireReader in = WireReader.ofPeer(wire, "RDMA endpoint", fromRank);
       in.header(MAGIC, VERSION);
       int rank = in.int32("rank");
       in.check(rank == fromRank, "rank", rank + ", expected " + fromRank);
@@ -67,15 +57,7 @@ record IbEndpoint(IbConnection connection, End end) implements Endpoint {
       in.check(port > 0, "port", "0");
       byte[] token = in.raw("token", TOKEN_LENGTH);
       in.end();
-      return new End(rank, tag, new InetSocketAddress(inet4(ip), port), token);
-    }
-
-    private static InetAddress inet4(byte[] ip) {
-      try {
-        return InetAddress.getByAddress(ip);
-      } catch (UnknownHostException e) {
-        throw new IllegalStateException(e); // four bytes are always an address
-      }
+      return new End(rank, tag, new InetSocketAddress(RdmaDevices.inet4(ip), port), token);
     }
   }
 

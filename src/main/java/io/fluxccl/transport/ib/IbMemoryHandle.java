@@ -5,6 +5,8 @@ import io.fluxccl.concurrent.Closing;
 import io.fluxccl.transport.CountedMemory;
 import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
+import java.util.Arrays;
+import java.util.stream.IntStream;
 
 /**
  * Memory as an RDMA device knows it: this rank's, registered in pieces, or a peer's, by its keys.
@@ -13,8 +15,6 @@ import io.fluxccl.wire.WireWriter;
 final class IbMemoryHandle extends CountedMemory {
   /** Bytes of a piece, a power of two: a registration is shorter than 2 GiB. */
   static final long PIECE = 1L << 30;
-
-  private static final VerbsMemory[] NO_MEMORY = {};
 
   private final IbContext context;
   private final Place place;
@@ -41,11 +41,9 @@ final class IbMemoryHandle extends CountedMemory {
     private static final int VERSION = 2;
 
     byte[] encode() {
-      WireWriter out =
-          new WireWriter().header(MAGIC, VERSION).int64(address).int64(piece).int32(keys.length);
-      for (int key : keys) {
-        out.int32(key);
-      }
+      WireWriter out = new WireWriter().header(MAGIC, VERSION);
+      out.int64(address).int64(piece).int32(keys.length);
+      Arrays.stream(keys).forEach(out::int32);
       return out.toBytes();
     }
 
@@ -58,15 +56,7 @@ final class IbMemoryHandle extends CountedMemory {
      * @throws TransportFailure if it is malformed
      */
     static Place decode(byte[] wire, long size, int fromRank) {
-      WireReader in =
-          new WireReader(
-              wire,
-              problem ->
-                  TransportFailure.of(
-                      fromRank,
-                      "the RDMA memory that rank %s sent is malformed: %s",
-                      fromRank,
-                      problem));
+      WireReader in = WireReader.ofPeer(wire, "RDMA memory", fromRank);
       in.header(MAGIC, VERSION);
       in.check(size > 0, "size", size + ", expected more than 0");
       long address = in.int64("address");
@@ -76,10 +66,7 @@ final class IbMemoryHandle extends CountedMemory {
       int count = in.int32("pieces");
       in.check(count == expected, "pieces", count + ", expected " + expected);
       in.check(in.remaining() == 4L * count, "keys", in.remaining() + " bytes");
-      int[] keys = new int[count];
-      for (int i = 0; i < count; i++) {
-        keys[i] = in.int32("key");
-      }
+      int[] keys = IntStream.range(0, count).map(i -> in.int32("key")).toArray();
       return new Place(address, piece, keys);
     }
   }
@@ -104,15 +91,12 @@ final class IbMemoryHandle extends CountedMemory {
     this.own = own;
     this.onHost = onHost;
     this.release = release;
-    this.localKeys = new int[own.length];
-    for (int i = 0; i < own.length; i++) {
-      localKeys[i] = own[i].localKey();
-    }
+    this.localKeys = Arrays.stream(own).mapToInt(VerbsMemory::localKey).toArray();
   }
 
   /** Creates the handle of a peer's memory. */
   IbMemoryHandle(IbContext context, Place place, long size) {
-    this(context, place, size, NO_MEMORY, false, () -> {});
+    this(context, place, size, new VerbsMemory[0], false, () -> {});
   }
 
   /** Returns 0 for a peer's memory, which only writes reach. */

@@ -1,6 +1,7 @@
 package io.fluxccl.transport.ib;
 
 import io.fluxccl.InvalidUsage;
+import io.netty.util.NetUtil;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.net.Inet4Address;
@@ -51,7 +52,7 @@ public final class RdmaDevices {
   }
 
   static List<Device> find(Path sysfs, String chosen) {
-    List<String> names = names(sysfs);
+    List<String> names = children(sysfs);
     if (chosen == null || chosen.isBlank()) {
       return names.stream().map(name -> device(sysfs, name, null)).toList();
     }
@@ -65,10 +66,6 @@ public final class RdmaDevices {
       devices.add(device(sysfs, parts[0], parts.length == 2 ? parse(parts[1]) : null));
     }
     return devices;
-  }
-
-  private static List<String> names(Path sysfs) {
-    return children(sysfs);
   }
 
   /** Numbers padded, so that mlx5_10 follows mlx5_9. */
@@ -113,48 +110,32 @@ public final class RdmaDevices {
 
   /** With IP over InfiniBand, the device has a network interface. */
   private static Optional<Inet4Address> interfaceAddress(Path interfaces) {
-    for (String name : children(interfaces)) {
-      try {
-        NetworkInterface found = NetworkInterface.getByName(name);
-        if (found != null) {
-          Optional<Inet4Address> address =
-              found
-                  .inetAddresses()
-                  .filter(Inet4Address.class::isInstance)
-                  .map(Inet4Address.class::cast)
-                  .findFirst();
-          if (address.isPresent()) {
-            return address;
-          }
-        }
-      } catch (IOException e) {
-        throw new UncheckedIOException(e);
-      }
+    return children(interfaces).stream()
+        .flatMap(RdmaDevices::addresses)
+        .filter(Inet4Address.class::isInstance)
+        .map(Inet4Address.class::cast)
+        .findFirst();
+  }
+
+  private static Stream<InetAddress> addresses(String networkInterface) {
+    try {
+      NetworkInterface found = NetworkInterface.getByName(networkInterface);
+      return found == null ? Stream.empty() : found.inetAddresses();
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
     }
-    return Optional.empty();
   }
 
   private static Inet4Address parse(String address) {
-    String[] parts = address.split("\\.");
-    try {
-      byte[] bytes = new byte[parts.length];
-      for (int i = 0; i < parts.length; i++) {
-        int part = Integer.parseInt(parts[i]);
-        if (part < 0 || part > 255) {
-          throw new NumberFormatException(parts[i]);
-        }
-        bytes[i] = (byte) part;
-      }
-      if (bytes.length == 4) {
-        return inet4(bytes);
-      }
-    } catch (NumberFormatException e) {
-      throw new InvalidUsage(VARIABLE + " has the address " + address + "; give a.b.c.d", e);
+    byte[] bytes = NetUtil.createByteArrayFromIpAddressString(address);
+    if (bytes == null || bytes.length != 4) {
+      throw InvalidUsage.of("%s has the address %s; give a.b.c.d", VARIABLE, address);
     }
-    throw new InvalidUsage(VARIABLE + " has the address " + address + "; give a.b.c.d");
+    return inet4(bytes);
   }
 
-  private static Inet4Address inet4(byte[] bytes) {
+  /** Returns the address of four bytes. */
+  static Inet4Address inet4(byte[] bytes) {
     try {
       return (Inet4Address) InetAddress.getByAddress(Arrays.copyOf(bytes, 4));
     } catch (UnknownHostException e) {

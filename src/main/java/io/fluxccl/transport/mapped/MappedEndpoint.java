@@ -61,16 +61,7 @@ final class MappedEndpoint implements Endpoint {
      * @throws TransportFailure if it is malformed, or of another transport or rank
      */
     static End decode(Transport transport, byte[] wire, int fromRank) {
-      WireReader in =
-          new WireReader(
-              wire,
-              problem ->
-                  TransportFailure.of(
-                      fromRank,
-                      "the %s endpoint that rank %s sent is malformed: %s",
-                      transport,
-                      fromRank,
-                      problem));
+      WireReader in = WireReader.ofPeer(wire, transport + " endpoint", fromRank);
       in.header(MAGIC, 1);
       int ordinal = in.uint16("transport");
       in.check(

@@ -154,29 +154,21 @@ final class DisniPort implements VerbsPort {
 
   private void advance(EventType type, DisniLink link) throws IOException {
     switch (type) {
-      case RDMA_CM_EVENT_ADDR_RESOLVED:
-        link.id().resolveRoute(STEP_TIMEOUT_MILLIS);
-        break;
-      case RDMA_CM_EVENT_ROUTE_RESOLVED:
+      case RDMA_CM_EVENT_ADDR_RESOLVED -> link.id().resolveRoute(STEP_TIMEOUT_MILLIS);
+      case RDMA_CM_EVENT_ROUTE_RESOLVED -> {
         link.createQueues();
         link.connect(greetings.remove(link.id()));
-        break;
-      case RDMA_CM_EVENT_ESTABLISHED:
-        link.events().established(link);
-        break;
-      case RDMA_CM_EVENT_DISCONNECTED:
-      case RDMA_CM_EVENT_DEVICE_REMOVAL:
-        link.events().disconnected(link);
-        break;
-      case RDMA_CM_EVENT_ADDR_ERROR:
-      case RDMA_CM_EVENT_ROUTE_ERROR:
-      case RDMA_CM_EVENT_CONNECT_ERROR:
-      case RDMA_CM_EVENT_UNREACHABLE:
-      case RDMA_CM_EVENT_REJECTED:
-        link.events().failed(link, type + " with status " + link.status());
-        break;
-      default:
-        LOGGER.debug("{} with status {} is ignored", type, link.status());
+      }
+      case RDMA_CM_EVENT_ESTABLISHED -> link.events().established(link);
+      case RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_DEVICE_REMOVAL ->
+          link.events().disconnected(link);
+      case RDMA_CM_EVENT_ADDR_ERROR,
+          RDMA_CM_EVENT_ROUTE_ERROR,
+          RDMA_CM_EVENT_CONNECT_ERROR,
+          RDMA_CM_EVENT_UNREACHABLE,
+          RDMA_CM_EVENT_REJECTED ->
+          link.events().failed(link, type + " with status " + link.status());
+      default -> LOGGER.debug("{} with status {} is ignored", type, link.status());
     }
   }
 
