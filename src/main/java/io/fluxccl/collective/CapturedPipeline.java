@@ -46,10 +46,10 @@ public final class CapturedPipeline implements AutoCloseable {
     this.calls = source.stream().flatMap(step -> step.calls().stream()).toList();
     this.rounds = source.stream().mapToInt(Step::rounds).sum();
     Set<Registration> used = new LinkedHashSet<>();
-    calls.forEach(call -> lane.registrations().addUsed(call, used));
+    calls.forEach(call -> lane.registrations.addUsed(call, used));
     this.registrations = List.copyOf(used);
     this.pinned = source.stream().flatMap(step -> step.pinned().stream()).distinct().toList();
-    lifecycle.own(() -> lane.device().whenEnqueuedWorkIsDone(buffers::release));
+    lifecycle.own(() -> lane.communicator.device().whenEnqueuedWorkIsDone(buffers::release));
     List<Step> steps = new ArrayList<>();
     try {
       for (CollectiveCall call : calls) {
@@ -93,7 +93,8 @@ public final class CapturedPipeline implements AutoCloseable {
     if (!together.isEmpty()) {
       List<Step> recorded = List.copyOf(together);
       DeviceGraph graph =
-          lane.device()
+          lane.communicator
+              .device()
               .record(
                   toString(),
                   stream -> {
@@ -175,7 +176,7 @@ public final class CapturedPipeline implements AutoCloseable {
         throw new InvalidUsage(captured + ": closed");
       }
       for (Registration registration : captured.registrations) {
-        if (!lane.registrations().has(registration)) {
+        if (!lane.registrations.has(registration)) {
           throw InvalidUsage.of(
               "%s: registration %d, with which it was recorded, is closed; capture it again",
               captured, registration.id());

@@ -6,8 +6,8 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.atomic.AtomicIntegerFieldUpdater;
 import java.util.concurrent.atomic.AtomicLongFieldUpdater;
 import java.util.concurrent.atomic.AtomicReferenceFieldUpdater;
+import org.reactivestreams.Subscriber;
 import org.reactivestreams.Subscription;
-import reactor.core.CoreSubscriber;
 import reactor.core.Exceptions;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Operators;
@@ -20,19 +20,11 @@ import reactor.core.scheduler.Schedulers;
  * works. Not built of Reactor's operators, because flatMapSequential and concatMap subscribe to
  * inner publishers by their own prefetch and without demand, which peers would wait for.
  */
-final class ChunkFlux extends Flux<Chunk> {
+final class ChunkFlux {
   /** The most chunks enqueued and not done: a stream takes so many without blocking. */
   static final int MAX_IN_FLIGHT = 32;
 
-  private final Lane lane;
-  private final ChunkedCall call;
-  private final int prefetch;
-
-  private ChunkFlux(Lane lane, ChunkedCall call, int prefetch) {
-    this.lane = lane;
-    this.call = call;
-    this.prefetch = prefetch;
-  }
+  private ChunkFlux() {}
 
   /**
    * Returns the Flux.
@@ -45,13 +37,13 @@ final class ChunkFlux extends Flux<Chunk> {
     if (prefetch < 0 || prefetch >= MAX_IN_FLIGHT) {
       throw new InvalidUsage("prefetch=" + prefetch + "; give 0 to " + (MAX_IN_FLIGHT - 1));
     }
-    return onAssembly(new ChunkFlux(lane, call, prefetch));
+    return Flux.from(subscriber -> subscribe(lane, call, prefetch, subscriber));
   }
 
-  @Override
-  public void subscribe(CoreSubscriber<? super Chunk> actual) {
+  private static void subscribe(
+      Lane lane, ChunkedCall call, int prefetch, Subscriber<? super Chunk> actual) {
     try {
-      CallChecks.check(call.whole(), lane.device(), lane.topology());
+      CallChecks.check(call.call(), lane.communicator.device(), lane.peers.topology());
     } catch (InvalidUsage e) {
       Operators.error(actual, e);
       return;
@@ -60,10 +52,9 @@ final class ChunkFlux extends Flux<Chunk> {
       Operators.complete(actual);
       return;
     }
-    Scheduler scheduler = lane.options().scheduler();
-    actual.onSubscribe(
-        new Chunks(
-            this, actual, scheduler == Schedulers.immediate() ? null : scheduler.createWorker()));
+    Scheduler scheduler = lane.options.scheduler();
+    Scheduler.Worker worker = scheduler == Schedulers.immediate() ? null : scheduler.createWorker();
+    actual.onSubscribe(new Chunks(lane, call, prefetch, actual, worker));
   }
 
   /**
@@ -84,7 +75,7 @@ final class ChunkFlux extends Flux<Chunk> {
     private final Lane lane;
     private final ChunkedCall call;
     private final int prefetch;
-    private final CoreSubscriber<? super Chunk> actual;
+    private final Subscriber<? super Chunk> actual;
     private final Scheduler.Worker worker;
 
     private volatile int work;
@@ -106,10 +97,15 @@ final class ChunkFlux extends Flux<Chunk> {
     private int emitted;
     private boolean terminated;
 
-    Chunks(ChunkFlux source, CoreSubscriber<? super Chunk> actual, Scheduler.Worker worker) {
-      this.lane = source.lane;
-      this.call = source.call;
-      this.prefetch = source.prefetch;
+    Chunks(
+        Lane lane,
+        ChunkedCall call,
+        int prefetch,
+        Subscriber<? super Chunk> actual,
+        Scheduler.Worker worker) {
+      this.lane = lane;
+      this.call = call;
+      this.prefetch = prefetch;
       this.actual = actual;
       this.worker = worker;
     }

@@ -5,19 +5,14 @@ import io.fluxccl.InvalidUsage;
 /**
  * A call that is executed in chunks. Each chunk is a call for a range of the elements; of every
  * rank's share, if a buffer has one for each.
+ *
+ * @param call the whole call
+ * @param chunkElements elements of each chunk but the last
+ * @param chunks the number of chunks; 0 for a count of 0
  */
-final class ChunkedCall {
-  private final UniformCall call;
-  private final long chunkElements;
-  private final int chunks;
-
-  /**
-   * Splits a call.
-   *
-   * @param call a {@link UniformCall}, whose number of elements all ranks know
-   * @param chunkElements elements of each chunk but the last
-   */
-  ChunkedCall(CollectiveCall call, long chunkElements) {
+record ChunkedCall(UniformCall call, long chunkElements, int chunks) {
+  /** Splits a call, whose number of elements all ranks must know. */
+  static ChunkedCall of(CollectiveCall call, long chunkElements) {
     if (!(call instanceof UniformCall uniform)) {
       throw new InvalidUsage(
           call + " can't be chunked: ranks don't know how many elements the others have");
@@ -27,19 +22,8 @@ final class ChunkedCall {
           "%s in chunks of %d; give 1 or more, and not more than %d chunks",
           call, chunkElements, Integer.MAX_VALUE);
     }
-    this.call = uniform;
-    this.chunkElements = chunkElements;
-    this.chunks = call.count() == 0 ? 0 : (int) ((call.count() - 1) / chunkElements) + 1;
-  }
-
-  /** Returns the whole call. */
-  CollectiveCall whole() {
-    return call;
-  }
-
-  /** Returns the number of chunks; 0 for a count of 0. */
-  int chunks() {
-    return chunks;
+    int chunks = call.count() == 0 ? 0 : (int) ((call.count() - 1) / chunkElements) + 1;
+    return new ChunkedCall(uniform, chunkElements, chunks);
   }
 
   /** Returns the range of a chunk. */

@@ -85,23 +85,23 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
    * @return the lane; the caller closes it
    */
   public CompletableFuture<Collectives> lane(String name) {
-    CollectivesOptions options = lane.options();
-    return open(lane.communicator(), options.withTag(lanes.incrementAndGet()), name, lanes);
+    CollectivesOptions options = lane.options;
+    return open(lane.communicator, options.withTag(lanes.incrementAndGet()), name, lanes);
   }
 
   /** Returns the communicator whose ranks take part. */
   public Communicator communicator() {
-    return lane.communicator();
+    return lane.communicator;
   }
 
   /** Returns the transports by which this rank reaches the others. */
   public TransportFlags transports() {
-    return lane.transports();
+    return lane.peers.transports();
   }
 
   /** Returns which ranks share a host, and what is common to all devices. */
   public RankTopology topology() {
-    return lane.topology();
+    return lane.peers.topology();
   }
 
   /**
@@ -109,7 +109,7 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
    * Completion, time limits and cancelling cover only the operations of this object.
    */
   public DeviceStream stream() {
-    return lane.stream();
+    return lane.stream;
   }
 
   /**
@@ -154,7 +154,7 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
    * @throws InvalidUsage if the call can't be chunked so
    */
   public Flux<Chunk> chunked(CollectiveCall call, long chunkElements, int prefetch) {
-    return ChunkFlux.of(lane, new ChunkedCall(call, chunkElements), prefetch);
+    return ChunkFlux.of(lane, ChunkedCall.of(call, chunkElements), prefetch);
   }
 
   /** Returns an empty {@link Pipeline}, whose steps are enqueued and completed as one. */
@@ -183,7 +183,7 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
    * @throws InvalidUsage if none supports it
    */
   public String algorithmFor(CollectiveCall call) {
-    return lane.algorithms().nameFor(call);
+    return lane.algorithms.nameFor(call);
   }
 
   /**
@@ -192,7 +192,7 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
    * @param call bound to this rank's buffers
    */
   public List<String> algorithmsFor(CollectiveCall call) {
-    return lane.algorithms().namesFor(call);
+    return lane.algorithms.namesFor(call);
   }
 
   /**
@@ -204,7 +204,7 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
    * @throws InvalidUsage if there is no algorithm of that name
    */
   public void prefer(Collective collective, Optional<String> algorithm) {
-    lane.algorithms().prefer(collective, algorithm);
+    lane.algorithms.prefer(collective, algorithm);
   }
 
   /**

@@ -47,44 +47,34 @@ final class ConsistencyCheck {
   /** Returns the turn of the next run. Called under the lane's lock. */
   Turn nextTurn() {
     Turn turn = new Turn(++runs, last, new CompletableFuture<>());
-    last = turn.done;
+    last = turn.done();
     return turn;
   }
 
   /** The place of a run among those that are compared. */
-  final class Turn {
-    private final long number;
-    private final CompletableFuture<Void> before;
-    private final CompletableFuture<Void> done;
+  record Turn(long number, CompletableFuture<Void> before, CompletableFuture<Void> done) {}
 
-    private Turn(long number, CompletableFuture<Void> before, CompletableFuture<Void> done) {
-      this.number = number;
-      this.before = before;
-      this.done = done;
-    }
+  /** Starts a run once the ranks agree, after the runs of earlier turns; or fails the run. */
+  void compare(Turn turn, Run run, Runnable start) {
+    Function<Void, CompletableFuture<Void>> reach = ready -> reachAgreement(turn.number(), run);
+    // On another thread after an earlier run: of many runs that are over before their turn, each
+    // would end the next one, ever deeper in one stack.
+    CompletableFuture<Void> agreed =
+        turn.before().isDone()
+            ? turn.before().thenCompose(reach)
+            : turn.before().thenComposeAsync(reach, Lane.MAY_BLOCK);
+    agreed.whenComplete((ready, failure) -> compared(turn, run, start, failure));
+  }
 
-    /** Starts a run once the ranks agree, after the runs of earlier turns; or fails the run. */
-    void compare(Run run, Runnable start) {
-      Function<Void, CompletableFuture<Void>> reach = ready -> reachAgreement(number, run);
-      // On another thread after an earlier run: of many runs that are over before their turn, each
-      // would end the next one, ever deeper in one stack.
-      CompletableFuture<Void> agreed =
-          before.isDone()
-              ? before.thenCompose(reach)
-              : before.thenComposeAsync(reach, Lane.MAY_BLOCK);
-      agreed.whenComplete((ready, failure) -> compared(run, start, failure));
-    }
-
-    private void compared(Run run, Runnable start, Throwable failure) {
-      try {
-        if (failure != null) {
-          disagreed(run, FluxCclException.from(failure));
-        } else if (!run.isOver()) {
-          start.run();
-        }
-      } finally {
-        done.complete(null);
+  private void compared(Turn turn, Run run, Runnable start, Throwable failure) {
+    try {
+      if (failure != null) {
+        disagreed(run, FluxCclException.from(failure));
+      } else if (!run.isOver()) {
+        start.run();
       }
+    } finally {
+      turn.done().complete(null);
     }
   }
 

@@ -7,11 +7,9 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.communicator.Communicator;
-import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.transport.RegisteredMemory;
-import io.fluxccl.transport.TransportFlags;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -31,12 +29,12 @@ final class Lane implements AutoCloseable {
   /** Set-ups open files and map memory, which the thread that received a message must not. */
   static final Executor MAY_BLOCK = Schedulers.boundedElastic()::schedule;
 
-  private final Communicator communicator;
-  private final DeviceStream stream;
-  private final CollectivesOptions options;
-  private final PeerConnections peers;
-  private final Registrations registrations;
-  private final AlgorithmSelector algorithms;
+  final Communicator communicator;
+  final DeviceStream stream;
+  final CollectivesOptions options;
+  final PeerConnections peers;
+  final Registrations registrations;
+  final AlgorithmSelector algorithms;
   private final ConsistencyCheck consistency;
   private final InFlightTracker inFlight;
   private final LeaveNotices leaveNotices;
@@ -99,38 +97,6 @@ final class Lane implements AutoCloseable {
     return this;
   }
 
-  Communicator communicator() {
-    return communicator;
-  }
-
-  DeviceStream stream() {
-    return stream;
-  }
-
-  CollectivesOptions options() {
-    return options;
-  }
-
-  TransportFlags transports() {
-    return peers.transports();
-  }
-
-  RankTopology topology() {
-    return peers.topology();
-  }
-
-  Device device() {
-    return communicator.device();
-  }
-
-  AlgorithmSelector algorithms() {
-    return algorithms;
-  }
-
-  Registrations registrations() {
-    return registrations;
-  }
-
   private int rank() {
     return communicator.bootstrap().rank();
   }
@@ -163,7 +129,8 @@ final class Lane implements AutoCloseable {
       refused(run, e);
       return;
     }
-    turn.compare(run, () -> start(run, run.steps.stream().anyMatch(Step::involvesPeers)));
+    consistency.compare(
+        turn, run, () -> start(run, run.steps.stream().anyMatch(Step::involvesPeers)));
   }
 
   /**

@@ -137,10 +137,11 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
   public Pipeline after(Pipeline... others) {
     List<Step> waits = new ArrayList<>();
     for (Pipeline other : others) {
-      if (other.lane.device().kind() != lane.device().kind()) {
+      if (other.lane.communicator.device().kind() != lane.communicator.device().kind()) {
         throw InvalidUsage.of(
             "after: a pipeline on %s and one on %s; both must be on the same kind of device",
-            other.lane.device().description(), lane.device().description());
+            other.lane.communicator.device().description(),
+            lane.communicator.device().description());
       }
       Step wait = new Step.After(other.lane);
       if (other.lane != lane && !waits.contains(wait)) {

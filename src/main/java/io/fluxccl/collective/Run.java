@@ -3,8 +3,8 @@ package io.fluxccl.collective;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicIntegerFieldUpdater;
 import java.util.function.BiConsumer;
+import org.reactivestreams.Subscriber;
 import org.reactivestreams.Subscription;
-import reactor.core.CoreSubscriber;
 import reactor.core.publisher.Mono;
 import reactor.core.publisher.Operators;
 
@@ -43,7 +43,13 @@ abstract class Run implements BiConsumer<Void, Throwable> {
    * @param what the steps are; its text is asked for only if there is a message to write
    */
   static Mono<Void> mono(Lane lane, List<Step> steps, Object what) {
-    return RunMono.of(lane, steps, what);
+    return Mono.fromDirect(
+        subscriber -> {
+          Subscribed run = new Subscribed(lane, steps, what, subscriber);
+          // First, so that the subscriber can cancel before there is anything to cancel.
+          subscriber.onSubscribe(run);
+          lane.submit(run);
+        });
   }
 
   @Override
@@ -107,40 +113,15 @@ abstract class Run implements BiConsumer<Void, Throwable> {
     lane.ended(this, failure);
   }
 
-  /** Steps as a cold Mono. */
-  private static final class RunMono extends Mono<Void> {
-    private final Lane lane;
-    private final List<Step> steps;
-    private final Object what;
-
-    private RunMono(Lane lane, List<Step> steps, Object what) {
-      this.lane = lane;
-      this.steps = steps;
-      this.what = what;
-    }
-
-    static Mono<Void> of(Lane lane, List<Step> steps, Object what) {
-      return onAssembly(new RunMono(lane, steps, what));
-    }
-
-    @Override
-    public void subscribe(CoreSubscriber<? super Void> actual) {
-      Subscribed run = new Subscribed(this, actual);
-      // First, so that the subscriber can cancel before there is anything to cancel.
-      actual.onSubscribe(run);
-      lane.submit(run);
-    }
-  }
-
   /** The run of one subscription. */
   private static final class Subscribed extends Run implements Subscription {
-    private final CoreSubscriber<? super Void> actual;
+    private final Subscriber<? super Void> actual;
     private final Object what;
 
-    Subscribed(RunMono source, CoreSubscriber<? super Void> actual) {
-      super(source.lane, source.steps);
+    Subscribed(Lane lane, List<Step> steps, Object what, Subscriber<? super Void> actual) {
+      super(lane, steps);
       this.actual = actual;
-      this.what = source.what;
+      this.what = what;
     }
 
     @Override

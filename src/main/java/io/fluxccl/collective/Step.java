@@ -58,12 +58,12 @@ interface Step {
   record Collect(CollectiveCall what) implements Step {
     @Override
     public void check(Lane lane, boolean first) {
-      lane.algorithms().check(what, first);
+      lane.algorithms.check(what, first);
     }
 
     @Override
     public void enqueue(Lane lane, DeviceStream stream) {
-      lane.algorithms().enqueue(what, stream);
+      lane.algorithms.enqueue(what, stream);
     }
 
     @Override
@@ -86,7 +86,7 @@ interface Step {
   record Launch(Kernel kernel, int gridDim, int blockDim, KernelArgs args) implements Step {
     @Override
     public void check(Lane lane, boolean first) {
-      Device device = lane.device();
+      Device device = lane.communicator.device();
       if (kernel.kind() != device.kind() || gridDim < 1 || blockDim < 1) {
         throw InvalidUsage.of(
             "kernel %s <<<%d, %d>>> for %s on %s; give a kernel of the lane's kind of device, and 1"
@@ -170,7 +170,7 @@ interface Step {
 
     @Override
     public void enqueue(Lane lane, DeviceStream stream) {
-      stream.waitFor(other.stream());
+      stream.waitFor(other.stream);
     }
 
     @Override
@@ -181,10 +181,13 @@ interface Step {
 
   private static void requirePart(
       Lane lane, String what, DeviceBuffer buffer, long offset, long size) {
-    if (buffer.device() != lane.device()) {
+    if (buffer.device() != lane.communicator.device()) {
       throw InvalidUsage.of(
           "%sthe %s is memory of %s, not of the communicator's device, %s",
-          copyOn(lane), what, buffer.device().description(), lane.device().description());
+          copyOn(lane),
+          what,
+          buffer.device().description(),
+          lane.communicator.device().description());
     }
     requireOpen(lane, what, buffer.isClosed());
     requireRange(lane, what, offset, size, buffer.size());
@@ -205,6 +208,6 @@ interface Step {
   }
 
   private static String copyOn(Lane lane) {
-    return "copy on rank " + lane.topology().rank() + ": ";
+    return "copy on rank " + lane.peers.topology().rank() + ": ";
   }
 }

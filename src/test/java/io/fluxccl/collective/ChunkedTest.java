@@ -95,7 +95,7 @@ class ChunkedTest {
           CollectiveCall.allToAllv(null, counts, null, counts, INT32),
           CollectiveCall.sendReceive(null, 0, 1, null, 0, 1, INT32)
         }) {
-      assertThatThrownBy(() -> new ChunkedCall(call, 1))
+      assertThatThrownBy(() -> ChunkedCall.of(call, 1))
           .isInstanceOf(InvalidUsage.class)
           .hasMessageContaining(call.collective().label())
           .hasMessageContaining("can't be chunked");
@@ -124,12 +124,12 @@ class ChunkedTest {
   @Test
   void shouldCountChunksUpToTheLastThatHasANumber() {
     long most = Integer.MAX_VALUE;
-    assertThat(new ChunkedCall(broadcast(0), Long.MAX_VALUE).chunks()).isZero();
-    assertThat(new ChunkedCall(broadcast(1), 1).chunks()).isEqualTo(1);
-    assertThat(new ChunkedCall(broadcast(10), 5).chunks()).isEqualTo(2);
-    assertThat(new ChunkedCall(broadcast(11), 5).chunks()).isEqualTo(3);
-    assertThat(new ChunkedCall(broadcast(most), 1).chunks()).isEqualTo(Integer.MAX_VALUE);
-    assertThatThrownBy(() -> new ChunkedCall(broadcast(most + 1), 1))
+    assertThat(ChunkedCall.of(broadcast(0), Long.MAX_VALUE).chunks()).isZero();
+    assertThat(ChunkedCall.of(broadcast(1), 1).chunks()).isEqualTo(1);
+    assertThat(ChunkedCall.of(broadcast(10), 5).chunks()).isEqualTo(2);
+    assertThat(ChunkedCall.of(broadcast(11), 5).chunks()).isEqualTo(3);
+    assertThat(ChunkedCall.of(broadcast(most), 1).chunks()).isEqualTo(Integer.MAX_VALUE);
+    assertThatThrownBy(() -> ChunkedCall.of(broadcast(most + 1), 1))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("chunks");
   }

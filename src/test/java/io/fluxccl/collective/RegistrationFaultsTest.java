@@ -161,8 +161,7 @@ class RegistrationFaultsTest {
                   .withThrowableThat()
                   .withMessageContaining("on purpose");
               BoundCall call =
-                  lane.registrations()
-                      .bind(CollectiveCall.allReduce(buffer, buffer, 1, INT32, SUM));
+                  lane.registrations.bind(CollectiveCall.allReduce(buffer, buffer, 1, INT32, SUM));
               assertThat(call.isInputRegistered()).isFalse();
             }
             FluxCclException failure = rank.communicator().failed().get(60, TimeUnit.SECONDS);

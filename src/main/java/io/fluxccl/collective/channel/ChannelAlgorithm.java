@@ -3,25 +3,19 @@ package io.fluxccl.collective.channel;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.device.DeviceStream;
+import java.util.function.BiConsumer;
 import java.util.function.Predicate;
 
-/** A {@link Method} on one kind of device. */
-final class ChannelAlgorithm implements CollectiveAlgorithm {
-  private final Method method;
-  private final Predicate<BoundCall> canLaunch;
-  private final Launch launch;
-
-  /** Launches a kernel of the device. */
-  interface Launch {
-    void enqueue(DeviceStream stream, BoundCall call);
-  }
-
-  ChannelAlgorithm(Method method, Predicate<BoundCall> canLaunch, Launch launch) {
-    this.method = method;
-    this.canLaunch = canLaunch;
-    this.launch = launch;
-  }
-
+/**
+ * A {@link Method} on one kind of device.
+ *
+ * @param method what it does, and what that costs
+ * @param canLaunch whether the device's kernel can do a call that the method supports
+ * @param launch launches the kernel
+ */
+record ChannelAlgorithm(
+    Method method, Predicate<BoundCall> canLaunch, BiConsumer<DeviceStream, BoundCall> launch)
+    implements CollectiveAlgorithm {
   @Override
   public String name() {
     return method.label();
@@ -39,6 +33,6 @@ final class ChannelAlgorithm implements CollectiveAlgorithm {
 
   @Override
   public void enqueue(DeviceStream stream, BoundCall call) {
-    launch.enqueue(stream, call);
+    launch.accept(stream, call);
   }
 }

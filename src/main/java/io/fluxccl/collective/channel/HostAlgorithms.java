@@ -11,6 +11,7 @@ import io.fluxccl.device.host.HostReduction;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.function.BiConsumer;
 import java.util.function.Function;
 import java.util.stream.Stream;
 
@@ -22,11 +23,6 @@ final class HostAlgorithms {
   private HostAlgorithms(Pipes pipes) {
     this.communicator = pipes.peers().communicator();
     this.lanes = HostLane.of(pipes);
-  }
-
-  /** Runs one lane's part of a plan. */
-  private interface LaneKernel<P> {
-    void run(P what, HostReduction reduction);
   }
 
   static List<CollectiveAlgorithm> of(Pipes pipes) {
@@ -51,7 +47,8 @@ final class HostAlgorithms {
     return all;
   }
 
-  private static LaneKernel<PartsPlan> hierarchical(HostLane lane, Hierarchy hierarchy) {
+  private static BiConsumer<PartsPlan, HostReduction> hierarchical(
+      HostLane lane, Hierarchy hierarchy) {
     Map<Collective, HostHierarchical> byKind = HostHierarchical.all(lane, hierarchy);
     return (call, reduction) -> byKind.get(call.kind()).run(call, reduction);
   }
@@ -60,15 +57,15 @@ final class HostAlgorithms {
       Method method,
       Class<P> plan,
       Function<BoundCall, P> planOf,
-      Function<HostLane, LaneKernel<P>> kernelOf) {
-    List<LaneKernel<P>> byLane = Stream.of(lanes).map(kernelOf).toList();
+      Function<HostLane, BiConsumer<P, HostReduction>> kernelOf) {
+    List<BiConsumer<P, HostReduction>> byLane = Stream.of(lanes).map(kernelOf).toList();
     HostKernel kernel =
         HostKernel.of(
             method.label(),
             (thread, args) -> {
               // After a failure the staging memory may be unmapped.
               if (communicator.failure() == null) {
-                byLane.get(thread.threadIdx()).run(args.get(0, plan), thread.reduction());
+                byLane.get(thread.threadIdx()).accept(args.get(0, plan), thread.reduction());
               }
             });
     return new ChannelAlgorithm(

@@ -3,24 +3,22 @@ package io.fluxccl.collective.channel;
 import io.fluxccl.DataType;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
+import java.util.Locale;
 
 /** The methods of collectives over pipes, and their costs. */
 enum Method {
   /** Each rank exchanges data with each other rank. */
-  ALL_PAIRS("all-pairs"),
+  ALL_PAIRS,
   /** Each rank exchanges data with its neighbours, in rank order. */
-  RING("ring"),
+  RING,
   /**
    * Ranks exchange data on each host, and with the ranks that have the same place on their hosts.
    */
-  HIERARCHICAL("hierarchical");
+  HIERARCHICAL;
 
-  private final String label;
+  private final String label = name().toLowerCase(Locale.ROOT).replace('_', '-');
 
-  Method(String label) {
-    this.label = label;
-  }
-
+  /** Returns the algorithm's name, for example {@code all-pairs}. */
   String label() {
     return label;
   }

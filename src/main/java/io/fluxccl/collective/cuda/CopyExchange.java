@@ -48,7 +48,7 @@ final class CopyExchange extends ExchangeAlgorithm {
   public void enqueue(DeviceStream stream, BoundCall call) {
     CollectiveCall what = call.call();
     int rank = call.rank();
-    set.parts().clear(null).own(call);
+    set.parts.clear(null).own(call);
     DeviceStream beside = stream.branch("exchange-own");
     beside.waitFor(stream);
     set.launchOwn(beside);

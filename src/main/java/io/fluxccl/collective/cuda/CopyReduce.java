@@ -49,7 +49,13 @@ final class CopyReduce extends ReduceAlgorithm {
 
   @Override
   public double estimate(BoundCall call) {
-    return ReduceModel.copyEngines(call);
+    int peers = call.nRanks() - 1;
+    if (isScatterOfPair(call)) {
+      return 72 + 0.0031 * sent(call);
+    }
+    return isScatter(call)
+        ? 155 + 0.00265 * sent(call)
+        : 20 + 100 * Math.min(peers, 3) + 0.0026 * sent(call);
   }
 
   @Override
@@ -70,10 +76,9 @@ final class CopyReduce extends ReduceAlgorithm {
       main.waitFor(branch);
       branch.launch(
           kernel(call),
-          set.grid().maxBlocks(),
+          set.grid.maxBlocks(),
           GpuGrid.MAX_THREADS,
-          KernelArgs.of(
-              set.peers().bind(call), bind(call), scratch.forSlots(), begin, end - begin));
+          KernelArgs.of(set.peers.bind(call), bind(call), scratch.forSlots(), begin, end - begin));
       if (gathers && i > 0) {
         gather(main, call, at(call, slices[i - 1]), begin);
       }
@@ -92,7 +97,7 @@ final class CopyReduce extends ReduceAlgorithm {
   }
 
   private void barrier(CudaStream stream, BoundCall call) {
-    stream.launch(barrier, 1, WARP_SIZE, KernelArgs.of(set.peers().bind(call)));
+    stream.launch(barrier, 1, WARP_SIZE, KernelArgs.of(set.peers.bind(call)));
   }
 
   private static void scatter(

@@ -38,8 +38,8 @@ final class ExchangeSet implements AlgorithmSet {
 
   private final PeerConnections connections;
   private final GpuGrid grid;
-  private final ExchangeRing ll8;
-  private final ExchangeRing ll128;
+  final ExchangeRing ll8;
+  final ExchangeRing ll128;
   private final DeviceBuffer state;
   private final DeviceBuffer registrations;
   private final CudaKernel ll8Kernel;
@@ -50,7 +50,7 @@ final class ExchangeSet implements AlgorithmSet {
   private final CudaKernel ownKernel;
 
   // Used by the one thread that enqueues.
-  private final ExchangeParts parts = new ExchangeParts();
+  final ExchangeParts parts = new ExchangeParts();
   private MappedPeers peers;
 
   private ExchangeSet(PeerConnections connections) {
@@ -109,22 +109,9 @@ final class ExchangeSet implements AlgorithmSet {
         new CopyExchange(this));
   }
 
-  ExchangeRing ll8() {
-    return ll8;
-  }
-
-  ExchangeRing ll128() {
-    return ll128;
-  }
-
   /** Returns the address of this rank's state. */
   long stateAddress() {
     return state.address();
-  }
-
-  /** Returns the struct to fill in for the next launch. */
-  ExchangeParts parts() {
-    return parts;
   }
 
   /** Enqueues the exchange of {@link #parts} through the rings that they were made for. */

@@ -35,12 +35,12 @@ final class PacketExchange extends ExchangeAlgorithm {
   }
 
   static PacketExchange ll8(ExchangeSet set) {
-    return new PacketExchange(set, set.ll8(), "exchange-ll8", set.ll8().eagerBytes(), 1.8, 100_000);
+    return new PacketExchange(set, set.ll8, "exchange-ll8", set.ll8.eagerBytes(), 1.8, 100_000);
   }
 
   static PacketExchange ll128(ExchangeSet set) {
     return new PacketExchange(
-        set, set.ll128(), "exchange-ll128", Long.MAX_VALUE, LL128_LATENCY, 265_000);
+        set, set.ll128, "exchange-ll128", Long.MAX_VALUE, LL128_LATENCY, 265_000);
   }
 
   @Override
@@ -64,7 +64,7 @@ final class PacketExchange extends ExchangeAlgorithm {
       set.launchSendReceive(stream, call);
       return;
     }
-    set.parts().of(call, ring, set.stateAddress());
+    set.parts.of(call, ring, set.stateAddress());
     set.launchPackets(stream, call, ring);
   }
 }

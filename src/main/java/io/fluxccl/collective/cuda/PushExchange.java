@@ -55,7 +55,7 @@ final class PushExchange extends ExchangeAlgorithm {
   public void enqueue(DeviceStream stream, BoundCall call) {
     CollectiveCall what = call.call();
     int rank = call.rank();
-    ExchangeParts parts = set.parts().clear(null);
+    ExchangeParts parts = set.parts.clear(null);
     for (int ahead = 1; ahead < call.nRanks(); ahead++) {
       int peer = (rank + ahead) % call.nRanks();
       if (what.sendBytes(rank, peer) > 0) {

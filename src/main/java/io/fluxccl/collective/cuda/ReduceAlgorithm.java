@@ -9,9 +9,16 @@ import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaKernel;
 import java.util.Map;
 
-/** The base of the reductions of {@link ReduceSet}: a kernel for each type, and its arguments. */
+/**
+ * The base of the reductions of {@link ReduceSet}: a kernel for each type, and its arguments.
+ *
+ * <p>Estimates are latency plus bytes by rate, in microseconds. They are fitted to measurements on
+ * two H200, which have kernels of their own, and on eight, in graphs; those of large calls on two
+ * and on four. The selector needs the sizes where the curves of two algorithms cross.
+ */
 abstract class ReduceAlgorithm implements CollectiveAlgorithm {
   static final int WARP_SIZE = 32;
+  static final double KIB = 1024;
 
   final ReduceSet set;
   private final String name;
@@ -28,6 +35,20 @@ abstract class ReduceAlgorithm implements CollectiveAlgorithm {
   @Override
   public final String name() {
     return name;
+  }
+
+  /** Returns the KiB that a rank sends: its input, and as much again to distribute results. */
+  static double sent(BoundCall call) {
+    double part = call.totalBytes() / KIB / call.nRanks() * (call.nRanks() - 1);
+    return isScatter(call) ? part : 2 * part;
+  }
+
+  static boolean isScatter(BoundCall call) {
+    return call.call().collective() == Collective.REDUCE_SCATTER;
+  }
+
+  static boolean isScatterOfPair(BoundCall call) {
+    return call.nRanks() == 2 && isScatter(call);
   }
 
   /** Returns whether there is a kernel for the call's type. */
@@ -58,10 +79,10 @@ abstract class ReduceAlgorithm implements CollectiveAlgorithm {
   /** Launches the kernel that uses nothing but the family's state. */
   final void launch(DeviceStream stream, BoundCall call, int blocks, int threads) {
     stream.launch(
-        set.grid().forBlocks(kernel(call), blocks),
+        set.grid.forBlocks(kernel(call), blocks),
         blocks,
         threads,
-        KernelArgs.of(set.peers().bind(call), bind(call)));
+        KernelArgs.of(set.peers.bind(call), bind(call)));
   }
 
   /** Launches the kernel with blocks of most threads and scratch. */
@@ -70,6 +91,6 @@ abstract class ReduceAlgorithm implements CollectiveAlgorithm {
         kernel(call),
         blocks,
         GpuGrid.MAX_THREADS,
-        KernelArgs.of(set.peers().bind(call), bind(call), scratch));
+        KernelArgs.of(set.peers.bind(call), bind(call), scratch));
   }
 }

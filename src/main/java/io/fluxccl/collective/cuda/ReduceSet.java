@@ -40,7 +40,7 @@ final class ReduceSet implements AlgorithmSet {
   private static final int STAGED_PER_BLOCK = 128 << 10;
 
   private final CudaDevice gpu;
-  private final GpuGrid grid;
+  final GpuGrid grid;
   private final List<PacketArea> oneShot;
   private final List<PacketArea> twoShots;
   private final long stagingOffset;
@@ -53,7 +53,7 @@ final class ReduceSet implements AlgorithmSet {
 
   // Guarded by this.
   private boolean closed;
-  private MappedPeers peers;
+  MappedPeers peers;
   private List<CollectiveAlgorithm> algorithms = List.of();
 
   private ReduceSet(PeerConnections connections) {
@@ -197,14 +197,6 @@ final class ReduceSet implements AlgorithmSet {
   /** Loads a kernel for all types. */
   Kernel kernel(String name) {
     return GpuKernels.one(gpu, "reduce_" + name, 0);
-  }
-
-  GpuGrid grid() {
-    return grid;
-  }
-
-  MappedPeers peers() {
-    return peers;
   }
 
   @Override

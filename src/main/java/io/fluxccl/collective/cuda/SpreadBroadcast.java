@@ -46,17 +46,18 @@ final class SpreadBroadcast extends ExchangeAlgorithm {
 
   @Override
   public void enqueue(DeviceStream stream, BoundCall call) {
-    if (call.isOutputRegistered() && byStores(call) < byPackets(call)) {
-      fillByStores(call, call.rank() == call.call().root());
-      set.launchPush(stream, call, slice(call), false);
-      fillByStores(call, false);
-      spreadByStores(call);
+    boolean stores = call.isOutputRegistered() && byStores(call) < byPackets(call);
+    scatter(call, stores);
+    launch(stream, call, stores);
+    gather(call, stores);
+    launch(stream, call, stores);
+  }
+
+  private void launch(DeviceStream stream, BoundCall call, boolean stores) {
+    if (stores) {
       set.launchPush(stream, call, slice(call), false);
     } else {
-      scatterByPackets(call);
-      set.launchPackets(stream, call, set.ll128());
-      gatherByPackets(call);
-      set.launchPackets(stream, call, set.ll128());
+      set.launchPackets(stream, call, set.ll128);
     }
   }
 
@@ -68,69 +69,42 @@ final class SpreadBroadcast extends ExchangeAlgorithm {
     return begin(call, rank + 1) - begin(call, rank);
   }
 
-  private void fillByStores(BoundCall call, boolean isSource) {
+  /** Fills in a slice for each rank, from the root; of stores, the writer knows the address. */
+  private void scatter(BoundCall call, boolean stores) {
     CollectiveCall what = call.call();
-    ExchangeParts parts = set.parts().clear(null);
-    if (!isSource) {
-      return;
-    }
-    for (int ahead = 1; ahead < call.nRanks(); ahead++) {
-      int peer = (call.rank() + ahead) % call.nRanks();
-      parts.add(
-          peer,
-          what.input().address() + begin(call, peer),
-          length(call, peer),
-          call.outputOn(peer) + begin(call, peer),
-          0);
-    }
-    parts.own(what.input().address(), what.output().address(), what.countBytes());
-  }
-
-  private void spreadByStores(BoundCall call) {
-    CollectiveCall what = call.call();
-    long begin = begin(call, call.rank());
-    for (int ahead = 1; ahead < call.nRanks(); ahead++) {
-      int peer = (call.rank() + ahead) % call.nRanks();
-      // The root has all slices already.
-      if (peer != what.root()) {
-        set.parts()
-            .add(
-                peer,
-                what.output().address() + begin,
-                length(call, call.rank()),
-                call.outputOn(peer) + begin,
-                0);
-      }
-    }
-  }
-
-  private void scatterByPackets(BoundCall call) {
-    CollectiveCall what = call.call();
-    ExchangeParts parts = set.parts().clear(set.ll128());
-    if (call.rank() != what.root()) {
-      long begin = begin(call, call.rank());
-      parts.add(what.root(), 0, 0, what.output().address() + begin, length(call, call.rank()));
-      return;
-    }
-    for (int ahead = 1; ahead < call.nRanks(); ahead++) {
-      int peer = (call.rank() + ahead) % call.nRanks();
-      parts.add(peer, what.input().address() + begin(call, peer), length(call, peer), 0, 0);
-    }
-    parts.own(what.input().address(), what.output().address(), what.countBytes());
-  }
-
-  private void gatherByPackets(BoundCall call) {
-    CollectiveCall what = call.call();
+    ExchangeParts parts = set.parts.clear(stores ? null : set.ll128);
     int rank = call.rank();
-    ExchangeParts parts = set.parts().clear(set.ll128());
+    if (rank != what.root()) {
+      if (!stores) {
+        long to = what.output().address() + begin(call, rank);
+        parts.add(what.root(), 0, 0, to, length(call, rank));
+      }
+      return;
+    }
     for (int ahead = 1; ahead < call.nRanks(); ahead++) {
       int peer = (rank + ahead) % call.nRanks();
+      long from = what.input().address() + begin(call, peer);
+      long to = stores ? call.outputOn(peer) + begin(call, peer) : 0;
+      parts.add(peer, from, length(call, peer), to, 0);
+    }
+    parts.own(what.input().address(), what.output().address(), what.countBytes());
+  }
+
+  /** Fills in this rank's slice for each rank but the root, which has all slices already. */
+  private void gather(BoundCall call, boolean stores) {
+    CollectiveCall what = call.call();
+    int rank = call.rank();
+    long output = what.output().address();
+    ExchangeParts parts = set.parts.clear(stores ? null : set.ll128);
+    for (int ahead = 1; ahead < call.nRanks(); ahead++) {
+      int peer = (rank + ahead) % call.nRanks();
+      long to = stores ? call.outputOn(peer) + begin(call, rank) : output + begin(call, peer);
       parts.add(
           peer,
-          what.output().address() + begin(call, rank),
+          output + begin(call, rank),
           peer == what.root() ? 0 : length(call, rank),
-          what.output().address() + begin(call, peer),
-          rank == what.root() ? 0 : length(call, peer));
+          to,
+          stores || rank == what.root() ? 0 : length(call, peer));
     }
   }
 }

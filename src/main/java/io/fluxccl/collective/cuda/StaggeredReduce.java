@@ -35,7 +35,16 @@ final class StaggeredReduce extends ReduceAlgorithm {
 
   @Override
   public double estimate(BoundCall call) {
-    return staging == null ? ReduceModel.direct(call) : ReduceModel.staged(call);
+    int peers = call.nRanks() - 1;
+    if (staging != null) {
+      return isScatterOfPair(call) ? 14 + 0.0035 * sent(call) : 6 + 3 * peers + 0.0035 * sent(call);
+    }
+    if (isScatterOfPair(call)) {
+      return 15 + 0.00305 * sent(call);
+    }
+    return isScatter(call)
+        ? 10 + 1.2 * peers + 0.00305 * sent(call)
+        : 4 + 2.2 * peers + 0.0029 * sent(call);
   }
 
   @Override
@@ -43,7 +52,7 @@ final class StaggeredReduce extends ReduceAlgorithm {
     launch(
         stream,
         call,
-        set.grid().blocksFor(Reduction.partBytes(call), BYTES_PER_BLOCK),
+        set.grid.blocksFor(Reduction.partBytes(call), BYTES_PER_BLOCK),
         staging == null ? set.scratch(call).forSlots() : staging);
   }
 }

@@ -36,7 +36,20 @@ final class TwoShots extends ReduceAlgorithm {
 
   @Override
   public double estimate(BoundCall call) {
-    return ReduceModel.twoShots(area.kind(), call);
+    int n = call.nRanks();
+    if (n == 2) {
+      double latency = isScatter(call) ? 0 : 0.75;
+      return switch (area.kind()) {
+        case LL8 -> 2.0 + latency + 0.03 * sent(call);
+        case LL128 -> 2.25 + latency + 0.0034 * sent(call);
+        case SENTINEL -> 2.4 + latency / 4 + 0.00292 * sent(call);
+      };
+    }
+    return switch (area.kind()) {
+      case LL8 -> (isScatter(call) ? 2.15 : 3.4) + 0.0104 * sent(call);
+      case LL128 -> (isScatter(call) ? 2.1 + 0.06 * n : 2.1 + 0.19 * n) + 0.0033 * sent(call);
+      case SENTINEL -> (isScatter(call) ? 2.4 + 0.08 * n : 2.2 + 0.21 * n) + 0.00303 * sent(call);
+    };
   }
 
   @Override
@@ -47,10 +60,10 @@ final class TwoShots extends ReduceAlgorithm {
     while (threads < mostThreads() && warps * WARP_SIZE > threads * BLOCKS_BEFORE_MORE_THREADS) {
       threads *= 2;
     }
-    int blocks = set.grid().blocksFor(warps, threads / WARP_SIZE);
+    int blocks = set.grid.blocksFor(warps, threads / WARP_SIZE);
     if (call.nRanks() == 2
-        && warps <= ROWS_TO_OVERLAP * set.grid().overlapping() * threads / WARP_SIZE) {
-      blocks = Math.min(blocks, set.grid().overlapping());
+        && warps <= ROWS_TO_OVERLAP * set.grid.overlapping() * threads / WARP_SIZE) {
+      blocks = Math.min(blocks, set.grid.overlapping());
     }
     launch(stream, call, blocks, threads);
   }
