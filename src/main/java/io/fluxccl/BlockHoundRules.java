@@ -14,6 +14,7 @@ public final class BlockHoundRules implements BlockHoundIntegration {
   public void applyTo(BlockHound.Builder builder) {
     builder
         .allowBlockingCallsInside("io.fluxccl.device.host.StreamWorker", "run")
+        .allowBlockingCallsInside("io.fluxccl.device.host.BlockWorkers$Worker", "run")
         .disallowBlockingCallsInside("io.fluxccl.device.host.LiveHostStream", "complete")
         .allowBlockingCallsInside("io.fluxccl.concurrent.AgentThread", "nap")
         .allowBlockingCallsInside("io.fluxccl.proxy.Proxy", "onStart")

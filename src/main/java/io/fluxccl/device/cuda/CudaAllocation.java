@@ -6,6 +6,7 @@ import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.IntSupplier;
 import jcuda.driver.CUresult;
 
 /**
@@ -26,6 +27,7 @@ public abstract class CudaAllocation extends UseCount {
   private final PrimaryContext context;
   private final long address;
   private final long size;
+  private CudaMemoryName name; // guarded by this
 
   /**
    * Which allocation: unlike an address, never used again, and of no use to its holder.
@@ -90,11 +92,20 @@ public abstract class CudaAllocation extends UseCount {
   }
 
   /**
-   * How other processes map it. The caller is a user.
+   * Returns how other processes map it. The caller is a user.
    *
    * @throws io.fluxccl.DeviceFailure if the driver can't share it
    */
-  public abstract CudaMemoryName name();
+  public final synchronized CudaMemoryName name() {
+    if (name == null) {
+      context.makeCurrent();
+      name = share();
+    }
+    return name;
+  }
+
+  /** Lets other processes map it; called once, under this object's lock, the context current. */
+  abstract CudaMemoryName share();
 
   /**
    * Lets kernels of another GPU of this process use it. The caller is a user.
@@ -106,11 +117,18 @@ public abstract class CudaAllocation extends UseCount {
   }
 
   /**
-   * Whether an allocation failed for want of memory that may be there now: what was released before
-   * is freed a little later.
+   * Allocates, and once more if that failed for want of memory that may be there now: what was
+   * released before is freed a little later.
+   *
+   * @param call of the driver; gives its result
+   * @param description of the call, for the failure
    */
-  static boolean mayHelpToWait(PrimaryContext context, int result) {
-    return result == CUresult.CUDA_ERROR_OUT_OF_MEMORY && context.reaper().await(UNTIL_FREED);
+  static void allocate(PrimaryContext context, IntSupplier call, String description) {
+    int result = call.getAsInt();
+    if (result == CUresult.CUDA_ERROR_OUT_OF_MEMORY && context.reaper().await(UNTIL_FREED)) {
+      result = call.getAsInt();
+    }
+    context.check(result, description);
   }
 
   /** Gives the memory back; called once, on the reaper's thread, with the context current. */

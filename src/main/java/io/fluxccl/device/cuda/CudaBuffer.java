@@ -1,7 +1,5 @@
 package io.fluxccl.device.cuda;
 
-import io.fluxccl.InvalidUsage;
-import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.PartBuffer;
 import java.nio.ByteBuffer;
 
@@ -71,20 +69,5 @@ public final class CudaBuffer extends PartBuffer<CudaAllocation> {
     } finally {
       release();
     }
-  }
-
-  /** The address of a range for a stream of a device; refuses what is not there. */
-  static long addressFor(
-      CudaDevice device, String what, DeviceBuffer buffer, long offset, long size) {
-    if (!(buffer instanceof CudaBuffer) || buffer.device().index() != device.index()) {
-      throw new InvalidUsage(
-          what + " is memory of " + buffer.device() + ", not of GPU " + device.index());
-    }
-    CudaBuffer memory = (CudaBuffer) buffer;
-    memory.checkRange(what, offset, size);
-    if (memory.isClosed()) {
-      throw new InvalidUsage(what + " " + memory + " is closed");
-    }
-    return memory.address() + offset;
   }
 }

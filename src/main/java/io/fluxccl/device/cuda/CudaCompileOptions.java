@@ -3,9 +3,9 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.InvalidUsage;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
+import java.util.stream.Stream;
 
 /**
  * How CUDA source is compiled: C++17, for the GPU at hand, with FluxCCL's headers on the include
@@ -56,15 +56,13 @@ public record CudaCompileOptions(
 
   /** The same with this option behind the others. */
   public CudaCompileOptions withOption(String option) {
-    List<String> more = new ArrayList<>(options);
-    more.add(option);
+    List<String> more = Stream.concat(options.stream(), Stream.of(option)).toList();
     return new CudaCompileOptions(compiler, more, includePaths, timeout);
   }
 
   /** The same with this folder of headers behind the others. */
   public CudaCompileOptions withIncludePath(Path folder) {
-    List<Path> more = new ArrayList<>(includePaths);
-    more.add(folder);
+    List<Path> more = Stream.concat(includePaths.stream(), Stream.of(folder)).toList();
     return new CudaCompileOptions(compiler, options, more, timeout);
   }
 

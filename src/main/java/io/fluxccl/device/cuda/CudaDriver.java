@@ -4,6 +4,7 @@ import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NativeLibrary;
 import io.fluxccl.OptionalLibrary;
+import java.io.IOException;
 import java.util.Locale;
 import java.util.Optional;
 import jcuda.NativePointerObject;
@@ -16,6 +17,7 @@ import org.slf4j.LoggerFactory;
 public final class CudaDriver {
   private static final String CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS";
   private static final int ENOUGH_CONNECTIONS = 8;
+  private static final String TEMPORARY_DIRECTORY = "java.io.tmpdir";
   private static final String UNAVAILABLE;
   private static final int COUNT;
 
@@ -30,7 +32,7 @@ public final class CudaDriver {
       NativeLibrary.setEnvironmentDefault(CONNECTIONS, "32");
       warningAbout(System.getenv(CONNECTIONS))
           .ifPresent(LoggerFactory.getLogger(CudaDriver.class)::warn);
-      JCudaLibrary.load();
+      loadJCuda();
       int result = JCudaDriver.cuInit(0);
       int[] found = new int[1];
       if (result == CUresult.CUDA_SUCCESS) {
@@ -58,6 +60,29 @@ public final class CudaDriver {
   private CudaDriver() {}
 
   /**
+   * Loads JCuda's native library. JCuda itself unpacks it to a fixed name in {@code java.io.tmpdir}
+   * and takes what lies there already: two processes that start together may load half a file, and
+   * any user who may write there decides what is loaded. It reads that property at that moment, so
+   * for that moment it is a new directory of our own.
+   *
+   * @throws LinkageError if it, or the driver behind it, is not there
+   */
+  private static void loadJCuda() {
+    try (TemporaryFolder folder = TemporaryFolder.create("fluxccl-jcuda")) {
+      String before = System.getProperty(TEMPORARY_DIRECTORY);
+      System.setProperty(TEMPORARY_DIRECTORY, folder.path().toString());
+      try {
+        JCudaDriver.setExceptionsEnabled(false); // the class loads the library first
+      } finally {
+        System.setProperty(TEMPORARY_DIRECTORY, before); // what is loaded stays in memory
+      }
+    } catch (IOException e) {
+      throw (LinkageError)
+          new UnsatisfiedLinkError("no directory for JCuda's library: " + e).initCause(e);
+    }
+  }
+
+  /**
    * The number behind a handle of JCuda's, as C calls take it.
    *
    * @param handle a stream, context, module and so on
@@ -80,11 +105,17 @@ public final class CudaDriver {
    * @throws io.fluxccl.DeviceFailure if there is no such GPU
    */
   public static String pciBusId(int index) {
+    String[] id = new String[1];
+    CudaError.check(
+        JCudaDriver.cuDeviceGetPCIBusId(id, 32, device(index)), index, "cuDeviceGetPCIBusId");
+    return id[0].trim().toLowerCase(Locale.ROOT);
+  }
+
+  /** Returns the driver's handle of a GPU. */
+  static CUdevice device(int index) {
     CUdevice device = new CUdevice();
     CudaError.check(JCudaDriver.cuDeviceGet(device, index), index, "cuDeviceGet");
-    String[] id = new String[1];
-    CudaError.check(JCudaDriver.cuDeviceGetPCIBusId(id, 32, device), index, "cuDeviceGetPCIBusId");
-    return id[0].trim().toLowerCase(Locale.ROOT);
+    return device;
   }
 
   /**
@@ -95,13 +126,11 @@ public final class CudaDriver {
     if (from == to) {
       return true;
     }
-    CUdevice source = new CUdevice();
-    CUdevice target = new CUdevice();
-    CudaError.check(JCudaDriver.cuDeviceGet(source, from), from, "cuDeviceGet");
-    CudaError.check(JCudaDriver.cuDeviceGet(target, to), to, "cuDeviceGet");
     int[] can = new int[1];
     CudaError.check(
-        JCudaDriver.cuDeviceCanAccessPeer(can, source, target), from, "cuDeviceCanAccessPeer");
+        JCudaDriver.cuDeviceCanAccessPeer(can, device(from), device(to)),
+        from,
+        "cuDeviceCanAccessPeer");
     return can[0] != 0;
   }
 

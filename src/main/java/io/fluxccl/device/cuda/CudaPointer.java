@@ -10,13 +10,14 @@ import jcuda.driver.CUdeviceptr;
  * have no public way from or to a number. Not thread-safe.
  */
 final class CudaPointer extends CUdeviceptr {
-  private static final VarHandle NATIVE_POINTER;
+  private static final VarHandle NATIVE_POINTER =
+      field(NativePointerObject.class, "nativePointer", long.class);
 
-  static {
+  /** Returns access to a field of one of JCuda's classes that has no accessor. */
+  static VarHandle field(Class<?> owner, String name, Class<?> type) {
     try {
-      NATIVE_POINTER =
-          MethodHandles.privateLookupIn(NativePointerObject.class, MethodHandles.lookup())
-              .findVarHandle(NativePointerObject.class, "nativePointer", long.class);
+      return MethodHandles.privateLookupIn(owner, MethodHandles.lookup())
+          .findVarHandle(owner, name, type);
     } catch (ReflectiveOperationException e) {
       throw new ExceptionInInitializerError(e);
     }

@@ -61,16 +61,13 @@ final class DescriptorClient {
   }
 
   private static String problem(int errno, Deadline deadline) {
-    switch (errno) {
-      case DescriptorCalls.ECONNREFUSED:
-        return "no process listens there: the owner has ended, freed all its memory, or runs in"
-            + " another network namespace (containers must share the host's)";
-      case DescriptorCalls.ETIMEDOUT:
-        return "no answer within " + deadline.timeout().toMillis() + " ms";
-      case DescriptorCalls.EPERM:
-        return "it is a process of another user";
-      default:
-        return NativeLibrary.errorText(errno);
-    }
+    return switch (errno) {
+      case DescriptorCalls.ECONNREFUSED ->
+          "no process listens there: the owner has ended, freed all its memory, or runs in"
+              + " another network namespace (containers must share the host's)";
+      case DescriptorCalls.ETIMEDOUT -> "no answer within " + deadline.timeout().toMillis() + " ms";
+      case DescriptorCalls.EPERM -> "it is a process of another user";
+      default -> NativeLibrary.errorText(errno);
+    };
   }
 }

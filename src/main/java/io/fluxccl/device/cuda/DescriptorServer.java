@@ -1,10 +1,16 @@
 package io.fluxccl.device.cuda;
 
 import io.fluxccl.DeviceFailure;
+import io.fluxccl.NativeLibrary;
+import io.fluxccl.concurrent.NonblockingThread;
+import java.nio.charset.StandardCharsets;
 import java.security.SecureRandom;
 import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Hands the file descriptors of this process's memory to processes of the same user that know the
@@ -26,42 +32,42 @@ final class DescriptorServer {
   /** Answers other than 0: nothing is offered under that token. */
   static final int UNKNOWN = 1;
 
+  /** The event and the listening socket stand before the clients. */
+  private static final int FIRST_CLIENT = 2;
+
+  private static final int MOST_CLIENTS = 64;
+
+  /** How long to accept no client after that failed for want of descriptors. */
+  private static final int PAUSE_MILLIS = 100;
+
+  /** poll() passes over it. */
+  private static final int NOTHING = -1;
+
+  private static final Logger LOG = LoggerFactory.getLogger(DescriptorServer.class);
   private static final SecureRandom RANDOM = new SecureRandom();
 
   private final int clientTimeoutMillis;
   private final Map<String, Offer> offers = new HashMap<>(); // guarded by this
-  private DescriptorServerThread thread; // guarded by this; null while nothing is offered
+  private Loop loop; // guarded by this; null while nothing is offered
 
   DescriptorServer(int clientTimeoutMillis) {
     this.clientTimeoutMillis = clientTimeoutMillis;
   }
 
-  /** One descriptor that clients can ask for. */
-  final class Offer implements AutoCloseable {
-    private final int descriptor;
-    private final byte[] token;
-    private final String socketName;
-
-    private Offer(int descriptor, byte[] token, String socketName) {
-      this.descriptor = descriptor;
-      this.token = token;
-      this.socketName = socketName;
-    }
-
-    /** The abstract name of the socket to ask at. */
-    String socketName() {
-      return socketName;
-    }
-
-    /** The token to present there. */
-    byte[] token() {
-      return token.clone();
-    }
-
+  /**
+   * One descriptor that clients can ask for.
+   *
+   * @param server that offers it
+   * @param descriptor what clients get
+   * @param token to present
+   * @param socketName the abstract name of the socket to ask at
+   */
+  record Offer(DescriptorServer server, int descriptor, byte[] token, String socketName)
+      implements AutoCloseable {
     /** Takes it back and closes the descriptor; what clients have got already stays theirs. */
     @Override
     public void close() {
-      withdraw(this);
+      server.withdraw(this);
     }
   }
 
@@ -72,35 +78,43 @@ final class DescriptorServer {
    * @return the offer, to be closed
    * @throws DeviceFailure if there can be no socket
    */
-  Offer offer(int descriptor) {
-    synchronized (this) {
-      try {
-        if (thread == null) {
-          thread = DescriptorServerThread.start(this, newSocketName(), clientTimeoutMillis);
-        }
-      } catch (RuntimeException | Error e) {
-        DescriptorCalls.close(descriptor);
-        throw e;
+  synchronized Offer offer(int descriptor) {
+    try {
+      if (loop == null) {
+        loop = start();
       }
-      byte[] token = new byte[TOKEN_LENGTH];
-      RANDOM.nextBytes(token);
-      Offer offer = new Offer(descriptor, token, thread.socketName());
-      offers.put(key(token), offer);
-      return offer;
+    } catch (RuntimeException | Error e) {
+      DescriptorCalls.close(descriptor);
+      throw e;
+    }
+    Offer offer = new Offer(this, descriptor, random(TOKEN_LENGTH), loop.socketName);
+    offers.put(key(offer.token), offer);
+    return offer;
+  }
+
+  private Loop start() {
+    NativeLibrary.require("sharing VMM memory");
+    Loop started = new Loop();
+    try {
+      new NonblockingThread(started, "fluxccl-descriptors").start();
+      return started;
+    } catch (RuntimeException | Error e) {
+      started.closeAll();
+      throw e;
     }
   }
 
   /** Answers a client; called from the server's thread. Sends without waiting. */
-  synchronized void answer(int client, byte[] token) {
+  private synchronized void answer(int client, byte[] token) {
     // The lock keeps the descriptor from being closed, and its number reused, while it is sent.
     Offer offer = offers.get(key(token));
     DescriptorCalls.answer(
         client, offer == null ? UNKNOWN : 0, offer == null ? -1 : offer.descriptor);
   }
 
-  /** Whether the thread runs. */
+  /** Returns whether the thread runs. */
   synchronized boolean isRunning() {
-    return thread != null;
+    return loop != null;
   }
 
   private synchronized void withdraw(Offer offer) {
@@ -108,16 +122,9 @@ final class DescriptorServer {
       return;
     }
     DescriptorCalls.close(offer.descriptor);
-    if (offers.isEmpty() && thread != null) {
-      thread.end();
-      thread = null;
-    }
-  }
-
-  /** A thread that ended by itself is forgotten: the next offer starts another. */
-  synchronized void ended(DescriptorServerThread which) {
-    if (thread == which) {
-      thread = null;
+    if (offers.isEmpty() && loop != null) {
+      loop.end();
+      loop = null;
     }
   }
 
@@ -126,9 +133,144 @@ final class DescriptorServer {
     return HexFormat.of().formatHex(token);
   }
 
-  private static String newSocketName() {
-    byte[] random = new byte[8];
+  private static byte[] random(int length) {
+    byte[] random = new byte[length];
     RANDOM.nextBytes(random);
-    return "fluxccl-" + ProcessHandle.current().pid() + "-" + HexFormat.of().formatHex(random);
+    return random;
+  }
+
+  /**
+   * Waits for all clients at once, so that a slow or silent one delays no other, and drops clients
+   * that have not asked in time.
+   */
+  private final class Loop implements Runnable {
+    private final String socketName =
+        "fluxccl-" + ProcessHandle.current().pid() + "-" + key(random(8));
+    private final long clientTimeoutNanos = TimeUnit.MILLISECONDS.toNanos(clientTimeoutMillis);
+    private final int[] descriptors = new int[FIRST_CLIENT + MOST_CLIENTS];
+    private final boolean[] readable = new boolean[FIRST_CLIENT + MOST_CLIENTS];
+    private final long[] acceptedAt = new long[FIRST_CLIENT + MOST_CLIENTS];
+    private final byte[] token = new byte[TOKEN_LENGTH];
+    private final int socket;
+    private int count = FIRST_CLIENT;
+    private boolean paused;
+    private volatile boolean ended;
+
+    Loop() {
+      int event = checked("eventfd", DescriptorCalls.newEvent());
+      descriptors[0] = event;
+      try {
+        byte[] name = socketName.getBytes(StandardCharsets.UTF_8);
+        socket = checked("listening on @" + socketName, DescriptorCalls.listen(name));
+      } catch (DeviceFailure e) {
+        DescriptorCalls.close(event);
+        throw e;
+      }
+    }
+
+    private int checked(String call, int result) {
+      if (result < 0) {
+        throw new DeviceFailure(
+            -result,
+            "DESCRIPTOR",
+            call + ", for sharing VMM memory, failed: " + NativeLibrary.errorText(-result));
+      }
+      return result;
+    }
+
+    /** Ends the thread, which closes its sockets; does not wait for it. */
+    void end() {
+      ended = true;
+      // The caller holds the server's lock, without which run() doesn't close the event.
+      DescriptorCalls.signalEvent(descriptors[0]);
+    }
+
+    @Override
+    public void run() {
+      try {
+        while (!ended) {
+          // A socket that is not accepted from would end every wait at once.
+          descriptors[1] = paused || count == descriptors.length ? NOTHING : socket;
+          int result = DescriptorCalls.awaitReadable(descriptors, readable, count, waitMillis());
+          if (result < 0) {
+            LOG.error("poll failed, VMM memory is not shared any more: {}", -result);
+            return;
+          }
+          serveClients();
+          paused = false;
+          if (readable[1]) {
+            acceptClients();
+          }
+        }
+      } finally {
+        // end() signals the event while it holds this lock; its number must not be reused before.
+        synchronized (DescriptorServer.this) {
+          if (loop == this) {
+            loop = null; // the next offer starts another
+          }
+          closeAll();
+        }
+      }
+    }
+
+    private int waitMillis() {
+      if (paused) {
+        return PAUSE_MILLIS;
+      }
+      if (count == FIRST_CLIENT) {
+        return -1;
+      }
+      // The first client is the oldest: they are kept in order of their arrival.
+      long left = clientTimeoutNanos - (System.nanoTime() - acceptedAt[FIRST_CLIENT]);
+      return (int) Math.max(0, TimeUnit.NANOSECONDS.toMillis(left) + 1);
+    }
+
+    private void serveClients() {
+      long now = System.nanoTime();
+      int kept = FIRST_CLIENT;
+      for (int i = FIRST_CLIENT; i < count; i++) {
+        boolean done = readable[i] && serve(descriptors[i]);
+        if (done || now - acceptedAt[i] >= clientTimeoutNanos) {
+          DescriptorCalls.close(descriptors[i]);
+        } else {
+          descriptors[kept] = descriptors[i];
+          acceptedAt[kept++] = acceptedAt[i];
+        }
+      }
+      count = kept;
+    }
+
+    private boolean serve(int client) {
+      int result = DescriptorCalls.receiveToken(client, token);
+      if (result > 0) {
+        answer(client, token);
+      }
+      return result != 0;
+    }
+
+    private void acceptClients() {
+      // Not more than fit: the others wait in the backlog, and their turn comes by the time-out.
+      while (count < descriptors.length) {
+        int client = DescriptorCalls.accept(socket);
+        if (client == -DescriptorCalls.EPERM) {
+          LOG.warn("turned away a process of another user at @{}", socketName);
+          continue;
+        }
+        if (client < 0) {
+          paused = client != -DescriptorCalls.EAGAIN;
+          return;
+        }
+        descriptors[count] = client;
+        acceptedAt[count++] = System.nanoTime();
+      }
+    }
+
+    private void closeAll() {
+      DescriptorCalls.close(socket);
+      DescriptorCalls.close(descriptors[0]);
+      for (int i = FIRST_CLIENT; i < count; i++) {
+        DescriptorCalls.close(descriptors[i]);
+      }
+    }
   }
 }

@@ -29,16 +29,12 @@ record GpuProperties(
     byte[] name = new byte[MAX_NAME_LENGTH];
     context.check(
         JCudaDriver.cuDeviceGetName(name, MAX_NAME_LENGTH, context.device()), "cuDeviceGetName");
-    int nameLength = 0;
-    while (nameLength < name.length && name[nameLength] != 0) {
-      nameLength++;
-    }
     long[] memory = new long[1];
     context.check(JCudaDriver.cuDeviceTotalMem(memory, context.device()), "cuDeviceTotalMem");
     int major = context.attribute(CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
     int minor = context.attribute(CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
     return new GpuProperties(
-        new String(name, 0, nameLength, StandardCharsets.US_ASCII),
+        new String(name, StandardCharsets.US_ASCII).trim(),
         memory[0],
         context.attribute(CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
         10 * major + minor,

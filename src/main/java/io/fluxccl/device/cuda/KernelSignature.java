@@ -41,11 +41,6 @@ record KernelSignature(int... sizes) {
     return UNKNOWN;
   }
 
-  /** Whether anything is checked. */
-  boolean isKnown() {
-    return sizes != null;
-  }
-
   /**
    * Refuses another number of arguments than there are parameters.
    *

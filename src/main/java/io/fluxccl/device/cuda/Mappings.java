@@ -113,16 +113,17 @@ final class Mappings {
                   + " (nvidia-smi topo -p2p r),",
               name));
     }
-    long address = CudaPointer.valueOf(pointer);
+    CudaMapping mapping =
+        new CudaMapping(
+            context,
+            name,
+            CudaPointer.valueOf(pointer),
+            () -> context.check(JCudaDriver.cuIpcCloseMemHandle(pointer), "cuIpcCloseMemHandle"));
     try {
-      requireBehind(address, name);
-      return new CudaMapping(context, name, address, () -> closePlain(address));
+      requireBehind(mapping.address(), name);
+      return mapping;
     } catch (RuntimeException | Error e) {
-      try {
-        closePlain(address);
-      } catch (RuntimeException | Error inCleanUp) {
-        e.addSuppressed(inCleanUp); // the first failure is the one to report
-      }
+      mapping.release();
       throw e;
     }
   }
@@ -138,10 +139,6 @@ final class Mappings {
     if (name.size() > there) {
       throw new InvalidUsage(name + ", of which its handle opens " + there);
     }
-  }
-
-  private void closePlain(long address) {
-    context.check(JCudaDriver.cuIpcCloseMemHandle(new CudaPointer(address)), "cuIpcCloseMemHandle");
   }
 
   private CudaMapping mapVmm(CudaMemoryName name, CudaDevice device) {

@@ -13,7 +13,7 @@ import jcuda.driver.JCudaDriver;
 final class PeerAccess {
   private final PrimaryContext context;
   private final Map<Integer, PrimaryContext> peers = new ConcurrentHashMap<>();
-  private volatile boolean closed;
+  private boolean closed; // guarded by this
 
   PeerAccess(PrimaryContext context) {
     this.context = context;
@@ -25,31 +25,25 @@ final class PeerAccess {
   }
 
   /** Enables it, once; {@link CudaDevice#enablePeerAccess} says the rest. */
-  void enable(int other) {
-    if (isEnabled(other)) {
+  synchronized void enable(int other) {
+    if (closed || isEnabled(other)) {
       return;
     }
     PrimaryContext peer = PrimaryContext.retain(other);
-    boolean kept = false;
     try {
       if (!CudaDriver.canReach(context.ordinal(), other)) {
         throw unreachable(other, peer.pciBusId());
       }
       context.makeCurrent();
       int result = JCudaDriver.cuCtxEnablePeerAccess(peer.handle(), 0);
-      if (result != CUresult.CUDA_SUCCESS
-          && result != CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) {
-        throw CudaError.of(result, context.ordinal(), "cuCtxEnablePeerAccess(GPU " + other + ")");
+      if (result != CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) {
+        context.check(result, "cuCtxEnablePeerAccess(GPU " + other + ")");
       }
-      kept = peers.putIfAbsent(other, peer) == null;
-    } finally {
-      if (!kept) {
-        peer.release();
-      }
+    } catch (RuntimeException | Error e) {
+      peer.release();
+      throw e;
     }
-    if (closed) {
-      close(); // it may have missed this one
-    }
+    peers.put(other, peer);
   }
 
   /** {@link CudaDevice#requireReachable} says it. */
@@ -69,13 +63,9 @@ final class PeerAccess {
         context, other, pciBusId);
   }
 
-  void close() {
+  synchronized void close() {
     closed = true;
-    for (Integer other : peers.keySet()) {
-      PrimaryContext peer = peers.remove(other);
-      if (peer != null) {
-        peer.release();
-      }
-    }
+    peers.values().forEach(PrimaryContext::release);
+    peers.clear();
   }
 }

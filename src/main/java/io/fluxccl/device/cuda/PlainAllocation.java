@@ -1,6 +1,5 @@
 package io.fluxccl.device.cuda;
 
-import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import jcuda.driver.CUipcMemHandle;
 import jcuda.driver.JCudaDriver;
@@ -11,19 +10,8 @@ final class PlainAllocation extends CudaAllocation {
   static final long GRANULARITY = 2L << 20;
 
   /** JCuda has no accessor for a handle's bytes. */
-  private static final VarHandle HANDLE_BYTES;
-
-  static {
-    try {
-      HANDLE_BYTES =
-          MethodHandles.privateLookupIn(CUipcMemHandle.class, MethodHandles.lookup())
-              .findVarHandle(CUipcMemHandle.class, "reserved", byte[].class);
-    } catch (ReflectiveOperationException e) {
-      throw new ExceptionInInitializerError(e);
-    }
-  }
-
-  private CudaMemoryName name; // guarded by this
+  private static final VarHandle HANDLE_BYTES =
+      CudaPointer.field(CUipcMemHandle.class, "reserved", byte[].class);
 
   private PlainAllocation(CudaDevice device, long address, long size) {
     super(device, address, size);
@@ -35,11 +23,8 @@ final class PlainAllocation extends CudaAllocation {
     PrimaryContext context = device.context();
     context.makeCurrent();
     CudaPointer pointer = new CudaPointer();
-    int result = JCudaDriver.cuMemAlloc(pointer, rounded);
-    if (mayHelpToWait(context, result)) {
-      result = JCudaDriver.cuMemAlloc(pointer, rounded);
-    }
-    context.check(result, "cuMemAlloc(" + rounded + ")");
+    allocate(
+        context, () -> JCudaDriver.cuMemAlloc(pointer, rounded), "cuMemAlloc(" + rounded + ")");
     return new PlainAllocation(device, CudaPointer.valueOf(pointer), rounded);
   }
 
@@ -51,17 +36,13 @@ final class PlainAllocation extends CudaAllocation {
   }
 
   @Override
-  public synchronized CudaMemoryName name() {
-    if (name == null) {
-      PrimaryContext context = device().context();
-      context.makeCurrent();
-      CUipcMemHandle handle = new CUipcMemHandle();
-      context.check(
-          JCudaDriver.cuIpcGetMemHandle(handle, new CudaPointer(address())), "cuIpcGetMemHandle");
-      byte[] bytes = ((byte[]) HANDLE_BYTES.get(handle)).clone();
-      name = CudaMemoryName.plain(id(), size(), context.pciBusId(), bytes);
-    }
-    return name;
+  CudaMemoryName share() {
+    PrimaryContext context = device().context();
+    CUipcMemHandle handle = new CUipcMemHandle();
+    context.check(
+        JCudaDriver.cuIpcGetMemHandle(handle, new CudaPointer(address())), "cuIpcGetMemHandle");
+    byte[] bytes = (byte[]) HANDLE_BYTES.get(handle);
+    return CudaMemoryName.plain(id(), size(), context.pciBusId(), bytes);
   }
 
   @Override

@@ -39,8 +39,7 @@ final class PrimaryContext extends UseCount {
 
   private PrimaryContext(int ordinal) {
     this.ordinal = ordinal;
-    this.device = new CUdevice();
-    CudaError.check(JCudaDriver.cuDeviceGet(device, ordinal), ordinal, "cuDeviceGet");
+    this.device = CudaDriver.device(ordinal);
     this.pciBusId = CudaDriver.pciBusId(ordinal);
     this.reaper = new Reaper(ordinal);
     this.context = new CUcontext();

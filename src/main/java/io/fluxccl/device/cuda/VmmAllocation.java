@@ -11,9 +11,7 @@ final class VmmAllocation extends CudaAllocation {
   private final VmmMapping mapping;
   private final long handle;
 
-  // Both guarded by this.
-  private DescriptorServer.Offer offer;
-  private CudaMemoryName name;
+  private DescriptorServer.Offer offer; // guarded by this
 
   private VmmAllocation(CudaDevice device, VmmMapping mapping, long handle) {
     super(device, mapping.address(), mapping.size());
@@ -30,11 +28,10 @@ final class VmmAllocation extends CudaAllocation {
     context.check(VmmCalls.granularity(context.ordinal(), result), "cuMemGetAllocationGranularity");
     long granularity = Math.max(result[0], PlainAllocation.GRANULARITY);
     long rounded = (size + granularity - 1) / granularity * granularity;
-    int status = VmmCalls.create(context.ordinal(), rounded, result);
-    if (mayHelpToWait(context, status)) {
-      status = VmmCalls.create(context.ordinal(), rounded, result);
-    }
-    context.check(status, "cuMemCreate(" + rounded + ")");
+    allocate(
+        context,
+        () -> VmmCalls.create(context.ordinal(), rounded, result),
+        "cuMemCreate(" + rounded + ")");
     long handle = result[0];
     try {
       VmmMapping mapping = VmmMapping.map(context, handle, rounded, devicesThatReach(device));
@@ -52,17 +49,12 @@ final class VmmAllocation extends CudaAllocation {
   }
 
   @Override
-  public synchronized CudaMemoryName name() {
-    if (name == null) {
-      PrimaryContext context = device().context();
-      context.makeCurrent();
-      int[] descriptor = new int[1];
-      context.check(VmmCalls.exportDescriptor(handle, descriptor), "cuMemExportToShareableHandle");
-      offer = DescriptorServer.PROCESS.offer(descriptor[0]);
-      name =
-          CudaMemoryName.vmm(id(), size(), context.pciBusId(), offer.socketName(), offer.token());
-    }
-    return name;
+  synchronized CudaMemoryName share() {
+    PrimaryContext context = device().context();
+    int[] descriptor = new int[1];
+    context.check(VmmCalls.exportDescriptor(handle, descriptor), "cuMemExportToShareableHandle");
+    offer = DescriptorServer.PROCESS.offer(descriptor[0]);
+    return CudaMemoryName.vmm(id(), size(), context.pciBusId(), offer.socketName(), offer.token());
   }
 
   @Override

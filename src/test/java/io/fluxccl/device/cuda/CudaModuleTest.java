@@ -29,7 +29,8 @@ class CudaModuleTest {
   private static final String SOURCE =
       "#include <fluxccl/fluxccl.cuh>\n"
           + "struct Shape { long long rows; int columns; float factor; };\n"
-          + "extern \"C\" __global__ void measure(double* out, Shape shape, int more, char small) {\n"
+          + "extern \"C\" __global__ void measure(double* out, Shape shape, int more, char small)"
+          + " {\n"
           + "  *out = shape.rows * shape.columns * shape.factor + more + small;\n"
           + "}\n"
           + "extern \"C\" __global__ void fill_shared(int* out) {\n"
@@ -144,7 +145,8 @@ class CudaModuleTest {
         CudaStream stream = device.createStream("args")) {
       CudaKernel kernel = module.kernel("measure").prepare(device);
       assumeTrue(
-          kernel.loadedOn(device).signature.isKnown(), "the driver is older than cuFuncGetParamInfo");
+          kernel.loadedOn(device).signature.sizes() != null,
+          "the driver is older than cuFuncGetParamInfo");
       assertThatThrownBy(() -> stream.launch(kernel, 1, 1, KernelArgs.of(out)))
           .isInstanceOf(InvalidUsage.class)
           .hasMessageContaining("takes 4 arguments of 8, 16, 4, 1 bytes, was given 1");
