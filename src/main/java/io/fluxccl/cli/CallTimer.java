@@ -18,8 +18,11 @@ import java.util.stream.LongStream;
 /**
  * Measures calls on one rank, of either library by the same code. Every rank runs the same steps:
  * whatever decides the next step is the same on all ranks.
+ *
+ * @param rank whose calls are measured
+ * @param plan how they are measured
  */
-final class CallTimer {
+record CallTimer(PerfRank rank, PerfPlan plan) {
   /** How many calls a round has at least. */
   static final int LEAST_ITERATIONS = 20;
 
@@ -45,14 +48,6 @@ final class CallTimer {
   private static final int SHARE_OF_LIMIT = 4;
 
   private static final Duration OWN_GRACE = Duration.ofSeconds(2);
-
-  private final PerfRank rank;
-  private final PerfPlan plan;
-
-  CallTimer(PerfRank rank, PerfPlan plan) {
-    this.rank = rank;
-    this.plan = plan;
-  }
 
   /**
    * Returns the time of one call in microseconds, averaged over the calls and ranks: from a barrier

@@ -2,8 +2,6 @@ package io.fluxccl.cli;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.cli.PerfRow.Measurement;
-import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
 import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
@@ -12,31 +10,15 @@ import java.util.OptionalDouble;
 import java.util.OptionalLong;
 import java.util.stream.LongStream;
 
-/** Measures and checks the cases of a plan on one rank. Every rank runs the same plan. */
-final class CollectiveBenchmark {
-  private static final long MOST_JIT_BYTES = 1 << 20;
-
-  private final PerfRank rank;
-  private final PerfPlan plan;
-  private final Optional<PerfReport> report;
-  private final CallTimer timer;
-
+/** Measures and checks the cases of a plan. */
+final class CollectiveBenchmark extends PerfRun {
   // Of the previous case, because most cases differ only in their count.
   private PerfCase contentsFor;
   private BufferContents contents;
 
-  /**
-   * A run.
-   *
-   * @param rank the rank; the caller closes it
-   * @param plan what to measure, the same on every rank
-   * @param report takes the results on rank 0; empty on other ranks
-   */
+  /** A run; as {@link PerfRun}. */
   CollectiveBenchmark(PerfRank rank, PerfPlan plan, Optional<PerfReport> report) {
-    this.rank = rank;
-    this.plan = plan;
-    this.report = report;
-    this.timer = new CallTimer(rank, plan);
+    super(rank, plan, report);
   }
 
   /**
@@ -46,15 +28,9 @@ final class CollectiveBenchmark {
    * @throws InterruptedException if the thread was interrupted
    */
   long run() throws InterruptedException {
-    List<String> devices = prepare(rank, plan);
+    List<String> devices = prepare();
     report.ifPresent(to -> to.started(plan, devices, rank.peer().map(MeasuredLibrary::name)));
-    List<JitWarmUp.Work> works = new ArrayList<>();
-    for (PerfCase next : warmUpCases(plan, rank.nRanks())) {
-      for (Placement placement : plan.placements(next)) {
-        works.add(() -> warmUp(next, placement));
-      }
-    }
-    new JitWarmUp(timer, plan.jitWarmUp()).run(works);
+    warmUp();
     long wrong = 0;
     for (PerfCase next : plan.cases()) {
       report.ifPresent(to -> to.measuring(next));
@@ -69,35 +45,16 @@ final class CollectiveBenchmark {
     return wrong;
   }
 
-  /** Prepares a rank for a plan; returns a line for each rank. */
-  static List<String> prepare(PerfRank rank, PerfPlan plan) {
-    rank.prepare(BufferContents.sizeFor(plan.maxBytes(rank.nRanks())));
-    String mine =
-        String.format(
-            "Rank %2d Pid %6d on %s", rank.rank(), ProcessHandle.current().pid(), rank.device());
-    return rank
-        .allGather(mine.getBytes(StandardCharsets.UTF_8), Deadline.after(plan.timeout()))
-        .stream()
-        .map(bytes -> new String(bytes, StandardCharsets.UTF_8))
-        .toList();
-  }
-
-  /** Returns the cases that run until the JVM has compiled them: no large ones. */
-  static List<PerfCase> warmUpCases(PerfPlan plan, int nRanks) {
-    List<PerfCase> small =
-        plan.cases().stream().filter(c -> c.bytes(nRanks) <= MOST_JIT_BYTES).toList();
-    return small.isEmpty() ? plan.cases().subList(0, 1) : small;
-  }
-
-  private void warmUp(PerfCase shape, Placement placement) throws InterruptedException {
+  @Override
+  void warmUp(PerfCase shape, Placement placement) throws InterruptedException {
     contents(shape).upload(layout(shape), placement);
-    timer.warmUp(rank.library(), shape, placement);
+    super.warmUp(shape, placement);
     check(shape, placement);
   }
 
   private PerfRow measure(PerfCase shape) throws InterruptedException {
     Map<Placement, Measurement> measurements = new EnumMap<>(Placement.class);
-    for (Placement placement : plan.placements(shape)) {
+    for (Placement placement : placements(shape)) {
       contents(shape).upload(layout(shape), placement);
       rank.barrier(Deadline.after(plan.timeout()));
       double micros = timer.micros(rank.library(), shape, placement);

@@ -9,6 +9,7 @@ import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.collective.RankTopology;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.group.RankGroup;
 import io.fluxccl.group.RankGroupOptions;
@@ -19,6 +20,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.ServiceLoader;
+import java.util.function.IntFunction;
 
 /** Makes ranks of the library: each is a {@link RankGroup}. */
 final class GroupBackend implements PerfBackend {
@@ -28,7 +30,7 @@ final class GroupBackend implements PerfBackend {
   }
 
   @Override
-  public InProcessRanks inProcess(int nRanks, RankOptions options) {
+  public IntFunction<PerfRank> inProcess(int nRanks, RankOptions options) {
     List<RankGroup> groups = RankGroup.local(nRanks, groupOptions(options));
     return rank -> new Rank(groups.get(rank), options);
   }
@@ -70,12 +72,12 @@ final class GroupBackend implements PerfBackend {
     private final RankGroup group;
     private final RankOptions options;
     private final Collectives collectives;
-    private final List<AutoCloseable> owned = new ArrayList<>();
+    private final Lifecycle lifecycle = new Lifecycle("the measured rank");
     private CallBuffers buffers;
     private NcclPeer peer;
 
     Rank(RankGroup group, RankOptions options) {
-      this.group = group;
+      this.group = lifecycle.own(group);
       this.options = options;
       this.collectives = group.collectives();
     }
@@ -98,19 +100,18 @@ final class GroupBackend implements PerfBackend {
 
     @Override
     public void prepare(long bytes) {
-      DeviceBuffer input = group.device().allocate(bytes);
-      owned.add(input);
-      DeviceBuffer output = group.device().allocate(bytes);
-      owned.add(output);
+      DeviceBuffer input = lifecycle.own(group.device().allocate(bytes));
+      DeviceBuffer output = lifecycle.own(group.device().allocate(bytes));
       buffers = new CallBuffers(input, output, rank(), nRanks());
       if (options.register()) {
         // In the same order on all ranks.
-        owned.add(0, collectives.register(input).join());
-        owned.add(0, collectives.register(output).join());
+        lifecycle.own(collectives.register(input).join());
+        lifecycle.own(collectives.register(output).join());
       }
       if (options.compare()) {
-        peer = new NcclPeer(group.communicator(), buffers, System.getenv(), options.timeout());
-        owned.add(0, peer);
+        peer =
+            lifecycle.own(
+                new NcclPeer(group.communicator(), buffers, System.getenv(), options.timeout()));
       }
     }
 
@@ -188,17 +189,7 @@ final class GroupBackend implements PerfBackend {
 
     @Override
     public void close() {
-      try {
-        for (AutoCloseable each : owned) {
-          each.close();
-        }
-      } catch (RuntimeException e) {
-        throw e;
-      } catch (Exception e) {
-        throw new IllegalStateException("closing a buffer threw a checked exception", e);
-      } finally {
-        group.close();
-      }
+      lifecycle.close();
     }
   }
 }

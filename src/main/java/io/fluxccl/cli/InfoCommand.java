@@ -5,6 +5,7 @@ import com.fasterxml.jackson.core.JsonGenerator;
 import java.io.IOException;
 import java.io.StringWriter;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.Callable;
 import picocli.CommandLine.Command;
@@ -27,19 +28,19 @@ final class InfoCommand implements Callable<Integer> {
 
   @Override
   public Integer call() throws IOException {
-    SystemReport report = SystemReport.of(context);
+    List<SystemReport> report = SystemReport.of(context);
     context.out().println(json ? json(report) : text(report));
     return ExitCode.OK;
   }
 
-  private static String text(SystemReport report) {
+  private static String text(List<SystemReport> report) {
     StringBuilder text = new StringBuilder();
-    section(text, "system", lines(report.system()), "unknown");
-    section(text, "GPU support", lines(report.gpuSupport()), "not in this build");
-    section(text, "devices", report.devices(), "none");
-    section(text, "transports", lines(report.transports()), "none");
-    section(text, "algorithms", report.algorithms(), "none in this build");
-    section(text, "environment", lines(report.environment()), "no FLUXCCL_ variable is set");
+    for (SystemReport section : report) {
+      text.append(section.title()).append('\n');
+      List<String> lines = section.named() == null ? section.lines() : lines(section.named());
+      (lines.isEmpty() ? List.of(section.none()) : lines)
+          .forEach(line -> text.append("  ").append(line).append('\n'));
+    }
     return text.toString().stripTrailing();
   }
 
@@ -49,39 +50,24 @@ final class InfoCommand implements Callable<Integer> {
         .toList();
   }
 
-  private static void section(StringBuilder text, String title, List<String> lines, String none) {
-    text.append(title).append('\n');
-    (lines.isEmpty() ? List.of(none) : lines)
-        .forEach(line -> text.append("  ").append(line).append('\n'));
-  }
-
-  private static String json(SystemReport report) throws IOException {
+  private static String json(List<SystemReport> report) throws IOException {
     StringWriter text = new StringWriter();
     try (JsonGenerator json = new JsonFactory().createGenerator(text).useDefaultPrettyPrinter()) {
       json.writeStartObject();
-      object(json, "system", report.system());
-      object(json, "gpu_support", report.gpuSupport());
-      array(json, "devices", report.devices());
-      object(json, "transports", report.transports());
-      array(json, "algorithms", report.algorithms());
-      object(json, "environment", report.environment());
+      for (SystemReport section : report) {
+        json.writeFieldName(section.title().toLowerCase(Locale.ROOT).replace(' ', '_'));
+        if (section.named() == null) {
+          json.writeArray(section.lines().toArray(String[]::new), 0, section.lines().size());
+        } else {
+          json.writeStartObject();
+          for (Map.Entry<String, String> entry : section.named().entrySet()) {
+            json.writeStringField(entry.getKey(), entry.getValue());
+          }
+          json.writeEndObject();
+        }
+      }
       json.writeEndObject();
     }
     return text.toString();
-  }
-
-  private static void object(JsonGenerator json, String name, Map<String, String> entries)
-      throws IOException {
-    json.writeObjectFieldStart(name);
-    for (Map.Entry<String, String> entry : entries.entrySet()) {
-      json.writeStringField(entry.getKey(), entry.getValue());
-    }
-    json.writeEndObject();
-  }
-
-  private static void array(JsonGenerator json, String name, List<String> entries)
-      throws IOException {
-    json.writeFieldName(name);
-    json.writeArray(entries.toArray(String[]::new), 0, entries.size());
   }
 }

@@ -11,9 +11,13 @@ import java.util.stream.LongStream;
 
 /**
  * Runs the cases again and again until the JVMs of all ranks have compiled their code. All ranks
- * pause between two rounds, because ranks that wait for each other leave few cores to compilers.
+ * pause between two rounds, because ranks that wait for each other leave few cores to COMPILERS.
  */
-final class JitWarmUp {
+record JitWarmUp(CallTimer timer, Duration limit) {
+  private static final CompilationMXBean COMPILERS = ManagementFactory.getCompilationMXBean();
+  private static final OperatingSystemMXBean PROCESS =
+      ManagementFactory.getPlatformMXBean(OperatingSystemMXBean.class);
+
   /** JVMs often compile code of the first rounds again. */
   private static final int LEAST_ROUNDS = 4;
 
@@ -32,23 +36,6 @@ final class JitWarmUp {
   interface Work {
     /** Runs it, in step with the other ranks. */
     void run() throws InterruptedException;
-  }
-
-  private final CallTimer timer;
-  private final Duration limit;
-  private final CompilationMXBean compilers = ManagementFactory.getCompilationMXBean();
-  private final OperatingSystemMXBean process =
-      ManagementFactory.getPlatformMXBean(OperatingSystemMXBean.class);
-
-  /**
-   * A warm-up of one rank; all ranks run the same.
-   *
-   * @param timer exchanges numbers with the other ranks
-   * @param limit no work begins later, by rank 0's clock
-   */
-  JitWarmUp(CallTimer timer, Duration limit) {
-    this.timer = timer;
-    this.limit = limit;
   }
 
   /**
@@ -83,17 +70,17 @@ final class JitWarmUp {
     long begin = System.nanoTime();
     long busy;
     do {
-      long before = process.getProcessCpuTime();
+      long before = PROCESS.getProcessCpuTime();
       Thread.sleep(PAUSE_STEP.toMillis());
-      busy = process.getProcessCpuTime() - before;
+      busy = PROCESS.getProcessCpuTime() - before;
     } while (busy * IDLE_PART > PAUSE_STEP.toNanos()
         && System.nanoTime() - begin < LONGEST_PAUSE.toNanos()
         && !end.expired());
   }
 
   private long compilationMillis() {
-    return compilers != null && compilers.isCompilationTimeMonitoringSupported()
-        ? compilers.getTotalCompilationTime()
+    return COMPILERS != null && COMPILERS.isCompilationTimeMonitoringSupported()
+        ? COMPILERS.getTotalCompilationTime()
         : 0;
   }
 }

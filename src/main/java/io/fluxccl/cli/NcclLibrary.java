@@ -16,8 +16,12 @@ import java.util.stream.Stream;
 /**
  * The NCCL of this machine: the file that FLUXCCL_NCCL names, the one that the system's loader
  * finds, or one among the packages of a Python. It stays open. Thread-safe.
+ *
+ * @param handle the first argument of all functions of {@link NcclCalls}
+ * @param path the file
+ * @param version such as 2.28.9
  */
-final class NcclLibrary {
+record NcclLibrary(long handle, String path, String version) {
   /** Environment variable with the file of libnccl. */
   static final String VARIABLE = "FLUXCCL_NCCL";
 
@@ -36,16 +40,11 @@ final class NcclLibrary {
 
   private static final int FAILED = 0;
 
-  private final long handle;
-  private final String path;
-  private final String version;
-
-  private NcclLibrary(long handle) {
-    this.handle = handle;
-    this.path = new String(NcclCalls.path(handle), StandardCharsets.UTF_8);
+  private static NcclLibrary of(long handle) {
+    String path = new String(NcclCalls.path(handle), StandardCharsets.UTF_8);
     int[] number = new int[1];
-    check(NcclCalls.version(handle, number), "ncclGetVersion");
-    this.version = versionOf(number[0]);
+    new NcclLibrary(handle, path, "").check(NcclCalls.version(handle, number), "ncclGetVersion");
+    return new NcclLibrary(handle, path, versionOf(number[0]));
   }
 
   /** Returns the text of a version number, in the form of NCCL 2.9 and later. */
@@ -69,7 +68,7 @@ final class NcclLibrary {
       try {
         long handle = NcclCalls.open(candidate.getBytes(StandardCharsets.UTF_8));
         if (handle != FAILED) {
-          return new NcclLibrary(handle);
+          return of(handle);
         }
       } catch (UnsatisfiedLinkError e) {
         refused.add(candidate + " (" + e.getMessage() + ")");
@@ -127,21 +126,6 @@ final class NcclLibrary {
       return Stream.empty(); // a folder that can't be read holds no NCCL for this process
     }
     return found.stream();
-  }
-
-  /** Returns the first argument of all functions of {@link NcclCalls}. */
-  long handle() {
-    return handle;
-  }
-
-  /** Returns the version, such as 2.28.9. */
-  String version() {
-    return version;
-  }
-
-  /** Returns the file. */
-  String path() {
-    return path;
   }
 
   /**

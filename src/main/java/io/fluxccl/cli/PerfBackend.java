@@ -8,6 +8,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.function.IntFunction;
 
 /** Makes the ranks of {@code perf}, and describes the machine for {@code info}. */
 interface PerfBackend {
@@ -31,18 +32,6 @@ interface PerfBackend {
       Optional<Path> tuning,
       boolean compare) {}
 
-  /** Opens the ranks of one JVM: the thread of each rank calls it once, all at the same time. */
-  @FunctionalInterface
-  interface InProcessRanks {
-    /**
-     * Opens a rank and returns when it has found the others.
-     *
-     * @param rank from 0
-     * @return the rank; the caller closes it
-     */
-    PerfRank open(int rank);
-  }
-
   /**
    * Opens the rank that the environment gives this process, and returns when it has found the
    * others.
@@ -58,9 +47,10 @@ interface PerfBackend {
    *
    * @param nRanks how many
    * @param options of the rank
-   * @return opens each of them
+   * @return opens a rank, which its caller closes, and returns when it has found the others; the
+   *     thread of each rank calls it once, all at the same time
    */
-  InProcessRanks inProcess(int nRanks, RankOptions options);
+  IntFunction<PerfRank> inProcess(int nRanks, RankOptions options);
 
   /** Returns the requirements of GPUs by name: available, or why not. */
   default Map<String, String> gpuSupport() {

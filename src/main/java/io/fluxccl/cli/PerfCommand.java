@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.concurrent.Callable;
+import java.util.function.IntFunction;
 import java.util.function.Supplier;
 import org.slf4j.MDC;
 import picocli.CommandLine;
@@ -80,7 +81,7 @@ final class PerfCommand implements Callable<Integer> {
     }
     OptionalInt ranks = options.ranks();
     PerfBackend.RankOptions rankOptions = options.rankOptions(collectives);
-    if (options.inProcess()) {
+    if (options.inProcess) {
       return runInProcess(ranks.getAsInt(), rankOptions);
     }
     RankEnvironment environment = RankEnvironment.from(context.environment());
@@ -116,9 +117,9 @@ final class PerfCommand implements Callable<Integer> {
       throws InterruptedException {
     PerfPlan plan = options.plan(collectives, nRanks);
     PerfReport report = report();
-    PerfBackend.InProcessRanks ranks = context.backend().inProcess(nRanks, rankOptions);
+    IntFunction<PerfRank> ranks = context.backend().inProcess(nRanks, rankOptions);
     return exitCode(
-        InProcessRun.run(nRanks, rank -> run(() -> ranks.open(rank), rank, plan, report)));
+        InProcessRun.run(nRanks, rank -> run(() -> ranks.apply(rank), rank, plan, report)));
   }
 
   private static void refuseOtherNumber(int ranks, RankEnvironment environment) {
@@ -134,7 +135,7 @@ final class PerfCommand implements Callable<Integer> {
     report();
     List<String> command = javaCommand(context.mainClass());
     command.addAll(spec.root().commandLine().getParseResult().originalArgs());
-    if (options.progress().isEmpty() && progress().isShown()) {
+    if (options.progress.isEmpty() && progress().isShown()) {
       command.add("--progress");
     }
     return RankProcesses.runAndAwait(
@@ -160,7 +161,7 @@ final class PerfCommand implements Callable<Integer> {
       if (options.tune().isEmpty()) {
         return new CollectiveBenchmark(rank, plan, mine).run();
       }
-      new TuningRun(rank, plan, options.register(), options.tune().get(), mine).run();
+      new TuningRun(rank, plan, options.register, options.tune().get(), mine).run();
       return 0;
     } finally {
       MDC.remove("rank");
@@ -169,11 +170,11 @@ final class PerfCommand implements Callable<Integer> {
 
   private PerfReport report() {
     options.tune().ifPresent(ResultFile::requireWritable);
-    return new PerfReport(context.out(), progress(), options.json().map(PerfJson::new));
+    return new PerfReport(context.out(), progress(), options.json.map(PerfJson::new));
   }
 
   private Progress progress() {
-    return new Progress(context.err(), options.progress());
+    return new Progress(context.err(), options.progress);
   }
 
   private static int exitCode(long wrong) {

@@ -35,7 +35,7 @@ final class PerfOptions {
   private Integer ranks;
 
   @Option(names = "--in-process", description = "Make the ranks threads of this process instead.")
-  private boolean inProcess;
+  boolean inProcess;
 
   @Mixin private final PerfSizes sizes = new PerfSizes();
 
@@ -88,7 +88,7 @@ final class PerfOptions {
       defaultValue = "true",
       fallbackValue = "true",
       description = "Register the buffers with all ranks (the default), or copy through others.")
-  private boolean register;
+  boolean register;
 
   @Option(
       names = "--graph",
@@ -148,7 +148,7 @@ final class PerfOptions {
       names = "--json",
       paramLabel = "FILE",
       description = "Write the rows to this file too; benchmarks/plot.py draws it.")
-  private Path json;
+  Optional<Path> json = Optional.empty();
 
   @Option(names = "--plot", paramLabel = "FILE", hidden = true)
   private Path plot;
@@ -157,7 +157,7 @@ final class PerfOptions {
       names = "--progress",
       negatable = true,
       description = "Show on stderr what is being measured. Default: if stderr is a terminal.")
-  private Boolean progress;
+  Optional<Boolean> progress = Optional.empty();
 
   @Option(
       names = "--timeout",
@@ -175,26 +175,9 @@ final class PerfOptions {
               + " have compiled it; 0 for not at all. Default 10.")
   private double jitWarmUpSeconds;
 
-  boolean inProcess() {
-    return inProcess;
-  }
-
-  boolean register() {
-    return register;
-  }
-
-  Optional<Path> json() {
-    return Optional.ofNullable(json);
-  }
-
   /** Returns the tuning file that is to be written. */
   Optional<ResultFile> tune() {
     return Optional.ofNullable(tune).map(path -> new ResultFile("tune", path));
-  }
-
-  /** Returns whether to show progress, if an option says so. */
-  Optional<Boolean> progress() {
-    return Optional.ofNullable(progress);
   }
 
   /** Returns how many ranks to start; empty if the environment says it. */
@@ -225,7 +208,7 @@ final class PerfOptions {
         plot);
     require(tune == null || compare == null, "--tune and --compare exclude each other");
     require(tune == null || algorithm == null, "--tune and --algorithm exclude each other");
-    require(tune == null || json == null, "--tune excludes --json: it has no rows");
+    require(tune == null || json.isEmpty(), "--tune excludes --json: it has no rows");
     Map<Collective, String> algorithms = new EnumMap<>(Collective.class);
     if (algorithm != null) {
       collectives.forEach(collective -> algorithms.put(collective, algorithm));

@@ -8,31 +8,23 @@ import java.nio.charset.StandardCharsets;
  * Writes what the ranks of a job print to this process's stdout and stderr. Both may be the same
  * file, so that lines are written one at a time and each in one write. A line that comes in pieces
  * stays one line, unless a line of another rank comes between them. Thread-safe.
+ *
+ * @param out this process's stdout
+ * @param err this process's stderr
+ * @param firstRankOnly whether to leave out what other ranks than 0 print to stdout
+ * @param tagged whether each line begins with {@code [rank] }
+ * @param verbatim whether a line without an end stays so
+ * @param terminal whether stderr is a terminal
  */
-final class RankOutput implements LineForwarder.Sink {
+record RankOutput(
+    Stream out,
+    Stream err,
+    boolean firstRankOnly,
+    boolean tagged,
+    boolean verbatim,
+    boolean terminal)
+    implements LineForwarder.Sink {
   private static final int NONE = -1;
-
-  private final Stream out;
-  private final Stream err;
-  private final boolean firstRankOnly;
-  private final boolean tagged;
-  private final boolean verbatim;
-  private final boolean terminal;
-
-  private RankOutput(
-      PrintStream out,
-      PrintStream err,
-      boolean firstRankOnly,
-      boolean tagged,
-      boolean verbatim,
-      boolean terminal) {
-    this.out = new Stream(out);
-    this.err = new Stream(err);
-    this.firstRankOnly = firstRankOnly;
-    this.tagged = tagged;
-    this.verbatim = verbatim;
-    this.terminal = terminal;
-  }
 
   /**
    * Returns an output of all lines, to the stream that each came from.
@@ -41,7 +33,8 @@ final class RankOutput implements LineForwarder.Sink {
    * @param nRanks how many ranks there are; a lone one's bytes stay as they are, unless tagged
    */
   static RankOutput ofAllRanks(PrintStream out, PrintStream err, boolean tagged, int nRanks) {
-    return new RankOutput(out, err, false, tagged, nRanks == 1 && !tagged, false);
+    return new RankOutput(
+        new Stream(out), new Stream(err), false, tagged, nRanks == 1 && !tagged, false);
   }
 
   /**
@@ -49,7 +42,8 @@ final class RankOutput implements LineForwarder.Sink {
    * Rank 0's {@link Progress} stays progress: on a terminal, a line that is erased.
    */
   static RankOutput ofFirstRank(PrintStream out, PrintStream err) {
-    return new RankOutput(out, err, true, false, false, Progress.isTerminal(err));
+    return new RankOutput(
+        new Stream(out), new Stream(err), true, false, false, Progress.isTerminal(err));
   }
 
   @Override
@@ -80,7 +74,8 @@ final class RankOutput implements LineForwarder.Sink {
     return terminal ? Progress.ERASE : "";
   }
 
-  private static final class Stream {
+  /** One stream of this process. */
+  static final class Stream {
     private final PrintStream stream;
 
     /** The rank whose line has not ended yet. */

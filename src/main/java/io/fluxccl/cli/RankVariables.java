@@ -4,8 +4,6 @@ import io.fluxccl.bootstrap.JobSecret;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
-import java.security.SecureRandom;
-import java.util.HexFormat;
 import java.util.Map;
 
 /**
@@ -32,16 +30,12 @@ record RankVariables(int nRanks, String address, String secret) {
   /** The launcher; a rank of {@code fluxccl} ends when that process is gone. */
   static final String PARENT = "FLUXCCL_PARENT_PID";
 
-  private static final int SECRET_BYTES = 32;
-
   /** Returns the variables of a new job on this host, with a free port and a random secret. */
   static RankVariables forThisHost(int nRanks) throws IOException {
-    byte[] secret = new byte[SECRET_BYTES];
-    new SecureRandom().nextBytes(secret);
     InetAddress loopback = InetAddress.getByName("127.0.0.1");
     try (ServerSocket socket = new ServerSocket(0, 1, loopback)) {
       String address = loopback.getHostAddress() + ":" + socket.getLocalPort();
-      return new RankVariables(nRanks, address, HexFormat.of().formatHex(secret));
+      return new RankVariables(nRanks, address, JobSecret.random().text());
     }
   }
 

@@ -24,8 +24,12 @@ import java.nio.ByteOrder;
  * </ul>
  *
  * An average is the exact one, rounded to nearest even (integers: towards zero).
+ *
+ * @param type of the elements
+ * @param op how they are reduced; null for data that is only moved
+ * @param nRanks how many ranks
  */
-final class ReductionPattern {
+record ReductionPattern(DataType type, ReduceOp op, int nRanks) {
   /** The largest number of ranks with exact results: their sum of ones must fit 7 bits. */
   static final int MAX_RANKS = 127;
 
@@ -37,25 +41,12 @@ final class ReductionPattern {
   private static final int MAX_SMALL_SUM = 127;
   private static final double FRACTION = 0.25;
 
-  private final DataType type;
-  private final ReduceOp op;
-  private final int nRanks;
-
-  /**
-   * A pattern.
-   *
-   * @param type of the elements
-   * @param op how they are reduced; null for data that is only moved
-   * @param nRanks how many ranks
-   */
-  ReductionPattern(DataType type, ReduceOp op, int nRanks) {
+  /** Refuses a number of ranks without exact results. */
+  ReductionPattern {
     if (nRanks < 1 || nRanks > MAX_RANKS) {
-      throw new InvalidUsage(
-          "nRanks=" + nRanks + " is out of range for perf's data; 1 to " + MAX_RANKS);
+      throw InvalidUsage.of(
+          "nRanks=%s is out of range for perf's data; 1 to %s", nRanks, MAX_RANKS);
     }
-    this.type = type;
-    this.op = op;
-    this.nRanks = nRanks;
   }
 
   /** Returns one period of the input of a rank; little-endian, direct. */

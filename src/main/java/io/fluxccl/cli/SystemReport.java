@@ -30,43 +30,37 @@ import java.util.TreeMap;
 import java.util.stream.IntStream;
 
 /**
- * The content of {@code info}.
+ * A section of what {@code info} shows.
  *
- * @param system version, Java, operating system
- * @param gpuSupport what GPUs need: available, or why not
- * @param devices one line each, the host first
- * @param transports by name: available, or why not
- * @param algorithms one line each
- * @param environment the FLUXCCL_ variables that are set, without secrets
+ * @param title of the section
+ * @param named lines with a name, such as a transport: available, or why not
+ * @param lines without a name
+ * @param none shown in place of no line
  */
-record SystemReport(
-    Map<String, String> system,
-    Map<String, String> gpuSupport,
-    List<String> devices,
-    Map<String, String> transports,
-    List<String> algorithms,
-    Map<String, String> environment) {
+record SystemReport(String title, Map<String, String> named, List<String> lines, String none) {
   private static final Path SHARED_MEMORY = Path.of("/dev/shm");
   private static final String SECRET = "(secret)";
   private static final double GIB = 1L << 30;
 
-  static SystemReport of(CliContext context) {
+  /** Returns all sections. */
+  static List<SystemReport> of(CliContext context) {
     Map<String, String> environment = new TreeMap<>(context.environment());
     environment.keySet().removeIf(name -> !name.startsWith("FLUXCCL_"));
     environment.computeIfPresent(RankVariables.SECRET, (name, value) -> SECRET);
     environment.computeIfPresent(RankVariables.UNIQUE_ID, (name, value) -> uniqueId(value));
     List<String> devices = new ArrayList<>(List.of(host()));
-    devices.addAll(context.backend().devices());
+    PerfBackend backend = context.backend();
+    devices.addAll(backend.devices());
     Map<String, String> transports =
         transports(ServiceLoader.load(TransportProvider.class).iterator());
     transports.put("other hosts", otherHosts());
-    return new SystemReport(
-        machine(),
-        context.backend().gpuSupport(),
-        devices,
-        transports,
-        context.backend().algorithms(),
-        environment);
+    return List.of(
+        new SystemReport("system", machine(), null, "unknown"),
+        new SystemReport("GPU support", backend.gpuSupport(), null, "not in this build"),
+        new SystemReport("devices", null, devices, "none"),
+        new SystemReport("transports", transports, null, "none"),
+        new SystemReport("algorithms", null, backend.algorithms(), "none in this build"),
+        new SystemReport("environment", environment, null, "no FLUXCCL_ variable is set"));
   }
 
   /** Returns an id without its secret. */

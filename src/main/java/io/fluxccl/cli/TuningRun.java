@@ -13,19 +13,15 @@ import java.util.Map;
 import java.util.Optional;
 
 /**
- * Measures every algorithm at every case of a plan, on one rank, and writes the fastest ones as
- * rules to a tuning file. Every rank runs the same plan; rank 0 writes.
+ * Measures every algorithm at every case of a plan, and writes the fastest ones as rules to a
+ * tuning file. Rank 0 writes.
  */
-final class TuningRun {
+final class TuningRun extends PerfRun {
   /** An algorithm replaces the one of the smaller size only if it is faster by this factor. */
   private static final double WORTHWHILE = 0.97;
 
-  private final PerfRank rank;
-  private final PerfPlan plan;
   private final boolean registered;
   private final ResultFile file;
-  private final Optional<PerfReport> report;
-  private final CallTimer timer;
 
   /**
    * A run.
@@ -42,12 +38,9 @@ final class TuningRun {
       boolean registered,
       ResultFile file,
       Optional<PerfReport> report) {
-    this.rank = rank;
-    this.plan = plan;
+    super(rank, plan, report);
     this.registered = registered;
     this.file = file;
-    this.report = report;
-    this.timer = new CallTimer(rank, plan);
   }
 
   /**
@@ -67,18 +60,19 @@ final class TuningRun {
     // Another file of this name is refused before the measurements, not after them.
     Tuning before =
         report.isPresent() && Files.exists(file.path()) ? Tuning.read(file.path()) : Tuning.NONE;
-    List<String> devices = CollectiveBenchmark.prepare(rank, plan);
+    List<String> devices = prepare();
     report.ifPresent(to -> to.tuningStarted(plan, devices));
-    List<JitWarmUp.Work> works = new ArrayList<>();
-    for (PerfCase next : CollectiveBenchmark.warmUpCases(plan, rank.nRanks())) {
-      works.add(() -> timer.warmUp(rank.library(), next, plan.placements(next).get(0)));
-    }
-    new JitWarmUp(timer, plan.jitWarmUp()).run(works);
+    warmUp();
     List<Tuning.Rule> rules = measure();
     rank.barrier(Deadline.after(plan.timeout()));
     if (report.isPresent()) {
       file.write(before.with(rules).toText());
     }
+  }
+
+  @Override
+  List<Placement> placements(PerfCase shape) {
+    return super.placements(shape).subList(0, 1);
   }
 
   private List<Tuning.Rule> measure() throws InterruptedException {
@@ -142,7 +136,7 @@ final class TuningRun {
 
   /** Returns all algorithms with their times, the one to choose first. */
   private List<AlgorithmTime> measure(PerfCase shape, String smaller) throws InterruptedException {
-    Placement placement = plan.placements(shape).get(0);
+    Placement placement = placements(shape).get(0);
     List<AlgorithmTime> times = new ArrayList<>();
     for (String algorithm : rank.algorithms(shape, placement)) {
       rank.prefer(shape, Optional.of(algorithm));

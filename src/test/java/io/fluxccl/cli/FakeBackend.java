@@ -19,6 +19,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.IntFunction;
 
 /** Ranks in plain memory, with exact arithmetic, that can be told to misbehave. */
 final class FakeBackend implements PerfBackend {
@@ -94,7 +95,7 @@ final class FakeBackend implements PerfBackend {
   }
 
   @Override
-  public InProcessRanks inProcess(int nRanks, RankOptions options) {
+  public IntFunction<PerfRank> inProcess(int nRanks, RankOptions options) {
     Job job = new Job(nRanks);
     return rank -> new FakeRank(job, rank);
   }

@@ -9,6 +9,7 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.IntFunction;
 
 /**
  * The command line with ranks that have a process each but never talk: they pretend that the others
@@ -33,7 +34,7 @@ final class PretendMain {
     }
 
     @Override
-    public InProcessRanks inProcess(int nRanks, RankOptions options) {
+    public IntFunction<PerfRank> inProcess(int nRanks, RankOptions options) {
       throw new UnsupportedOperationException("these ranks have a process each");
     }
 

@@ -78,7 +78,7 @@ class RankProcessesTest {
     assertThat(job).hasSize(3);
     assertThat(job.stream().distinct()).hasSize(1);
     assertThat(job.get(0))
-        .matches("127\\.0\\.0\\.1:\\d+ [0-9a-f]{64} " + ProcessHandle.current().pid());
+        .matches("127\\.0\\.0\\.1:\\d+ [A-Za-z0-9+/]{43}= " + ProcessHandle.current().pid());
   }
 
   @Test
