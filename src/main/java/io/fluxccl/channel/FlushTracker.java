@@ -17,8 +17,8 @@ import org.agrona.concurrent.AtomicBuffer;
 final class FlushTracker {
   private static final long NONE = -1;
 
-  private final Host2DeviceSemaphore semaphore;
-  private final Connection connection;
+  final Host2DeviceSemaphore semaphore;
+  final Connection connection;
   private final AtomicBuffer flushWords;
   private final int flushWordIndex;
   private long currentTicket = NONE;
@@ -36,14 +36,6 @@ final class FlushTracker {
     this.connection = connection;
     this.flushWords = flushWords;
     this.flushWordIndex = flushWordIndex;
-  }
-
-  Host2DeviceSemaphore semaphore() {
-    return semaphore;
-  }
-
-  Connection connection() {
-    return connection;
   }
 
   FluxCclException failure() {

@@ -180,7 +180,7 @@ public final class ProxyService implements AutoCloseable {
     RegisteredMemory target = memory("target", targetId);
     RegisteredMemory source = memory("source", sourceId);
     FlushTracker channel = channels[semaphoreId];
-    int peer = channel.connection().remoteRank();
+    int peer = channel.connection.remoteRank();
     if (target.rank() != peer || !source.isLocal()) {
       throw InvalidUsage.of(
           "a channel to rank %s needs a target of that rank and a source of this one; target is of"
@@ -189,7 +189,7 @@ public final class ProxyService implements AutoCloseable {
     }
     return new ProxyChannel(
         fifoHandle,
-        channel.semaphore(),
+        channel.semaphore,
         flushWords.deviceAddress() + (long) semaphoreId * FLUSH_WORD_STRIDE,
         semaphoreId,
         targetId,
@@ -270,17 +270,15 @@ public final class ProxyService implements AutoCloseable {
       if (target == null || source == null) {
         throw new InvalidUsage("no such memory: " + ChannelTrigger.toString(first, second));
       }
-      channel
-          .connection()
-          .write(
-              target,
-              ChannelTrigger.destinationOffset(second),
-              source,
-              ChannelTrigger.sourceOffset(first),
-              ChannelTrigger.size(first));
+      channel.connection.write(
+          target,
+          ChannelTrigger.destinationOffset(second),
+          source,
+          ChannelTrigger.sourceOffset(first),
+          ChannelTrigger.size(first));
     }
     if ((type & SIGNAL) != 0) {
-      channel.semaphore().signal();
+      channel.semaphore.signal();
     }
     if ((type & FLUSH) != 0) {
       channel.flush(position);
@@ -314,7 +312,7 @@ public final class ProxyService implements AutoCloseable {
     @Override
     public void giveUp() {
       for (int id = firstFlushing(0); id < channelCount; id = firstFlushing(id + 1)) {
-        int peer = channels[id].connection().remoteRank();
+        int peer = channels[id].connection.remoteRank();
         Timeout late =
             Timeout.of(
                 peer,
@@ -343,7 +341,7 @@ public final class ProxyService implements AutoCloseable {
       reason = OUT_OF_MEMORY;
     }
     if (channel.fail(reason)) {
-      failureListener.onChannelFailure(id, channel.connection().remoteRank(), reason);
+      failureListener.onChannelFailure(id, channel.connection.remoteRank(), reason);
     }
   }
 

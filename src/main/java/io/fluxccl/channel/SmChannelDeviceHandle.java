@@ -102,16 +102,7 @@ public final class SmChannelDeviceHandle {
       long size,
       int threadId,
       int numThreads) {
-    check("target", targetOffset, size, targetSize);
-    check("source", sourceOffset, size, sourceSize);
-    copyShare(
-        alignment,
-        copyRemainder,
-        target + targetOffset,
-        source + sourceOffset,
-        size,
-        threadId,
-        numThreads);
+    copy(true, alignment, copyRemainder, targetOffset, sourceOffset, size, threadId, numThreads);
   }
 
   /**
@@ -141,30 +132,24 @@ public final class SmChannelDeviceHandle {
       long size,
       int threadId,
       int numThreads) {
-    check("target", targetOffset, size, targetSize);
-    check("source", sourceOffset, size, sourceSize);
-    copyShare(
-        alignment,
-        copyRemainder,
-        source + sourceOffset,
-        target + targetOffset,
-        size,
-        threadId,
-        numThreads);
+    copy(false, alignment, copyRemainder, targetOffset, sourceOffset, size, threadId, numThreads);
   }
 
   /**
    * On a CPU a thread's share is one contiguous run: strided element copies would fight over cache
    * lines.
    */
-  private static void copyShare(
+  private void copy(
+      boolean toTarget,
       int alignment,
       boolean copyRemainder,
-      long to,
-      long from,
+      long targetOffset,
+      long sourceOffset,
       long size,
       int threadId,
       int numThreads) {
+    check("target", targetOffset, size, targetSize);
+    check("source", sourceOffset, size, sourceSize);
     if (alignment != 4 && alignment != 8 && alignment != 16) {
       throw new InvalidUsage("alignment=" + alignment + "; give 4, 8 or 16");
     }
@@ -174,7 +159,9 @@ public final class SmChannelDeviceHandle {
     if (copyRemainder && threadId == numThreads - 1) {
       end = size;
     }
-    HostMemory.copy(to + begin, from + begin, end - begin);
+    long theirs = target + targetOffset + begin;
+    long ours = source + sourceOffset + begin;
+    HostMemory.copy(toTarget ? theirs : ours, toTarget ? ours : theirs, end - begin);
   }
 
   /**
@@ -203,24 +190,17 @@ public final class SmChannelDeviceHandle {
     long highFlag = (long) flag << 32;
     long to = target + targetOffset;
     long from = source + sourceOffset;
-    if (type == PacketType.LL8) {
-      for (long i = threadId, n = size >>> 2; i < n; i += numThreads) {
-        putHalfPacket(to + (i << 3), from + (i << 2), highFlag);
-      }
-    } else {
-      for (long i = threadId, n = size >>> 3; i < n; i += numThreads) {
-        putHalfPacket(to + (i << 4), from + (i << 3), highFlag);
-        putHalfPacket(to + (i << 4) + 8, from + (i << 3) + 4, highFlag);
+    // An LL16 packet is two LL8 packets side by side; only how threads share them differs.
+    int halves = type == PacketType.LL8 ? 1 : 2;
+    for (long i = threadId, n = size / type.payload(); i < n; i += numThreads) {
+      for (long half = i * halves; half < (i + 1) * halves; half++) {
+        // Data and flag in one store: a thread that sees the flag sees the data, so no order
+        // between
+        // packets is needed.
+        long data = HostMemory.getInt(from + (half << 2)) & 0xffff_ffffL;
+        HostMemory.putLongOpaque(to + (half << 3), highFlag | data);
       }
     }
-  }
-
-  /**
-   * Data and flag in one store: a thread that sees the flag sees the data, so no order between
-   * packets is needed.
-   */
-  private static void putHalfPacket(long to, long from, long highFlag) {
-    HostMemory.putLongOpaque(to, highFlag | (HostMemory.getInt(from) & 0xffff_ffffL));
   }
 
   /**
@@ -249,7 +229,6 @@ public final class SmChannelDeviceHandle {
     check("source", sourceOffset, size, sourceSize);
     long at = packets + packetOffset;
     long to = source + sourceOffset;
-    // An LL16 packet is two LL8 packets side by side; only how threads share them differs.
     int halves = type == PacketType.LL8 ? 1 : 2;
     for (long i = threadId, n = size / type.payload(); i < n; i += numThreads) {
       for (long half = i * halves; half < (i + 1) * halves; half++) {

@@ -3,30 +3,17 @@ package io.fluxccl.collective;
 /**
  * A call and the registrations of its buffers, which give their addresses on the other ranks.
  * Algorithms get it; valid while it is being enqueued.
+ *
+ * @param call the call
+ * @param topology of the ranks that take part
+ * @param inputRegistration the registration that holds the input, or null
+ * @param outputRegistration the registration that holds the output, or null
  */
-public final class BoundCall {
-  private final CollectiveCall call;
-  private final RankTopology topology;
-  private final Registration input;
-  private final Registration output;
-
-  BoundCall(CollectiveCall call, RankTopology topology, Registration input, Registration output) {
-    this.call = call;
-    this.topology = topology;
-    this.input = input;
-    this.output = output;
-  }
-
-  /** Returns the call. */
-  public CollectiveCall call() {
-    return call;
-  }
-
-  /** Returns the topology of the ranks that take part. */
-  public RankTopology topology() {
-    return topology;
-  }
-
+public record BoundCall(
+    CollectiveCall call,
+    RankTopology topology,
+    Registration inputRegistration,
+    Registration outputRegistration) {
   /** Returns this rank. */
   public int rank() {
     return topology.rank();
@@ -44,12 +31,12 @@ public final class BoundCall {
 
   /** Returns whether {@link #inputOn} may be used, for ranks whose memory is mapped. */
   public boolean isInputRegistered() {
-    return input != null;
+    return inputRegistration != null;
   }
 
   /** Returns whether {@link #outputOn} may be used, for ranks whose memory is mapped. */
   public boolean isOutputRegistered() {
-    return output != null;
+    return outputRegistration != null;
   }
 
   /**
@@ -64,24 +51,18 @@ public final class BoundCall {
         && (call.collective() == Collective.REDUCE || isOutputRegistered());
   }
 
-  /** Returns the registration that holds the input, or null. */
-  public Registration inputRegistration() {
-    return input;
-  }
-
-  /** Returns the registration that holds the output, or null. */
-  public Registration outputRegistration() {
-    return output;
-  }
-
   /** Returns the address at which this rank reaches a rank's input. */
   public long inputOn(int rank) {
-    return input.addressOn(rank) + call.input().address() - input.buffer().address();
+    return inputRegistration.addressOn(rank)
+        + call.input().address()
+        - inputRegistration.buffer().address();
   }
 
   /** Returns the address at which this rank reaches a rank's output. */
   public long outputOn(int rank) {
-    return output.addressOn(rank) + call.output().address() - output.buffer().address();
+    return outputRegistration.addressOn(rank)
+        + call.output().address()
+        - outputRegistration.buffer().address();
   }
 
   /** Returns whether this rank's input and output share memory. */

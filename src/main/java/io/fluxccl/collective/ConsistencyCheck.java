@@ -197,9 +197,8 @@ final class ConsistencyCheck {
 
   private FluxCclException mismatch(long number, String mine, String theirs, int peer) {
     if (theirs.isEmpty() || theirs.chars().anyMatch(c -> c < ' ')) {
-      return new TransportFailure(
-          peer,
-          String.format("%s: rank %d sent a malformed text of its calls", where(number), peer));
+      return TransportFailure.of(
+          peer, "%s: rank %d sent a malformed text of its calls", where(number), peer);
     }
     return InvalidUsage.of(
         "%s calls %s, rank %d calls %s; all ranks must call the same operations in the same order",

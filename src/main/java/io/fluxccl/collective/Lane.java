@@ -9,7 +9,6 @@ import io.fluxccl.RemoteFailure;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
-import io.fluxccl.transport.RegisteredMemory;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -67,7 +66,7 @@ final class Lane implements AutoCloseable {
     this.stream = stream;
     this.options = options;
     this.peers = peers;
-    this.registrations = new Registrations(peers, sets);
+    this.registrations = new Registrations(peers, sets, enqueueing, this::refuseIfOver);
     this.algorithms =
         new AlgorithmSelector(communicator, peers.topology(), registrations, sets, options, tuning);
     this.inFlight =
@@ -309,28 +308,12 @@ final class Lane implements AutoCloseable {
   /** Called when a run was cancelled while it was in flight. */
   void cancelled(Run run) {
     communicator.abort(
-        new Aborted(
-            rank(), String.format("%s was cancelled by rank %d while in flight", run, rank())));
+        Aborted.of(rank(), "%s was cancelled by rank %d while in flight", run, rank()));
   }
 
   /** Registers a buffer on all ranks; see {@link Collectives#register}. */
   CompletableFuture<Registration> register(DeviceBuffer buffer) {
-    return registrations.register(buffer, memories -> registered(buffer, memories));
-  }
-
-  /** Adds a registration between two runs, for the runs enqueued later. */
-  private Registration registered(DeviceBuffer buffer, RegisteredMemory[] memories) {
-    synchronized (enqueueing) {
-      refuseIfOver();
-      return registrations.add(buffer, memories, this::close);
-    }
-  }
-
-  /** Closes a registration between two runs: only the runs enqueued earlier may use it. */
-  private void close(Registration registration) {
-    synchronized (enqueueing) {
-      registrations.close(registration);
-    }
+    return registrations.register(buffer);
   }
 
   /**

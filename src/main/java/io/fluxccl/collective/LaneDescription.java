@@ -42,10 +42,8 @@ record LaneDescription(long lane, int threads, DeviceDescription device, List<St
         new WireReader(
             bytes,
             problem ->
-                new TransportFailure(
-                    peer,
-                    String.format(
-                        "rank %d sent a malformed description of its lane: %s", peer, problem)));
+                TransportFailure.of(
+                    peer, "rank %d sent a malformed description of its lane: %s", peer, problem));
     in.header(MAGIC, VERSION);
     long lane = in.int64("lane");
     int threads = in.int32("threads", 1, Integer.MAX_VALUE);

@@ -93,11 +93,12 @@ final class LeaveNotices {
           new WireReader(
               bytes,
               problem ->
-                  new TransportFailure(
+                  TransportFailure.of(
                       peer,
-                      String.format(
-                          "rank %d sent a malformed leave notice, tag=%d: %s",
-                          peer, tag, problem)));
+                      "rank %d sent a malformed leave notice, tag=%d: %s",
+                      peer,
+                      tag,
+                      problem));
       long lane = in.int64("lane");
       long rounds = in.int64("collectives", 0, Long.MAX_VALUE);
       in.end();
@@ -149,11 +150,15 @@ final class LeaveNotices {
     if (round <= known.rounds()) {
       return null;
     }
-    return new RemoteFailure(
+    return RemoteFailure.of(
         known.peer(),
-        String.format(
-            "%s on rank %d: rank %d left after %d collectives of tag %d, this is number %d;"
-                + " let every rank enqueue the same collectives before it closes",
-            what, rank(), known.peer(), known.rounds(), tag, round));
+        "%s on rank %d: rank %d left after %d collectives of tag %d, this is number %d;"
+            + " let every rank enqueue the same collectives before it closes",
+        what,
+        rank(),
+        known.peer(),
+        known.rounds(),
+        tag,
+        round);
   }
 }

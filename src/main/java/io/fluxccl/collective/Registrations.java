@@ -9,8 +9,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
-import java.util.function.Consumer;
-import java.util.function.Function;
 import org.agrona.CloseHelper;
 
 /**
@@ -24,7 +22,10 @@ final class Registrations {
   // Replaced as a whole, so that a lookup takes no lock.
   private volatile List<Registration> open = List.of();
 
-  // Guarded by this.
+  private final Object lock;
+  private final Runnable refuseIfOver;
+
+  // Guarded by the lock.
   private int registered;
 
   /**
@@ -32,23 +33,25 @@ final class Registrations {
    *
    * @param peers the connections over which buffers are exchanged
    * @param sets the families, which prepare memory for registered buffers
+   * @param lock held while a run is enqueued: registrations come and go between two runs
+   * @param refuseIfOver refuses to register when the lane is closed or has failed
    */
-  Registrations(PeerConnections peers, List<AlgorithmSet> sets) {
+  Registrations(
+      PeerConnections peers, List<AlgorithmSet> sets, Object lock, Runnable refuseIfOver) {
     this.peers = peers;
     this.sets = sets;
+    this.lock = lock;
+    this.refuseIfOver = refuseIfOver;
   }
 
   /**
-   * Registers a buffer with all ranks, each of which calls this.
+   * Registers a buffer with all ranks, each of which calls this; buffers in the same order.
    *
-   * @param known called with the memories of all ranks, by rank, before the next buffer is
-   *     registered: in the same order on all ranks; it calls {@link #add}
    * @return its registration, after the sets have been notified; {@link InvalidUsage} if the buffer
    *     is of another device, or of another size than a peer's. Continuations may block
    */
-  CompletableFuture<Registration> register(
-      DeviceBuffer buffer, Function<RegisteredMemory[], Registration> known) {
-    return exchange(buffer, known)
+  CompletableFuture<Registration> register(DeviceBuffer buffer) {
+    return exchange(buffer)
         .thenApplyAsync(this::notifySets, Lane.MAY_BLOCK)
         .whenCompleteAsync((done, failure) -> {}, Lane.MAY_BLOCK);
   }
@@ -65,8 +68,7 @@ final class Registrations {
     }
   }
 
-  private CompletableFuture<Registration> exchange(
-      DeviceBuffer buffer, Function<RegisteredMemory[], Registration> known) {
+  private CompletableFuture<Registration> exchange(DeviceBuffer buffer) {
     Communicator communicator = peers.communicator();
     if (buffer.device() != communicator.device()) {
       return CompletableFuture.failedFuture(
@@ -83,7 +85,7 @@ final class Registrations {
           }
           return ready
               .thenComposeAsync(done -> peers.exchange(buffer), Lane.MAY_BLOCK)
-              .thenCompose(memories -> awaitPeers(memories, known));
+              .thenCompose(memories -> awaitPeers(buffer, memories));
         });
   }
 
@@ -91,45 +93,39 @@ final class Registrations {
    * Waits for all ranks: closing earlier would take memory from a peer that is still mapping it.
    */
   private CompletableFuture<Registration> awaitPeers(
-      RegisteredMemory[] memories, Function<RegisteredMemory[], Registration> known) {
+      DeviceBuffer buffer, RegisteredMemory[] memories) {
     return peers
         .awaitAllRanks()
-        .thenApplyAsync(met -> known.apply(memories), Lane.MAY_BLOCK)
+        .thenApplyAsync(met -> add(buffer, memories), Lane.MAY_BLOCK)
         .whenCompleteAsync(PeerConnections.onFailure(() -> peers.forget(memories)), Lane.MAY_BLOCK);
   }
 
-  /**
-   * Adds a registration, which calls bound from now on may use.
-   *
-   * @param memories of all ranks, by rank
-   * @param onClose called when the user closes the registration; it calls {@link #close}
-   */
-  synchronized Registration add(
-      DeviceBuffer buffer, RegisteredMemory[] memories, Consumer<Registration> onClose) {
-    Registration registration = new Registration(registered++, buffer, memories, onClose);
-    List<Registration> more = new ArrayList<>(open);
-    more.add(registration);
-    open = List.copyOf(more);
-    return registration;
+  /** Adds a registration, which calls bound from now on may use. */
+  private Registration add(DeviceBuffer buffer, RegisteredMemory[] memories) {
+    synchronized (lock) {
+      refuseIfOver.run();
+      Registration registration = new Registration(registered++, buffer, memories, this::close);
+      List<Registration> more = new ArrayList<>(open);
+      more.add(registration);
+      open = List.copyOf(more);
+      return registration;
+    }
   }
 
   /**
    * Removes a registration, and closes its memories behind the calls already enqueued. Idempotent.
    */
-  void close(Registration registration) {
-    if (remove(registration)) {
-      peers
-          .communicator()
-          .device()
-          .whenEnqueuedWorkIsDone(() -> peers.forget(registration.memories()));
+  private void close(Registration registration) {
+    synchronized (lock) {
+      List<Registration> fewer = new ArrayList<>(open);
+      if (fewer.remove(registration)) {
+        open = List.copyOf(fewer);
+        peers
+            .communicator()
+            .device()
+            .whenEnqueuedWorkIsDone(() -> peers.forget(registration.memories()));
+      }
     }
-  }
-
-  private synchronized boolean remove(Registration registration) {
-    List<Registration> fewer = new ArrayList<>(open);
-    boolean removed = fewer.remove(registration);
-    open = List.copyOf(fewer);
-    return removed;
   }
 
   boolean has(Registration registration) {

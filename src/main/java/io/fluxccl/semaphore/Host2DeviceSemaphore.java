@@ -29,7 +29,7 @@ public final class Host2DeviceSemaphore implements DeviceHandle, AutoCloseable {
 
   /** The connection it belongs to. */
   public Connection connection() {
-    return state.connection();
+    return state.connection;
   }
 
   /**
@@ -44,7 +44,7 @@ public final class Host2DeviceSemaphore implements DeviceHandle, AutoCloseable {
     if (remoteInbound == null) {
       remoteInbound = state.remoteInbound();
     }
-    state.connection().updateAndSync(remoteInbound, 0, outbound, outbound.get() + 1);
+    state.connection.updateAndSync(remoteInbound, 0, outbound, outbound.get() + 1);
   }
 
   @Override

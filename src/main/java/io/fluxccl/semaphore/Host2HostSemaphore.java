@@ -60,7 +60,7 @@ public final class Host2HostSemaphore implements AutoCloseable {
 
   /** The connection it belongs to. */
   public Connection connection() {
-    return state.connection();
+    return state.connection;
   }
 
   /**
@@ -70,7 +70,7 @@ public final class Host2HostSemaphore implements AutoCloseable {
    * @throws FluxCclException if the connection has failed
    */
   public void signal() {
-    state.connection().updateAndSync(state.remoteInbound(), 0, outbound, outbound.get() + 1);
+    state.connection.updateAndSync(state.remoteInbound(), 0, outbound, outbound.get() + 1);
   }
 
   /**
@@ -145,8 +145,8 @@ public final class Host2HostSemaphore implements AutoCloseable {
   }
 
   private FluxCclException reasonToGiveUp() {
-    FluxCclException ofConnection = state.connection().failure();
-    return ofConnection != null ? ofConnection : state.communicator().failure();
+    FluxCclException ofConnection = state.connection.failure();
+    return ofConnection != null ? ofConnection : state.communicator.failure();
   }
 
   private Timeout timedOut(Duration timeout) {
@@ -154,8 +154,8 @@ public final class Host2HostSemaphore implements AutoCloseable {
         state.peer(),
         "wait for a signal of rank %s (tag %s, %s): none within %s ms",
         state.peer(),
-        state.connection().tag(),
-        state.connection().transport(),
+        state.connection.tag(),
+        state.connection.transport(),
         timeout.toMillis());
   }
 

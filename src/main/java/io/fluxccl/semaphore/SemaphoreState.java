@@ -26,8 +26,8 @@ import org.agrona.MutableDirectBuffer;
  * communicator's {@code setup()}.
  */
 final class SemaphoreState implements AutoCloseable {
-  private final Communicator communicator;
-  private final Connection connection;
+  final Communicator communicator;
+  final Connection connection;
   private final DeviceBuffer values;
   private final RegisteredMemory inbound;
   private final NonblockingFuture<RegisteredMemory> remoteInbound;
@@ -48,14 +48,6 @@ final class SemaphoreState implements AutoCloseable {
     }
     communicator.sendMemoryOnSetup(inbound, peer, tag);
     this.remoteInbound = communicator.recvMemoryOnSetup(peer, tag);
-  }
-
-  Communicator communicator() {
-    return communicator;
-  }
-
-  Connection connection() {
-    return connection;
   }
 
   int peer() {

@@ -35,7 +35,7 @@ public final class SmDevice2DeviceSemaphore implements DeviceHandle, AutoCloseab
 
   /** The connection it belongs to. */
   public Connection connection() {
-    return state.connection();
+    return state.connection;
   }
 
   @Override

@@ -25,7 +25,7 @@ final class ChannelSet implements AlgorithmSet {
 
   private ChannelSet(Pipes pipes) {
     this.pipes = pipes;
-    boolean isGpu = pipes.peers().topology().kind() == DeviceKind.CUDA;
+    boolean isGpu = pipes.peers.topology().kind() == DeviceKind.CUDA;
     this.onGpu = isGpu ? new GpuAlgorithms(pipes) : null;
     this.algorithms = isGpu ? onGpu.all() : HostAlgorithms.of(pipes);
   }

@@ -36,9 +36,9 @@ final class GpuAlgorithms implements AutoCloseable {
   private GpuHierarchy hierarchy;
 
   GpuAlgorithms(Pipes pipes) {
-    this.gpu = (CudaDevice) pipes.peers().communicator().device();
-    this.layout = pipes.layout();
-    this.topology = pipes.peers().topology();
+    this.gpu = (CudaDevice) pipes.peers.communicator().device();
+    this.layout = pipes.layout;
+    this.topology = pipes.peers.topology();
     this.table = gpu.allocate(PipeTable.bytes(layout));
     try {
       PipeTable.write(pipes, table);

@@ -21,13 +21,13 @@ final class HostAlgorithms {
   private final HostLane[] lanes;
 
   private HostAlgorithms(Pipes pipes) {
-    this.communicator = pipes.peers().communicator();
+    this.communicator = pipes.peers.communicator();
     this.lanes = HostLane.of(pipes);
   }
 
   static List<CollectiveAlgorithm> of(Pipes pipes) {
     HostAlgorithms host = new HostAlgorithms(pipes);
-    RankTopology topology = pipes.peers().topology();
+    RankTopology topology = pipes.peers.topology();
     List<CollectiveAlgorithm> all = new ArrayList<>();
     all.add(
         host.algorithm(

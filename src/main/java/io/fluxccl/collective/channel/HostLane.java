@@ -24,11 +24,11 @@ final class HostLane {
   final long[] targets;
 
   private HostLane(Pipes pipes, int lane) {
-    PeerConnections peers = pipes.peers();
+    PeerConnections peers = pipes.peers;
     this.lane = lane;
     this.rank = peers.rank();
     this.nRanks = peers.nRanks();
-    this.layout = pipes.layout();
+    this.layout = pipes.layout;
     this.pipes = new Pipe[nRanks];
     this.sources = new long[nRanks];
     this.targets = new long[nRanks + 1];
@@ -59,7 +59,7 @@ final class HostLane {
   }
 
   static HostLane[] of(Pipes pipes) {
-    HostLane[] lanes = new HostLane[pipes.layout().lanes()];
+    HostLane[] lanes = new HostLane[pipes.layout.lanes()];
     for (int lane = 0; lane < lanes.length; lane++) {
       lanes[lane] = new HostLane(pipes, lane);
     }

@@ -22,11 +22,11 @@ final class PipeTable {
 
   /** Writes the table, with all counts at their initial values. */
   static void write(Pipes pipes, DeviceBuffer target) {
-    PipeLayout layout = pipes.layout();
+    PipeLayout layout = pipes.layout;
     KernelStruct table = new KernelStruct(Math.toIntExact(bytes(layout)));
     for (int lane = 0; lane < layout.lanes(); lane++) {
       for (int peer = 0; peer < layout.nRanks(); peer++) {
-        if (peer != pipes.peers().rank()) {
+        if (peer != pipes.peers.rank()) {
           writePipe(pipes, lane, peer, table, (lane * layout.nRanks() + peer) * PIPE_BYTES);
         }
       }
@@ -35,7 +35,7 @@ final class PipeTable {
   }
 
   private static void writePipe(Pipes pipes, int lane, int peer, KernelStruct table, int offset) {
-    if (pipes.peers().isMapped(peer)) {
+    if (pipes.peers.isMapped(peer)) {
       table
           .at(offset)
           .put(pipes.semaphore(Pipes.FILLED, lane, peer))
@@ -46,14 +46,14 @@ final class PipeTable {
       // Kernels wait for the semaphores in one place, whichever kind of channel signals them.
       table.at(offset).put(filled.semaphore()).put(emptied.semaphore()).put(filled).put(emptied);
     }
-    int rank = pipes.peers().rank();
+    int rank = pipes.peers.rank();
     table
         .at(offset + OUTBOX_OFFSET)
         .putLong(pipes.outbox(lane, peer))
         .putLong(pipes.inbox(lane, peer))
-        .putLong(pipes.layout().outboxOffset(lane, rank, peer))
-        .putLong(pipes.layout().inboxOffset(lane, peer, rank))
-        .putLong(pipes.layout().slotBytes())
+        .putLong(pipes.layout.outboxOffset(lane, rank, peer))
+        .putLong(pipes.layout.inboxOffset(lane, peer, rank))
+        .putLong(pipes.layout.slotBytes())
         .putLong(0)
         .putLong(PipeLayout.SLOTS);
   }

@@ -36,8 +36,8 @@ final class Pipes implements AutoCloseable {
   /** Index of a pipe's semaphore for emptied slots. */
   static final int EMPTIED = 1;
 
-  private final PeerConnections peers;
-  private final PipeLayout layout;
+  final PeerConnections peers;
+  final PipeLayout layout;
   private final DeviceBuffer memory;
   private final ProxyService proxyService;
   private final List<SmDevice2DeviceSemaphore> semaphores = new ArrayList<>();
@@ -126,14 +126,6 @@ final class Pipes implements AutoCloseable {
     }
     proxyService.startProxy();
     return this;
-  }
-
-  PeerConnections peers() {
-    return peers;
-  }
-
-  PipeLayout layout() {
-    return layout;
   }
 
   /** Returns this rank's end of a host-device pipe. */

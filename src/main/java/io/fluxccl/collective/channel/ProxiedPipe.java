@@ -26,8 +26,8 @@ final class ProxiedPipe implements Pipe {
 
   /** Creates one end of a lane's pipe to a peer. */
   ProxiedPipe(Pipes pipes, int lane, int peer) {
-    PipeLayout layout = pipes.layout();
-    int rank = pipes.peers().rank();
+    PipeLayout layout = pipes.layout;
+    int rank = pipes.peers.rank();
     this.slotBytes = layout.slotBytes();
     this.data = pipes.channel(Pipes.FILLED, lane, peer).deviceHandle();
     this.credits = pipes.channel(Pipes.EMPTIED, lane, peer).deviceHandle();

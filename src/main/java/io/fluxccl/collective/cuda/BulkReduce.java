@@ -30,7 +30,7 @@ final class BulkReduce extends ReduceAlgorithm {
     return scratch != null
         && hasKernel(call)
         && canStoreResults(call)
-        && scratch.packets().holds(Reduction.partBytes(call));
+        && scratch.packets.holds(Reduction.partBytes(call));
   }
 
   @Override
@@ -46,8 +46,8 @@ final class BulkReduce extends ReduceAlgorithm {
   @Override
   public void enqueue(DeviceStream stream, BoundCall call) {
     Scratch scratch = set.scratch(call);
-    long rows = scratch.packets().kind().rows(Reduction.partBytes(call));
-    use(scratch.packets());
-    launch(stream, call, set.grid.blocksFor(rows, ROWS_PER_BLOCK), scratch.forPackets());
+    long rows = scratch.packets.kind().rows(Reduction.partBytes(call));
+    use(scratch.packets);
+    launch(stream, call, set.grid.blocksFor(rows, ROWS_PER_BLOCK), scratch.forPackets);
   }
 }

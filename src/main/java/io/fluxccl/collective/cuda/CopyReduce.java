@@ -44,7 +44,7 @@ final class CopyReduce extends ReduceAlgorithm {
     Scratch scratch = set.scratch(call);
     return scratch != null
         && canStoreResults(call)
-        && Reduction.partBytes(call) <= scratch.slotBytes();
+        && Reduction.partBytes(call) <= scratch.slotBytes;
   }
 
   @Override
@@ -78,7 +78,7 @@ final class CopyReduce extends ReduceAlgorithm {
           kernel(call),
           set.grid.maxBlocks(),
           GpuGrid.MAX_THREADS,
-          KernelArgs.of(set.peers.bind(call), bind(call), scratch.forSlots(), begin, end - begin));
+          KernelArgs.of(set.peers.bind(call), bind(call), scratch.forSlots, begin, end - begin));
       if (gathers && i > 0) {
         gather(main, call, at(call, slices[i - 1]), begin);
       }
@@ -109,7 +109,7 @@ final class CopyReduce extends ReduceAlgorithm {
       long size = Math.min(end, call.totalBytes() - part) - begin;
       if (size > 0) {
         stream.copyAsync(
-            scratch.slotsOn(peer) + call.rank() * scratch.slotBytes() + begin,
+            scratch.slotsOn(peer) + call.rank() * scratch.slotBytes + begin,
             call.call().input().address() + peer * Reduction.inputStride(call) + begin,
             size);
       }

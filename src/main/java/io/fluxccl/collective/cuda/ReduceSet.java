@@ -123,7 +123,7 @@ final class ReduceSet implements AlgorithmSet {
   @Override
   public CompletableFuture<Void> reserve(long bytes) {
     long size = Scratch.sizeFor(bytes, grid);
-    if (scratches.stream().anyMatch(space -> space.bytes() >= size) || size == 0) {
+    if (scratches.stream().anyMatch(space -> space.bytes >= size) || size == 0) {
       return CompletableFuture.completedFuture(null);
     }
     return Scratch.create(connections, size, grid).thenAccept(this::add);
@@ -156,7 +156,7 @@ final class ReduceSet implements AlgorithmSet {
       long size = Scratch.sizeFor(registration.buffer().size(), grid);
       List<Scratch> now = scratches;
       for (int i = 0; i < now.size() && size > 0; i++) {
-        if (now.get(i).bytes() >= size) {
+        if (now.get(i).bytes >= size) {
           return now.get(i);
         }
       }

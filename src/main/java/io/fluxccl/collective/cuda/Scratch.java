@@ -21,13 +21,19 @@ final class Scratch implements AutoCloseable {
   /** Slots have so much more room than a slice of a part; ranges are multiples of it. */
   private static final long GRAIN = 512;
 
-  private final long bytes;
-  private final PacketArea packets;
-  private final long slotBytes;
+  /** The size of the largest registered buffer that this is for. */
+  final long bytes;
+
+  /** The area of the sentinel packets, at the place of {@link #forPackets}. */
+  final PacketArea packets;
+
+  /** The bytes of a slot of {@link #forSlots}. */
+  final long slotBytes;
+
   private final DeviceBuffer memory;
   private RegisteredMemory[] memories;
-  private Handle forPackets;
-  private Handle forSlots;
+  Handle forPackets;
+  Handle forSlots;
 
   private Scratch(PeerConnections peers, long bytes, GpuGrid grid) {
     int n = peers.nRanks();
@@ -109,29 +115,6 @@ final class Scratch implements AutoCloseable {
     forPackets = new Handle(all, 0, 0, false);
     forSlots = new Handle(all, packets.end(), slotBytes, false);
     return this;
-  }
-
-  /** Returns the size of the largest registered buffer that this is for. */
-  long bytes() {
-    return bytes;
-  }
-
-  /** Returns the area of the sentinel packets, at the place of {@link #forPackets}. */
-  PacketArea packets() {
-    return packets;
-  }
-
-  Handle forPackets() {
-    return forPackets;
-  }
-
-  Handle forSlots() {
-    return forSlots;
-  }
-
-  /** Returns the bytes of a slot of {@link #forSlots}. */
-  long slotBytes() {
-    return slotBytes;
   }
 
   /** Returns this rank's address of a rank's slots. */

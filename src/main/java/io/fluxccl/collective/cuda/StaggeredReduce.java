@@ -53,6 +53,6 @@ final class StaggeredReduce extends ReduceAlgorithm {
         stream,
         call,
         set.grid.blocksFor(Reduction.partBytes(call), BYTES_PER_BLOCK),
-        staging == null ? set.scratch(call).forSlots() : staging);
+        staging == null ? set.scratch(call).forSlots : staging);
   }
 }

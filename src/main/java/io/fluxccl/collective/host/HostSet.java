@@ -5,7 +5,6 @@ import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.pipe.MappedPipe;
-import io.fluxccl.collective.pipe.SlotRing;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.RegisteredMemory;
 import java.util.ArrayList;
@@ -18,24 +17,29 @@ final class HostSet implements AlgorithmSet {
   private static final int MAX_WORKERS = 8;
 
   private final PeerConnections peers;
-  private final List<DeviceBuffer> memory = new ArrayList<>();
+  private final int nWorkers;
+
+  /** The rings that peers write, by worker and writer. */
+  private final DeviceBuffer rings;
+
   private List<CollectiveAlgorithm> algorithms = List.of();
   private Worker[] workers = {};
 
   private HostSet(PeerConnections peers) {
     this.peers = peers;
+    this.nWorkers = Math.min(MAX_WORKERS, peers.threads());
+    this.rings = peers.communicator().device().allocate(ring(0, nWorkers));
+    for (long at = 0; at < rings.size(); at += Worker.RING.bytes()) {
+      Worker.RING.clear(rings.address() + at);
+    }
   }
 
   static CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
     HostSet set = new HostSet(peers);
-    return set.exchangeRings(Math.min(MAX_WORKERS, peers.threads()))
+    return peers
+        .exchange(set.rings)
+        .thenApply(set::bind)
         .whenComplete(PeerConnections.onFailure(set::close));
-  }
-
-  private DeviceBuffer allocate(long bytes) {
-    DeviceBuffer buffer = peers.communicator().device().allocate(bytes);
-    memory.add(buffer);
-    return buffer;
   }
 
   /** Returns where the ring lies that a rank writes for a peer's worker. */
@@ -43,20 +47,11 @@ final class HostSet implements AlgorithmSet {
     return ((long) worker * peers.nRanks() + writer) * Worker.RING.bytes();
   }
 
-  private CompletableFuture<AlgorithmSet> exchangeRings(int nWorkers) {
-    SlotRing ring = Worker.RING;
-    DeviceBuffer rings = allocate(ring(0, nWorkers));
-    for (long at = 0; at < rings.size(); at += ring.bytes()) {
-      ring.clear(rings.address() + at);
-    }
-    return peers.exchange(rings).thenApply(all -> bind(all, nWorkers));
-  }
-
-  private AlgorithmSet bind(RegisteredMemory[] rings, int nWorkers) {
+  private AlgorithmSet bind(RegisteredMemory[] all) {
     workers = new Worker[nWorkers];
     for (int worker = 0; worker < workers.length; worker++) {
       workers[worker] =
-          new Worker(peers.rank(), worker, workers.length, pipes(rings, worker), sameProcess());
+          new Worker(peers.rank(), worker, workers.length, pipes(all, worker), sameProcess());
     }
     List<CollectiveAlgorithm> ways = new ArrayList<>();
     for (HostCall.Way way : HostCall.Way.values()) {
@@ -66,14 +61,14 @@ final class HostSet implements AlgorithmSet {
     return this;
   }
 
-  private MappedPipe[] pipes(RegisteredMemory[] rings, int worker) {
+  private MappedPipe[] pipes(RegisteredMemory[] all, int worker) {
     int rank = peers.rank();
     long abortAddress = peers.communicator().abortFlag().deviceAddress();
     MappedPipe[] pipes = new MappedPipe[peers.nRanks()];
     for (int peer = 0; peer < pipes.length; peer++) {
       if (peer != rank) {
-        long toPeer = rings[peer].address() + ring(rank, worker);
-        long fromPeer = rings[rank].address() + ring(peer, worker);
+        long toPeer = all[peer].address() + ring(rank, worker);
+        long fromPeer = rings.address() + ring(peer, worker);
         pipes[peer] = new MappedPipe(peer, Worker.RING, toPeer, fromPeer, abortAddress);
       }
     }
@@ -100,6 +95,6 @@ final class HostSet implements AlgorithmSet {
     for (Worker worker : workers) {
       worker.close();
     }
-    memory.forEach(DeviceBuffer::close);
+    rings.close();
   }
 }

@@ -56,9 +56,8 @@ final class SegmentCache {
    */
   SharedSegment use(SegmentReference reference, long bytes) {
     if (!reference.holds(bytes)) {
-      throw new TransportFailure(
-          peer,
-          "accessing %d bytes from %s of rank %d: out of bounds".formatted(bytes, reference, peer));
+      throw TransportFailure.of(
+          peer, "accessing %d bytes from %s of rank %d: out of bounds", bytes, reference, peer);
     }
     SharedSegment segment = find(reference);
     if (!segment.tryRetain()) {

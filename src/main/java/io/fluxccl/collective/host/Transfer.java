@@ -182,8 +182,8 @@ final class Transfer {
         theirs.sent < 0
             ? "%d bytes".formatted(~theirs.sent)
             : "%d bytes and expects %d bytes".formatted(theirs.sent, theirs.expected);
-    return new InvalidUsage(
-        MISMATCH.formatted(call.call(), rank, peer, sizes, rank, mine.expected, mine.sent));
+    return InvalidUsage.of(
+        MISMATCH, call.call(), rank, peer, sizes, rank, mine.expected, mine.sent);
   }
 
   /** Copies this rank's share of what is copied directly; the rest goes through the pipe. */
