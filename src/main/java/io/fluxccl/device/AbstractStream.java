@@ -121,7 +121,7 @@ public abstract class AbstractStream<S extends AbstractStream<S>> implements Dev
   protected final void keep(KernelArgs args) {
     if (recording != null) {
       checkOpen();
-      recording.buffers.addAll(args);
+      recording.buffers().addAll(args);
     }
   }
 
@@ -135,7 +135,7 @@ public abstract class AbstractStream<S extends AbstractStream<S>> implements Dev
     }
     if (recording != null) {
       checkOpen();
-      recording.buffers.add(buffer);
+      recording.buffers().add(buffer);
     }
     return buffer.address() + offset;
   }

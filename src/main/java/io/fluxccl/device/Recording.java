@@ -9,8 +9,7 @@ public abstract class Recording {
   /** Open as long as the streams record. */
   protected final Lifecycle lifecycle;
 
-  /** The buffers that the graph is to keep. */
-  protected final RetainedBuffers buffers = new RetainedBuffers();
+  private final RetainedBuffers buffers = new RetainedBuffers();
 
   /**
    * Begins a recording.
@@ -19,5 +18,10 @@ public abstract class Recording {
    */
   protected Recording(String name) {
     this.lifecycle = new Lifecycle("recording " + name);
+  }
+
+  /** Returns the buffers that the graph is to keep. */
+  public final RetainedBuffers buffers() {
+    return buffers;
   }
 }

@@ -113,7 +113,7 @@ public abstract class CudaAllocation extends UseCount {
    * @throws io.fluxccl.InvalidUsage if that GPU can't reach this one
    */
   void makeReachableBy(CudaDevice other) {
-    other.enablePeerAccess(context.ordinal());
+    other.enablePeerAccess(context.ordinal);
   }
 
   /**
@@ -125,7 +125,7 @@ public abstract class CudaAllocation extends UseCount {
    */
   static void allocate(PrimaryContext context, IntSupplier call, String description) {
     int result = call.getAsInt();
-    if (result == CUresult.CUDA_ERROR_OUT_OF_MEMORY && context.reaper().await(UNTIL_FREED)) {
+    if (result == CUresult.CUDA_ERROR_OUT_OF_MEMORY && context.reaper.await(UNTIL_FREED)) {
       result = call.getAsInt();
     }
     context.check(result, description);
@@ -144,6 +144,6 @@ public abstract class CudaAllocation extends UseCount {
   public String toString() {
     return String.format(
         "%s(%s bytes at 0x%s of GPU %s)",
-        getClass().getSimpleName(), size, Long.toHexString(address), context.ordinal());
+        getClass().getSimpleName(), size, Long.toHexString(address), context.ordinal);
   }
 }

@@ -54,7 +54,7 @@ public final class CudaBuffer extends PartBuffer<CudaAllocation> {
     retain();
     try {
       checkRange("upload", offset, source.remaining());
-      device.context().copyStream().upload(address() + offset, source);
+      device.context().copyStream.upload(address() + offset, source);
     } finally {
       release();
     }
@@ -65,7 +65,7 @@ public final class CudaBuffer extends PartBuffer<CudaAllocation> {
     retain();
     try {
       checkRange("download", offset, target.remaining());
-      device.context().copyStream().download(address() + offset, target);
+      device.context().copyStream.download(address() + offset, target);
     } finally {
       release();
     }

@@ -55,8 +55,8 @@ public final class CudaDevice implements Device {
     this.options = options;
     this.properties = GpuProperties.of(context);
     this.peers = new PeerAccess(context);
-    this.agent = new CompletionAgent("gpu" + context.ordinal());
-    this.lifecycle = new Lifecycle("GPU " + context.ordinal());
+    this.agent = new CompletionAgent("gpu" + context.ordinal);
+    this.lifecycle = new Lifecycle("GPU " + context.ordinal);
     // Closed behind the streams and graphs that are opened later.
     for (AutoCloseable part :
         List.<AutoCloseable>of(
@@ -109,7 +109,7 @@ public final class CudaDevice implements Device {
   /** Allocates early: later the driver may wait for running kernels, and they for this caller. */
   private void prepare() {
     CudaModule.builtIn().prepareIfPossible(this);
-    context.copyStream().open();
+    context.copyStream.open();
     arena.open();
     pinnedArena.open();
     CudaModule.builtIn().prepareIfPossible(this);
@@ -123,7 +123,7 @@ public final class CudaDevice implements Device {
   /** The driver's number of the GPU in this process. */
   @Override
   public int index() {
-    return context.ordinal();
+    return context.ordinal;
   }
 
   @Override
@@ -133,12 +133,12 @@ public final class CudaDevice implements Device {
 
   /** Where the GPU is, as the operating system writes it: {@code 0000:3b:00.0}. */
   public String pciBusId() {
-    return context.pciBusId();
+    return context.pciBusId;
   }
 
   /** The NUMA node of the GPU, or -1 if there is none or it is not known. */
   public int numaNode() {
-    return NumaNode.of(context.pciBusId());
+    return NumaNode.of(context.pciBusId);
   }
 
   /** How many multiprocessors it has. */
@@ -194,7 +194,7 @@ public final class CudaDevice implements Device {
   private CudaAllocation allocateZeroed(long size) {
     CudaAllocation allocation = newAllocation(size);
     try {
-      context.copyStream().zero(allocation.address(), allocation.size());
+      context.copyStream.zero(allocation.address(), allocation.size());
     } catch (RuntimeException | Error e) {
       allocation.release();
       throw e;
@@ -296,7 +296,7 @@ public final class CudaDevice implements Device {
    */
   public CudaMapping map(CudaMemoryName name) {
     lifecycle.checkOpen();
-    return context.mappings().acquire(name, this);
+    return context.mappings.acquire(name, this);
   }
 
   /**
@@ -345,13 +345,10 @@ public final class CudaDevice implements Device {
     return context;
   }
 
-  void remove(LiveCudaStream stream) {
-    streams.remove(stream);
-    lifecycle.disown(stream);
-  }
-
-  void remove(CudaGraph graph) {
-    lifecycle.disown(graph);
+  /** Forgets a stream or a graph that was closed. */
+  void remove(AutoCloseable closed) {
+    streams.remove(closed);
+    lifecycle.disown(closed);
   }
 
   @Override

@@ -145,10 +145,8 @@ public final class CudaDriver {
     }
     return Optional.of(
         String.format(
-            "%s=%s: so few streams of a GPU can have work beside each other; a kernel"
-                + " that waits for"
-                + " one of another stream may wait for ever."
-                + " Unset it, or set 32",
+            "%s=%s: so few streams of a GPU can have work beside each other; a kernel that waits"
+                + " for one of another stream may wait for ever. Unset it, or set 32",
             CONNECTIONS, connections));
   }
 

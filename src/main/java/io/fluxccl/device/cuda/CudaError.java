@@ -93,8 +93,7 @@ final class CudaError {
           "; launch fewer threads a block, or compile with __launch_bounds__";
       case CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU -> "; compile for this GPU, or give PTX or source";
       case CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION ->
-          "; the PTX is newer than the driver: compile with an older nvcc or update the"
-              + " driver";
+          "; the PTX is newer than the driver: compile with an older nvcc or update the driver";
       case CUresult.CUDA_ERROR_DEVICE_UNAVAILABLE ->
           "; another process has it for itself (compute mode), or it needs a reset";
       case CUresult.CUDA_ERROR_PEER_ACCESS_UNSUPPORTED -> "; see nvidia-smi topo -p2p r";

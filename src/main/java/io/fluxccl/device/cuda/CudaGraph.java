@@ -1,6 +1,6 @@
 package io.fluxccl.device.cuda;
 
-import io.fluxccl.InvalidUsage;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.RetainedBuffers;
 import jcuda.driver.CUgraphExec;
@@ -17,29 +17,26 @@ final class CudaGraph implements DeviceGraph {
   private final String name;
   private final CUgraphExec handle;
   private final StreamEvent uploaded;
-  private final RetainedBuffers buffers;
-
-  // Both guarded by this.
-  private boolean isUploaded;
-  private boolean closed;
+  private final Lifecycle lifecycle;
+  private boolean isUploaded; // guarded by this
 
   /**
-   * Takes over one user of the context.
+   * Takes over the recording's buffers and one user of the context.
    *
    * @param uploaded recorded behind the upload
-   * @param buffers that it keeps
    */
-  CudaGraph(
-      CudaDevice device,
-      String name,
-      CUgraphExec handle,
-      StreamEvent uploaded,
-      RetainedBuffers buffers) {
-    this.device = device;
-    this.name = name;
+  CudaGraph(CudaRecording recording, CUgraphExec handle, StreamEvent uploaded) {
+    this.device = recording.device;
+    this.name = recording.name;
     this.handle = handle;
     this.uploaded = uploaded;
-    this.buffers = buffers;
+    RetainedBuffers buffers = recording.buffers();
+    this.lifecycle = new Lifecycle(toString());
+    // The driver may wait for running work, so the reaper calls it.
+    lifecycle.own(
+        () ->
+            device.whenEnqueuedWorkIsDone(
+                () -> device.context().reaper.execute(() -> destroy(buffers))));
   }
 
   @Override
@@ -49,9 +46,7 @@ final class CudaGraph implements DeviceGraph {
 
   /** Enqueues a launch; the context is current. Gives what the driver says. */
   synchronized int launchOn(CUstream stream) {
-    if (closed) {
-      throw new InvalidUsage(this + " is closed");
-    }
+    lifecycle.checkOpen();
     if (!isUploaded) {
       isUploaded = uploaded.query() == CUresult.CUDA_SUCCESS;
       int result = isUploaded ? CUresult.CUDA_SUCCESS : uploaded.letWait(stream);
@@ -64,18 +59,16 @@ final class CudaGraph implements DeviceGraph {
 
   @Override
   public void close() {
-    synchronized (this) {
-      if (closed) {
+    synchronized (this) { // behind a launch that has checked that it is open
+      if (!lifecycle.beginClose()) {
         return;
       }
-      closed = true;
     }
     device.remove(this);
-    // The driver may wait for running work, so the reaper calls it.
-    device.whenEnqueuedWorkIsDone(() -> device.context().reaper().execute(this::destroy));
+    lifecycle.closeChildren();
   }
 
-  private synchronized void destroy() {
+  private synchronized void destroy(RetainedBuffers buffers) {
     PrimaryContext context = device.context();
     try {
       context.makeCurrent();

@@ -48,12 +48,12 @@ public final class CudaMapping extends UseCount {
 
   @Override
   protected void lastUserLeft() {
-    context.mappings().remove(this);
+    context.mappings.remove(this);
     context.freeLater(unmap);
   }
 
   @Override
   public String toString() {
-    return "CudaMapping(" + name + " for GPU " + context.ordinal() + ")";
+    return "CudaMapping(" + name + " for GPU " + context.ordinal + ")";
   }
 }

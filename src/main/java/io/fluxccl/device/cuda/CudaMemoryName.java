@@ -18,8 +18,22 @@ import java.util.regex.Pattern;
  *   VMM:   string the owner's abstract Unix socket, without its leading zero
  *          16 bytes, the token by which the owner knows the allocation
  * </pre>
+ *
+ * @param kind how it was allocated
+ * @param id which allocation of which process
+ * @param size its length in bytes
+ * @param pciBusId the GPU it is on, as the operating system writes it: {@code 0000:3b:00.0}
+ * @param socket the owner's abstract socket, without the leading zero; empty for plain memory
+ * @param secret what opens the memory: the driver's IPC handle, or the token that the owner's
+ *     socket expects
  */
-public final class CudaMemoryName {
+public record CudaMemoryName(
+    CudaMemoryKind kind,
+    CudaAllocation.Id id,
+    long size,
+    String pciBusId,
+    String socket,
+    byte[] secret) {
   /** Bytes of the driver's IPC handle. */
   public static final int HANDLE_LENGTH = 64;
 
@@ -37,20 +51,8 @@ public final class CudaMemoryName {
   private static final Pattern SOCKET = Pattern.compile("[!-~]{1," + MAX_SOCKET_LENGTH + "}");
   private static final CudaMemoryKind[] KINDS = CudaMemoryKind.values();
 
-  private final CudaMemoryKind kind;
-  private final CudaAllocation.Id id;
-  private final long size;
-  private final String pciBusId;
-  private final String socket;
-  private final byte[] secret;
-
-  private CudaMemoryName(
-      CudaMemoryKind kind,
-      CudaAllocation.Id id,
-      long size,
-      String pciBusId,
-      String socket,
-      byte[] secret) {
+  /** Refuses what can name no memory. */
+  public CudaMemoryName {
     check(size > 0, "size", size);
     check(PCI_BUS_ID.matcher(pciBusId).matches(), "PCI bus id", pciBusId);
     if (kind == CudaMemoryKind.PLAIN) {
@@ -59,12 +61,7 @@ public final class CudaMemoryName {
       check(SOCKET.matcher(socket).matches(), "socket", socket);
       check(secret.length == TOKEN_LENGTH, "token length", secret.length);
     }
-    this.kind = kind;
-    this.id = id;
-    this.size = size;
-    this.pciBusId = pciBusId;
-    this.socket = socket;
-    this.secret = secret.clone();
+    secret = secret.clone();
   }
 
   /** The name of plain memory. */
@@ -78,38 +75,8 @@ public final class CudaMemoryName {
     return new CudaMemoryName(CudaMemoryKind.VMM, id, size, pciBusId, socket, token);
   }
 
-  /** How it was allocated. */
-  public CudaMemoryKind kind() {
-    return kind;
-  }
-
-  /** Which allocation of which process. */
-  public CudaAllocation.Id id() {
-    return id;
-  }
-
-  /** Its length in bytes. */
-  public long size() {
-    return size;
-  }
-
-  /** The GPU it is on, as the operating system writes it: {@code 0000:3b:00.0}. */
-  public String pciBusId() {
-    return pciBusId;
-  }
-
-  /** The driver's IPC handle; plain memory only. */
-  byte[] handle() {
-    return secret.clone();
-  }
-
-  /** The owner's abstract socket, without the leading zero; VMM only. */
-  String socket() {
-    return socket;
-  }
-
-  /** The token that the owner's socket expects; VMM only. */
-  byte[] token() {
+  @Override
+  public byte[] secret() {
     return secret.clone();
   }
 

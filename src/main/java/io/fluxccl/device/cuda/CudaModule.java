@@ -2,8 +2,6 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
-import java.io.IOException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HashMap;
 import java.util.List;
@@ -115,8 +113,9 @@ public final class CudaModule implements AutoCloseable {
         Path folder = file.toAbsolutePath().normalize().getParent();
         yield fromSource(file.toString(), KernelSource.read(file), options.withIncludePath(folder));
       }
-      case "ptx" -> ofImage(file.toString(), KernelImage.ptx(readBytes(file)));
-      case "cubin", "fatbin" -> ofImage(file.toString(), new KernelImage(readBytes(file)));
+      case "ptx" -> ofImage(file.toString(), KernelImage.ptx(KernelSource.readBytes(file)));
+      case "cubin", "fatbin" ->
+          ofImage(file.toString(), new KernelImage(KernelSource.readBytes(file)));
       default ->
           throw InvalidUsage.of(
               "kernels from %s: give a file named .cu, .ptx, .cubin or .fatbin", file);
@@ -151,14 +150,6 @@ public final class CudaModule implements AutoCloseable {
           name + ": " + image.bytes().length + " bytes that are no PTX, cubin or fat binary");
     }
     return new CudaModule(name, capability -> image, true);
-  }
-
-  private static byte[] readBytes(Path file) {
-    try {
-      return Files.readAllBytes(file);
-    } catch (IOException e) {
-      throw new InvalidUsage("kernels in " + file + " can't be read: " + e, e);
-    }
   }
 
   /** Its name in messages. */
@@ -221,7 +212,7 @@ public final class CudaModule implements AutoCloseable {
       module = LoadedModule.load(context, name, other);
       made.put(capability, other);
     }
-    context.modules().put(this, module.handle); // unloads it, when the context goes first
+    context.modules.put(this, module.handle); // unloads it, when the context goes first
     return module;
   }
 
@@ -249,7 +240,7 @@ public final class CudaModule implements AutoCloseable {
 
   private void unload(PrimaryContext context) {
     if (context.tryRetain()) { // a context that is gone has unloaded its modules
-      CUmodule module = context.modules().remove(this);
+      CUmodule module = context.modules.remove(this);
       context.freeLater(
           () -> context.check(JCudaDriver.cuModuleUnload(module), "cuModuleUnload(" + name + ")"));
     }

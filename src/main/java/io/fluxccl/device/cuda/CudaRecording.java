@@ -20,9 +20,9 @@ import jcuda.driver.JCudaDriver;
  * meanwhile, which then happens at once, as on any other device.
  */
 final class CudaRecording extends Recording {
-  private final CudaDevice device;
+  final CudaDevice device;
   private final PrimaryContext context;
-  private final String name;
+  final String name;
   private final List<Stream> streams = new ArrayList<>();
   private boolean capturing;
 
@@ -40,7 +40,7 @@ final class CudaRecording extends Recording {
     try {
       return recording.graph(recording.capture(work));
     } catch (RuntimeException | Error e) {
-      recording.buffers.release();
+      recording.buffers().release();
       device.context().release();
       throw e;
     } finally {
@@ -74,7 +74,7 @@ final class CudaRecording extends Recording {
     StreamEvent uploaded = new StreamEvent(context);
     try {
       upload(handle, uploaded);
-      return new CudaGraph(device, name, handle, uploaded, buffers);
+      return new CudaGraph(this, handle, uploaded);
     } catch (RuntimeException | Error e) {
       uploaded.destroy();
       JCudaDriver.cuGraphExecDestroy(handle);
@@ -86,7 +86,7 @@ final class CudaRecording extends Recording {
   @SuppressWarnings("try") // the lock is held and not looked at
   private void upload(CUgraphExec handle, StreamEvent uploaded) {
     CUstream stream = streams.get(0).stream;
-    try (EnqueueLock held = context.enqueueLock().tryLock()) {
+    try (EnqueueLock held = context.enqueueLock.tryLock()) {
       check(JCudaDriver.cuGraphUpload(handle, stream), "cuGraphUpload");
       check(uploaded.record(stream), "cuEventRecord");
     }

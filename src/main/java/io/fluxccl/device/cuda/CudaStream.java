@@ -8,6 +8,7 @@ import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.Recording;
+import jcuda.driver.CUfunction;
 import jcuda.driver.CUresult;
 import jcuda.driver.CUstream;
 import jcuda.driver.JCudaDriver;
@@ -149,30 +150,15 @@ public abstract class CudaStream extends AbstractStream<CudaStream> {
       if (sharedBytes > STATIC_SHARED_LIMIT) {
         function.allowShared(sharedBytes);
       }
+      CUfunction handle = function.handle;
       CudaPointer packed = parameters.pack(kernel, function.signature, args);
       int result;
       try (EnqueueLock held = tryLock()) {
         result =
             both
-                ? FunctionCalls.launchOverlapping(
-                    CudaPointer.valueOf(function.handle),
-                    gridDim,
-                    blockDim,
-                    sharedBytes,
-                    CudaPointer.valueOf(stream),
-                    CudaPointer.valueOf(packed))
+                ? launchOverlapping(handle, gridDim, blockDim, sharedBytes, packed)
                 : JCudaDriver.cuLaunchKernel(
-                    function.handle,
-                    gridDim,
-                    1,
-                    1,
-                    blockDim,
-                    1,
-                    1,
-                    sharedBytes,
-                    stream,
-                    packed,
-                    null);
+                    handle, gridDim, 1, 1, blockDim, 1, 1, sharedBytes, stream, packed, null);
       }
       ended();
       lastMayOverlap = overlaps;
@@ -185,6 +171,17 @@ public abstract class CudaStream extends AbstractStream<CudaStream> {
       }
     }
     return this;
+  }
+
+  private int launchOverlapping(
+      CUfunction function, int grid, int block, int shared, CudaPointer packed) {
+    return FunctionCalls.launchOverlapping(
+        CudaPointer.valueOf(function),
+        grid,
+        block,
+        shared,
+        CudaPointer.valueOf(stream),
+        CudaPointer.valueOf(packed));
   }
 
   @Override

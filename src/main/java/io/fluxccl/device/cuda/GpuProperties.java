@@ -28,9 +28,9 @@ record GpuProperties(
   static GpuProperties of(PrimaryContext context) {
     byte[] name = new byte[MAX_NAME_LENGTH];
     context.check(
-        JCudaDriver.cuDeviceGetName(name, MAX_NAME_LENGTH, context.device()), "cuDeviceGetName");
+        JCudaDriver.cuDeviceGetName(name, MAX_NAME_LENGTH, context.device), "cuDeviceGetName");
     long[] memory = new long[1];
-    context.check(JCudaDriver.cuDeviceTotalMem(memory, context.device()), "cuDeviceTotalMem");
+    context.check(JCudaDriver.cuDeviceTotalMem(memory, context.device), "cuDeviceTotalMem");
     int major = context.attribute(CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
     int minor = context.attribute(CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
     return new GpuProperties(

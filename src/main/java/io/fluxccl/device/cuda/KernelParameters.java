@@ -22,11 +22,12 @@ final class KernelParameters {
   private static final int MAX_LENGTH = 32764;
 
   private static final int ALIGNMENT = 16;
+  private static final int INITIAL_LENGTH = 1024;
 
   private final CudaDevice device;
   private final CudaPointer pointer = new CudaPointer();
-  private final UnsafeBuffer values = allocate(MAX_LENGTH);
-  private UnsafeBuffer addresses = allocate(1024);
+  private UnsafeBuffer values = allocate(INITIAL_LENGTH);
+  private UnsafeBuffer addresses = allocate(INITIAL_LENGTH);
 
   KernelParameters(CudaDevice device) {
     this.device = device;
@@ -60,6 +61,10 @@ final class KernelParameters {
             "arguments 0 to %s of kernel %s have more than the %s bytes that the driver takes;"
                 + " pass the address of a buffer",
             i, kernel.name(), MAX_LENGTH);
+      }
+      if (length > values.capacity() - offset) {
+        values = allocate(MAX_LENGTH);
+        return pack(kernel, signature, args); // all addresses have changed
       }
       addresses.putLong(i * Long.BYTES, values.addressOffset() + offset);
       put(offset, kernel, i, value);
@@ -132,10 +137,8 @@ final class KernelParameters {
 
   private static InvalidUsage refused(Kernel kernel, int index, String why) {
     return InvalidUsage.of(
-        "argument %s of kernel %s %s; a kernel on a GPU takes int, long, float,"
-            + " double, buffers of GPUs, abort flags,"
-            + " device handles, and"
-            + " structures as byte[] or ByteBuffer",
+        "argument %s of kernel %s %s; a kernel on a GPU takes int, long, float, double, buffers of"
+            + " GPUs, abort flags, device handles, and structures as byte[] or ByteBuffer",
         index, kernel.name(), why);
   }
 }

@@ -63,8 +63,7 @@ record KernelSignature(int... sizes) {
   void checkLength(String kernel, KernelArgs args, int index, int length) {
     if (sizes != null && length != sizes[index]) {
       throw InvalidUsage.of(
-          "argument %s of kernel %s takes %s bytes, was given %s (%s): %s; the kernel"
-              + " takes %s",
+          "argument %s of kernel %s takes %s bytes, was given %s (%s): %s; the kernel takes %s",
           index,
           kernel,
           sizes[index],

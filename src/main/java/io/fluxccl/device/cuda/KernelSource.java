@@ -125,12 +125,17 @@ record KernelSource(String name, String text, Map<String, String> packed, Map<Pa
         .orElse(null);
   }
 
-  /** A file of CUDA source as text. */
+  /** Returns a file of CUDA source as text. */
   static String read(Path file) {
+    return new String(readBytes(file), StandardCharsets.UTF_8);
+  }
+
+  /** Returns the bytes of a file of kernels. */
+  static byte[] readBytes(Path file) {
     try {
-      return Files.readString(file);
+      return Files.readAllBytes(file);
     } catch (IOException e) {
-      throw new InvalidUsage("CUDA source " + file + " can't be read: " + e, e);
+      throw new InvalidUsage("kernels in " + file + " can't be read: " + e, e);
     }
   }
 }

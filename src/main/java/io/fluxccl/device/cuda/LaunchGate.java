@@ -15,10 +15,10 @@ import java.util.concurrent.locks.LockSupport;
  * streams of all GPUs of this process have nothing to do. Copies pass the gate: they wait for no
  * kernel.
  *
- * <p>{@link #enter} and {@link #leave} allocate nothing and take no lock; a launch spins while the
+ * <p>{@link #enter} and {@link #close} allocate nothing and take no lock; a launch spins while the
  * gate is closed, in which time the driver would hold it up anyway.
  */
-final class LaunchGate {
+final class LaunchGate implements AutoCloseable {
   /** The gate of this process. */
   static final LaunchGate PROCESS = new LaunchGate();
 
@@ -41,8 +41,12 @@ final class LaunchGate {
     streams.remove(stream);
   }
 
-  /** Comes before a launch, outside of all locks; {@link #leave} behind it. */
-  void enter() {
+  /**
+   * Comes before a launch, outside of all locks.
+   *
+   * @return this gate, closed behind the launch
+   */
+  LaunchGate enter() {
     // Either the closing thread sees this one, or this one sees that the gate is closed.
     launching.incrementAndGet();
     while (closed) {
@@ -52,9 +56,12 @@ final class LaunchGate {
       }
       launching.incrementAndGet();
     }
+    return this;
   }
 
-  void leave() {
+  /** Leaves the gate behind a launch. */
+  @Override
+  public void close() {
     launching.decrementAndGet();
   }
 

@@ -44,7 +44,7 @@ final class LiveCudaStream extends CudaStream {
       CudaPinnedBuffer line,
       CompletionAgent agent) {
     super(device, name, stream, null);
-    this.enqueueLock = preferred ? null : context.enqueueLock();
+    this.enqueueLock = preferred ? null : context.enqueueLock;
     this.line = line;
     this.linePointer = new CudaPointer(line.deviceAddress());
     this.milestones = new EventRing(context);
@@ -105,8 +105,7 @@ final class LiveCudaStream extends CudaStream {
 
   @Override
   protected CudaStream enqueueGraph(DeviceGraph graph) {
-    LaunchGate.PROCESS.enter();
-    try {
+    try (LaunchGate entered = LaunchGate.PROCESS.enter()) {
       synchronized (lock) {
         begin();
         int result;
@@ -118,20 +117,15 @@ final class LiveCudaStream extends CudaStream {
           throw failed(result, "cuGraphLaunch(" + graph + ")");
         }
       }
-    } finally {
-      LaunchGate.PROCESS.leave();
+      return this;
     }
-    return this;
   }
 
   @Override
   public CudaStream launch(
       Kernel kernel, int gridDim, int blockDim, int sharedBytes, KernelArgs args) {
-    LaunchGate.PROCESS.enter();
-    try {
+    try (LaunchGate entered = LaunchGate.PROCESS.enter()) {
       return super.launch(kernel, gridDim, blockDim, sharedBytes, args);
-    } finally {
-      LaunchGate.PROCESS.leave();
     }
   }
 

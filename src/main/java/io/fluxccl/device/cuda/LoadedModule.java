@@ -41,7 +41,7 @@ final class LoadedModule {
       result = FunctionCalls.loadAll(CudaPointer.valueOf(handle));
       if (result != CUresult.CUDA_SUCCESS && result != CUresult.CUDA_ERROR_NOT_SUPPORTED) {
         JCudaDriver.cuModuleUnload(handle);
-        throw CudaError.of(result, context.ordinal(), "cuFuncLoad(all of " + name + ")");
+        throw CudaError.of(result, context.ordinal, "cuFuncLoad(all of " + name + ")");
       }
     }
     return new LoadedModule(context, name, handle);
@@ -50,7 +50,7 @@ final class LoadedModule {
   private static RuntimeException refused(
       PrimaryContext context, String name, KernelImage image, int result) {
     RuntimeException failure =
-        CudaError.of(result, context.ordinal(), "cuModuleLoadData(" + name + ")");
+        CudaError.of(result, context.ordinal, "cuModuleLoadData(" + name + ")");
     if (!isOfTheImage(result)) {
       return failure;
     }

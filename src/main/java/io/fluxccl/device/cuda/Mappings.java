@@ -16,7 +16,7 @@ final class Mappings {
   private final PrimaryContext context;
 
   /** Of what is being mapped a future that ends soon, with null where that failed. */
-  private final ConcurrentHashMap<CudaAllocation.Id, CompletableFuture<CudaMapping>> open =
+  final ConcurrentHashMap<CudaAllocation.Id, CompletableFuture<CudaMapping>> open =
       new ConcurrentHashMap<>();
 
   Mappings(PrimaryContext context) {
@@ -59,10 +59,6 @@ final class Mappings {
     }
   }
 
-  int count() {
-    return open.size();
-  }
-
   private CudaMapping map(CudaMemoryName name, CudaDevice device) {
     if (name.id().isOfThisProcess()) {
       return mapOwned(name, device);
@@ -100,17 +96,15 @@ final class Mappings {
     int result =
         JCudaDriver.cuIpcOpenMemHandle(
             pointer,
-            PlainAllocation.handleOf(name.handle()),
+            PlainAllocation.handleOf(name.secret()),
             CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     if (result != CUresult.CUDA_SUCCESS) {
       throw CudaError.of(
           result,
-          context.ordinal(),
+          context.ordinal,
           String.format(
-              "cuIpcOpenMemHandle(%s), whose owner must be alive, in the same IPC namespace"
-                  + " (docker --ipc=host) and"
-                  + " on a GPU that this one reaches"
-                  + " (nvidia-smi topo -p2p r),",
+              "cuIpcOpenMemHandle(%s), whose owner must be alive, in the same IPC namespace (docker"
+                  + " --ipc=host) and on a GPU that this one reaches (nvidia-smi topo -p2p r),",
               name));
     }
     CudaMapping mapping =

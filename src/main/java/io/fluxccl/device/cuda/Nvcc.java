@@ -54,8 +54,7 @@ final class Nvcc extends KernelToolchain {
         0,
         "NVCC_MISSING",
         String.format(
-            "no nvcc found; looked for %s; install the CUDA toolkit or set CUDA_HOME to"
-                + " its folder",
+            "no nvcc found; looked for %s; install the CUDA toolkit or set CUDA_HOME to its folder",
             candidates));
   }
 

@@ -21,7 +21,7 @@ final class PeerAccess {
 
   /** Whether kernels may be given addresses of that GPU's plain memory. */
   boolean isEnabled(int other) {
-    return other == context.ordinal() || peers.containsKey(other);
+    return other == context.ordinal || peers.containsKey(other);
   }
 
   /** Enables it, once; {@link CudaDevice#enablePeerAccess} says the rest. */
@@ -31,11 +31,11 @@ final class PeerAccess {
     }
     PrimaryContext peer = PrimaryContext.retain(other);
     try {
-      if (!CudaDriver.canReach(context.ordinal(), other)) {
-        throw unreachable(other, peer.pciBusId());
+      if (!CudaDriver.canReach(context.ordinal, other)) {
+        throw unreachable(other, peer.pciBusId);
       }
       context.makeCurrent();
-      int result = JCudaDriver.cuCtxEnablePeerAccess(peer.handle(), 0);
+      int result = JCudaDriver.cuCtxEnablePeerAccess(peer.handle, 0);
       if (result != CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) {
         context.check(result, "cuCtxEnablePeerAccess(GPU " + other + ")");
       }
@@ -50,7 +50,7 @@ final class PeerAccess {
   void requireReachable(String otherPciBusId) {
     for (int other = 0; other < CudaDriver.count(); other++) {
       if (CudaDriver.pciBusId(other).equals(otherPciBusId)
-          && !CudaDriver.canReach(context.ordinal(), other)) {
+          && !CudaDriver.canReach(context.ordinal, other)) {
         throw unreachable(other, otherPciBusId);
       }
     }

@@ -49,7 +49,7 @@ final class PinnedBlock extends UseCount {
     int result = JCudaDriver.cuMemHostGetDevicePointer(device, pointer, 0);
     if (result != CUresult.CUDA_SUCCESS) {
       JCudaDriver.cuMemFreeHost(pointer);
-      throw CudaError.of(result, context.ordinal(), "cuMemHostGetDevicePointer");
+      throw CudaError.of(result, context.ordinal, "cuMemHostGetDevicePointer");
     }
     PinnedBlock block = new PinnedBlock(context, pointer, CudaPointer.valueOf(device), size);
     block.view(0, size).setMemory(0, size, (byte) 0);

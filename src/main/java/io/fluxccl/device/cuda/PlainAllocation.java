@@ -42,7 +42,7 @@ final class PlainAllocation extends CudaAllocation {
     context.check(
         JCudaDriver.cuIpcGetMemHandle(handle, new CudaPointer(address())), "cuIpcGetMemHandle");
     byte[] bytes = (byte[]) HANDLE_BYTES.get(handle);
-    return CudaMemoryName.plain(id(), size(), context.pciBusId(), bytes);
+    return CudaMemoryName.plain(id(), size(), context.pciBusId, bytes);
   }
 
   @Override

@@ -27,24 +27,33 @@ final class PrimaryContext extends UseCount {
   /** Guarded by itself. */
   private static final Map<Integer, PrimaryContext> OPEN = new HashMap<>();
 
-  private final int ordinal;
-  private final CUdevice device;
-  private final CUcontext context;
-  private final String pciBusId;
-  private final Reaper reaper;
-  private final CopyStream copyStream = new CopyStream(this);
-  private final Mappings mappings = new Mappings(this);
-  private final EnqueueLock enqueueLock = new EnqueueLock();
-  private final Map<Object, CUmodule> modules = new ConcurrentHashMap<>();
+  /** The driver's number of the GPU. */
+  final int ordinal;
+
+  final CUdevice device;
+  final CUcontext handle;
+
+  /** Where the GPU is, as the operating system writes it: {@code 0000:3b:00.0}. */
+  final String pciBusId;
+
+  final Reaper reaper;
+  final CopyStream copyStream = new CopyStream(this);
+  final Mappings mappings = new Mappings(this);
+
+  /** For enqueuing on streams that kernels run on. */
+  final EnqueueLock enqueueLock = new EnqueueLock();
+
+  /** The modules loaded into it, by what they were loaded from; unloaded with it. */
+  final Map<Object, CUmodule> modules = new ConcurrentHashMap<>();
 
   private PrimaryContext(int ordinal) {
     this.ordinal = ordinal;
     this.device = CudaDriver.device(ordinal);
     this.pciBusId = CudaDriver.pciBusId(ordinal);
     this.reaper = new Reaper(ordinal);
-    this.context = new CUcontext();
+    this.handle = new CUcontext();
     CudaError.check(
-        JCudaDriver.cuDevicePrimaryCtxRetain(context, device), ordinal, "cuDevicePrimaryCtxRetain");
+        JCudaDriver.cuDevicePrimaryCtxRetain(handle, device), ordinal, "cuDevicePrimaryCtxRetain");
   }
 
   /**
@@ -97,31 +106,10 @@ final class PrimaryContext extends UseCount {
   /** The same, giving what the driver says. */
   int tryMakeCurrent() {
     try {
-      return JCudaDriver.cuCtxSetCurrent(context);
+      return JCudaDriver.cuCtxSetCurrent(handle);
     } catch (CudaException e) {
       return CudaError.statusOf(e);
     }
-  }
-
-  int ordinal() {
-    return ordinal;
-  }
-
-  CUdevice device() {
-    return device;
-  }
-
-  CUcontext handle() {
-    return context;
-  }
-
-  /** As the operating system writes it: {@code 0000:3b:00.0}. */
-  String pciBusId() {
-    return pciBusId;
-  }
-
-  Reaper reaper() {
-    return reaper;
   }
 
   /**
@@ -138,24 +126,6 @@ final class PrimaryContext extends UseCount {
             release();
           }
         });
-  }
-
-  CopyStream copyStream() {
-    return copyStream;
-  }
-
-  Mappings mappings() {
-    return mappings;
-  }
-
-  /** Returns the lock for enqueuing on streams that kernels run on. */
-  EnqueueLock enqueueLock() {
-    return enqueueLock;
-  }
-
-  /** The modules loaded into it, by what they were loaded from; unloaded with it. */
-  Map<Object, CUmodule> modules() {
-    return modules;
   }
 
   /**

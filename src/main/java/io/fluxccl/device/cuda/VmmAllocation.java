@@ -25,12 +25,12 @@ final class VmmAllocation extends CudaAllocation {
     PrimaryContext context = device.context();
     context.makeCurrent();
     long[] result = new long[1];
-    context.check(VmmCalls.granularity(context.ordinal(), result), "cuMemGetAllocationGranularity");
+    context.check(VmmCalls.granularity(context.ordinal, result), "cuMemGetAllocationGranularity");
     long granularity = Math.max(result[0], PlainAllocation.GRANULARITY);
     long rounded = (size + granularity - 1) / granularity * granularity;
     allocate(
         context,
-        () -> VmmCalls.create(context.ordinal(), rounded, result),
+        () -> VmmCalls.create(context.ordinal, rounded, result),
         "cuMemCreate(" + rounded + ")");
     long handle = result[0];
     try {
@@ -54,7 +54,7 @@ final class VmmAllocation extends CudaAllocation {
     int[] descriptor = new int[1];
     context.check(VmmCalls.exportDescriptor(handle, descriptor), "cuMemExportToShareableHandle");
     offer = DescriptorServer.PROCESS.offer(descriptor[0]);
-    return CudaMemoryName.vmm(id(), size(), context.pciBusId(), offer.socketName(), offer.token());
+    return CudaMemoryName.vmm(id(), size(), context.pciBusId, offer.socketName(), offer.token());
   }
 
   @Override

@@ -25,7 +25,7 @@ record VmmMapping(PrimaryContext context, long address, long size) {
   static VmmMapping of(PrimaryContext context, CudaMemoryName name) {
     NativeLibrary.require("mapping " + name);
     int descriptor =
-        DescriptorClient.request(name.socket(), name.token(), Deadline.after(ANSWER_TIMEOUT));
+        DescriptorClient.request(name.socket(), name.secret(), Deadline.after(ANSWER_TIMEOUT));
     long[] handle = new long[1];
     try {
       context.makeCurrent();
@@ -39,7 +39,7 @@ record VmmMapping(PrimaryContext context, long address, long size) {
       DescriptorCalls.close(descriptor);
     }
     try {
-      return map(context, handle[0], name.size(), new int[] {context.ordinal()});
+      return map(context, handle[0], name.size(), new int[] {context.ordinal});
     } finally {
       VmmCalls.release(handle[0]); // what is mapped stays
     }
@@ -58,7 +58,7 @@ record VmmMapping(PrimaryContext context, long address, long size) {
     int result = VmmCalls.map(address[0], size, handle);
     if (result != CUresult.CUDA_SUCCESS) {
       VmmCalls.free(address[0], size);
-      throw CudaError.of(result, context.ordinal(), "cuMemMap(" + size + ")");
+      throw CudaError.of(result, context.ordinal, "cuMemMap(" + size + ")");
     }
     VmmMapping mapping = new VmmMapping(context, address[0], size);
     result = VmmCalls.setAccess(address[0], size, devices);
@@ -66,7 +66,7 @@ record VmmMapping(PrimaryContext context, long address, long size) {
       mapping.unmap();
       throw CudaError.of(
           result,
-          context.ordinal(),
+          context.ordinal,
           "cuMemSetAccess(" + size + ", for GPUs " + java.util.Arrays.toString(devices) + ")");
     }
     return mapping;

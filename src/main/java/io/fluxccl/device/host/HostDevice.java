@@ -160,13 +160,10 @@ public final class HostDevice implements Device {
     return blockWorkers;
   }
 
-  void remove(LiveHostStream stream) {
-    streams.remove(stream);
-    lifecycle.disown(stream);
-  }
-
-  void remove(HostGraph graph) {
-    lifecycle.disown(graph);
+  /** Forgets a stream or a graph that was closed. */
+  void remove(AutoCloseable closed) {
+    streams.remove(closed);
+    lifecycle.disown(closed);
   }
 
   @Override

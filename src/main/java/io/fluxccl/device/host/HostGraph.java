@@ -2,7 +2,6 @@ package io.fluxccl.device.host;
 
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceGraph;
-import io.fluxccl.device.RetainedBuffers;
 import java.util.List;
 
 /**
@@ -24,18 +23,13 @@ final class HostGraph implements DeviceGraph {
   private LiveHostStream lastStream;
   private Milestone lastFinished;
 
-  HostGraph(
-      HostDevice device,
-      String name,
-      List<List<Step>> branches,
-      List<Integer> waitingBranches,
-      RetainedBuffers buffers) {
-    this.device = device;
+  HostGraph(HostRecording recording, String name) {
+    this.device = recording.device;
     this.name = name;
-    this.branches = branches;
-    this.waitingBranches = waitingBranches;
+    this.branches = recording.steps;
+    this.waitingBranches = recording.waitingBranches;
     this.lifecycle = new Lifecycle(toString());
-    lifecycle.own(() -> device.whenEnqueuedWorkIsDone(buffers::release));
+    lifecycle.own(() -> device.whenEnqueuedWorkIsDone(recording.buffers()::release));
   }
 
   @Override

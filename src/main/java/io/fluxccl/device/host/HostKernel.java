@@ -13,17 +13,18 @@ import java.util.Objects;
  * and more of them than cores take turns: prefer few threads with more work each. The blocks of a
  * grid run one after the other, in order: a block must not wait for a later one of the same launch.
  * A launch of one thread a block runs on the stream's own thread, without any synchronisation.
+ *
+ * @param name for diagnostics
+ * @param body called by many threads at the same time
  */
-public final class HostKernel implements Kernel {
+public record HostKernel(String name, Body body) implements Kernel {
   /** The most threads that a block can have. */
   public static final int MAX_BLOCK_DIM = 1024;
 
-  private final String name;
-  private final Body body;
-
-  private HostKernel(String name, Body body) {
-    this.name = Objects.requireNonNull(name, "name");
-    this.body = Objects.requireNonNull(body, "body");
+  /** Refuses null. */
+  public HostKernel {
+    Objects.requireNonNull(name, "name");
+    Objects.requireNonNull(body, "body");
   }
 
   /** What one thread of a kernel does. */
@@ -54,15 +55,6 @@ public final class HostKernel implements Kernel {
   @Override
   public DeviceKind kind() {
     return DeviceKind.HOST;
-  }
-
-  @Override
-  public String name() {
-    return name;
-  }
-
-  Body body() {
-    return body;
   }
 
   @Override

@@ -8,9 +8,9 @@ import java.util.function.Consumer;
 
 /** A recording in progress. For the thread that began it. */
 final class HostRecording extends Recording {
-  private final HostDevice device;
-  private final List<List<HostGraph.Step>> steps = new ArrayList<>();
-  private final List<Integer> waitingBranches = new ArrayList<>();
+  final HostDevice device;
+  final List<List<HostGraph.Step>> steps = new ArrayList<>();
+  final List<Integer> waitingBranches = new ArrayList<>();
 
   private HostRecording(HostDevice device, String name) {
     super(name);
@@ -26,13 +26,12 @@ final class HostRecording extends Recording {
         recording.addWait(0, branch); // a launch is done when all its branches are
       }
     } catch (RuntimeException | Error e) {
-      recording.buffers.release();
+      recording.buffers().release();
       throw e;
     } finally {
       recording.lifecycle.close();
     }
-    return new HostGraph(
-        device, name, recording.steps, recording.waitingBranches, recording.buffers);
+    return new HostGraph(recording, name);
   }
 
   private Stream newBranch(String name) {

@@ -124,8 +124,7 @@ public final class SharedSegment extends UseCount {
       throw refused(
           name,
           String.format(
-              "process %s does not let us look into it (run both as the same user, with the"
-                  + " same"
+              "process %s does not let us look into it (run both as the same user, with the same"
                   + " capabilities)",
               name.pid()),
           e);

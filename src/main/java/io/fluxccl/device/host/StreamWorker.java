@@ -78,7 +78,7 @@ final class StreamWorker implements Runnable {
   void wakeToEnd() {
     boolean neverStarted;
     synchronized (this) {
-      neverStarted = thread == null && !ended;
+      neverStarted = thread == null;
       if (neverStarted) {
         ended = true;
       }

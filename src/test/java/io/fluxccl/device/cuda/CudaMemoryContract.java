@@ -270,7 +270,7 @@ abstract class CudaMemoryContract {
       }
       mapping.release();
       mapping.release();
-      assertThat(device.context().mappings().count()).isZero();
+      assertThat(device.context().mappings.open).isEmpty();
       assertThatThrownBy(mapping::release).isInstanceOf(InvalidUsage.class);
       device.map(name).release(); // again, from the start
     }
@@ -310,7 +310,7 @@ abstract class CudaMemoryContract {
           .isInstanceOf(
               options.memory() == CudaMemoryKind.PLAIN ? InvalidUsage.class : DeviceFailure.class)
           .hasMessageContaining(String.valueOf(2 * size));
-      assertThat(device.context().mappings().count()).isZero();
+      assertThat(device.context().mappings.open).isEmpty();
       assertThat(free(device)).isEqualTo(before);
       device.map(CudaMemoryName.decode(honest)).release();
     }

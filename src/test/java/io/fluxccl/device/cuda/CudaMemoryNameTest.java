@@ -37,7 +37,7 @@ class CudaMemoryNameTest {
     assertThat(read.id()).isEqualTo(new CudaAllocation.Id(process, number));
     assertThat(read.size()).isEqualTo(size);
     assertThat(read.pciBusId()).isEqualTo(GPU);
-    assertThat(read.handle()).isEqualTo(handle);
+    assertThat(read.secret()).isEqualTo(handle);
   }
 
   @Property
@@ -49,7 +49,7 @@ class CudaMemoryNameTest {
     assertThat(read).isEqualTo(name).isNotEqualTo(PLAIN);
     assertThat(read.kind()).isEqualTo(CudaMemoryKind.VMM);
     assertThat(read.socket()).isEqualTo(socket);
-    assertThat(read.token()).isEqualTo(token);
+    assertThat(read.secret()).isEqualTo(token);
     assertThat(name.encode()).hasSizeLessThanOrEqualTo(CudaMemoryName.MAX_ENCODED_LENGTH);
   }
 
@@ -89,15 +89,15 @@ class CudaMemoryNameTest {
   @Test
   void shouldRefuseWhatNamesNothing() {
     for (String gpu : new String[] {"", "0", "0000:3B:00.0", "../../etc/passwd", "0000:3b:00.8"}) {
-      assertThatThrownBy(() -> CudaMemoryName.plain(ID, 1, gpu, PLAIN.handle()))
+      assertThatThrownBy(() -> CudaMemoryName.plain(ID, 1, gpu, PLAIN.secret()))
           .isInstanceOf(InvalidUsage.class);
     }
-    assertThatThrownBy(() -> CudaMemoryName.plain(ID, 0, GPU, PLAIN.handle()))
+    assertThatThrownBy(() -> CudaMemoryName.plain(ID, 0, GPU, PLAIN.secret()))
         .isInstanceOf(InvalidUsage.class);
     assertThatThrownBy(() -> CudaMemoryName.plain(ID, 1, GPU, new byte[63]))
         .isInstanceOf(InvalidUsage.class);
     for (String socket : new String[] {"", "a b", "\0a", "é", "x".repeat(108)}) {
-      assertThatThrownBy(() -> CudaMemoryName.vmm(ID, 1, GPU, socket, VMM.token()))
+      assertThatThrownBy(() -> CudaMemoryName.vmm(ID, 1, GPU, socket, VMM.secret()))
           .isInstanceOf(InvalidUsage.class);
     }
   }

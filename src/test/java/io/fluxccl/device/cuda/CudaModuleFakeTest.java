@@ -46,7 +46,7 @@ class CudaModuleFakeTest {
 
   @Test
   void shouldHaveTheBuiltInKernelsLoadedFromTheStart() {
-    assertThat(device.context().modules()).containsKey(CudaModule.builtIn());
+    assertThat(device.context().modules).containsKey(CudaModule.builtIn());
     CudaModule.builtIn().close();
     CudaModule.builtIn().kernel("fluxccl_nothing").prepare(device);
   }
@@ -81,9 +81,9 @@ class CudaModuleFakeTest {
     try (CudaDevice again = CudaDevice.open(0)) {
       assertThat(module.loadedOn(again)).isNotSameAs(first);
       kernel.prepare(again);
-      assertThat(again.context().modules()).containsKey(module);
+      assertThat(again.context().modules).containsKey(module);
       module.close();
-      Awaitility.await().until(() -> !again.context().modules().containsKey(module));
+      Awaitility.await().until(() -> !again.context().modules.containsKey(module));
       assertThatThrownBy(() -> kernel.prepare(again))
           .isInstanceOf(InvalidUsage.class)
           .hasMessageContaining("closed");

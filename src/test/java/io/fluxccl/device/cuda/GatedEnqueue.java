@@ -11,11 +11,8 @@ public final class GatedEnqueue {
    * @param enqueue calls the driver
    */
   public static void run(Runnable enqueue) {
-    LaunchGate.PROCESS.enter();
-    try {
+    try (LaunchGate entered = LaunchGate.PROCESS.enter()) {
       enqueue.run();
-    } finally {
-      LaunchGate.PROCESS.leave();
     }
   }
 }

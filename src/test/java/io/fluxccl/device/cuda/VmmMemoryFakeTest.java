@@ -56,7 +56,7 @@ class VmmMemoryFakeTest extends CudaMemoryContract {
       assertThat(asking).as("the map, which has asked for seconds").isNotDone();
       signal("CONT", owner);
       asking.handle((mapped, failure) -> mapped == null ? null : release(mapped)).join();
-      assertThat(device.context().mappings().count()).isZero();
+      assertThat(device.context().mappings.open).isEmpty();
       buffers.forEach(CudaBuffer::close);
     }
   }
@@ -87,7 +87,7 @@ class VmmMemoryFakeTest extends CudaMemoryContract {
         assertThat(mappings).containsOnly(mappings.get(0));
         assertThat(mappings.get(0).users()).isEqualTo(8);
         mappings.forEach(CudaMapping::release);
-        assertThat(device.context().mappings().count()).isZero();
+        assertThat(device.context().mappings.open).isEmpty();
       }
       owner.kill();
       for (CompletableFuture<CudaMapping> refused : ask(device, name)) {
@@ -96,7 +96,7 @@ class VmmMemoryFakeTest extends CudaMemoryContract {
             .withThrowableThat()
             .withCauseInstanceOf(DeviceFailure.class);
       }
-      assertThat(device.context().mappings().count()).isZero();
+      assertThat(device.context().mappings.open).isEmpty();
     }
   }
 
