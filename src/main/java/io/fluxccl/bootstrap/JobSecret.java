@@ -14,8 +14,10 @@ import java.util.Optional;
 /**
  * The secret that only the processes of one job know. A process that cannot prove that it knows the
  * secret is refused. Immutable; never printed.
+ *
+ * @param text the characters, for handing them to a child process; keep them out of logs
  */
-public final class JobSecret {
+public record JobSecret(String text) {
   /** The environment variable that holds the secret: any text of at least 16 characters. */
   public static final String VARIABLE = "FLUXCCL_SECRET";
 
@@ -25,10 +27,9 @@ public final class JobSecret {
   private static final int MIN_CHARACTERS = 16;
   private static final int MAX_FILE_BYTES = 4096;
 
-  private final String text;
-
-  private JobSecret(String text) {
-    this.text = text;
+  /** Refuses a secret of less than 16 characters. */
+  public JobSecret {
+    check(text, "the job secret");
   }
 
   /** A new secret of 256 random bits. */
@@ -46,7 +47,7 @@ public final class JobSecret {
    * @throws InvalidUsage if it is shorter
    */
   public static JobSecret of(String text) {
-    return of(text, "the job secret");
+    return new JobSecret(text);
   }
 
   /**
@@ -63,7 +64,7 @@ public final class JobSecret {
   static Optional<JobSecret> from(Map<String, String> environment) {
     String text = environment.get(VARIABLE);
     if (text != null && !text.isEmpty()) {
-      return Optional.of(of(text, VARIABLE));
+      return Optional.of(new JobSecret(check(text, VARIABLE)));
     }
     String file = environment.get(FILE_VARIABLE);
     if (file == null || file.isEmpty()) {
@@ -74,23 +75,19 @@ public final class JobSecret {
         throw InvalidUsage.of(
             "%s=%s is over %s bytes; is it the secret?", FILE_VARIABLE, file, MAX_FILE_BYTES);
       }
-      return Optional.of(of(Files.readString(Path.of(file)).strip(), FILE_VARIABLE + "=" + file));
+      String content = Files.readString(Path.of(file)).strip();
+      return Optional.of(new JobSecret(check(content, FILE_VARIABLE + "=" + file)));
     } catch (IOException | java.nio.file.InvalidPathException e) {
       throw new InvalidUsage(FILE_VARIABLE + "=" + file + " can't be read: " + e, e);
     }
   }
 
-  private static JobSecret of(String text, String source) {
+  private static String check(String text, String source) {
     if (text.length() < MIN_CHARACTERS) {
       throw InvalidUsage.of(
           "%s has %s characters; give %s or more, for example from `openssl rand -hex 32`",
           source, text.length(), MIN_CHARACTERS);
     }
-    return new JobSecret(text);
-  }
-
-  /** The characters, for handing them to a child process; keep them out of logs. */
-  public String text() {
     return text;
   }
 
@@ -100,8 +97,7 @@ public final class JobSecret {
 
   @Override
   public boolean equals(Object other) {
-    return other instanceof JobSecret
-        && MessageDigest.isEqual(bytes(), ((JobSecret) other).bytes());
+    return other instanceof JobSecret secret && MessageDigest.isEqual(bytes(), secret.bytes());
   }
 
   @Override

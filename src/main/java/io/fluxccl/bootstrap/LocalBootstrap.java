@@ -2,7 +2,6 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.RemoteFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
 import java.net.InetAddress;
@@ -22,8 +21,8 @@ public final class LocalBootstrap extends RingBootstrap {
   private static final int MESSAGE_LIMIT = BootstrapOptions.DEFAULT_MESSAGE_LIMIT;
 
   // By rank; filled before a caller sees any of them, and never changed.
-  private final List<LocalBootstrap> group;
-  private boolean gone;
+  final List<LocalBootstrap> group;
+  boolean gone;
 
   private LocalBootstrap(int rank, int nRanks, List<LocalBootstrap> group, int messageLimit) {
     super(rank, nRanks, messageLimit);
@@ -127,21 +126,5 @@ public final class LocalBootstrap extends RingBootstrap {
   @Override
   public OptionalInt unresponsiveRank() {
     return OptionalInt.empty();
-  }
-
-  /** Dies without leaving in good order; for tests. */
-  CompletableFuture<Void> kill() {
-    CompletableFuture<Void> killed = new CompletableFuture<>();
-    loop.execute(
-        () -> {
-          gone = true;
-          for (LocalBootstrap each : group) {
-            if (each != this && !each.gone) {
-              each.fail(RemoteFailure.of(rank(), "%s: rank %s died", each.describe(), rank()));
-            }
-          }
-          killed.complete(null);
-        });
-    return killed;
   }
 }

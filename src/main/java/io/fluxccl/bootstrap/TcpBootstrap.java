@@ -48,10 +48,10 @@ public final class TcpBootstrap extends RingBootstrap {
 
   // The rest is of the event loop only.
   private Rendezvous rendezvous;
-  private BootstrapRoot localRoot;
+  BootstrapRoot localRoot;
   private boolean rootGone;
-  private PeerLinks links;
-  private CompletableFuture<Void> left;
+  PeerLinks links;
+  CompletableFuture<Void> left;
 
   private TcpBootstrap(int rank, int nRanks, BootstrapOptions options) {
     super(rank, nRanks, options.messageLimit());
@@ -304,24 +304,6 @@ public final class TcpBootstrap extends RingBootstrap {
     BootstrapRoot root = localRoot;
     localRoot = null;
     return root == null ? CompletableFuture.completedFuture(null) : root.leave(rank());
-  }
-
-  /** Closes every socket and sends nothing, as if this process had died; for tests. */
-  CompletableFuture<Void> kill() {
-    CompletableFuture<Void> killed = new CompletableFuture<>();
-    loop.execute(
-        () -> {
-          left = CompletableFuture.completedFuture(null);
-          links.stopSending("was killed");
-          control.stop();
-          channels.close();
-          if (localRoot != null) {
-            localRoot.kill();
-            localRoot = null;
-          }
-          killed.complete(null);
-        });
-    return killed;
   }
 
   // ---- what the connection with the root reports ----

@@ -11,16 +11,18 @@ import java.util.Map;
 /**
  * The device on which a rank works. As text: {@code auto}, {@code host}, {@code cuda}, or {@code
  * cuda:N} for one GPU. Immutable.
+ *
+ * @param text as {@link #parse} takes it
  */
-public final class DeviceChoice {
+public record DeviceChoice(String text) {
   /** A GPU when there is any, the host otherwise. */
-  public static final DeviceChoice AUTO = new DeviceChoice("auto", DeviceChoice.NO_INDEX);
+  public static final DeviceChoice AUTO = new DeviceChoice("auto");
 
   /** The host. */
-  public static final DeviceChoice HOST = new DeviceChoice("host", DeviceChoice.NO_INDEX);
+  public static final DeviceChoice HOST = new DeviceChoice("host");
 
   /** A GPU, or an error. */
-  public static final DeviceChoice CUDA = new DeviceChoice("cuda", DeviceChoice.NO_INDEX);
+  public static final DeviceChoice CUDA = new DeviceChoice("cuda");
 
   /** The environment variable in which the text is looked for. */
   public static final String VARIABLE = "FLUXCCL_DEVICE";
@@ -31,12 +33,11 @@ public final class DeviceChoice {
   private static final int NO_INDEX = -1;
   private static final String INDEXED = "cuda:";
 
-  private final String text;
-  private final int index;
-
-  private DeviceChoice(String text, int index) {
-    this.text = text;
-    this.index = index;
+  /** Refuses a text that names no device. */
+  public DeviceChoice {
+    if (!text.matches("auto|host|cuda|cuda:\\d{1,4}")) {
+      throw InvalidUsage.of("device=%s is none of auto, host, cuda, cuda:N", text);
+    }
   }
 
   /**
@@ -50,7 +51,7 @@ public final class DeviceChoice {
     if (index < 0) {
       throw new InvalidUsage("device=" + INDEXED + index + "; GPUs are counted from 0");
     }
-    return new DeviceChoice(INDEXED + index, index);
+    return new DeviceChoice(INDEXED + index);
   }
 
   /**
@@ -61,19 +62,7 @@ public final class DeviceChoice {
    * @throws InvalidUsage if it is none of those
    */
   public static DeviceChoice parse(String text) {
-    switch (text) {
-      case "auto":
-        return AUTO;
-      case "host":
-        return HOST;
-      case "cuda":
-        return CUDA;
-      default:
-        if (text.matches(INDEXED + "\\d{1,4}")) {
-          return cuda(Integer.parseInt(text.substring(INDEXED.length())));
-        }
-        throw new InvalidUsage("device=" + text + " is none of auto, host, cuda, cuda:N");
-    }
+    return new DeviceChoice(text);
   }
 
   /**
@@ -101,12 +90,14 @@ public final class DeviceChoice {
    * @throws InvalidUsage if a GPU was asked for and there is none
    */
   int gpuFor(int localRank, int gpus, String unavailable) {
-    if (this == HOST || (this == AUTO && gpus == 0)) {
+    if (equals(HOST) || (equals(AUTO) && gpus == 0)) {
       return NO_INDEX;
     }
     if (gpus == 0) {
       throw InvalidUsage.of("device=%s: %s; use device=host", this, unavailable);
     }
+    int index =
+        text.startsWith(INDEXED) ? Integer.parseInt(text.substring(INDEXED.length())) : NO_INDEX;
     if (index >= gpus) {
       throw InvalidUsage.of("device=%s: this process sees %s GPUs, from cuda:0", this, gpus);
     }
@@ -125,25 +116,15 @@ public final class DeviceChoice {
    */
   public Device open(int localRank, String name) {
     // A driver that is not needed is not loaded.
-    int gpus = this == HOST ? 0 : CudaDriver.count();
-    String unavailable = this == HOST ? "" : CudaDriver.unavailableBecause().orElse("no GPU");
+    int gpus = equals(HOST) ? 0 : CudaDriver.count();
+    String unavailable = equals(HOST) ? "" : CudaDriver.unavailableBecause().orElse("no GPU");
     int gpu = gpuFor(localRank, gpus, unavailable);
     return gpu >= 0
         ? CudaDevice.open(gpu)
         : HostDevice.create(HostDeviceOptions.DEFAULT.withIndex(localRank).withName(name));
   }
 
-  @Override
-  public boolean equals(Object other) {
-    return other instanceof DeviceChoice && ((DeviceChoice) other).text.equals(text);
-  }
-
-  @Override
-  public int hashCode() {
-    return text.hashCode();
-  }
-
-  /** As {@link #parse} takes it. */
+  /** Returns the text, as {@link #parse} takes it. */
   @Override
   public String toString() {
     return text;

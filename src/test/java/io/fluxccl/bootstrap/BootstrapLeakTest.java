@@ -36,7 +36,7 @@ class BootstrapLeakTest {
     await(onAll(ranks, each -> each.send((each.rank() + 2) % 3, 1, new byte[100], soon())));
     await(onAll(ranks, each -> each.barrier(soon())));
     if (number % 5 == 4) {
-      await(ranks.get(1).kill());
+      await(TcpRanks.kill(ranks.get(1)));
     }
     await(onAll(ranks, TcpBootstrap::closeAsync));
     List<LocalBootstrap> local = LocalBootstrap.group(3);

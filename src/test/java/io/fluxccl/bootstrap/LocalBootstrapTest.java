@@ -3,6 +3,7 @@ package io.fluxccl.bootstrap;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.RemoteFailure;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import org.junit.jupiter.api.Test;
@@ -15,7 +16,17 @@ class LocalBootstrapTest extends BootstrapContract {
 
   @Override
   CompletableFuture<Void> kill(Bootstrap bootstrap) {
-    return ((LocalBootstrap) bootstrap).kill();
+    LocalBootstrap rank = (LocalBootstrap) bootstrap;
+    return CompletableFuture.runAsync(
+        () -> {
+          rank.gone = true;
+          for (LocalBootstrap each : rank.group) {
+            if (each != rank && !each.gone) {
+              each.fail(RemoteFailure.of(rank.rank(), "rank %s died", rank.rank()));
+            }
+          }
+        },
+        rank.loop);
   }
 
   @Test

@@ -28,7 +28,7 @@ class TcpBootstrapTest extends BootstrapContract {
 
   @Override
   CompletableFuture<Void> kill(Bootstrap bootstrap) {
-    return ((TcpBootstrap) bootstrap).kill();
+    return TcpRanks.kill((TcpBootstrap) bootstrap);
   }
 
   private static BootstrapOptions within(long millis) {

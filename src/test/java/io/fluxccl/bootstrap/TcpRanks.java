@@ -6,6 +6,7 @@ import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.nio.ByteBuffer;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 
@@ -34,6 +35,22 @@ final class TcpRanks {
     List<TcpBootstrap> ranks = create(nRanks, options);
     BootstrapContract.await(BootstrapContract.onAll(ranks, each -> each.initialize(address)));
     return ranks;
+  }
+
+  /** Closes every socket of a rank and sends nothing, as if its process had died. */
+  static CompletableFuture<Void> kill(TcpBootstrap rank) {
+    return CompletableFuture.runAsync(
+        () -> {
+          rank.left = CompletableFuture.completedFuture(null);
+          rank.links.stopSending("was killed");
+          rank.control.stop();
+          rank.channels().close();
+          if (rank.localRoot != null) {
+            rank.localRoot.kill();
+            rank.localRoot = null;
+          }
+        },
+        rank.loop);
   }
 
   /** A frame as it is on the wire: behind its length. */

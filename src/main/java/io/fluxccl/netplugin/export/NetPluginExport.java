@@ -92,12 +92,7 @@ public final class NetPluginExport {
 
   /** Writes a device's properties to {@code out}, as {@link PropertiesDescriptor} says. */
   static int properties(int device, long out) {
-    try {
-      PropertiesDescriptor.put(out, network().properties(device));
-      return 0;
-    } catch (Throwable e) {
-      return failed("getProperties", e);
-    }
+    return run("getProperties", () -> PropertiesDescriptor.put(out, network().properties(device)));
   }
 
   /** Writes the handle to {@code handle}, and zeros behind it; gives the listener's number. */
@@ -159,12 +154,7 @@ public final class NetPluginExport {
   }
 
   static int deregister(long comm, long memory) {
-    try {
-      COMMS.get(comm).remove(memory);
-      return 0;
-    } catch (Throwable e) {
-      return failed("deregMr", e);
-    }
+    return run("deregMr", () -> COMMS.get(comm).remove(memory));
   }
 
   /** Gives the request's number, or 0: not now. */
@@ -209,20 +199,20 @@ public final class NetPluginExport {
   }
 
   static int close(long comm) {
-    try {
-      COMMS.remove(comm).close();
-      return 0;
-    } catch (Throwable e) {
-      return failed("close", e);
-    }
+    return run("close", () -> COMMS.remove(comm).close());
   }
 
   static int closeListen(long listener) {
+    return run("closeListen", () -> LISTENERS.remove(listener).close());
+  }
+
+  /** Runs what has no result of its own. */
+  private static int run(String call, Runnable action) {
     try {
-      LISTENERS.remove(listener).close();
+      action.run();
       return 0;
     } catch (Throwable e) {
-      return failed("closeListen", e);
+      return failed(call, e);
     }
   }
 

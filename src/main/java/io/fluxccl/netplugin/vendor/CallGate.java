@@ -27,7 +27,7 @@ final class CallGate {
 
   /**
    * @param what stands behind it, for messages
-   * @param patience how long {@link #close()} waits for who is in
+   * @param patience how long {@link #close} waits for who is in
    */
   CallGate(String what, Duration patience) {
     this.what = what;
@@ -53,19 +53,14 @@ final class CallGate {
     state.setRelease(FREE);
   }
 
-  /** Whether a thread is in. For tests. */
+  /** Returns whether a thread is in. For tests. */
   boolean isInUse() {
     return state.get() == IN_USE;
   }
 
-  /** Whether nobody is let in any more. */
+  /** Returns whether nobody is let in any more. */
   boolean isClosed() {
     return state.get() >= CLOSING;
-  }
-
-  /** As {@link #close(Runnable)}, where there is nothing to end. */
-  boolean close() {
-    return close(() -> {});
   }
 
   /**

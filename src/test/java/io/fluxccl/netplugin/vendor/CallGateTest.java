@@ -28,11 +28,11 @@ class CallGateTest {
   @Test
   void shouldCloseOnceAndOnlyWhenNobodyIsIn() throws Exception {
     gate.enter();
-    CompletableFuture<Boolean> closing = CompletableFuture.supplyAsync(gate::close);
+    CompletableFuture<Boolean> closing = CompletableFuture.supplyAsync(() -> gate.close(() -> {}));
     assertThat(closing.isDone()).isFalse();
     gate.exit();
     assertThat(closing.get(60, TimeUnit.SECONDS)).isTrue();
-    assertThat(gate.close()).isFalse();
+    assertThat(gate.close(() -> {})).isFalse();
     assertThatThrownBy(gate::enter)
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("a comm is closed");
@@ -42,12 +42,12 @@ class CallGateTest {
   void shouldStayAsItIsWhenWhoIsInDoesNotLeave() {
     CallGate impatient = new CallGate("a comm", Duration.ofMillis(50));
     impatient.enter();
-    assertThatThrownBy(impatient::close)
+    assertThatThrownBy(() -> impatient.close(() -> {}))
         .isInstanceOf(io.fluxccl.Timeout.class)
         .hasMessageContaining("close of a comm")
         .hasMessageContaining("50 ms");
     assertThat(impatient.isClosed()).isFalse();
     impatient.exit();
-    assertThat(impatient.close()).isTrue();
+    assertThat(impatient.close(() -> {})).isTrue();
   }
 }
