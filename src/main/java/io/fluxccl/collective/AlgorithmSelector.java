@@ -35,14 +35,13 @@ final class AlgorithmSelector {
    * @throws InvalidUsage if the options or the tuning file name an algorithm that does not exist
    */
   AlgorithmSelector(
-      Communicator communicator,
-      RankTopology topology,
+      PeerConnections peers,
       Registrations registrations,
       List<AlgorithmSet> sets,
       CollectivesOptions options,
       Tuning tuning) {
-    this.communicator = communicator;
-    this.topology = topology;
+    this.communicator = peers.communicator();
+    this.topology = peers.topology();
     this.registrations = registrations;
     sets.forEach(set -> algorithms.addAll(set.algorithms()));
     this.chosen = options.algorithms();
@@ -134,11 +133,8 @@ final class AlgorithmSelector {
     name.ifPresent(wanted -> require(collective, wanted, ""));
     Map<Collective, String> changed = new EnumMap<>(Collective.class);
     changed.putAll(chosen);
-    if (name.isPresent()) {
-      changed.put(collective, name.get());
-    } else {
-      changed.remove(collective);
-    }
+    name.ifPresentOrElse(
+        wanted -> changed.put(collective, wanted), () -> changed.remove(collective));
     chosen = changed;
   }
 

@@ -24,24 +24,23 @@ final class CallChecks {
       CollectiveCall call, int rank, String what, int value, boolean isNeeded, int nRanks) {
     boolean isAbsent = value == CollectiveCall.NO_PEER && !isNeeded;
     if (!isAbsent && (value < 0 || value >= nRanks)) {
-      throw refusal(call, rank, "%s=%d of %d ranks", what, value, nRanks);
+      throw InvalidUsage.of("%s on rank %d: %s=%d of %d ranks", call, rank, what, value, nRanks);
     }
   }
 
   private static void checkCounts(CollectiveCall call, int rank, int nRanks) {
     if (call instanceof AllToAllV counted && counted.countedRanks() != nRanks) {
-      throw refusal(
-          call, rank, "counts for %d ranks, there are %d", counted.countedRanks(), nRanks);
+      throw InvalidUsage.of(
+          "%s on rank %d: counts for %d ranks, there are %d",
+          call, rank, counted.countedRanks(), nRanks);
     }
     long sent = call.sendBytes(rank, rank);
     long received = call.receiveBytes(rank, rank);
     if (sent != received) {
-      throw refusal(
-          call,
-          rank,
-          "sends itself %d bytes and expects %d; one call must do both, with as many",
-          sent,
-          received);
+      throw InvalidUsage.of(
+          "%s on rank %d: sends itself %d bytes and expects %d; one call must do both, with as"
+              + " many",
+          call, rank, sent, received);
     }
   }
 
@@ -51,33 +50,23 @@ final class CallChecks {
       return;
     }
     if (buffer == null || bytes > buffer.size()) {
-      throw refusal(
-          call,
-          rank,
-          "the %s takes %d bytes, the buffer has %d",
-          what,
-          bytes,
-          buffer == null ? 0 : buffer.size());
+      throw InvalidUsage.of(
+          "%s on rank %d: the %s takes %d bytes, the buffer has %d",
+          call, rank, what, bytes, buffer == null ? 0 : buffer.size());
     }
     if (buffer.isClosed()) {
-      throw refusal(call, rank, "the %s is closed", what);
+      throw InvalidUsage.of("%s on rank %d: the %s is closed", call, rank, what);
     }
     if (buffer.device() != device) {
-      throw refusal(
-          call,
-          rank,
-          "the %s is memory of another device than the communicator's, %s",
-          what,
-          device.description());
+      throw InvalidUsage.of(
+          "%s on rank %d: the %s is memory of another device than the communicator's, %s",
+          call, rank, what, device.description());
     }
     if (buffer.address() % call.type().size() != 0) {
-      throw refusal(
-          call,
-          rank,
-          "the %s must begin at a multiple of an element's %d bytes; a slice of another buffer may"
-              + " not",
-          what,
-          call.type().size());
+      throw InvalidUsage.of(
+          "%s on rank %d: the %s must begin at a multiple of an element's %d bytes; a slice of"
+              + " another buffer may not",
+          call, rank, what, call.type().size());
     }
   }
 
@@ -95,18 +84,11 @@ final class CallChecks {
           case ALL_TO_ALL_V, SEND_RECEIVE, BARRIER -> false;
         };
     if (!isAllowed) {
-      throw refusal(
-          call,
-          rank,
-          "input and output overlap, the output begins %d bytes behind the input; CollectiveCall"
-              + " says what in place means",
-          distance);
+      throw InvalidUsage.of(
+          "%s on rank %d: input and output overlap, the output begins %d bytes behind the input;"
+              + " CollectiveCall says what in place means",
+          call, rank, distance);
     }
-  }
-
-  private static InvalidUsage refusal(
-      CollectiveCall call, int rank, String format, Object... arguments) {
-    return InvalidUsage.of("%s on rank %d: %s", call, rank, String.format(format, arguments));
   }
 
   /** Returns a size in bytes, which must have room in a long: both factors are 0 or more. */

@@ -76,35 +76,26 @@ public final class CapturedPipeline implements AutoCloseable {
     }
   }
 
+  /** Records the steps between two that no graph can hold, as one graph each. */
   private void record(List<Step> to) {
-    List<Step> together = new ArrayList<>();
-    for (Step step : source) {
-      if (step.isRecordable()) {
-        together.add(step);
-      } else {
-        flush(together, to);
-        to.add(step);
+    int begin = 0;
+    for (int end = 0; end <= source.size(); end++) {
+      if (end == source.size() || !source.get(end).isRecordable()) {
+        if (end > begin) {
+          to.add(new Graph(lifecycle.own(graph(source.subList(begin, end)))));
+        }
+        if (end < source.size()) {
+          to.add(source.get(end));
+        }
+        begin = end + 1;
       }
     }
-    flush(together, to);
   }
 
-  private void flush(List<Step> together, List<Step> to) {
-    if (!together.isEmpty()) {
-      List<Step> recorded = List.copyOf(together);
-      DeviceGraph graph =
-          lane.communicator
-              .device()
-              .record(
-                  toString(),
-                  stream -> {
-                    for (Step step : recorded) {
-                      step.enqueue(lane, stream);
-                    }
-                  });
-      to.add(new Graph(lifecycle.own(graph)));
-      together.clear();
-    }
+  private DeviceGraph graph(List<Step> steps) {
+    return lane.communicator
+        .device()
+        .record(toString(), stream -> steps.forEach(step -> step.enqueue(lane, stream)));
   }
 
   /**

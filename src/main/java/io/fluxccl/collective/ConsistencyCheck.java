@@ -1,5 +1,8 @@
 package io.fluxccl.collective;
 
+import static io.fluxccl.collective.Collective.ALL_GATHER;
+import static io.fluxccl.collective.Collective.REDUCE_SCATTER;
+
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
@@ -150,37 +153,31 @@ final class ConsistencyCheck {
 
   /** Returns where the buffers are registered that {@link BoundCall#isRegistered} depends on. */
   private static String registrations(BoundCall bound) {
-    Collective collective = bound.call().collective();
-    if (!collective.isChosenByRegistration()) {
+    CollectiveCall call = bound.call();
+    if (!call.collective().isChosenByRegistration()) {
       return "";
     }
-    return (collective == Collective.BROADCAST ? "" : inputOf(bound))
-        + (collective == Collective.REDUCE ? "" : outputOf(bound));
+    String input = where(" input", bound, bound.inputRegistration(), call.input(), ALL_GATHER);
+    String output =
+        where(" output", bound, bound.outputRegistration(), call.output(), REDUCE_SCATTER);
+    return (call.collective() == Collective.BROADCAST ? "" : input)
+        + (call.collective() == Collective.REDUCE ? "" : output);
   }
 
-  private static String inputOf(BoundCall bound) {
-    boolean isShare = bound.call().collective() == Collective.ALL_GATHER;
-    return where(" input", bound, bound.inputRegistration(), bound.call().input(), isShare);
-  }
-
-  private static String outputOf(BoundCall bound) {
-    boolean isShare = bound.call().collective() == Collective.REDUCE_SCATTER;
-    return where(" output", bound, bound.outputRegistration(), bound.call().output(), isShare);
-  }
-
-  /** Returns a text that is the same on every rank: in place, of where the first share begins. */
+  /**
+   * Returns a text that is the same on every rank: in place, of where the first share begins.
+   *
+   * @param shared the collective of which the buffer is this rank's share in place
+   */
   private static String where(
-      String what,
-      BoundCall bound,
-      Registration registration,
-      DeviceBuffer buffer,
-      boolean isShare) {
-    if (registration == null) {
+      String what, BoundCall bound, Registration in, DeviceBuffer buffer, Collective shared) {
+    if (in == null) {
       return "";
     }
-    long before = isShare && bound.isInPlace() ? bound.rank() * bound.call().strideBytes() : 0;
-    long offset = buffer.address() - before - registration.buffer().address();
-    return what + " in registration " + registration.id() + " at " + offset;
+    boolean isShare = bound.call().collective() == shared && bound.isInPlace();
+    long before = isShare ? bound.rank() * bound.call().strideBytes() : 0;
+    long offset = buffer.address() - before - in.buffer().address();
+    return what + " in registration " + in.id() + " at " + offset;
   }
 
   private FluxCclException explain(FluxCclException failure, long number, String mine, int peer) {

@@ -14,6 +14,7 @@ import org.agrona.concurrent.NanoClock;
 import org.agrona.concurrent.SystemNanoClock;
 import reactor.core.Disposable;
 import reactor.core.Disposables;
+import reactor.core.scheduler.Scheduler;
 import reactor.core.scheduler.Schedulers;
 
 /**
@@ -22,32 +23,16 @@ import reactor.core.scheduler.Schedulers;
  * of them: it is set for the oldest run, not for each run.
  */
 final class InFlightTracker {
-  /** Calls a task later. */
-  interface Timer {
-    /**
-     * Calls a task once.
-     *
-     * @param task short
-     * @param delayNs from now
-     * @return cancels it
-     */
-    Disposable schedule(Runnable task, long delayNs);
-  }
-
   private final long limitNs;
   private final Consumer<Run> late;
   private final NanoClock clock;
-  private final Timer timer;
+  private final Scheduler timer;
   private final ConcurrentLinkedQueue<Run> runs = new ConcurrentLinkedQueue<>();
   private final AtomicBoolean armed = new AtomicBoolean();
   private final Disposable.Swap task = Disposables.swap();
 
   InFlightTracker(long limitNs, Consumer<Run> late) {
-    this(
-        limitNs,
-        late,
-        SystemNanoClock.INSTANCE,
-        (task, delay) -> Schedulers.single().schedule(task, delay, TimeUnit.NANOSECONDS));
+    this(limitNs, late, SystemNanoClock.INSTANCE, Schedulers.single());
   }
 
   /**
@@ -58,7 +43,7 @@ final class InFlightTracker {
    * @param clock for deadlines
    * @param timer of the same time as the clock
    */
-  InFlightTracker(long limitNs, Consumer<Run> late, NanoClock clock, Timer timer) {
+  InFlightTracker(long limitNs, Consumer<Run> late, NanoClock clock, Scheduler timer) {
     this.limitNs = limitNs;
     this.late = late;
     this.clock = clock;
@@ -77,7 +62,7 @@ final class InFlightTracker {
 
   private void arm(long delayNs) {
     try {
-      task.replace(timer.schedule(this::look, Math.max(0, delayNs)));
+      task.replace(timer.schedule(this::look, Math.max(0, delayNs), TimeUnit.NANOSECONDS));
     } catch (RejectedExecutionException e) {
       armed.set(false); // all schedulers were shut down; the next run may find new ones
     }
@@ -159,12 +144,9 @@ final class InFlightTracker {
     } else {
       diagnosis = "no rank was waited for long: is the limit too short?";
     }
-    return Timeout.of(
-        silent.orElse(waitedFor),
-        "%s on rank %d: not done within %d ms; %s",
-        what,
-        communicator.bootstrap().rank(),
-        Deadline.after(limit).timeout().toMillis(),
-        diagnosis);
+    int rank = communicator.bootstrap().rank();
+    long millis = Deadline.after(limit).timeout().toMillis();
+    String text = "%s on rank %d: not done within %d ms; %s";
+    return Timeout.of(silent.orElse(waitedFor), text, what, rank, millis, diagnosis);
   }
 }

@@ -55,20 +55,18 @@ final class Lane implements AutoCloseable {
   private final Set<CapturedPipeline> captures = new HashSet<>();
 
   Lane(
-      Communicator communicator,
       DeviceStream stream,
       CollectivesOptions options,
       PeerConnections peers,
       List<AlgorithmSet> sets,
       Tuning tuning,
       LeaveNotices leaveNotices) {
-    this.communicator = communicator;
+    this.communicator = peers.communicator();
     this.stream = stream;
     this.options = options;
     this.peers = peers;
     this.registrations = new Registrations(peers, sets, enqueueing, this::refuseIfOver);
-    this.algorithms =
-        new AlgorithmSelector(communicator, peers.topology(), registrations, sets, options, tuning);
+    this.algorithms = new AlgorithmSelector(peers, registrations, sets, options, tuning);
     this.inFlight =
         new InFlightTracker(Deadline.after(options.timeout()).remainingNanos(), this::late);
     this.consistency =

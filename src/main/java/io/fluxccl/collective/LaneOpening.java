@@ -166,14 +166,8 @@ final class LaneOpening {
 
   private Lane makeLane() {
     long[] lanes = ranks.stream().mapToLong(LaneDescription::lane).toArray();
-    return new Lane(
-        communicator,
-        stream,
-        options,
-        peers,
-        sets,
-        tuning,
-        new LeaveNotices(communicator, options.tag(), lanes));
+    LeaveNotices leaveNotices = new LeaveNotices(communicator, options.tag(), lanes);
+    return new Lane(stream, options, peers, sets, tuning, leaveNotices);
   }
 
   /** Closes all that was prepared. An error of that is suppressed in the failure. */

@@ -93,12 +93,11 @@ final class LeaveNotices {
           new WireReader(
               bytes,
               problem ->
-                  TransportFailure.of(
+                  new TransportFailure(
                       peer,
-                      "rank %d sent a malformed leave notice, tag=%d: %s",
-                      peer,
-                      tag,
-                      problem));
+                      String.format(
+                          "rank %d sent a malformed leave notice, tag=%d: %s",
+                          peer, tag, problem)));
       long lane = in.int64("lane");
       long rounds = in.int64("collectives", 0, Long.MAX_VALUE);
       in.end();
@@ -150,15 +149,11 @@ final class LeaveNotices {
     if (round <= known.rounds()) {
       return null;
     }
-    return RemoteFailure.of(
+    return new RemoteFailure(
         known.peer(),
-        "%s on rank %d: rank %d left after %d collectives of tag %d, this is number %d;"
-            + " let every rank enqueue the same collectives before it closes",
-        what,
-        rank(),
-        known.peer(),
-        known.rounds(),
-        tag,
-        round);
+        String.format(
+            "%s on rank %d: rank %d left after %d collectives of tag %d, this is number %d;"
+                + " let every rank enqueue the same collectives before it closes",
+            what, rank(), known.peer(), known.rounds(), tag, round));
   }
 }

@@ -7,6 +7,7 @@ import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.stream.Stream;
 import reactor.core.publisher.Mono;
 
 /**
@@ -50,10 +51,7 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
   }
 
   private Pipeline with(List<Step> next) {
-    List<Step> more = new ArrayList<>(steps.size() + next.size());
-    more.addAll(steps);
-    more.addAll(next);
-    return new Pipeline(lane, List.copyOf(more));
+    return new Pipeline(lane, Stream.concat(steps.stream(), next.stream()).toList());
   }
 
   /**

@@ -116,15 +116,8 @@ public final class Tuning {
     /** Returns the name of the property that holds this rule. */
     private String job() {
       Buffers buffers = registered ? Buffers.REGISTERED : Buffers.UNREGISTERED;
-      return String.format(
-          Locale.ROOT,
-          "%s.%s.%d.%d.%s.%s",
-          collective.label(),
-          label(kind),
-          ranks,
-          hosts,
-          label(buffers),
-          label(types));
+      return "%s.%s.%s.%s.%s.%s"
+          .formatted(collective.label(), label(kind), ranks, hosts, label(buffers), label(types));
     }
 
     private boolean isFor(RankTopology topology) {

@@ -1,6 +1,10 @@
 package io.fluxccl.collective;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.mockito.ArgumentMatchers.any;
+import static org.mockito.ArgumentMatchers.anyLong;
+import static org.mockito.Mockito.mock;
+import static org.mockito.Mockito.when;
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -8,6 +12,7 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
+import reactor.core.scheduler.Scheduler;
 import reactor.test.scheduler.VirtualTimeScheduler;
 
 /** The time limit of runs, in virtual time. */
@@ -19,13 +24,19 @@ class InFlightTrackerTest {
   private int timers;
   private final InFlightTracker runs =
       new InFlightTracker(
-          LIMIT.toNanos(),
-          late::add,
-          () -> time.now(TimeUnit.NANOSECONDS),
-          (task, delayNs) -> {
-            timers++;
-            return time.schedule(task, delayNs, TimeUnit.NANOSECONDS);
-          });
+          LIMIT.toNanos(), late::add, () -> time.now(TimeUnit.NANOSECONDS), countingTimers());
+
+  private Scheduler countingTimers() {
+    Scheduler timer = mock(Scheduler.class);
+    when(timer.schedule(any(), anyLong(), any()))
+        .thenAnswer(
+            asked -> {
+              timers++;
+              return time.schedule(
+                  asked.getArgument(0), asked.getArgument(1, Long.class), asked.getArgument(2));
+            });
+    return timer;
+  }
 
   @AfterEach
   void close() {

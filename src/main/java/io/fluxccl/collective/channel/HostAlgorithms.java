@@ -1,7 +1,6 @@
 package io.fluxccl.collective.channel;
 
 import io.fluxccl.collective.BoundCall;
-import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.communicator.Communicator;
@@ -10,7 +9,6 @@ import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.device.host.HostReduction;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 import java.util.function.BiConsumer;
 import java.util.function.Function;
 import java.util.stream.Stream;
@@ -49,8 +47,18 @@ final class HostAlgorithms {
 
   private static BiConsumer<PartsPlan, HostReduction> hierarchical(
       HostLane lane, Hierarchy hierarchy) {
-    Map<Collective, HostHierarchical> byKind = HostHierarchical.all(lane, hierarchy);
-    return (call, reduction) -> byKind.get(call.kind()).run(call, reduction);
+    HostHierarchical allReduce = new HierarchicalAllReduce(lane, hierarchy);
+    HostHierarchical chain = new HierarchicalChain(lane, hierarchy);
+    HostHierarchical rounds = new HierarchicalRounds(lane, hierarchy);
+    return (call, reduction) -> {
+      HostHierarchical kernel =
+          switch (call.kind()) {
+            case ALL_REDUCE -> allReduce;
+            case BROADCAST, REDUCE -> chain;
+            default -> rounds;
+          };
+      kernel.run(call, reduction);
+    };
   }
 
   private <P> CollectiveAlgorithm algorithm(

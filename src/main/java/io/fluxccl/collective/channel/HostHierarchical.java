@@ -1,10 +1,7 @@
 package io.fluxccl.collective.channel;
 
-import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.pipe.PipeGroup;
 import io.fluxccl.device.host.HostReduction;
-import java.util.EnumMap;
-import java.util.Map;
 
 /**
  * A collective over hosts of equally many ranks, on the host device, as one lane runs it: through
@@ -46,26 +43,6 @@ abstract class HostHierarchical {
     this.rails = lane.group(rail);
     this.me = hierarchy.localIndex();
     this.host = hierarchy.railIndex();
-  }
-
-  /** Returns one lane's implementation of each collective. */
-  static Map<Collective, HostHierarchical> all(HostLane lane, Hierarchy hierarchy) {
-    HostHierarchical chain = new HierarchicalChain(lane, hierarchy);
-    HostHierarchical rounds = new HierarchicalRounds(lane, hierarchy);
-    return new EnumMap<>(
-        Map.of(
-            Collective.ALL_REDUCE,
-            new HierarchicalAllReduce(lane, hierarchy),
-            Collective.BROADCAST,
-            chain,
-            Collective.REDUCE,
-            chain,
-            Collective.ALL_GATHER,
-            rounds,
-            Collective.REDUCE_SCATTER,
-            rounds,
-            Collective.ALL_TO_ALL,
-            rounds));
   }
 
   /** Runs a call; returns early if the communicator is aborted. */

@@ -142,15 +142,8 @@ final class Reductions {
   }
 
   private void reduce(int nTargets, long bytes) {
-    reduction.reduce(
-        what.type(),
-        what.op(),
-        sources,
-        nRanks,
-        targets,
-        nTargets,
-        bytes / what.type().size(),
-        nRanks);
+    long count = bytes / what.type().size();
+    reduction.reduce(what.type(), what.op(), sources, nRanks, targets, nTargets, count, nRanks);
   }
 
   private void oneShot() {
