@@ -3,35 +3,58 @@ package io.fluxccl.transport.ib;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.Timeout;
+import io.fluxccl.TransportFailure;
 import io.fluxccl.transport.AgentConnection;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RdmaOptions;
 import io.fluxccl.transport.RegisteredMemory;
-import java.io.IOException;
+import java.util.Arrays;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
  * A connection over one reliable queue pair, whose writes and signals are RDMA writes. Posting
  * checks its arguments and passes the post to the {@link SendQueue}, on any thread and without
- * waiting for another one. {@link IbConnector} connects it.
+ * waiting for another one.
+ *
+ * <p>Both ends share one queue pair. The end with the lesser token connects and presents the other
+ * end's token. An end that is its own peer does both.
  */
-final class IbConnection extends AgentConnection {
+final class IbConnection extends AgentConnection implements LinkEvents {
   private final IbContext context;
   private final IbAgent agent;
-  private final IbConnector connector;
+  private final byte[] token;
+  private final RdmaOptions options;
   private final SendQueue queue;
+  private final AtomicBoolean begun = new AtomicBoolean();
+  private final CompletableFuture<Connection> connected = new CompletableFuture<>();
 
+  /** Whether the caller of connect has received the connection. */
+  private volatile boolean delivered;
+
+  // Confined to the agent.
+  private Deadline deadline;
+  private VerbsLink link;
+  private VerbsLink echo;
+  private boolean established;
+
+  /**
+   * Creates an end that waits for its peer.
+   *
+   * @param token a peer must present it to connect to this end
+   */
   IbConnection(IbContext context, int remoteRank, int tag, byte[] token, RdmaOptions options) {
     super(context.transport(), context.rank(), remoteRank, tag, context.agent());
     this.context = context;
     this.agent = context.agent();
-    this.connector = new IbConnector(context, this, token, options);
+    this.token = token;
+    this.options = options;
     this.queue = new SendQueue(this, options);
   }
 
-  IbConnector connector() {
-    return connector;
+  byte[] token() {
+    return token;
   }
 
   // Posting: any thread.
@@ -115,24 +138,101 @@ final class IbConnection extends AgentConnection {
 
   // Connecting and serving: the agent.
 
-  /** Returns the error of a second call of connect. */
-  InvalidUsage connectTwice() {
-    return connectedTwice();
+  /** Connects to the end that a peer described. Any thread. */
+  CompletableFuture<Connection> connect(byte[] remoteWire, Deadline by) {
+    if (!begun.compareAndSet(false, true)) {
+      return CompletableFuture.failedFuture(connectedTwice());
+    }
+    // A caller that cancels gives up this end.
+    connected.whenComplete((done, error) -> giveUp());
+    try {
+      IbEndpoint.End peer = IbEndpoint.End.decode(remoteWire, remoteRank());
+      if (peer.tag() == tag()) {
+        agent.execute(() -> connect(peer, by));
+      } else {
+        String message = "rank %s connects with tag=%s";
+        fail(message.formatted(remoteRank(), peer.tag()), null);
+      }
+    } catch (TransportFailure e) {
+      end(e);
+    }
+    return connected;
   }
 
-  /** Returns the error of a connect that took too long. */
-  Timeout notConnected(Deadline deadline) {
-    return connectTimeout(deadline, "the peer did not answer; does the network carry RDMA (rping)");
+  private void connect(IbEndpoint.End peer, Deadline by) {
+    deadline = by;
+    if (hasFailed()) {
+      return;
+    }
+    if (Arrays.compareUnsigned(token, peer.token()) <= 0) {
+      try {
+        link = context.port().connect(peer.address(), peer.token(), this);
+      } catch (Throwable e) {
+        String message = "can't connect to rank %s: %s";
+        fail(message.formatted(remoteRank(), e.getMessage()), e);
+      }
+    }
+    deliver();
   }
 
-  /** Begins to send over an established link. Called by the agent. */
-  void open(VerbsLink link) throws IOException {
-    queue.open(link, context.port());
+  @Override
+  public RdmaOptions options() {
+    return options;
+  }
+
+  @Override
+  public void requested(VerbsLink incoming) {
+    if (link == null) {
+      link = incoming;
+    } else {
+      echo = incoming;
+    }
+  }
+
+  @Override
+  public void established(VerbsLink which) {
+    if (which == link && !hasFailed()) {
+      established = true;
+      deliver();
+    }
+  }
+
+  private void deliver() {
+    if (!established || deadline == null || delivered || hasFailed()) {
+      return;
+    }
+    try {
+      queue.open(link, context.port());
+    } catch (Throwable e) {
+      fail("memory for signals can't be registered: " + e.getMessage(), e);
+      return;
+    }
+    delivered = true;
+    if (!connected.complete(this)) {
+      // A caller that cancelled may have seen it as delivered and not closed it.
+      close();
+    }
+  }
+
+  @Override
+  public void failed(VerbsLink which, String reason) {
+    String message = "rank %s was not connected: %s";
+    fail(message.formatted(remoteRank(), reason), null);
+  }
+
+  /** Closes the queue pairs that exist. Idempotent. */
+  private void closeLinks() {
+    if (link != null) {
+      link.close();
+    }
+    if (echo != null) {
+      echo.close();
+    }
   }
 
   /** Returns whether connection events are expected soon. Called by the agent. */
   boolean isConnecting() {
-    return connector.isConnecting();
+    return deadline != null && !delivered;
   }
 
   /**
@@ -140,7 +240,7 @@ final class IbConnection extends AgentConnection {
    * the queue pair may read a value that is no longer true.
    */
   boolean isBusy() {
-    return connector.isDelivered() && !hasFailed() && queue.isBusy();
+    return delivered && !hasFailed() && queue.isBusy();
   }
 
   /** Returns whether a flush is awaited or posts wait for the device. Called by the agent. */
@@ -160,15 +260,19 @@ final class IbConnection extends AgentConnection {
       // Posted just before this side learned of it.
       fail(left(), null);
     }
-    connector.checkDeadline();
+    if (isConnecting() && !hasFailed() && deadline.expired()) {
+      end(connectTimeout(deadline, "the peer did not answer; does the network carry RDMA (rping)"));
+    }
   }
 
   // Ending: the agent.
 
-  /** Handles that the peer has closed its end, or that its process has ended. */
-  void serveDisconnected() {
+  @Override
+  public void disconnected(VerbsLink which) {
     try {
-      disconnected();
+      if (which != echo) {
+        disconnected();
+      }
     } catch (Throwable e) {
       failInService(e);
     }
@@ -195,7 +299,7 @@ final class IbConnection extends AgentConnection {
 
   /** Closes this end unless it was connected. */
   void giveUp() {
-    if (!connector.isDelivered()) {
+    if (!delivered) {
       end(givenUp());
     }
   }
@@ -205,9 +309,9 @@ final class IbConnection extends AgentConnection {
     context.forget(this);
     agent.remove(this);
     try {
-      queue.close(connector::closeLinks);
+      queue.close(this::closeLinks);
     } finally {
-      connector.fail(reason);
+      connected.completeExceptionally(reason);
     }
   }
 }

@@ -191,12 +191,12 @@ final class IbContext implements TransportContext {
       // The connection manager pads the token.
       byte[] token = Arrays.copyOf(privateData, IbEndpoint.End.TOKEN_LENGTH);
       for (IbConnection connection : expected) {
-        if (MessageDigest.isEqual(connection.connector().token(), token)) {
+        if (MessageDigest.isEqual(connection.token(), token)) {
           found = connection;
         }
       }
     }
-    return found != null && expected.remove(found) ? found.connector() : null;
+    return found != null && expected.remove(found) ? found : null;
   }
 
   void forget(IbConnection connection) {

@@ -68,7 +68,7 @@ record IbEndpoint(IbConnection connection, End end) implements Endpoint {
 
   @Override
   public CompletableFuture<Connection> connect(byte[] remoteWire, Deadline deadline) {
-    return connection.connector().connect(remoteWire, deadline);
+    return connection.connect(remoteWire, deadline);
   }
 
   @Override
