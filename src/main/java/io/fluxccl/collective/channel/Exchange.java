@@ -61,7 +61,7 @@ final class Exchange {
   long selfTo;
   long selfBytes;
 
-  private Exchange(BoundCall bound) {
+  Exchange(BoundCall bound) {
     CollectiveCall call = bound.call();
     this.rank = bound.rank();
     this.nRanks = bound.nRanks();
@@ -85,22 +85,15 @@ final class Exchange {
     }
   }
 
-  static Exchange of(BoundCall call) {
-    return new Exchange(call);
-  }
-
   /** Returns whether a call takes two exchanges; the same on every rank. */
   static boolean isTwice(BoundCall call) {
-    switch (call.call().collective()) {
-      case ALL_REDUCE:
-      case REDUCE:
-      case BROADCAST:
-        // With two ranks a broadcast's parts would go both ways over the same link.
-        return call.totalBytes() > LEAST_SPLIT
-            && (call.nRanks() > 2 || call.call().collective() != Collective.BROADCAST);
-      default:
-        return false;
-    }
+    boolean splits = call.totalBytes() > LEAST_SPLIT;
+    return switch (call.call().collective()) {
+      case ALL_REDUCE, REDUCE -> splits;
+      // With two ranks a broadcast's parts would go both ways over the same link.
+      case BROADCAST -> splits && call.nRanks() > 2;
+      default -> false;
+    };
   }
 
   private void split(CollectiveCall call, long output) {
@@ -114,32 +107,26 @@ final class Exchange {
     place = output == 0 ? 0 : output + begin;
     forwardFrom = place;
     switch (call.collective()) {
-      case ALL_REDUCE:
+      case ALL_REDUCE -> {
         give = parts;
         take = mine;
         forward = mine;
         collect = parts;
-        break;
-      case REDUCE:
+      }
+      case REDUCE -> {
         give = parts;
         take = mine;
-        if (rank == root) {
-          collect = parts;
-        } else {
-          place = 0;
-          forward = mine.only(root);
-        }
-        break;
-      default:
-        if (rank == root) {
-          give = parts;
-          forward = mine;
-          forwardFrom = own;
-        } else {
-          take = mine.only(root);
-          forward = mine.except(root);
-          collect = parts;
-        }
+        collect = rank == root ? parts : Spread.NOTHING;
+        forward = rank == root ? Spread.NOTHING : mine.only(root);
+        place = rank == root ? place : 0;
+      }
+      default -> {
+        give = rank == root ? parts : Spread.NOTHING;
+        take = rank == root ? Spread.NOTHING : mine.only(root);
+        forward = rank == root ? mine : mine.except(root);
+        forwardFrom = rank == root ? own : place;
+        collect = rank == root ? Spread.NOTHING : parts;
+      }
     }
   }
 

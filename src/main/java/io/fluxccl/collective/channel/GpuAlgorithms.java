@@ -4,6 +4,7 @@ import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveAlgorithm;
+import io.fluxccl.collective.GpuKernels;
 import io.fluxccl.collective.KernelStruct;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.device.DeviceBuffer;
@@ -11,9 +12,8 @@ import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaDevice;
-import io.fluxccl.device.cuda.CudaModule;
+import io.fluxccl.device.cuda.CudaKernel;
 import java.util.ArrayList;
-import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
 
@@ -59,31 +59,24 @@ final class GpuAlgorithms implements AutoCloseable {
   }
 
   /** Returns a kernel for each type of element that a method reduces. */
-  Map<DataType, Kernel> kernels(Method method, String name) {
-    Map<DataType, Kernel> byType = new EnumMap<>(DataType.class);
-    for (DataType type : DataType.values()) {
-      if (method.reduces(type)) {
-        byType.put(type, kernel(name + "_" + type.label()));
-      }
-    }
-    return byType;
+  Map<DataType, CudaKernel> kernels(Method method, String name) {
+    return GpuKernels.byType(gpu, "pipe_" + name, method::reduces, 0);
   }
 
-  /** Returns a loaded kernel: loading it later might wait for running kernels. */
-  Kernel kernel(String name) {
-    return CudaModule.builtIn().kernel("fluxccl_pipe_" + name).prepare(gpu);
+  CudaKernel kernel(String name) {
+    return GpuKernels.one(gpu, "pipe_" + name, 0);
   }
 
   private void addExchange() {
-    Map<DataType, Kernel> kernels = kernels(Method.ALL_PAIRS, "exchange");
-    Kernel listed = kernel("exchange_listed");
+    Map<DataType, CudaKernel> kernels = kernels(Method.ALL_PAIRS, "exchange");
+    CudaKernel listed = kernel("exchange_listed");
     algorithms.add(
         new ChannelAlgorithm(
             Method.ALL_PAIRS,
             call ->
                 call.call().collective() != Collective.ALL_TO_ALL_V || call.nRanks() <= MOST_LISTED,
             (stream, call) -> {
-              Exchange exchange = Exchange.of(call);
+              Exchange exchange = new Exchange(call);
               KernelStruct plan = handle(exchange);
               if (exchange.give.ends() != null) {
                 launch(stream, listed, exchange.most(), KernelArgs.of(plan, listedParts(exchange)));
@@ -98,7 +91,7 @@ final class GpuAlgorithms implements AutoCloseable {
   }
 
   private void addRing() {
-    Map<DataType, Kernel> kernels = kernels(Method.RING, "ring");
+    Map<DataType, CudaKernel> kernels = kernels(Method.RING, "ring");
     algorithms.add(
         new ChannelAlgorithm(
             Method.RING,

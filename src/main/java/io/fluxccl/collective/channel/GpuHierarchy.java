@@ -9,6 +9,7 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.CudaKernel;
 import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
@@ -21,7 +22,7 @@ final class GpuHierarchy implements AutoCloseable {
   private final GpuAlgorithms gpus;
   private final Hierarchy hierarchy;
   private final DeviceBuffer ranks;
-  private final Map<DataType, Kernel> allReduces;
+  private final Map<DataType, CudaKernel> allReduces;
   private final Map<Collective, Kernel> others = new EnumMap<>(Collective.class);
 
   GpuHierarchy(GpuAlgorithms gpus, CudaDevice gpu, RankTopology topology) {

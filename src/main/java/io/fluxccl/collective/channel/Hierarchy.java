@@ -31,18 +31,12 @@ record Hierarchy(int[] local, int localIndex, int[] rail, int railIndex, int[] r
     int host = topology.hostOf().get(topology.rank());
     List<Integer> local = topology.ranksOf(host);
     int localIndex = local.indexOf(topology.rank());
-    int[] rail =
-        IntStream.range(0, topology.hosts())
-            .map(other -> topology.ranksOf(other).get(localIndex))
-            .toArray();
-    return new Hierarchy(
-        local.stream().mapToInt(Integer::intValue).toArray(),
-        localIndex,
-        rail,
-        host,
-        IntStream.range(0, topology.hosts())
-            .flatMap(other -> topology.ranksOf(other).stream().mapToInt(Integer::intValue))
-            .toArray());
+    List<List<Integer>> all =
+        IntStream.range(0, topology.hosts()).mapToObj(topology::ranksOf).toList();
+    int[] rail = all.stream().mapToInt(ranks -> ranks.get(localIndex)).toArray();
+    int[] ranks = all.stream().flatMap(List::stream).mapToInt(Integer::intValue).toArray();
+    int[] here = local.stream().mapToInt(Integer::intValue).toArray();
+    return new Hierarchy(here, localIndex, rail, host, ranks);
   }
 
   /** Returns the rank at a place of a host. */

@@ -29,7 +29,7 @@ final class HostAlgorithms {
     List<CollectiveAlgorithm> all = new ArrayList<>();
     all.add(
         host.algorithm(
-            Method.ALL_PAIRS, Exchange.class, Exchange::of, lane -> new HostExchange(lane)::run));
+            Method.ALL_PAIRS, Exchange.class, Exchange::new, lane -> new HostExchange(lane)::run));
     all.add(
         host.algorithm(
             Method.RING, PartsPlan.class, PartsPlan::ring, lane -> new HostRing(lane)::run));

@@ -49,8 +49,7 @@ final class HostRing {
     int rounds = 2 * (nRanks - 1);
     long all = sweeps * rounds * RING_PIECES;
     for (long number = 0; number < all + RING_PIECES; number++) {
-      int round = (int) (number / RING_PIECES % rounds);
-      boolean begins = round == 0;
+      boolean begins = number / RING_PIECES % rounds == 0;
       if (begins && number < all && !begin(number, rounds)) {
         return;
       }

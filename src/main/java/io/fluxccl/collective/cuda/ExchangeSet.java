@@ -3,6 +3,7 @@ package io.fluxccl.collective.cuda;
 import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveAlgorithm;
+import io.fluxccl.collective.GpuKernels;
 import io.fluxccl.collective.KernelStruct;
 import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.Registration;

@@ -4,6 +4,7 @@ import io.fluxccl.DataType;
 import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveAlgorithm;
+import io.fluxccl.collective.GpuKernels;
 import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.Registration;
 import io.fluxccl.device.DeviceBuffer;

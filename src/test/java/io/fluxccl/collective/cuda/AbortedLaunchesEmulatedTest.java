@@ -6,6 +6,7 @@ import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.GpuKernels;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testing.EmulatedGpus;
 import java.nio.ByteBuffer;

@@ -1,4 +1,4 @@
-package io.fluxccl.collective.cuda;
+package io.fluxccl.collective;
 
 import io.fluxccl.DataType;
 import io.fluxccl.device.cuda.CudaDevice;
@@ -9,7 +9,7 @@ import java.util.Map;
 import java.util.function.Predicate;
 
 /** Loads kernels of the built-in module: loading them later might wait for running kernels. */
-final class GpuKernels {
+public final class GpuKernels {
   private GpuKernels() {}
 
   /**
@@ -20,7 +20,7 @@ final class GpuKernels {
    * @throws io.fluxccl.DeviceFailure if there is neither a fat binary nor a compiler; names what is
    *     missing
    */
-  static Map<DataType, CudaKernel> byType(
+  public static Map<DataType, CudaKernel> byType(
       CudaDevice gpu, String name, Predicate<DataType> isCompiled, int sharedBytes) {
     Map<DataType, CudaKernel> kernels = new EnumMap<>(DataType.class);
     for (DataType type : DataType.values()) {
@@ -32,7 +32,7 @@ final class GpuKernels {
   }
 
   /** Loads the kernel {@code fluxccl_<name>}. */
-  static CudaKernel one(CudaDevice gpu, String name, int sharedBytes) {
+  public static CudaKernel one(CudaDevice gpu, String name, int sharedBytes) {
     CudaKernel kernel = CudaModule.builtIn().kernel("fluxccl_" + name);
     return (sharedBytes == 0 ? kernel : kernel.withSharedMemory(sharedBytes)).prepare(gpu);
   }
