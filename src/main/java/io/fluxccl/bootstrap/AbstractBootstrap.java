@@ -9,15 +9,13 @@ import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
 import io.fluxccl.bootstrap.Mailboxes.FutureReceiver;
 import io.fluxccl.bootstrap.Mailboxes.Receiver;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.Lifecycle;
 import io.netty.channel.EventLoop;
 import java.net.InetAddress;
 import java.util.BitSet;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -311,17 +309,11 @@ abstract class AbstractBootstrap implements Bootstrap {
   @Override
   public final void close() {
     CompletableFuture<Void> done = closeAsync();
-    if (loop.inEventLoop()) {
-      return;
-    }
-    try {
-      done.get(CLOSE_SECONDS, TimeUnit.SECONDS);
-    } catch (InterruptedException e) {
-      Thread.currentThread().interrupt();
-    } catch (TimeoutException e) {
-      LOG.warn("{}: closing takes over {} s and goes on", describe(), CLOSE_SECONDS);
-    } catch (ExecutionException e) {
-      throw FluxCclException.from(e);
+    if (!loop.inEventLoop()) {
+      Closing.await(
+          done,
+          CLOSE_SECONDS,
+          () -> LOG.warn("{}: closing takes over {} s and goes on", describe(), CLOSE_SECONDS));
     }
   }
 

@@ -23,9 +23,8 @@ import java.util.stream.IntStream;
  * event loop only.
  */
 abstract class RingBootstrap extends AbstractBootstrap {
-  private final Map<List<Integer>, Integer> groupSequences = new HashMap<>();
-  private final Map<Integer, Integer> exchangeSequences = new HashMap<>();
-  private int sequence;
+  /** The last number of each kind of operation: by tag of an exchange, by group, of all others. */
+  private final Map<Object, Integer> sequences = new HashMap<>();
 
   RingBootstrap(int rank, int nRanks, int messageLimit) {
     super(rank, nRanks, messageLimit);
@@ -57,12 +56,11 @@ abstract class RingBootstrap extends AbstractBootstrap {
   private record Turn(List<Integer> ranks, StreamKey key) {}
 
   private Turn nextOfAll() {
-    return new Turn(all(), new StreamKey(0, Space.GATHER, 0, sequence++));
+    return new Turn(all(), new StreamKey(0, Space.GATHER, 0, next(Space.GATHER)));
   }
 
   private Turn nextExchange(int tag) {
-    int number = exchangeSequences.merge(tag, 1, Integer::sum);
-    return new Turn(all(), new StreamKey(0, Space.EXCHANGE, tag, number));
+    return new Turn(all(), new StreamKey(0, Space.EXCHANGE, tag, next(tag)));
   }
 
   private Turn nextOf(List<Integer> group) {
@@ -71,9 +69,12 @@ abstract class RingBootstrap extends AbstractBootstrap {
       throw InvalidUsage.of(
           "groupBarrier(ranks=%s): name rank %s, and no rank twice", group, rank());
     }
-    int number = groupSequences.merge(group, 1, Integer::sum);
-    return new Turn(
-        group, new StreamKey(0, Space.GROUP, HostIdentity.hash(group.toString()), number));
+    long channel = HostIdentity.hash(group.toString());
+    return new Turn(group, new StreamKey(0, Space.GROUP, channel, next(group)));
+  }
+
+  private int next(Object kind) {
+    return sequences.merge(kind, 1, Integer::sum);
   }
 
   private List<Integer> all() {
@@ -207,7 +208,7 @@ abstract class RingBootstrap extends AbstractBootstrap {
         result,
         () -> {
           // Before anything may be refused, as in a gather.
-          int number = sequence++;
+          int number = next(Space.GATHER);
           checkPeer(root);
           int previous = Math.floorMod(rank() - 1, nRanks());
           StreamKey key = new StreamKey(previous, Space.BROADCAST, root, number);

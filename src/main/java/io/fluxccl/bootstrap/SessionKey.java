@@ -15,20 +15,14 @@ import javax.crypto.spec.SecretKeySpec;
  * The key of the handshake: each side gives a fresh nonce, the connector proves itself first, the
  * acceptor after that, both by HMAC-SHA-256 over both nonces and all that was said. Different words
  * go in front for either side, so neither proof can be played back as the other. Immutable.
+ *
+ * @param guarded whether it was made of a secret
  */
-final class SessionKey {
+record SessionKey(byte[] key, boolean guarded) {
   private static final String ALGORITHM = "HmacSHA256";
   private static final SecureRandom RANDOM = new SecureRandom();
 
   private static final String NO_SECRET = "FluxCCL without a secret|";
-
-  private final byte[] key;
-  private final boolean guarded;
-
-  private SessionKey(byte[] key, boolean guarded) {
-    this.key = key;
-    this.guarded = guarded;
-  }
 
   static SessionKey of(byte[] secret) {
     return new SessionKey(secret, true);
@@ -51,11 +45,6 @@ final class SessionKey {
   /** The key for links between ranks of one incarnation of the job. */
   SessionKey forJob(byte[] jobId) {
     return new SessionKey(mac("links", ByteBuffer.wrap(jobId)), guarded);
-  }
-
-  /** Whether it was made of a secret. */
-  boolean guarded() {
-    return guarded;
   }
 
   static byte[] nonce(int length) {

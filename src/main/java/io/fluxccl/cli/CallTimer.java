@@ -7,7 +7,7 @@ import io.fluxccl.cli.MeasuredLibrary.PreparedCalls;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.Arrays;
-import java.util.OptionalInt;
+import java.util.Optional;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
@@ -62,14 +62,14 @@ record CallTimer(PerfRank rank, PerfPlan plan) {
   /** Runs a case for a moment, in the way it is measured. */
   void warmUp(MeasuredLibrary library, PerfCase shape, Placement placement)
       throws InterruptedException {
-    micros(library, shape, placement, OptionalInt.empty(), WARM_UP_TIME, 1);
+    micros(library, shape, placement, Optional.empty(), WARM_UP_TIME, 1);
   }
 
   private double micros(
       MeasuredLibrary library,
       PerfCase shape,
       Placement placement,
-      OptionalInt iterations,
+      Optional<Integer> iterations,
       Duration leastTime,
       int rounds)
       throws InterruptedException {

@@ -43,7 +43,7 @@ final class PerfOptions {
       names = {"-n", "--iters"},
       paramLabel = "N",
       description = "Iterations to measure. Default: the median of rounds of 20 ms or more.")
-  private Integer iterations;
+  private Optional<Integer> iterations = Optional.empty();
 
   @Option(
       names = {"-w", "--warmup_iters"},
@@ -96,7 +96,7 @@ final class PerfOptions {
       paramLabel = "N",
       fallbackValue = "20",
       description = "Record N calls, by default 20, as a graph and replay it.")
-  private Integer graph;
+  private Optional<Integer> graph = Optional.empty();
 
   @Option(
       names = "--algorithm",
@@ -108,7 +108,7 @@ final class PerfOptions {
       names = "--tuning",
       paramLabel = "FILE",
       description = "Choose algorithms by a file that --tune wrote. Default: FLUXCCL_TUNING.")
-  private Path tuning;
+  private Optional<Path> tuning = Optional.empty();
 
   @Option(
       names = "--tune",
@@ -219,7 +219,7 @@ final class PerfOptions {
         timeout(),
         register,
         algorithms,
-        Optional.ofNullable(tuning),
+        tuning,
         compare != null);
   }
 
@@ -244,31 +244,24 @@ final class PerfOptions {
    * @throws InvalidUsage if an option is out of range or two contradict each other
    */
   PerfPlan plan(List<Collective> collectives, int nRanks) {
-    requireRange("iters", iterations, 1);
+    requireRange("iters", iterations.orElse(null), 1);
     requireRange("warmup_iters", warmUpIterations, 0);
     requireRange("check", checks, 0);
-    requireRange("graph", graph, 1);
-    require(
-        graph == null || graph <= MOST_GRAPH,
-        "graph=%d is out of range; give 1 to %d",
-        graph,
-        MOST_GRAPH);
+    requireRange("graph", graph.orElse(null), 1);
+    String tooLong = "graph=%d is out of range; give 1 to %d";
+    graph.ifPresent(calls -> require(calls <= MOST_GRAPH, tooLong, calls, MOST_GRAPH));
     require(root >= 0 && root < nRanks, "root=%d of %d ranks", root, nRanks);
     sizes.check();
     return new PerfPlan(
         collectives.stream().flatMap(c -> cases(c, nRanks).stream()).toList(),
         placements(),
-        optional(iterations),
+        iterations,
         warmUpIterations,
-        optional(graph),
+        graph,
         checks,
         seconds("jit-warmup", jitWarmUpSeconds, 0),
         timeout(),
         sizes.describe());
-  }
-
-  private static OptionalInt optional(Integer value) {
-    return value == null ? OptionalInt.empty() : OptionalInt.of(value);
   }
 
   private List<PerfCase> cases(Collective collective, int nRanks) {

@@ -2,7 +2,7 @@ package io.fluxccl.cli;
 
 import java.time.Duration;
 import java.util.List;
-import java.util.OptionalInt;
+import java.util.Optional;
 
 /**
  * The cases that a run of {@code perf} measures, and the way it measures them.
@@ -20,9 +20,9 @@ import java.util.OptionalInt;
 record PerfPlan(
     List<PerfCase> cases,
     List<Placement> placements,
-    OptionalInt iterations,
+    Optional<Integer> iterations,
     int warmUpIterations,
-    OptionalInt graph,
+    Optional<Integer> graph,
     int checks,
     Duration jitWarmUp,
     Duration timeout,

@@ -54,12 +54,12 @@ final class PerfReport {
         plan.sizes(),
         plan.warmUpIterations(),
         plan.iterations().isPresent()
-            ? plan.iterations().getAsInt()
+            ? plan.iterations().get()
             : "%d or more, for at least %d ms, median of %d rounds"
                 .formatted(
                     CallTimer.LEAST_ITERATIONS, CallTimer.LEAST_TIME.toMillis(), CallTimer.ROUNDS),
         plan.checks(),
-        plan.graph().isPresent() ? plan.graph().getAsInt() + " calls" : "none");
+        plan.graph().map(calls -> calls + " calls").orElse("none"));
     line(
         "# JIT warm-up: the collective runs until the JVM compiles no more, for %.1f s at most",
         plan.jitWarmUp().toNanos() / 1e9);
@@ -67,29 +67,13 @@ final class PerfReport {
         name -> line("# peer: %s, same run, row by row; ratio: our best time over its best", name));
     listDevices("#\n# Using devices", devices);
     line("#\n#%51s  %-33s  %s", "", "        out-of-place", "        in-place");
-    String names = GROUP.formatted("time", "algbw", "busbw", "#wrong");
-    String units = GROUP.formatted("(us)", "(GB/s)", "(GB/s)", "");
     boolean compared = comparedWith.isPresent();
-    line(
-        COLUMNS,
-        "#       size",
-        "count",
-        "type",
-        "redop",
-        "root",
-        names,
-        names,
-        compared ? "       peer   ratio" : "");
-    line(
-        COLUMNS,
-        "#        (B)",
-        "(elements)",
-        "",
-        "",
-        "",
-        units,
-        units,
-        compared ? "       (us)" : "");
+    String names = GROUP.formatted("time", "algbw", "busbw", "#wrong");
+    String end = compared ? "       peer   ratio" : "";
+    line(COLUMNS, "#       size", "count", "type", "redop", "root", names, names, end);
+    String units = GROUP.formatted("(us)", "(GB/s)", "(GB/s)", "");
+    String unitsEnd = compared ? "       (us)" : "";
+    line(COLUMNS, "#        (B)", "(elements)", "", "", "", units, units, unitsEnd);
     progress.started(devices.size(), plan.cases().size());
   }
 

@@ -114,9 +114,7 @@ final class SetupQueue {
     return CompletableFuture.allOf(all.toArray(new CompletableFuture<?>[0]))
         .handle(
             (done, failure) -> {
-              if (failure != null) {
-                throw FluxCclException.from(firstFailureOf(all));
-              }
+              all.forEach(CompletableFuture::join); // throws the first failure in order
               return null;
             });
   }
@@ -157,14 +155,6 @@ final class SetupQueue {
       failStarted(reason); // a concurrent fail() may have run before this operation was added
     }
     return done;
-  }
-
-  private static Throwable firstFailureOf(List<CompletableFuture<Void>> all) {
-    return all.stream()
-        .filter(CompletableFuture::isCompletedExceptionally)
-        .findFirst()
-        .map(one -> one.handle((done, failure) -> failure).join())
-        .orElseThrow();
   }
 
   /** Fails all operations, those that have started as well. */

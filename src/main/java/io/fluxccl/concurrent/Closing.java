@@ -1,7 +1,12 @@
 package io.fluxccl.concurrent;
 
+import io.fluxccl.FluxCclException;
 import java.util.Arrays;
 import java.util.Collection;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import org.agrona.LangUtil;
 
 /**
@@ -42,6 +47,27 @@ public final class Closing {
     }
     if (first != null) {
       LangUtil.rethrowUnchecked(first);
+    }
+  }
+
+  /**
+   * Waits for the end of a close that goes on by itself. An interrupt of the caller ends the wait
+   * and is kept.
+   *
+   * @param closed completes when all is closed
+   * @param seconds the longest wait
+   * @param late called if that was too short
+   * @throws FluxCclException if something could not be closed
+   */
+  public static void await(CompletableFuture<?> closed, long seconds, Runnable late) {
+    try {
+      closed.get(seconds, TimeUnit.SECONDS);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    } catch (TimeoutException e) {
+      late.run();
+    } catch (ExecutionException e) {
+      throw FluxCclException.from(e);
     }
   }
 }

@@ -12,6 +12,7 @@ import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.communicator.CommunicatorOptions;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.Device;
 import java.time.Duration;
@@ -19,10 +20,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 import java.util.function.Supplier;
 import org.agrona.CloseHelper;
 import org.slf4j.Logger;
@@ -328,16 +326,8 @@ public final class RankGroup implements AutoCloseable {
    */
   @Override
   public void close() {
-    CompletableFuture<Void> done = closeAsync();
-    try {
-      done.get(CLOSE_SECONDS, TimeUnit.SECONDS);
-    } catch (InterruptedException e) {
-      Thread.currentThread().interrupt();
-    } catch (TimeoutException e) {
-      LOG.warn(
-          "rank {} of {}: closing takes over {} s and goes on", rank(), nRanks(), CLOSE_SECONDS);
-    } catch (ExecutionException e) {
-      throw FluxCclException.from(e);
-    }
+    String late = "rank {} of {}: closing takes over {} s and goes on";
+    Closing.await(
+        closeAsync(), CLOSE_SECONDS, () -> LOG.warn(late, rank(), nRanks(), CLOSE_SECONDS));
   }
 }

@@ -1,7 +1,6 @@
 package io.fluxccl.netplugin.vendor;
 
 import io.fluxccl.concurrent.NonblockingThread;
-import java.nio.charset.StandardCharsets;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -80,9 +79,9 @@ final class PluginLog {
     if (numbers[1] > 0) {
       LOGGER.warn("{} log lines of network plugins were lost: too many at once", numbers[1]);
     }
-    String plugin = text(texts[0]);
-    String place = text(texts[1]) + ":" + numbers[0];
-    String text = text(texts[2]).strip();
+    String plugin = PluginSearch.text(texts[0]);
+    String place = PluginSearch.text(texts[1]) + ":" + numbers[0];
+    String text = PluginSearch.text(texts[2]).strip();
     switch (level) {
       case VERSION -> LOGGER.info("{}: {} ({})", plugin, text, place);
       case WARN -> LOGGER.warn("{}: {} ({})", plugin, text, place);
@@ -90,9 +89,5 @@ final class PluginLog {
       case TRACE -> LOGGER.trace("{}: {} ({})", plugin, text, place);
       default -> {}
     }
-  }
-
-  private static String text(byte[] bytes) {
-    return new String(bytes, StandardCharsets.UTF_8);
   }
 }

@@ -16,10 +16,8 @@ final class PluginSearch {
       "is FluxCCL's own plugin for NCCL, which would load FluxCCL into itself; without a library"
           + " (NCCL_NET_PLUGIN=none) FluxCCL's networks are used directly";
   private static final String NO_PLUGIN =
-      "has no complete ncclNetPlugin_v"
-          + NetPluginCalls.OLDEST_VERSION
-          + " to _v"
-          + NetPluginCalls.NEWEST_VERSION;
+      "has no complete ncclNetPlugin_v%s to _v%s"
+          .formatted(NetPluginCalls.OLDEST_VERSION, NetPluginCalls.NEWEST_VERSION);
 
   private PluginSearch() {}
 
@@ -87,9 +85,8 @@ final class PluginSearch {
     }
     throw TransportFailure.of(
         FluxCclException.NO_RANK,
-        "no network plugin was found%s; name one by its suffix or its file in"
-            + " NCCL_NET_PLUGIN, and its folder in"
-            + " LD_LIBRARY_PATH",
+        "no network plugin was found%s; name one by its suffix or its file in NCCL_NET_PLUGIN, and"
+            + " its folder in LD_LIBRARY_PATH",
         searched);
   }
 
