@@ -4,11 +4,10 @@ import io.fluxccl.DeviceFailure;
 import java.time.Duration;
 import java.util.Queue;
 import java.util.concurrent.ConcurrentLinkedQueue;
-import java.util.concurrent.ExecutionException;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.LockSupport;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -63,11 +62,10 @@ final class Reaper {
    * @return false if it had not within that time, or the thread was interrupted
    */
   boolean await(Duration atMost) {
+    CountDownLatch done = new CountDownLatch(1);
+    executor.execute(done::countDown);
     try {
-      executor.submit(() -> {}).get(atMost.toNanos(), TimeUnit.NANOSECONDS);
-      return true;
-    } catch (TimeoutException | ExecutionException e) {
-      return false;
+      return done.await(atMost.toNanos(), TimeUnit.NANOSECONDS);
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
       return false;

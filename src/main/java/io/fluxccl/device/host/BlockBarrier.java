@@ -1,37 +1,26 @@
 package io.fluxccl.device.host;
 
-import java.lang.invoke.MethodHandles;
-import java.lang.invoke.VarHandle;
+import java.util.concurrent.atomic.AtomicLong;
 
 /**
  * The barrier of the threads of a block, used again and again. A thread that leaves is waited for
  * no more. A thread that fails breaks it: all threads return. Allocates nothing.
  */
 final class BlockBarrier {
-  private static final VarHandle STATE;
   private static final int ARRIVED_SHIFT = 32;
   private static final int PARTIES_SHIFT = 48;
   private static final long COUNT_MASK = 0xffff;
   private static final long GENERATION_MASK = 0xffff_ffffL;
 
-  static {
-    try {
-      STATE = MethodHandles.lookup().findVarHandle(BlockBarrier.class, "state", long.class);
-    } catch (ReflectiveOperationException e) {
-      throw new ExceptionInInitializerError(e);
-    }
-  }
-
   /** Generation in bits 0-31, arrived in 32-47, parties in 48-63. */
-  @SuppressWarnings("unused") // through STATE
-  private volatile long state;
+  private final AtomicLong state = new AtomicLong();
 
   private volatile boolean broken;
 
   /** Ready for a block; called while no thread of it runs. */
   void reset(int parties) {
     broken = false;
-    state = (long) parties << PARTIES_SHIFT | state & GENERATION_MASK;
+    state.set((long) parties << PARTIES_SHIFT | state.get() & GENERATION_MASK);
   }
 
   boolean await(long abortAddress) {
@@ -41,17 +30,17 @@ final class BlockBarrier {
     long before;
     long after;
     do {
-      before = state;
+      before = state.get();
       after =
           arrived(before) + 1 == parties(before)
               ? nextGeneration(before)
               : before + (1L << ARRIVED_SHIFT);
       // Full fence: writes before the arrival are visible to threads that see the generation
       // change.
-    } while (!STATE.compareAndSet(this, before, after));
+    } while (!state.compareAndSet(before, after));
     int generation = (int) before;
     int step = 0;
-    while ((int) state == generation) {
+    while ((int) state.get() == generation) {
       step = SpinWait.step(step, abortAddress, -1);
       if (step < 0) {
         broken = true;
@@ -70,10 +59,10 @@ final class BlockBarrier {
     long before;
     long after;
     do {
-      before = state;
+      before = state.get();
       long left = before - (1L << PARTIES_SHIFT);
       after = parties(left) > 0 && arrived(left) == parties(left) ? nextGeneration(left) : left;
-    } while (!STATE.compareAndSet(this, before, after));
+    } while (!state.compareAndSet(before, after));
   }
 
   /** Makes all threads return, now and until the next reset. */

@@ -1,32 +1,29 @@
 package io.fluxccl.device.host;
 
-import io.fluxccl.ReduceOp;
 import org.agrona.UnsafeApi;
 
 /**
- * 16-bit floating-point elements, combined as floats and rounded once, at the end. They are handled
- * two in an int, those at even places in one array, those at odd places in another: loops of ints
- * alone and of floats alone, without offsets, become vector code on every JDK. Ints are taken for
- * floats, and back, by copying between arrays for the same reason.
+ * 16-bit floating-point elements, combined as floats and rounded once, at the end. They come and go
+ * two in an int; as floats, those at even places come first, those at odd places behind them. Loops
+ * of ints alone and of floats alone, without offsets, become vector code on every JDK. Ints are
+ * taken for floats, and back, by copying between arrays for the same reason.
  */
-abstract class HalfBlock extends ReductionBlock {
-  static final int PAIRS = LENGTH / 2;
-
+abstract class HalfBlock extends ReductionBlock.FloatBlock {
+  private static final int PAIRS = LENGTH / 2;
   private static final long INT_BASE = UnsafeApi.arrayBaseOffset(int[].class);
   private static final long FLOAT_BASE = UnsafeApi.arrayBaseOffset(float[].class);
 
-  private final float[] even = new float[PAIRS];
-  private final float[] odd = new float[PAIRS];
-  private final float[] source = new float[PAIRS];
   private final int[] pairs = new int[PAIRS];
-  private final int[] evenBits = new int[PAIRS];
+  private final int[] bits = new int[LENGTH];
   private final int[] oddBits = new int[PAIRS];
 
-  /** What the floats made by unpacking must be multiplied by. */
-  private final float scale;
-
+  /**
+   * Creates a block.
+   *
+   * @param scale what the floats made by unpacking must be multiplied by
+   */
   HalfBlock(float scale) {
-    this.scale = scale;
+    super(scale);
   }
 
   /**
@@ -48,53 +45,36 @@ abstract class HalfBlock extends ReductionBlock {
    */
   abstract void round(float[] values, int[] bits, int count);
 
-  private void unpackFrom(long address, int count) {
-    int n = pairCount(count);
-    pairs[n - 1] = 0; // an odd count leaves half of it
-    copyIn(pairs, INT_BASE, address, (long) count * Short.BYTES);
-    unpack(pairs, evenBits, oddBits, n);
-  }
-
   @Override
   final void load(long address, int count) {
-    unpackFrom(address, count);
-    int n = pairCount(count);
-    toFloats(evenBits, even, n);
-    scale(even, scale, n);
-    toFloats(oddBits, odd, n);
-    scale(odd, scale, n);
+    read(address, a, count);
+    scale(a, count);
   }
 
   @Override
-  final void combine(ReduceOp op, long address, int count) {
-    unpackFrom(address, count);
-    int n = pairCount(count);
-    toFloats(evenBits, source, n);
-    combine(op, even, source, scale, n);
-    toFloats(oddBits, source, n);
-    combine(op, odd, source, scale, n);
+  final void loadSource(long address, int count) {
+    read(address, b, count);
   }
 
-  @Override
-  final void divide(int divisor, int count) {
-    int n = pairCount(count);
-    divide(even, divisor, n);
-    divide(odd, divisor, n);
+  private void read(long address, float[] to, int count) {
+    int n = (count + 1) / 2;
+    pairs[n - 1] = 0; // an odd count leaves half of it
+    copyIn(pairs, INT_BASE, address, (long) count * Short.BYTES);
+    unpack(pairs, bits, oddBits, n);
+    long length = (long) n * Float.BYTES;
+    UnsafeApi.copyMemory(bits, INT_BASE, to, FLOAT_BASE, length);
+    UnsafeApi.copyMemory(oddBits, INT_BASE, to, FLOAT_BASE + length, length);
   }
 
   @Override
   final void store(long address, int count) {
-    int n = pairCount(count);
-    toBits(even, evenBits, n);
-    round(even, evenBits, n);
-    toBits(odd, oddBits, n);
-    round(odd, oddBits, n);
-    join(evenBits, oddBits, pairs, n);
+    int n = (count + 1) / 2;
+    long length = (long) n * Float.BYTES;
+    toBits(a, bits, 2 * n);
+    round(a, bits, 2 * n);
+    UnsafeApi.copyMemory(bits, INT_BASE + length, oddBits, INT_BASE, length);
+    join(bits, oddBits, pairs, n);
     copyOut(pairs, INT_BASE, address, (long) count * Short.BYTES);
-  }
-
-  private static int pairCount(int count) {
-    return (count + 1) / 2;
   }
 
   static void toFloats(int[] from, float[] to, int count) {
@@ -108,51 +88,6 @@ abstract class HalfBlock extends ReductionBlock {
   private static void join(int[] even, int[] odd, int[] pairs, int count) {
     for (int i = 0; i < count; i++) {
       pairs[i] = even[i] | odd[i] << 16;
-    }
-  }
-
-  private static void scale(float[] values, float by, int count) {
-    for (int i = 0; i < count; i++) {
-      values[i] *= by;
-    }
-  }
-
-  private static void divide(float[] values, float by, int count) {
-    for (int i = 0; i < count; i++) {
-      values[i] /= by;
-    }
-  }
-
-  private static void combine(ReduceOp op, float[] a, float[] b, float scale, int count) {
-    switch (op) {
-      case PROD -> multiply(a, b, scale, count);
-      case MIN -> min(a, b, scale, count);
-      case MAX -> max(a, b, scale, count);
-      default -> add(a, b, scale, count);
-    }
-  }
-
-  private static void add(float[] a, float[] b, float scale, int count) {
-    for (int i = 0; i < count; i++) {
-      a[i] += b[i] * scale;
-    }
-  }
-
-  private static void multiply(float[] a, float[] b, float scale, int count) {
-    for (int i = 0; i < count; i++) {
-      a[i] *= b[i] * scale;
-    }
-  }
-
-  private static void min(float[] a, float[] b, float scale, int count) {
-    for (int i = 0; i < count; i++) {
-      a[i] = Math.min(a[i], b[i] * scale);
-    }
-  }
-
-  private static void max(float[] a, float[] b, float scale, int count) {
-    for (int i = 0; i < count; i++) {
-      a[i] = Math.max(a[i], b[i] * scale);
     }
   }
 
@@ -195,8 +130,8 @@ abstract class HalfBlock extends ReductionBlock {
     private static final float OVERFLOW_UP = 0x1p112f;
     private static final float OVERFLOW_DOWN = 0x1p-110f;
 
-    private final float[] rounders = new float[PAIRS];
-    private final int[] rounded = new int[PAIRS];
+    private final float[] rounders = new float[LENGTH];
+    private final int[] rounded = new int[LENGTH];
 
     Float16() {
       super(0x1p112f);

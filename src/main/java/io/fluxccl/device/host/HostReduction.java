@@ -20,6 +20,8 @@ import io.fluxccl.ReduceOp;
  */
 public final class HostReduction {
   private final ReductionBlock[] blocks = new ReductionBlock[DataType.values().length];
+  private final long[] sourcePair = new long[2];
+  private final long[] oneTarget = new long[1];
 
   /** With no scratch memory yet. */
   public HostReduction() {}
@@ -35,15 +37,10 @@ public final class HostReduction {
    * @param count elements
    */
   public void reduce(DataType type, ReduceOp op, long target, long a, long b, long count) {
-    ReductionBlock block = block(type);
-    int size = type.size();
-    for (long done = 0; done < count; done += ReductionBlock.LENGTH) {
-      int n = (int) Math.min(ReductionBlock.LENGTH, count - done);
-      long offset = done * size;
-      block.load(a + offset, n);
-      block.combine(op, b + offset, n);
-      block.store(target + offset, n);
-    }
+    sourcePair[0] = a;
+    sourcePair[1] = b;
+    oneTarget[0] = target;
+    reduce(type, op, sourcePair, 2, oneTarget, 1, count, 1);
   }
 
   /**
@@ -94,14 +91,8 @@ public final class HostReduction {
    * @param divisor 1 or more
    */
   public void divide(DataType type, long target, long count, int divisor) {
-    ReductionBlock block = block(type);
-    int size = type.size();
-    for (long done = 0; done < count; done += ReductionBlock.LENGTH) {
-      int n = (int) Math.min(ReductionBlock.LENGTH, count - done);
-      block.load(target + done * size, n);
-      block.divide(divisor, n);
-      block.store(target + done * size, n);
-    }
+    oneTarget[0] = target;
+    reduce(type, ReduceOp.AVG, oneTarget, 1, oneTarget, 1, count, divisor);
   }
 
   private ReductionBlock block(DataType type) {
