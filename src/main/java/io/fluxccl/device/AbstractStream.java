@@ -129,7 +129,7 @@ public abstract class AbstractStream<S extends AbstractStream<S>> implements Dev
     if (!canUse(buffer)) {
       throw InvalidUsage.of("%s is memory of %s, not of %s", what, buffer.device(), device());
     }
-    ((PartBuffer<?>) buffer).checkRange(what, offset, size);
+    ((PartBuffer<?, ?>) buffer).checkRange(what, offset, size);
     if (buffer.isClosed()) {
       throw new InvalidUsage(what + " " + buffer + " is closed");
     }

@@ -10,23 +10,27 @@ import java.util.concurrent.atomic.AtomicBoolean;
  * <p>Closing it releases the piece once the work that was enqueued before is done, without waiting
  * for it.
  *
+ * @param <D> the device
  * @param <M> the larger piece
  */
-public abstract class PartBuffer<M extends UseCount> implements DeviceBuffer {
+public abstract class PartBuffer<D extends Device, M extends UseCount> implements DeviceBuffer {
+  private final D device;
   private final M memory;
   private final long offset;
   private final long size;
-  private final PartBuffer<M> whole;
+  private final PartBuffer<D, M> whole;
   private final AtomicBoolean closed;
 
   /**
    * Takes over one user of the memory.
    *
+   * @param device that it is on
    * @param memory that it is a part of
    * @param offset where the part begins, in bytes
    * @param size its bytes
    */
-  protected PartBuffer(M memory, long offset, long size) {
+  protected PartBuffer(D device, M memory, long offset, long size) {
+    this.device = device;
     this.memory = memory;
     this.offset = offset;
     this.size = size;
@@ -42,8 +46,9 @@ public abstract class PartBuffer<M extends UseCount> implements DeviceBuffer {
    * @param size its bytes
    * @throws InvalidUsage if it does not lie within that
    */
-  protected PartBuffer(PartBuffer<M> of, long sliceOffset, long size) {
+  protected PartBuffer(PartBuffer<D, M> of, long sliceOffset, long size) {
     of.checkRange("slice", sliceOffset, size);
+    this.device = of.device;
     this.memory = of.memory;
     this.offset = of.offset + sliceOffset;
     this.size = size;
@@ -59,6 +64,11 @@ public abstract class PartBuffer<M extends UseCount> implements DeviceBuffer {
   /** Returns its offset in {@link #memory()}, in bytes. */
   protected final long memoryOffset() {
     return offset;
+  }
+
+  @Override
+  public final D device() {
+    return device;
   }
 
   @Override
@@ -86,7 +96,7 @@ public abstract class PartBuffer<M extends UseCount> implements DeviceBuffer {
   @Override
   public final void close() {
     if (whole == this && closed.compareAndSet(false, true)) {
-      device().whenEnqueuedWorkIsDone(memory::release);
+      device.whenEnqueuedWorkIsDone(memory::release);
     }
   }
 

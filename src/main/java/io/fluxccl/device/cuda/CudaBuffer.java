@@ -10,23 +10,14 @@ import java.nio.ByteBuffer;
  * waiting for it. A user beyond that, such as a registration, retains the {@link #allocation()}.
  * {@link #upload} and {@link #download} wait for the copy and for nothing else.
  */
-public final class CudaBuffer extends PartBuffer<CudaAllocation> {
-  private final CudaDevice device;
-
+public final class CudaBuffer extends PartBuffer<CudaDevice, CudaAllocation> {
   /** Takes over one user of the allocation. */
   CudaBuffer(CudaDevice device, CudaAllocation allocation, long allocationOffset, long size) {
-    super(allocation, allocationOffset, size);
-    this.device = device;
+    super(device, allocation, allocationOffset, size);
   }
 
   private CudaBuffer(CudaBuffer of, long offset, long size) {
     super(of, offset, size);
-    this.device = of.device;
-  }
-
-  @Override
-  public CudaDevice device() {
-    return device;
   }
 
   @Override
@@ -54,7 +45,7 @@ public final class CudaBuffer extends PartBuffer<CudaAllocation> {
     retain();
     try {
       checkRange("upload", offset, source.remaining());
-      device.context().copyStream.upload(address() + offset, source);
+      device().context().copyStream.upload(address() + offset, source);
     } finally {
       release();
     }
@@ -65,7 +56,7 @@ public final class CudaBuffer extends PartBuffer<CudaAllocation> {
     retain();
     try {
       checkRange("download", offset, target.remaining());
-      device.context().copyStream.download(address() + offset, target);
+      device().context().copyStream.download(address() + offset, target);
     } finally {
       release();
     }

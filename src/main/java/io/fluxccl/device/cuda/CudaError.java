@@ -1,6 +1,7 @@
 package io.fluxccl.device.cuda;
 
 import io.fluxccl.DeviceFailure;
+import java.util.Set;
 import jcuda.CudaException;
 import jcuda.driver.CUevent;
 import jcuda.driver.CUresult;
@@ -10,6 +11,20 @@ import jcuda.driver.JCudaDriver;
 /** What the driver's result codes mean, as {@link DeviceFailure}. */
 final class CudaError {
   private static final String NOT_READY = CUresult.stringFor(CUresult.CUDA_ERROR_NOT_READY);
+
+  private static final Set<Integer> STICKY =
+      Set.of(
+          CUresult.CUDA_ERROR_ECC_UNCORRECTABLE,
+          CUresult.CUDA_ERROR_NVLINK_UNCORRECTABLE,
+          CUresult.CUDA_ERROR_ILLEGAL_ADDRESS,
+          CUresult.CUDA_ERROR_LAUNCH_TIMEOUT,
+          CUresult.CUDA_ERROR_ASSERT,
+          CUresult.CUDA_ERROR_HARDWARE_STACK_ERROR,
+          CUresult.CUDA_ERROR_ILLEGAL_INSTRUCTION,
+          CUresult.CUDA_ERROR_MISALIGNED_ADDRESS,
+          CUresult.CUDA_ERROR_INVALID_ADDRESS_SPACE,
+          CUresult.CUDA_ERROR_INVALID_PC,
+          CUresult.CUDA_ERROR_LAUNCH_FAILED);
 
   private CudaError() {}
 
@@ -64,21 +79,7 @@ final class CudaError {
    * process on that GPU answers the same.
    */
   static boolean isSticky(int result) {
-    return switch (result) {
-      case CUresult.CUDA_ERROR_ECC_UNCORRECTABLE,
-          CUresult.CUDA_ERROR_NVLINK_UNCORRECTABLE,
-          CUresult.CUDA_ERROR_ILLEGAL_ADDRESS,
-          CUresult.CUDA_ERROR_LAUNCH_TIMEOUT,
-          CUresult.CUDA_ERROR_ASSERT,
-          CUresult.CUDA_ERROR_HARDWARE_STACK_ERROR,
-          CUresult.CUDA_ERROR_ILLEGAL_INSTRUCTION,
-          CUresult.CUDA_ERROR_MISALIGNED_ADDRESS,
-          CUresult.CUDA_ERROR_INVALID_ADDRESS_SPACE,
-          CUresult.CUDA_ERROR_INVALID_PC,
-          CUresult.CUDA_ERROR_LAUNCH_FAILED ->
-          true;
-      default -> false;
-    };
+    return STICKY.contains(result);
   }
 
   private static String advice(int result) {

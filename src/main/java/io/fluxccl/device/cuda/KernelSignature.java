@@ -4,6 +4,8 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.NativeLibrary;
 import io.fluxccl.device.KernelArgs;
 import java.util.Arrays;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import jcuda.driver.CUfunction;
 import jcuda.driver.CUresult;
 
@@ -84,13 +86,13 @@ record KernelSignature(int... sizes) {
 
   @Override
   public String toString() {
-    if (sizes == null) {
-      return "unknown arguments";
+    if (sizes == null || sizes.length == 0) {
+      return sizes == null ? "unknown arguments" : "0 arguments";
     }
-    StringBuilder text = new StringBuilder().append(sizes.length).append(" arguments");
-    for (int i = 0; i < sizes.length; i++) {
-      text.append(i == 0 ? " of " : ", ").append(sizes[i]);
-    }
-    return sizes.length == 0 ? text.toString() : text.append(" bytes").toString();
+    return sizes.length
+        + " arguments"
+        + IntStream.of(sizes)
+            .mapToObj(Integer::toString)
+            .collect(Collectors.joining(", ", " of ", " bytes"));
   }
 }

@@ -3,6 +3,7 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NativeLibrary;
 import java.nio.charset.StandardCharsets;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import jcuda.driver.CUfunction;
 import jcuda.driver.CUfunction_attribute;
@@ -12,6 +13,15 @@ import jcuda.driver.JCudaDriver;
 
 /** A module in one context, all of it on the GPU. Thread-safe. */
 final class LoadedModule {
+  /** Results that blame the image, not the device. */
+  private static final Set<Integer> OF_THE_IMAGE =
+      Set.of(
+          CUresult.CUDA_ERROR_INVALID_IMAGE,
+          CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU,
+          CUresult.CUDA_ERROR_INVALID_PTX,
+          CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+          CUresult.CUDA_ERROR_INVALID_SOURCE);
+
   private final PrimaryContext context;
   private final String name;
   final CUmodule handle;
@@ -51,7 +61,7 @@ final class LoadedModule {
       PrimaryContext context, String name, KernelImage image, int result) {
     RuntimeException failure =
         CudaError.of(result, context.ordinal, "cuModuleLoadData(" + name + ")");
-    if (!isOfTheImage(result)) {
+    if (!OF_THE_IMAGE.contains(result)) {
       return failure;
     }
     String log = "";
@@ -59,19 +69,6 @@ final class LoadedModule {
       log = new String(FunctionCalls.explain(image.bytes()), StandardCharsets.UTF_8).strip();
     }
     return new InvalidUsage(failure.getMessage() + (log.isEmpty() ? "" : "\n" + log), failure);
-  }
-
-  /** Whether the image, not the device, is to blame. */
-  private static boolean isOfTheImage(int result) {
-    return switch (result) {
-      case CUresult.CUDA_ERROR_INVALID_IMAGE,
-          CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU,
-          CUresult.CUDA_ERROR_INVALID_PTX,
-          CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
-          CUresult.CUDA_ERROR_INVALID_SOURCE ->
-          true;
-      default -> false;
-    };
   }
 
   /**

@@ -97,10 +97,7 @@ final class PrimaryContext extends UseCount {
    * @throws DeviceFailure if it is beyond use
    */
   void makeCurrent() {
-    int result = tryMakeCurrent();
-    if (result != CUresult.CUDA_SUCCESS) {
-      throw CudaError.of(result, ordinal, "cuCtxSetCurrent");
-    }
+    check(tryMakeCurrent(), "cuCtxSetCurrent");
   }
 
   /** The same, giving what the driver says. */

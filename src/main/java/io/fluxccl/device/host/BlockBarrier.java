@@ -27,17 +27,8 @@ final class BlockBarrier {
     if (broken) {
       return false;
     }
-    long before;
-    long after;
-    do {
-      before = state.get();
-      after =
-          arrived(before) + 1 == parties(before)
-              ? nextGeneration(before)
-              : before + (1L << ARRIVED_SHIFT);
-      // Full fence: writes before the arrival are visible to threads that see the generation
-      // change.
-    } while (!state.compareAndSet(before, after));
+    // Full fence: writes before the arrival are visible to threads that see the generation change.
+    long before = state.getAndUpdate(BlockBarrier::arrive);
     int generation = (int) before;
     int step = 0;
     while ((int) state.get() == generation) {
@@ -56,13 +47,18 @@ final class BlockBarrier {
 
   /** Called by a thread that comes no more. */
   void leave() {
-    long before;
-    long after;
-    do {
-      before = state.get();
-      long left = before - (1L << PARTIES_SHIFT);
-      after = parties(left) > 0 && arrived(left) == parties(left) ? nextGeneration(left) : left;
-    } while (!state.compareAndSet(before, after));
+    state.getAndUpdate(BlockBarrier::depart);
+  }
+
+  private static long arrive(long before) {
+    return arrived(before) + 1 == parties(before)
+        ? nextGeneration(before)
+        : before + (1L << ARRIVED_SHIFT);
+  }
+
+  private static long depart(long before) {
+    long left = before - (1L << PARTIES_SHIFT);
+    return parties(left) > 0 && arrived(left) == parties(left) ? nextGeneration(left) : left;
   }
 
   /** Makes all threads return, now and until the next reset. */

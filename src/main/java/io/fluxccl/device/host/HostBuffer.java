@@ -9,23 +9,14 @@ import java.nio.ByteBuffer;
  * <p>Closing it releases the segment once the work that was enqueued before is done, without
  * waiting for it. A user beyond that, such as a registration, retains the {@link #segment()}.
  */
-public final class HostBuffer extends PartBuffer<SharedSegment> {
-  private final HostDevice device;
-
+public final class HostBuffer extends PartBuffer<HostDevice, SharedSegment> {
   /** Takes over one user of the segment. */
   HostBuffer(HostDevice device, SharedSegment segment, long segmentOffset, long size) {
-    super(segment, segmentOffset, size);
-    this.device = device;
+    super(device, segment, segmentOffset, size);
   }
 
   private HostBuffer(HostBuffer of, long offset, long size) {
     super(of, offset, size);
-    this.device = of.device;
-  }
-
-  @Override
-  public HostDevice device() {
-    return device;
   }
 
   @Override

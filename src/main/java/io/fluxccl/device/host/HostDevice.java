@@ -134,21 +134,14 @@ public final class HostDevice implements Device {
 
   @Override
   public void whenEnqueuedWorkIsDone(Runnable action) {
-    UseCount busyStreams = null;
+    UseCount busyStreams = new UseCount(action);
     for (LiveHostStream stream : streams) {
       if (!stream.isIdle()) {
-        if (busyStreams == null) {
-          busyStreams = new UseCount(action);
-        }
         busyStreams.retain();
         stream.runAfterEnqueuedWork(busyStreams::release);
       }
     }
-    if (busyStreams == null) {
-      action.run();
-    } else {
-      busyStreams.release();
-    }
+    busyStreams.release();
   }
 
   @Override

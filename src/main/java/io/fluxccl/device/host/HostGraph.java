@@ -2,6 +2,7 @@ package io.fluxccl.device.host;
 
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceGraph;
+import java.util.Arrays;
 import java.util.List;
 
 /**
@@ -82,7 +83,7 @@ final class HostGraph implements DeviceGraph {
     private final LiveHostStream stream;
     private final Milestone previous;
     private final Milestone finished;
-    private Milestone[] milestones;
+    private final Milestone[] milestones = new Milestone[waitingBranches.size()];
 
     /**
      * Creates a launch.
@@ -111,23 +112,14 @@ final class HostGraph implements DeviceGraph {
         return;
       }
       try {
-        milestones = newMilestones();
+        Arrays.setAll(milestones, i -> new Milestone(stream.graphBranch(waitingBranches.get(i))));
         for (int branch = 1; branch < branches.size(); branch++) {
-          stream.graphBranch(branch - 1).enqueue(new Branch(this, branch));
+          stream.graphBranch(branch).enqueue(new Branch(this, branch));
         }
         runBranch(0, stream);
       } finally {
         finished.pass(null);
       }
-    }
-
-    private Milestone[] newMilestones() {
-      Milestone[] made = new Milestone[waitingBranches.size()];
-      for (int i = 0; i < made.length; i++) {
-        int branch = waitingBranches.get(i);
-        made[i] = new Milestone(branch == 0 ? stream : stream.graphBranch(branch - 1));
-      }
-      return made;
     }
 
     private void runBranch(int number, LiveHostStream on) {

@@ -131,10 +131,10 @@ final class LiveHostStream extends HostStream {
     }
   }
 
-  /** Returns the stream of that number, from 0, for branches of graphs. */
+  /** Returns the stream for a graph's branch of that number, which for 0 is this one. */
   LiveHostStream graphBranch(int number) {
     synchronized (graphBranches) {
-      return graphBranches.get(number);
+      return number == 0 ? this : graphBranches.get(number - 1);
     }
   }
 
