@@ -5,6 +5,7 @@ import java.util.stream.Collectors;
 
 /**
  * The element types that collectives work on, with their size and the name nccl-tests gives them.
+ * They are in the order of NCCL's {@code ncclDataType_t}, so that an ordinal is NCCL's number.
  */
 public enum DataType {
   /** Signed 8-bit integer. */

@@ -45,6 +45,25 @@ class WordsTest {
   }
 
   @Test
+  void shouldKeepTypesInTheOrderOfNcclsNumbers() {
+    assertThat(DataType.values())
+        .extracting(DataType::label)
+        .containsExactly(
+            "int8",
+            "uint8",
+            "int32",
+            "uint32",
+            "int64",
+            "uint64",
+            "half",
+            "float",
+            "double",
+            "bfloat16",
+            "f8e4m3",
+            "f8e5m2");
+  }
+
+  @Test
   void shouldKnowTypesAndOperationsByTheirNcclTestsNames() {
     assertThat(DataType.ofLabel("half")).isEqualTo(DataType.FLOAT16);
     assertThat(DataType.ofLabel("bfloat16").size()).isEqualTo(2);

@@ -41,7 +41,7 @@ abstract class AbstractBootstrap implements Bootstrap {
   private volatile List<Member> members;
 
   // The rest is of the event loop only.
-  private final Mailboxes mailboxes;
+  final Mailboxes mailboxes;
   final PendingOperations operations;
   private final BitSet departed = new BitSet();
 
@@ -62,7 +62,7 @@ abstract class AbstractBootstrap implements Bootstrap {
     this.operations = new PendingOperations(this);
   }
 
-  // ---- implemented by subclasses; all on the event loop ----
+  // ---- what subclasses do; all on the event loop ----
 
   /** Sends to another rank; completes {@code done} when the network has it. */
   abstract void transmit(int peer, StreamKey key, Message message, CompletableFuture<Void> done);
@@ -71,13 +71,15 @@ abstract class AbstractBootstrap implements Bootstrap {
   abstract void forwardBroadcast(StreamKey key, Message message);
 
   /** Whether a message of a departed rank may still arrive. */
-  abstract boolean mayStillDeliver(int peer);
+  boolean mayStillDeliver(int peer) {
+    return false;
+  }
 
   /** Notifies the other ranks that the job has failed. */
   abstract void relay(FluxCclException reason);
 
   /** Learns for the first time that a rank has left in good order. This one may be leaving too. */
-  abstract void onDeparture(int peer);
+  void onDeparture(int peer) {}
 
   /** Leaves in good order: flushes, sends goodbyes, closes everything but the event loop. */
   abstract CompletableFuture<Void> leave();
@@ -191,10 +193,6 @@ abstract class AbstractBootstrap implements Bootstrap {
     } else {
       mailboxes.receive(key, receiver);
     }
-  }
-
-  final Message poll(StreamKey key) {
-    return mailboxes.poll(key);
   }
 
   final void abandon(StreamKey key, Receiver receiver) {

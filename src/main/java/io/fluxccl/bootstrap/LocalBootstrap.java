@@ -92,11 +92,6 @@ public final class LocalBootstrap extends RingBootstrap {
   }
 
   @Override
-  boolean mayStillDeliver(int peer) {
-    return false;
-  }
-
-  @Override
   void relay(FluxCclException reason) {
     Failed news = Failed.of(reason);
     for (LocalBootstrap each : group) {
@@ -104,11 +99,6 @@ public final class LocalBootstrap extends RingBootstrap {
         loop.execute(() -> each.fail(news.toException()));
       }
     }
-  }
-
-  @Override
-  void onDeparture(int peer) {
-    // Nothing is kept for single peers.
   }
 
   @Override

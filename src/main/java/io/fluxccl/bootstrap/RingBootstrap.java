@@ -163,7 +163,7 @@ abstract class RingBootstrap extends AbstractBootstrap {
     @Override
     public boolean accept(Message message) {
       // A loop, not a recursion: hundreds of blocks may be here already.
-      for (Message each = message; each != null; each = poll(inbound)) {
+      for (Message each = message; each != null; each = mailboxes.poll(inbound)) {
         if (each.broken()) {
           fail(
               RemoteFailure.of(

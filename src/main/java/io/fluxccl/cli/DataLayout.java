@@ -3,6 +3,8 @@ package io.fluxccl.cli;
 import io.fluxccl.collective.Collective;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.stream.IntStream;
+import java.util.stream.LongStream;
 
 /**
  * Where the data of one rank lies in a case, and which input each part of its output comes from.
@@ -92,25 +94,18 @@ record DataLayout(PerfCase shape, int rank, int nRanks) {
       case BROADCAST -> segments.add(new Segment(0, count, shape.root(), 0));
       case SCATTER -> segments.add(new Segment(0, count, shape.root(), rank * count));
       case SEND_RECEIVE -> segments.add(new Segment(0, count, source(), 0));
-      case ALL_GATHER, GATHER -> {
+      case ALL_GATHER, GATHER, ALL_TO_ALL -> {
+        long from = shape.collective() == Collective.ALL_TO_ALL ? rank * count : 0;
         for (int peer = 0; peer < nRanks; peer++) {
-          segments.add(new Segment(peer * count, count, peer, 0));
-        }
-      }
-      case ALL_TO_ALL -> {
-        for (int peer = 0; peer < nRanks; peer++) {
-          segments.add(new Segment(peer * count, count, peer, rank * count));
+          segments.add(new Segment(peer * count, count, peer, from));
         }
       }
       case ALL_TO_ALL_V -> {
         long target = 0;
         for (int peer = 0; peer < nRanks; peer++) {
-          long from = 0;
-          for (int before = 0; before < rank; before++) {
-            from += part(peer, before);
-          }
-          segments.add(new Segment(target, part(peer, rank), peer, from));
-          target += part(peer, rank);
+          long length = part(peer, rank);
+          segments.add(new Segment(target, length, peer, parts(peer, rank).sum()));
+          target += length;
         }
       }
       case BARRIER -> {}
@@ -130,11 +125,12 @@ record DataLayout(PerfCase shape, int rank, int nRanks) {
 
   /** Returns how many elements this rank sends to each rank in an all-to-all-v, and gets back. */
   long[] counts() {
-    long[] counts = new long[nRanks];
-    for (int peer = 0; peer < nRanks; peer++) {
-      counts[peer] = part(rank, peer);
-    }
-    return counts;
+    return parts(rank, nRanks).toArray();
+  }
+
+  /** Returns how many elements a rank exchanges with the first ranks, so many of them. */
+  private LongStream parts(int one, int others) {
+    return IntStream.range(0, others).mapToLong(other -> part(one, other));
   }
 
   /** Returns how many elements two ranks exchange; symmetric in both. */
@@ -143,14 +139,9 @@ record DataLayout(PerfCase shape, int rank, int nRanks) {
     if (nRanks == 1) {
       return shape.count();
     }
-    if (number < nRanks - 1) {
-      return growing(number);
-    }
-    long others = 0;
-    for (int i = 0; i < nRanks - 1; i++) {
-      others += growing(i);
-    }
-    return nRanks * shape.count() - others;
+    return number < nRanks - 1
+        ? growing(number)
+        : nRanks * shape.count() - IntStream.range(0, number).mapToLong(this::growing).sum();
   }
 
   private long growing(int number) {

@@ -35,22 +35,6 @@ import java.util.stream.LongStream;
 final class NcclPeer implements MeasuredLibrary, AutoCloseable {
   private static final long SCRATCH_BYTES = 256;
 
-  /** By their ncclDataType_t. */
-  private static final List<DataType> TYPES =
-      List.of(
-          DataType.INT8,
-          DataType.UINT8,
-          DataType.INT32,
-          DataType.UINT32,
-          DataType.INT64,
-          DataType.UINT64,
-          DataType.FLOAT16,
-          DataType.FLOAT32,
-          DataType.FLOAT64,
-          DataType.BFLOAT16,
-          DataType.FLOAT8_E4M3,
-          DataType.FLOAT8_E5M2);
-
   /** By their ncclRedOp_t. */
   private static final List<ReduceOp> OPS =
       List.of(ReduceOp.SUM, ReduceOp.PROD, ReduceOp.MAX, ReduceOp.MIN, ReduceOp.AVG);
@@ -124,7 +108,7 @@ final class NcclPeer implements MeasuredLibrary, AutoCloseable {
     long in = call.input() == null ? 0 : call.input().address();
     long out = call.output() == null ? 0 : call.output().address();
     long count = shape.count();
-    int type = TYPES.indexOf(shape.type());
+    int type = shape.type().ordinal();
     int op = shape.op() == null ? -1 : OPS.indexOf(shape.op());
     int root = shape.root();
     return switch (shape.collective()) {
@@ -142,7 +126,7 @@ final class NcclPeer implements MeasuredLibrary, AutoCloseable {
               NcclCalls.reduce(lib, in, out, count, type, op, root, comm, stream);
       case BARRIER -> {
         long at = scratch.address();
-        int bytes = TYPES.indexOf(DataType.UINT8);
+        int bytes = DataType.UINT8.ordinal();
         int sum = OPS.indexOf(ReduceOp.SUM);
         yield (lib, comm, stream) -> NcclCalls.allReduce(lib, at, at, 1, bytes, sum, comm, stream);
       }

@@ -186,11 +186,7 @@ final class PerfOptions {
     if (ranks == null) {
       return OptionalInt.empty();
     }
-    require(
-        ranks >= 1 && ranks <= ReductionPattern.MAX_RANKS,
-        "ranks=%d is out of range; allowed are 1 to %d",
-        ranks,
-        ReductionPattern.MAX_RANKS);
+    requireRange("ranks", ranks, 1, ReductionPattern.MAX_RANKS);
     return OptionalInt.of(ranks);
   }
 
@@ -247,9 +243,7 @@ final class PerfOptions {
     requireRange("iters", iterations.orElse(null), 1);
     requireRange("warmup_iters", warmUpIterations, 0);
     requireRange("check", checks, 0);
-    requireRange("graph", graph.orElse(null), 1);
-    String tooLong = "graph=%d is out of range; give 1 to %d";
-    graph.ifPresent(calls -> require(calls <= MOST_GRAPH, tooLong, calls, MOST_GRAPH));
+    requireRange("graph", graph.orElse(null), 1, MOST_GRAPH);
     require(root >= 0 && root < nRanks, "root=%d of %d ranks", root, nRanks);
     sizes.check();
     return new PerfPlan(
@@ -313,12 +307,14 @@ final class PerfOptions {
   }
 
   static void requireRange(String name, Number value, long least) {
-    require(
-        value == null || value.longValue() >= least,
-        "%s=%d is out of range; give %d or more",
-        name,
-        value,
-        least);
+    String message = "%s=%d is out of range; give %d or more";
+    require(value == null || value.longValue() >= least, message, name, value, least);
+  }
+
+  private static void requireRange(String name, Integer value, int least, int most) {
+    String message = "%s=%d is out of range; give %d to %d";
+    boolean valid = value == null || value >= least && value <= most;
+    require(valid, message, name, value, least, most);
   }
 
   static void require(boolean condition, String message, Object... arguments) {

@@ -5,6 +5,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.function.IntToLongFunction;
 
 /**
  * The data of a run: the inputs of all ranks and the exact results, the same in every run.
@@ -51,20 +52,12 @@ record ReductionPattern(DataType type, ReduceOp op, int nRanks) {
 
   /** Returns one period of the input of a rank; little-endian, direct. */
   ByteBuffer input(int rank) {
-    ByteBuffer block = block();
-    for (int i = 0; i < PERIOD; i++) {
-      put(block, element(rank, i));
-    }
-    return block.flip();
+    return block(i -> element(rank, i));
   }
 
   /** Returns one period of the result; little-endian, direct. */
   ByteBuffer expected() {
-    ByteBuffer block = block();
-    for (int i = 0; i < PERIOD; i++) {
-      put(block, type.isFloatingPoint() ? bits(reduceReals(i)) : reduceIntegers(i));
-    }
-    return block.flip();
+    return block(i -> type.isFloatingPoint() ? bits(reduceReals(i)) : reduceIntegers(i));
   }
 
   /** Returns the bits of an input element. */
@@ -170,8 +163,13 @@ record ReductionPattern(DataType type, ReduceOp op, int nRanks) {
     }
   }
 
-  private ByteBuffer block() {
-    return ByteBuffer.allocateDirect(PERIOD * type.size()).order(ByteOrder.LITTLE_ENDIAN);
+  private ByteBuffer block(IntToLongFunction element) {
+    ByteBuffer block =
+        ByteBuffer.allocateDirect(PERIOD * type.size()).order(ByteOrder.LITTLE_ENDIAN);
+    for (int i = 0; i < PERIOD; i++) {
+      put(block, element.applyAsLong(i));
+    }
+    return block.flip();
   }
 
   /** Returns the bit without which no value is an infinity or a NaN. */

@@ -28,7 +28,6 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
 
   private final NanoClock clock;
   private final boolean ownThread;
-  private final IdleBackoff backoff;
 
   /** Replaced as a whole, by holders of this object's lock. */
   private volatile CompletionQueue[] queues = {};
@@ -50,18 +49,11 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
 
   /** Without a thread of its own, the caller of {@link #doWork()} is its thread. */
   CompletionAgent(String name, NanoClock clock, boolean ownThread) {
-    this(
-        name,
-        clock,
-        ownThread,
+    super(
+        "fluxccl-completion-" + name,
         new IdleBackoff(SPIN_MICROS, SPIN_MICROS, SHORTEST_NAP_MICROS, LONGEST_NAP_MICROS));
-  }
-
-  private CompletionAgent(String name, NanoClock clock, boolean ownThread, IdleBackoff backoff) {
-    super("fluxccl-completion-" + name, backoff);
     this.clock = clock;
     this.ownThread = ownThread;
-    this.backoff = backoff;
     this.lastHealthCheckNs = clock.nanoTime();
   }
 
@@ -155,13 +147,13 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
   @Override
   protected void idle() {
     if (hasPosts()) {
-      long nap = backoff.nextNapNanos(clock.nanoTime());
+      long nap = backoff().nextNapNanos(clock.nanoTime());
       if (nap > 0) {
         nap(nap);
       }
     } else {
       park(UNTIL_WOKEN);
-      backoff.reset();
+      backoff().reset();
     }
   }
 

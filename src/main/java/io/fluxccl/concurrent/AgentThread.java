@@ -188,13 +188,18 @@ public abstract class AgentThread implements Agent {
   /** Runs first on the thread. */
   protected void begin() {}
 
+  /** Returns how it idles, for a subclass that was created with an {@link IdleBackoff}. */
+  protected final IdleBackoff backoff() {
+    return (IdleBackoff) idling;
+  }
+
   /** Idles after a cycle that found nothing; by default as long as the backoff says. */
   protected void idle() {
     if (!(idling instanceof IdleBackoff)) {
       idling.idle();
       return;
     }
-    long nap = ((IdleBackoff) idling).nextNapNanos(System.nanoTime());
+    long nap = backoff().nextNapNanos(System.nanoTime());
     if (nap > 0) {
       park(nap);
     }

@@ -157,7 +157,7 @@ class PerfOptionsTest {
         "--transport pigeon  | transport=pigeon is none of auto, SHM",
         "--timeout 0         | timeout=0.0 is out of range",
         "--jit-warmup -1     | jit-warmup=-1.0 is out of range",
-        "--ranks 0           | ranks=0 is out of range; allowed are 1 to 127",
+        "--ranks 0           | ranks=0 is out of range; give 1 to 127",
         "--ranks 128         | ranks=128 is out of range",
         "--root 2 --ranks 2  | root=2 of 2 ranks",
         "--graph 0           | graph=0 is out of range",

@@ -8,7 +8,6 @@ import io.fluxccl.netplugin.NetPluginProvider;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
-import java.util.Optional;
 import java.util.ServiceLoader;
 import java.util.ServiceLoader.Provider;
 import java.util.stream.Collectors;
@@ -44,16 +43,13 @@ final class Networks {
     }
     StringBuilder reasons = new StringBuilder();
     for (NetPluginProvider each : found) {
-      Optional<String> missing = each.unavailableBecause();
-      String reason;
-      if (missing.isEmpty()) {
-        try {
+      String reason = each.unavailableBecause().orElse(null);
+      try {
+        if (reason == null) {
           return each.open();
-        } catch (FluxCclException e) {
-          reason = e.getMessage();
         }
-      } else {
-        reason = missing.get();
+      } catch (FluxCclException e) {
+        reason = e.getMessage();
       }
       reasons.append("; ").append(each.name()).append(": ").append(reason);
     }

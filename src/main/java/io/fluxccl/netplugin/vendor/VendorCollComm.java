@@ -48,7 +48,6 @@ final class VendorCollComm extends VendorComm<VendorCollNet> implements CollNetC
     if (count < 1 || count > limit) {
       throw InvalidUsage.of("iallreduce of %s: count=%s; give 1 to %s", network(), count, limit);
     }
-    int typeCode = VendorCollNet.codeOf(type);
     int opCode = VendorCollNet.codeOf(op);
     gate().enter();
     try {
@@ -56,7 +55,8 @@ final class VendorCollComm extends VendorComm<VendorCollNet> implements CollNetC
       long own = handleOf(fromMemory, from, count * type.size());
       long result = handleOf(toMemory, to, count * type.size());
       long request =
-          CollNetCalls.iallreduce(net(), object(), from, to, count, typeCode, opCode, own, result);
+          CollNetCalls.iallreduce(
+              net(), object(), from, to, count, type.ordinal(), opCode, own, result);
       return started(request, false, "iallreduce");
     } finally {
       gate().exit();

@@ -125,7 +125,7 @@ final class VendorCollNet extends VendorNetwork implements CollNetPlugin {
     return inside(
         () ->
             checkObject(
-                    CollNetCalls.reduceSupport(net(), codeOf(type), codeOf(op)), "reduceSupport")
+                    CollNetCalls.reduceSupport(net(), type.ordinal(), codeOf(op)), "reduceSupport")
                 > 0);
   }
 
@@ -138,25 +138,7 @@ final class VendorCollNet extends VendorNetwork implements CollNetPlugin {
     }
   }
 
-  /** NCCL's number for a type. */
-  static int codeOf(DataType type) {
-    return switch (type) {
-      case INT8 -> 0;
-      case UINT8 -> 1;
-      case INT32 -> 2;
-      case UINT32 -> 3;
-      case INT64 -> 4;
-      case UINT64 -> 5;
-      case FLOAT16 -> 6;
-      case FLOAT32 -> 7;
-      case FLOAT64 -> 8;
-      case BFLOAT16 -> 9;
-      case FLOAT8_E4M3 -> 10;
-      case FLOAT8_E5M2 -> 11;
-    };
-  }
-
-  /** NCCL's number for an operation. */
+  /** Returns NCCL's number of an operation. */
   static int codeOf(ReduceOp op) {
     return switch (op) {
       case SUM -> 0;

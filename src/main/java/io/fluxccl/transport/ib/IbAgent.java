@@ -25,8 +25,6 @@ final class IbAgent extends AgentThread {
   /** How often the thread handles connection events and checks deadlines. */
   private static final long CHORES_INTERVAL_NS = TimeUnit.MICROSECONDS.toNanos(500);
 
-  private final IdleBackoff backoff;
-
   /** Set before the thread starts. */
   private VerbsPort port;
 
@@ -36,12 +34,7 @@ final class IbAgent extends AgentThread {
   private long lastChoresNs = System.nanoTime();
 
   IbAgent(String name) {
-    this(name, new IdleBackoff(50, 50, 1, 50));
-  }
-
-  private IbAgent(String name, IdleBackoff backoff) {
-    super(name, backoff);
-    this.backoff = backoff;
+    super(name, new IdleBackoff(50, 50, 1, 50));
   }
 
   /** Starts the thread, which serves the connections of that port. */
@@ -99,7 +92,7 @@ final class IbAgent extends AgentThread {
       connecting |= connection.isConnecting();
     }
     if (busy && awaited) {
-      long nap = backoff.nextNapNanos(System.nanoTime());
+      long nap = backoff().nextNapNanos(System.nanoTime());
       if (nap > 0) {
         nap(nap);
       }

@@ -5,11 +5,10 @@ import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.transport.PostQueue;
 import io.fluxccl.transport.RdmaOptions;
 import java.io.IOException;
-import java.lang.invoke.MethodHandles;
-import java.lang.invoke.VarHandle;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import org.agrona.BufferUtil;
 
@@ -29,24 +28,14 @@ import org.agrona.BufferUtil;
 final class SendQueue {
   private static final int POSTS_AT_A_TIME = 64;
 
-  private static final VarHandle WORKING;
-
-  static {
-    try {
-      WORKING = MethodHandles.lookup().findVarHandle(SendQueue.class, "working", int.class);
-    } catch (ReflectiveOperationException e) {
-      throw new ExceptionInInitializerError(e);
-    }
-  }
-
   private final IbConnection owner;
   private final RdmaOptions options;
   private final PostQueue<IbMemoryHandle> posts = new PostQueue<>();
   private final InFlight inFlight;
   private final AtomicLong flushed = new AtomicLong();
 
-  /** 1 while a thread uses the queue pair; guards all fields below. */
-  private volatile int working;
+  /** True while a thread uses the queue pair; guards all fields below. */
+  private final AtomicBoolean working = new AtomicBoolean();
 
   /** The queue pair; null before it is connected and after it is closed. */
   private VerbsLink link;
@@ -114,7 +103,7 @@ final class SendQueue {
 
   private boolean tryEnter() {
     // Pairs with the release in leave(): the next thread sees how this one left everything.
-    return working == 0 && WORKING.compareAndSet(this, 0, 1);
+    return !working.get() && working.compareAndSet(false, true);
   }
 
   /** Waits until no thread uses the queue pair: at most for a batch of posts. By the agent. */
@@ -125,7 +114,7 @@ final class SendQueue {
   }
 
   private void leave() {
-    WORKING.setRelease(this, 0);
+    working.setRelease(false);
   }
 
   /**
