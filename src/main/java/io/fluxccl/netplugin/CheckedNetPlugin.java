@@ -43,6 +43,11 @@ public final class CheckedNetPlugin implements NetPlugin {
   }
 
   @Override
+  public boolean carriesBodies() {
+    return plugin.carriesBodies();
+  }
+
+  @Override
   public NetProperties properties(int device) {
     requireDevice(device);
     return plugin.properties(device);

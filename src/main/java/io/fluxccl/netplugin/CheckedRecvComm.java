@@ -24,6 +24,15 @@ final class CheckedRecvComm extends CheckedComm implements NetRecvComm {
   }
 
   @Override
+  public NetRequest irecv(long head, long room, NetMemory memory, BodyPlace place) {
+    CheckedRequest request = next("irecv");
+    checkRange("irecv", memory, head, room);
+    NetRequest started = comm.irecv(head, room, ((CheckedMemory) memory).registered(), place);
+    request.expect(room);
+    return posted(request, started);
+  }
+
+  @Override
   public NetRequest irecv(
       int n, long[] addresses, long[] sizes, int[] tags, NetMemory[] registrations) {
     CheckedRequest request = next("irecv");

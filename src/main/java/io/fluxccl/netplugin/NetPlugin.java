@@ -38,6 +38,15 @@ public interface NetPlugin extends AutoCloseable {
   }
 
   /**
+   * Returns whether messages can have a body, which the receiver places by the message's head: see
+   * {@link NetSendComm#isend(long, long, NetMemory, long, long, boolean)}. NCCL's interface has no
+   * bodies, so a vendor's plugin carries none.
+   */
+  default boolean carriesBodies() {
+    return false;
+  }
+
+  /**
    * What a device is.
    *
    * @param device 0 to {@link #devices()} - 1

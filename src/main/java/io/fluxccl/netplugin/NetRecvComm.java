@@ -1,5 +1,7 @@
 package io.fluxccl.netplugin;
 
+import io.fluxccl.InvalidUsage;
+
 /** The end that receives. */
 public interface NetRecvComm extends NetComm {
   /**
@@ -15,6 +17,24 @@ public interface NetRecvComm extends NetComm {
    * @throws io.fluxccl.FluxCclException if the connection has failed
    */
   NetRequest irecv(long address, long size, int tag, NetMemory memory);
+
+  /**
+   * Receives one message whose body, if it has one, goes where {@code place} says. Waits for the
+   * message without a time limit. Only where {@link NetPlugin#carriesBodies()}.
+   *
+   * @param head where the head goes
+   * @param room bytes there, at least as many as the head has
+   * @param memory the registration that holds the head
+   * @param place chooses where the body goes
+   * @return to be {@linkplain NetRequest#test tested} until done, or null: not now, call again;
+   *     its size is the head's
+   * @throws io.fluxccl.InvalidUsage as {@link #irecv(long, long, int, NetMemory)}, or if the
+   *     network carries no bodies
+   * @throws io.fluxccl.FluxCclException if the connection has failed
+   */
+  default NetRequest irecv(long head, long room, NetMemory memory, BodyPlace place) {
+    throw new InvalidUsage("the network carries no bodies");
+  }
 
   /**
    * Receives a group of messages, told apart by their tags; done when all are there. The arrays are

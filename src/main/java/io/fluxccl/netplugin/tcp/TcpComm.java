@@ -134,19 +134,24 @@ abstract class TcpComm implements NetComm {
     }
   }
 
-  /** Whether a message is spread over the I/O threads' streams. */
-  final boolean isSpread(long size) {
-    return parts.length > 0 && size >= WireDescriptor.SPREAD_FROM;
+  /** Whether the body of a message, or else the message, is spread over the I/O threads' streams. */
+  final boolean isSpread(TcpRequest request) {
+    return parts.length > 0 && spreadSize(request) >= WireDescriptor.SPREAD_FROM;
+  }
+
+  private static long spreadSize(TcpRequest request) {
+    return request.bodySize() > 0 ? request.bodySize() : request.size();
   }
 
   /** Hands each stream its part of a message. */
   final void spread(TcpRequest request) {
     request.addParts(parts.length);
-    long size = request.size();
+    long size = spreadSize(request);
+    long address = request.bodySize() > 0 ? request.bodyAddress() : request.address();
     for (int i = 0; i < parts.length; i++) {
       long from = WireDescriptor.partAt(size, parts.length, i);
       long to = WireDescriptor.partAt(size, parts.length, i + 1);
-      parts[i].post(request, request.address() + from, to - from);
+      parts[i].post(request, address + from, to - from);
     }
   }
 
@@ -160,14 +165,15 @@ abstract class TcpComm implements NetComm {
   }
 
   final void completed(TcpRequest request) {
-    traffic.count(request.size());
+    traffic.count(request.size() + request.bodySize());
   }
 
   /** Throws if a request that is not done never will be. */
   final void checkWait(TcpRequest request) {
     long now = System.nanoTime();
     long waited = now - request.postedNanos();
-    if (timeoutNanos > 0 && waited > timeoutNanos && failure.get() == null) {
+    boolean isLimited = timeoutNanos > 0 && request.place() == null;
+    if (isLimited && waited > timeoutNanos && failure.get() == null) {
       fail(
           new Timeout(
               FluxCclException.NO_RANK,

@@ -62,6 +62,11 @@ public final class TcpNetPlugin implements NetPlugin {
   }
 
   @Override
+  public boolean carriesBodies() {
+    return true;
+  }
+
+  @Override
   public NetProperties properties(int device) {
     return device(device).properties(device);
   }

@@ -3,6 +3,7 @@ package io.fluxccl.netplugin.tcp;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.netplugin.BodyPlace;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetRequest;
@@ -33,6 +34,12 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
   /** The message that is arriving on stream 0, or null between messages. */
   private TcpRequest current;
 
+  /** Whether a body follows what is arriving. */
+  private boolean bodyDue;
+
+  /** Whether the head of {@link #current} is there, and its body has no place yet. */
+  private boolean placing;
+
   private long currentAddress;
   private long currentLeft;
 
@@ -50,10 +57,21 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
 
   @Override
   public NetRequest irecv(long address, long size, int tag, NetMemory memory) {
+    return receive(address, size, tag, memory, System.nanoTime());
+  }
+
+  @Override
+  public NetRequest irecv(long head, long size, NetMemory memory, BodyPlace place) {
+    TcpRequest request = receive(head, size, 0, memory, 0);
+    request.placedBy(place);
+    return request;
+  }
+
+  private TcpRequest receive(long address, long size, int tag, NetMemory memory, long nowNanos) {
     checkUsable(size);
     TcpMemory.check(memory, this, address, Math.min(size, 1));
     int slot = tail & (RING - 1);
-    TcpRequest request = post(address, size, tag, System.nanoTime());
+    TcpRequest request = post(address, size, tag, nowNanos);
     room[slot] = size == 0 ? 0 : Math.min(size, ((TcpMemory) memory).bytesFrom(address));
     return request;
   }
@@ -81,7 +99,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
 
   @Override
   int interest() {
-    boolean waits = current != null || head != tail;
+    boolean waits = !placing && (current != null || head != tail);
     return waits && ended == null && super.failure() == null ? SelectionKey.OP_READ : 0;
   }
 
@@ -103,6 +121,9 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
 
   /** Uses what is there, or else reads; false when there is nothing to do, or nothing to read. */
   private boolean step() throws IOException {
+    if (placing) {
+      return place();
+    }
     if (current != null) {
       return staging.position() > used ? useStaged() : readOn();
     }
@@ -151,21 +172,46 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
   private void arrived(long n) {
     currentAddress += n;
     currentLeft -= n;
-    if (currentLeft == 0) {
+    if (currentLeft == 0 && bodyDue) {
+      bodyDue = false;
+      placing = true;
+    } else if (currentLeft == 0) {
       TcpRequest request = current;
       current = null;
       request.partDone();
     }
   }
 
+  /** Asks where the body goes whose head has arrived; false: not yet. */
+  private boolean place() {
+    TcpRequest request = current;
+    long address =
+        request.place().addressOf(request.address(), request.size(), request.bodySize());
+    if (address == BodyPlace.NOT_YET) {
+      return false;
+    }
+    placing = false;
+    request.body(address, request.bodySize());
+    if (isSpread(request)) {
+      current = null;
+      spread(request);
+      request.partDone();
+    } else {
+      currentAddress = address;
+      currentLeft = request.bodySize();
+    }
+    return true;
+  }
+
   /** Reads a header, for the receive at the head of the queue. */
   private void begin() {
     long size = WireDescriptor.sizeAt(staging, used);
+    long bodySize = WireDescriptor.bodySizeAt(staging, used);
     int tag = WireDescriptor.tagAt(staging, used);
     used += WireDescriptor.HEADER_LENGTH;
     int slot = head & (RING - 1);
     TcpRequest request = queue[slot];
-    if (size < 0) {
+    if (size < 0 || bodySize < 0 || bodySize > 0 && request.place() == null) {
       refuse(
           new TransportFailure(
               FluxCclException.NO_RANK, operation() + " " + peer() + ": it sent no message"));
@@ -182,8 +228,9 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
     }
     queue[slot] = null;
     head++;
-    request.arrives(size);
-    if (isSpread(size)) {
+    request.arrives(size, bodySize);
+    bodyDue = bodySize > 0;
+    if (!bodyDue && isSpread(request)) {
       spread(request);
       request.partDone();
       return;

@@ -1,5 +1,6 @@
 package io.fluxccl.netplugin.tcp;
 
+import io.fluxccl.netplugin.BodyPlace;
 import io.fluxccl.netplugin.NetRequest;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
@@ -33,6 +34,12 @@ final class TcpRequest implements NetRequest {
 
   private long address;
   private long size;
+  private long bodyAddress;
+  private long bodySize;
+
+  /** Chooses where the body of a receive goes, or null for a receive without one. */
+  private BodyPlace place;
+
   private int tag;
   private long postedNanos;
 
@@ -43,6 +50,8 @@ final class TcpRequest implements NetRequest {
   void post(long address, long size, int tag, long nowNanos) {
     this.address = address;
     this.size = size;
+    this.bodySize = 0;
+    this.place = null;
     this.tag = tag;
     this.postedNanos = nowNanos;
     PARTS.setOpaque(this, 1);
@@ -54,9 +63,32 @@ final class TcpRequest implements NetRequest {
     return address;
   }
 
-  /** Bytes to send, or the room of a receive until {@link #arrives}. */
+  /** Bytes to send, or the room of a receive until {@link #arrives}; without the body. */
   long size() {
     return size;
+  }
+
+  /** Sets the body of a send, or that of a receive once its place is known. */
+  void body(long bodyAt, long bytes) {
+    bodyAddress = bodyAt;
+    bodySize = bytes;
+  }
+
+  long bodyAddress() {
+    return bodyAddress;
+  }
+
+  /** Bytes of the body; 0 for a message without one. */
+  long bodySize() {
+    return bodySize;
+  }
+
+  void placedBy(BodyPlace chooser) {
+    place = chooser;
+  }
+
+  BodyPlace place() {
+    return place;
   }
 
   int tag() {
@@ -71,8 +103,9 @@ final class TcpRequest implements NetRequest {
     return inFlight;
   }
 
-  void arrives(long bytes) {
+  void arrives(long bytes, long bodyBytes) {
     size = bytes;
+    bodySize = bodyBytes;
     matched = true;
   }
 

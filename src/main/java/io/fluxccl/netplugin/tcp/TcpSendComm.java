@@ -16,7 +16,8 @@ import org.agrona.BufferUtil;
  * call, each header in front of its bytes.
  */
 final class TcpSendComm extends TcpComm implements NetSendComm {
-  private static final int RANGES = 8;
+  private static final int RANGES = 24;
+  private static final int RANGES_PER_MESSAGE = 3;
   private static final long BYTES_AT_ONCE = 4 << 20;
   private static final long LOOK_NANOS = 1_000_000;
 
@@ -47,17 +48,35 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
 
   @Override
   public NetRequest isend(long address, long size, int tag, NetMemory memory) {
+    return send(address, size, tag, memory, 0, 0, false);
+  }
+
+  @Override
+  public NetRequest isend(
+      long head, long headSize, NetMemory memory, long body, long bodySize, boolean more) {
+    return send(head, headSize, 0, memory, body, bodySize, more);
+  }
+
+  private TcpRequest send(
+      long address, long size, int tag, NetMemory memory, long body, long bodySize, boolean more) {
     checkUsable(size);
     TcpMemory.check(memory, this, address, size);
     long now = System.nanoTime();
     look(now);
-    int slot = tail & (RING - 1);
+    int header = (tail & (RING - 1)) * WireDescriptor.HEADER_LENGTH;
     TcpRequest request = post(address, size, tag, now);
-    WireDescriptor.putHeader(headers, slot * WireDescriptor.HEADER_LENGTH, tag, size);
-    if (isSpread(size)) {
+    if (bodySize > 0) {
+      request.body(body, bodySize);
+      WireDescriptor.putBodyHeader(headers, header, (int) size, bodySize);
+    } else {
+      WireDescriptor.putHeader(headers, header, tag, size);
+    }
+    if (isSpread(request)) {
       spread(request);
     }
-    progress();
+    if (!more) {
+      progress();
+    }
     return request;
   }
 
@@ -106,25 +125,34 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
   private int gather() {
     int count = 0;
     long planned = 0;
-    for (int i = head; i != tail && count < RANGES - 1 && planned < BYTES_AT_ONCE; i++) {
+    int last = RANGES - RANGES_PER_MESSAGE;
+    for (int i = head; i != tail && count <= last && planned < BYTES_AT_ONCE; i++) {
       int slot = i & (RING - 1);
       TcpRequest request = queue[slot];
       long done = i == head ? sent : 0;
-      if (done < WireDescriptor.HEADER_LENGTH) {
-        long header = headersAddress + slot * WireDescriptor.HEADER_LENGTH;
-        views[count++].point(header + done, WireDescriptor.HEADER_LENGTH - done);
-        done = WireDescriptor.HEADER_LENGTH;
-      }
-      long left = bytesBehindHeader(request) - (done - WireDescriptor.HEADER_LENGTH);
-      if (left > 0) {
-        views[count++].point(request.address() + (done - WireDescriptor.HEADER_LENGTH), left);
-        planned += left;
-        if (left > RawView.MAX_LENGTH) {
-          break;
-        }
+      long header = headersAddress + slot * WireDescriptor.HEADER_LENGTH;
+      count = range(count, header, WireDescriptor.HEADER_LENGTH, done);
+      done -= WireDescriptor.HEADER_LENGTH;
+      count = range(count, request.address(), sizeBehindHeader(request), done);
+      done -= sizeBehindHeader(request);
+      count = range(count, request.bodyAddress(), bodyBehindHeader(request), done);
+      long left = bytesBehindHeader(request);
+      planned += left;
+      if (left > RawView.MAX_LENGTH) {
+        break;
       }
     }
     return count;
+  }
+
+  /** Points one range more at what is left of some bytes, if anything is; returns their number. */
+  private int range(int count, long address, long length, long done) {
+    long skipped = Math.max(0, done);
+    if (skipped >= length) {
+      return count;
+    }
+    views[count].point(address + skipped, length - skipped);
+    return count + 1;
   }
 
   private void account(long written) {
@@ -144,7 +172,15 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
   }
 
   private long bytesBehindHeader(TcpRequest request) {
-    return isSpread(request.size()) ? 0 : request.size();
+    return sizeBehindHeader(request) + bodyBehindHeader(request);
+  }
+
+  private long sizeBehindHeader(TcpRequest request) {
+    return request.bodySize() == 0 && isSpread(request) ? 0 : request.size();
+  }
+
+  private long bodyBehindHeader(TcpRequest request) {
+    return isSpread(request) ? 0 : request.bodySize();
   }
 
   /** Whether the receiver has said something, or is gone. */

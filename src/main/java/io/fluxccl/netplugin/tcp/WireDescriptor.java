@@ -22,11 +22,14 @@ import java.util.Arrays;
  * hello     magic 8, token 16, connection 8, stream 4, streams 4, name 64    each socket, sender first
  * welcome   magic 8, name 64                                                 stream 0, when all are there
  * message   magic 4, tag 4, size 8, and where it is not spread: the bytes    stream 0, to the receiver
+ * message with a body
+ *           magic 4, length of the head 4, length of the body 8, the head,
+ *           and where it is not spread: the body                             stream 0, to the receiver
  * error     magic 4, code 4, length 4, text                                  stream 0, to the sender
  * </pre>
  *
  * Stream 0 has the messages in their order. With n streams a message of {@link #SPREAD_FROM} bytes
- * or more is spread: streams 1 to n have a part each, and nothing but parts, in the same order.
+ * or more, or a body of so many, is spread: streams 1 to n have a part each, and nothing but parts, in the same order.
  */
 final class WireDescriptor {
   static final int TOKEN_LENGTH = 16;
@@ -47,6 +50,7 @@ final class WireDescriptor {
   private static final long HELLO_MAGIC = 0x314f_4c4c_4548_4e46L;
   private static final long WELCOME_MAGIC = 0x3143_4c45_5748_4e46L;
   private static final int MESSAGE_MAGIC = 0x534d_4e46;
+  private static final int BODY_MAGIC = 0x424d_4e46;
   private static final int ERROR_MAGIC = 0x5245_4e46;
 
   private WireDescriptor() {}
@@ -137,10 +141,28 @@ final class WireDescriptor {
     out.putLong(offset + 8, size);
   }
 
-  /** The size of the message whose header is there, or -1 when it is none. */
+  static void putBodyHeader(ByteBuffer out, int offset, int headLength, long bodyLength) {
+    out.putInt(offset, BODY_MAGIC);
+    out.putInt(offset + 4, headLength);
+    out.putLong(offset + 8, bodyLength);
+  }
+
+  /** Returns whether the message whose header is there has a body. */
+  static boolean hasBodyAt(ByteBuffer in, int offset) {
+    return in.getInt(offset) == BODY_MAGIC;
+  }
+
+  /** Returns the size of the message, or of its head if it has a body; -1 if it is malformed. */
   static long sizeAt(ByteBuffer in, int offset) {
+    boolean hasBody = hasBodyAt(in, offset);
+    long size = hasBody ? in.getInt(offset + 4) : in.getLong(offset + 8);
+    return (hasBody || in.getInt(offset) == MESSAGE_MAGIC) && size >= 0 ? size : -1;
+  }
+
+  /** Returns the size of the body, 0 where there is none, or -1 if it is malformed. */
+  static long bodySizeAt(ByteBuffer in, int offset) {
     long size = in.getLong(offset + 8);
-    return in.getInt(offset) == MESSAGE_MAGIC && size >= 0 ? size : -1;
+    return hasBodyAt(in, offset) ? (size > 0 ? size : -1) : 0;
   }
 
   static int tagAt(ByteBuffer in, int offset) {

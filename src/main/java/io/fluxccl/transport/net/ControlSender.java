@@ -13,6 +13,8 @@ import org.agrona.concurrent.UnsafeBuffer;
  * agent; allocates nothing.
  */
 final class ControlSender {
+  private static final int NO_BODY = -1;
+
   private final NetSendComm comm;
   private final int capacity;
   private final ByteBuffer memory;
@@ -21,13 +23,24 @@ final class ControlSender {
   private final NetRequest[] requests;
   private final int[] lengths;
 
+  /** The rail whose bytes are the bodies of messages, or null where messages have no bodies. */
+  private final DataSender bodies;
+
+  /** The place of each message's body in {@link #bodies}, or {@link #NO_BODY}. */
+  private final int[] places;
+
   // Messages that were ever claimed, posted, done.
   private long claimed;
   private long posted;
   private long done;
 
-  ControlSender(NetSendComm comm, int capacity) {
+  /**
+   * @param bodies the rail whose bytes are the bodies of messages, or null where there are none
+   */
+  ControlSender(NetSendComm comm, int capacity, DataSender bodies) {
     this.comm = comm;
+    this.bodies = bodies;
+    this.places = new int[capacity];
     this.capacity = capacity;
     this.memory = BufferUtil.allocateDirectAligned(capacity * ControlMessage.MAX_BYTES, 64);
     this.buffer = new UnsafeBuffer(memory);
@@ -60,7 +73,13 @@ final class ControlSender {
     buffer.putLong(at + ControlMessage.OFFSET, offset);
     buffer.putLong(at + ControlMessage.VALUE, value);
     lengths[slot(claimed)] = ControlMessage.HEADER_BYTES + payload;
+    places[slot(claimed)] = NO_BODY;
     claimed++;
+  }
+
+  /** Has the message that was put last take along bytes that {@link #bodies} has at that place. */
+  void attach(int place) {
+    places[slot(claimed - 1)] = place;
   }
 
   private int slot(long message) {
@@ -76,8 +95,7 @@ final class ControlSender {
     int work = 0;
     while (posted < claimed) {
       int slot = slot(posted);
-      NetRequest request =
-          comm.isend(buffer.addressOffset() + index(posted), lengths[slot], 0, registration);
+      NetRequest request = bodies == null ? post(slot) : postWithBody(slot, places[slot]);
       if (request == null) {
         break;
       }
@@ -86,9 +104,29 @@ final class ControlSender {
       work++;
     }
     while (done < posted && requests[slot(done)].test()) {
+      if (places[slot(done)] != NO_BODY) {
+        bodies.sent();
+      }
       done++;
       work++;
     }
     return work;
+  }
+
+  private NetRequest post(int slot) {
+    return comm.isend(buffer.addressOffset() + index(posted), lengths[slot], 0, registration);
+  }
+
+  private NetRequest postWithBody(int slot, int place) {
+    if (place != NO_BODY && !bodies.isReady(place)) {
+      return null;
+    }
+    return comm.isend(
+        buffer.addressOffset() + index(posted),
+        lengths[slot],
+        registration,
+        place == NO_BODY ? 0 : bodies.address(place),
+        place == NO_BODY ? 0 : bodies.length(place),
+        posted + 1 < claimed);
   }
 }

@@ -15,10 +15,9 @@ import java.util.stream.IntStream;
 final class DataReceiver {
   private static final int FREE = 0;
   private static final int RECEIVING = 1;
-  private static final int RECEIVED = 2;
-  private static final int FLUSHING = 3;
-  private static final int STORING = 4;
-  private static final int DONE = 5;
+  private static final int FLUSHING = 2;
+  private static final int STORING = 3;
+  private static final int DONE = 4;
 
   private final NetRecvComm comm;
   private final CommMemory memories;
@@ -40,9 +39,9 @@ final class DataReceiver {
   private final long[] flushLength = new long[1];
   private final NetMemory[] flushMemory = new NetMemory[1];
 
-  // Messages that were ever posted, done, given away.
+  // Messages that were ever posted; received, their flush or copy begun.
   private long posted;
-  private long done;
+  private long received;
 
   DataReceiver(NetRecvComm comm, int limit, Staging staging) {
     int capacity = staging == null ? limit : Math.min(limit, StagingSlots.MAX_SLOTS);
@@ -61,90 +60,131 @@ final class DataReceiver {
   }
 
   /**
-   * Posts a receive, of whose memory the caller has a use that becomes this one's.
+   * Posts a receive.
    *
-   * @param signal whether it is 8 bytes that must be stored at once
+   * @param target of which the caller has a use that becomes this one's
    * @return which place it has, or -1: not now
    */
-  int post(OwnedMemory target, long offset, int length, boolean signal) {
+  int post(OwnedMemory target, long offset, int length) {
     int slot = (int) (posted % capacity);
     if (states[slot] != FREE) {
       return -1;
     }
-    if (target.isStaged() && length > StagingSlots.SLOT_BYTES) {
-      throw new ProtocolViolation("a part of " + length + " bytes for memory that is staged");
-    }
+    checkPart(target, length);
     NetMemory registration = target.isStaged() ? slots.registration() : memories.at(target, offset);
-    long address = target.isStaged() ? slots.address(slot) : target.address() + offset;
-    NetRequest request = comm.irecv(address, length, 0, registration);
+    NetRequest request = comm.irecv(addressOf(slot, target, offset), length, 0, registration);
     if (request == null) {
       return -1;
     }
-    states[slot] = RECEIVING;
-    targets[slot] = target;
+    take(slot, target, offset, length);
     requests[slot] = request;
     registrations[slot] = registration;
-    addresses[slot] = address;
+    return slot;
+  }
+
+  /**
+   * Takes a place for bytes that come otherwise; {@link #received} says when they are there.
+   *
+   * @param target of which the caller has a use that becomes this one's
+   * @param signal whether it is 8 bytes that must be stored at once
+   * @return the place, or -1: not now
+   */
+  int place(OwnedMemory target, long offset, int length, boolean signal) {
+    int slot = (int) (posted % capacity);
+    if (states[slot] != FREE) {
+      return -1;
+    }
+    checkPart(target, length);
+    take(slot, target, offset, length);
+    signals[slot] = signal;
+    return slot;
+  }
+
+  private static void checkPart(OwnedMemory target, int length) {
+    if (target.isStaged() && length > StagingSlots.SLOT_BYTES) {
+      throw new ProtocolViolation("a part of " + length + " bytes for memory that is staged");
+    }
+  }
+
+  private long addressOf(int slot, OwnedMemory target, long offset) {
+    return target.isStaged() ? slots.address(slot) : target.address() + offset;
+  }
+
+  private void take(int slot, OwnedMemory target, long offset, int length) {
+    states[slot] = RECEIVING;
+    targets[slot] = target;
+    requests[slot] = null;
+    addresses[slot] = addressOf(slot, target, offset);
     lengths[slot] = length;
     offsets[slot] = offset;
-    signals[slot] = signal;
+    signals[slot] = false;
     posted++;
-    return slot;
+  }
+
+  /** Where the bytes of a place go. */
+  long address(int slot) {
+    return addresses[slot];
+  }
+
+  /** The bytes of the place that was taken last are there. */
+  void received(int slot) {
+    store(slot);
+    received++;
   }
 
   /** Sees what has come; returns how much. */
   int progress() {
     int work = 0;
-    while (done < posted && advance((int) (done % capacity))) {
-      done++;
+    while (received < posted && isReceived((int) (received % capacity))) {
+      store((int) (received % capacity));
+      received++;
       work++;
     }
     return work;
   }
 
-  private boolean advance(int slot) {
-    if (states[slot] == RECEIVING && requests[slot].test()) {
-      long size = requests[slot].size(0);
-      if (size != lengths[slot]) {
-        throw new ProtocolViolation(
-            String.format(
-                "a write of %s bytes was announced, and %s bytes came, or the network plugin"
-                    + " does not tell sizes",
-                lengths[slot], size));
-      }
-      states[slot] = targets[slot].isOnHost() ? DONE : RECEIVED;
+  private boolean isReceived(int slot) {
+    if (requests[slot] == null || !requests[slot].test()) {
+      return false;
     }
-    if (states[slot] == RECEIVED && targets[slot].isStaged()) {
-      store(slot);
+    long size = requests[slot].size(0);
+    if (size != lengths[slot]) {
+      throw new ProtocolViolation(
+          String.format(
+              "a write of %s bytes was announced, and %s bytes came, or the network plugin"
+                  + " does not tell sizes",
+              lengths[slot], size));
+    }
+    return true;
+  }
+
+  /** Has what was received copied to its memory, or made visible there, where it is a GPU's. */
+  private void store(int slot) {
+    states[slot] = DONE;
+    if (signals[slot]) {
+      slots.storeSignal(slot, targets[slot], offsets[slot]);
       states[slot] = STORING;
-    }
-    if (states[slot] == STORING && slots.isDone(slot)) {
-      states[slot] = DONE;
-    }
-    if (states[slot] == RECEIVED) {
+    } else if (targets[slot].isStaged()) {
+      slots.store(slot, targets[slot], offsets[slot], (int) lengths[slot]);
+      states[slot] = STORING;
+    } else if (!targets[slot].isOnHost()) {
       flushAddress[0] = addresses[slot];
       flushLength[0] = lengths[slot];
       flushMemory[0] = registrations[slot];
       requests[slot] = comm.iflush(1, flushAddress, flushLength, flushMemory);
       states[slot] = requests[slot] == null ? DONE : FLUSHING;
     }
-    if (states[slot] == FLUSHING && requests[slot].test()) {
-      states[slot] = DONE;
-    }
-    return states[slot] == DONE;
   }
 
-  private void store(int slot) {
-    if (signals[slot]) {
-      slots.storeSignal(slot, targets[slot], offsets[slot]);
-    } else {
-      slots.store(slot, targets[slot], offsets[slot], (int) lengths[slot]);
-    }
+  private boolean isDone(int slot) {
+    return states[slot] == DONE
+        || states[slot] == STORING && slots.isDone(slot)
+        || states[slot] == FLUSHING && requests[slot].test();
   }
 
   /** Whether what has that place is there; then the place is free again. */
   boolean take(int slot) {
-    if (states[slot] != DONE) {
+    if (!isDone(slot)) {
       return false;
     }
     endUse(slot);

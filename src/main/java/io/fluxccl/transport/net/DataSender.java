@@ -72,6 +72,26 @@ final class DataSender {
     put++;
   }
 
+  /** Whether the bytes at that place can be sent. */
+  boolean isReady(int place) {
+    return slots == null || slots.isDone(place);
+  }
+
+  long address(int place) {
+    return addresses[place];
+  }
+
+  int length(int place) {
+    return lengths[place];
+  }
+
+  /** The oldest bytes were sent as the body of a control message. */
+  void sent() {
+    endUse((int) (done % capacity));
+    posted++;
+    done++;
+  }
+
   /** Which of {@link #capacity} places the next message has. */
   int nextPlace() {
     return (int) (put % capacity);
@@ -82,7 +102,7 @@ final class DataSender {
     int work = 0;
     while (posted < put) {
       int slot = (int) (posted % capacity);
-      if (slots != null && !slots.isDone(slot)) {
+      if (!isReady(slot)) {
         break;
       }
       NetRequest request = comm.isend(addresses[slot], lengths[slot], 0, registrations[slot]);

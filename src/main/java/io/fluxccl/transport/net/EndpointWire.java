@@ -13,7 +13,7 @@ import java.nio.charset.StandardCharsets;
  *
  * <pre>
  *   int32 magic "FXNE"   int16 version (1)   int16 length of the network's name
- *   int32 rank   int32 tag   int64 bytes of the longest message   int32 rails, 1 to 8
+ *   int32 rank   int32 tag   int64 bytes of the longest message   int32 rails, 0 to 8
  *   32 bytes token   the name   128 bytes handle for control messages   128 bytes for each rail
  * </pre>
  *
@@ -33,6 +33,7 @@ record EndpointWire(
   private static final short VERSION = 1;
   private static final int MAX_NAME = 256;
 
+  /** How many rails there are; 0 if long writes are bodies of control messages. */
   int rails() {
     return handles.length - 1;
   }
@@ -78,7 +79,7 @@ record EndpointWire(
       long maxBytes = in.getLong();
       check(maxBytes > 0, "longest message", fromRank);
       int rails = in.getInt();
-      check(rails >= 1 && rails <= MAX_RAILS, "rails", fromRank);
+      check(rails >= 0 && rails <= MAX_RAILS, "rails", fromRank);
       byte[] token = new byte[TOKEN_LENGTH];
       in.get(token);
       byte[] name = new byte[nameLength];
@@ -103,6 +104,6 @@ record EndpointWire(
 
   private static TransportFailure malformed(String field, int rank) {
     return new TransportFailure(
-        rank, "the NET endpoint that rank " + rank + " sent is malformed at its " + field);
+        rank, "the endpoint that rank " + rank + " sent is malformed at its " + field);
   }
 }

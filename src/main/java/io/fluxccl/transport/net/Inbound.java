@@ -2,6 +2,7 @@ package io.fluxccl.transport.net;
 
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.netplugin.BodyPlace;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetRequest;
@@ -42,6 +43,10 @@ final class Inbound {
   private final Events events;
   private final DataReceiver[] rails;
   private final int capacity;
+
+  /** Chooses where the bodies of messages go, or null where messages have no bodies. */
+  private final BodyPlace bodies;
+
   private final ByteBuffer memory;
   private final UnsafeBuffer buffer;
   private final NetMemory registration;
@@ -50,6 +55,7 @@ final class Inbound {
   private final int[] places;
   private final long[] starts;
   private final long[] ends;
+  private final boolean[] onHost;
 
   // Messages whose receive was ever posted; that arrived; whose bytes are on their way; done.
   private long posted;
@@ -57,18 +63,25 @@ final class Inbound {
   private long started;
   private long done;
 
+  /** Whether the header of the message that arrives next was checked, ahead of its body. */
+  private boolean checked;
+
+  /** Whether there was no place for the body of the message that arrives next. */
+  private boolean bodyWaits;
+
   Inbound(Links links, int capacity, MemoryTable table, Staging staging, Events events) {
     this.comm = links.receivers[0];
     this.table = table;
     this.events = events;
     this.capacity = capacity;
-    this.rails = new DataReceiver[links.rails()];
+    this.bodies = links.rails() == 0 ? this::placeBody : null;
+    this.rails = new DataReceiver[Math.max(1, links.rails())];
     this.memory = BufferUtil.allocateDirectAligned(capacity * ControlMessage.MAX_BYTES, 64);
     this.buffer = new UnsafeBuffer(memory);
     try {
       for (int i = 0; i < rails.length; i++) {
         // One request less than there may be, for the flush behind a receive.
-        rails[i] = new DataReceiver(links.receivers[i + 1], capacity - 1, staging);
+        rails[i] = new DataReceiver(links.receivers[bodies == null ? i + 1 : 0], capacity - 1, staging);
       }
       this.registration =
           comm.register(buffer.addressOffset(), memory.capacity(), PointerType.HOST);
@@ -80,19 +93,23 @@ final class Inbound {
     this.places = new int[capacity];
     this.starts = new long[capacity];
     this.ends = new long[capacity];
+    this.onHost = new boolean[capacity];
   }
 
   /** Goes on with everything; returns how much was done. */
   int progress() {
     int work = post() + arrive();
     int moved = 1;
-    // A write over an earlier one starts only when that is done: go on while there is such a one.
+    // A write over an earlier one, or its body, starts only when that is done: go on while one is.
     for (int turn = 0; moved > 0 && turn < capacity; turn++) {
       moved = start();
       for (DataReceiver rail : rails) {
         moved += rail.progress();
       }
       moved += finish();
+      if (bodyWaits && moved > 0) {
+        moved += post() + arrive();
+      }
       work += moved;
     }
     return work;
@@ -111,6 +128,11 @@ final class Inbound {
     return slot(message) * ControlMessage.MAX_BYTES;
   }
 
+  /** The address of what is behind a message's header. */
+  private long payload(long message) {
+    return buffer.addressOffset() + index(message) + ControlMessage.HEADER_BYTES;
+  }
+
   private int type(long message) {
     return buffer.getInt(index(message) + ControlMessage.TYPE);
   }
@@ -122,9 +144,11 @@ final class Inbound {
   private int post() {
     int work = 0;
     while (posted - done < capacity) {
+      long address = buffer.addressOffset() + index(posted);
       NetRequest request =
-          comm.irecv(
-              buffer.addressOffset() + index(posted), ControlMessage.MAX_BYTES, 0, registration);
+          bodies == null
+              ? comm.irecv(address, ControlMessage.MAX_BYTES, 0, registration)
+              : comm.irecv(address, ControlMessage.MAX_BYTES, registration, bodies);
       if (request == null) {
         break;
       }
@@ -138,14 +162,54 @@ final class Inbound {
   private int arrive() {
     int work = 0;
     while (arrived < posted && requests[slot(arrived)].test()) {
-      long message = arrived++;
-      check(message, requests[slot(message)].size(0));
+      if (!checked) {
+        check(arrived, requests[slot(arrived)].size(0), 0);
+      } else {
+        rails[0].received(places[slot(arrived)]);
+      }
+      arrived++;
+      checked = false;
       work++;
     }
     return work;
   }
 
-  private void check(long message, long bytes) {
+  /** Chooses where a body goes: straight to its memory when all before it is in place there. */
+  private long placeBody(long head, long headSize, long bodySize) {
+    if (head != buffer.addressOffset() + index(arrived)) {
+      bodyWaits = true;
+      return BodyPlace.NOT_YET;
+    }
+    if (!checked) {
+      check(arrived, headSize, bodySize);
+      checked = true;
+    }
+    OwnedMemory target = target(arrived);
+    // A device copies in the order of the messages; the network's bytes could overtake them.
+    bodyWaits = target.isStaged() ? started < arrived : done < arrived;
+    if (!bodyWaits) {
+      int place = place(arrived, target, (int) bodySize, false);
+      places[slot(arrived)] = place;
+      bodyWaits = place == NOT_STARTED;
+    }
+    return bodyWaits ? BodyPlace.NOT_YET : rails[0].address(places[slot(arrived)]);
+  }
+
+  private int place(long message, OwnedMemory target, int length, boolean signal) {
+    long offset = field(message, ControlMessage.OFFSET);
+    int place = NOT_STARTED;
+    inUse(target);
+    try {
+      place = rails[0].place(target, offset, length, signal);
+    } finally {
+      if (place == NOT_STARTED) {
+        target.endUse();
+      }
+    }
+    return place;
+  }
+
+  private void check(long message, long bytes, long bodySize) {
     if (bytes < ControlMessage.HEADER_BYTES) {
       throw new ProtocolViolation(
           "a message of " + bytes + " bytes came, or the network plugin does not tell sizes");
@@ -156,6 +220,11 @@ final class Inbound {
         type == ControlMessage.INLINE
             || type == ControlMessage.ERROR
             || type == ControlMessage.GOODBYE;
+    boolean hasBody = bodies != null && type == ControlMessage.DATA;
+    if (bodySize != (hasBody ? value : 0)) {
+      throw new ProtocolViolation(
+          "a message of type=" + type + ", value=" + value + " has a body of " + bodySize);
+    }
     if (type < ControlMessage.INLINE
         || type > ControlMessage.GOODBYE
         || bytes - ControlMessage.HEADER_BYTES != (hasPayload ? value : 0)) {
@@ -165,6 +234,7 @@ final class Inbound {
     places[slot(message)] = NOT_STARTED;
     starts[slot(message)] = 0;
     ends[slot(message)] = 0;
+    onHost[slot(message)] = false;
     if (type == ControlMessage.ACK) {
       events.acknowledged(value);
     } else if (type == ControlMessage.ERROR) {
@@ -199,9 +269,10 @@ final class Inbound {
       throw new ProtocolViolation("a write at offset " + offset + " on rail " + rail);
     }
     boolean stored = type == ControlMessage.INLINE || type == ControlMessage.UPDATE;
-    if (stored && !target.isOnHost()) {
+    if (stored && !target.isOnHost() && !target.isStaged()) {
       throw new ProtocolViolation("bytes for a GPU's memory in a control message");
     }
+    onHost[slot(message)] = target.isOnHost();
     starts[slot(message)] = target.address() + offset;
     ends[slot(message)] = target.address() + offset + length;
   }
@@ -235,8 +306,11 @@ final class Inbound {
 
   private boolean startNext() {
     int type = type(started);
+    if (type == ControlMessage.INLINE || type == ControlMessage.UPDATE) {
+      return startStaged(type == ControlMessage.UPDATE);
+    }
     boolean signal = type == ControlMessage.UPDATE_DATA;
-    if (type != ControlMessage.DATA && !signal) {
+    if (type != ControlMessage.DATA && !signal || places[slot(started)] != NOT_STARTED) {
       return true;
     }
     // A signal must not come before its data.
@@ -249,7 +323,7 @@ final class Inbound {
       int rail = buffer.getInt(index(started) + ControlMessage.RAIL);
       int length = (int) field(started, ControlMessage.VALUE);
       long offset = field(started, ControlMessage.OFFSET);
-      place = rails[rail].post(target, offset, length, signal);
+      place = rails[rail].post(target, offset, length);
     } finally {
       if (place == NOT_STARTED) {
         target.endUse();
@@ -257,6 +331,41 @@ final class Inbound {
     }
     places[slot(started)] = place;
     return place != NOT_STARTED;
+  }
+
+  /** Hands bytes of a message to the device whose memory this process can't store to. */
+  private boolean startStaged(boolean signal) {
+    OwnedMemory target = target(started);
+    if (target.isOnHost()) {
+      return true;
+    }
+    // The device works in order, but what is on its way by a rail, or stored by this process, is
+    // not in the device's order.
+    if (started != done && (bodies == null || signal && isAnyOnHost(done, started))) {
+      return false;
+    }
+    int length = (int) (ends[slot(started)] - starts[slot(started)]);
+    int place = place(started, target, length, signal);
+    if (place == NOT_STARTED) {
+      return false;
+    }
+    places[slot(started)] = place;
+    if (signal) {
+      HostMemory.putLong(rails[0].address(place), field(started, ControlMessage.VALUE));
+    } else {
+      HostMemory.copy(rails[0].address(place), payload(started), length);
+    }
+    rails[0].received(place);
+    return true;
+  }
+
+  private boolean isAnyOnHost(long from, long to) {
+    for (long message = from; message < to; message++) {
+      if (onHost[slot(message)]) {
+        return true;
+      }
+    }
+    return false;
   }
 
   private boolean overlapsEarlier(long message) {
@@ -282,14 +391,18 @@ final class Inbound {
   private boolean finishNext() {
     switch (type(done)) {
       case ControlMessage.INLINE -> {
+        if (places[slot(done)] != NOT_STARTED) {
+          return rails[0].take(places[slot(done)]);
+        }
         OwnedMemory target = inUse(target(done));
         HostMemory.copy(
-            starts[slot(done)],
-            buffer.addressOffset() + index(done) + ControlMessage.HEADER_BYTES,
-            ends[slot(done)] - starts[slot(done)]);
+            starts[slot(done)], payload(done), ends[slot(done)] - starts[slot(done)]);
         target.endUse();
       }
       case ControlMessage.UPDATE -> {
+        if (places[slot(done)] != NOT_STARTED) {
+          return rails[0].take(places[slot(done)]);
+        }
         OwnedMemory target = inUse(target(done));
         // Release: pairs with the acquire of who waits for it, who then sees what came before.
         HostMemory.putLongRelease(starts[slot(done)], field(done, ControlMessage.VALUE));

@@ -48,7 +48,7 @@ final class LinkSetup {
     this.plugin = plugin;
     this.devices = devices;
     this.token = token;
-    this.listeners = new NetListenComm[devices.length + 1];
+    this.listeners = new NetListenComm[rails(plugin, devices) + 1];
     try {
       for (int i = 0; i < listeners.length; i++) {
         listeners[i] = plugin.listen(deviceOf(i));
@@ -57,6 +57,11 @@ final class LinkSetup {
       CloseHelper.quietClose(this::closeListeners);
       throw e;
     }
+  }
+
+  /** How many connections carry only bytes: none where messages on one device have bodies. */
+  static int rails(NetPlugin plugin, int[] devices) {
+    return devices.length == 1 && plugin.carriesBodies() ? 0 : devices.length;
   }
 
   private int deviceOf(int link) {
@@ -75,7 +80,7 @@ final class LinkSetup {
   /** The peer's end is known. */
   void start(EndpointWire remote) {
     peer = remote;
-    int rails = Math.min(remote.rails(), devices.length);
+    int rails = Math.min(remote.rails(), listeners.length - 1);
     links = new Links(rails);
     handles = new NetHandle[rails + 1];
     greeted = new Greeting[2 * (rails + 1)];

@@ -18,6 +18,7 @@ final class Links {
     receivers = new NetRecvComm[rails + 1];
   }
 
+  /** How many connections carry only bytes; 0 if long writes are bodies of control messages. */
   int rails() {
     return senders.length - 1;
   }

@@ -157,12 +157,14 @@ final class NetConnection extends AgentConnection {
       return connected;
     }
     String own = context.plugin().name();
-    if (peer.tag() != tag() || !peer.network().equals(own)) {
+    boolean hasRails = LinkSetup.rails(context.plugin(), context.devices()) > 0;
+    if (peer.tag() != tag() || !peer.network().equals(own) || hasRails != peer.rails() > 0) {
       fail(
           String.format(
-              "rank %s connects with tag=%s over the network %s, this rank with tag=%s over"
-                  + " %s; give all ranks the same NCCL_NET and NCCL_NET_PLUGIN",
-              remoteRank(), peer.tag(), peer.network(), tag(), own),
+              "rank %s connects with tag=%s over the network %s with %s rails, this rank with"
+                  + " tag=%s over %s; give all ranks the same NCCL_NET, NCCL_NET_PLUGIN and"
+                  + " FLUXCCL_NET_DEVICES",
+              remoteRank(), peer.tag(), peer.network(), peer.rails(), tag(), own),
           null);
       return connected;
     }

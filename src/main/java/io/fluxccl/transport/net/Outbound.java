@@ -25,6 +25,10 @@ final class Outbound {
 
   private final PostQueue<NetMemoryHandle> queue;
   private final ControlSender control;
+
+  /** Whether the bytes of long writes are the bodies of control messages: then there is one rail. */
+  private final boolean bodies;
+
   private final DataSender[] rails;
   private final long maxPart;
 
@@ -56,16 +60,17 @@ final class Outbound {
       LongConsumer asked) {
     this.queue = queue;
     this.asked = asked;
-    this.control = new ControlSender(links.senders[0], capacity);
-    this.rails = new DataSender[links.rails()];
+    this.bodies = links.rails() == 0;
+    this.rails = new DataSender[Math.max(1, links.rails())];
     this.maxPart = Math.min(PART, maxBytes);
     this.signals = BufferUtil.allocateDirectAligned(capacity * Long.BYTES, Long.BYTES);
     try {
       for (int i = 0; i < rails.length; i++) {
-        rails[i] = new DataSender(links.senders[i + 1], capacity, staging);
+        rails[i] = new DataSender(links.senders[bodies ? 0 : i + 1], capacity, staging);
       }
+      this.control = new ControlSender(links.senders[0], capacity, bodies ? rails[0] : null);
       this.signalsRegistration =
-          links.senders[1].register(
+          links.senders[bodies ? 0 : 1].register(
               BufferUtil.address(signals), signals.capacity(), PointerType.HOST);
     } catch (Throwable e) {
       CloseHelper.quietClose(this::abandon);
@@ -91,6 +96,9 @@ final class Outbound {
   }
 
   private int progressRails() {
+    if (bodies) {
+      return 0;
+    }
     int work = 0;
     for (DataSender rail : rails) {
       work += rail.progress();
@@ -138,7 +146,8 @@ final class Outbound {
     long left = queue.length() - progress;
     long targetOffset = queue.targetOffset() + progress;
     long sourceOffset = queue.sourceOffset() + progress;
-    if (queue.length() <= ControlMessage.INLINE_LIMIT && target.isOnHost() && source.isOnHost()) {
+    boolean isStored = target.isOnHost() || target.isStaged();
+    if (queue.length() <= ControlMessage.INLINE_LIMIT && isStored && source.isOnHost()) {
       int bytes = (int) left;
       HostMemory.copy(control.payloadAddress(), source.address() + sourceOffset, bytes);
       control.put(ControlMessage.INLINE, 0, target.id(), targetOffset, bytes, bytes);
@@ -158,6 +167,7 @@ final class Outbound {
                 Math.min(
                     CommMemory.untilNextPiece(targetOffset),
                     CommMemory.untilNextPiece(sourceOffset)));
+    int place = rail.nextPlace();
     // The queue keeps its use of the source until the rail has it: registering it may fail.
     rail.put(source, sourceOffset, length);
     if (length == left) {
@@ -168,13 +178,16 @@ final class Outbound {
       source.addUse();
     }
     control.put(ControlMessage.DATA, nextRail, target.id(), targetOffset, length, 0);
+    if (bodies) {
+      control.attach(place);
+    }
     nextRail = (nextRail + 1) % rails.length;
     return true;
   }
 
   private boolean putUpdate(RemoteMemory target) {
     long value = queue.sourceOffset();
-    if (target.isOnHost()) {
+    if (target.isOnHost() || target.isStaged()) {
       control.put(ControlMessage.UPDATE, 0, target.id(), queue.targetOffset(), value, 0);
       queue.pop();
       return true;
