@@ -48,12 +48,17 @@ public abstract class AgentConnection extends ConnectionEnd {
 
   @Override
   public final long beginFlush() {
+    long ticket = checkedFlush();
+    posted();
+    return ticket;
+  }
+
+  private long checkedFlush() {
     checkWorking();
     long ticket = postFlush();
     if (ticket == 0) {
       checkWorking();
     }
-    posted();
     return ticket;
   }
 
@@ -62,12 +67,12 @@ public abstract class AgentConnection extends ConnectionEnd {
     Deadline deadline = Deadline.after(timeout);
     long ticket;
     try {
-      ticket = beginFlush();
+      ticket = checkedFlush();
     } catch (FluxCclException e) {
       return CompletableFuture.failedFuture(e);
     }
     CompletableFuture<Void> waiter = waiters.add(ticket, deadline);
-    agent.wake();
+    posted();
     // A failure in between may have missed the waiter; then this thread sees the failure.
     FluxCclException reason = failure();
     if (reason != null) {

@@ -22,7 +22,7 @@ import java.util.concurrent.atomic.AtomicReference;
  * the requests, the others by I/O threads. Used by one thread at a time, but for what says
  * otherwise.
  */
-abstract class TcpComm implements NetComm {
+abstract class TcpComm implements NetComm, NetWaiter.Watched {
   /** Of rings that hold what is in flight; more than there can be, a power of two. */
   static final int RING = 2 * NetPlugin.MAX_REQUESTS;
 
@@ -72,14 +72,16 @@ abstract class TcpComm implements NetComm {
     }
   }
 
-  /** The operations of {@link java.nio.channels.SelectionKey} that stream 0 waits for. */
-  abstract int interest();
-
   @Override
   public final boolean watchedBy(NetWaiter by) {
     waiter = by;
-    by.add(channel, this::interest);
+    by.add(channel, this);
     return true;
+  }
+
+  /** Whether a waiter says when stream 0 is ready. */
+  final boolean isWatched() {
+    return waiter != null;
   }
 
   /** An I/O thread has done the last part of a request. */

@@ -31,6 +31,9 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
   /** Start of the bytes that were read and not used yet; they end at the buffer's position. */
   private int used;
 
+  /** Whether the socket has nothing more until the waiter says that it is ready. */
+  private boolean drained;
+
   /** The message that is arriving on stream 0, or null between messages. */
   private TcpRequest current;
 
@@ -98,7 +101,12 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
   }
 
   @Override
-  int interest() {
+  public void ready() {
+    drained = false;
+  }
+
+  @Override
+  public int interest() {
     boolean waits = !placing && (current != null || head != tail);
     return waits && ended == null && super.failure() == null ? SelectionKey.OP_READ : 0;
   }
@@ -143,7 +151,20 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
       staging.compact();
       used = 0;
     }
-    return checked(channel.read(staging)) > 0;
+    if (drained) {
+      return false;
+    }
+    int room = staging.remaining();
+    return wasRead(channel.read(staging), room);
+  }
+
+  /** Notes whether the socket had less than there was room for; true if it had anything. */
+  private boolean wasRead(long n, long room) throws EndOfStream {
+    if (n < 0) {
+      throw new EndOfStream();
+    }
+    drained = n < room && isWatched();
+    return n > 0;
   }
 
   private boolean useStaged() {
@@ -156,17 +177,18 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
 
   /** The rest of the message in place, and what follows it into the staging buffer. */
   private boolean readOn() throws IOException {
+    if (drained) {
+      return false;
+    }
     staging.clear();
     used = 0;
     view.point(currentAddress, currentLeft);
     long wanted = currentLeft;
-    long n =
-        checked(
-            wanted > RawView.MAX_LENGTH
-                ? channel.read(scattered[0])
-                : channel.read(scattered, 0, scattered.length));
+    boolean inOneRead = wanted <= RawView.MAX_LENGTH;
+    long n = inOneRead ? channel.read(scattered, 0, scattered.length) : channel.read(scattered[0]);
+    boolean any = wasRead(n, inOneRead ? wanted + STAGING_LENGTH : RawView.MAX_LENGTH);
     arrived(Math.min(n, wanted));
-    return n > 0;
+    return any;
   }
 
   private void arrived(long n) {
@@ -250,10 +272,4 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
     }
   }
 
-  private static long checked(long n) throws EndOfStream {
-    if (n < 0) {
-      throw new EndOfStream();
-    }
-    return n;
-  }
 }

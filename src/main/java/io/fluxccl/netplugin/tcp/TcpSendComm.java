@@ -81,7 +81,12 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
   }
 
   @Override
-  int interest() {
+  public void ready() {
+    // Writes are tried whether it is or not.
+  }
+
+  @Override
+  public int interest() {
     // Readable when the receiver has failed or is gone.
     return head == tail || failure() != null ? 0 : SelectionKey.OP_WRITE | SelectionKey.OP_READ;
   }

@@ -30,6 +30,8 @@ final class NetAgent extends AgentThread {
   private static final long LONG_NAP_NS = TimeUnit.MILLISECONDS.toNanos(1);
   private static final long LONGEST_PARK_NS = TimeUnit.MILLISECONDS.toNanos(20);
 
+  private static final int CYCLES_BETWEEN_LOOKS = 3;
+
   /** Deadlines are looked at this often. */
   private static final long CHORES_INTERVAL_NS = TimeUnit.MILLISECONDS.toNanos(1);
 
@@ -41,6 +43,9 @@ final class NetAgent extends AgentThread {
 
   private long lastChoresNs = System.nanoTime();
   private long lastWorkNs = lastChoresNs;
+
+  /** Cycles since the waiter last said which sockets are ready. */
+  private int cyclesSinceLook;
 
   /**
    * @param device whose memory plugins may use on this thread
@@ -93,6 +98,11 @@ final class NetAgent extends AgentThread {
   /** One look at everything. Called by the agent's thread only. */
   @Override
   public int doWork() {
+    // A cycle that finds nothing ends in a sleep in the waiter, which looks at the sockets anyway.
+    if (cyclesSinceLook++ >= CYCLES_BETWEEN_LOOKS) {
+      cyclesSinceLook = 0;
+      waiter.poll();
+    }
     int work = runTasks();
     for (NetConnection connection : connections) {
       work += connection.serve();
@@ -116,7 +126,10 @@ final class NetAgent extends AgentThread {
     boolean spins = SPINS && quiet < SPIN_NS && !SpinPolicy.isCrowded();
     if (connections.length == 0 || !spins && areAllWatched()) {
       park(LONGEST_PARK_NS);
-    } else if (quiet < YIELD_NS && !SpinPolicy.isCrowded()) {
+      return;
+    }
+    cyclesSinceLook = CYCLES_BETWEEN_LOOKS;
+    if (quiet < YIELD_NS && !SpinPolicy.isCrowded()) {
       if (quiet < SPIN_NS) {
         Thread.onSpinWait();
       } else {
@@ -139,16 +152,17 @@ final class NetAgent extends AgentThread {
 
   @Override
   protected void sleep(long nanos) {
-    if (nanos < LONGEST_PARK_NS) {
+    if (nanos < LONG_NAP_NS) {
       super.sleep(nanos);
     } else {
       waiter.await(nanos);
+      cyclesSinceLook = 0;
     }
   }
 
   @Override
   protected void endSleep() {
-    super.endSleep();
+    // A nap that is shorter than what the waiter can sleep just ends.
     waiter.wake();
   }
 
