@@ -29,6 +29,15 @@ final class Sockets {
     }
   }
 
+  /** Closes those that are there. */
+  static void close(Channel[] channels) {
+    for (Channel channel : channels) {
+      if (channel != null) {
+        close(channel);
+      }
+    }
+  }
+
   static void close(Channel channel) {
     try {
       channel.close();

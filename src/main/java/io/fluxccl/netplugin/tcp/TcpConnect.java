@@ -121,11 +121,7 @@ final class TcpConnect implements AutoCloseable {
   public void close() {
     plugin.forget(this);
     if (!done) {
-      for (SocketChannel socket : sockets) {
-        if (socket != null) {
-          Sockets.close(socket);
-        }
-      }
+      Sockets.close(sockets);
     }
   }
 }

@@ -8,6 +8,7 @@ import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetProperties;
 import io.fluxccl.netplugin.NetSendComm;
+import java.net.InetAddress;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -35,6 +36,12 @@ public final class TcpNetPlugin implements NetPlugin {
   /** Guarded by this, as {@link #turn}. */
   private final IoThread[] threads;
 
+  /** One for each device that has listeners. Guarded by this. */
+  private final TcpServer[] servers;
+
+  /** Whether a device listens at its port until the network is closed. */
+  private boolean keepsServers;
+
   private int turn;
   private volatile boolean closed;
 
@@ -45,10 +52,31 @@ public final class TcpNetPlugin implements NetPlugin {
    * @throws io.fluxccl.TransportFailure if there is no usable interface
    */
   public TcpNetPlugin(TcpOptions options) {
+    this(options, TcpDevice.find(options));
+  }
+
+  private TcpNetPlugin(TcpOptions options, List<TcpDevice> devices) {
     this.options = options;
-    devices = TcpDevice.find(options);
+    this.devices = devices;
     threads = new IoThread[options.threads()];
+    servers = new TcpServer[devices.size()];
     table = new ConnectionTable(NAME, options.table(), this::connections);
+  }
+
+  /**
+   * Opens a network of one device, which has that address.
+   *
+   * @param address of this host
+   * @param options how TCP is used; which interfaces it names does not count
+   * @throws io.fluxccl.TransportFailure if there is no port to listen on
+   */
+  public static TcpNetPlugin at(InetAddress address, TcpOptions options) {
+    String name = address.getHostAddress();
+    TcpDevice device = new TcpDevice(name, address, TcpDevice.UNKNOWN_SPEED_MBPS, null);
+    TcpNetPlugin plugin = new TcpNetPlugin(options, List.of(device));
+    plugin.keepsServers = true;
+    plugin.server(0);
+    return plugin;
   }
 
   @Override
@@ -74,7 +102,10 @@ public final class TcpNetPlugin implements NetPlugin {
   @Override
   public NetListenComm listen(int device) {
     checkOpen("listen");
-    TcpListenComm listener = new TcpListenComm(this, device, device(device));
+    TcpListenComm listener;
+    synchronized (this) {
+      listener = new TcpListenComm(this, device, server(device));
+    }
     unfinished.add(listener);
     closeIfLate(listener);
     return listener;
@@ -134,8 +165,22 @@ public final class TcpNetPlugin implements NetPlugin {
     comms.remove(comm);
   }
 
-  void forget(TcpListenComm listener) {
+  synchronized void forget(TcpListenComm listener, int device) {
     unfinished.remove(listener);
+    TcpServer server = servers[device];
+    if (server != null && !keepsServers && server.remove(listener)) {
+      servers[device] = null;
+      server.close();
+    }
+  }
+
+  /** The listening socket of a device, shared by its listeners. */
+  private synchronized TcpServer server(int device) {
+    TcpDevice where = device(device);
+    if (servers[device] == null) {
+      servers[device] = new TcpServer(this, where);
+    }
+    return servers[device];
   }
 
   void forget(TcpConnect connect) {
@@ -192,6 +237,11 @@ public final class TcpNetPlugin implements NetPlugin {
       for (IoThread thread : threads) {
         if (thread != null) {
           thread.close();
+        }
+      }
+      for (TcpServer server : servers) {
+        if (server != null) {
+          server.close();
         }
       }
     }

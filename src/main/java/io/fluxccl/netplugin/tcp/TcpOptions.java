@@ -168,7 +168,12 @@ public record TcpOptions(
 
   /** The same with listeners on ports from {@code low} to {@code high}, inclusive. */
   public TcpOptions withPorts(int low, int high) {
-    return changed(draft -> draft.ports = new PortRange(low, high));
+    return withPorts(new PortRange(low, high));
+  }
+
+  /** The same with listeners on those ports. */
+  public TcpOptions withPorts(PortRange range) {
+    return changed(draft -> draft.ports = range);
   }
 
   /** The same with another limit for requests and one for handshakes. */

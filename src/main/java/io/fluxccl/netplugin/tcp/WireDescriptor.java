@@ -65,10 +65,10 @@ final class WireDescriptor {
     return ByteBuffer.allocateDirect(length).order(ByteOrder.LITTLE_ENDIAN);
   }
 
-  static byte[] handle(InetAddress address, int port, byte[] token) {
-    byte[] raw = address.getAddress();
+  static byte[] handle(InetSocketAddress listener, byte[] token) {
+    byte[] raw = listener.getAddress().getAddress();
     ByteBuffer out = ByteBuffer.allocate(HANDLE_LENGTH).order(ByteOrder.LITTLE_ENDIAN);
-    out.putLong(HANDLE_MAGIC).putInt(port).putInt(raw.length);
+    out.putLong(HANDLE_MAGIC).putInt(listener.getPort()).putInt(raw.length);
     out.put(Arrays.copyOf(raw, IPV6_LENGTH)).put(token);
     return out.array();
   }

@@ -40,7 +40,7 @@ final class NetConnection extends AgentConnection {
   private Deadline connectDeadline;
 
   NetConnection(NetContext context, int remoteRank, int tag, LinkSetup setup) {
-    super(Transport.NET, context.rank(), remoteRank, tag, context.agent());
+    super(context.transport(), context.rank(), remoteRank, tag, context.agent());
     this.context = context;
     this.agent = context.agent();
     this.work = new LinkWork(this, setup);

@@ -17,6 +17,7 @@ import io.fluxccl.transport.TransportEnvironment;
 import java.security.SecureRandom;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Locale;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
@@ -28,8 +29,11 @@ final class NetContext implements TransportContext {
   private static final long CLOSE_SECONDS = 10;
 
   private final TransportEnvironment environment;
-  private final OpenPlugins.Lease lease;
+  private final Transport transport;
+  private final NetPlugin plugin;
+  private final AutoCloseable lease;
   private final int[] devices;
+  private final boolean stagesAll;
   private final SecureRandom random = new SecureRandom();
   private final MemoryTable memories = new MemoryTable(this, random);
   private final NetAgent agent;
@@ -41,24 +45,34 @@ final class NetContext implements TransportContext {
   private final AtomicBoolean closed = new AtomicBoolean();
 
   /**
-   * @param lease of the plugin; given back when the context is closed
+   * @param transport whose context this is
+   * @param lease of the plugin; closed when the context has ended
    * @param devices that of each rail
+   * @param stagesAll whether memory that the network reaches is staged all the same
    */
-  NetContext(TransportEnvironment environment, OpenPlugins.Lease lease, int[] devices) {
+  NetContext(
+      Transport transport,
+      TransportEnvironment environment,
+      NetPlugin plugin,
+      AutoCloseable lease,
+      int[] devices,
+      boolean stagesAll) {
+    this.transport = transport;
     this.environment = environment;
+    this.plugin = plugin;
     this.lease = lease;
     this.devices = devices;
-    this.staging =
-        environment.device().kind() == DeviceKind.HOST || reachesGpus()
-            ? null
-            : new Staging(environment.device());
-    this.agent = new NetAgent("fluxccl-net-rank" + environment.rank(), environment.device());
+    this.stagesAll = stagesAll;
+    boolean reachesAll = environment.device().kind() == DeviceKind.HOST || reachesGpus();
+    this.staging = reachesAll && !stagesAll ? null : new Staging(environment.device());
+    String name = "fluxccl-" + transport.name().toLowerCase(Locale.ROOT);
+    this.agent = new NetAgent(name + "-rank" + environment.rank(), environment.device());
     agent.start();
   }
 
   @Override
   public Transport transport() {
-    return Transport.NET;
+    return transport;
   }
 
   int rank() {
@@ -66,7 +80,7 @@ final class NetContext implements TransportContext {
   }
 
   NetPlugin plugin() {
-    return lease.plugin();
+    return plugin;
   }
 
   int[] devices() {
@@ -97,7 +111,7 @@ final class NetContext implements TransportContext {
   @Override
   public MemoryHandle register(DeviceBuffer buffer) {
     requireOpen();
-    if (buffer.device().kind() == DeviceKind.HOST) {
+    if (buffer.device().kind() == DeviceKind.HOST && !stagesAll) {
       return memories.add(buffer, NetMemoryHandle.Place.HOST);
     }
     refuseOthers(buffer);
@@ -197,9 +211,9 @@ final class NetContext implements TransportContext {
           throw new TransportFailure(
               rank(),
               String.format(
-                  "closing a NET registration of %s bytes: the network plugin %s has not"
+                  "closing a registration of %s bytes for %s: the network plugin %s has not"
                       + " returned within %s s",
-                  memory.size(), plugin().name(), CLOSE_SECONDS));
+                  memory.size(), transport, plugin.name(), CLOSE_SECONDS));
         }
       } catch (InterruptedException e) {
         interrupted = true;
@@ -226,7 +240,7 @@ final class NetContext implements TransportContext {
 
   private void requireOpen() {
     if (closed.get()) {
-      throw new InvalidUsage("the NET context of rank " + rank() + " is closed");
+      throw new InvalidUsage("the " + transport + " context of rank " + rank() + " is closed");
     }
   }
 
@@ -245,13 +259,10 @@ final class NetContext implements TransportContext {
   /** All connections have ended. */
   private void ended() {
     // What can't be closed keeps nothing else from it, the plugin least of all.
-    try {
-      Closing.all(
-          () -> Closing.all(memories.all()),
-          staging == null ? null : staging::close,
-          agent.waiter());
-    } finally {
-      lease.close();
-    }
+    Closing.all(
+        () -> Closing.all(memories.all()),
+        staging == null ? null : staging::close,
+        agent.waiter(),
+        lease);
   }
 }

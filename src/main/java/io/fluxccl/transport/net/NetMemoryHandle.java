@@ -99,6 +99,6 @@ abstract class NetMemoryHandle implements MemoryHandle {
 
   private static TransportFailure malformed(int rank, String field) {
     return new TransportFailure(
-        rank, "the NET memory handle of rank " + rank + " is malformed: " + field);
+        rank, "the memory handle of rank " + rank + " is malformed: " + field);
   }
 }

@@ -121,7 +121,8 @@ public final class NetTransport implements TransportProvider {
   static NetContext open(NetChoice choice, TransportEnvironment environment) {
     OpenPlugins.Lease lease = choice.open();
     try {
-      return new NetContext(environment, lease, choice.devicesOf(lease.plugin()));
+      int[] devices = choice.devicesOf(lease.plugin());
+      return new NetContext(Transport.NET, environment, lease.plugin(), lease, devices, false);
     } catch (RuntimeException e) {
       lease.close();
       throw e;

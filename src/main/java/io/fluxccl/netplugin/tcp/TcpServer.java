@@ -1,0 +1,206 @@
+package io.fluxccl.netplugin.tcp;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.TransportFailure;
+import java.io.IOException;
+import java.net.BindException;
+import java.net.InetSocketAddress;
+import java.nio.ByteBuffer;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
+import java.security.MessageDigest;
+import java.security.SecureRandom;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+
+/**
+ * The listening socket of a device, which all its listeners share: a port range need not be wider
+ * than the number of processes. A socket belongs to the listener whose token it sends first. All
+ * others are dropped: at once if they send something wrong, after a time if they send nothing, and
+ * the oldest first if there are many. Guarded by itself.
+ */
+final class TcpServer {
+  /** The most sockets that have not sent their hello. */
+  static final int MAX_PENDING = 1024;
+
+  private static final int BACKLOG = 1024;
+  private static final int ACCEPTS_AT_ONCE = 64;
+
+  /** In a row: no file descriptor is left, rather than a socket that went away. */
+  private static final int MAX_FAILED_ACCEPTS = 100;
+
+  /** Random for all listeners of the process; seeding one each would take long. */
+  private static final SecureRandom RANDOM = new SecureRandom();
+
+  private final TcpNetPlugin plugin;
+  private final TcpDevice device;
+  private final ServerSocketChannel server;
+  private final InetSocketAddress address;
+  private final List<TcpListenComm> listeners = new ArrayList<>();
+  private final ArrayDeque<PendingSocket> pending = new ArrayDeque<>();
+  private int failedAccepts;
+
+  private record PendingSocket(SocketChannel channel, ByteBuffer hello, long sinceNanos) {}
+
+  /** Listens at a port of the plugin's range. */
+  TcpServer(TcpNetPlugin plugin, TcpDevice device) {
+    this.plugin = plugin;
+    this.device = device;
+    ServerSocketChannel opened = null;
+    try {
+      opened = ServerSocketChannel.open();
+      opened.configureBlocking(false);
+      bind(opened, plugin.options().ports());
+      address = (InetSocketAddress) opened.getLocalAddress();
+    } catch (IOException e) {
+      if (opened != null) {
+        Sockets.close(opened);
+      }
+      throw new TransportFailure(
+          FluxCclException.NO_RANK,
+          String.format(
+              "listen on %s (%s): %s; check that the address is this host's, and widen"
+                  + " FLUXCCL_PORT_RANGE",
+              device.name(), device.address().getHostAddress(), e.getMessage()),
+          e);
+    }
+    server = opened;
+  }
+
+  private void bind(ServerSocketChannel opened, PortRange ports) throws IOException {
+    int count = ports.high() - ports.low() + 1;
+    // Not all from the first: other listeners have taken that.
+    int start = RANDOM.nextInt(count);
+    for (int i = 0; ; i++) {
+      int port = ports.low() + (start + i) % count;
+      try {
+        opened.bind(new InetSocketAddress(device.address(), port), BACKLOG);
+        return;
+      } catch (BindException e) {
+        if (i == count - 1) {
+          throw new IOException(
+              "no port of " + ports.low() + "-" + ports.high() + " is free: " + e.getMessage(), e);
+        }
+      }
+    }
+  }
+
+  InetSocketAddress address() {
+    return address;
+  }
+
+  /** Returns a new token, which nobody can guess. */
+  static byte[] newToken() {
+    byte[] token = new byte[WireDescriptor.TOKEN_LENGTH];
+    RANDOM.nextBytes(token);
+    return token;
+  }
+
+  synchronized void add(TcpListenComm listener) {
+    listeners.add(listener);
+  }
+
+  /** Drops the sockets that know a listener's token from now on; returns whether none is left. */
+  synchronized boolean remove(TcpListenComm listener) {
+    listeners.remove(listener);
+    return listeners.isEmpty();
+  }
+
+  synchronized void close() {
+    Sockets.close(server);
+    pending.forEach(socket -> Sockets.close(socket.channel));
+    pending.clear();
+  }
+
+  /** Accepts sockets, and gives those that sent their hello to their listeners. */
+  synchronized void poll(long now) {
+    accept(now);
+    Iterator<PendingSocket> each = pending.iterator();
+    while (each.hasNext()) {
+      if (isSettled(each.next(), now)) {
+        each.remove();
+      }
+    }
+  }
+
+  private void accept(long now) {
+    try {
+      for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
+        SocketChannel channel = server.accept();
+        failedAccepts = 0;
+        if (channel == null) {
+          return;
+        }
+        if (pending.size() == MAX_PENDING) {
+          Sockets.close(pending.poll().channel);
+        }
+        ByteBuffer hello = WireDescriptor.buffer(WireDescriptor.HELLO_LENGTH);
+        pending.add(new PendingSocket(channel, hello, now));
+        Sockets.configure(channel);
+      }
+    } catch (IOException e) {
+      // One that was gone before it was accepted; the hellos of the others are read later.
+      plugin.note("a socket was gone before it was accepted: " + e.getMessage());
+      if (++failedAccepts > MAX_FAILED_ACCEPTS) {
+        throw new TransportFailure(
+            FluxCclException.NO_RANK, "accept on " + device.name() + ": " + e.getMessage(), e);
+      }
+    }
+  }
+
+  /** Reads a hello; returns whether its socket was given to a listener or dropped. */
+  private boolean isSettled(PendingSocket socket, long now) {
+    String wrong = null;
+    try {
+      if (socket.channel.read(socket.hello) < 0) {
+        wrong = "closed without a word";
+      } else if (!socket.hello.hasRemaining()) {
+        WireDescriptor.Hello hello = WireDescriptor.readHello(socket.hello);
+        TcpListenComm listener = hello == null ? null : listenerOf(hello.token());
+        if (hello == null) {
+          wrong = "sent what is no hello";
+        } else if (listener == null) {
+          wrong = "does not know a handle";
+        } else if (listener.joins(socket.channel, hello, now)) {
+          return true;
+        } else {
+          wrong = "belongs to another connection";
+        }
+      } else if (now - socket.sinceNanos > plugin.options().handshakeTimeout().toNanos()) {
+        wrong = "did not send its hello in " + plugin.options().handshakeTimeout();
+      }
+    } catch (IOException e) {
+      wrong = "failed: " + e.getMessage();
+    }
+    if (wrong != null) {
+      plugin.note("dropped a stray connection from " + remote(socket.channel) + ": " + wrong);
+      Sockets.close(socket.channel);
+    }
+    return wrong != null;
+  }
+
+  /** Takes the same time whichever token it is, and however much of it is right. */
+  private TcpListenComm listenerOf(byte[] token) {
+    TcpListenComm found = null;
+    for (TcpListenComm listener : listeners) {
+      if (MessageDigest.isEqual(token, listener.token())) {
+        found = listener;
+      }
+    }
+    return found;
+  }
+
+  /** Returns the address of a socket's peer, for messages. */
+  static String remote(SocketChannel channel) {
+    try {
+      InetSocketAddress remote = (InetSocketAddress) channel.getRemoteAddress();
+      return remote == null
+          ? "nobody"
+          : remote.getAddress().getHostAddress() + ":" + remote.getPort();
+    } catch (IOException e) {
+      return "a closed socket";
+    }
+  }
+}

@@ -1,0 +1,97 @@
+package io.fluxccl.transport.net;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.tcp.PortRange;
+import io.fluxccl.netplugin.tcp.TcpNetPlugin;
+import io.fluxccl.netplugin.tcp.TcpOptions;
+import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportContext;
+import io.fluxccl.transport.TransportEnvironment;
+import io.fluxccl.transport.TransportProvider;
+import java.time.Duration;
+import java.util.Optional;
+import java.util.Set;
+
+/**
+ * Provides {@link Transport#ETHERNET}: the TCP network at the rank's own address. All connections
+ * of a communicator listen at one port. The environment variable {@value #PORT_RANGE_VARIABLE}, for
+ * example {@code 40000-40100}, names the ports that it may have; the system property {@value
+ * #PORT_RANGE_PROPERTY} overrides it. A GPU's memory is staged through pinned memory of the host;
+ * the system property {@value #STAGING_PROPERTY} set to {@code always} does so with host memory
+ * too. Each context has one daemon thread, on which its connections' futures complete: hand long
+ * work on, and never block there.
+ */
+public final class EthernetTransport implements TransportProvider {
+  /** The environment variable with the ports that listeners may use. */
+  public static final String PORT_RANGE_VARIABLE = "FLUXCCL_PORT_RANGE";
+
+  /** The system property with the ports that listeners may use. */
+  public static final String PORT_RANGE_PROPERTY = "fluxccl.port.range";
+
+  /**
+   * {@code auto}, or {@code always} to stage host memory as if it were a GPU's: for tests without
+   * one.
+   */
+  public static final String STAGING_PROPERTY = "fluxccl.ethernet.staging";
+
+  /** For {@link java.util.ServiceLoader}. */
+  public EthernetTransport() {}
+
+  @Override
+  public Set<Transport> transports() {
+    return Set.of(Transport.ETHERNET);
+  }
+
+  @Override
+  public Optional<String> unavailableBecause(Transport transport) {
+    requireEthernet(transport);
+    return Optional.empty();
+  }
+
+  @Override
+  public TransportContext open(Transport transport, TransportEnvironment environment) {
+    requireEthernet(transport);
+    PortRange ports =
+        PortRange.parse(
+            PORT_RANGE_VARIABLE,
+            System.getProperty(PORT_RANGE_PROPERTY, System.getenv(PORT_RANGE_VARIABLE)));
+    return open(environment, ports, stagesAll());
+  }
+
+  /**
+   * Opens a context and its listener.
+   *
+   * @throws io.fluxccl.TransportFailure if there is no port to listen on
+   */
+  static NetContext open(TransportEnvironment environment, PortRange ports, boolean stagesAll) {
+    // Flushes and connects have limits of their own; a connection that is idle stays.
+    TcpOptions options =
+        TcpOptions.DEFAULT
+            .withStreams(1, 1)
+            .withPorts(ports)
+            .withTimeouts(Duration.ZERO, TcpOptions.DEFAULT.handshakeTimeout());
+    NetPlugin plugin = TcpNetPlugin.at(environment.hostAddress(), options);
+    try {
+      return new NetContext(
+          Transport.ETHERNET, environment, plugin, plugin, new int[1], stagesAll);
+    } catch (RuntimeException e) {
+      plugin.close();
+      throw e;
+    }
+  }
+
+  private static boolean stagesAll() {
+    String wanted = System.getProperty(STAGING_PROPERTY, "auto");
+    if (!Set.of("auto", "always").contains(wanted)) {
+      throw InvalidUsage.of("%s=%s; give auto or always", STAGING_PROPERTY, wanted);
+    }
+    return wanted.equals("always");
+  }
+
+  private static void requireEthernet(Transport transport) {
+    if (transport != Transport.ETHERNET) {
+      throw InvalidUsage.of("transport=%s; this provider has only ETHERNET", transport);
+    }
+  }
+}
