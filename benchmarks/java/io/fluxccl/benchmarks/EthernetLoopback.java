@@ -3,7 +3,6 @@ package io.fluxccl.benchmarks;
 import io.fluxccl.transport.ConnectedRanks;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
-import io.fluxccl.transport.ethernet.Ranks;
 import io.fluxccl.transport.net.NetRanks;
 import java.time.Duration;
 import java.util.Arrays;
@@ -14,9 +13,8 @@ import java.util.concurrent.TimeUnit;
  * ETHERNET between two ranks of this JVM over the loopback, one connection: GB/s of writes of 64
  * KiB to 64 MiB, and the round trip of a write of 8 bytes and its flush.
  *
- * <p>Arguments: {@code net} for NET over the built-in TCP network; {@code nio} to force NIO; {@code
- * staged} to have the memory staged as a GPU's is; {@code gpus} to have it on GPUs 0 and 1, or all
- * on the only one.
+ * <p>Arguments: {@code net} for NET over the built-in TCP network; {@code staged} to have the
+ * memory staged as a GPU's is; {@code gpus} to have it on GPUs 0 and 1, or all on the only one.
  */
 public final class EthernetLoopback {
   private static final Duration LIMIT = Duration.ofSeconds(30);
@@ -27,20 +25,19 @@ public final class EthernetLoopback {
 
   /** Runs it. */
   public static void main(String[] arguments) throws Exception {
-    boolean nio = List.of(arguments).contains("nio");
     boolean staged = List.of(arguments).contains("staged");
     boolean gpus = List.of(arguments).contains("gpus");
     boolean net = List.of(arguments).contains("net");
     try (ConnectedRanks ranks =
-        net ? NetRanks.overTcp(gpus) : gpus ? Ranks.onGpus() : Ranks.of(nio, staged)) {
+        net
+            ? NetRanks.overTcp(gpus)
+            : gpus ? NetRanks.ethernetOnGpus() : NetRanks.ethernet(staged)) {
       Connection link = ranks.connect(0).get(0);
       RegisteredMemory source = ranks.memory(0, 64 << 20);
       RegisteredMemory target = ranks.seenByPeer(ranks.memory(1, 64 << 20));
       System.out.printf(
-          "%s loopback, %s%s%n",
-          net ? "NET over TCP" : "ETHERNET",
-          nio || net ? "NIO" : "epoll",
-          gpus ? ", memory of GPUs" : staged ? ", staged" : "");
+          "%s loopback%s%n",
+          net ? "NET over TCP" : "ETHERNET", gpus ? ", memory of GPUs" : staged ? ", staged" : "");
       for (int round = 0; round < 2; round++) {
         for (long size = 64 << 10; size <= 64 << 20; size *= 4) {
           bandwidth(link, target, source, size, round > 0);

@@ -33,7 +33,6 @@ class LayeringTest {
           List.of(
               "io.fluxccl.transport.shm",
               "io.fluxccl.transport.cudaipc",
-              "io.fluxccl.transport.ethernet",
               "io.fluxccl.transport.net",
               "io.fluxccl.transport.ib"),
           List.of("io.fluxccl.transport.ib.disni"),

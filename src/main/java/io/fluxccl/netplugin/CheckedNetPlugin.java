@@ -48,6 +48,11 @@ public final class CheckedNetPlugin implements NetPlugin {
   }
 
   @Override
+  public void tend() {
+    plugin.tend();
+  }
+
+  @Override
   public NetProperties properties(int device) {
     requireDevice(device);
     return plugin.properties(device);

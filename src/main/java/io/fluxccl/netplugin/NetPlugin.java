@@ -47,6 +47,12 @@ public interface NetPlugin extends AutoCloseable {
   }
 
   /**
+   * Answers those who connect to listeners that nobody asks for a connection, where the network
+   * does not do so itself. Called now and then by a thread that drives comms; never blocks.
+   */
+  default void tend() {}
+
+  /**
    * What a device is.
    *
    * @param device 0 to {@link #devices()} - 1

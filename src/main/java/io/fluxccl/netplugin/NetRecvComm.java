@@ -26,8 +26,8 @@ public interface NetRecvComm extends NetComm {
    * @param room bytes there, at least as many as the head has
    * @param memory the registration that holds the head
    * @param place chooses where the body goes
-   * @return to be {@linkplain NetRequest#test tested} until done, or null: not now, call again;
-   *     its size is the head's
+   * @return to be {@linkplain NetRequest#test tested} until done, or null: not now, call again; its
+   *     size is the head's
    * @throws io.fluxccl.InvalidUsage as {@link #irecv(long, long, int, NetMemory)}, or if the
    *     network carries no bodies
    * @throws io.fluxccl.FluxCclException if the connection has failed

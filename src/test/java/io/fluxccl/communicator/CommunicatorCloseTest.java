@@ -12,7 +12,7 @@ import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.Transport;
-import io.fluxccl.transport.ethernet.WatchedDevice;
+import io.fluxccl.transport.net.WatchedDevice;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;

@@ -136,7 +136,9 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
     }
   }
 
-  /** Whether the body of a message, or else the message, is spread over the I/O threads' streams. */
+  /**
+   * Whether the body of a message, or else the message, is spread over the I/O threads' streams.
+   */
   final boolean isSpread(TcpRequest request) {
     return parts.length > 0 && spreadSize(request) >= WireDescriptor.SPREAD_FROM;
   }

@@ -95,6 +95,15 @@ public final class TcpNetPlugin implements NetPlugin {
   }
 
   @Override
+  public synchronized void tend() {
+    for (TcpServer server : servers) {
+      if (server != null && !closed) {
+        server.tend(System.nanoTime());
+      }
+    }
+  }
+
+  @Override
   public NetProperties properties(int device) {
     return device(device).properties(device);
   }

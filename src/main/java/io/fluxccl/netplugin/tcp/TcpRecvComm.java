@@ -207,8 +207,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
   /** Asks where the body goes whose head has arrived; false: not yet. */
   private boolean place() {
     TcpRequest request = current;
-    long address =
-        request.place().addressOf(request.address(), request.size(), request.bodySize());
+    long address = request.place().addressOf(request.address(), request.size(), request.bodySize());
     if (address == BodyPlace.NOT_YET) {
       return false;
     }
@@ -271,5 +270,4 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
       // Then the peer is gone, and needs no reason.
     }
   }
-
 }

@@ -14,6 +14,7 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
 
 /**
  * The listening socket of a device, which all its listeners share: a port range need not be wider
@@ -26,6 +27,7 @@ final class TcpServer {
   static final int MAX_PENDING = 1024;
 
   private static final int BACKLOG = 1024;
+  private static final long TEND_NANOS = TimeUnit.MILLISECONDS.toNanos(20);
   private static final int ACCEPTS_AT_ONCE = 64;
 
   /** In a row: no file descriptor is left, rather than a socket that went away. */
@@ -41,6 +43,7 @@ final class TcpServer {
   private final List<TcpListenComm> listeners = new ArrayList<>();
   private final ArrayDeque<PendingSocket> pending = new ArrayDeque<>();
   private int failedAccepts;
+  private long polledNanos = System.nanoTime();
 
   private record PendingSocket(SocketChannel channel, ByteBuffer hello, long sinceNanos) {}
 
@@ -114,8 +117,16 @@ final class TcpServer {
     pending.clear();
   }
 
+  /** Polls if nobody has for a while. */
+  synchronized void tend(long now) {
+    if (now - polledNanos > TEND_NANOS) {
+      poll(now);
+    }
+  }
+
   /** Accepts sockets, and gives those that sent their hello to their listeners. */
   synchronized void poll(long now) {
+    polledNanos = now;
     accept(now);
     Iterator<PendingSocket> each = pending.iterator();
     while (each.hasNext()) {

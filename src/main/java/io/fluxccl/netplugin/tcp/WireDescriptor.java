@@ -29,7 +29,8 @@ import java.util.Arrays;
  * </pre>
  *
  * Stream 0 has the messages in their order. With n streams a message of {@link #SPREAD_FROM} bytes
- * or more, or a body of so many, is spread: streams 1 to n have a part each, and nothing but parts, in the same order.
+ * or more, or a body of so many, is spread: streams 1 to n have a part each, and nothing but parts,
+ * in the same order.
  */
 final class WireDescriptor {
   static final int TOKEN_LENGTH = 16;

@@ -198,10 +198,10 @@ final class DataReceiver {
     target.endUse();
   }
 
-  /** Whether something that goes to that memory is on its way. */
+  /** Whether something that goes to that memory is on its way, other than in a device's copy. */
   boolean uses(OwnedMemory memory) {
-    for (OwnedMemory target : targets) {
-      if (target == memory) {
+    for (int slot = 0; slot < capacity; slot++) {
+      if (targets[slot] == memory && states[slot] != STORING) {
         return true;
       }
     }

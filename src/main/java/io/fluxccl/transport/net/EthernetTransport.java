@@ -1,6 +1,7 @@
 package io.fluxccl.transport.net;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.tcp.PortRange;
 import io.fluxccl.netplugin.tcp.TcpNetPlugin;
@@ -12,6 +13,7 @@ import io.fluxccl.transport.TransportProvider;
 import java.time.Duration;
 import java.util.Optional;
 import java.util.Set;
+import java.util.function.Predicate;
 
 /**
  * Provides {@link Transport#ETHERNET}: the TCP network at the rank's own address. All connections
@@ -56,15 +58,17 @@ public final class EthernetTransport implements TransportProvider {
         PortRange.parse(
             PORT_RANGE_VARIABLE,
             System.getProperty(PORT_RANGE_PROPERTY, System.getenv(PORT_RANGE_VARIABLE)));
-    return open(environment, ports, stagesAll());
+    return open(environment, ports, stagesAll() ? buffer -> true : null);
   }
 
   /**
    * Opens a context and its listener.
    *
+   * @param alsoStaged whether host memory is staged as if it were a GPU's; null for none
    * @throws io.fluxccl.TransportFailure if there is no port to listen on
    */
-  static NetContext open(TransportEnvironment environment, PortRange ports, boolean stagesAll) {
+  static NetContext open(
+      TransportEnvironment environment, PortRange ports, Predicate<DeviceBuffer> alsoStaged) {
     // Flushes and connects have limits of their own; a connection that is idle stays.
     TcpOptions options =
         TcpOptions.DEFAULT
@@ -74,7 +78,7 @@ public final class EthernetTransport implements TransportProvider {
     NetPlugin plugin = TcpNetPlugin.at(environment.hostAddress(), options);
     try {
       return new NetContext(
-          Transport.ETHERNET, environment, plugin, plugin, new int[1], stagesAll);
+          Transport.ETHERNET, environment, plugin, plugin, new int[1], alsoStaged);
     } catch (RuntimeException e) {
       plugin.close();
       throw e;

@@ -81,7 +81,8 @@ final class Inbound {
     try {
       for (int i = 0; i < rails.length; i++) {
         // One request less than there may be, for the flush behind a receive.
-        rails[i] = new DataReceiver(links.receivers[bodies == null ? i + 1 : 0], capacity - 1, staging);
+        rails[i] =
+            new DataReceiver(links.receivers[bodies == null ? i + 1 : 0], capacity - 1, staging);
       }
       this.registration =
           comm.register(buffer.addressOffset(), memory.capacity(), PointerType.HOST);
@@ -395,8 +396,7 @@ final class Inbound {
           return rails[0].take(places[slot(done)]);
         }
         OwnedMemory target = inUse(target(done));
-        HostMemory.copy(
-            starts[slot(done)], payload(done), ends[slot(done)] - starts[slot(done)]);
+        HostMemory.copy(starts[slot(done)], payload(done), ends[slot(done)] - starts[slot(done)]);
         target.endUse();
       }
       case ControlMessage.UPDATE -> {

@@ -1,5 +1,6 @@
 package io.fluxccl.transport.net;
 
+import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.concurrent.Closing;
 import java.util.concurrent.TimeUnit;
@@ -39,6 +40,9 @@ final class LinkWork implements Inbound.Events {
   /** What the peer is told that it did; null for an end in order. */
   private String complaint;
 
+  /** Whether nothing is taken from the peer any more, because it sent what it must not. */
+  private boolean hearsNoMore;
+
   private boolean farewellPut;
   private boolean farewellArrived;
   private long farewellStartNs;
@@ -77,7 +81,10 @@ final class LinkWork implements Inbound.Events {
       };
     } catch (ProtocolViolation e) {
       complaint = e.getMessage();
+      hearsNoMore = true;
       connection.fail(complaint, null);
+    } catch (DeviceFailure e) {
+      deviceFailed(e);
     } catch (Throwable e) {
       broken(e);
     }
@@ -139,8 +146,15 @@ final class LinkWork implements Inbound.Events {
   private void answered(Throwable error) {
     asking = false;
     if (error != null) {
-      connection.deviceFailed(FluxCclException.from(error));
+      FluxCclException reason = FluxCclException.from(error);
+      connection.context().agent().execute(() -> deviceFailed(reason));
     }
+  }
+
+  /** The device refuses copies, or does none any more. */
+  private void deviceFailed(FluxCclException reason) {
+    complaint = "its device failed: " + reason.getMessage();
+    connection.deviceFailed(reason);
   }
 
   /** So that the peer need not wait until this side is closed, too. */
@@ -207,7 +221,7 @@ final class LinkWork implements Inbound.Events {
       farewellPut = outbound.putFarewell(type, complaint == null ? "" : complaint);
     }
     int work = outbound.progressControl();
-    if (!farewellArrived) {
+    if (!farewellArrived && !hearsNoMore) {
       work += inbound.progressArrivals();
     }
     boolean said = farewellPut && outbound.isControlIdle() && farewellArrived;

@@ -5,6 +5,7 @@ import io.fluxccl.concurrent.AgentThread;
 import io.fluxccl.concurrent.IdleBackoff;
 import io.fluxccl.concurrent.SpinPolicy;
 import io.fluxccl.device.Device;
+import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetWaiter;
 import java.util.concurrent.TimeUnit;
 import org.agrona.collections.ArrayUtil;
@@ -36,6 +37,7 @@ final class NetAgent extends AgentThread {
   private static final long CHORES_INTERVAL_NS = TimeUnit.MILLISECONDS.toNanos(1);
 
   private final Device device;
+  private final NetPlugin plugin;
   private final NetWaiter waiter = new NetWaiter();
 
   /** Replaced as a whole, by tasks of the agent. */
@@ -50,9 +52,10 @@ final class NetAgent extends AgentThread {
   /**
    * @param device whose memory plugins may use on this thread
    */
-  NetAgent(String name, Device device) {
+  NetAgent(String name, Device device, NetPlugin plugin) {
     super(name, new IdleBackoff(50, 1_000, 20, 1_000));
     this.device = device;
+    this.plugin = plugin;
   }
 
   /** What ends this thread's sleep when a socket is ready. */
@@ -113,6 +116,7 @@ final class NetAgent extends AgentThread {
       for (NetConnection connection : connections) {
         connection.serveDeadlines();
       }
+      plugin.tend();
     }
     if (work > 0) {
       lastWorkNs = now;

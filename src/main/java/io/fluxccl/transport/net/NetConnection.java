@@ -10,7 +10,6 @@ import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.MemoryHandle;
 import io.fluxccl.transport.PostQueue;
 import io.fluxccl.transport.RegisteredMemory;
-import io.fluxccl.transport.Transport;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -258,7 +257,7 @@ final class NetConnection extends AgentConnection {
     }
   }
 
-  /** This rank's device does not copy any more. Any thread. */
+  /** This rank's device does not copy any more. */
   void deviceFailed(FluxCclException reason) {
     end(
         new TransportFailure(

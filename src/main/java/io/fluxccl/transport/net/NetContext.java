@@ -23,6 +23,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.Predicate;
 
 /** A network plugin as one communicator uses it. */
 final class NetContext implements TransportContext {
@@ -33,7 +34,7 @@ final class NetContext implements TransportContext {
   private final NetPlugin plugin;
   private final AutoCloseable lease;
   private final int[] devices;
-  private final boolean stagesAll;
+  private final Predicate<DeviceBuffer> alsoStaged;
   private final SecureRandom random = new SecureRandom();
   private final MemoryTable memories = new MemoryTable(this, random);
   private final NetAgent agent;
@@ -48,7 +49,7 @@ final class NetContext implements TransportContext {
    * @param transport whose context this is
    * @param lease of the plugin; closed when the context has ended
    * @param devices that of each rail
-   * @param stagesAll whether memory that the network reaches is staged all the same
+   * @param alsoStaged whether memory that the network reaches is staged all the same; null for none
    */
   NetContext(
       Transport transport,
@@ -56,17 +57,17 @@ final class NetContext implements TransportContext {
       NetPlugin plugin,
       AutoCloseable lease,
       int[] devices,
-      boolean stagesAll) {
+      Predicate<DeviceBuffer> alsoStaged) {
     this.transport = transport;
     this.environment = environment;
     this.plugin = plugin;
     this.lease = lease;
     this.devices = devices;
-    this.stagesAll = stagesAll;
+    this.alsoStaged = alsoStaged;
     boolean reachesAll = environment.device().kind() == DeviceKind.HOST || reachesGpus();
-    this.staging = reachesAll && !stagesAll ? null : new Staging(environment.device());
+    this.staging = reachesAll && alsoStaged == null ? null : new Staging(environment.device());
     String name = "fluxccl-" + transport.name().toLowerCase(Locale.ROOT);
-    this.agent = new NetAgent(name + "-rank" + environment.rank(), environment.device());
+    this.agent = new NetAgent(name + "-rank" + environment.rank(), environment.device(), plugin);
     agent.start();
   }
 
@@ -111,7 +112,8 @@ final class NetContext implements TransportContext {
   @Override
   public MemoryHandle register(DeviceBuffer buffer) {
     requireOpen();
-    if (buffer.device().kind() == DeviceKind.HOST && !stagesAll) {
+    boolean isOnHost = buffer.device().kind() == DeviceKind.HOST;
+    if (alsoStaged != null ? !alsoStaged.test(buffer) : isOnHost) {
       return memories.add(buffer, NetMemoryHandle.Place.HOST);
     }
     refuseOthers(buffer);
@@ -211,9 +213,9 @@ final class NetContext implements TransportContext {
           throw new TransportFailure(
               rank(),
               String.format(
-                  "closing a registration of %s bytes for %s: the network plugin %s has not"
+                  "closing a %s registration of %s bytes: the network plugin %s has not"
                       + " returned within %s s",
-                  memory.size(), transport, plugin.name(), CLOSE_SECONDS));
+                  transport, memory.size(), plugin.name(), CLOSE_SECONDS));
         }
       } catch (InterruptedException e) {
         interrupted = true;

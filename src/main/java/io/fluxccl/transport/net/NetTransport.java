@@ -122,7 +122,7 @@ public final class NetTransport implements TransportProvider {
     OpenPlugins.Lease lease = choice.open();
     try {
       int[] devices = choice.devicesOf(lease.plugin());
-      return new NetContext(Transport.NET, environment, lease.plugin(), lease, devices, false);
+      return new NetContext(Transport.NET, environment, lease.plugin(), lease, devices, null);
     } catch (RuntimeException e) {
       lease.close();
       throw e;

@@ -26,7 +26,9 @@ final class Outbound {
   private final PostQueue<NetMemoryHandle> queue;
   private final ControlSender control;
 
-  /** Whether the bytes of long writes are the bodies of control messages: then there is one rail. */
+  /**
+   * Whether the bytes of long writes are the bodies of control messages: then there is one rail.
+   */
   private final boolean bodies;
 
   private final DataSender[] rails;

@@ -80,7 +80,13 @@ final class OwnedMemory extends NetMemoryHandle {
   /** The registration is not used any more, and has gone from all connections. */
   void release() {
     if (isStaged()) {
-      context.staging().afterCopies(buffer::release);
+      try {
+        context.staging().afterCopies(buffer::release);
+      } catch (RuntimeException e) {
+        // A device that can't say when copies are done is not at work on any.
+        buffer.release();
+        throw e;
+      }
     } else {
       buffer.release();
     }

@@ -9,7 +9,6 @@ import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.PointerType;
 import java.util.ArrayDeque;
 import java.util.Deque;
-import java.util.concurrent.TimeUnit;
 import org.agrona.CloseHelper;
 
 /**
@@ -25,8 +24,6 @@ final class StagingSlots {
 
   /** Words in which the stream says that a slot's copy is done: a cache line each. */
   private static final int WORD_DISTANCE = 64;
-
-  private static final long AWAIT_NS = TimeUnit.MILLISECONDS.toNanos(200);
 
   private final DeviceStream stream;
   private final PinnedBuffer memory;
@@ -100,14 +97,8 @@ final class StagingSlots {
     return false;
   }
 
-  /** Lets go, once copies that are under way are done, or have had their time. */
+  /** Lets go of the slots; the device may still be at work on them. */
   void close() {
-    long end = System.nanoTime() + AWAIT_NS;
-    for (int slot = 0; slot < sequences.length; slot++) {
-      while (!isDone(slot) && System.nanoTime() < end) {
-        Thread.onSpinWait();
-      }
-    }
     Closing.all(memory, words);
   }
 }

@@ -122,8 +122,9 @@ class StrayConnectionsTest {
   @Test
   void shouldAcceptBesideMoreSilentSocketsThanItKeeps() throws IOException {
     try (NetListenComm listener = network.listen(0)) {
-      for (int i = 0; i < TcpListenComm.MAX_STRANGERS + 20; i++) {
+      for (int i = 0; i < TcpServer.MAX_PENDING + 20; i++) {
         stray(listener);
+        assertThat(listener.accept()).isNull();
       }
       checkThatItStillAccepts(listener);
       acceptUntilDropped(listener, strays.get(0));
@@ -171,7 +172,7 @@ class StrayConnectionsTest {
     byte[] token = new byte[WireDescriptor.TOKEN_LENGTH];
     try (ServerSocket other = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
       byte[] handle =
-          WireDescriptor.handle(InetAddress.getLoopbackAddress(), other.getLocalPort(), token);
+          WireDescriptor.handle((InetSocketAddress) other.getLocalSocketAddress(), token);
       NetHandle to = new NetHandle(handle);
       assertThat(network.connect(0, to)).isNull();
       Socket accepted = other.accept();

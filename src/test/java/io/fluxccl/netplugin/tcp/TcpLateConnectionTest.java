@@ -65,7 +65,7 @@ class TcpLateConnectionTest {
   @Test
   void shouldCloseTheSocketsOfAnAcceptThatComesToNothing() throws IOException {
     TcpDevice device = TcpDevice.find(options).get(0);
-    TcpListenComm listener = new TcpListenComm(closing, 0, device);
+    TcpListenComm listener = new TcpListenComm(closing, 0, new TcpServer(closing, device));
     WireDescriptor.Handle handle =
         WireDescriptor.readHandle(new NetHandle(listener.handle()).bytes());
     closing.close();

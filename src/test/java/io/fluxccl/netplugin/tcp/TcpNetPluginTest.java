@@ -259,7 +259,15 @@ class TcpNetPluginTest extends NetPluginContract {
     try (NetListenComm listening = listener) {
       NetHandle handle = new NetHandle(listening.handle());
       assertThat(WireDescriptor.readHandle(handle.bytes()).address().getPort()).isEqualTo(port);
-      TcpNetPlugin full = network;
+      try (NetListenComm other = network.listen(0)) {
+        assertThat(
+                WireDescriptor.readHandle(new NetHandle(other.handle()).bytes())
+                    .address()
+                    .getPort())
+            .as("all listeners of a network share a port")
+            .isEqualTo(port);
+      }
+      TcpNetPlugin full = network(OPTIONS.withPorts(port, port));
       assertThatThrownBy(() -> full.listen(0))
           .isInstanceOf(TransportFailure.class)
           .hasMessageContaining("no port of " + port + "-" + port + " is free");

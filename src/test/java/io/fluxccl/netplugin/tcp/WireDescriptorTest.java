@@ -6,6 +6,7 @@ import io.fluxccl.ErrorCode;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.net.UnknownHostException;
 import java.nio.ByteBuffer;
 import net.jqwik.api.ForAll;
@@ -23,7 +24,9 @@ class WireDescriptorTest {
       @ForAll @Size(4) byte[] address,
       @ForAll @IntRange(min = 1, max = 65535) int port)
       throws UnknownHostException {
-    byte[] handle = WireDescriptor.handle(InetAddress.getByAddress(address), port, token);
+    byte[] handle =
+        WireDescriptor.handle(
+            new InetSocketAddress(InetAddress.getByAddress(address), port), token);
     WireDescriptor.Handle read = WireDescriptor.readHandle(ByteBuffer.wrap(handle));
     assertThat(read.address().getAddress().getAddress()).isEqualTo(address);
     assertThat(read.address().getPort()).isEqualTo(port);
@@ -34,7 +37,9 @@ class WireDescriptorTest {
   void shouldRefuseAHandleThatIsNone(@ForAll @Size(128) byte[] bytes, @ForAll boolean nearly)
       throws UnknownHostException {
     if (nearly) {
-      byte[] right = WireDescriptor.handle(InetAddress.getLoopbackAddress(), 1, new byte[16]);
+      byte[] right =
+          WireDescriptor.handle(
+              new InetSocketAddress(InetAddress.getLoopbackAddress(), 1), new byte[16]);
       System.arraycopy(right, 0, bytes, 0, Long.BYTES);
     }
     try {

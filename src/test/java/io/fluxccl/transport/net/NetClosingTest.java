@@ -24,8 +24,7 @@ class NetClosingTest {
     when(device.createPreferredStream(anyString())).thenReturn(streams[0], streams[1]);
     doThrow(new IllegalStateException("of a test")).when(streams[0]).close();
     FaultyNet net = new FaultyNet();
-    OpenPlugins.Lease lease = OpenPlugins.lease("of a closing test", () -> net);
-    NetContext context = new NetContext(NetRanks.environment(0, device), lease, new int[] {0});
+    NetContext context = NetRanks.open(NetRanks.environment(0, device), net, 1);
     context.close();
     await().until(() -> net.closed);
     verify(streams[1]).close();

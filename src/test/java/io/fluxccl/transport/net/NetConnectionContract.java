@@ -5,6 +5,7 @@ import static io.fluxccl.transport.net.NetRanks.get;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.fluxccl.device.DeviceKind;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.ConnectionContract;
 import io.fluxccl.transport.Contents;
@@ -73,7 +74,7 @@ abstract class NetConnectionContract extends ConnectionContract<NetRanks> {
       assertThat(Contents.get(target, 0, 100)).containsOnly(0);
       assertThat(Contents.get(target, 100 + size, 50)).containsOnly(0);
     }
-    assertThat(link.transport()).hasToString("NET");
+    assertThat(link.transport()).hasToString(ranks.transport().name());
     assertThat(link.remoteRank()).isEqualTo(1);
     assertThat(link.tag()).isEqualTo(3);
     assertThat(link.failure()).isNull();
@@ -168,7 +169,11 @@ abstract class NetConnectionContract extends ConnectionContract<NetRanks> {
     RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 64 << 10));
     AtomicLong counter = new AtomicLong();
     var threads = (com.sun.management.ThreadMXBean) ManagementFactory.getThreadMXBean();
-    long[] ids = {Thread.currentThread().getId(), agentOf(0), agentOf(1)};
+    long poster = Thread.currentThread().getId();
+    // The streams of the host device allocate what is enqueued.
+    boolean streams =
+        ranks.context(0).staging() != null && ranks.devices.get(0).kind() == DeviceKind.HOST;
+    long[] ids = streams ? new long[] {poster} : new long[] {poster, agentOf(0), agentOf(1)};
     long allocated = -1;
     for (int round = 0; round < 60 && allocated != 0; round++) {
       long before = allocated(threads, ids);

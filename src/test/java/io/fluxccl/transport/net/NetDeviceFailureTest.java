@@ -13,7 +13,6 @@ import io.fluxccl.testing.FakeCuda;
 import io.fluxccl.testing.TestNet;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
-import io.fluxccl.transport.ethernet.WatchedDevice;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;

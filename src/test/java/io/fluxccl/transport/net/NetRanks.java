@@ -3,9 +3,12 @@ package io.fluxccl.transport.net;
 import io.fluxccl.Deadline;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.CudaDriver;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.tcp.PortRange;
 import io.fluxccl.transport.ConnectedRanks;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
@@ -24,6 +27,8 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Function;
+import java.util.function.Predicate;
 import org.awaitility.Awaitility;
 
 /** Two ranks of one JVM over a network plugin, and what a communicator would do. */
@@ -31,8 +36,17 @@ public final class NetRanks implements ConnectedRanks {
   static final Duration LIMIT = Duration.ofSeconds(60);
 
   final List<NetContext> contexts = new ArrayList<>();
-  private final List<Device> devices;
+  final List<Device> devices;
+  private final Device host = HostDevice.create();
   private final List<DeviceBuffer> buffers = new CopyOnWriteArrayList<>();
+
+  /** Closes the devices when it is closed. */
+  private NetRanks(List<Device> devices, Function<TransportEnvironment, NetContext> opener) {
+    this.devices = devices;
+    for (int rank = 0; rank < 2; rank++) {
+      contexts.add(opener.apply(environment(rank, devices.get(rank))));
+    }
+  }
 
   NetRanks(NetChoice choice) {
     this(choice, HostDevice.create(), HostDevice.create());
@@ -40,10 +54,7 @@ public final class NetRanks implements ConnectedRanks {
 
   /** Closes the devices when it is closed. */
   NetRanks(NetChoice choice, Device device0, Device device1) {
-    devices = List.of(device0, device1);
-    for (int rank = 0; rank < 2; rank++) {
-      contexts.add(NetTransport.open(choice, environment(rank, devices.get(rank))));
-    }
+    this(List.of(device0, device1), environment -> NetTransport.open(choice, environment));
   }
 
   /** On the host over the first device of a plugin, which it closes when it is closed. */
@@ -53,11 +64,14 @@ public final class NetRanks implements ConnectedRanks {
 
   /** As {@link #NetRanks(NetPlugin)}, with so many rails over that device. */
   NetRanks(NetPlugin plugin, int rails) {
-    devices = List.of(HostDevice.create(), HostDevice.create());
-    for (int rank = 0; rank < 2; rank++) {
-      OpenPlugins.Lease lease = OpenPlugins.lease("of a test", () -> plugin);
-      contexts.add(new NetContext(environment(rank, devices.get(rank)), lease, new int[rails]));
-    }
+    this(
+        List.of(HostDevice.create(), HostDevice.create()),
+        environment -> open(environment, plugin, rails));
+  }
+
+  static NetContext open(TransportEnvironment environment, NetPlugin plugin, int rails) {
+    OpenPlugins.Lease lease = OpenPlugins.lease("of a test", () -> plugin);
+    return new NetContext(Transport.NET, environment, plugin, lease, new int[rails], null);
   }
 
   /** Two ranks over the built-in TCP network of the loopback, on GPUs 0 and 1 or on the host. */
@@ -68,8 +82,49 @@ public final class NetRanks implements ConnectedRanks {
         : new NetRanks(choice);
   }
 
+  /** Two ranks over ETHERNET, on the host; its memory staged or not. */
+  public static NetRanks ethernet(boolean staged) {
+    return ethernet(staged ? buffer -> true : null);
+  }
+
+  static NetRanks ethernet(Predicate<DeviceBuffer> alsoStaged) {
+    return ethernet(alsoStaged, HostDevice.create(), HostDevice.create());
+  }
+
+  /** Closes the devices when it is closed. */
+  static NetRanks ethernet(Predicate<DeviceBuffer> alsoStaged, Device device0, Device device1) {
+    return new NetRanks(
+        List.of(device0, device1),
+        environment -> EthernetTransport.open(environment, PortRange.ANY, alsoStaged));
+  }
+
+  /** Two ranks over ETHERNET, on GPUs 0 and 1, or both on the only one. */
+  public static NetRanks ethernetOnGpus() {
+    return ethernetOnGpus(0, Math.min(1, CudaDriver.count() - 1));
+  }
+
+  /** Two ranks over ETHERNET, on GPUs of those numbers. */
+  static NetRanks ethernetOnGpus(int gpu0, int gpu1) {
+    return ethernet(null, CudaDevice.open(gpu0), CudaDevice.open(gpu1));
+  }
+
   static TransportEnvironment environment(int rank, Device device) {
     return new TransportEnvironment(rank, 2, 1, rank, device, InetAddress.getLoopbackAddress());
+  }
+
+  Transport transport() {
+    return contexts.get(0).transport();
+  }
+
+  /** Ends a rank's connections without a word, as the death of its process would. */
+  void sever(int rank) {
+    NetAgent agent = context(rank).agent();
+    agent.execute(
+        () -> {
+          for (NetConnection connection : agent.connections()) {
+            connection.breakOff();
+          }
+        });
   }
 
   @Override
@@ -93,7 +148,7 @@ public final class NetRanks implements ConnectedRanks {
 
   @Override
   public Endpoint endpoint(int rank, int remoteRank, int tag) {
-    return context(rank).createEndpoint(remoteRank, tag, EndpointConfig.of(Transport.NET));
+    return context(rank).createEndpoint(remoteRank, tag, EndpointConfig.of(transport()));
   }
 
   static <T> T get(CompletableFuture<T> future) throws Exception {
@@ -102,6 +157,16 @@ public final class NetRanks implements ConnectedRanks {
 
   DeviceBuffer allocate(int rank, long size) {
     DeviceBuffer buffer = devices.get(rank).allocate(size);
+    buffers.add(buffer);
+    return buffer;
+  }
+
+  /** Memory that is on the host whatever the rank's device is. */
+  DeviceBuffer allocateOnHost(int rank, long size) {
+    if (devices.get(rank).kind() == DeviceKind.HOST) {
+      return allocate(rank, size);
+    }
+    DeviceBuffer buffer = host.allocate(size);
     buffers.add(buffer);
     return buffer;
   }
@@ -116,19 +181,19 @@ public final class NetRanks implements ConnectedRanks {
     return RegisteredMemory.local(
         new MemoryOrigin(rank, 1, rank, buffer.address(), buffer.size()),
         buffer,
-        Map.of(Transport.NET, handle));
+        Map.of(transport(), handle));
   }
 
   @Override
   public RegisteredMemory seenByPeer(RegisteredMemory owned) {
-    return seenByPeer(owned, owned.handle(Transport.NET).wire(), owned.size());
+    return seenByPeer(owned, owned.handle(transport()).wire(), owned.size());
   }
 
   RegisteredMemory seenByPeer(RegisteredMemory owned, byte[] wire, long size) {
     MemoryOrigin origin = new MemoryOrigin(owned.rank(), 1, owned.rank(), 1, size);
     MemoryHandle opened = context(1 - owned.rank()).open(wire, origin);
     return RegisteredMemory.remote(
-        origin, TransportFlags.of(Transport.NET), Map.of(Transport.NET, opened));
+        origin, TransportFlags.of(transport()), Map.of(transport(), opened));
   }
 
   @Override
@@ -139,5 +204,6 @@ public final class NetRanks implements ConnectedRanks {
         .until(() -> contexts.stream().allMatch(context -> context.agent().isTerminated()));
     buffers.forEach(DeviceBuffer::close);
     devices.forEach(Device::close);
+    host.close();
   }
 }

@@ -1,4 +1,4 @@
-package io.fluxccl.transport.ethernet;
+package io.fluxccl.transport.net;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
@@ -17,22 +17,23 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
+import java.util.function.Predicate;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** What is staged arrives, and in order; run by epoll and by NIO, on the host and on GPUs. */
+/** What is staged arrives, and in order; run on the host and on GPUs. */
 @Timeout(120)
-abstract class StagedTransferContract {
-  private final Function<StagingPolicy, Ranks> opener;
+abstract class EthernetStagedTransferContract {
+  private final Function<Predicate<DeviceBuffer>, NetRanks> opener;
 
   /** Buffers that are not staged though the device is the host. */
   private final Set<DeviceBuffer> direct = ConcurrentHashMap.newKeySet();
 
-  private Ranks ranks;
+  private NetRanks ranks;
 
-  StagedTransferContract(Function<StagingPolicy, Ranks> opener) {
+  EthernetStagedTransferContract(Function<Predicate<DeviceBuffer>, NetRanks> opener) {
     this.opener = opener;
   }
 
@@ -56,9 +57,8 @@ abstract class StagedTransferContract {
   @Test
   void shouldCarryEverySizeAroundPiecesAndRings() throws Exception {
     Connection link = ranks.connect(0).get(0);
-    int piece = StagedOutput.PIECE_LENGTH;
-    int ring = StagedOutput.RING_LENGTH;
-    int inputRing = StagedInput.RING_LENGTH;
+    int piece = StagingSlots.SLOT_BYTES;
+    int ring = StagingSlots.MAX_SLOTS * StagingSlots.SLOT_BYTES;
     int[] sizes = {
       1,
       7,
@@ -75,12 +75,9 @@ abstract class StagedTransferContract {
       ring - 1,
       ring,
       ring + 1,
-      inputRing - 1,
-      inputRing,
-      inputRing + 1,
-      3 * inputRing + 5
+      3 * ring + 5
     };
-    int room = 3 * inputRing + 64;
+    int room = 3 * ring + 64;
     RegisteredMemory source = ranks.memory(0, room);
     byte[] bytes = Contents.fill(source, 1);
     RegisteredMemory target = ranks.memory(1, room);
@@ -88,7 +85,7 @@ abstract class StagedTransferContract {
     for (int size : sizes) {
       byte[] before = Contents.fill(target, size);
       link.write(remote, 13, source, 5, size);
-      Ranks.get(link.flush(Ranks.LIMIT));
+      NetRanks.get(link.flush(NetRanks.LIMIT));
       System.arraycopy(bytes, 5, before, 13, size);
       assertThat(Arrays.equals(Contents.get(target, 0, room), before)).as("size=" + size).isTrue();
     }
@@ -113,7 +110,7 @@ abstract class StagedTransferContract {
       }
     }
     for (Connection end : ends) {
-      Ranks.get(end.flush(Ranks.LIMIT));
+      NetRanks.get(end.flush(NetRanks.LIMIT));
     }
     for (int rank = 0; rank < 2; rank++) {
       byte[] found = Contents.get(targets[rank], 0, size);
@@ -157,7 +154,7 @@ abstract class StagedTransferContract {
                 }
               });
       Set<Long> seen = new HashSet<>();
-      long deadline = System.nanoTime() + Ranks.LIMIT.toNanos();
+      long deadline = System.nanoTime() + NetRanks.LIMIT.toNanos();
       for (long value = 0; value < rounds && System.nanoTime() < deadline; ) {
         value = Contents.getLong(signal, 0);
         if (value > 0 && seen.add(value)) {
@@ -167,10 +164,10 @@ abstract class StagedTransferContract {
         }
       }
       assertThat(seen).contains((long) rounds);
-      Ranks.get(posting);
+      NetRanks.get(posting);
     } finally {
       done.set(true);
-      Ranks.get(load);
+      NetRanks.get(load);
     }
   }
 
@@ -183,7 +180,7 @@ abstract class StagedTransferContract {
       RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, size));
       while (!done.get()) {
         other.write(remote, 0, source, 0, size);
-        Ranks.get(other.flush(Ranks.LIMIT));
+        NetRanks.get(other.flush(NetRanks.LIMIT));
       }
     } catch (Exception e) {
       throw new AssertionError(e);
@@ -213,7 +210,7 @@ abstract class StagedTransferContract {
       }
       RegisteredMemory signal = signals[random.nextInt(2)];
       link.updateAndSync(ranks.seenByPeer(signal), 0, counter, round);
-      long deadline = System.nanoTime() + Ranks.LIMIT.toNanos();
+      long deadline = System.nanoTime() + NetRanks.LIMIT.toNanos();
       while (Contents.getLong(signal, 0) < round && System.nanoTime() < deadline) {
         Thread.onSpinWait();
       }

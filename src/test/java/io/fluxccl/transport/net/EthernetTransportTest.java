@@ -1,4 +1,4 @@
-package io.fluxccl.transport.ethernet;
+package io.fluxccl.transport.net;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
@@ -7,6 +7,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.transport.EndpointConfig;
+import io.fluxccl.transport.MemoryHandle;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportProvider;
@@ -24,7 +25,7 @@ class EthernetTransportTest {
             .orElseThrow();
     assertThat(provider.unavailableBecause(Transport.ETHERNET)).isEmpty();
     TransportContext context =
-        provider.open(Transport.ETHERNET, Ranks.environment(0, HostDevice.create()));
+        provider.open(Transport.ETHERNET, NetRanks.environment(0, HostDevice.create()));
     assertThat(context.transport()).isEqualTo(Transport.ETHERNET);
     assertThatThrownBy(() -> context.createEndpoint(2, 0, EndpointConfig.of(Transport.ETHERNET)))
         .isInstanceOf(InvalidUsage.class);
@@ -34,33 +35,32 @@ class EthernetTransportTest {
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("closed");
     assertThatThrownBy(
-            () -> provider.open(Transport.SHM, Ranks.environment(0, HostDevice.create())))
+            () -> provider.open(Transport.SHM, NetRanks.environment(0, HostDevice.create())))
         .isInstanceOf(InvalidUsage.class);
   }
 
   @Test
-  void shouldUseNioWhenThatIsAskedFor() {
-    System.setProperty(EthernetTransport.FORCE_NIO_PROPERTY, "true");
-    try {
-      assertThat(NetworkStack.choose()).isEqualTo(NetworkStack.NIO);
-    } finally {
-      System.clearProperty(EthernetTransport.FORCE_NIO_PROPERTY);
-    }
-  }
-
-  @Test
   void shouldStageHostMemoryOnlyWhenThatIsAskedFor() {
-    try (HostDevice device = HostDevice.create();
-        DeviceBuffer buffer = device.allocate(8)) {
-      assertThat(StagingPolicy.choose().stages(buffer)).isFalse();
+    try (HostDevice device = HostDevice.create()) {
+      assertThat(isStaged(device)).isFalse();
       System.setProperty(EthernetTransport.STAGING_PROPERTY, "always");
-      assertThat(StagingPolicy.choose().stages(buffer)).isTrue();
+      assertThat(isStaged(device)).isTrue();
       System.setProperty(EthernetTransport.STAGING_PROPERTY, "never");
-      assertThatThrownBy(StagingPolicy::choose)
+      assertThatThrownBy(() -> isStaged(device))
           .isInstanceOf(InvalidUsage.class)
           .hasMessageContaining("auto or always");
     } finally {
       System.clearProperty(EthernetTransport.STAGING_PROPERTY);
+    }
+  }
+
+  private static boolean isStaged(HostDevice device) {
+    try (NetContext context =
+            (NetContext)
+                new EthernetTransport().open(Transport.ETHERNET, NetRanks.environment(0, device));
+        DeviceBuffer buffer = device.allocate(8);
+        MemoryHandle memory = context.register(buffer)) {
+      return ((NetMemoryHandle) memory).isStaged();
     }
   }
 }

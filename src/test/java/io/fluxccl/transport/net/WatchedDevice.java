@@ -1,4 +1,4 @@
-package io.fluxccl.transport.ethernet;
+package io.fluxccl.transport.net;
 
 import static io.fluxccl.transport.WatchedBuffer.unwrap;
 

@@ -1,7 +1,0 @@
-package io.fluxccl.transport.ethernet;
-
-class EpollHandshakeTest extends EthernetHandshakeContract {
-  EpollHandshakeTest() {
-    super(NetworkStack.EPOLL);
-  }
-}

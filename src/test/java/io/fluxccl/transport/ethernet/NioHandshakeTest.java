@@ -1,7 +1,0 @@
-package io.fluxccl.transport.ethernet;
-
-class NioHandshakeTest extends EthernetHandshakeContract {
-  NioHandshakeTest() {
-    super(NetworkStack.NIO);
-  }
-}

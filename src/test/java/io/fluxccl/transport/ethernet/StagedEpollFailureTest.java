@@ -1,7 +1,0 @@
-package io.fluxccl.transport.ethernet;
-
-class StagedEpollFailureTest extends EthernetFailureContract {
-  StagedEpollFailureTest() {
-    super(() -> new Ranks(NetworkStack.EPOLL, StagingPolicy.ALWAYS));
-  }
-}
