@@ -3,16 +3,8 @@ package io.fluxccl.transport.net;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.netplugin.BodyPlace;
-import io.fluxccl.netplugin.NetMemory;
-import io.fluxccl.netplugin.NetRecvComm;
-import io.fluxccl.netplugin.NetRequest;
-import io.fluxccl.netplugin.PointerType;
-import java.nio.ByteBuffer;
-import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
-import org.agrona.BufferUtil;
 import org.agrona.CloseHelper;
-import org.agrona.concurrent.UnsafeBuffer;
 
 /**
  * Takes the peer's control messages, from a ring of posted receives, and does what they say in
@@ -38,27 +30,21 @@ final class Inbound {
 
   private static final int NOT_STARTED = -1;
 
-  private final NetRecvComm comm;
   private final MemoryTable table;
   private final Events events;
   private final DataReceiver[] rails;
   private final int capacity;
 
-  /** Chooses where the bodies of messages go, or null where messages have no bodies. */
-  private final BodyPlace bodies;
+  /** Whether the bytes of long writes are the bodies of messages. */
+  private final boolean bodies;
 
-  private final ByteBuffer memory;
-  private final UnsafeBuffer buffer;
-  private final NetMemory registration;
-
-  private final NetRequest[] requests;
+  private final ControlReceiver control;
   private final int[] places;
   private final long[] starts;
   private final long[] ends;
   private final boolean[] onHost;
 
-  // Messages whose receive was ever posted; that arrived; whose bytes are on their way; done.
-  private long posted;
+  // Messages that ever arrived; whose bytes are on their way; done.
   private long arrived;
   private long started;
   private long done;
@@ -70,27 +56,22 @@ final class Inbound {
   private boolean bodyWaits;
 
   Inbound(Links links, int capacity, MemoryTable table, Staging staging, Events events) {
-    this.comm = links.receivers[0];
     this.table = table;
     this.events = events;
     this.capacity = capacity;
-    this.bodies = links.rails() == 0 ? this::placeBody : null;
+    this.bodies = links.rails() == 0;
     this.rails = new DataReceiver[Math.max(1, links.rails())];
-    this.memory = BufferUtil.allocateDirectAligned(capacity * ControlMessage.MAX_BYTES, 64);
-    this.buffer = new UnsafeBuffer(memory);
     try {
       for (int i = 0; i < rails.length; i++) {
         // One request less than there may be, for the flush behind a receive.
-        rails[i] =
-            new DataReceiver(links.receivers[bodies == null ? i + 1 : 0], capacity - 1, staging);
+        rails[i] = new DataReceiver(links.receivers[bodies ? 0 : i + 1], capacity - 1, staging);
       }
-      this.registration =
-          comm.register(buffer.addressOffset(), memory.capacity(), PointerType.HOST);
+      this.control =
+          new ControlReceiver(links.receivers[0], capacity, bodies ? this::placeBody : null);
     } catch (Throwable e) {
       CloseHelper.quietClose(this::abandon);
       throw e;
     }
-    this.requests = new NetRequest[capacity];
     this.places = new int[capacity];
     this.starts = new long[capacity];
     this.ends = new long[capacity];
@@ -99,7 +80,7 @@ final class Inbound {
 
   /** Goes on with everything; returns how much was done. */
   int progress() {
-    int work = post() + arrive();
+    int work = control.post(done) + arrive();
     int moved = 1;
     // A write over an earlier one, or its body, starts only when that is done: go on while one is.
     for (int turn = 0; moved > 0 && turn < capacity; turn++) {
@@ -109,7 +90,7 @@ final class Inbound {
       }
       moved += finish();
       if (bodyWaits && moved > 0) {
-        moved += post() + arrive();
+        moved += control.post(done) + arrive();
       }
       work += moved;
     }
@@ -118,53 +99,18 @@ final class Inbound {
 
   /** Takes messages, but does not do what they say; returns how many. */
   int progressArrivals() {
-    return post() + arrive();
+    return control.post(done) + arrive();
   }
 
   private int slot(long message) {
     return (int) (message % capacity);
   }
 
-  private int index(long message) {
-    return slot(message) * ControlMessage.MAX_BYTES;
-  }
-
-  /** The address of what is behind a message's header. */
-  private long payload(long message) {
-    return buffer.addressOffset() + index(message) + ControlMessage.HEADER_BYTES;
-  }
-
-  private int type(long message) {
-    return buffer.getInt(index(message) + ControlMessage.TYPE);
-  }
-
-  private long field(long message, int field) {
-    return buffer.getLong(index(message) + field);
-  }
-
-  private int post() {
-    int work = 0;
-    while (posted - done < capacity) {
-      long address = buffer.addressOffset() + index(posted);
-      NetRequest request =
-          bodies == null
-              ? comm.irecv(address, ControlMessage.MAX_BYTES, 0, registration)
-              : comm.irecv(address, ControlMessage.MAX_BYTES, registration, bodies);
-      if (request == null) {
-        break;
-      }
-      requests[slot(posted)] = request;
-      posted++;
-      work++;
-    }
-    return work;
-  }
-
   private int arrive() {
     int work = 0;
-    while (arrived < posted && requests[slot(arrived)].test()) {
+    while (control.hasArrived(arrived)) {
       if (!checked) {
-        check(arrived, requests[slot(arrived)].size(0), 0);
+        check(arrived, control.bytes(arrived), 0);
       } else {
         rails[0].received(places[slot(arrived)]);
       }
@@ -177,7 +123,7 @@ final class Inbound {
 
   /** Chooses where a body goes: straight to its memory when all before it is in place there. */
   private long placeBody(long head, long headSize, long bodySize) {
-    if (head != buffer.addressOffset() + index(arrived)) {
+    if (head != control.address(arrived)) {
       bodyWaits = true;
       return BodyPlace.NOT_YET;
     }
@@ -197,7 +143,7 @@ final class Inbound {
   }
 
   private int place(long message, OwnedMemory target, int length, boolean signal) {
-    long offset = field(message, ControlMessage.OFFSET);
+    long offset = control.offset(message);
     int place = NOT_STARTED;
     inUse(target);
     try {
@@ -215,13 +161,13 @@ final class Inbound {
       throw new ProtocolViolation(
           "a message of " + bytes + " bytes came, or the network plugin does not tell sizes");
     }
-    int type = type(message);
-    long value = field(message, ControlMessage.VALUE);
+    int type = control.type(message);
+    long value = control.value(message);
     boolean hasPayload =
         type == ControlMessage.INLINE
             || type == ControlMessage.ERROR
             || type == ControlMessage.GOODBYE;
-    boolean hasBody = bodies != null && type == ControlMessage.DATA;
+    boolean hasBody = bodies && type == ControlMessage.DATA;
     if (bodySize != (hasBody ? value : 0)) {
       throw new ProtocolViolation(
           "a message of type=" + type + ", value=" + value + " has a body of " + bodySize);
@@ -240,7 +186,7 @@ final class Inbound {
       events.acknowledged(value);
     } else if (type == ControlMessage.ERROR) {
       events.farewellArrived();
-      events.errorReported(text(message, (int) value));
+      events.errorReported(control.text(message, (int) value));
     } else if (type == ControlMessage.GOODBYE) {
       events.farewellArrived();
     } else if (type <= ControlMessage.UPDATE_DATA) {
@@ -248,16 +194,10 @@ final class Inbound {
     }
   }
 
-  private String text(long message, int length) {
-    byte[] bytes = new byte[length];
-    buffer.getBytes(index(message) + ControlMessage.HEADER_BYTES, bytes);
-    return new String(bytes, StandardCharsets.UTF_8);
-  }
-
   private void checkTarget(long message, int type) {
-    long offset = field(message, ControlMessage.OFFSET);
+    long offset = control.offset(message);
     boolean signal = type >= ControlMessage.UPDATE;
-    long length = signal ? Long.BYTES : field(message, ControlMessage.VALUE);
+    long length = signal ? Long.BYTES : control.value(message);
     OwnedMemory target = target(message);
     if (!target.contains(offset, length) || length > Integer.MAX_VALUE) {
       throw new ProtocolViolation(
@@ -265,7 +205,7 @@ final class Inbound {
               "a write of %s bytes at offset %s is outside the %s bytes of its memory",
               length, offset, target.size()));
     }
-    int rail = buffer.getInt(index(message) + ControlMessage.RAIL);
+    int rail = control.rail(message);
     if (rail < 0 || rail >= rails.length || signal && (offset & Long.BYTES - 1) != 0) {
       throw new ProtocolViolation("a write at offset " + offset + " on rail " + rail);
     }
@@ -279,7 +219,7 @@ final class Inbound {
   }
 
   private OwnedMemory target(long message) {
-    long id = field(message, ControlMessage.MEMORY);
+    long id = control.memory(message);
     OwnedMemory target = table.get(id);
     if (target == null) {
       throw new ProtocolViolation(
@@ -306,7 +246,7 @@ final class Inbound {
   }
 
   private boolean startNext() {
-    int type = type(started);
+    int type = control.type(started);
     if (type == ControlMessage.INLINE || type == ControlMessage.UPDATE) {
       return startStaged(type == ControlMessage.UPDATE);
     }
@@ -321,9 +261,9 @@ final class Inbound {
     OwnedMemory target = inUse(target(started));
     int place = NOT_STARTED;
     try {
-      int rail = buffer.getInt(index(started) + ControlMessage.RAIL);
-      int length = (int) field(started, ControlMessage.VALUE);
-      long offset = field(started, ControlMessage.OFFSET);
+      int rail = control.rail(started);
+      int length = (int) control.value(started);
+      long offset = control.offset(started);
       place = rails[rail].post(target, offset, length);
     } finally {
       if (place == NOT_STARTED) {
@@ -342,7 +282,7 @@ final class Inbound {
     }
     // The device works in order, but what is on its way by a rail, or stored by this process, is
     // not in the device's order.
-    if (started != done && (bodies == null || signal && isAnyOnHost(done, started))) {
+    if (started != done && (!bodies || signal && isAnyOnHost(done, started))) {
       return false;
     }
     int length = (int) (ends[slot(started)] - starts[slot(started)]);
@@ -352,9 +292,9 @@ final class Inbound {
     }
     places[slot(started)] = place;
     if (signal) {
-      HostMemory.putLong(rails[0].address(place), field(started, ControlMessage.VALUE));
+      HostMemory.putLong(rails[0].address(place), control.value(started));
     } else {
-      HostMemory.copy(rails[0].address(place), payload(started), length);
+      HostMemory.copy(rails[0].address(place), control.payload(started), length);
     }
     rails[0].received(place);
     return true;
@@ -390,13 +330,14 @@ final class Inbound {
   }
 
   private boolean finishNext() {
-    switch (type(done)) {
+    switch (control.type(done)) {
       case ControlMessage.INLINE -> {
         if (places[slot(done)] != NOT_STARTED) {
           return rails[0].take(places[slot(done)]);
         }
         OwnedMemory target = inUse(target(done));
-        HostMemory.copy(starts[slot(done)], payload(done), ends[slot(done)] - starts[slot(done)]);
+        HostMemory.copy(
+            starts[slot(done)], control.payload(done), ends[slot(done)] - starts[slot(done)]);
         target.endUse();
       }
       case ControlMessage.UPDATE -> {
@@ -405,14 +346,14 @@ final class Inbound {
         }
         OwnedMemory target = inUse(target(done));
         // Release: pairs with the acquire of who waits for it, who then sees what came before.
-        HostMemory.putLongRelease(starts[slot(done)], field(done, ControlMessage.VALUE));
+        HostMemory.putLongRelease(starts[slot(done)], control.value(done));
         target.endUse();
       }
       case ControlMessage.DATA, ControlMessage.UPDATE_DATA -> {
-        int rail = buffer.getInt(index(done) + ControlMessage.RAIL);
+        int rail = control.rail(done);
         return rails[rail].take(places[slot(done)]);
       }
-      case ControlMessage.FLUSH -> events.flushRequested(field(done, ControlMessage.VALUE));
+      case ControlMessage.FLUSH -> events.flushRequested(control.value(done));
       case ControlMessage.GOODBYE -> events.peerLeaves();
       default -> {
         // Was taken when it arrived.
