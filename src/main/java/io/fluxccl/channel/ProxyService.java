@@ -25,6 +25,7 @@ import io.fluxccl.proxy.ProxyOptions;
 import io.fluxccl.semaphore.Host2DeviceSemaphore;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
+import java.util.stream.IntStream;
 
 /**
  * Builds proxy channels and executes the triggers that kernels push on them: one ring, one proxy
@@ -306,30 +307,21 @@ public final class ProxyService implements AutoCloseable {
     /** Once the communicator has failed nothing is pending: its kernels have given up. */
     @Override
     public boolean isPending() {
-      return communicator.failure() == null && firstFlushing(0) < channelCount;
+      return communicator.failure() == null
+          && IntStream.range(0, channelCount).anyMatch(id -> channels[id].isFlushing());
     }
 
     @Override
     public void giveUp() {
-      for (int id = firstFlushing(0); id < channelCount; id = firstFlushing(id + 1)) {
-        int peer = channels[id].connection.remoteRank();
-        Timeout late =
-            Timeout.of(
-                peer,
-                "proxy=%s stopped while a flush to rank %s was not done; let kernels wait for their"
-                    + " flushes before the stop",
-                proxy.roleName(),
-                peer);
-        fail(id, channels[id], late);
+      for (int id = 0; id < channelCount; id++) {
+        if (channels[id].isFlushing()) {
+          int peer = channels[id].connection.remoteRank();
+          String text =
+              "proxy=%s stopped while a flush to rank %s was not done; let kernels wait for their"
+                  + " flushes before the stop";
+          fail(id, channels[id], Timeout.of(peer, text, proxy.roleName(), peer));
+        }
       }
-    }
-
-    private int firstFlushing(int from) {
-      int id = from;
-      while (id < channelCount && !channels[id].isFlushing()) {
-        id++;
-      }
-      return id;
     }
   }
 

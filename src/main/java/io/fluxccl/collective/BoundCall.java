@@ -2,7 +2,7 @@ package io.fluxccl.collective;
 
 /**
  * A call and the registrations of its buffers, which give their addresses on the other ranks.
- * Algorithms get it; valid while it is being enqueued.
+ * Algorithms get it.
  *
  * @param call the call
  * @param topology of the ranks that take part

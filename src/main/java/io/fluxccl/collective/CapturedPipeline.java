@@ -2,7 +2,6 @@ package io.fluxccl.collective;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.concurrent.Lifecycle;
-import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.PinnedBuffer;
@@ -10,7 +9,9 @@ import io.fluxccl.device.RetainedBuffers;
 import java.util.ArrayList;
 import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Objects;
 import java.util.Set;
+import java.util.stream.Stream;
 import reactor.core.publisher.Mono;
 
 /**
@@ -52,10 +53,10 @@ public final class CapturedPipeline implements AutoCloseable {
     lifecycle.own(() -> lane.communicator.device().whenEnqueuedWorkIsDone(buffers::release));
     List<Step> steps = new ArrayList<>();
     try {
-      for (CollectiveCall call : calls) {
-        keep(call.input());
-        keep(call.output());
-      }
+      calls.stream()
+          .flatMap(call -> Stream.of(call.input(), call.output()))
+          .filter(Objects::nonNull)
+          .forEach(buffers::add);
       record(steps);
     } catch (RuntimeException | Error e) {
       lifecycle.close();
@@ -68,12 +69,6 @@ public final class CapturedPipeline implements AutoCloseable {
   static CapturedPipeline of(Lane lane, List<Step> steps) {
     return new CapturedPipeline(
         lane, steps.stream().flatMap(step -> step.recordable().stream()).toList());
-  }
-
-  private void keep(DeviceBuffer buffer) {
-    if (buffer != null) {
-      buffers.add(buffer);
-    }
   }
 
   /** Records the steps between two that no graph can hold, as one graph each. */

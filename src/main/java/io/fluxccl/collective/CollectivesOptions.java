@@ -9,7 +9,6 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.EnumMap;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -85,9 +84,8 @@ public record CollectivesOptions(
       throw InvalidUsage.of(
           "threads=%d; give 0 for the default, or up to %d", threads, HostKernel.MAX_BLOCK_DIM);
     }
-    Set<Transport> unknown = new HashSet<>(networks.asSet());
-    unknown.removeAll(NETWORKS.asSet());
-    if (!unknown.isEmpty() || networks.asSet().isEmpty()) {
+    Set<Transport> given = networks.asSet();
+    if (given.isEmpty() || !NETWORKS.asSet().containsAll(given)) {
       throw new InvalidUsage("networks=" + networks + "; give some of " + NETWORKS);
     }
     algorithms = Map.copyOf(algorithms);

@@ -184,12 +184,10 @@ final class ConsistencyCheck {
     if (!(failure instanceof Timeout)) {
       return failure;
     }
-    return Timeout.of(
-        failure.rank() == FluxCclException.NO_RANK ? peer : failure.rank(),
-        "%s calls %s, but rank %d calls nothing in time; do all ranks call the same operations?",
-        where(number),
-        mine,
-        peer);
+    String text =
+        "%s calls %s, but rank %d calls nothing in time; do all ranks call the same operations?";
+    int rank = failure.rank() == FluxCclException.NO_RANK ? peer : failure.rank();
+    return Timeout.of(rank, text, where(number), mine, peer);
   }
 
   private FluxCclException mismatch(long number, String mine, String theirs, int peer) {

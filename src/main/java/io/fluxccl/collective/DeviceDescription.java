@@ -43,11 +43,8 @@ record DeviceDescription(
   }
 
   void write(WireWriter out) {
-    out.int32(kind.ordinal())
-        .int32(multiprocessors)
-        .int32(computeCapability)
-        .int32(networks.bits())
-        .string(pciBusId);
+    out.int32(kind.ordinal()).int32(multiprocessors).int32(computeCapability);
+    out.int32(networks.bits()).string(pciBusId);
   }
 
   static DeviceDescription read(WireReader in) {

@@ -11,11 +11,9 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Consumer;
 import org.agrona.concurrent.NanoClock;
-import org.agrona.concurrent.SystemNanoClock;
 import reactor.core.Disposable;
 import reactor.core.Disposables;
 import reactor.core.scheduler.Scheduler;
-import reactor.core.scheduler.Schedulers;
 
 /**
  * The runs of a lane that are in flight, in the order in which they were enqueued, and their time
@@ -30,10 +28,6 @@ final class InFlightTracker {
   private final ConcurrentLinkedQueue<Run> runs = new ConcurrentLinkedQueue<>();
   private final AtomicBoolean armed = new AtomicBoolean();
   private final Disposable.Swap task = Disposables.swap();
-
-  InFlightTracker(long limitNs, Consumer<Run> late) {
-    this(limitNs, late, SystemNanoClock.INSTANCE, Schedulers.single());
-  }
 
   /**
    * Creates the tracker of one lane.

@@ -15,6 +15,7 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.atomic.AtomicLong;
+import org.agrona.concurrent.SystemNanoClock;
 import reactor.core.Exceptions;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
@@ -67,8 +68,9 @@ final class Lane implements AutoCloseable {
     this.peers = peers;
     this.registrations = new Registrations(peers, sets, enqueueing, this::refuseIfOver);
     this.algorithms = new AlgorithmSelector(peers, registrations, sets, options, tuning);
+    long limitNs = Deadline.after(options.timeout()).remainingNanos();
     this.inFlight =
-        new InFlightTracker(Deadline.after(options.timeout()).remainingNanos(), this::late);
+        new InFlightTracker(limitNs, this::late, SystemNanoClock.INSTANCE, Schedulers.single());
     this.consistency =
         new ConsistencyCheck(communicator, registrations, options.tag(), options.timeout());
     this.leaveNotices = leaveNotices;

@@ -2,6 +2,7 @@ package io.fluxccl.collective;
 
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.RegisteredMemory;
+import java.util.Arrays;
 import java.util.function.Consumer;
 
 /**
@@ -29,11 +30,11 @@ public final class Registration implements AutoCloseable {
     this.id = id;
     this.buffer = buffer;
     this.memories = memories;
-    this.addresses = new long[memories.length];
+    this.addresses =
+        Arrays.stream(memories)
+            .mapToLong(memory -> memory.isMapped() ? memory.address() : 0)
+            .toArray();
     this.onClose = onClose;
-    for (int rank = 0; rank < addresses.length; rank++) {
-      addresses[rank] = memories[rank].isMapped() ? memories[rank].address() : 0;
-    }
   }
 
   /** Returns its number, the same on every rank, from 0. */

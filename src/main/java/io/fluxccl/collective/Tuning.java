@@ -86,11 +86,6 @@ public final class Tuning {
     }
   }
 
-  private enum Buffers {
-    REGISTERED,
-    UNREGISTERED
-  }
-
   /**
    * One rule.
    *
@@ -115,9 +110,9 @@ public final class Tuning {
 
     /** Returns the name of the property that holds this rule. */
     private String job() {
-      Buffers buffers = registered ? Buffers.REGISTERED : Buffers.UNREGISTERED;
       return "%s.%s.%s.%s.%s.%s"
-          .formatted(collective.label(), label(kind), ranks, hosts, label(buffers), label(types));
+          .formatted(
+              collective.label(), label(kind), ranks, hosts, buffers(registered), label(types));
     }
 
     private boolean isFor(RankTopology topology) {
@@ -227,11 +222,15 @@ public final class Tuning {
               choose("device", fields[1], DeviceKind.values(), Tuning::label),
               (int) number("ranks", fields[2], 1, Integer.MAX_VALUE),
               (int) number("hosts", fields[3], 1, Integer.MAX_VALUE),
-              choose("buffers", fields[4], Buffers.values(), Tuning::label) == Buffers.REGISTERED,
+              choose("buffers", fields[4], new Boolean[] {true, false}, Tuning::buffers),
               choose("types", fields[5], TypeClass.values(), Tuning::label),
               number("up-to-bytes", choice[0], 0, Long.MAX_VALUE),
               choice[1]));
     }
+  }
+
+  private static String buffers(boolean registered) {
+    return registered ? "registered" : "unregistered";
   }
 
   private static String label(Enum<?> value) {

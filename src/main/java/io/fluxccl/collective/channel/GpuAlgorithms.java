@@ -109,33 +109,18 @@ final class GpuAlgorithms implements AutoCloseable {
 
   /** Returns {@code ExchangePlan} of pipe_exchange.cuh. */
   private KernelStruct handle(Exchange x) {
-    return begin(EXCHANGE_BYTES)
-        .putLong(x.input)
-        .putLong(x.own)
-        .putLong(x.place)
-        .putLong(x.forwardFrom)
-        .putLong(x.gather)
-        .putLong(x.selfFrom)
-        .putLong(x.selfTo)
-        .putLong(x.selfBytes)
-        .put(x.give)
-        .put(x.take)
-        .put(x.forward)
-        .put(x.collect)
-        .putInt(ordinal(x.op))
-        .putInt(x.reduces ? 1 : 0)
-        .putInt(x.twice ? 1 : 0)
-        .putInt(x.always ? 1 : 0);
+    KernelStruct plan = begin(EXCHANGE_BYTES);
+    plan.putLong(x.input).putLong(x.own).putLong(x.place).putLong(x.forwardFrom).putLong(x.gather);
+    plan.putLong(x.selfFrom).putLong(x.selfTo).putLong(x.selfBytes);
+    plan.put(x.give).put(x.take).put(x.forward).put(x.collect).putInt(ordinal(x.op));
+    return plan.putInt(x.reduces ? 1 : 0).putInt(x.twice ? 1 : 0).putInt(x.always ? 1 : 0);
   }
 
   /** Returns a plan with the fields that every method's plan begins with. */
   KernelStruct begin(int length) {
-    return new KernelStruct(length)
-        .putLong(table.address())
-        .putInt(layout.lanes())
-        .putInt(layout.slotBytes())
-        .putInt(topology.rank())
-        .putInt(topology.nRanks());
+    KernelStruct plan = new KernelStruct(length).putLong(table.address());
+    plan.putInt(layout.lanes()).putInt(layout.slotBytes());
+    return plan.putInt(topology.rank()).putInt(topology.nRanks());
   }
 
   static int ordinal(ReduceOp op) {
@@ -156,12 +141,8 @@ final class GpuAlgorithms implements AutoCloseable {
 
   /** Returns {@code ReductionPlan} of pipe_ring.cuh. */
   private KernelStruct handle(PartsPlan ring) {
-    return begin(REDUCTION_BYTES)
-        .putLong(ring.input())
-        .putLong(ring.output())
-        .putLong(ring.size())
-        .putLong(ring.stride())
-        .putInt(ordinal(ring.op()));
+    KernelStruct plan = begin(REDUCTION_BYTES).putLong(ring.input()).putLong(ring.output());
+    return plan.putLong(ring.size()).putLong(ring.stride()).putInt(ordinal(ring.op()));
   }
 
   @Override

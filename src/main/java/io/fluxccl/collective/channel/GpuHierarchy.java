@@ -62,22 +62,14 @@ final class GpuHierarchy implements AutoCloseable {
   /** Returns {@code HierarchyPlan} of pipe_hierarchical.cuh. */
   private KernelStruct handle(PartsPlan call) {
     boolean rooted = call.kind() == Collective.BROADCAST || call.kind() == Collective.REDUCE;
-    return gpus.begin(PLAN_BYTES)
-        .putLong(call.input())
-        .putLong(call.output())
-        .putLong(call.size())
-        .putLong(call.stride())
-        .putInt(call.type().ordinal())
-        .putInt(GpuAlgorithms.ordinal(call.op()))
-        .putInt(hierarchy.isSplit(call.size()) ? 1 : 0)
-        .putInt(rooted ? hierarchy.hostOf(call.root()) : 0)
-        .putInt(rooted ? hierarchy.placeOf(call.root()) : 0)
-        .putInt(0)
-        .putInt(hierarchy.nLocal())
-        .putInt(hierarchy.localIndex())
-        .putInt(hierarchy.hosts())
-        .putInt(hierarchy.railIndex())
-        .putLong(ranks.address());
+    KernelStruct plan = gpus.begin(PLAN_BYTES).putLong(call.input()).putLong(call.output());
+    plan.putLong(call.size()).putLong(call.stride());
+    plan.putInt(call.type().ordinal()).putInt(GpuAlgorithms.ordinal(call.op()));
+    plan.putInt(hierarchy.isSplit(call.size()) ? 1 : 0);
+    plan.putInt(rooted ? hierarchy.hostOf(call.root()) : 0);
+    plan.putInt(rooted ? hierarchy.placeOf(call.root()) : 0).putInt(0);
+    plan.putInt(hierarchy.nLocal()).putInt(hierarchy.localIndex());
+    return plan.putInt(hierarchy.hosts()).putInt(hierarchy.railIndex()).putLong(ranks.address());
   }
 
   /** Allocates {@code Hierarchy::ranks} of pipe_hierarchical.cuh. */

@@ -59,11 +59,9 @@ final class HostLane {
   }
 
   static HostLane[] of(Pipes pipes) {
-    HostLane[] lanes = new HostLane[pipes.layout.lanes()];
-    for (int lane = 0; lane < lanes.length; lane++) {
-      lanes[lane] = new HostLane(pipes, lane);
-    }
-    return lanes;
+    return IntStream.range(0, pipes.layout.lanes())
+        .mapToObj(lane -> new HostLane(pipes, lane))
+        .toArray(HostLane[]::new);
   }
 
   /** Returns the rank so many places behind this one. */

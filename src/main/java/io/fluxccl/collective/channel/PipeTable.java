@@ -47,14 +47,10 @@ final class PipeTable {
       table.at(offset).put(filled.semaphore()).put(emptied.semaphore()).put(filled).put(emptied);
     }
     int rank = pipes.peers.rank();
-    table
-        .at(offset + OUTBOX_OFFSET)
-        .putLong(pipes.outbox(lane, peer))
-        .putLong(pipes.inbox(lane, peer))
-        .putLong(pipes.layout.outboxOffset(lane, rank, peer))
-        .putLong(pipes.layout.inboxOffset(lane, peer, rank))
-        .putLong(pipes.layout.slotBytes())
-        .putLong(0)
-        .putLong(PipeLayout.SLOTS);
+    table.at(offset + OUTBOX_OFFSET);
+    table.putLong(pipes.outbox(lane, peer)).putLong(pipes.inbox(lane, peer));
+    table.putLong(pipes.layout.outboxOffset(lane, rank, peer));
+    table.putLong(pipes.layout.inboxOffset(lane, peer, rank));
+    table.putLong(pipes.layout.slotBytes()).putLong(0).putLong(PipeLayout.SLOTS);
   }
 }

@@ -19,6 +19,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.stream.IntStream;
 
 /**
  * The staging memory and semaphores of a lane's pipes. Each pipe has a semaphore for filled slots
@@ -172,14 +173,12 @@ final class Pipes implements AutoCloseable {
    */
   CompletableFuture<Void> drain() {
     proxyService.stopProxy();
-    CompletableFuture<?>[] drained = new CompletableFuture<?>[peers.nRanks()];
-    for (int peer = 0; peer < peers.nRanks(); peer++) {
-      drained[peer] =
-          peer == peers.rank() || peers.isMapped(peer)
-              ? CompletableFuture.completedFuture(null)
-              : drain(peer);
-    }
-    return CompletableFuture.allOf(drained).handle((done, failure) -> null);
+    return CompletableFuture.allOf(
+            IntStream.range(0, peers.nRanks())
+                .filter(peer -> peer != peers.rank() && !peers.isMapped(peer))
+                .mapToObj(this::drain)
+                .toArray(CompletableFuture<?>[]::new))
+        .handle((done, failure) -> null);
   }
 
   private CompletableFuture<Void> drain(int peer) {

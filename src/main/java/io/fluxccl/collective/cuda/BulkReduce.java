@@ -47,7 +47,7 @@ final class BulkReduce extends ReduceAlgorithm {
   public void enqueue(DeviceStream stream, BoundCall call) {
     Scratch scratch = set.scratch(call);
     long rows = scratch.packets.kind().rows(Reduction.partBytes(call));
-    use(scratch.packets);
+    reduction.use(scratch.packets);
     launch(stream, call, set.grid.blocksFor(rows, ROWS_PER_BLOCK), scratch.forPackets);
   }
 }

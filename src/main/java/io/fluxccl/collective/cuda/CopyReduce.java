@@ -78,7 +78,8 @@ final class CopyReduce extends ReduceAlgorithm {
           kernel(call),
           set.grid.maxBlocks(),
           GpuGrid.MAX_THREADS,
-          KernelArgs.of(set.peers.bind(call), bind(call), scratch.forSlots, begin, end - begin));
+          KernelArgs.of(
+              set.peers.bind(call), reduction.bind(call), scratch.forSlots, begin, end - begin));
       if (gathers && i > 0) {
         gather(main, call, at(call, slices[i - 1]), begin);
       }

@@ -3,18 +3,12 @@ package io.fluxccl.collective.cuda;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.device.DeviceStream;
-import java.util.EnumSet;
-import java.util.Set;
 
 /**
  * Every collective that only moves bytes, by packets through rings; see {@code
  * exchange_packets.cuh}. Ranks that have nothing to exchange don't wait for each other.
  */
 final class PacketExchange extends ExchangeAlgorithm {
-  /** Collectives whose sizes peers don't know, so that only one algorithm may support them. */
-  private static final Set<Collective> UNKNOWN_SIZES =
-      EnumSet.of(Collective.ALL_TO_ALL_V, Collective.SEND_RECEIVE);
-
   private final ExchangeRing ring;
   private final long limit;
   private final double latency;
@@ -49,7 +43,8 @@ final class PacketExchange extends ExchangeAlgorithm {
     if (what.reduces()) {
       return false;
     }
-    boolean unknown = UNKNOWN_SIZES.contains(what);
+    // Of sizes that peers don't know only one algorithm may support a call.
+    boolean unknown = !what.isUniform() && what != Collective.BARRIER;
     return limit == Long.MAX_VALUE || !unknown && call.call().countBytes() <= limit;
   }
 

@@ -23,7 +23,7 @@ abstract class ReduceAlgorithm implements CollectiveAlgorithm {
   final ReduceSet set;
   private final String name;
   private final Map<DataType, CudaKernel> kernels;
-  private final Reduction reduction;
+  final Reduction reduction;
 
   ReduceAlgorithm(ReduceSet set, String name, Map<DataType, CudaKernel> kernels, PacketArea area) {
     this.set = set;
@@ -66,23 +66,13 @@ abstract class ReduceAlgorithm implements CollectiveAlgorithm {
     return kernels.get(call.call().type());
   }
 
-  /** Lets the kernel's packets lie in another area from now on. */
-  final void use(PacketArea area) {
-    reduction.use(area);
-  }
-
-  /** Fills in the call in this algorithm's struct. */
-  final Reduction bind(BoundCall call) {
-    return reduction.bind(call);
-  }
-
   /** Launches the kernel that uses nothing but the family's state. */
   final void launch(DeviceStream stream, BoundCall call, int blocks, int threads) {
     stream.launch(
         set.grid.forBlocks(kernel(call), blocks),
         blocks,
         threads,
-        KernelArgs.of(set.peers.bind(call), bind(call)));
+        KernelArgs.of(set.peers.bind(call), reduction.bind(call)));
   }
 
   /** Launches the kernel with blocks of most threads and scratch. */
@@ -91,6 +81,6 @@ abstract class ReduceAlgorithm implements CollectiveAlgorithm {
         kernel(call),
         blocks,
         GpuGrid.MAX_THREADS,
-        KernelArgs.of(set.peers.bind(call), bind(call), scratch));
+        KernelArgs.of(set.peers.bind(call), reduction.bind(call), scratch));
   }
 }

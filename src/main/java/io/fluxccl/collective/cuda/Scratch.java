@@ -89,7 +89,12 @@ final class Scratch implements AutoCloseable {
   static CompletableFuture<Scratch> create(PeerConnections peers, long bytes, GpuGrid grid) {
     return CompletableFuture.supplyAsync(
             () -> allocate(peers, bytes, grid), Schedulers.boundedElastic()::schedule)
-        .thenCompose(scratch -> scratch.exchange(peers));
+        .thenCompose(
+            scratch ->
+                peers
+                    .exchange(scratch.memory)
+                    .thenApply(scratch::bind)
+                    .whenComplete(PeerConnections.onFailure(scratch::close)));
   }
 
   private static Scratch allocate(PeerConnections peers, long bytes, GpuGrid grid) {
@@ -101,13 +106,6 @@ final class Scratch implements AutoCloseable {
       throw e;
     }
     return scratch;
-  }
-
-  private CompletableFuture<Scratch> exchange(PeerConnections peers) {
-    return peers
-        .exchange(memory)
-        .thenApply(this::bind)
-        .whenComplete(PeerConnections.onFailure(this::close));
   }
 
   private Scratch bind(RegisteredMemory[] all) {

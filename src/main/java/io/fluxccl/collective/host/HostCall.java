@@ -12,24 +12,18 @@ import io.fluxccl.device.host.SharedSegment;
  * The kernel's argument: a call with its addresses. Immutable, so that a recording may run it again
  * and again.
  *
- * @param call the call
- * @param nRanks number of ranks
+ * @param bound the call and its registrations
  * @param way how large calls move data
  * @param input address of this rank's input; 0 if there is none
  * @param output address of this rank's output; 0 if there is none
- * @param inputRegistration registration of the input, or null
- * @param outputRegistration registration of the output, or null
  * @param inputSegment segment of the input if it is not registered and peers may map it, or null
  * @param outputSegment segment of the output, likewise
  */
 record HostCall(
-    CollectiveCall call,
-    int nRanks,
+    BoundCall bound,
     Way way,
     long input,
     long output,
-    Registration inputRegistration,
-    Registration outputRegistration,
     SharedSegment inputSegment,
     SharedSegment outputSegment) {
   /** How large calls move data. */
@@ -45,15 +39,16 @@ record HostCall(
   static HostCall of(BoundCall bound, Way way) {
     CollectiveCall call = bound.call();
     return new HostCall(
-        call,
-        bound.nRanks(),
+        bound,
         way,
         call.inputAddress(),
         call.outputAddress(),
-        bound.inputRegistration(),
-        bound.outputRegistration(),
         bound.inputRegistration() == null ? segment(call.input()) : null,
         bound.outputRegistration() == null ? segment(call.output()) : null);
+  }
+
+  CollectiveCall call() {
+    return bound.call();
   }
 
   private static SharedSegment segment(DeviceBuffer buffer) {
@@ -62,14 +57,13 @@ record HostCall(
 
   /** Returns the registration with an id, which this rank's input or output lies in. */
   Registration registration(int id) {
-    return inputRegistration != null && inputRegistration.id() == id
-        ? inputRegistration
-        : outputRegistration;
+    Registration input = bound.inputRegistration();
+    return input != null && input.id() == id ? input : bound.outputRegistration();
   }
 
   /** Returns whether received data overwrites data that is still to be sent. */
   boolean swaps() {
-    return call.collective() == Collective.ALL_TO_ALL && input == output;
+    return call().collective() == Collective.ALL_TO_ALL && input == output;
   }
 
   /**
@@ -82,10 +76,10 @@ record HostCall(
    * @param target receives the description
    */
   void describe(long inputAt, long outputAt, SegmentCache cache, BufferDescriptor target) {
-    target.inputId = id(inputRegistration);
-    target.outputId = id(outputRegistration);
-    target.inputOffset = offset(inputRegistration, input + inputAt);
-    target.outputOffset = offset(outputRegistration, output + outputAt);
+    target.inputId = id(bound.inputRegistration());
+    target.outputId = id(bound.outputRegistration());
+    target.inputOffset = offset(bound.inputRegistration(), input + inputAt);
+    target.outputOffset = offset(bound.outputRegistration(), output + outputAt);
     target.flags = swaps() ? BufferDescriptor.IN_PLACE : 0;
     refer(inputSegment, input + inputAt, cache, target.input);
     refer(outputSegment, output + outputAt, cache, target.output);

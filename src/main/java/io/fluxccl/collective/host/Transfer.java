@@ -260,8 +260,8 @@ final class Transfer {
       return push ? bytes : 0;
     }
     return switch (call.call().collective()) {
-      case BROADCAST, SCATTER -> CacheLines.begin(bytes, call.nRanks(), 1);
-      case GATHER -> bytes - CacheLines.begin(bytes, call.nRanks(), 1);
+      case BROADCAST, SCATTER -> CacheLines.begin(bytes, call.bound().nRanks(), 1);
+      case GATHER -> bytes - CacheLines.begin(bytes, call.bound().nRanks(), 1);
       case SEND_RECEIVE -> CacheLines.begin(bytes, 2, 1);
       default -> 0;
     };
