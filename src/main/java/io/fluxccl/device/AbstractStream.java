@@ -12,9 +12,14 @@ import java.util.concurrent.ConcurrentHashMap;
  * What streams of all devices share: the checks of what is enqueued, and the branches. A stream
  * either runs its work, or belongs to a {@link Recording}, which keeps it.
  *
- * @param <S> the streams of one kind of device
+ * @param <D> one kind of device
+ * @param <S> its streams
  */
-public abstract class AbstractStream<S extends AbstractStream<S>> implements DeviceStream {
+public abstract class AbstractStream<D extends Device, S extends AbstractStream<D, S>>
+    implements DeviceStream {
+  /** The device it belongs to. */
+  protected final D device;
+
   /** For thread names and diagnostics. */
   protected final String name;
 
@@ -27,10 +32,12 @@ public abstract class AbstractStream<S extends AbstractStream<S>> implements Dev
   /**
    * Creates a stream that is open.
    *
+   * @param device it belongs to
    * @param name for thread names and diagnostics
    * @param recording that keeps its work; null for a stream that runs it
    */
-  protected AbstractStream(String name, Recording recording) {
+  protected AbstractStream(D device, String name, Recording recording) {
+    this.device = device;
     this.name = name;
     this.recording = recording;
     this.lifecycle = recording == null ? new Lifecycle("stream " + name) : recording.lifecycle;
@@ -101,6 +108,11 @@ public abstract class AbstractStream<S extends AbstractStream<S>> implements Dev
     }
   }
 
+  @Override
+  public final D device() {
+    return device;
+  }
+
   /** Returns whether this stream was closed, or its recording is over. */
   public final boolean isClosed() {
     return lifecycle.isClosed();
@@ -127,7 +139,7 @@ public abstract class AbstractStream<S extends AbstractStream<S>> implements Dev
 
   private long addressOf(String what, DeviceBuffer buffer, long offset, long size) {
     if (!canUse(buffer)) {
-      throw InvalidUsage.of("%s is memory of %s, not of %s", what, buffer.device(), device());
+      throw InvalidUsage.of("%s is memory of %s, not of %s", what, buffer.device(), device);
     }
     ((PartBuffer<?, ?>) buffer).checkRange(what, offset, size);
     if (buffer.isClosed()) {
@@ -204,7 +216,7 @@ public abstract class AbstractStream<S extends AbstractStream<S>> implements Dev
   @SuppressWarnings("unchecked") // the class is this one's
   public final S waitFor(DeviceStream other) {
     checkOpen();
-    if (!getClass().isInstance(other) || ((AbstractStream<?>) other).recording != recording) {
+    if (!getClass().isInstance(other) || ((AbstractStream<?, ?>) other).recording != recording) {
       throw InvalidUsage.of(
           "stream %s can't wait for %s: that one is not %s",
           name, other, recording == null ? "a running stream of this kind" : "of this recording");
@@ -233,8 +245,8 @@ public abstract class AbstractStream<S extends AbstractStream<S>> implements Dev
 
   @Override
   public final S launch(DeviceGraph graph) {
-    if (graph.device() != device()) {
-      throw new InvalidUsage(graph + " is not of this stream's device, " + device());
+    if (graph.device() != device) {
+      throw new InvalidUsage(graph + " is not of this stream's device, " + device);
     }
     return enqueueGraph(graph);
   }

@@ -138,7 +138,7 @@ public final class CudaDevice implements Device {
 
   /** The NUMA node of the GPU, or -1 if there is none or it is not known. */
   public int numaNode() {
-    return NumaNode.of(context.pciBusId);
+    return NumaNode.of(NumaNode.SYS, context.pciBusId);
   }
 
   /** How many multiprocessors it has. */
@@ -168,7 +168,7 @@ public final class CudaDevice implements Device {
   @Override
   public void bindThread() {
     context.makeCurrent();
-    ThreadPlacement.bindTo(NumaNode.processors(numaNode()))
+    ThreadPlacement.bindTo(NumaNode.processors(NumaNode.SYS, numaNode()))
         .ifPresent(why -> LOG.debug("{} stays where it is: {}", Thread.currentThread(), why));
   }
 

@@ -24,12 +24,11 @@ import jcuda.driver.JCudaDriver;
  * can {@link #waitFor wait for} one of another GPU, too.
  */
 @SuppressWarnings("try") // locks that are held and not looked at
-public abstract class CudaStream extends AbstractStream<CudaStream> {
+public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> {
   static final int WRITE_DEFAULT = 0; // behind a barrier for all that was enqueued before
 
   private static final int STATIC_SHARED_LIMIT = 48 * 1024;
 
-  final CudaDevice device;
   final PrimaryContext context;
   final CUstream stream;
   final Object lock = new Object();
@@ -51,8 +50,7 @@ public abstract class CudaStream extends AbstractStream<CudaStream> {
   private final CudaPointer source = new CudaPointer();
 
   CudaStream(CudaDevice device, String name, CUstream stream, Recording recording) {
-    super(name, recording);
-    this.device = device;
+    super(device, name, recording);
     this.context = device.context();
     this.stream = stream;
     this.event = new StreamEvent(context);
@@ -86,11 +84,6 @@ public abstract class CudaStream extends AbstractStream<CudaStream> {
   @Override
   protected final boolean canUse(PinnedBuffer buffer) {
     return buffer instanceof CudaPinnedBuffer;
-  }
-
-  @Override
-  public final CudaDevice device() {
-    return device;
   }
 
   /**

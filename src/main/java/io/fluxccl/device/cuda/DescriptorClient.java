@@ -35,7 +35,13 @@ final class DescriptorClient {
         throw failure(socketName, -result, problem(-result, deadline));
       }
       if (status[0] != 0) {
-        throw failure(socketName, 0, refusal(status[0]));
+        boolean unknown = status[0] == DescriptorServer.UNKNOWN;
+        throw failure(
+            socketName,
+            0,
+            unknown
+                ? "the memory has been freed, or the token is not its own"
+                : "it refuses with status " + status[0]);
       }
       return result;
     } finally {
@@ -52,12 +58,6 @@ final class DescriptorClient {
         errno,
         "DESCRIPTOR",
         "asking the memory's owner at @" + socketName + " for its descriptor failed: " + reason);
-  }
-
-  private static String refusal(int status) {
-    return status == DescriptorServer.UNKNOWN
-        ? "the memory has been freed, or the token is not its own"
-        : "it refuses with status " + status;
   }
 
   private static String problem(int errno, Deadline deadline) {

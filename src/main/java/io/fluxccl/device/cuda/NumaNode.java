@@ -10,15 +10,12 @@ final class NumaNode {
   /** An unknown node. */
   static final int UNKNOWN = -1;
 
-  private static final Path SYS = Path.of("/sys");
+  /** Where the operating system tells about devices and nodes. */
+  static final Path SYS = Path.of("/sys");
 
   private NumaNode() {}
 
-  /** The node of a PCI device, or {@link #UNKNOWN}. */
-  static int of(String pciBusId) {
-    return of(SYS, pciBusId);
-  }
-
+  /** Returns the node of a PCI device, or {@link #UNKNOWN}. */
   static int of(Path sys, String pciBusId) {
     try {
       String text = Files.readString(sys.resolve("bus/pci/devices/" + pciBusId + "/numa_node"));
@@ -28,11 +25,7 @@ final class NumaNode {
     }
   }
 
-  /** The processors of a node; empty if they are not known. */
-  static BitSet processors(int node) {
-    return processors(SYS, node);
-  }
-
+  /** Returns the processors of a node; empty if they are not known. */
   static BitSet processors(Path sys, int node) {
     BitSet processors = new BitSet();
     try {

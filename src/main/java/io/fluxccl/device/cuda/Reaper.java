@@ -98,14 +98,12 @@ final class Reaper {
   private static void runLogged(Runnable free) {
     try {
       free.run();
-    } catch (DeviceFailure e) {
-      if (CudaError.isSticky(e.status())) {
+    } catch (RuntimeException | Error e) {
+      if (e instanceof DeviceFailure failure && CudaError.isSticky(failure.status())) {
         LOG.debug("memory goes with the GPU's context, which is beyond use", e);
       } else {
         LOG.warn("freeing GPU memory failed", e);
       }
-    } catch (RuntimeException | Error e) {
-      LOG.warn("freeing GPU memory failed", e);
     }
   }
 }

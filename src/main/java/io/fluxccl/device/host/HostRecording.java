@@ -51,7 +51,7 @@ final class HostRecording extends Recording {
     private final int number;
 
     Stream(String name, int number) {
-      super(device, name, HostRecording.this);
+      super(HostRecording.this.device, name, HostRecording.this);
       this.number = number;
     }
 

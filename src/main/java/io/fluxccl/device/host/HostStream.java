@@ -12,21 +12,13 @@ import io.fluxccl.device.Recording;
  * A stream of the host device: one that runs what it is given on a thread of its own, or one that
  * records it for a graph.
  */
-public abstract class HostStream extends AbstractStream<HostStream> {
-  private final HostDevice device;
-
+public abstract class HostStream extends AbstractStream<HostDevice, HostStream> {
   HostStream(HostDevice device, String name, Recording recording) {
-    super(name, recording);
-    this.device = device;
+    super(device, name, recording);
   }
 
   /** Takes one thing more; refuses when it is too late for that. */
   abstract void enqueue(StreamTask task);
-
-  @Override
-  public final HostDevice device() {
-    return device;
-  }
 
   @Override
   protected final boolean canUse(DeviceBuffer buffer) {

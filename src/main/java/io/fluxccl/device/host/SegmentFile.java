@@ -30,23 +30,9 @@ final class SegmentFile {
 
   private SegmentFile() {}
 
-  /** An open, unlinked file of zeros, mapped. */
-  record Opened(FileChannel channel, MappedByteBuffer mapped, SegmentName name) {}
-
-  static Opened create(long size) {
+  /** Returns an open, unlinked file of zeros, mapped. Not for a thread that is interrupted. */
+  static SharedSegment create(long size) {
     Path directory = SegmentDirectory.get();
-    // A channel closes itself when the thread that uses it is interrupted; keep that for later.
-    boolean interrupted = Thread.interrupted();
-    try {
-      return create(directory, size);
-    } finally {
-      if (interrupted) {
-        Thread.currentThread().interrupt();
-      }
-    }
-  }
-
-  private static Opened create(Path directory, long size) {
     Path path =
         directory.resolve(
             SegmentDirectory.fileName(Long.toUnsignedString(NUMBER.getAndIncrement())));
@@ -72,7 +58,7 @@ final class SegmentFile {
               size);
       MappedByteBuffer mapped = channel.map(FileChannel.MapMode.READ_WRITE, 0, size);
       done = true;
-      return new Opened(channel, mapped, name);
+      return new SharedSegment(name, mapped, channel);
     } catch (IOException e) {
       throw failure("creating", directory, size, e);
     } finally {

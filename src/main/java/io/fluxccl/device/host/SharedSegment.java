@@ -15,6 +15,7 @@ import java.nio.file.StandardOpenOption;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Supplier;
 import org.agrona.BufferUtil;
 import org.agrona.CloseHelper;
 import org.agrona.IoUtil;
@@ -47,7 +48,12 @@ public final class SharedSegment extends UseCount {
   private final long address;
   private volatile boolean named;
 
-  private SharedSegment(SegmentName name, MappedByteBuffer mapped, FileChannel ownersChannel) {
+  /**
+   * Takes over a mapping.
+   *
+   * @param ownersChannel open as long as others may map it; null for another process's segment
+   */
+  SharedSegment(SegmentName name, MappedByteBuffer mapped, FileChannel ownersChannel) {
     this.name = name;
     this.mapped = mapped;
     this.ownersChannel = ownersChannel;
@@ -69,10 +75,21 @@ public final class SharedSegment extends UseCount {
               + " have; allocate several",
           size, MAX_SIZE);
     }
-    SegmentFile.Opened file = SegmentFile.create(size);
-    SharedSegment segment = new SharedSegment(file.name(), file.mapped(), file.channel());
-    OWNED.put(file.name(), segment);
+    SharedSegment segment = uninterrupted(() -> SegmentFile.create(size));
+    OWNED.put(segment.name, segment);
     return segment;
+  }
+
+  /** Runs what an interrupt would end, for it closes a channel, and keeps the interrupt. */
+  private static SharedSegment uninterrupted(Supplier<SharedSegment> open) {
+    boolean interrupted = Thread.interrupted();
+    try {
+      return open.get();
+    } finally {
+      if (interrupted) {
+        Thread.currentThread().interrupt();
+      }
+    }
   }
 
   /**
@@ -95,7 +112,12 @@ public final class SharedSegment extends UseCount {
    *     there
    */
   public static SharedSegment open(SegmentName name) {
-    boolean interrupted = Thread.interrupted(); // it would close the channel
+    SharedSegment segment = uninterrupted(() -> map(name));
+    OPENED.add(segment);
+    return segment;
+  }
+
+  private static SharedSegment map(SegmentName name) {
     Path path = Path.of("/proc/" + name.pid() + "/fd/" + name.descriptor());
     try {
       verify(name, path);
@@ -106,32 +128,16 @@ public final class SharedSegment extends UseCount {
         if (channel.size() != name.size()) {
           throw refused(name, "it has " + channel.size() + " bytes", null);
         }
-        SharedSegment segment =
-            new SharedSegment(
-                name, channel.map(FileChannel.MapMode.READ_WRITE, 0, name.size()), null);
-        OPENED.add(segment);
-        return segment;
+        return new SharedSegment(
+            name, channel.map(FileChannel.MapMode.READ_WRITE, 0, name.size()), null);
       }
-    } catch (NoSuchFileException e) {
-      throw refused(
-          name,
-          String.format(
-              "process %s has ended or closed it, or is in another process namespace"
-                  + " (docker --pid)",
-              name.pid()),
-          e);
     } catch (IOException e) {
-      throw refused(
-          name,
-          String.format(
-              "process %s does not let us look into it (run both as the same user, with the same"
-                  + " capabilities)",
-              name.pid()),
-          e);
-    } finally {
-      if (interrupted) {
-        Thread.currentThread().interrupt();
-      }
+      String why =
+          e instanceof NoSuchFileException
+              ? " has ended or closed it, or is in another process namespace (docker --pid)"
+              : " does not let us look into it (run both as the same user, with the same"
+                  + " capabilities)";
+      throw refused(name, "process " + name.pid() + why, e);
     }
   }
 
