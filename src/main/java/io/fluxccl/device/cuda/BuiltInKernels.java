@@ -45,9 +45,8 @@ final class BuiltInKernels implements CudaModule.Images {
           0, "NO_KERNELS", "FluxCCL's built-in kernels: " + why + ", and no sources of them");
     }
     try {
-      return KernelCompiler.ofProcess()
-          .compile(
-              KernelSource.of(SOURCE, source, List.of()), CudaCompileOptions.DEFAULT, capability);
+      return KernelCompiler.PROCESS.compile(
+          KernelSource.of(SOURCE, source, List.of()), CudaCompileOptions.DEFAULT, capability);
     } catch (FluxCclException e) {
       throw new DeviceFailure(
           0, "NO_KERNELS", "FluxCCL's built-in kernels: " + why + ". " + e.getMessage(), e);

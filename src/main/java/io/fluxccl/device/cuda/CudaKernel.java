@@ -25,8 +25,8 @@ public final class CudaKernel implements Kernel {
   /** By GPU: the launch after the first finds the function without a search. */
   private final AtomicReferenceArray<LoadedModule.Function> loaded;
 
-  /** The result of {@link #overlapping}; created at the first call. */
-  private volatile CudaKernel overlapping;
+  /** The result of {@link #overlapping}. */
+  private final CudaKernel overlapping;
 
   CudaKernel(CudaModule module, String name, int sharedBytes) {
     this(module, name, sharedBytes, false, new AtomicReferenceArray<>(CudaDriver.count()));
@@ -43,6 +43,7 @@ public final class CudaKernel implements Kernel {
     this.sharedBytes = sharedBytes;
     this.overlaps = overlaps;
     this.loaded = loaded;
+    this.overlapping = overlaps ? this : new CudaKernel(module, name, sharedBytes, true, loaded);
   }
 
   @Override
@@ -86,15 +87,7 @@ public final class CudaKernel implements Kernel {
    * fit on the GPU beside what else has to run there meanwhile.
    */
   public CudaKernel overlapping() {
-    if (overlaps) {
-      return this;
-    }
-    CudaKernel twin = overlapping;
-    if (twin == null) {
-      twin = new CudaKernel(module, name, sharedBytes, true, loaded);
-      overlapping = twin;
-    }
-    return twin;
+    return overlapping;
   }
 
   private static final class Overlap {

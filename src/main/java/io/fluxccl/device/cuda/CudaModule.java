@@ -53,7 +53,7 @@ public final class CudaModule implements AutoCloseable {
    * a person.
    */
   public static List<String> compilers() {
-    return KernelCompiler.ofProcess().describe();
+    return KernelCompiler.PROCESS.describe();
   }
 
   /**
@@ -80,9 +80,8 @@ public final class CudaModule implements AutoCloseable {
     return new CudaModule(
         name,
         capability ->
-            KernelCompiler.ofProcess()
-                .compile(
-                    KernelSource.of(name, source, options.includePaths()), options, capability),
+            KernelCompiler.PROCESS.compile(
+                KernelSource.of(name, source, options.includePaths()), options, capability),
         true);
   }
 

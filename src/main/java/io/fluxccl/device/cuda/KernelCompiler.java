@@ -18,6 +18,10 @@ final class KernelCompiler {
   /** Changes when what is kept under a key would be made differently. */
   private static final String GENERATION = "1";
 
+  /** The compiler of this process, found by its environment. */
+  static final KernelCompiler PROCESS =
+      new KernelCompiler(new CudaToolkit(System.getenv()), KernelCache.of(System.getenv()));
+
   private final KernelCache cache;
   private final List<Found> compilers;
 
@@ -27,16 +31,6 @@ final class KernelCompiler {
         List.of(
             new Found(CudaCompileOptions.Compiler.NVRTC, () -> Nvrtc.find(toolkit)),
             new Found(CudaCompileOptions.Compiler.NVCC, () -> Nvcc.find(toolkit)));
-  }
-
-  /** Returns the compiler of this process, found by its environment. */
-  static KernelCompiler ofProcess() {
-    return Holder.OF_PROCESS;
-  }
-
-  private static final class Holder {
-    static final KernelCompiler OF_PROCESS =
-        new KernelCompiler(new CudaToolkit(System.getenv()), KernelCache.of(System.getenv()));
   }
 
   /** A compiler that is searched for at the first use, and the result of the search. */

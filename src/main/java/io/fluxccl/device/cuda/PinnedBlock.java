@@ -17,14 +17,12 @@ final class PinnedBlock extends UseCount {
 
   private final PrimaryContext context;
   private final Pointer pointer;
-  private final long address;
   private final long deviceAddress;
   private final int size;
 
   private PinnedBlock(PrimaryContext context, Pointer pointer, long deviceAddress, int size) {
     this.context = context;
     this.pointer = pointer;
-    this.address = CudaPointer.valueOf(pointer);
     this.deviceAddress = deviceAddress;
     this.size = size;
   }
@@ -76,11 +74,11 @@ final class PinnedBlock extends UseCount {
     if (offset < 0 || length < 0 || offset > size - length) {
       throw InvalidUsage.of("offset=%s length=%s in %s", offset, length, this);
     }
-    return new UnsafeBuffer(address + offset, length);
+    return new UnsafeBuffer(CudaPointer.valueOf(pointer) + offset, length);
   }
 
   @Override
   public String toString() {
-    return "PinnedBlock(%s bytes at 0x%x)".formatted(size, address);
+    return "PinnedBlock(%s bytes at 0x%x)".formatted(size, CudaPointer.valueOf(pointer));
   }
 }

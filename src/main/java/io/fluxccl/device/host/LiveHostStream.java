@@ -83,7 +83,6 @@ final class LiveHostStream extends HostStream {
 
   @Override
   protected HostStream enqueueGraph(DeviceGraph graph) {
-    lifecycle.checkOpen();
     ((HostGraph) graph).enqueueOn(this);
     return this;
   }

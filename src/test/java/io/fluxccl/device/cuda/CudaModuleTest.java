@@ -50,13 +50,12 @@ class CudaModuleTest {
   }
 
   private KernelImage compiled(CudaCompileOptions options) {
-    List<String> compilers = KernelCompiler.ofProcess().describe();
+    List<String> compilers = KernelCompiler.PROCESS.describe();
     boolean nvcc = options.compiler() == CudaCompileOptions.Compiler.NVCC;
     String found = compilers.get(nvcc ? 1 : 0);
     assumeTrue(found.startsWith(nvcc ? "nvcc " : "NVRTC "), found);
-    return KernelCompiler.ofProcess()
-        .compile(
-            KernelSource.of("measure.cu", SOURCE, List.of()), options, device.computeCapability());
+    return KernelCompiler.PROCESS.compile(
+        KernelSource.of("measure.cu", SOURCE, List.of()), options, device.computeCapability());
   }
 
   private static byte[] shape() {
@@ -110,14 +109,13 @@ class CudaModuleTest {
   void shouldHaveEveryBuiltInKernelInTheFatBinaryAndInTheSources() {
     CudaModule.builtIn().prepare(device);
     CudaModule.builtIn().kernel("fluxccl_nothing").prepare(device);
-    String found = KernelCompiler.ofProcess().describe().get(0);
+    String found = KernelCompiler.PROCESS.describe().get(0);
     assumeTrue(found.startsWith("NVRTC "), found);
     KernelImage image =
-        KernelCompiler.ofProcess()
-            .compile(
-                KernelSource.of("builtin.cu", KernelSource.readPacked("builtin.cu"), List.of()),
-                CudaCompileOptions.DEFAULT,
-                device.computeCapability());
+        KernelCompiler.PROCESS.compile(
+            KernelSource.of("builtin.cu", KernelSource.readPacked("builtin.cu"), List.of()),
+            CudaCompileOptions.DEFAULT,
+            device.computeCapability());
     try (CudaModule module = CudaModule.fromCubin(image.bytes())) {
       module.kernel("fluxccl_nothing").prepare(device);
     }
