@@ -10,7 +10,7 @@ package io.fluxccl.device;
  * for, memory of other devices given as a number.
  */
 public interface DeviceGraph extends AutoCloseable {
-  /** The device that it was recorded on, whose streams can launch it. */
+  /** Returns the device that it was recorded on, whose streams can launch it. */
   Device device();
 
   /** Refuses further launches. Those enqueued before are not affected. Idempotent. */

@@ -5,9 +5,9 @@ package io.fluxccl.device;
  * its kind.
  */
 public interface Kernel {
-  /** The kind of device it is made for. */
+  /** Returns the kind of device it is made for. */
   DeviceKind kind();
 
-  /** Its name, for diagnostics. */
+  /** Returns its name, for diagnostics. */
   String name();
 }

@@ -18,7 +18,7 @@ public final class KernelArgs {
   }
 
   /**
-   * The given values in order.
+   * Returns the given values in order.
    *
    * @param values none of them null
    * @return the arguments
@@ -34,13 +34,13 @@ public final class KernelArgs {
     return new KernelArgs(copy);
   }
 
-  /** How many there are. */
+  /** Returns how many there are. */
   public int count() {
     return values.length;
   }
 
   /**
-   * The value at a position.
+   * Returns the value at a position.
    *
    * @param index from 0
    * @param type what it must be
@@ -56,12 +56,12 @@ public final class KernelArgs {
     return type.cast(values[index]);
   }
 
-  /** The int at a position; throws {@link InvalidUsage} if it is none. */
+  /** Returns the int at a position; throws {@link InvalidUsage} if it is none. */
   public int getInt(int index) {
     return get(index, Integer.class);
   }
 
-  /** The long or int at a position; throws {@link InvalidUsage} if it is none. */
+  /** Returns the long or int at a position; throws {@link InvalidUsage} if it is none. */
   public long getLong(int index) {
     Number value = get(index, Number.class);
     if (!(value instanceof Long || value instanceof Integer)) {

@@ -36,7 +36,7 @@ public abstract class CudaAllocation extends UseCount {
    * @param number counts the allocations of that process
    */
   public record Id(long process, long number) {
-    /** Whether it is an allocation of this process. */
+    /** Returns whether it is an allocation of this process. */
     boolean isOfThisProcess() {
       return process == PROCESS;
     }
@@ -59,7 +59,7 @@ public abstract class CudaAllocation extends UseCount {
   }
 
   /**
-   * The allocation of this process that has the given name, with one more user.
+   * Returns the allocation of this process that has the given name, with one more user.
    *
    * @param name what a peer sent
    * @return the allocation, or empty if this process has none of that name any more
@@ -71,22 +71,22 @@ public abstract class CudaAllocation extends UseCount {
         : Optional.empty();
   }
 
-  /** Which one it is. */
+  /** Returns which one it is. */
   public Id id() {
     return id;
   }
 
-  /** The address of its first byte, the same on every GPU of this process. */
+  /** Returns the address of its first byte, the same on every GPU of this process. */
   public long address() {
     return address;
   }
 
-  /** Its length in bytes. */
+  /** Returns its length in bytes. */
   public long size() {
     return size;
   }
 
-  /** The device that allocated it. */
+  /** Returns the device that allocated it. */
   public CudaDevice device() {
     return device;
   }

@@ -25,12 +25,12 @@ public final class CudaBuffer extends PartBuffer<CudaDevice, CudaAllocation> {
     return memory().address() + memoryOffset();
   }
 
-  /** The allocation that it is a part of. */
+  /** Returns the allocation that it is a part of. */
   public CudaAllocation allocation() {
     return memory();
   }
 
-  /** Where in {@link #allocation()} it begins, in bytes. */
+  /** Returns where in {@link #allocation()} it begins, in bytes. */
   public long allocationOffset() {
     return memoryOffset();
   }

@@ -34,7 +34,7 @@ public record CudaCompileOptions(
     NVCC
   }
 
-  /** Checks and copies. */
+  /** Checks and copies what is given. */
   public CudaCompileOptions {
     Objects.requireNonNull(compiler, "compiler");
     options = List.copyOf(options);
@@ -49,24 +49,24 @@ public record CudaCompileOptions(
     }
   }
 
-  /** The same with this compiler. */
+  /** Returns these options with this compiler. */
   public CudaCompileOptions withCompiler(Compiler value) {
     return new CudaCompileOptions(value, options, includePaths, timeout);
   }
 
-  /** The same with this option behind the others. */
+  /** Returns these options with this option behind the others. */
   public CudaCompileOptions withOption(String option) {
     List<String> more = Stream.concat(options.stream(), Stream.of(option)).toList();
     return new CudaCompileOptions(compiler, more, includePaths, timeout);
   }
 
-  /** The same with this folder of headers behind the others. */
+  /** Returns these options with this folder of headers behind the others. */
   public CudaCompileOptions withIncludePath(Path folder) {
     List<Path> more = Stream.concat(includePaths.stream(), Stream.of(folder)).toList();
     return new CudaCompileOptions(compiler, options, more, timeout);
   }
 
-  /** The same with this time limit for nvcc. */
+  /** Returns these options with this time limit for nvcc. */
   public CudaCompileOptions withTimeout(Duration value) {
     return new CudaCompileOptions(compiler, options, includePaths, value);
   }

@@ -120,7 +120,7 @@ public final class CudaDevice implements Device {
     return DeviceKind.CUDA;
   }
 
-  /** The driver's number of the GPU in this process. */
+  /** Returns the driver's number of the GPU in this process. */
   @Override
   public int index() {
     return context.ordinal;
@@ -131,17 +131,17 @@ public final class CudaDevice implements Device {
     return properties.description() + ", " + pciBusId();
   }
 
-  /** Where the GPU is, as the operating system writes it: {@code 0000:3b:00.0}. */
+  /** Returns where the GPU is, as the operating system writes it: {@code 0000:3b:00.0}. */
   public String pciBusId() {
     return context.pciBusId;
   }
 
-  /** The NUMA node of the GPU, or -1 if there is none or it is not known. */
+  /** Returns the NUMA node of the GPU, or -1 if there is none or it is not known. */
   public int numaNode() {
     return NumaNode.of(NumaNode.SYS, context.pciBusId);
   }
 
-  /** How many multiprocessors it has. */
+  /** Returns how many multiprocessors it has. */
   public int multiprocessors() {
     return properties.multiprocessors();
   }
@@ -151,7 +151,7 @@ public final class CudaDevice implements Device {
     return properties.computeCapability();
   }
 
-  /** How its memory is allocated. */
+  /** Returns how its memory is allocated. */
   public CudaMemoryKind memoryKind() {
     return options.memory();
   }
@@ -300,7 +300,7 @@ public final class CudaDevice implements Device {
   }
 
   /**
-   * Whether kernels of this GPU can reach another one's memory.
+   * Returns whether kernels of this GPU can reach another one's memory.
    *
    * @param otherIndex number of a GPU of this process
    * @return whether the driver says so; true for itself
@@ -320,7 +320,7 @@ public final class CudaDevice implements Device {
     peers.enable(otherIndex);
   }
 
-  /** Whether kernels of this GPU may be given addresses of another one's plain memory. */
+  /** Returns whether kernels of this GPU may be given addresses of another one's plain memory. */
   boolean reaches(int otherIndex) {
     return peers.isEnabled(otherIndex);
   }

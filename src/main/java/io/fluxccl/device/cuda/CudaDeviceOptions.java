@@ -18,7 +18,7 @@ public record CudaDeviceOptions(CudaMemoryKind memory) {
     }
   }
 
-  /** These options with another kind of memory. */
+  /** Returns these options with another kind of memory. */
   public CudaDeviceOptions withMemory(CudaMemoryKind kind) {
     return new CudaDeviceOptions(kind);
   }

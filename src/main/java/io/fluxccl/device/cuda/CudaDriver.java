@@ -83,7 +83,7 @@ public final class CudaDriver {
   }
 
   /**
-   * The number behind a handle of JCuda's, as C calls take it.
+   * Returns the number behind a handle of JCuda's, as C calls take it.
    *
    * @param handle a stream, context, module and so on
    */
@@ -91,14 +91,14 @@ public final class CudaDriver {
     return CudaPointer.valueOf(handle);
   }
 
-  /** How many GPUs there are; 0 when there is no driver. */
+  /** Returns how many GPUs there are; 0 when there is no driver. */
   public static int count() {
     return COUNT;
   }
 
   /**
-   * Where a GPU is, as the operating system writes it: {@code 0000:3b:00.0}. Looked up without
-   * opening it.
+   * Returns where a GPU is, as the operating system writes it: {@code 0000:3b:00.0}. Looked up
+   * without opening it.
    *
    * @param index from 0
    * @return its PCI bus id
@@ -119,8 +119,8 @@ public final class CudaDriver {
   }
 
   /**
-   * Whether kernels of one GPU can reach memory of another; true for the same. Looked up without
-   * opening them.
+   * Returns whether kernels of one GPU can reach memory of another; true for the same. Looked up
+   * without opening them.
    */
   static boolean canReach(int from, int to) {
     if (from == to) {
@@ -135,7 +135,7 @@ public final class CudaDriver {
   }
 
   /**
-   * What to say of a number of hardware queues that this process was started with.
+   * Returns what to say of a number of hardware queues that this process was started with.
    *
    * @param connections the environment's value, or null
    */
@@ -150,7 +150,7 @@ public final class CudaDriver {
             CONNECTIONS, connections));
   }
 
-  /** Why there is none, or empty. */
+  /** Returns why there is none, or empty. */
   public static Optional<String> unavailableBecause() {
     return Optional.ofNullable(UNAVAILABLE);
   }

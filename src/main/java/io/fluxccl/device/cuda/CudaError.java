@@ -42,7 +42,7 @@ final class CudaError {
     }
   }
 
-  /** The failure of a call that did not succeed. */
+  /** Returns the failure of a call that did not succeed. */
   static DeviceFailure of(int result, int gpu, String call) {
     String name = CUresult.stringFor(result);
     String[] description = new String[1];
@@ -58,9 +58,9 @@ final class CudaError {
   }
 
   /**
-   * The result code that became an exception, because the application let JCuda throw ({@code
-   * JCudaDriver.setExceptionsEnabled}), for which there is one switch in a process. JCuda keeps its
-   * name only.
+   * Returns the result code that became an exception, because the application let JCuda throw
+   * ({@code JCudaDriver.setExceptionsEnabled}), for which there is one switch in a process. JCuda
+   * keeps its name only.
    */
   static int statusOf(CudaException thrown) {
     if (NOT_READY.equals(thrown.getMessage())) {
@@ -75,8 +75,8 @@ final class CudaError {
   }
 
   /**
-   * Whether the GPU's context is beyond use: a kernel went wrong, and every later call of this
-   * process on that GPU answers the same.
+   * Returns whether the GPU's context is beyond use: a kernel went wrong, and every later call of
+   * this process on that GPU answers the same.
    */
   static boolean isSticky(int result) {
     return STICKY.contains(result);

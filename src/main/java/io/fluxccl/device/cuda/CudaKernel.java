@@ -56,13 +56,14 @@ public final class CudaKernel implements Kernel {
     return name;
   }
 
-  /** The module it is of. */
+  /** Returns the module it is of. */
   public CudaModule module() {
     return module;
   }
 
   /**
-   * The same kernel with dynamic shared memory at every launch that doesn't name an amount itself.
+   * Returns the same kernel with dynamic shared memory at every launch that doesn't name an amount
+   * itself.
    *
    * @param bytes for each block; more than 48 KiB, too, up to what the GPU has
    * @return the kernel; launches fail on a GPU that has less
@@ -77,10 +78,10 @@ public final class CudaKernel implements Kernel {
   }
 
   /**
-   * The same kernel, whose blocks may be put onto the GPU before the launch in front of it has
-   * ended, if that is one of these too: programmatic dependent launch, which saves most of the gap
-   * between two short kernels. Elsewhere (before compute capability 9.0 or CUDA 12.3, without the
-   * native library, or behind anything else) it is launched as always.
+   * Returns the same kernel, whose blocks may be put onto the GPU before the launch in front of it
+   * has ended, if that is one of these too: programmatic dependent launch, which saves most of the
+   * gap between two short kernels. Elsewhere (before compute capability 9.0 or CUDA 12.3, without
+   * the native library, or behind anything else) it is launched as always.
    *
    * <p>The kernel has to call {@code awaitLaunchBefore()} before it touches memory, then {@code
    * letNextLaunchBegin()} ({@code fluxccl/ptx.cuh}). Blocks that wait take room: twice as many must

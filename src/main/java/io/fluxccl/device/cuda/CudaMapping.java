@@ -31,17 +31,17 @@ public final class CudaMapping extends UseCount {
     context.retain();
   }
 
-  /** The memory that is mapped. */
+  /** Returns the memory that is mapped. */
   public CudaMemoryName name() {
     return name;
   }
 
-  /** The address of its first byte for kernels of this device. */
+  /** Returns the address of its first byte for kernels of this device. */
   public long address() {
     return address;
   }
 
-  /** Its length in bytes. */
+  /** Returns its length in bytes. */
   public long size() {
     return name.size();
   }

@@ -64,12 +64,12 @@ public record CudaMemoryName(
     secret = secret.clone();
   }
 
-  /** The name of plain memory. */
+  /** Returns the name of plain memory. */
   static CudaMemoryName plain(CudaAllocation.Id id, long size, String pciBusId, byte[] handle) {
     return new CudaMemoryName(CudaMemoryKind.PLAIN, id, size, pciBusId, "", handle);
   }
 
-  /** The name of VMM memory. */
+  /** Returns the name of VMM memory. */
   static CudaMemoryName vmm(
       CudaAllocation.Id id, long size, String pciBusId, String socket, byte[] token) {
     return new CudaMemoryName(CudaMemoryKind.VMM, id, size, pciBusId, socket, token);

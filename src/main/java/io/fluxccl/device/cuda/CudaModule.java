@@ -28,10 +28,13 @@ public final class CudaModule implements AutoCloseable {
 
   /** Where an image for a GPU comes from. */
   interface Images {
-    /** The image for GPUs of that compute capability; may take seconds. */
+    /** Returns the image for GPUs of that compute capability; may take seconds. */
     KernelImage make(int capability);
 
-    /** What to try when the driver refuses that image; throws the reason when there is nothing. */
+    /**
+     * Returns what to try when the driver refuses that image; throws the reason when there is
+     * nothing.
+     */
     default KernelImage makeInstead(int capability, InvalidUsage refusal) {
       throw refusal;
     }
@@ -43,22 +46,22 @@ public final class CudaModule implements AutoCloseable {
     this.closeable = closeable;
   }
 
-  /** The kernels that FluxCCL brings along; the same object each time, never closed. */
+  /** Returns the kernels that FluxCCL brings along; the same object each time, never closed. */
   public static CudaModule builtIn() {
     return BuiltInKernels.MODULE;
   }
 
   /**
-   * What CUDA source can be compiled with here: a line for NVRTC and one for nvcc, or why not. For
-   * a person.
+   * Returns what CUDA source can be compiled with here: a line for NVRTC and one for nvcc, or why
+   * not. For a person.
    */
   public static List<String> compilers() {
     return KernelCompiler.PROCESS.describe();
   }
 
   /**
-   * Kernels from CUDA C++ source, compiled when first used on a GPU and kept on disk. {@code
-   * #include <fluxccl/fluxccl.cuh>} finds FluxCCL's device API.
+   * Returns kernels from CUDA C++ source, compiled when first used on a GPU and kept on disk.
+   * {@code #include <fluxccl/fluxccl.cuh>} finds FluxCCL's device API.
    *
    * @param name what messages call it, as in {@code scale.cu}
    * @param source the text; kernels are {@code extern "C" __global__}
@@ -69,7 +72,7 @@ public final class CudaModule implements AutoCloseable {
   }
 
   /**
-   * Kernels from CUDA C++ source.
+   * Returns kernels from CUDA C++ source.
    *
    * @param name what messages call it, as in {@code scale.cu}
    * @param source the text; kernels are {@code extern "C" __global__}
@@ -86,7 +89,7 @@ public final class CudaModule implements AutoCloseable {
   }
 
   /**
-   * Kernels from a file, which is read now; headers that lie beside a source are found.
+   * Returns kernels from a file, which is read now; headers that lie beside a source are found.
    *
    * @param file named .cu, .ptx, .cubin or .fatbin
    * @return the module; the caller closes it
@@ -97,7 +100,7 @@ public final class CudaModule implements AutoCloseable {
   }
 
   /**
-   * Kernels from a file, which is read now; headers that lie beside a source are found.
+   * Returns kernels from a file, which is read now; headers that lie beside a source are found.
    *
    * @param file named .cu, .ptx, .cubin or .fatbin
    * @param options how a source is compiled
@@ -122,7 +125,7 @@ public final class CudaModule implements AutoCloseable {
   }
 
   /**
-   * Kernels from PTX, which the driver compiles for the GPU at hand.
+   * Returns kernels from PTX, which the driver compiles for the GPU at hand.
    *
    * @param ptx the text, with or without a NUL at its end
    * @return the module; the caller closes it
@@ -132,7 +135,7 @@ public final class CudaModule implements AutoCloseable {
   }
 
   /**
-   * Kernels from native code.
+   * Returns kernels from native code.
    *
    * @param cubin a cubin or a fat binary
    * @return the module; the caller closes it
@@ -151,13 +154,14 @@ public final class CudaModule implements AutoCloseable {
     return new CudaModule(name, capability -> image, true);
   }
 
-  /** Its name in messages. */
+  /** Returns the name of this module in messages. */
   public String name() {
     return name;
   }
 
   /**
-   * One of its kernels. Whether there is one of that name shows when it is prepared or launched.
+   * Returns a kernel of this module. Whether there is one of that name shows when it is prepared or
+   * launched.
    *
    * @param kernel its name
    * @return the kernel

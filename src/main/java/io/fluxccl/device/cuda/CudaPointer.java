@@ -36,7 +36,7 @@ final class CudaPointer extends CUdeviceptr {
     return this;
   }
 
-  /** What any of JCuda's handles and pointers holds. */
+  /** Returns what any of JCuda's handles and pointers holds. */
   static long valueOf(NativePointerObject object) {
     return (long) NATIVE_POINTER.get(object);
   }

@@ -87,12 +87,12 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
   }
 
   /**
-   * The driver's handle, for work that FluxCCL has no method for. Calls need the device's context
-   * ({@link CudaDevice#makeCurrent()}); what they enqueue counts for {@link #completion()} like
-   * everything else, and is recorded when this stream records. Not to be destroyed. Kernels that
-   * wait for other streams of this GPU are better launched by {@link #launch}: what two threads
-   * enqueue at the same moment may end up in one of the GPU's queues, one behind the other, and
-   * only this library's own calls take turns.
+   * Returns the driver's handle, for work that FluxCCL has no method for. Calls need the device's
+   * context ({@link CudaDevice#makeCurrent()}); what they enqueue counts for {@link #completion()}
+   * like everything else, and is recorded when this stream records. Not to be destroyed. Kernels
+   * that wait for other streams of this GPU are better launched by {@link #launch}: what two
+   * threads enqueue at the same moment may end up in one of the GPU's queues, one behind the other,
+   * and only this library's own calls take turns.
    */
   public CUstream handle() {
     return stream;

@@ -50,8 +50,8 @@ record CudaToolkit(Map<String, String> environment) {
   }
 
   /**
-   * What to give to dlopen, in order: what the user named and nothing else, or else bare names, for
-   * which the system's loader looks, and then the files of the toolkits.
+   * Returns what to give to dlopen, in order: what the user named and nothing else, or else bare
+   * names, for which the system's loader looks, and then the files of the toolkits.
    */
   List<String> nvrtcCandidates() {
     String given = environment.getOrDefault(NVRTC_VARIABLE, "");

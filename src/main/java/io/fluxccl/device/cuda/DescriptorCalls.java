@@ -21,10 +21,13 @@ final class DescriptorCalls {
 
   private DescriptorCalls() {}
 
-  /** A listening socket of that name. */
+  /** Returns a listening socket of that name. */
   static native int listen(byte[] name);
 
-  /** The next client; -EAGAIN when there is none, -EPERM when another user's was turned away. */
+  /**
+   * Returns the next client; -EAGAIN when there is none, -EPERM when another user's was turned
+   * away.
+   */
   static native int accept(int server);
 
   /** 1 and the token, 0 when it has not come yet, negative when it never will. */
@@ -37,7 +40,7 @@ final class DescriptorCalls {
   static native int awaitReadable(
       int[] descriptors, boolean[] readable, int count, int timeoutMillis);
 
-  /** An event that {@link #awaitReadable} can wait for. */
+  /** Returns an event that {@link #awaitReadable} can wait for. */
   static native int newEvent();
 
   /** Makes it readable. */
@@ -46,12 +49,12 @@ final class DescriptorCalls {
   /** Closes any descriptor. */
   static native void close(int descriptor);
 
-  /** A socket connected to the server of that name, which is a process of this user. */
+  /** Returns a socket connected to the server of that name, which is a process of this user. */
   static native int connect(byte[] name, int timeoutMillis);
 
   /** Sends the token. */
   static native int ask(int client, byte[] token);
 
-  /** The descriptor that the server sends; 0 with a status when it refuses. */
+  /** Returns the descriptor that the server sends; 0 with a status when it refuses. */
   static native int receiveDescriptor(int client, int timeoutMillis, int[] status);
 }

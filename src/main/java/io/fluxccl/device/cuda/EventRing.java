@@ -36,7 +36,7 @@ final class EventRing implements Milestones {
     this.context = context;
   }
 
-  /** Whether another one can be recorded. */
+  /** Returns whether another one can be recorded. */
   boolean hasRoom() {
     return recorded - passed < CAPACITY;
   }

@@ -16,13 +16,16 @@ final class FunctionCalls {
   /** Puts every function of a module onto its device now, not at its first launch. */
   static native int loadAll(long module);
 
-  /** Whether the driver has what {@link #launchOverlapping} needs (CUDA 12.3 on). */
+  /** Returns whether the driver has what {@link #launchOverlapping} needs (CUDA 12.3 on). */
   static native boolean canOverlap();
 
   /** cuLaunchKernelEx with programmatic stream serialization; of one dimension. */
   static native int launchOverlapping(
       long function, int gridDim, int blockDim, int sharedBytes, long stream, long parameters);
 
-  /** What the driver's compiler has to say about PTX (ending in a NUL) that it refused to load. */
+  /**
+   * Returns what the driver's compiler has to say about PTX (ending in a NUL) that it refused to
+   * load.
+   */
   static native byte[] explain(byte[] image);
 }

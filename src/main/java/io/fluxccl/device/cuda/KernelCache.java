@@ -45,7 +45,7 @@ final class KernelCache {
     this.folder = folder;
   }
 
-  /** The cache where the environment says. */
+  /** Returns the cache where the environment says. */
   static KernelCache of(Map<String, String> environment) {
     String given = environment.getOrDefault(VARIABLE, "");
     if (!given.isEmpty()) {
@@ -61,7 +61,7 @@ final class KernelCache {
   }
 
   /**
-   * What was put under a key.
+   * Returns what was put under a key.
    *
    * @param key as {@link #put} got it
    * @return the content, or empty
@@ -145,7 +145,7 @@ final class KernelCache {
     }
   }
 
-  /** A key out of parts, none of which can pass for another. */
+  /** Returns a key out of parts, none of which can pass for another. */
   static String key(Iterable<String> parts) {
     MessageDigest digest = sha256();
     for (String part : parts) {

@@ -73,7 +73,7 @@ record KernelSource(String name, String text, Map<String, String> packed, Map<Pa
       return include.appendTail(out).toString();
     }
 
-    /** The path of a header of ours, or null. */
+    /** Returns the path of a header of ours, or null. */
     private String follow(String wanted, String packedFolder, Path folder) {
       Path file = findFile(wanted, folder, includePaths);
       if (file != null) {
@@ -99,7 +99,7 @@ record KernelSource(String name, String text, Map<String, String> packed, Map<Pa
     }
   }
 
-  /** A source in the jar, by its path under io/fluxccl/cuda; or null. */
+  /** Returns a source in the jar, by its path under io/fluxccl/cuda; or null. */
   static String readPacked(String path) {
     if (path.startsWith("/") || path.contains("..")) {
       return null;

@@ -129,7 +129,7 @@ final class LiveCudaStream extends CudaStream {
     }
   }
 
-  /** Whether all work enqueued so far is done, as far as this stream can be asked. */
+  /** Returns whether all work enqueued so far is done, as far as this stream can be asked. */
   boolean isIdle() {
     synchronized (lock) {
       if (destroyed) {

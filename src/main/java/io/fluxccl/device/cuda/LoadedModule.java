@@ -72,7 +72,7 @@ final class LoadedModule {
   }
 
   /**
-   * One of its kernels.
+   * Returns one of its kernels.
    *
    * @throws InvalidUsage if it has none of that name
    */

@@ -23,7 +23,7 @@ final class Mappings {
     this.context = context;
   }
 
-  /** The mapping with one more user; {@link CudaDevice#map} says the rest. */
+  /** Returns the mapping with one more user; {@link CudaDevice#map} says the rest. */
   CudaMapping acquire(CudaMemoryName name, CudaDevice device) {
     CompletableFuture<CudaMapping> own = new CompletableFuture<>();
     CompletableFuture<CudaMapping> before = open.putIfAbsent(name.id(), own);

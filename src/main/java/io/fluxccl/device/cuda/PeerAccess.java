@@ -19,7 +19,7 @@ final class PeerAccess {
     this.context = context;
   }
 
-  /** Whether kernels may be given addresses of that GPU's plain memory. */
+  /** Returns whether kernels may be given addresses of that GPU's plain memory. */
   boolean isEnabled(int other) {
     return other == context.ordinal || peers.containsKey(other);
   }

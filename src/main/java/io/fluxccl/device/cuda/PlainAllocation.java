@@ -17,7 +17,7 @@ final class PlainAllocation extends CudaAllocation {
     super(device, address, size);
   }
 
-  /** Memory with one user; not zeroed. The size is rounded up to whole pages. */
+  /** Returns memory with one user; not zeroed. The size is rounded up to whole pages. */
   static PlainAllocation allocate(CudaDevice device, long size) {
     long rounded = size + GRANULARITY - 1 & -GRANULARITY;
     PrimaryContext context = device.context();
@@ -28,7 +28,7 @@ final class PlainAllocation extends CudaAllocation {
     return new PlainAllocation(device, CudaPointer.valueOf(pointer), rounded);
   }
 
-  /** The handle that holds the given bytes. */
+  /** Returns the handle that holds the given bytes. */
   static CUipcMemHandle handleOf(byte[] bytes) {
     CUipcMemHandle handle = new CUipcMemHandle();
     HANDLE_BYTES.set(handle, bytes.clone());

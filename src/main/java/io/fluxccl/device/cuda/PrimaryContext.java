@@ -57,7 +57,7 @@ final class PrimaryContext extends UseCount {
   }
 
   /**
-   * The context of a GPU, with one more user.
+   * Returns the context of a GPU, with one more user.
    *
    * @throws DeviceFailure if there is no driver
    * @throws io.fluxccl.InvalidUsage if there is no such GPU
@@ -100,7 +100,7 @@ final class PrimaryContext extends UseCount {
     check(tryMakeCurrent(), "cuCtxSetCurrent");
   }
 
-  /** The same, giving what the driver says. */
+  /** Does the same and returns what the driver says. */
   int tryMakeCurrent() {
     try {
       return JCudaDriver.cuCtxSetCurrent(handle);
@@ -126,7 +126,7 @@ final class PrimaryContext extends UseCount {
   }
 
   /**
-   * A stream that waits for no other.
+   * Returns a stream that waits for no other.
    *
    * <p>The driver maps the streams of one priority onto a few hardware queues ({@code
    * CUDA_DEVICE_MAX_CONNECTIONS}). What is enqueued behind a kernel that waits for a peer holds up
@@ -170,7 +170,7 @@ final class PrimaryContext extends UseCount {
     }
   }
 
-  /** One of the {@code CU_DEVICE_ATTRIBUTE_} values. */
+  /** Returns one of the {@code CU_DEVICE_ATTRIBUTE_} values. */
   int attribute(int attribute) {
     int[] value = new int[1];
     check(

@@ -50,7 +50,7 @@ final class StreamEvent {
     return destroyed ? CUresult.CUDA_SUCCESS : JCudaDriver.cuStreamWaitEvent(stream, event, 0);
   }
 
-  /** Whether the work before the point is done, as the driver says. */
+  /** Returns whether the work before the point is done, as the driver says. */
   synchronized int query() {
     return CudaError.query(event);
   }

@@ -44,7 +44,7 @@ final class ThreadPlacement {
         : Optional.of("sched_setaffinity: " + NativeLibrary.errorText(-result));
   }
 
-  /** The processors that the calling thread may run on now; empty if that is unknown. */
+  /** Returns the processors that the calling thread may run on now; empty if that is unknown. */
   static BitSet current() {
     long[] mask = new long[AffinityCalls.MASK_WORDS];
     return AffinityCalls.get(mask) == 0 ? BitSet.valueOf(mask) : new BitSet();

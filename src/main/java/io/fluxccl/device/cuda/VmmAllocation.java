@@ -19,7 +19,7 @@ final class VmmAllocation extends CudaAllocation {
     this.handle = handle;
   }
 
-  /** Memory with one user; not zeroed. The size is rounded up to whole pages. */
+  /** Returns memory with one user; not zeroed. The size is rounded up to whole pages. */
   static VmmAllocation allocate(CudaDevice device, long size) {
     NativeLibrary.require("VMM memory");
     PrimaryContext context = device.context();

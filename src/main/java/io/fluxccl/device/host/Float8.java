@@ -40,12 +40,12 @@ public enum Float8 {
     return sign * Math.scalb((float) units, Math.max(1, exponent) - bias - fractionBits);
   }
 
-  /** The float of the same value. */
+  /** Returns the float of the same value. */
   public float toFloat(byte bits) {
     return values[bits & 0xff];
   }
 
-  /** The bits of the nearest value. */
+  /** Returns the bits of the nearest value. */
   public byte fromFloat(float value) {
     if (Float.isNaN(value)) {
       return NOT_A_NUMBER;
@@ -62,7 +62,7 @@ public enum Float8 {
     return (byte) (sign | Math.min(bits, largest));
   }
 
-  /** All values by their bits; not to be changed. */
+  /** Returns all values by their bits; not to be changed. */
   float[] table() {
     return values;
   }

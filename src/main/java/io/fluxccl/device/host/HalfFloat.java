@@ -11,7 +11,7 @@ public final class HalfFloat {
 
   private HalfFloat() {}
 
-  /** The float of the same value as the binary16 of these bits. */
+  /** Returns the float of the same value as the binary16 of these bits. */
   public static float fromFloat16(short half) {
     int sign = (half & SIGN) << 16;
     int magnitude = half & 0x7fff;
@@ -21,7 +21,7 @@ public final class HalfFloat {
     return Float.intBitsToFloat(sign | magnitude << 13) * 0x1p112f;
   }
 
-  /** The bits of the binary16 nearest to a float. */
+  /** Returns the bits of the binary16 nearest to a float. */
   public static short toFloat16(float value) {
     int bits = Float.floatToRawIntBits(value);
     int sign = bits >>> 16 & SIGN;
@@ -39,12 +39,12 @@ public final class HalfFloat {
     return (short) (sign | (exponent - 113 << 10) + steps);
   }
 
-  /** The float of the same value as the bfloat16 of these bits. */
+  /** Returns the float of the same value as the bfloat16 of these bits. */
   public static float fromBfloat16(short half) {
     return Float.intBitsToFloat(half << 16);
   }
 
-  /** The bits of the bfloat16 nearest to a float. */
+  /** Returns the bits of the bfloat16 nearest to a float. */
   public static short toBfloat16(float value) {
     int bits = Float.floatToRawIntBits(value);
     if (Float.isNaN(value)) {

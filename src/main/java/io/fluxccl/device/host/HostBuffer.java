@@ -24,12 +24,12 @@ public final class HostBuffer extends PartBuffer<HostDevice, SharedSegment> {
     return memory().address() + memoryOffset();
   }
 
-  /** The segment that it is a part of. */
+  /** Returns the segment that it is a part of. */
   public SharedSegment segment() {
     return memory();
   }
 
-  /** Where in {@link #segment()} it begins, in bytes. */
+  /** Returns where in {@link #segment()} it begins, in bytes. */
   public long segmentOffset() {
     return memoryOffset();
   }

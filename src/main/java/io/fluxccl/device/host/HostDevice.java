@@ -44,13 +44,13 @@ public final class HostDevice implements Device {
     lifecycle.own(blockWorkers::close);
   }
 
-  /** A device with the default options. */
+  /** Returns a device with the default options. */
   public static HostDevice create() {
     return create(HostDeviceOptions.DEFAULT);
   }
 
   /**
-   * A device with the given options.
+   * Returns a device with the given options.
    *
    * @param options its index and its threads' names
    * @return the device; the caller closes it

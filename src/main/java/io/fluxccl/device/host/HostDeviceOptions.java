@@ -22,12 +22,12 @@ public record HostDeviceOptions(int index, String name) {
     }
   }
 
-  /** These options with another index. */
+  /** Returns these options with another index. */
   public HostDeviceOptions withIndex(int newIndex) {
     return new HostDeviceOptions(newIndex, name);
   }
 
-  /** These options with another start of threads' names. */
+  /** Returns these options with another start of threads' names. */
   public HostDeviceOptions withName(String newName) {
     return new HostDeviceOptions(index, newName);
   }

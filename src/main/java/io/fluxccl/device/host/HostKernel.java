@@ -42,7 +42,7 @@ public record HostKernel(String name, Body body) implements Kernel {
   }
 
   /**
-   * A kernel.
+   * Returns a kernel.
    *
    * @param name for diagnostics
    * @param body called by many threads at the same time

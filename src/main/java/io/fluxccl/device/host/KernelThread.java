@@ -28,35 +28,35 @@ public final class KernelThread {
     this.blockIdx = blockIdx;
   }
 
-  /** The number of this thread in its block, from 0. */
+  /** Returns the number of this thread in its block, from 0. */
   public int threadIdx() {
     return threadIdx;
   }
 
-  /** How many threads the block has. */
+  /** Returns how many threads the block has. */
   public int blockDim() {
     return blockDim;
   }
 
-  /** The number of its block in the grid, from 0. */
+  /** Returns the number of its block in the grid, from 0. */
   public int blockIdx() {
     return blockIdx;
   }
 
-  /** How many blocks the grid has. */
+  /** Returns how many blocks the grid has. */
   public int gridDim() {
     return gridDim;
   }
 
   /**
-   * The address of the {@link io.fluxccl.device.AbortFlag} among the launch's arguments, or 0 if
-   * there is none: what {@link SpinWait} wants.
+   * Returns the address of the {@link io.fluxccl.device.AbortFlag} among the launch's arguments, or
+   * 0 if there is none: what {@link SpinWait} wants.
    */
   public long abortAddress() {
     return abortAddress;
   }
 
-  /** A reduction with scratch memory of this thread. */
+  /** Returns a reduction with scratch memory of this thread. */
   public HostReduction reduction() {
     if (reduction == null) {
       reduction = new HostReduction();

@@ -76,7 +76,7 @@ final class LiveHostStream extends HostStream {
     return this;
   }
 
-  /** Whether it has failed and does no more work. */
+  /** Returns whether it has failed and does no more work. */
   boolean hasStopped() {
     return stopped;
   }
@@ -102,7 +102,7 @@ final class LiveHostStream extends HostStream {
     return future;
   }
 
-  /** Whether everything enqueued so far is done. */
+  /** Returns whether everything enqueued so far is done. */
   boolean isIdle() {
     return worker.isIdle();
   }

@@ -33,7 +33,7 @@ final class SegmentDirectory {
     }
   }
 
-  /** The directory; sweeps it at first use. */
+  /** Returns the directory; sweeps it at first use. */
   static Path get() {
     return Holder.DIRECTORY;
   }

@@ -69,7 +69,7 @@ final class SegmentFile {
     }
   }
 
-  /** The number under which this process has the path open; Java has no method for it. */
+  /** Returns the number under which this process has the path open; Java has no method for it. */
   private static int descriptorOf(Path path) throws IOException {
     Path real = path.toRealPath();
     // A janitor in another process namespace may already have unlinked it; the link then says so.

@@ -61,7 +61,7 @@ public final class SharedSegment extends UseCount {
   }
 
   /**
-   * A new segment of zeros, owned by this process.
+   * Returns a new segment of zeros, owned by this process.
    *
    * @param size bytes, 1 to {@link #MAX_SIZE}
    * @return the segment, with one user
@@ -93,7 +93,7 @@ public final class SharedSegment extends UseCount {
   }
 
   /**
-   * The segment of this process that has the given name, with one more user.
+   * Returns the segment of this process that has the given name, with one more user.
    *
    * @param name what a peer sent
    * @return the segment, or empty if this process owns none of that name
@@ -141,7 +141,7 @@ public final class SharedSegment extends UseCount {
     }
   }
 
-  /** Whether its owner, another process, still has a segment of that name. */
+  /** Returns whether its owner, another process, still has a segment of that name. */
   public static boolean isOpen(SegmentName name) {
     try {
       verify(name, Path.of("/proc/" + name.pid() + "/fd/" + name.descriptor()));
@@ -170,22 +170,25 @@ public final class SharedSegment extends UseCount {
     return name;
   }
 
-  /** Whether other processes may have mapped it, and may not have heard yet that it is closed. */
+  /**
+   * Returns whether other processes may have mapped it, and may not have heard yet that it is
+   * closed.
+   */
   boolean isNamed() {
     return named;
   }
 
-  /** The address of its first byte in this process. */
+  /** Returns the address of its first byte in this process. */
   public long address() {
     return address;
   }
 
-  /** Its length in bytes. */
+  /** Returns its length in bytes. */
   public long size() {
     return name.size();
   }
 
-  /** Whether this process made it. */
+  /** Returns whether this process made it. */
   public boolean isOwned() {
     return ownersChannel != null;
   }
@@ -199,7 +202,7 @@ public final class SharedSegment extends UseCount {
         problem -> SegmentDirectory.LOG.warn("closing {} failed", this, problem), ownersChannel);
   }
 
-  /** A view of a part; the caller holds a user for as long as it uses the view. */
+  /** Returns a view of a part; the caller holds a user for as long as it uses the view. */
   ByteBuffer view(long offset, long size) {
     ByteBuffer view = mapped.duplicate().order(ByteOrder.LITTLE_ENDIAN);
     return view.position((int) offset).limit((int) (offset + size));

@@ -99,7 +99,7 @@ public final class SpinWait {
     return next;
   }
 
-  /** Whether the abort flag at an address is set; false for address 0. */
+  /** Returns whether the abort flag at an address is set; false for address 0. */
   public static boolean isAborted(long abortAddress) {
     // Pairs with the release in AbortFlag.set().
     return abortAddress != 0

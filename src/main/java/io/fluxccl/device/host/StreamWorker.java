@@ -63,7 +63,7 @@ final class StreamWorker implements Runnable {
     }
   }
 
-  /** Whether anything was ever enqueued. */
+  /** Returns whether anything was ever enqueued. */
   boolean hasStarted() {
     return thread != null;
   }
