@@ -20,39 +20,22 @@ import org.agrona.concurrent.UnsafeBuffer;
  * A channel on which a kernel asks the host's proxy to move bytes: what MSCCL++ calls a PortChannel
  * since its version 0.7. It binds a semaphore, the peer's memory and local memory of one {@link
  * ProxyService}, which creates it. Immutable; owns none of them.
+ *
+ * @param fifo the ring through which kernels ask the proxy
+ * @param semaphore that the peer signals; kernels wait for it, and only the proxy signals it
+ * @param flushWord address of the word in which the proxy answers flushes
+ * @param semaphoreId the id of the semaphore in the service
+ * @param targetId the id of the peer's memory
+ * @param sourceId the id of local memory
  */
-public final class ProxyChannel implements DeviceHandle {
-  private final FifoDeviceHandle fifo;
-  private final Host2DeviceSemaphore semaphore;
-  private final long flushWord;
-  private final int semaphoreId;
-  private final int targetId;
-  private final int sourceId;
-
-  ProxyChannel(
-      FifoDeviceHandle fifo,
-      Host2DeviceSemaphore semaphore,
-      long flushWord,
-      int semaphoreId,
-      int targetId,
-      int sourceId) {
-    this.fifo = fifo;
-    this.semaphore = semaphore;
-    this.flushWord = flushWord;
-    this.semaphoreId = semaphoreId;
-    this.targetId = targetId;
-    this.sourceId = sourceId;
-  }
-
-  /** Returns the id of its semaphore in the service. */
-  public int semaphoreId() {
-    return semaphoreId;
-  }
-
-  /** Returns the semaphore that the peer signals; its handle is for waiting only. */
-  public DeviceHandle semaphore() {
-    return semaphore;
-  }
+public record ProxyChannel(
+    FifoDeviceHandle fifo,
+    Host2DeviceSemaphore semaphore,
+    long flushWord,
+    int semaphoreId,
+    int targetId,
+    int sourceId)
+    implements DeviceHandle {
 
   @Override
   public int handleLength() {

@@ -233,25 +233,14 @@ public final class SmChannelDeviceHandle {
     for (long i = threadId, n = size / type.payload(); i < n; i += numThreads) {
       for (long half = i * halves; half < (i + 1) * halves; half++) {
         long packet = HostMemory.getLongOpaque(at + (half << 3));
-        if ((int) (packet >>> 32) != flag) {
-          if (!awaitPacket(at + (half << 3), flag)) {
+        for (int step = 0; (int) (packet >>> 32) != flag; ) {
+          step = SpinWait.step(step, semaphore.abortAddress(), semaphore.peer());
+          if (step < 0) {
             return false;
           }
           packet = HostMemory.getLongOpaque(at + (half << 3));
         }
         HostMemory.putInt(to + (half << 2), (int) packet);
-      }
-    }
-    return true;
-  }
-
-  /** Returns true when the packet carries the flag; false when the communicator was aborted. */
-  private boolean awaitPacket(long address, int flag) {
-    int step = 0;
-    while ((int) (HostMemory.getLongOpaque(address) >>> 32) != flag) {
-      step = SpinWait.step(step, semaphore.abortAddress(), semaphore.peer());
-      if (step < 0) {
-        return false;
       }
     }
     return true;

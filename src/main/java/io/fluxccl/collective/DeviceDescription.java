@@ -32,14 +32,12 @@ record DeviceDescription(
 
   /** Describes a device. */
   static DeviceDescription of(Device device, TransportFlags networks) {
-    return device instanceof CudaDevice gpu
-        ? new DeviceDescription(
-            DeviceKind.CUDA,
-            gpu.multiprocessors(),
-            gpu.computeCapability(),
-            networks,
-            gpu.pciBusId())
-        : new DeviceDescription(device.kind(), 0, 0, networks, "");
+    DeviceKind kind = device.kind();
+    if (device instanceof CudaDevice gpu) {
+      return new DeviceDescription(
+          kind, gpu.multiprocessors(), gpu.computeCapability(), networks, gpu.pciBusId());
+    }
+    return new DeviceDescription(kind, 0, 0, networks, "");
   }
 
   void write(WireWriter out) {

@@ -25,7 +25,7 @@ final class InFlightTracker {
   private final Consumer<Run> late;
   private final NanoClock clock;
   private final Scheduler timer;
-  private final ConcurrentLinkedQueue<Run> runs = new ConcurrentLinkedQueue<>();
+  final ConcurrentLinkedQueue<Run> runs = new ConcurrentLinkedQueue<>();
   private final AtomicBoolean armed = new AtomicBoolean();
   private final Disposable.Swap task = Disposables.swap();
 
@@ -102,11 +102,6 @@ final class InFlightTracker {
   /** Fails all runs. */
   void fail(Throwable reason) {
     runs.forEach(run -> run.fail(reason));
-  }
-
-  /** Returns the number of runs, for tests. */
-  int count() {
-    return runs.size();
   }
 
   /** Cancels the timer, after the last run. */

@@ -129,7 +129,8 @@ final class LaneOpening {
   }
 
   private CompletableFuture<Void> connect() {
-    return PeerConnections.connect(communicator, choice, options.tag(), deadline, ranks)
+    return new PeerConnections(communicator, choice, options.tag(), deadline, ranks)
+        .connect()
         .thenAccept(connections -> peers = connections);
   }
 

@@ -45,7 +45,15 @@ public final class PeerConnections implements AutoCloseable {
   private Connection[] connections;
   private TransportFlags transports = TransportFlags.NONE;
 
-  private PeerConnections(
+  /**
+   * Describes the connections that {@link #connect} makes.
+   *
+   * @param choice of transports
+   * @param tag of the connections
+   * @param deadline by when
+   * @param ranks the descriptions of all ranks
+   */
+  PeerConnections(
       Communicator communicator,
       TransportChoice choice,
       int tag,
@@ -60,26 +68,12 @@ public final class PeerConnections implements AutoCloseable {
     this.topology = makeTopology();
   }
 
-  /**
-   * Connects to all ranks.
-   *
-   * @param choice of transports
-   * @param tag of the connections
-   * @param deadline by when
-   * @param ranks the descriptions of all ranks
-   * @return the connections; on failure, those already made are closed
-   */
-  static CompletableFuture<PeerConnections> connect(
-      Communicator communicator,
-      TransportChoice choice,
-      int tag,
-      Deadline deadline,
-      List<LaneDescription> ranks) {
-    PeerConnections peers = new PeerConnections(communicator, choice, tag, deadline, ranks);
+  /** Connects to all ranks; on failure, connections already made are closed. */
+  CompletableFuture<PeerConnections> connect() {
     List<CompletableFuture<Connection>> links = new ArrayList<>();
     return communicator
-        .setup(deadline, () -> peers.connectOnSetup(links))
-        .thenApply(ready -> peers.connected(links))
+        .setup(deadline, () -> connectOnSetup(links))
+        .thenApply(ready -> connected(links))
         .whenComplete(
             onFailure(() -> links.forEach(link -> link.thenAccept(each -> Closing.all(each)))));
   }

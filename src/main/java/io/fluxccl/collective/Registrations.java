@@ -7,8 +7,10 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.RegisteredMemory;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.stream.Stream;
 import org.agrona.CloseHelper;
 
 /**
@@ -140,12 +142,9 @@ final class Registrations {
   /** Adds the registrations that hold a call's buffers. */
   void addUsed(CollectiveCall call, Set<Registration> to) {
     BoundCall bound = bind(call);
-    for (Registration used :
-        new Registration[] {bound.inputRegistration(), bound.outputRegistration()}) {
-      if (used != null) {
-        to.add(used);
-      }
-    }
+    Stream.of(bound.inputRegistration(), bound.outputRegistration())
+        .filter(Objects::nonNull)
+        .forEach(to::add);
   }
 
   /** Returns the oldest registration that holds a buffer; null if there is none. */

@@ -101,7 +101,7 @@ class InFlightTrackerTest {
       pass(Duration.ofMillis(1));
     }
     assertThat(timers).isLessThan(3);
-    assertThat(runs.count()).isZero();
+    assertThat(runs.runs).isEmpty();
   }
 
   @Test
@@ -122,11 +122,11 @@ class InFlightTrackerTest {
     Run second = enqueued();
     Run third = enqueued();
     end(second);
-    assertThat(runs.count()).isEqualTo(3);
+    assertThat(runs.runs.size()).isEqualTo(3);
     end(first);
-    assertThat(runs.count()).isOne();
+    assertThat(runs.runs.size()).isOne();
     end(third);
-    assertThat(runs.count()).isZero();
+    assertThat(runs.runs).isEmpty();
     pass(LIMIT.multipliedBy(2));
     assertThat(late).isEmpty();
   }

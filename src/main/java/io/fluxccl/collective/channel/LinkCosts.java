@@ -9,8 +9,13 @@ import io.fluxccl.device.DeviceKind;
  * memory, and the latency of a hop. The network's rate is the same in each direction, for any pairs
  * of ranks. The formulas, the origin of the figures, and what follows for many hosts, are in
  * docs/reference/scaling.md.
+ *
+ * @param nRanks number of ranks
+ * @param hosts number of hosts
+ * @param most the most ranks of a host
+ * @param gpus whether the ranks are on GPUs
  */
-final class LinkCosts {
+record LinkCosts(int nRanks, int hosts, int most, boolean gpus) {
   private static final double NETWORK_HOP = 40;
   private static final double NETWORK_RATE = 2000;
   private static final double HOST_HOP = 2;
@@ -27,18 +32,12 @@ final class LinkCosts {
   /** The most bytes of a piece of a chain over hosts. */
   private static final double PIECE = 128 << 10;
 
-  private final int nRanks;
-  private final int hosts;
-  private final int most;
-  private final double localHop;
-  private final double localRate;
+  private double localHop() {
+    return gpus ? GPU_HOP : HOST_HOP;
+  }
 
-  LinkCosts(int nRanks, int hosts, int most, boolean gpus) {
-    this.nRanks = nRanks;
-    this.hosts = hosts;
-    this.most = most;
-    this.localHop = gpus ? GPU_HOP : HOST_HOP;
-    this.localRate = gpus ? GPU_RATE : HOST_RATE;
+  private double localRate() {
+    return gpus ? GPU_RATE : HOST_RATE;
   }
 
   static LinkCosts of(RankTopology topology) {
@@ -73,21 +72,22 @@ final class LinkCosts {
     int exchanges = twice ? 2 : 1;
     return exchanges * (NETWORK_HOP + others * MESSAGE)
         + network(each * others, others)
-        + bytes / localRate;
+        + bytes / localRate();
   }
 
   /** Returns the time of an all-reduce around a ring. */
   double ring(double bytes) {
     int hops = 2 * (nRanks - 1);
-    double hop = (hosts * (NETWORK_HOP + MESSAGE) + (nRanks - hosts) * localHop) / (double) nRanks;
-    return hops * hop + network(hops * bytes / nRanks, 1) + bytes / localRate * most;
+    double hop =
+        (hosts * (NETWORK_HOP + MESSAGE) + (nRanks - hosts) * localHop()) / (double) nRanks;
+    return hops * hop + network(hops * bytes / nRanks, 1) + bytes / localRate() * most;
   }
 
   /** Returns the time inside hosts and along the rails between them. */
   double hierarchical(Collective collective, double bytes) {
     int others = hosts - 1;
     double shared = bytes * others / hosts;
-    double local = 2 * localHop + 2 * bytes / localRate;
+    double local = 2 * localHop() + 2 * bytes / localRate();
     return switch (collective) {
       case ALL_REDUCE -> {
         boolean split = Hierarchy.isSplit(hosts, (long) bytes);

@@ -10,12 +10,14 @@ import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.device.host.KernelThread;
+import java.util.Locale;
 
 /** Every collective, done in one {@link HostCall.Way} by workers that all ways share. */
 final class HostAlgorithm implements CollectiveAlgorithm {
   /** Up to so many bytes every rank receives all inputs. */
   static final long ONE_SHOT_LIMIT = 8 << 10;
 
+  private final String name;
   private final HostCall.Way way;
   private final Communicator communicator;
   private final Worker[] workers;
@@ -25,16 +27,13 @@ final class HostAlgorithm implements CollectiveAlgorithm {
     this.way = way;
     this.communicator = communicator;
     this.workers = workers;
-    this.kernel = HostKernel.of(name(), this::run);
+    this.name = "host-" + way.name().toLowerCase(Locale.ROOT).replace('_', '-');
+    this.kernel = HostKernel.of(name, this::run);
   }
 
   @Override
   public String name() {
-    return switch (way) {
-      case ONE_SHOT -> "host-one-shot";
-      case STAGED -> "host-staged";
-      case DIRECT -> "host-direct";
-    };
+    return name;
   }
 
   @Override

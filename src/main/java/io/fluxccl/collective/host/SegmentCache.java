@@ -23,7 +23,7 @@ final class SegmentCache {
   private int nextOwn;
 
   /** Each retained here, but for those of this process, which their owner may free meanwhile. */
-  private final SharedSegment[] mapped = new SharedSegment[CAPACITY];
+  final SharedSegment[] mapped = new SharedSegment[CAPACITY];
 
   private final long[] usedAt = new long[CAPACITY];
   private long uses;
@@ -110,15 +110,6 @@ final class SegmentCache {
     }
     mapped[i] = null;
     usedAt[i] = 0;
-  }
-
-  /** Returns how many segments are mapped. */
-  int size() {
-    int size = 0;
-    for (SharedSegment segment : mapped) {
-      size += segment == null ? 0 : 1;
-    }
-    return size;
   }
 
   /** Unmaps all segments. */
