@@ -111,6 +111,16 @@ abstract class AbstractBootstrap implements Bootstrap {
     return member(rank).address().getAddress();
   }
 
+  /** Returns the next rank in the ring of all ranks. */
+  final int next() {
+    return (rank + 1) % nRanks;
+  }
+
+  /** Returns the previous rank in the ring of all ranks. */
+  final int previous() {
+    return Math.floorMod(rank - 1, nRanks);
+  }
+
   final Member member(int ofRank) {
     List<Member> known = members;
     if (known == null) {

@@ -70,22 +70,14 @@ final class PeerLinks extends Handshake.Gate {
     if (bootstrap.nRanks() == 1) {
       ring.complete(null);
     } else {
-      to(next()).open(nanos);
+      to(bootstrap.next()).open(nanos);
     }
     return ring;
   }
 
-  private int next() {
-    return (bootstrap.rank() + 1) % bootstrap.nRanks();
-  }
-
-  private int previous() {
-    return Math.floorMod(bootstrap.rank() - 1, bootstrap.nRanks());
-  }
-
   /** Returns the neighbour that is not connected yet, during set-up. */
   int missingNeighbour() {
-    return to(next()).link() == null ? next() : previous();
+    return to(bootstrap.next()).link() == null ? bootstrap.next() : bootstrap.previous();
   }
 
   private PeerLink.Outgoing to(int peer) {
@@ -227,8 +219,8 @@ final class PeerLinks extends Handshake.Gate {
   // ---- what connections report ----
 
   void attached() {
-    PeerLink before = incoming.get(previous());
-    PeerLink.Outgoing after = outgoing.get(next());
+    PeerLink before = incoming.get(bootstrap.previous());
+    PeerLink.Outgoing after = outgoing.get(bootstrap.next());
     if (before != null && before.isAttached() && after != null && after.link() != null) {
       ring.complete(null);
     }

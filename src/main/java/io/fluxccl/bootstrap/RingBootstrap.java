@@ -210,8 +210,7 @@ abstract class RingBootstrap extends AbstractBootstrap {
           // Before anything may be refused, as in a gather.
           int number = next(Space.GATHER);
           checkPeer(root);
-          int previous = Math.floorMod(rank() - 1, nRanks());
-          StreamKey key = new StreamKey(previous, Space.BROADCAST, root, number);
+          StreamKey key = new StreamKey(previous(), Space.BROADCAST, root, number);
           if (root == rank()) {
             checkMessage(message);
             sendBroadcast(key, message, deadline, result);
@@ -220,10 +219,6 @@ abstract class RingBootstrap extends AbstractBootstrap {
           }
         });
     return result;
-  }
-
-  private int next() {
-    return (rank() + 1) % nRanks();
   }
 
   private void sendBroadcast(

@@ -24,11 +24,8 @@ final class ConnectAttempts {
   /** As {@link NetPlugin#connect}, with the handle at an address. */
   NetSendComm connect(NetPlugin network, int device, long address) {
     byte[] bytes = new byte[NetPlugin.HANDLE_BYTES];
-    for (int i = 0; i < bytes.length; i += Long.BYTES) {
-      long word = UnsafeApi.getLong(address + i);
-      for (int b = 0; b < Long.BYTES; b++) {
-        bytes[i + b] = (byte) (word >>> (Byte.SIZE * b));
-      }
+    for (int i = 0; i < bytes.length; i++) {
+      bytes[i] = UnsafeApi.getByte(address + i);
     }
     Attempt attempt = attempts.get(address);
     if (attempt == null || !Arrays.equals(attempt.bytes, bytes)) {
