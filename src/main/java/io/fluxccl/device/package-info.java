@@ -3,6 +3,6 @@
  * service provider interface that {@code device.host} and the GPU devices implement; everything
  * above is the same code on all of them.
  *
- * <p>Imports the root package only.
+ * <p>Imports the root package and {@code concurrent}.
  */
 package io.fluxccl.device;

@@ -2,6 +2,7 @@
  * NVIDIA GPUs through JCuda's driver API: memory, streams, kernels, and the mapping of other
  * processes' memory.
  *
- * <p>Imports the root package, {@code device} and {@code completion}.
+ * <p>Imports the root package, {@code concurrent}, {@code wire}, {@code device} and {@code
+ * completion}.
  */
 package io.fluxccl.device.cuda;
