@@ -34,13 +34,25 @@ public class PostUseCount extends UseCount implements AutoCloseable {
     return !closed.get() && tryRetain();
   }
 
+  /** Returns whether the resource was closed. */
+  public final boolean isClosed() {
+    return closed.get();
+  }
+
   /** Refuses new users, and frees the resource once it has none. Idempotent. */
   @Override
   public void close() {
     if (closed.compareAndSet(false, true)) {
-      release();
+      try {
+        closing();
+      } finally {
+        release();
+      }
     }
   }
+
+  /** Runs when the resource refuses new users, before it can be freed. */
+  protected void closing() {}
 
   /**
    * Runs a task that may block: here, or on Reactor's elastic threads if this thread must not

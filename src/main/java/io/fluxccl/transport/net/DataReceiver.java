@@ -195,7 +195,7 @@ final class DataReceiver {
     OwnedMemory target = targets[slot];
     states[slot] = FREE;
     targets[slot] = null;
-    target.endUse();
+    target.release();
   }
 
   /** Whether something that goes to that memory is on its way, other than in a device's copy. */

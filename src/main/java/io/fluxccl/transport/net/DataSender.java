@@ -125,7 +125,7 @@ final class DataSender {
     OwnedMemory source = sources[slot];
     if (source != null) {
       sources[slot] = null;
-      source.endUse();
+      source.release();
     }
   }
 

@@ -150,7 +150,7 @@ final class Inbound {
       place = rails[0].place(target, offset, length, signal);
     } finally {
       if (place == NOT_STARTED) {
-        target.endUse();
+        target.release();
       }
     }
     return place;
@@ -229,7 +229,7 @@ final class Inbound {
   }
 
   private static OwnedMemory inUse(OwnedMemory target) {
-    if (!target.beginUse()) {
+    if (!target.enter()) {
       throw new ProtocolViolation("the memory is not, or no longer, registered");
     }
     return target;
@@ -267,7 +267,7 @@ final class Inbound {
       place = rails[rail].post(target, offset, length);
     } finally {
       if (place == NOT_STARTED) {
-        target.endUse();
+        target.release();
       }
     }
     places[slot(started)] = place;
@@ -338,7 +338,7 @@ final class Inbound {
         OwnedMemory target = inUse(target(done));
         HostMemory.copy(
             starts[slot(done)], control.payload(done), ends[slot(done)] - starts[slot(done)]);
-        target.endUse();
+        target.release();
       }
       case ControlMessage.UPDATE -> {
         if (places[slot(done)] != NOT_STARTED) {
@@ -347,7 +347,7 @@ final class Inbound {
         OwnedMemory target = inUse(target(done));
         // Release: pairs with the acquire of who waits for it, who then sees what came before.
         HostMemory.putLongRelease(starts[slot(done)], control.value(done));
-        target.endUse();
+        target.release();
       }
       case ControlMessage.DATA, ControlMessage.UPDATE_DATA -> {
         int rail = control.rail(done);

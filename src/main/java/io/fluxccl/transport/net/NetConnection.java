@@ -2,12 +2,10 @@ package io.fluxccl.transport.net;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.transport.AgentConnection;
 import io.fluxccl.transport.Connection;
-import io.fluxccl.transport.MemoryHandle;
 import io.fluxccl.transport.PostQueue;
 import io.fluxccl.transport.RegisteredMemory;
 import java.util.ArrayList;
@@ -63,14 +61,13 @@ final class NetConnection extends AgentConnection {
       long sourceOffset,
       long size) {
     checkWorking();
-    NetMemoryHandle to = remoteHandle(target);
-    OwnedMemory from = ownHandle(source);
+    NetMemoryHandle to = openTarget(target);
+    OwnedMemory from = handleOf("source", source, rank(), context, OwnedMemory.class);
     target.checkRange("target", targetOffset, size);
     source.checkRange("source", sourceOffset, size);
-    beginUse("target", to, target);
-    beginUse("source", from, source);
+    enter("source", from, source);
     if (size == 0 || !queue.write(to, targetOffset, from, sourceOffset, size)) {
-      from.endUse();
+      from.release();
       checkWorking();
       return this;
     }
@@ -82,10 +79,9 @@ final class NetConnection extends AgentConnection {
   public Connection updateAndSync(
       RegisteredMemory target, long targetOffset, AtomicLong counter, long newValue) {
     checkWorking();
-    NetMemoryHandle to = remoteHandle(target);
+    NetMemoryHandle to = openTarget(target);
     target.checkRange("target", targetOffset, Long.BYTES);
     checkAligned(targetOffset);
-    beginUse("target", to, target);
     counter.set(newValue);
     if (!queue.update(to, targetOffset, newValue)) {
       checkWorking();
@@ -116,28 +112,13 @@ final class NetConnection extends AgentConnection {
     return queue.isFull();
   }
 
-  private NetMemoryHandle remoteHandle(RegisteredMemory memory) {
-    MemoryHandle handle = handleOf("target", memory, remoteRank());
-    return handle instanceof OwnedMemory
-        ? ((OwnedMemory) handle).seenByItself()
-        : (NetMemoryHandle) handle;
-  }
-
-  private OwnedMemory ownHandle(RegisteredMemory memory) {
-    MemoryHandle handle = handleOf("source", memory, rank());
-    if (!(handle instanceof OwnedMemory) || !((OwnedMemory) handle).belongsTo(context)) {
-      throw InvalidUsage.of(
-          "source %s was not registered with this communicator; write from what"
-              + " registerMemory gave",
-          memory);
+  private NetMemoryHandle openTarget(RegisteredMemory memory) {
+    NetMemoryHandle handle =
+        handleOf("target", memory, remoteRank(), context, NetMemoryHandle.class);
+    if (handle.isClosed()) {
+      throw closed("target", memory);
     }
-    return (OwnedMemory) handle;
-  }
-
-  private static void beginUse(String what, NetMemoryHandle handle, RegisteredMemory memory) {
-    if (!handle.beginUse()) {
-      throw closed(what, memory);
-    }
+    return handle;
   }
 
   // Connecting.
@@ -307,7 +288,7 @@ final class NetConnection extends AgentConnection {
       NetMemoryHandle source = queue.source();
       queue.pop();
       if (source != null) {
-        uses.add(source::endUse);
+        uses.add(source::release);
       }
     }
     Closing.all(uses);

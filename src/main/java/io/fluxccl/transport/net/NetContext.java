@@ -147,7 +147,7 @@ final class NetContext implements TransportContext {
   @Override
   public MemoryHandle open(byte[] wire, MemoryOrigin origin) {
     requireOpen();
-    return NetMemoryHandle.decode(wire, origin.rank(), origin.size());
+    return NetMemoryHandle.decode(this, wire, origin.rank(), origin.size());
   }
 
   @Override
@@ -235,7 +235,7 @@ final class NetContext implements TransportContext {
           for (NetConnection connection : agent.connections()) {
             steps.add(() -> connection.forget(memory));
           }
-          steps.add(memory::release);
+          steps.add(memory::free);
           Closing.all(steps);
         });
   }

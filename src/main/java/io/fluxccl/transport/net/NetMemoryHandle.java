@@ -1,16 +1,16 @@
 package io.fluxccl.transport.net;
 
 import io.fluxccl.TransportFailure;
-import io.fluxccl.transport.MemoryHandle;
+import io.fluxccl.transport.CountedMemory;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
 /**
- * Memory as this transport names it: an id that only the owner can resolve. On the wire,
- * little-endian: int32 magic "FXNM", int16 version (1), int16 place (of {@link Place}), int64 id,
- * int64 size.
+ * Memory as this transport names it, of a peer unless it is an {@link OwnedMemory}: an id that only
+ * the owner can resolve. On the wire, little-endian: int32 magic "FXNM", int16 version (1), int16
+ * place (of {@link Place}), int64 id, int64 size.
  */
-abstract class NetMemoryHandle implements MemoryHandle {
+class NetMemoryHandle extends CountedMemory {
   static final int WIRE_LENGTH = 24;
 
   private static final int MAGIC = 0x4d4e5846;
@@ -31,7 +31,8 @@ abstract class NetMemoryHandle implements MemoryHandle {
     STAGED
   }
 
-  NetMemoryHandle(long id, long size, Place place) {
+  NetMemoryHandle(NetContext context, long id, long size, Place place) {
+    super(context, encode(id, size, place), size);
     this.id = id;
     this.size = size;
     this.place = place;
@@ -55,13 +56,17 @@ abstract class NetMemoryHandle implements MemoryHandle {
     return place == Place.STAGED;
   }
 
-  /** Keeps the memory until {@link #endUse()}, unless it is closed: then false. */
-  abstract boolean beginUse();
-
-  abstract void endUse();
+  @Override
+  public long address() {
+    return 0;
+  }
 
   @Override
-  public final byte[] wire() {
+  protected void lastUserLeft() {
+    // Nothing is kept here of a peer's memory.
+  }
+
+  private static byte[] encode(long id, long size, Place place) {
     return ByteBuffer.allocate(WIRE_LENGTH)
         .order(ByteOrder.LITTLE_ENDIAN)
         .putInt(MAGIC)
@@ -80,7 +85,7 @@ abstract class NetMemoryHandle implements MemoryHandle {
    * @param size how long the owner said it is
    * @throws TransportFailure if it is malformed
    */
-  static RemoteMemory decode(byte[] wire, int rank, long size) {
+  static NetMemoryHandle decode(NetContext context, byte[] wire, int rank, long size) {
     ByteBuffer in = ByteBuffer.wrap(wire).order(ByteOrder.LITTLE_ENDIAN);
     if (wire.length != WIRE_LENGTH || in.getInt() != MAGIC || in.getShort() != VERSION) {
       throw malformed(rank, "header or length=" + wire.length);
@@ -94,7 +99,7 @@ abstract class NetMemoryHandle implements MemoryHandle {
     if (ownSize != size || ownSize < 1) {
       throw malformed(rank, "size=" + ownSize + ", its origin says " + size);
     }
-    return new RemoteMemory(id, size, PLACES[place]);
+    return new NetMemoryHandle(context, id, size, PLACES[place]);
   }
 
   private static TransportFailure malformed(int rank, String field) {

@@ -130,10 +130,10 @@ final class Outbound {
   private boolean putNext() {
     int type = queue.type();
     if (type == PostQueue.WRITE) {
-      return putWrite((RemoteMemory) queue.target(), (OwnedMemory) queue.source());
+      return putWrite(queue.target(), (OwnedMemory) queue.source());
     }
     if (type == PostQueue.UPDATE) {
-      return putUpdate((RemoteMemory) queue.target());
+      return putUpdate(queue.target());
     }
     if (type == PostQueue.FLUSH) {
       asked.accept(queue.targetOffset());
@@ -144,7 +144,7 @@ final class Outbound {
     return false;
   }
 
-  private boolean putWrite(RemoteMemory target, OwnedMemory source) {
+  private boolean putWrite(NetMemoryHandle target, OwnedMemory source) {
     long left = queue.length() - progress;
     long targetOffset = queue.targetOffset() + progress;
     long sourceOffset = queue.sourceOffset() + progress;
@@ -154,7 +154,7 @@ final class Outbound {
       HostMemory.copy(control.payloadAddress(), source.address() + sourceOffset, bytes);
       control.put(ControlMessage.INLINE, 0, target.id(), targetOffset, bytes, bytes);
       queue.pop();
-      source.endUse();
+      source.release();
       return true;
     }
     DataSender rail = rails[nextRail];
@@ -177,7 +177,7 @@ final class Outbound {
       progress = 0;
     } else {
       progress += length;
-      source.addUse();
+      source.retain();
     }
     control.put(ControlMessage.DATA, nextRail, target.id(), targetOffset, length, 0);
     if (bodies) {
@@ -187,7 +187,7 @@ final class Outbound {
     return true;
   }
 
-  private boolean putUpdate(RemoteMemory target) {
+  private boolean putUpdate(NetMemoryHandle target) {
     long value = queue.sourceOffset();
     if (target.isOnHost() || target.isStaged()) {
       control.put(ControlMessage.UPDATE, 0, target.id(), queue.targetOffset(), value, 0);

@@ -2,28 +2,22 @@ package io.fluxccl.transport.net;
 
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.netplugin.PointerType;
-import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * Memory of this rank. Whoever reads or writes it for a connection brackets that with {@link
- * #beginUse} and {@link #endUse}; once closed it lets no new use begin, and the last that ends lets
- * the memory go.
+ * Memory of this rank. A connection that reads or writes it is counted as a user. Closing it ends
+ * the registration: a peer that writes to it at this moment loses its connection, so that the
+ * network writes nothing after that. The last user that leaves lets the memory go.
  */
 final class OwnedMemory extends NetMemoryHandle {
-  private static final int CLOSED = Integer.MIN_VALUE;
-
   private final NetContext context;
   private final DeviceBuffer buffer;
   private final long address;
-  private final RemoteMemory seenByItself;
-  private final AtomicInteger uses = new AtomicInteger();
 
   OwnedMemory(NetContext context, long id, DeviceBuffer buffer, Place place) {
-    super(id, buffer.size(), place);
+    super(context, id, buffer.size(), place);
     this.context = context;
     this.buffer = buffer;
     this.address = buffer.address();
-    this.seenByItself = new RemoteMemory(id, size(), place);
     buffer.retain();
   }
 
@@ -35,15 +29,6 @@ final class OwnedMemory extends NetMemoryHandle {
     return buffer;
   }
 
-  boolean belongsTo(NetContext other) {
-    return context == other;
-  }
-
-  /** This memory as a rank sees it that writes to itself. */
-  RemoteMemory seenByItself() {
-    return seenByItself;
-  }
-
   boolean contains(long offset, long length) {
     return offset >= 0 && length >= 0 && offset <= size() - length;
   }
@@ -53,32 +38,8 @@ final class OwnedMemory extends NetMemoryHandle {
     return address;
   }
 
-  @Override
-  boolean beginUse() {
-    int before;
-    do {
-      before = uses.get();
-      if (before < 0) {
-        return false;
-      }
-    } while (!uses.compareAndSet(before, before + 1));
-    return true;
-  }
-
-  /** One use more, by who has one, closed or not. */
-  void addUse() {
-    uses.incrementAndGet();
-  }
-
-  @Override
-  void endUse() {
-    if (uses.decrementAndGet() == CLOSED) {
-      context.letGo(this);
-    }
-  }
-
-  /** The registration is not used any more, and has gone from all connections. */
-  void release() {
+  /** Frees the buffer; the registration is not used any more, and has gone from all connections. */
+  void free() {
     if (isStaged()) {
       try {
         context.staging().afterCopies(buffer::release);
@@ -92,26 +53,13 @@ final class OwnedMemory extends NetMemoryHandle {
     }
   }
 
-  /**
-   * Ends the registration. A peer that is writing to it at this moment loses its connection, so
-   * that nothing is written after this.
-   */
   @Override
-  public void close() {
-    int before;
-    do {
-      before = uses.get();
-      if (before < 0) {
-        return;
-      }
-    } while (!uses.compareAndSet(before, before + CLOSED));
-    seenByItself.close();
-    try {
-      context.closed(this);
-    } finally {
-      if (before == 0) {
-        context.letGo(this);
-      }
-    }
+  protected void closing() {
+    context.closed(this);
+  }
+
+  @Override
+  protected void lastUserLeft() {
+    context.letGo(this);
   }
 }

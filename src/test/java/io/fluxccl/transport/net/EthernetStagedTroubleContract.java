@@ -398,7 +398,7 @@ abstract class EthernetStagedTroubleContract {
       RegisteredMemory foreign = others.memory(0, 64);
       assertThatThrownBy(() -> link.write(remote, 0, foreign, 0, 64))
           .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("was not registered with this communicator");
+          .hasMessageContaining("was not registered with, or received by, this communicator");
     }
     assertThat(link.failure()).isNull();
   }
