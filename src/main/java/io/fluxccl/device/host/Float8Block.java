@@ -20,7 +20,6 @@ final class Float8Block extends ReductionBlock.FloatBlock {
   private final int[] bits = new int[LENGTH];
 
   Float8Block(Float8 format) {
-    super(1);
     this.values = format.table();
     this.rounded = rounded(format);
   }

@@ -17,13 +17,16 @@ abstract class HalfBlock extends ReductionBlock.FloatBlock {
   private final int[] bits = new int[LENGTH];
   private final int[] oddBits = new int[PAIRS];
 
+  /** What the floats made by unpacking must be multiplied by. */
+  private final float scale;
+
   /**
    * Creates a block.
    *
    * @param scale what the floats made by unpacking must be multiplied by
    */
   HalfBlock(float scale) {
-    super(scale);
+    this.scale = scale;
   }
 
   /**
@@ -48,7 +51,6 @@ abstract class HalfBlock extends ReductionBlock.FloatBlock {
   @Override
   final void load(long address, int count) {
     read(address, a, count);
-    scale(a, count);
   }
 
   @Override
@@ -64,6 +66,15 @@ abstract class HalfBlock extends ReductionBlock.FloatBlock {
     long length = (long) n * Float.BYTES;
     UnsafeApi.copyMemory(bits, INT_BASE, to, FLOAT_BASE, length);
     UnsafeApi.copyMemory(oddBits, INT_BASE, to, FLOAT_BASE + length, length);
+    if (scale != 1) {
+      scale(to, scale, 2 * n);
+    }
+  }
+
+  private static void scale(float[] values, float by, int count) {
+    for (int i = 0; i < count; i++) {
+      values[i] *= by;
+    }
   }
 
   @Override

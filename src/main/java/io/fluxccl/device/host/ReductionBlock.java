@@ -24,7 +24,7 @@ abstract class ReductionBlock {
       case BFLOAT16 -> new HalfBlock.Bfloat16();
       case FLOAT8_E4M3 -> new Float8Block(Float8.E4M3);
       case FLOAT8_E5M2 -> new Float8Block(Float8.E5M2);
-      case FLOAT32 -> new FloatBlock(1);
+      case FLOAT32 -> new FloatBlock();
       case FLOAT64 -> new DoubleBlock();
     };
   }
@@ -105,47 +105,33 @@ abstract class ReductionBlock {
 
   /** Elements that are combined as floats. */
   static class FloatBlock extends ArrayBlock<float[]> {
-    /** What elements of a source are multiplied by before they are combined; mostly 1. */
-    private final float scale;
-
-    FloatBlock(float scale) {
+    FloatBlock() {
       super(new float[LENGTH], new float[LENGTH], Float.BYTES);
-      this.scale = scale;
-    }
-
-    final void scale(float[] values, int count) {
-      float by = scale;
-      for (int i = 0; i < count; i++) {
-        values[i] *= by;
-      }
     }
 
     @Override
     void add(float[] to, float[] from, int count) {
-      float by = scale;
       for (int i = 0; i < count; i++) {
-        to[i] += from[i] * by;
+        to[i] += from[i];
       }
     }
 
     @Override
     void multiply(float[] to, float[] from, int count) {
-      float by = scale;
       for (int i = 0; i < count; i++) {
-        to[i] *= from[i] * by;
+        to[i] *= from[i];
       }
     }
 
     @Override
     void choose(float[] to, float[] from, boolean lesser, int count) {
-      float by = scale;
       if (lesser) {
         for (int i = 0; i < count; i++) {
-          to[i] = Math.min(to[i], from[i] * by);
+          to[i] = Math.min(to[i], from[i]);
         }
       } else {
         for (int i = 0; i < count; i++) {
-          to[i] = Math.max(to[i], from[i] * by);
+          to[i] = Math.max(to[i], from[i]);
         }
       }
     }
