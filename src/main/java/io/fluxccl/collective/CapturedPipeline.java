@@ -28,7 +28,7 @@ import reactor.core.publisher.Mono;
  * Pinned memory that its kernels use must stay open as long as this pipeline.
  */
 public final class CapturedPipeline implements AutoCloseable {
-  private final Lane lane;
+  final Lane lane;
   private final List<Step> source;
   private final List<CollectiveCall> calls;
   private final int rounds;
@@ -36,7 +36,9 @@ public final class CapturedPipeline implements AutoCloseable {
   private final List<PinnedBuffer> pinned;
   private final List<Step> plan;
   private final Lifecycle lifecycle = new Lifecycle("captured pipeline");
-  private final Step replay = new Replay(this);
+
+  /** This pipeline as a step of others. */
+  final Step replay = new Replay(this);
 
   /** A graph keeps the buffers of its steps, but knows collectives' buffers by address only. */
   private final RetainedBuffers buffers = new RetainedBuffers();
@@ -109,15 +111,6 @@ public final class CapturedPipeline implements AutoCloseable {
    */
   public Mono<Void> run(int times) {
     return Pipeline.run(lane, List.of(replay), times, this);
-  }
-
-  /** It as a step of other pipelines. */
-  Step step() {
-    return replay;
-  }
-
-  Lane lane() {
-    return lane;
   }
 
   /**

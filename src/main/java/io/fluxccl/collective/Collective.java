@@ -76,10 +76,7 @@ public enum Collective {
    * its large buffer, which the other ranks have not registered.
    */
   public boolean isChosenByRegistration() {
-    return switch (this) {
-      case ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, REDUCE, ALL_TO_ALL -> true;
-      case ALL_TO_ALL_V, GATHER, SCATTER, SEND_RECEIVE, BARRIER -> false;
-    };
+    return isUniform() && this != GATHER && this != SCATTER;
   }
 
   /**

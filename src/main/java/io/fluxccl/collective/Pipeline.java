@@ -112,8 +112,8 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
    * @throws InvalidUsage if it is of another lane
    */
   public Pipeline then(CapturedPipeline captured) {
-    requireOwn(captured.lane());
-    return with(captured.step());
+    requireOwn(captured.lane);
+    return with(captured.replay);
   }
 
   private void requireOwn(Lane other) {

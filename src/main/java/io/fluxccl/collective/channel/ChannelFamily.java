@@ -34,12 +34,9 @@ public final class ChannelFamily implements AlgorithmFamily {
   public boolean supports(RankTopology topology) {
     return topology.nRanks() > 1
         && topology.nRanks() <= MAX_RANKS
-        && (!topology.allMapped() || areTooManyGpus(topology));
-  }
-
-  /** Returns whether there are too many ranks for the kernels that use mapped memory alone. */
-  private static boolean areTooManyGpus(RankTopology topology) {
-    return topology.kind() == DeviceKind.CUDA && topology.nRanks() > MOST_MAPPED_GPUS;
+        // Or too many ranks for the kernels that use mapped memory alone.
+        && (!topology.allMapped()
+            || topology.kind() == DeviceKind.CUDA && topology.nRanks() > MOST_MAPPED_GPUS);
   }
 
   @Override

@@ -7,6 +7,7 @@ import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.GpuKernels;
 import io.fluxccl.collective.KernelStruct;
 import io.fluxccl.collective.RankTopology;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.Kernel;
@@ -147,9 +148,6 @@ final class GpuAlgorithms implements AutoCloseable {
 
   @Override
   public void close() {
-    table.close();
-    if (hierarchy != null) {
-      hierarchy.close();
-    }
+    Closing.all(table, hierarchy);
   }
 }
