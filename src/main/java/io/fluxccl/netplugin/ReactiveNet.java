@@ -13,21 +13,20 @@ import reactor.core.publisher.Mono;
 import reactor.core.publisher.MonoSink;
 
 /**
- * A network plugin as Monos: nobody calls again and again, and nobody blocks; a loop of its own
- * asks. Every Mono is cold: each subscription begins the operation anew. Each has a deadline, after
- * which it ends with {@link io.fluxccl.Timeout} naming the peer.
+ * The operations of a network plugin as cold Monos: each subscription starts the operation anew. A
+ * thread of this class polls the plugin. An operation whose deadline passes ends with {@link
+ * io.fluxccl.Timeout}, which names the peer.
  *
- * <p>A comm that is used here must be used only here: the loop makes all its calls, in the order of
- * the subscriptions. So also {@link #register} and {@link #close(AutoCloseable)} it here.
+ * <p>A comm that is used here must be used only here, {@link #register} and {@link
+ * #close(AutoCloseable)} included: the thread makes all its calls, in the order of subscriptions.
  *
- * <p>Cancelling is safe at any time, and so is a deadline: what the plugin has not begun is
- * dropped. What it has begun can't be taken back; the loop sees it to its end and discards what
- * comes of it. Its memory stays in use until then, or until the comm is closed.
+ * <p>An operation that is cancelled, or whose deadline passes, is dropped if the plugin has not
+ * started it. Otherwise the thread polls it to its end and discards the result; its memory stays in
+ * use until then, or until the comm is closed.
  *
- * <p>No call of a plugin may block. One that does holds up the loop, and with it all deadlines:
- * {@link #close(Duration)} then ends what waits.
- *
- * <p>Results come on the loop's thread, which must not be blocked: hand long work on. Thread-safe.
+ * <p>A call of the plugin that blocks holds up the thread, and with it all deadlines: {@link
+ * #close(Duration)} then ends the operations that wait. Results are emitted on the thread, which
+ * must not be blocked. Thread-safe.
  */
 public final class ReactiveNet implements AutoCloseable {
   private static final Logger LOGGER = LoggerFactory.getLogger(ReactiveNet.class);
@@ -43,9 +42,9 @@ public final class ReactiveNet implements AutoCloseable {
   }
 
   /**
-   * Starts the loop.
+   * Starts the thread.
    *
-   * @param plugin what it asks; misuse is refused as {@link CheckedNetPlugin} does. Remains the
+   * @param plugin the plugin; misuse is refused as {@link CheckedNetPlugin} does. Remains the
    *     caller's, to be closed after this.
    * @return the plugin's reactive face
    */
