@@ -1,14 +1,5 @@
 package io.fluxccl.collective;
 
-import static io.fluxccl.collective.Collective.ALL_GATHER;
-import static io.fluxccl.collective.Collective.ALL_REDUCE;
-import static io.fluxccl.collective.Collective.ALL_TO_ALL;
-import static io.fluxccl.collective.Collective.BROADCAST;
-import static io.fluxccl.collective.Collective.GATHER;
-import static io.fluxccl.collective.Collective.REDUCE;
-import static io.fluxccl.collective.Collective.REDUCE_SCATTER;
-import static io.fluxccl.collective.Collective.SCATTER;
-
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
@@ -167,37 +158,37 @@ public sealed interface CollectiveCall permits UniformCall, AllToAllV, SendRecei
   /** Returns an all-reduce of {@code count} elements. */
   static CollectiveCall allReduce(
       DeviceBuffer input, DeviceBuffer output, long count, DataType type, ReduceOp op) {
-    return new UniformCall(ALL_REDUCE, input, output, count, count, type, op, NO_PEER);
+    return new UniformCall.AllReduce(input, output, count, type, op);
   }
 
   /** Returns an all-gather to which each rank gives {@code count} elements. */
   static CollectiveCall allGather(
       DeviceBuffer input, DeviceBuffer output, long count, DataType type) {
-    return new UniformCall(ALL_GATHER, input, output, count, count, type, null, NO_PEER);
+    return new UniformCall.AllGather(input, output, count, count, type);
   }
 
   /** Returns a reduce-scatter of which each rank gets {@code count} elements. */
   static CollectiveCall reduceScatter(
       DeviceBuffer input, DeviceBuffer output, long count, DataType type, ReduceOp op) {
-    return new UniformCall(REDUCE_SCATTER, input, output, count, count, type, op, NO_PEER);
+    return new UniformCall.ReduceScatter(input, output, count, count, type, op);
   }
 
   /** Returns a broadcast of {@code count} elements; only the root uses {@code input}. */
   static CollectiveCall broadcast(
       DeviceBuffer input, DeviceBuffer output, long count, DataType type, int root) {
-    return new UniformCall(BROADCAST, input, output, count, count, type, null, root);
+    return new UniformCall.Broadcast(input, output, count, type, root);
   }
 
   /** Returns a reduce of {@code count} elements; only the root uses {@code output}. */
   static CollectiveCall reduce(
       DeviceBuffer input, DeviceBuffer output, long count, DataType type, ReduceOp op, int root) {
-    return new UniformCall(REDUCE, input, output, count, count, type, op, root);
+    return new UniformCall.Reduce(input, output, count, type, op, root);
   }
 
   /** Returns an all-to-all in which each rank gives each rank {@code count} elements. */
   static CollectiveCall allToAll(
       DeviceBuffer input, DeviceBuffer output, long count, DataType type) {
-    return new UniformCall(ALL_TO_ALL, input, output, count, count, type, null, NO_PEER);
+    return new UniformCall.AllToAll(input, output, count, count, type);
   }
 
   /**
@@ -221,13 +212,13 @@ public sealed interface CollectiveCall permits UniformCall, AllToAllV, SendRecei
   /** Returns a gather to which each rank gives {@code count}; only the root uses the output. */
   static CollectiveCall gather(
       DeviceBuffer input, DeviceBuffer output, long count, DataType type, int root) {
-    return new UniformCall(GATHER, input, output, count, count, type, null, root);
+    return new UniformCall.Gather(input, output, count, count, type, root);
   }
 
   /** Returns a scatter of which each rank gets {@code count}; only the root uses the input. */
   static CollectiveCall scatter(
       DeviceBuffer input, DeviceBuffer output, long count, DataType type, int root) {
-    return new UniformCall(SCATTER, input, output, count, count, type, null, root);
+    return new UniformCall.Scatter(input, output, count, count, type, root);
   }
 
   /**
