@@ -155,15 +155,16 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
       return false;
     }
     int room = staging.remaining();
-    return wasRead(channel.read(staging), room);
+    int n = channel.read(staging);
+    // Between messages: in the middle of one, the rest mostly comes while this is looked at.
+    drained = n < room && isWatched();
+    return wasRead(n);
   }
 
-  /** Notes whether the socket had less than there was room for; true if it had anything. */
-  private boolean wasRead(long n, long room) throws EndOfStream {
+  private static boolean wasRead(long n) throws EndOfStream {
     if (n < 0) {
       throw new EndOfStream();
     }
-    drained = n < room && isWatched();
     return n > 0;
   }
 
@@ -177,16 +178,13 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
 
   /** The rest of the message in place, and what follows it into the staging buffer. */
   private boolean readOn() throws IOException {
-    if (drained) {
-      return false;
-    }
     staging.clear();
     used = 0;
     view.point(currentAddress, currentLeft);
     long wanted = currentLeft;
     boolean inOneRead = wanted <= RawView.MAX_LENGTH;
     long n = inOneRead ? channel.read(scattered, 0, scattered.length) : channel.read(scattered[0]);
-    boolean any = wasRead(n, inOneRead ? wanted + STAGING_LENGTH : RawView.MAX_LENGTH);
+    boolean any = wasRead(n);
     arrived(Math.min(n, wanted));
     return any;
   }
