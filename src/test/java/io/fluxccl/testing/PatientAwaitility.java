@@ -13,5 +13,8 @@ public final class PatientAwaitility implements TestExecutionListener {
   @Override
   public void testPlanExecutionStarted(TestPlan plan) {
     Awaitility.setDefaultTimeout(Duration.ofSeconds(60));
+    // By default each wait would take a tenth of a second at least.
+    Awaitility.setDefaultPollDelay(Duration.ZERO);
+    Awaitility.setDefaultPollInterval(Duration.ofMillis(5));
   }
 }
