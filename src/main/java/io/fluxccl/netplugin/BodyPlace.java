@@ -1,14 +1,14 @@
 package io.fluxccl.netplugin;
 
-/** Chooses where the body of a message goes, once the message's head has arrived. */
+/** Chooses the address for the body of a message, once the message's head has arrived. */
 public interface BodyPlace {
-  /** There is no place yet. */
+  /** The result of {@link #addressOf} if there is no room for the body yet. */
   long NOT_YET = 0;
 
   /**
-   * Returns where the body goes: an address of host memory with room for it, which stays valid
-   * until the receive is done. Called by the thread that tests the receive; asked again by a later
-   * test after {@link #NOT_YET}, and nothing behind the head is read meanwhile.
+   * Returns the address of host memory with room for the body, valid until the receive is done.
+   * Called by the thread that tests the receive. After {@link #NOT_YET} a later test calls it
+   * again; until then the connection reads nothing behind the head.
    *
    * @param head the address of the head, in the memory of the receive
    * @param headSize bytes of the head

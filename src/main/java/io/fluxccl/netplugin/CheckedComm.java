@@ -13,11 +13,15 @@ abstract class CheckedComm implements NetComm {
   private final List<CheckedMemory> memories = new ArrayList<>();
   private volatile boolean closed;
 
-  /** How many of {@link #requests}, from the front, are not in flight. */
+  /** The number of requests that are not in flight; they are the first of {@link #requests}. */
   private int free;
 
   /**
-   * @param limit how many requests may be in flight
+   * Creates the checks of a comm.
+   *
+   * @param comm the comm to check
+   * @param limit the most requests in flight
+   * @param group the most messages of one request
    */
   CheckedComm(CheckedNetPlugin plugin, NetComm comm, int limit, int group) {
     this.plugin = plugin;
@@ -57,7 +61,7 @@ abstract class CheckedComm implements NetComm {
     }
   }
 
-  /** What is to be posted next; {@link #posted} says what became of it. */
+  /** Returns the request for the next operation; {@link #posted} then marks it as in flight. */
   final CheckedRequest next(String call) {
     requireOpen(call);
     if (free == 0) {
@@ -71,7 +75,10 @@ abstract class CheckedComm implements NetComm {
     return request;
   }
 
-  /** Takes the one that {@link #next} gave, unless the plugin took nothing. */
+  /**
+   * Marks the request that {@link #next} returned as in flight and returns it. Returns null, and
+   * leaves the request free, if the plugin started no operation.
+   */
   final NetRequest posted(CheckedRequest request, NetRequest started) {
     if (started == null) {
       return null;
@@ -81,7 +88,7 @@ abstract class CheckedComm implements NetComm {
     return request;
   }
 
-  /** A request is over; the one that is last in flight takes its place. */
+  /** Frees a request that is complete; the last request in flight takes its place in the array. */
   final void free(CheckedRequest request) {
     CheckedRequest last = requests[free];
     int place = request.place();
@@ -90,7 +97,10 @@ abstract class CheckedComm implements NetComm {
     requests[free++] = request;
   }
 
-  /** Refuses what can't be sent or received there. */
+  /**
+   * Refuses memory that this connection can't use, and a range that is outside the memory or too
+   * large for the device.
+   */
   final void checkRange(String call, NetMemory memory, long address, long size) {
     if (!(memory instanceof CheckedMemory)) {
       throw InvalidUsage.of(
@@ -143,7 +153,7 @@ abstract class CheckedComm implements NetComm {
     memories.remove(memory);
   }
 
-  /** Whether what was registered with that one can be used here. */
+  /** Returns whether memory that is registered with the other comm can be used with this one. */
   final boolean shares(CheckedComm other) {
     return other == this
         || properties.regIsGlobal() && other.plugin == plugin && other.device() == device();

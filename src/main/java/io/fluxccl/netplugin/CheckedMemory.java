@@ -2,7 +2,7 @@ package io.fluxccl.netplugin;
 
 import io.fluxccl.InvalidUsage;
 
-/** A registration whose place is known. */
+/** A registration that keeps its address range, so that each operation is checked against it. */
 final class CheckedMemory implements NetMemory {
   private final CheckedComm comm;
   private final long address;
@@ -17,12 +17,12 @@ final class CheckedMemory implements NetMemory {
     this.registered = registered;
   }
 
-  /** With which connection it is registered. */
+  /** Returns the comm that the memory is registered with. */
   CheckedComm comm() {
     return comm;
   }
 
-  /** The plug-in's own handle. */
+  /** Returns the plugin's own registration. */
   NetMemory registered() {
     return registered;
   }
@@ -43,7 +43,7 @@ final class CheckedMemory implements NetMemory {
     }
   }
 
-  /** Its comm has ended it. */
+  /** Marks the registration as closed, because its comm was closed. */
   void end() {
     closed = true;
   }

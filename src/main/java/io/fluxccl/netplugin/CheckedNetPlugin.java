@@ -3,11 +3,12 @@ package io.fluxccl.netplugin;
 import io.fluxccl.InvalidUsage;
 
 /**
- * Refuses with {@link InvalidUsage} what the interface forbids, before a plugin sees it: use after
- * close, more requests than allowed, memory that is not registered here or too small, sizes and
- * groups that are too large, a request tested after it was done. Allocates nothing per operation.
+ * Refuses misuse of a plugin with {@link InvalidUsage} before the plugin sees the call. It refuses
+ * use after close, more requests than allowed, and a request that is tested after it was done. It
+ * refuses memory that is too small or not registered with the comm, and sizes and groups that are
+ * too large. Allocates nothing per operation.
  *
- * <p>Also a receive that got more than it had room for ends so, should a plugin let it pass.
+ * <p>A receive of more bytes than it has room for fails, too, if the plugin does not report that.
  */
 public final class CheckedNetPlugin implements NetPlugin {
   private final NetPlugin plugin;
@@ -18,10 +19,10 @@ public final class CheckedNetPlugin implements NetPlugin {
   }
 
   /**
-   * A plugin with checks.
+   * Returns a plugin that checks each call and forwards it to the given plugin.
    *
-   * @param plugin what is to be checked; closed with what is returned
-   * @return a plugin that does what the given one does
+   * @param plugin the plugin to check; closing the returned plugin closes it
+   * @return the checked plugin; the given one if it is checked already
    */
   public static NetPlugin of(NetPlugin plugin) {
     return plugin instanceof CheckedNetPlugin ? plugin : new CheckedNetPlugin(plugin);

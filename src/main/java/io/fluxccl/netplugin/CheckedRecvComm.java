@@ -3,7 +3,7 @@ package io.fluxccl.netplugin;
 import io.fluxccl.InvalidUsage;
 import java.util.Arrays;
 
-/** Checks the end that receives. */
+/** Checks the receiving end of a connection. */
 final class CheckedRecvComm extends CheckedComm implements NetRecvComm {
   private final NetRecvComm comm;
   private final NetMemory[] memories;

@@ -2,11 +2,11 @@ package io.fluxccl.netplugin;
 
 import io.fluxccl.InvalidUsage;
 
-/** A request of a checked connection; used again after it was done. */
+/** A request of a checked connection. The comm reuses the object after the request is done. */
 final class CheckedRequest implements NetRequest {
   private final CheckedComm comm;
 
-  /** How much room there is for each of a group; of a send or a flush there is none. */
+  /** The bytes of room for each message of a group of receives; unused in a send or a flush. */
   private final long[] room;
 
   private int n;
@@ -19,12 +19,12 @@ final class CheckedRequest implements NetRequest {
     this.room = new long[group];
   }
 
-  /** Nothing, or not known yet, is going to be received. */
+  /** Forgets the sizes of the earlier operation. */
   void clear() {
     n = 0;
   }
 
-  /** What is going to be received, one after the other. */
+  /** Adds the bytes of room for the next message of the receive. */
   void expect(long size) {
     room[n++] = size;
   }
@@ -35,7 +35,7 @@ final class CheckedRequest implements NetRequest {
     place = index;
   }
 
-  /** Where the comm keeps it. */
+  /** Returns the request's index in the comm's array. */
   int place() {
     return place;
   }

@@ -1,6 +1,6 @@
 package io.fluxccl.netplugin;
 
-/** Checks the end that sends. */
+/** Checks the sending end of a connection. */
 final class CheckedSendComm extends CheckedComm implements NetSendComm {
   private final NetSendComm comm;
 

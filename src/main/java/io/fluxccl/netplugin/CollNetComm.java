@@ -3,32 +3,33 @@ package io.fluxccl.netplugin;
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 
-/** A group of ranks whose network reduces, as one of them uses it: one thread at a time. */
+/** One rank's end of a group whose network reduces data. Used by one thread at a time. */
 public interface CollNetComm extends AutoCloseable {
   /**
    * Registers memory for this group.
    *
-   * @param address where it begins
+   * @param address the address of its first byte
    * @param size bytes
-   * @param type whose memory it is
+   * @param type the kind of memory
    * @return the registration, to be closed before the group
    * @throws io.fluxccl.InvalidUsage if the device can't reach such memory
    */
   NetMemory register(long address, long size, PointerType type);
 
   /**
-   * Reduces over all ranks, each of which gets the result.
+   * Reduces the elements of all ranks; each rank receives the result.
    *
    * @param from the address of this rank's elements
-   * @param to where the result goes
+   * @param to the address for the result
    * @param count elements, 1 or more
-   * @param type of the elements
-   * @param op how they are reduced
-   * @param fromMemory the registration that holds this rank's elements
-   * @param toMemory the registration where the result goes
-   * @return to be {@linkplain NetRequest#test tested} until done, or null: not now, call again
+   * @param type the type of the elements
+   * @param op the reduce operation
+   * @param fromMemory the registration that contains this rank's elements
+   * @param toMemory the registration that contains the range of the result
+   * @return a request to be {@linkplain NetRequest#test tested} until done, or null if the caller
+   *     must call again later
    * @throws io.fluxccl.InvalidUsage if a memory is not registered here or too small, or the network
-   *     can't reduce so
+   *     does not support this reduction
    * @throws io.fluxccl.FluxCclException if the group has failed
    */
   NetRequest iallreduce(
@@ -43,15 +44,15 @@ public interface CollNetComm extends AutoCloseable {
   /**
    * Makes a result in CUDA memory visible to the GPU.
    *
-   * @param address where it begins
+   * @param address the address of its first byte
    * @param size bytes
-   * @param memory the registration that holds it
-   * @return to be tested until done, or null when there is nothing to wait for
+   * @param memory the registration that contains the result
+   * @return a request to be tested until done, or null if no wait is needed
    * @throws io.fluxccl.FluxCclException if the group has failed
    */
   NetRequest iflush(long address, long size, NetMemory memory);
 
-  /** Leaves the group; requests in flight are lost. Idempotent. */
+  /** Leaves the group and discards its requests in flight. Idempotent. */
   @Override
   void close();
 }

@@ -1,11 +1,11 @@
 package io.fluxccl.netplugin;
 
-/** A rank that is ready to be in a group. */
+/** A listener of one rank that is ready to join a group. */
 public interface CollNetListener extends AutoCloseable {
-  /** What the others need to make the group: 1 to 128 bytes, a copy. */
+  /** Returns a copy of the handle that the other ranks need to form the group: 1 to 128 bytes. */
   byte[] handle();
 
-  /** Is ready no longer; a group that was made lives on. Idempotent. */
+  /** Stops listening; a group that was formed stays open. Idempotent. */
   @Override
   void close();
 }

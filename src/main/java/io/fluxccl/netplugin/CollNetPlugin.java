@@ -5,20 +5,22 @@ import io.fluxccl.ReduceOp;
 import java.util.List;
 
 /**
- * A network that reduces by itself, in its switches, as NCCL sees one: what some network plugins
- * have besides. As {@link NetPlugin} is, but a group of ranks takes the place of a connection.
+ * A network that reduces data in its switches, as NCCL's interface for collective networks defines
+ * it. Some network plugins offer one in addition to their {@link NetPlugin}. It works like a {@link
+ * NetPlugin}, with a group of ranks in place of a connection.
  *
- * <p>The plugin itself may be called by any thread; a group and its requests by one at a time.
+ * <p>Any thread may call the plugin itself. A group and its requests are used by one thread at a
+ * time.
  */
 public interface CollNetPlugin extends AutoCloseable {
-  /** The network's name. */
+  /** Returns the network's name. */
   String name();
 
-  /** How many devices can reduce, 1 or more. */
+  /** Returns the number of devices that can reduce, 1 or more. */
   int devices();
 
   /**
-   * What a device is.
+   * Returns the properties of a device.
    *
    * @param device 0 to {@link #devices()} - 1
    * @return its properties
@@ -27,30 +29,31 @@ public interface CollNetPlugin extends AutoCloseable {
   NetProperties properties(int device);
 
   /**
-   * Prepares to be in a group.
+   * Starts to listen for a group.
    *
-   * @param device on which
-   * @return what is to be told to the other ranks
-   * @throws io.fluxccl.TransportFailure if it can't listen
+   * @param device the device to listen on
+   * @return the listener; its handle is to be sent to the other ranks
+   * @throws io.fluxccl.TransportFailure if the network can't listen
    */
   CollNetListener listen(int device);
 
   /**
-   * Joins a group. Unlike a connection, this may wait for the other ranks.
+   * Joins a group. Unlike {@link NetPlugin#connect}, this call may block until the other ranks
+   * join.
    *
    * @param handles the {@link CollNetListener#handle()} of every rank, in order
-   * @param rank which of them is this one
-   * @param listener this rank's
-   * @return the group, as this rank uses it
-   * @throws io.fluxccl.InvalidUsage if the rank is none of them
-   * @throws io.fluxccl.FluxCclException if the group can't be made
+   * @param rank the index of this rank in the handles
+   * @param listener the listener of this rank
+   * @return this rank's end of the group
+   * @throws io.fluxccl.InvalidUsage if the rank is not an index of the handles
+   * @throws io.fluxccl.FluxCclException if the group can't be formed
    */
   CollNetComm connect(List<byte[]> handles, int rank, CollNetListener listener);
 
-  /** Whether the network can reduce such elements in such a way. */
+  /** Returns whether the network can reduce elements of a type with an operation. */
   boolean reduces(DataType type, ReduceOp op);
 
-  /** Ends it: closes what is still open. Idempotent; further calls are refused. */
+  /** Closes the network with its open groups and listeners. Idempotent; later calls are refused. */
   @Override
   void close();
 }

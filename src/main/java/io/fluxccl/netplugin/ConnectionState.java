@@ -1,6 +1,6 @@
 package io.fluxccl.netplugin;
 
-/** A row of the table of connections, as it was at a moment. Immutable. */
+/** A row of the table of connections: a snapshot of one end of a connection. Immutable. */
 public final class ConnectionState {
   private final String operation;
   private final String peer;
@@ -13,16 +13,16 @@ public final class ConnectionState {
   private final String failure;
 
   /**
-   * A row.
+   * Creates a row.
    *
    * @param operation "send to" or "receive from"
    * @param peer address, host and process number of the other end
    * @param device the network interface or RDMA device
-   * @param streams how many sockets or queue pairs large messages are spread over
-   * @param traffic what is done
+   * @param streams the number of sockets or queue pairs that large messages are spread over
+   * @param traffic the messages and bytes that are done
    * @param inFlight requests that are not done
-   * @param oldestMillis for how long the oldest of them has waited
-   * @param failure why the connection has failed, or empty
+   * @param oldestMillis how long the oldest of these requests has waited, in milliseconds
+   * @param failure the message of the connection's failure, or empty
    */
   public ConnectionState(
       String operation,
@@ -44,47 +44,47 @@ public final class ConnectionState {
     this.failure = failure;
   }
 
-  /** "send to" or "receive from". */
+  /** Returns "send to" or "receive from". */
   public String getOperation() {
     return operation;
   }
 
-  /** Address, host and process number of the other end. */
+  /** Returns the address, host and process number of the other end. */
   public String getPeer() {
     return peer;
   }
 
-  /** The network interface or RDMA device. */
+  /** Returns the network interface or RDMA device. */
   public String getDevice() {
     return device;
   }
 
-  /** How many sockets or queue pairs large messages are spread over. */
+  /** Returns the number of sockets or queue pairs that large messages are spread over. */
   public int getStreams() {
     return streams;
   }
 
-  /** How many are done. */
+  /** Returns the number of messages that are done. */
   public long getMessages() {
     return messages;
   }
 
-  /** How many bytes they had. */
+  /** Returns the number of bytes of the messages that are done. */
   public long getBytes() {
     return bytes;
   }
 
-  /** Requests that are not done. */
+  /** Returns the number of requests that are not done. */
   public int getInFlight() {
     return inFlight;
   }
 
-  /** For how long the oldest of them has waited, in milliseconds. */
+  /** Returns how long the oldest request in flight has waited, in milliseconds. */
   public long getOldestMillis() {
     return oldestMillis;
   }
 
-  /** Why the connection has failed, or empty. */
+  /** Returns the message of the connection's failure, or empty. */
   public String getFailure() {
     return failure;
   }
@@ -96,7 +96,7 @@ public final class ConnectionState {
         operation, peer, device, streams, messages, bytes, inFlight, oldestMillis, failure);
   }
 
-  /** The line above rows. */
+  /** Returns the heading of the table's columns. */
   static String heading() {
     return String.format(
         "%-12s %-40s %-10s %7s %12s %16s %9s %10s  %s",

@@ -19,8 +19,8 @@ import javax.management.MBeanServer;
 import javax.management.ObjectName;
 
 /**
- * Shows the connections of a network: through JMX, and in a file that is written once a second. A
- * file, not a signal: in a foreign process signals belong to others. Thread-safe.
+ * Publishes a network's connections through JMX and in a file that is written once a second. A
+ * signal would not do: in a foreign process the signals belong to the application. Thread-safe.
  */
 public final class ConnectionTable implements ConnectionsMXBean, AutoCloseable {
   private static final long PERIOD_NANOS = 1_000_000_000;
@@ -33,12 +33,13 @@ public final class ConnectionTable implements ConnectionsMXBean, AutoCloseable {
   private volatile boolean closed;
 
   /**
-   * Shows them until it is closed.
+   * Publishes the connections until this table is closed.
    *
-   * @param network its name, which the bean has
-   * @param options where; where nowhere, there is nothing and no thread
-   * @param connections gives the rows; for any thread
-   * @throws TransportFailure if the table can't be a bean
+   * @param network the network's name, which is part of the bean's name
+   * @param options where the table is published; with {@link TableOptions#NONE} there is neither a
+   *     table nor a thread
+   * @param connections supplies the rows; any thread may call it
+   * @throws TransportFailure if the bean can't be registered
    */
   public ConnectionTable(
       String network, TableOptions options, Supplier<List<ConnectionState>> connections) {
@@ -59,7 +60,7 @@ public final class ConnectionTable implements ConnectionsMXBean, AutoCloseable {
 
   private ObjectName register(String network) {
     try {
-      // More than one plugin may be open.
+      // The number keeps names unique: more than one plugin may be open.
       ObjectName free =
           new ObjectName(
               String.format(
@@ -94,14 +95,14 @@ public final class ConnectionTable implements ConnectionsMXBean, AutoCloseable {
     }
   }
 
-  /** Replaces the file, so that readers never see half of it. */
+  /** Replaces the file atomically, so that readers never see an incomplete table. */
   private void write() {
     Path half = Path.of(file + ".new");
     try {
       Files.writeString(half, Instant.now() + "\n" + getTable());
       Files.move(half, file, StandardCopyOption.ATOMIC_MOVE);
     } catch (IOException e) {
-      // The next second may be better; connections do not depend on it.
+      // The next write may succeed; connections do not depend on the file.
     }
   }
 
@@ -116,7 +117,7 @@ public final class ConnectionTable implements ConnectionsMXBean, AutoCloseable {
       try {
         server.unregisterMBean(name);
       } catch (JMException e) {
-        // Somebody else has removed it.
+        // The bean was removed by other code already.
       }
     }
   }

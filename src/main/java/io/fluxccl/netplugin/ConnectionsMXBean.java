@@ -2,11 +2,13 @@ package io.fluxccl.netplugin;
 
 import java.util.List;
 
-/** The connections of this process over one network, for JMX. For any thread. */
+/**
+ * The JMX bean that shows the connections of this process over one network. Any thread may call it.
+ */
 public interface ConnectionsMXBean {
-  /** One row for each end of a connection, in no order. */
+  /** Returns one row for each end of a connection, in no particular order. */
   List<ConnectionState> getConnections();
 
-  /** The same to read. */
+  /** Returns the rows as a text table. */
   String getTable();
 }

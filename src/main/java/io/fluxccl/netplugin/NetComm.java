@@ -2,50 +2,51 @@ package io.fluxccl.netplugin;
 
 /** One end of a connection. Used by one thread at a time. */
 public interface NetComm extends AutoCloseable {
-  /** The plugin's device that it uses. */
+  /** Returns the number of the plugin's device that this end uses. */
   int device();
 
-  /** Whom it is connected to, for messages: an address. */
+  /** Returns the address of the peer, for messages. */
   String peer();
 
   /**
    * Registers memory for this connection.
    *
-   * @param address where it begins, of this process (host) or of CUDA
+   * @param address the address of its first byte, in host memory of this process or in CUDA memory
    * @param size bytes, 0 or more
-   * @param type whose memory it is; one of those that {@link NetProperties#pointers()} names
+   * @param type the kind of memory, one of {@link NetProperties#pointers()}
    * @return the registration, to be closed before the comm
    * @throws io.fluxccl.InvalidUsage if the device can't reach such memory
-   * @throws io.fluxccl.TransportFailure if the system refuses
+   * @throws io.fluxccl.TransportFailure if the system refuses the registration
    */
   NetMemory register(long address, long size, PointerType type);
 
   /**
    * Registers memory that a dma-buf describes.
    *
-   * @param address where it begins
+   * @param address the address of its first byte
    * @param size bytes
-   * @param type whose memory it is
+   * @param type the kind of memory
    * @param offset bytes from the dma-buf's start
    * @param fileDescriptor the dma-buf; remains the caller's
    * @return the registration, to be closed before the comm
    * @throws io.fluxccl.InvalidUsage if the device has no {@link PointerType#DMABUF}
-   * @throws io.fluxccl.TransportFailure if the system refuses
+   * @throws io.fluxccl.TransportFailure if the system refuses the registration
    */
   NetMemory registerDmaBuf(
       long address, long size, PointerType type, long offset, int fileDescriptor);
 
   /**
-   * Has a waiter's sleep end when this end may go on; called once, before the first request.
+   * Registers this end with a waiter, whose sleep then ends when this end can make progress. Called
+   * once, before the first request.
    *
-   * @param waiter of the thread that uses this end
-   * @return false if this end can only be polled
+   * @param waiter the waiter of the thread that uses this end
+   * @return whether the waiter watches this end; false if this end can only be polled
    */
   default boolean watchedBy(NetWaiter waiter) {
     return false;
   }
 
-  /** Closes this end; requests in flight are lost. Idempotent. */
+  /** Closes this end and discards its requests in flight. Idempotent. */
   @Override
   void close();
 }

@@ -6,19 +6,19 @@ import java.nio.ByteOrder;
 import org.agrona.CloseHelper;
 
 /**
- * What a sender needs to reach a listener: {@value NetPlugin#HANDLE_BYTES} bytes, and the place
- * where a plugin keeps how far a connect has come. Not thread-safe.
+ * The {@value NetPlugin#HANDLE_BYTES} bytes that a sender needs to reach a listener. A plugin also
+ * keeps the progress of a connect in it. Not thread-safe.
  */
 public final class NetHandle {
   private final ByteBuffer bytes;
   private Object progress;
 
   /**
-   * A handle that was received.
+   * Creates a handle from the bytes that were received from the listener.
    *
-   * @param bytes what {@link NetListenComm#handle()} gave, at most {@value NetPlugin#HANDLE_BYTES}
-   *     bytes; copied, the rest is zero
-   * @throws InvalidUsage if there are more
+   * @param bytes the bytes that {@link NetListenComm#handle()} returned, at most {@value
+   *     NetPlugin#HANDLE_BYTES}; they are copied, and the rest is zero
+   * @throws InvalidUsage if there are more bytes
    */
   public NetHandle(byte[] bytes) {
     if (bytes.length > NetPlugin.HANDLE_BYTES) {
@@ -30,29 +30,31 @@ public final class NetHandle {
   }
 
   /**
-   * The {@value NetPlugin#HANDLE_BYTES} bytes, direct, little-endian; plugins may write to them.
+   * Returns the {@value NetPlugin#HANDLE_BYTES} bytes as a direct, little-endian buffer; plugins
+   * may write to it.
    */
   public ByteBuffer bytes() {
     return bytes;
   }
 
-  /** What {@link #keep} was given last, or null: for the plugin that connects. */
+  /** Returns the object that the connecting plugin last passed to {@link #keep}, or null. */
   public Object progress() {
     return progress;
   }
 
   /**
-   * Keeps how far the plugin has come until the next call.
+   * Keeps the progress of a connect until the plugin's next call.
    *
-   * @param progress the plugin's, or null; closed by {@link #abandon} where it can be
+   * @param progress the plugin's own object, or null; {@link #abandon} closes an {@link
+   *     AutoCloseable}
    */
   public void keep(Object progress) {
     this.progress = progress;
   }
 
   /**
-   * Gives up a connect that has not come to its end, as far as the plugin can. For who connects.
-   * Idempotent.
+   * Abandons a connect that is not complete, as far as the plugin can. Called by the code that
+   * connects. Idempotent.
    */
   public void abandon() {
     if (progress instanceof AutoCloseable begun) {

@@ -2,18 +2,21 @@ package io.fluxccl.netplugin;
 
 /** A listener for one connection. Used by one thread at a time. */
 public interface NetListenComm extends AutoCloseable {
-  /** What the sender needs for {@link NetPlugin#connect}: 1 to 128 bytes, a copy. */
+  /**
+   * Returns a copy of the handle that the sender passes to {@link NetPlugin#connect}: 1 to 128
+   * bytes.
+   */
   byte[] handle();
 
   /**
-   * Takes the connection when it is there.
+   * Accepts the connection once it has arrived.
    *
-   * @return the receiving end, or null: not yet
-   * @throws io.fluxccl.FluxCclException if the connection came but failed
+   * @return the receiving end, or null if the connection has not arrived yet
+   * @throws io.fluxccl.FluxCclException if the connection arrived but failed
    */
   NetRecvComm accept();
 
-  /** Stops listening; a connection that was accepted lives on. Idempotent. */
+  /** Stops listening; an accepted connection stays open. Idempotent. */
   @Override
   void close();
 }

@@ -22,8 +22,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The thread that makes a plugin's calls for {@link ReactiveNet}: asks whether operations are done,
- * with naps that get longer while nothing happens.
+ * The thread that makes a plugin's calls for {@link ReactiveNet}. It polls the operations in
+ * progress, and sleeps for longer intervals while no operation completes.
  */
 final class NetLoop implements Agent {
   private static final Logger LOGGER = LoggerFactory.getLogger(NetLoop.class);
@@ -38,16 +38,22 @@ final class NetLoop implements Agent {
   private final Queue<NetOperation<?>> arrivals = new ConcurrentLinkedQueue<>();
   private volatile boolean closed;
 
-  /** Nobody looks at arrivals any more: who adds one refuses it. */
+  /**
+   * Whether the loop has stopped polling {@link #arrivals}; {@link #submit} then refuses them
+   * itself.
+   */
   private volatile boolean ended;
 
-  /** All that came and is not over: who gives up on the thread ends these. */
+  /**
+   * The submitted operations that are not complete. {@link #end} fails them, also while the thread
+   * is blocked in a plugin call.
+   */
   private final Set<NetOperation<?>> pending = ConcurrentHashMap.newKeySet();
 
-  /** The one whose call the plugin is in, or null. */
+  /** The operation whose plugin call is in progress, or null. */
   private volatile NetOperation<?> current;
 
-  // Of the loop's thread.
+  // Used only by the loop's thread.
   private final Map<Object, ArrayDeque<NetOperation<?>>> lanes = new IdentityHashMap<>();
   private int idleTurns;
   private long napNs = SHORTEST_NAP_NS;
@@ -66,7 +72,7 @@ final class NetLoop implements Agent {
     return name;
   }
 
-  /** Any thread. */
+  /** Submits an operation to the loop's thread. Called by any thread. */
   void submit(NetOperation<?> operation) {
     pending.add(operation);
     arrivals.add(operation);
@@ -101,7 +107,7 @@ final class NetLoop implements Agent {
     }
   }
 
-  /** Fails every operation that is pending or arrives later. Any thread. */
+  /** Fails every operation that is pending or arrives later. Called by any thread. */
   private void end() {
     ended = true;
     refuseArrivals();
@@ -117,7 +123,7 @@ final class NetLoop implements Agent {
     }
   }
 
-  /** Called by the loop's thread. */
+  /** Starts the operations that arrived and advances all others. Called by the loop's thread. */
   @Override
   public int doWork() {
     int work = 0;
@@ -137,7 +143,8 @@ final class NetLoop implements Agent {
 
   private int advance(ArrayDeque<NetOperation<?>> lane) {
     int done = 0;
-    // Of those ahead: one has not begun, and must not be overtaken; one has, and is waited for.
+    // blocked: an earlier operation has not begun and must not be overtaken. awaited: an earlier
+    // operation has begun, and its subscriber still waits for it.
     boolean blocked = false;
     boolean awaited = false;
     for (Iterator<NetOperation<?>> operations = lane.iterator(); operations.hasNext(); ) {
@@ -177,10 +184,12 @@ final class NetLoop implements Agent {
   }
 
   /**
-   * Fails what is under way. Returns when the loop makes no more calls, unless it is the caller.
+   * Stops the loop and fails the operations in progress. Returns when the loop makes no more plugin
+   * calls, or at once if the loop's own thread calls this.
    *
-   * @param timeout how long a call of the plugin may take to return
-   * @throws Timeout if it has not: the thread stays in it, and ends when it returns
+   * @param timeout the longest time that a plugin call in progress may take to return
+   * @throws Timeout if the plugin call has not returned by then; the thread stays in the call, and
+   *     ends when the call returns
    */
   void close(Duration timeout) {
     closed = true;
@@ -206,7 +215,7 @@ final class NetLoop implements Agent {
     boolean over = !thread.isAlive();
     while (!over) {
       try {
-        // At least one: 0 would be for ever.
+        // At least 1 ms: join(0) would wait without a limit.
         thread.join(Math.max(1, deadline.remainingMillis()));
         over = !thread.isAlive() || deadline.expired();
       } catch (InterruptedException e) {

@@ -1,8 +1,8 @@
 package io.fluxccl.netplugin;
 
-/** Memory registered for one comm. */
+/** Memory that is registered with one comm. */
 public interface NetMemory extends AutoCloseable {
-  /** Ends the registration; nothing in flight may use it. Idempotent. */
+  /** Ends the registration; no request in flight may use the memory. Idempotent. */
   @Override
   void close();
 }

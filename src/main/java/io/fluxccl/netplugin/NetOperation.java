@@ -8,11 +8,12 @@ import java.util.function.Supplier;
 import reactor.core.publisher.MonoSink;
 
 /**
- * Something that a subscriber waits for. Confined to the loop, but for {@link #abandon} and {@link
- * #fail}. When nobody waits any more, what the plugin has not begun is dropped; what it has begun
- * goes on to its end, because there is no way to take it back, and its result is discarded.
+ * An operation that a subscriber waits for. Only the loop's thread uses it, except for {@link
+ * #abandon} and {@link #fail}. When no subscriber waits any more, the loop drops an operation that
+ * the plugin has not begun. It polls one that has begun to its end, because a plugin can't cancel
+ * it, and discards the result.
  *
- * @param <T> what comes of it, never null
+ * @param <T> the result, never null
  */
 abstract class NetOperation<T> {
   private final Object lane;
@@ -20,12 +21,16 @@ abstract class NetOperation<T> {
   private final Deadline deadline;
   private final MonoSink<T> sink;
 
-  /** Nobody waits any more: the subscriber has gone or has its answer. */
+  /** Whether no subscriber waits any more: it has cancelled or has its result. */
   private final AtomicBoolean abandoned = new AtomicBoolean();
 
   /**
-   * @param lane operations of the same one begin in the order in which they came
-   * @param description what it is and with whom, for the error
+   * Creates an operation.
+   *
+   * @param lane operations of the same lane begin in the order in which they were submitted
+   * @param description names the operation and its peer, for errors
+   * @param deadline when the operation fails with {@link Timeout}
+   * @param sink receives the result or the error
    */
   NetOperation(Object lane, Supplier<String> description, Deadline deadline, MonoSink<T> sink) {
     this.lane = lane;
@@ -38,46 +43,49 @@ abstract class NetOperation<T> {
     return lane;
   }
 
-  /** Names the operation in messages. */
+  /** Returns the name of the operation, for messages. */
   final String description() {
     return description.get();
   }
 
-  /** Goes on; null: not yet. */
+  /** Polls the plugin; returns the result, or null if there is none yet. */
   abstract T poll();
 
-  /** Whether the plugin has begun it. */
+  /** Returns whether the plugin has begun the operation. */
   abstract boolean hasBegun();
 
-  /** Lets go of what was begun, because nobody will go on with it. Called once, by the loop. */
+  /**
+   * Releases what the operation has begun, because the loop ends. Called once, by the loop's
+   * thread.
+   */
   void drop() {}
 
-  /** Takes what nobody waits for any more. */
+  /** Releases a result that no subscriber waits for. */
   void discard(T result) {}
 
-  /** Whether it ends the use of what those before it in its lane use. */
+  /** Returns whether the operation closes an object that earlier operations of its lane use. */
   boolean isClose() {
     return false;
   }
 
-  /** Whether it is not over for who subscribed. */
+  /** Returns whether a subscriber still waits for the operation. */
   final boolean isAwaited() {
     return !abandoned.get();
   }
 
-  /** The subscriber has gone. Any thread. */
+  /** Records that the subscriber has cancelled. Called by any thread. */
   final void abandon() {
     abandoned.set(true);
   }
 
-  /** Goes on; true when it is over. */
+  /** Advances the operation; returns true when it is complete. */
   final boolean advance() {
     return expire() || goOn();
   }
 
   /**
-   * Goes on, of a close behind what has begun: leaves that the rest of its own time, no more. True
-   * when it is over.
+   * Advances a close behind operations that have begun. It runs only at its own deadline, so that
+   * they can complete until then. Returns true when it is complete.
    */
   final boolean advanceBehindOthers() {
     if (abandoned.get()) {
@@ -86,7 +94,10 @@ abstract class NetOperation<T> {
     return deadline.expired() && goOn();
   }
 
-  /** Ends what its time is over for; true when it is over because nobody waits for it. */
+  /**
+   * Fails the operation if its deadline has expired. Returns true if no subscriber waits for it and
+   * the plugin has not begun it.
+   */
   final boolean expire() {
     if (!abandoned.get() && deadline.expired()) {
       fail(
@@ -120,7 +131,7 @@ abstract class NetOperation<T> {
     }
   }
 
-  /** Ends it for the subscriber, if one still waits. Any thread. */
+  /** Fails the operation for its subscriber, if one still waits. Called by any thread. */
   final void fail(RuntimeException reason) {
     if (abandoned.compareAndSet(false, true)) {
       sink.error(FluxCclException.from(reason));

@@ -2,18 +2,24 @@ package io.fluxccl.netplugin;
 
 import java.util.Optional;
 
-/** How a network written in Java is found: by {@link java.util.ServiceLoader}. Stateless. */
+/**
+ * Opens a network that is written in Java. {@link java.util.ServiceLoader} finds the providers.
+ * Stateless.
+ */
 public interface NetPluginProvider {
-  /** The name of the plugin that it opens, as in {@code NCCL_NET}. */
+  /** Returns the name of the plugin that this provider opens, as in {@code NCCL_NET}. */
   String name();
 
-  /** Where several could serve and none was named, the highest goes first. */
+  /**
+   * Returns the priority. If no network is named, the usable one with the highest priority is
+   * opened.
+   */
   int priority();
 
   /**
-   * Why the network can't be used on this machine.
+   * Returns the reason why the network can't be used on this machine.
    *
-   * @return what is missing and how to get it, or empty when it is available
+   * @return what is missing and how to get it, or empty if the network is usable
    */
   Optional<String> unavailableBecause();
 
@@ -21,7 +27,7 @@ public interface NetPluginProvider {
    * Opens the network.
    *
    * @return the plugin; the caller closes it
-   * @throws io.fluxccl.FluxCclException if it has no usable device
+   * @throws io.fluxccl.FluxCclException if the network has no usable device
    */
   NetPlugin open();
 }

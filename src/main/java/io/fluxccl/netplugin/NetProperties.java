@@ -4,18 +4,18 @@ import io.fluxccl.InvalidUsage;
 import java.util.Set;
 
 /**
- * What a network's device is; NCCL plans by it.
+ * The properties of a network's device, from which NCCL plans its communication.
  *
- * @param name for logs
- * @param pciPath the device's folder below {@code /sys}, or null where it is virtual
- * @param guid tells devices apart; those with the same share one port to the fabric
- * @param pointers the memory that it reaches
+ * @param name the device's name, for logs
+ * @param pciPath the device's folder below {@code /sys}, or null for a virtual device
+ * @param guid identifies the device; devices with the same number share one port to the fabric
+ * @param pointers the kinds of memory that the device reaches
  * @param regIsGlobal whether a registration serves all comms of the device
- * @param forceFlush whether receives into CUDA memory need a flush even where the GPU orders writes
- * @param speedMbps of the port, in 10^6 bits per second
- * @param port its number, from 0 or 1
- * @param latencyMicros of the network, 0 where unknown
- * @param maxComms how many connections there can be
+ * @param forceFlush whether receives into CUDA memory need a flush even if the GPU orders writes
+ * @param speedMbps the speed of the port, in 10^6 bits per second
+ * @param port the number of the port, from 0 or 1
+ * @param latencyMicros the latency of the network in microseconds, 0 if unknown
+ * @param maxComms the most connections of the device
  * @param maxRecvs the most receives in a group, 1 or more
  * @param maxBytes the longest message in bytes
  */
@@ -32,7 +32,7 @@ public record NetProperties(
     int maxComms,
     int maxRecvs,
     long maxBytes) {
-  /** Refuses what no device can be. */
+  /** Refuses limits that are less than 1. */
   public NetProperties {
     pointers = Set.copyOf(pointers);
     if (maxRecvs < 1 || maxComms < 1 || maxBytes < 1) {

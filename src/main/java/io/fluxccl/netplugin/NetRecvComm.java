@@ -2,32 +2,34 @@ package io.fluxccl.netplugin;
 
 import io.fluxccl.InvalidUsage;
 
-/** The end that receives. */
+/** The receiving end of a connection. */
 public interface NetRecvComm extends NetComm {
   /**
    * Receives one message.
    *
-   * @param address where its first byte goes
-   * @param size bytes there, at least as many as are sent
-   * @param tag as the sender's; 0 where there are no groups
-   * @param memory the registration that holds it
-   * @return to be {@linkplain NetRequest#test tested} until done, or null: not now, call again
-   * @throws io.fluxccl.InvalidUsage if the memory is not registered here or too small, or more are
-   *     in flight than allowed
+   * @param address the address for its first byte
+   * @param size bytes of room at the address, at least as many as are sent
+   * @param tag the sender's tag; 0 if the network has no groups
+   * @param memory the registration that contains the range
+   * @return a request to be {@linkplain NetRequest#test tested} until done, or null if the caller
+   *     must call again later
+   * @throws io.fluxccl.InvalidUsage if the memory is not registered here or too small, or too many
+   *     requests are in flight
    * @throws io.fluxccl.FluxCclException if the connection has failed
    */
   NetRequest irecv(long address, long size, int tag, NetMemory memory);
 
   /**
-   * Receives one message whose body, if it has one, goes where {@code place} says. Waits for the
-   * message without a time limit. Only where {@link NetPlugin#carriesBodies()}.
+   * Receives one message. Its body, if it has one, is received at the address that {@code place}
+   * chooses. Waits for the message without a time limit. Supported only if {@link
+   * NetPlugin#carriesBodies()}.
    *
-   * @param head where the head goes
-   * @param room bytes there, at least as many as the head has
+   * @param head the address for the head
+   * @param room bytes of room at that address, at least as many as the head has
    * @param memory the registration that holds the head
-   * @param place chooses where the body goes
-   * @return to be {@linkplain NetRequest#test tested} until done, or null: not now, call again; its
-   *     size is the head's
+   * @param place chooses the address for the body
+   * @return a request to be {@linkplain NetRequest#test tested} until done, or null if the caller
+   *     must call again later; the request's size is that of the head
    * @throws io.fluxccl.InvalidUsage as {@link #irecv(long, long, int, NetMemory)}, or if the
    *     network carries no bodies
    * @throws io.fluxccl.FluxCclException if the connection has failed
@@ -37,15 +39,16 @@ public interface NetRecvComm extends NetComm {
   }
 
   /**
-   * Receives a group of messages, told apart by their tags; done when all are there. The arrays are
-   * the caller's again when this returns.
+   * Receives a group of messages, which their tags identify. The request is done when all messages
+   * have arrived. The caller may reuse the arrays when this returns.
    *
-   * @param n how many, 1 to {@link NetProperties#maxRecvs()}
+   * @param n the number of messages, 1 to {@link NetProperties#maxRecvs()}
    * @param addresses n addresses
    * @param sizes n sizes in bytes
    * @param tags n tags, all different
    * @param memories n registrations
-   * @return to be {@linkplain NetRequest#test tested} until done, or null: not now, call again
+   * @return a request to be {@linkplain NetRequest#test tested} until done, or null if the caller
+   *     must call again later
    * @throws io.fluxccl.InvalidUsage as {@link #irecv(long, long, int, NetMemory)}, and if n is too
    *     large
    * @throws io.fluxccl.FluxCclException if the connection has failed
@@ -53,14 +56,14 @@ public interface NetRecvComm extends NetComm {
   NetRequest irecv(int n, long[] addresses, long[] sizes, int[] tags, NetMemory[] memories);
 
   /**
-   * Makes what was received into CUDA memory visible to the GPU.
+   * Makes received data in CUDA memory visible to the GPU.
    *
-   * @param n how many ranges
+   * @param n the number of ranges
    * @param addresses n addresses
    * @param sizes n sizes in bytes
    * @param memories n registrations
-   * @return to be {@linkplain NetRequest#test tested} until done, or null when there is nothing to
-   *     wait for
+   * @return a request to be {@linkplain NetRequest#test tested} until done, or null if no wait is
+   *     needed
    * @throws io.fluxccl.FluxCclException if the connection has failed
    */
   NetRequest iflush(int n, long[] addresses, long[] sizes, NetMemory[] memories);

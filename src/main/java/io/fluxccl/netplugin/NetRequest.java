@@ -1,25 +1,26 @@
 package io.fluxccl.netplugin;
 
 /**
- * A send, receive or flush in flight. Belongs to its comm, which uses the object again for another
- * operation after {@link #test} said true and the next operation was posted.
+ * A send, receive or flush in flight. It belongs to its comm. The comm may reuse the object for the
+ * next operation after {@link #test} has returned true.
  */
 public interface NetRequest {
   /**
-   * Whether it is done; makes progress. Not to be called again once it was true.
+   * Makes progress and returns whether the request is done. Must not be called again after it
+   * returned true.
    *
-   * @return true when done
-   * @throws io.fluxccl.InvalidUsage if more was sent than there was room for
-   * @throws io.fluxccl.FluxCclException if it failed; it is over then
+   * @return true if the request is done
+   * @throws io.fluxccl.InvalidUsage if the peer sent more bytes than the receive has room for
+   * @throws io.fluxccl.FluxCclException if the request failed; it then must not be tested again
    */
   boolean test();
 
   /**
-   * How many bytes were sent or received, once {@link #test} said true and until the next operation
-   * of the comm.
+   * Returns the number of bytes sent or received. Valid after {@link #test} has returned true,
+   * until the next operation of the comm.
    *
-   * @param index which of a group, 0 otherwise
-   * @return bytes
+   * @param index the index of the message in its group, 0 if there is no group
+   * @return the number of bytes
    */
   long size(int index);
 }

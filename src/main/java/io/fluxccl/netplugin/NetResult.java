@@ -2,21 +2,21 @@ package io.fluxccl.netplugin;
 
 import io.fluxccl.FluxCclException;
 
-/** NCCL's codes for results, and which failure each stands for. */
+/** NCCL's result codes, and the failures that they stand for. */
 public enum NetResult {
-  /** It worked, so far. */
+  /** The call succeeded so far. */
   SUCCESS(0),
-  /** CUDA refused. */
+  /** A CUDA call failed. */
   UNHANDLED_CUDA_ERROR(1),
   /** The system or the network failed. */
   SYSTEM_ERROR(2),
-  /** The interface was used in a way it does not allow. */
+  /** The caller used the interface in a way that it does not allow. */
   INTERNAL_ERROR(3),
   /** An argument is wrong. */
   INVALID_ARGUMENT(4),
-  /** The user did something that can't be, such as sizes that do not match. */
+  /** The user's calls are inconsistent, such as sizes that do not match. */
   INVALID_USAGE(5),
-  /** The peer is gone, or does not answer. */
+  /** The peer is gone or does not answer. */
   REMOTE_ERROR(6);
 
   private final int code;
@@ -25,13 +25,13 @@ public enum NetResult {
     this.code = code;
   }
 
-  /** NCCL's number for it. */
+  /** Returns NCCL's number of the result. */
   public int code() {
     return code;
   }
 
   /**
-   * The result with a code.
+   * Returns the result that has a code.
    *
    * @param code what a plugin returned
    * @return its result; {@link #INTERNAL_ERROR} for an unknown code
@@ -46,10 +46,10 @@ public enum NetResult {
   }
 
   /**
-   * What NCCL is told of a failure.
+   * Returns the result that reports a failure to NCCL.
    *
-   * @param failure of a Java plugin
-   * @return the result that says it
+   * @param failure the failure of a Java plugin
+   * @return the result; {@link #INTERNAL_ERROR} if the failure is no FluxCclException
    */
   public static NetResult of(Throwable failure) {
     if (!(failure instanceof FluxCclException)) {

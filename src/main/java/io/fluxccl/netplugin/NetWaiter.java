@@ -19,8 +19,8 @@ import java.util.function.Consumer;
 
 /**
  * Lets the thread that drives comms sleep until a socket of one of them is ready. A comm over
- * sockets adds them when it is {@linkplain NetComm#watchedBy watched}. All methods but {@link
- * #wake} are called by the thread that drives the comms.
+ * sockets adds its sockets when it is {@linkplain NetComm#watchedBy watched}. Any thread may call
+ * {@link #wake}; only the thread that drives the comms calls the other methods.
  */
 public final class NetWaiter implements AutoCloseable {
   private static final Consumer<SelectionKey> TELL =
@@ -30,12 +30,12 @@ public final class NetWaiter implements AutoCloseable {
         }
       };
 
-  /** A socket's comm. Called by the thread that drives the comm. */
+  /** The comm of a watched socket. Called by the thread that drives the comm. */
   public interface Watched {
     /** Returns the operations of {@link SelectionKey} that the comm waits for, 0 for none. */
     int interest();
 
-    /** The socket is ready for what the comm waits for, or has failed. */
+    /** Records that the socket is ready for an operation of {@link #interest}, or has failed. */
     void ready();
   }
 
@@ -43,21 +43,21 @@ public final class NetWaiter implements AutoCloseable {
   private final List<SelectionKey> keys = new ArrayList<>();
 
   /**
-   * Ends a sleep. {@link Selector#wakeup} holds a lock while it wakes the sleeper, who needs that
-   * lock at once: a pipe costs several microseconds less.
+   * The pipe that ends a sleep. It is several microseconds faster than {@link Selector#wakeup},
+   * which wakes the sleeper while it holds a lock that the sleeper needs at once.
    */
   private final Pipe pipe;
 
   private final ByteBuffer token = ByteBuffer.allocateDirect(1);
   private final ByteBuffer tokens = ByteBuffer.allocateDirect(16);
 
-  /** Whether there is a token in the pipe, or about to be. */
+  /** Whether the pipe contains a token, or a thread is about to write one. */
   private final AtomicBoolean woken = new AtomicBoolean();
 
   /**
    * Creates a waiter that watches nothing.
    *
-   * @throws TransportFailure if the system refuses a selector
+   * @throws TransportFailure if the system can't open a selector or a pipe
    */
   public NetWaiter() {
     try {
@@ -75,23 +75,24 @@ public final class NetWaiter implements AutoCloseable {
    * Watches a socket until it is closed.
    *
    * @param channel the socket, non-blocking
-   * @param watched asked before each sleep, and told when the socket is ready
+   * @param watched the socket's comm, asked for its interest before each sleep and notified when
+   *     the socket is ready
    */
   public void add(SelectableChannel channel, Watched watched) {
     try {
       keys.add(channel.register(selector, 0, watched));
     } catch (ClosedChannelException e) {
-      // Its comm reports that when it is used.
+      // The comm reports the closed socket when it is used.
       return;
     }
   }
 
   /**
-   * Sleeps until a watched socket is ready for what its comm waits for, {@link #wake} is called, or
-   * the time is up. Also frees sockets that were closed.
+   * Sleeps until a watched socket is ready for its comm, {@link #wake} is called, or the time has
+   * elapsed. Also frees sockets that were closed.
    *
-   * @param nanos the longest sleep; rounded to milliseconds
-   * @throws TransportFailure if the system refuses
+   * @param nanos the longest sleep in nanoseconds; rounded down to milliseconds, 1 at least
+   * @throws TransportFailure if the selector fails
    */
   public void await(long nanos) {
     setInterests();
@@ -104,9 +105,9 @@ public final class NetWaiter implements AutoCloseable {
   }
 
   /**
-   * Tells the comms whose sockets are ready, without sleeping.
+   * Notifies the comms whose sockets are ready, without sleeping.
    *
-   * @throws TransportFailure if the system refuses
+   * @throws TransportFailure if the selector fails
    */
   public void poll() {
     setInterests();
@@ -148,7 +149,7 @@ public final class NetWaiter implements AutoCloseable {
     }
   }
 
-  /** Ends the sleep, or the next one at once. Any thread. */
+  /** Ends the current sleep, or else the next one at once. Called by any thread. */
   public void wake() {
     if (woken.get() || woken.getAndSet(true)) {
       return;
@@ -158,7 +159,7 @@ public final class NetWaiter implements AutoCloseable {
       try {
         pipe.sink().write(token);
       } catch (IOException e) {
-        // Closed: nobody sleeps any more.
+        // The waiter is closed: no thread sleeps any more.
         return;
       }
     }

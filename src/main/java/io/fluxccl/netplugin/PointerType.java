@@ -2,11 +2,11 @@ package io.fluxccl.netplugin;
 
 /** The kinds of memory that a network's device can reach. */
 public enum PointerType {
-  /** Memory of the process. */
+  /** Host memory of the process. */
   HOST(1),
-  /** CUDA memory, by its address. */
+  /** CUDA memory, given by its address. */
   CUDA(2),
-  /** CUDA memory, by a dma-buf. */
+  /** CUDA memory, given by a dma-buf. */
   DMABUF(4);
 
   private final int bit;
@@ -15,7 +15,7 @@ public enum PointerType {
     this.bit = bit;
   }
 
-  /** NCCL's bit for it. */
+  /** Returns NCCL's bit of this kind of memory. */
   public int bit() {
     return bit;
   }

@@ -18,7 +18,7 @@ import reactor.core.publisher.MonoSink;
  * io.fluxccl.Timeout}, which names the peer.
  *
  * <p>A comm that is used here must be used only here, {@link #register} and {@link
- * #close(AutoCloseable)} included: the thread makes all its calls, in the order of subscriptions.
+ * #close(AutoCloseable)} included. The thread makes all its calls, in the order of subscriptions.
  *
  * <p>An operation that is cancelled, or whose deadline passes, is dropped if the plugin has not
  * started it. Otherwise the thread polls it to its end and discards the result; its memory stays in
@@ -44,9 +44,8 @@ public final class ReactiveNet implements AutoCloseable {
   /**
    * Starts the thread.
    *
-   * @param plugin the plugin; misuse is refused as {@link CheckedNetPlugin} does. Remains the
-   *     caller's, to be closed after this.
-   * @return the plugin's reactive face
+   * @param plugin the plugin, checked by {@link CheckedNetPlugin}; the caller closes it after this
+   * @return the plugin's reactive interface
    */
   public static ReactiveNet of(NetPlugin plugin) {
     ReactiveNet net = new ReactiveNet(CheckedNetPlugin.of(plugin));
@@ -57,8 +56,8 @@ public final class ReactiveNet implements AutoCloseable {
   /**
    * Starts to listen for one connection.
    *
-   * @param device on which
-   * @param timeout by when
+   * @param device the device to use
+   * @param timeout the longest time until the result
    * @return the listener
    */
   public Mono<NetListenComm> listen(int device, Duration timeout) {
@@ -73,9 +72,9 @@ public final class ReactiveNet implements AutoCloseable {
   /**
    * Connects to a listener.
    *
-   * @param device on which
+   * @param device the device to use
    * @param handle the listener's {@link NetListenComm#handle()}
-   * @param timeout by when
+   * @param timeout the longest time until the result
    * @return the sending end
    */
   public Mono<NetSendComm> connect(int device, byte[] handle, Duration timeout) {
@@ -116,10 +115,10 @@ public final class ReactiveNet implements AutoCloseable {
   }
 
   /**
-   * Takes the connection that comes to a listener.
+   * Accepts the connection that arrives at a listener.
    *
-   * @param listener where
-   * @param timeout by when
+   * @param listener the listener
+   * @param timeout the longest time until the result
    * @return the receiving end
    */
   public Mono<NetRecvComm> accept(NetListenComm listener, Duration timeout) {
@@ -139,7 +138,7 @@ public final class ReactiveNet implements AutoCloseable {
 
                   @Override
                   boolean hasBegun() {
-                    return false; // who stops asking has left nothing behind
+                    return false; // a caller that stops polling leaves no state behind
                   }
 
                   @Override
@@ -152,11 +151,11 @@ public final class ReactiveNet implements AutoCloseable {
   /**
    * Registers memory for a connection.
    *
-   * @param comm which
-   * @param address where it begins
+   * @param comm the connection's end
+   * @param address the address of its first byte
    * @param size bytes
-   * @param type whose memory it is
-   * @param timeout by when
+   * @param type the kind of memory
+   * @param timeout the longest time until the result
    * @return the registration
    */
   public Mono<NetMemory> register(
@@ -172,13 +171,13 @@ public final class ReactiveNet implements AutoCloseable {
   /**
    * Sends one message.
    *
-   * @param comm on which connection
-   * @param address of its first byte
+   * @param comm the connection's end
+   * @param address the address of the message's first byte
    * @param size bytes, 0 or more
-   * @param tag which receive of a group it is for; 0 where there are no groups
-   * @param memory the registration that holds it
-   * @param timeout by when
-   * @return how many bytes were sent
+   * @param tag identifies the receive in its group; 0 if the network has no groups
+   * @param memory the registration that contains the range
+   * @param timeout the longest time until the result
+   * @return the number of bytes sent
    */
   public Mono<Long> send(
       NetSendComm comm, long address, long size, int tag, NetMemory memory, Duration timeout) {
@@ -193,13 +192,13 @@ public final class ReactiveNet implements AutoCloseable {
   /**
    * Receives one message.
    *
-   * @param comm on which connection
-   * @param address where its first byte goes
-   * @param size bytes there, at least as many as are sent
-   * @param tag as the sender's; 0 where there are no groups
-   * @param memory the registration that holds it
-   * @param timeout by when
-   * @return how many bytes came
+   * @param comm the connection's end
+   * @param address the address for the first byte
+   * @param size bytes of room at the address, at least as many as are sent
+   * @param tag the sender's tag; 0 if the network has no groups
+   * @param memory the registration that contains the range
+   * @param timeout the longest time until the result
+   * @return the number of bytes received
    */
   public Mono<Long> receive(
       NetRecvComm comm, long address, long size, int tag, NetMemory memory, Duration timeout) {
@@ -212,16 +211,16 @@ public final class ReactiveNet implements AutoCloseable {
   }
 
   /**
-   * Receives a group of messages, told apart by their tags. The arrays must stay as they are until
-   * it is done.
+   * Receives a group of messages, which their tags identify. The caller must not change the arrays
+   * until the receive is done.
    *
-   * @param comm on which connection
+   * @param comm the connection's end
    * @param addresses n addresses
    * @param sizes n sizes in bytes
    * @param tags n tags, all different
    * @param memories n registrations
-   * @param timeout by when
-   * @return how many bytes came for each
+   * @param timeout the longest time until the result
+   * @return the number of bytes received for each
    */
   public Mono<long[]> receive(
       NetRecvComm comm,
@@ -251,16 +250,16 @@ public final class ReactiveNet implements AutoCloseable {
   }
 
   /**
-   * Closes a comm, a listener or a registration, behind what was asked of it before, and of a
-   * registration's comm: what has begun and is waited for has the time of this close to come to its
-   * end. What has not ended by then ends as with any close of a comm that is in use.
+   * Closes a comm, a listener or a registration, after the earlier operations on it and on a
+   * registration's comm. Operations that have begun and still have a subscriber can complete until
+   * this close times out. Later they end as with any close of a comm in use.
    *
-   * @param object what {@link #connect}, {@link #accept}, {@link #listen} or {@link #register} gave
-   * @param timeout by when
-   * @return completes when it is closed
+   * @param object from {@link #connect}, {@link #accept}, {@link #listen} or {@link #register}
+   * @param timeout the longest time until the result
+   * @return completes when the object is closed
    */
   public Mono<Void> close(AutoCloseable object, Duration timeout) {
-    // A registration's is behind what uses it, which is in the lane of its comm.
+    // The close of a registration follows the operations that use it, in the lane of its comm.
     Object lane = object instanceof CheckedMemory memory ? memory.comm() : object;
     return Mono.<AutoCloseable>create(
             sink ->
@@ -281,7 +280,7 @@ public final class ReactiveNet implements AutoCloseable {
         .then();
   }
 
-  /** What is over when its one call has returned. */
+  /** An operation that is complete when its one call of the plugin has returned. */
   private abstract static class Call<T> extends NetOperation<T> {
     Call(Object lane, Supplier<String> description, Deadline deadline, MonoSink<T> sink) {
       super(lane, description, deadline, sink);
@@ -315,7 +314,9 @@ public final class ReactiveNet implements AutoCloseable {
     submitTo(loop, sink, operation);
   }
 
-  /** Of what is to be closed, also when who cancels does so before having taken it. */
+  /**
+   * Returns a Mono that closes its result if the subscriber cancels before it receives the result.
+   */
   private <T extends AutoCloseable> Mono<T> create(Consumer<MonoSink<T>> begin) {
     return Mono.create(begin).doOnDiscard(AutoCloseable.class, this::closeUntaken);
   }
@@ -378,21 +379,20 @@ public final class ReactiveNet implements AutoCloseable {
                 }));
   }
 
-  /** As {@link #close(Duration)}, with 10 s. */
+  /** Closes this as {@link #close(Duration)} does, with 10 s. */
   @Override
   public void close() {
     close(CLOSE_TIMEOUT);
   }
 
   /**
-   * Ends the loop: what is under way ends with {@link io.fluxccl.Aborted}, further calls are
-   * refused. The comms and the plugin are for their owner to close, after this. Idempotent.
+   * Stops the thread: operations in progress end with {@link io.fluxccl.Aborted}, later calls are
+   * refused. Their owner closes the comms and the plugin after this. Idempotent.
    *
-   * @param timeout how long to wait for a call of the plugin that the loop is in
-   * @throws io.fluxccl.Timeout if that call has not returned by then, naming the plugin and what
-   *     was asked of it. All operations have ended nevertheless. Left behind are the loop's daemon
-   *     thread, which ends when the call returns, and the memory and the comm that the call uses:
-   *     they must stay until then
+   * @param timeout the longest wait for a plugin call in progress
+   * @throws io.fluxccl.Timeout if that call has not returned by then; it names the plugin and the
+   *     operation. All operations have ended nevertheless. The loop's daemon thread ends when the
+   *     call returns; the memory and the comm that the call uses must stay until then
    */
   public void close(Duration timeout) {
     loop.close(timeout);

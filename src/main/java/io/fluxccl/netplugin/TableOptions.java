@@ -4,20 +4,21 @@ import java.nio.file.Path;
 import java.util.function.UnaryOperator;
 
 /**
- * Where a network shows its connections. Immutable.
+ * The places where a network publishes the table of its connections. Immutable.
  *
- * @param file where the table is written once a second, with the process's number behind the name,
- *     or null
- * @param jmx whether the table is a bean of JMX
+ * @param file the file that the table is written to once a second, or null; the process number is
+ *     appended to its name
+ * @param jmx whether the table is published as a JMX bean
  */
 public record TableOptions(Path file, boolean jmx) {
-  /** Nowhere. */
+  /** The table is not published. */
   public static final TableOptions NONE = new TableOptions(null, false);
 
   /**
-   * What the environment asks for: {@code FLUXCCL_NET_TABLE}, {@code FLUXCCL_NET_JMX}.
+   * Returns the options that the environment sets: {@code FLUXCCL_NET_TABLE}, {@code
+   * FLUXCCL_NET_JMX}.
    *
-   * @param variable gives a variable's value, or null
+   * @param variable returns the value of an environment variable, or null
    * @return the options
    */
   public static TableOptions fromEnvironment(UnaryOperator<String> variable) {

@@ -11,8 +11,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Connects that are under way. NCCL asks again with the same memory, so that memory's address says
- * which one is meant; what is written there says whether it is a new one.
+ * The connects in progress. NCCL repeats a connect with the same memory, so the address of the
+ * handle identifies the connect. If the bytes at that address have changed, it is a new connect.
  */
 final class ConnectAttempts {
   private static final Logger LOG = LoggerFactory.getLogger(ConnectAttempts.class);
@@ -21,7 +21,7 @@ final class ConnectAttempts {
 
   private record Attempt(byte[] bytes, NetHandle handle) {}
 
-  /** As {@link NetPlugin#connect}, with the handle at an address. */
+  /** Connects as {@link NetPlugin#connect} does, with the handle at an address. */
   NetSendComm connect(NetPlugin network, int device, long address) {
     byte[] bytes = new byte[NetPlugin.HANDLE_BYTES];
     for (int i = 0; i < bytes.length; i++) {
@@ -33,7 +33,7 @@ final class ConnectAttempts {
       attempt = new Attempt(bytes, new NetHandle(bytes));
       attempts.put(address, attempt);
       if (replaced != null) {
-        // Nobody asks for it any more.
+        // NCCL does not poll the replaced connect any more.
         abandon(replaced);
       }
     }
@@ -49,7 +49,7 @@ final class ConnectAttempts {
     }
   }
 
-  /** Gives up all. */
+  /** Abandons all connects. */
   void clear() {
     attempts.values().forEach(ConnectAttempts::abandon);
     attempts.clear();

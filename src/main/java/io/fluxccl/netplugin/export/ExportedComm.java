@@ -11,30 +11,32 @@ import java.util.Arrays;
 import org.agrona.UnsafeApi;
 
 /**
- * A comm, and by number its requests and its memory. Requests are of one thread; memory is
- * registered and released by another beside it.
+ * A comm whose requests and registrations are identified by numbers. One thread uses the requests.
+ * Another thread may register and release memory at the same time.
  */
 final class ExportedComm {
   private final NetComm comm;
   private final NetRequest[] requests;
 
-  /** How many messages each has. */
+  /** The number of messages of each request. */
   private final int[] groups;
 
   private final int[] free;
   private int freeCount;
 
-  /** Replaced at each change, by one thread at a time. */
+  /** The registrations by number. Each change replaces the array, by one thread at a time. */
   private volatile NetMemory[] memories = new NetMemory[1];
 
-  // Of one group of receives.
+  // Arguments of one group of receives, reused.
   private final long[] addresses;
   private final long[] sizes;
   private final int[] tags;
   private final NetMemory[] groupMemories;
 
   /**
-   * @param maxRecvs the longest group of receives
+   * Creates an exported comm.
+   *
+   * @param maxRecvs the most receives of a group
    */
   ExportedComm(NetComm comm, int maxRecvs) {
     this.comm = comm;
@@ -55,7 +57,10 @@ final class ExportedComm {
     return comm;
   }
 
-  /** Gives the user's bits of the request's number, 1 or more; 0 where there is none. */
+  /**
+   * Posts a send. Returns the user's bits of the request's number, 1 or more, or 0 if the plugin
+   * returned no request.
+   */
   int isend(long address, long size, int tag, long memory) {
     if (!(comm instanceof NetSendComm send)) {
       throw new InvalidUsage("isend on a connection that receives, from " + comm.peer());
@@ -64,7 +69,7 @@ final class ExportedComm {
     return keep(send.isend(address, size, tag, memory(memory)), 1);
   }
 
-  /** As {@link #isend}; the arrays are C's. */
+  /** Posts a receive; returns as {@link #isend} does. The arrays are addresses of C arrays. */
   int irecv(int n, long data, long sizesAt, boolean wide, long tagsAt, long handles) {
     if (!(comm instanceof NetRecvComm receive)) {
       throw new InvalidUsage("irecv on a connection that sends, to " + comm.peer());
@@ -105,7 +110,10 @@ final class ExportedComm {
     groupMemories[i] = memory(UnsafeApi.getLong(handles + i * 8L));
   }
 
-  /** Whether a request is done; its sizes go to C's array, where there is one. */
+  /**
+   * Returns whether a request is done, and then writes its sizes to the C array at {@code sizesAt}
+   * unless that is 0.
+   */
   boolean test(int number, long sizesAt) {
     int index = number - 1;
     NetRequest request = index >= 0 && index < requests.length ? requests[index] : null;
@@ -154,7 +162,7 @@ final class ExportedComm {
     return index + 1;
   }
 
-  /** Takes a registration; gives its number, 1 or more. */
+  /** Adds a registration; returns its number, 1 or more. */
   synchronized int add(NetMemory memory) {
     NetMemory[] now = memories;
     int index = 1;
@@ -180,7 +188,7 @@ final class ExportedComm {
 
   private NetMemory memory(long number) {
     NetMemory[] now = memories;
-    // 0 may go with a message of no bytes; the network refuses it with others.
+    // 0 is valid for an empty message; the network refuses it for others.
     return number >= 0 && number < now.length ? now[(int) number] : null;
   }
 

@@ -14,9 +14,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * What {@code libnccl-net-fluxccl.so} calls, on NCCL's threads. Objects are numbers here; addresses
- * are C's. Each method gives a result of its own that is 0 or more, or minus the code of a {@link
- * NetResult}: then NCCL's log says why. Nothing is thrown.
+ * The methods that {@code libnccl-net-fluxccl.so} calls on NCCL's threads. Numbers stand for
+ * objects; addresses are those of C. Each method returns a result of its own, which is 0 or more,
+ * or the negated code of a {@link NetResult}. NCCL's log then states the reason. No method throws.
  *
  * <p>Sending, receiving and testing allocate nothing.
  */
@@ -28,7 +28,7 @@ public final class NetPluginExport {
   private static final SlotTable<ExportedComm> COMMS = new SlotTable<>("connections");
   private static final ConnectAttempts ATTEMPTS = new ConnectAttempts();
 
-  /** Guarded by the class, as is the number of its users. */
+  /** The open network, or null. Guarded by the class, like the number of its users. */
   private static volatile NetPlugin network;
 
   private static int users;
@@ -37,9 +37,10 @@ public final class NetPluginExport {
   private NetPluginExport() {}
 
   /**
-   * One more user; the first opens the network that {@code FLUXCCL_NET} names, or else the best.
+   * Adds a user. The first user opens the network that {@code FLUXCCL_NET} names, or else the
+   * usable one with the highest priority.
    *
-   * @return how many devices it has
+   * @return the number of the network's devices
    */
   static synchronized int open() {
     try {
@@ -54,8 +55,9 @@ public final class NetPluginExport {
   }
 
   /**
-   * Opens a network and sees that it is there. One that loads NCCL's plugins may have come back
-   * here, by an older library of FluxCCL that does not tell who it is.
+   * Opens a network and logs it. Refuses a call from within the opener: a network that loads NCCL's
+   * plugins may load an older FluxCCL library. Such a library does not identify itself, and calls
+   * this method again.
    */
   static synchronized NetPlugin openOnce(Supplier<NetPlugin> opener) {
     if (opening) {
@@ -75,7 +77,7 @@ public final class NetPluginExport {
     }
   }
 
-  /** One user less; the last closes the network. */
+  /** Removes a user; the last one closes the network. */
   static synchronized int release() {
     try {
       if (users > 0 && --users == 0) {
@@ -90,12 +92,15 @@ public final class NetPluginExport {
     }
   }
 
-  /** Writes a device's properties to {@code out}, as {@link PropertiesDescriptor} says. */
+  /** Writes a device's properties to {@code out}, in the layout of {@link PropertiesDescriptor}. */
   static int properties(int device, long out) {
     return run("getProperties", () -> PropertiesDescriptor.put(out, network().properties(device)));
   }
 
-  /** Writes the handle to {@code handle}, and zeros behind it; gives the listener's number. */
+  /**
+   * Starts to listen. Writes the handle to {@code handle}, padded with zeros; returns the
+   * listener's number.
+   */
   static long listen(int device, long handle) {
     try {
       NetListenComm listener = network().listen(device);
@@ -110,7 +115,7 @@ public final class NetPluginExport {
     }
   }
 
-  /** Gives the sending end's number, or 0: not yet. */
+  /** Connects; returns the number of the sending end, or 0 if the connect is not complete yet. */
   static long connect(int device, long handle) {
     try {
       NetPlugin to = network();
@@ -121,7 +126,7 @@ public final class NetPluginExport {
     }
   }
 
-  /** Gives the receiving end's number, or 0: not yet. */
+  /** Accepts; returns the number of the receiving end, or 0 if no connection has arrived yet. */
   static long accept(long listener) {
     try {
       NetRecvComm comm = LISTENERS.get(listener).accept();
@@ -133,7 +138,7 @@ public final class NetPluginExport {
     }
   }
 
-  /** Gives the registration's number. */
+  /** Registers memory; returns the registration's number. */
   static long register(long comm, long address, long size, int type) {
     try {
       ExportedComm to = COMMS.get(comm);
@@ -143,7 +148,7 @@ public final class NetPluginExport {
     }
   }
 
-  /** Gives the registration's number. */
+  /** Registers memory; returns the registration's number. */
   static long registerDmaBuf(long comm, long address, long size, int type, long offset, int fd) {
     try {
       ExportedComm to = COMMS.get(comm);
@@ -157,7 +162,7 @@ public final class NetPluginExport {
     return run("deregMr", () -> COMMS.get(comm).remove(memory));
   }
 
-  /** Gives the request's number, or 0: not now. */
+  /** Posts a send; returns the request's number, or 0 if NCCL must call again later. */
   static long isend(long comm, long address, long size, int tag, long memory) {
     try {
       int request = COMMS.get(comm).isend(address, size, tag, memory);
@@ -167,7 +172,10 @@ public final class NetPluginExport {
     }
   }
 
-  /** Gives the request's number, or 0: not now. Sizes are longs where {@code wide}, else ints. */
+  /**
+   * Posts a receive; returns the request's number, or 0 if NCCL must call again later. Sizes are
+   * longs if {@code wide}, else ints.
+   */
   static long irecv(
       long comm, int n, long data, long sizes, boolean wide, long tags, long memories) {
     try {
@@ -178,7 +186,7 @@ public final class NetPluginExport {
     }
   }
 
-  /** Gives the request's number, or 0: there is nothing to wait for. */
+  /** Posts a flush; returns the request's number, or 0 if no wait is needed. */
   static long iflush(long comm, int n, long data, long sizes, long memories) {
     try {
       int request = COMMS.get(comm).iflush(n, data, sizes, memories);
@@ -188,7 +196,10 @@ public final class NetPluginExport {
     }
   }
 
-  /** Gives 1 when done, and then writes its sizes, as ints, where {@code sizes} is not 0. */
+  /**
+   * Tests a request; returns 1 if it is done, else 0. A done request writes its sizes, as ints, to
+   * {@code sizes} unless that is 0.
+   */
   static int test(long request, long sizes) {
     try {
       int number = (int) request & ((1 << SlotTable.USER_BITS) - 1);
@@ -206,7 +217,7 @@ public final class NetPluginExport {
     return run("closeListen", () -> LISTENERS.remove(listener).close());
   }
 
-  /** Runs what has no result of its own. */
+  /** Runs a call that has no result of its own. */
   private static int run(String call, Runnable action) {
     try {
       action.run();
@@ -241,7 +252,7 @@ public final class NetPluginExport {
         LOG.error(call, e);
       }
     } catch (Throwable another) {
-      // Out of memory, perhaps: the code says enough.
+      // Logging failed, perhaps without memory left: the code is enough.
       return -result.code();
     }
     return -result.code();
@@ -251,11 +262,11 @@ public final class NetPluginExport {
     try {
       log(warning, text.getBytes(StandardCharsets.UTF_8));
     } catch (UnsatisfiedLinkError e) {
-      // Nobody but C has NCCL's log.
+      // NCCL's log exists only if the C library has loaded this class.
       LOG.info(text);
     }
   }
 
-  /** Into NCCL's log; C registers it. */
+  /** Writes a line to NCCL's log. The C library registers this method. */
   private static native void log(boolean warning, byte[] text);
 }

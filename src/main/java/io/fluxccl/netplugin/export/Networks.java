@@ -12,11 +12,11 @@ import java.util.ServiceLoader;
 import java.util.ServiceLoader.Provider;
 import java.util.stream.Collectors;
 
-/** Chooses among the networks that are there. */
+/** Chooses one of the networks on the class path and opens it. */
 final class Networks {
   private Networks() {}
 
-  /** The networks that are on the class path. */
+  /** Returns the providers of the networks on the class path. */
   static List<NetPluginProvider> providers() {
     return ServiceLoader.load(NetPluginProvider.class, Networks.class.getClassLoader()).stream()
         .map(Provider::get)
@@ -24,10 +24,10 @@ final class Networks {
   }
 
   /**
-   * Opens one.
+   * Opens a network.
    *
-   * @param name which, or null for the one with the highest priority that can be used
-   * @param providers among which
+   * @param name the network's name, or null for the usable one with the highest priority
+   * @param providers the providers to choose from
    */
   static NetPlugin open(String name, List<NetPluginProvider> providers) {
     List<NetPluginProvider> found =

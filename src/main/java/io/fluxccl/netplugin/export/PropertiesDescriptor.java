@@ -5,7 +5,7 @@ import io.fluxccl.netplugin.PointerType;
 import java.nio.charset.StandardCharsets;
 import org.agrona.UnsafeApi;
 
-/** How a device's properties are handed to C: struct fluxccl_properties in native/ncclnet. */
+/** The layout of a device's properties for C: struct fluxccl_properties in native/ncclnet. */
 final class PropertiesDescriptor {
   private static final int GUID = 0;
   private static final int MAX_BYTES = 8;
@@ -43,7 +43,7 @@ final class PropertiesDescriptor {
   private static void putText(long at, int length, String text) {
     byte[] bytes = text == null ? new byte[0] : text.getBytes(StandardCharsets.UTF_8);
     for (int i = 0; i < length; i++) {
-      // Ends with a NUL, also where it is cut.
+      // The text ends with a NUL, also if it is truncated.
       UnsafeApi.putByte(at + i, i < bytes.length && i < length - 1 ? bytes[i] : 0);
     }
   }

@@ -5,11 +5,11 @@ import java.util.ArrayDeque;
 import java.util.Arrays;
 
 /**
- * Objects by number. A number is never 0 and is not used again when its object is gone, so that one
- * that outlives its object is noticed. Bits of it are left to the user, below {@link #USER_BITS}.
- * Changed under its lock; read by any thread without.
+ * A table of objects by number. A number is never 0 and is not reused when its object is removed,
+ * so that a stale number is detected. The bits below {@link #USER_BITS} are left to the user.
+ * Changes hold the table's lock; any thread reads without it.
  *
- * @param <T> what it holds
+ * @param <T> the type of the objects
  */
 final class SlotTable<T> {
   static final int USER_BITS = 12;
@@ -22,20 +22,25 @@ final class SlotTable<T> {
   private final String what;
   private final ArrayDeque<Integer> free = new ArrayDeque<>();
 
-  /** Written again after each change of an element, which publishes that. */
+  /**
+   * Written again after each change of an element. This volatile write publishes the element; it
+   * pairs with the read in {@link #get}.
+   */
   private volatile Object[] objects = new Object[FIRST_LENGTH];
 
   private long[] numbers = new long[FIRST_LENGTH];
   private int used;
 
   /**
-   * @param what it holds, for messages
+   * Creates an empty table.
+   *
+   * @param what the name of the objects, for messages
    */
   SlotTable(String what) {
     this.what = what;
   }
 
-  /** Takes an object; gives its number, with the user's bits 0. */
+  /** Adds an object; returns its number, in which the user's bits are 0. */
   synchronized long add(T object) {
     Integer reused = free.poll();
     int index = reused != null ? reused : used++;
@@ -56,7 +61,7 @@ final class SlotTable<T> {
     return numbers[index];
   }
 
-  /** The object with a number, whatever the user's bits are. */
+  /** Returns the object of a number, whatever the user's bits are. */
   T get(long number) {
     int index = index(number);
     Object[] now = objects;

@@ -1,5 +1,5 @@
 /**
- * The way from NCCL into a {@link io.fluxccl.netplugin.NetPlugin}: {@code libnccl-net-fluxccl.so}
+ * The export of a {@link io.fluxccl.netplugin.NetPlugin} to NCCL: {@code libnccl-net-fluxccl.so}
  * calls the static methods of {@link io.fluxccl.netplugin.export.NetPluginExport}, with numbers in
  * place of objects.
  *

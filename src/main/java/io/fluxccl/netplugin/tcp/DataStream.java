@@ -8,11 +8,11 @@ import java.nio.channels.SocketChannel;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * A socket that carries parts of messages, moved by an {@link IoThread}. Parts are posted by the
- * comm's thread; there are never more than the comm has requests, so the ring has room.
+ * A socket that carries parts of messages and that an {@link IoThread} drives. The comm's thread
+ * posts the parts. The ring can't overflow: it has room for all requests of the comm.
  */
 final class DataStream {
-  /** As many bytes in a row before other streams of the thread get their turn. */
+  /** The bytes that the stream moves at once before the thread serves its other streams. */
   private static final long TURN_BYTES = 4 << 20;
 
   private final TcpComm comm;
@@ -23,7 +23,11 @@ final class DataStream {
   private final long[] addresses;
   private final long[] lengths;
 
-  /** Published by the comm's thread with release; read by the I/O thread with acquire. */
+  /**
+   * The number of parts that were posted. The comm's thread publishes it with a volatile write in
+   * {@link #post}. The I/O thread reads it with acquire in {@link #work} and volatile in {@link
+   * #hasWork}.
+   */
   private final AtomicInteger posted = new AtomicInteger();
 
   private final RawView view = new RawView();
@@ -33,6 +37,9 @@ final class DataStream {
   private IoThread thread;
 
   /**
+   * Creates a stream, which {@link #movedBy} assigns to a thread.
+   *
+   * @param sends whether the socket sends parts, or else receives them
    * @param capacity the most parts at a time; a power of two
    */
   DataStream(TcpComm comm, SocketChannel channel, boolean sends, int capacity) {
@@ -49,30 +56,33 @@ final class DataStream {
     return channel;
   }
 
-  /** Called once, before anything is posted. */
+  /** Assigns the stream to an I/O thread. Called once, before the first part is posted. */
   void movedBy(IoThread ioThread) {
     thread = ioThread;
     ioThread.add(this);
   }
 
-  /** Hands over a part of a request. Called from the comm's thread. */
+  /** Posts a part of a request to the I/O thread. Called from the comm's thread. */
   void post(TcpRequest request, long address, long length) {
     int index = posted.getPlain();
     requests[index & mask] = request;
     addresses[index & mask] = address;
     lengths[index & mask] = length;
-    // Volatile, as what the I/O thread says of its sleep: one of the two sees the other.
+    // Volatile, and IoThread.asleep is volatile, too: either the I/O thread sees the part in
+    // hasWork() before it sleeps, or wake() sees that it sleeps.
     posted.set(index + 1);
     thread.wake();
   }
 
-  /** Whether there is a part to move; volatile, pairs with {@link #post}. */
+  /**
+   * Returns whether there is a part to move. Volatile read; pairs with the write in {@link #post}.
+   */
   boolean hasWork() {
     return taken != posted.get();
   }
 
   /**
-   * Moves what the socket takes or has. Called from the I/O thread.
+   * Moves as many bytes as the socket can send or receive now. Called from the I/O thread.
    *
    * @return 0 if nothing moved
    */
@@ -111,7 +121,7 @@ final class DataStream {
     return n;
   }
 
-  /** Says what the thread's selector is to wait for. Called from the I/O thread. */
+  /** Sets the operation that the thread's selector waits for. Called from the I/O thread. */
   void interest() {
     if (key == null || !key.isValid()) {
       return;
@@ -122,23 +132,26 @@ final class DataStream {
         key.interestOps(wanted);
       }
     } catch (CancelledKeyException e) {
-      // Closed at this moment; it will be removed.
+      // The socket was closed at this moment; the thread removes the stream later.
       return;
     }
   }
 
-  /** Called from the I/O thread. */
+  /** Sets the socket's key in the thread's selector. Called from the I/O thread. */
   void key(SelectionKey registered) {
     key = registered;
   }
 
-  /** Gives up what was posted. Called from the I/O thread. */
+  /**
+   * Discards the posted parts and fails the comm. Called from the I/O thread, or, if that has
+   * ended, from the thread that adds the stream.
+   */
   void failed(IOException e) {
     taken = posted.getAcquire();
     comm.streamFailed(e);
   }
 
-  /** Closes the socket; when this returns nobody touches the memory of its parts any more. */
+  /** Closes the socket. When this returns, no thread accesses the memory of its parts any more. */
   void close() {
     // The JDK waits for a read or write in progress, which does not block.
     Sockets.close(channel);

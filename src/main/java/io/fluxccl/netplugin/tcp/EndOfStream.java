@@ -2,7 +2,7 @@ package io.fluxccl.netplugin.tcp;
 
 import java.io.IOException;
 
-/** The peer has closed the connection. */
+/** Thrown when the peer has closed the connection. */
 final class EndOfStream extends IOException {
   private static final long serialVersionUID = 1L;
 

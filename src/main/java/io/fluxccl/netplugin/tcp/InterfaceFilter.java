@@ -4,22 +4,22 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * Which network interfaces are wanted, in the words of {@code NCCL_SOCKET_IFNAME}: a list of
- * beginnings of names, {@code eth,ib}; behind {@code =} of whole names; behind {@code ^} of those
- * that are not wanted.
+ * Selects network interfaces by a list in the syntax of {@code NCCL_SOCKET_IFNAME}. The list {@code
+ * eth,ib} has prefixes of names. A leading {@code =} makes them whole names; a leading {@code ^}
+ * excludes the interfaces that match.
  *
- * @param names the list; empty for all that are not virtual
- * @param exact whether they are whole names
- * @param excluded whether they are the ones not wanted
+ * @param names the list; empty for all interfaces that are not virtual
+ * @param exact whether the list has whole names
+ * @param excluded whether interfaces that match are excluded
  */
 public record InterfaceFilter(List<String> names, boolean exact, boolean excluded) {
   private static final List<String> VIRTUAL =
       List.of("lo", "docker", "br-", "veth", "virbr", "cni", "ifb");
 
   /**
-   * Reads a list.
+   * Parses a list.
    *
-   * @param text null or blank for all that are not virtual
+   * @param text the list; null or blank for all interfaces that are not virtual
    */
   static InterfaceFilter parse(String text) {
     String rest = text == null ? "" : text.trim();
@@ -39,7 +39,7 @@ public record InterfaceFilter(List<String> names, boolean exact, boolean exclude
     return excluded != names.stream().anyMatch(n -> exact ? name.equals(n) : name.startsWith(n));
   }
 
-  /** Whether nobody chose, so that loopback may serve where there is nothing else. */
+  /** Returns whether no list was given; loopback is then used if there is no other interface. */
   boolean isDefault() {
     return names.isEmpty();
   }

@@ -14,8 +14,8 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.function.Consumer;
 
 /**
- * Moves the parts of several streams. Looks at those that have work as long as bytes move, then
- * waits in a selector.
+ * Moves the parts of several streams. It polls the streams while bytes move, then waits in a
+ * selector.
  */
 final class IoThread implements AutoCloseable {
   private static final int LOOKS_BEFORE_SLEEP = 20;
@@ -27,13 +27,16 @@ final class IoThread implements AutoCloseable {
   private final Queue<DataStream> removed = new ConcurrentLinkedQueue<>();
   private final NonblockingThread thread;
 
-  /** Set before the last look at the streams; who posts after that look sees it and wakes. */
+  /**
+   * Set before the last check of the streams for posted parts. A thread that posts after this check
+   * sees the flag in {@link #wake}, and wakes the selector.
+   */
   private volatile boolean asleep;
 
   private volatile boolean changed;
   private volatile boolean closed;
 
-  /** Why there is no thread any more, or null. */
+  /** The reason for which the thread has ended, or null. */
   private volatile IOException broken;
 
   IoThread(int number) {
@@ -60,7 +63,7 @@ final class IoThread implements AutoCloseable {
     change();
   }
 
-  /** After something was posted. */
+  /** Wakes the thread if it sleeps. Called after a part was posted. */
   void wake() {
     if (asleep) {
       selector.wakeup();
@@ -69,7 +72,7 @@ final class IoThread implements AutoCloseable {
 
   private void change() {
     changed = true;
-    // Also frees the socket of a stream that was closed: that happens in the selector.
+    // A selection also frees the socket of a closed stream.
     selector.wakeup();
   }
 
@@ -101,7 +104,7 @@ final class IoThread implements AutoCloseable {
         }
       }
     } catch (IOException | RuntimeException | Error e) {
-      // Nobody would move what is posted: say so, to streams that come later, too.
+      // No thread moves the posted parts any more: fail all streams, and those added later, too.
       IOException reason = new IOException("the I/O thread has ended: " + e, e);
       broken = reason;
       streams.addAll(added);
@@ -117,7 +120,7 @@ final class IoThread implements AutoCloseable {
         stream.key(stream.channel().register(selector, 0));
         streams.add(stream);
       } catch (ClosedChannelException e) {
-        // Closed before its first part.
+        // The stream was closed before its first part.
         streams.remove(stream);
       }
     }

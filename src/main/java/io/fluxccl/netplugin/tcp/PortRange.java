@@ -3,18 +3,18 @@ package io.fluxccl.netplugin.tcp;
 import io.fluxccl.InvalidUsage;
 
 /**
- * The ports on which a listener may be.
+ * The range of ports that listeners may use.
  *
- * @param low the first; 0 with {@code high} 0 for any that is free
- * @param high the last
+ * @param low the first port; 0 with {@code high} 0 for any free port
+ * @param high the last port
  */
 public record PortRange(int low, int high) {
-  /** Any port that is free. */
+  /** Any free port. */
   public static final PortRange ANY = new PortRange(0, 0);
 
   private static final int MAX_PORT = 65535;
 
-  /** Refuses what is no range. */
+  /** Refuses ports that are not a range within 1 to 65535. */
   public PortRange {
     boolean any = low == 0 && high == 0;
     if (!any && (low < 1 || high > MAX_PORT || low > high)) {
@@ -24,12 +24,12 @@ public record PortRange(int low, int high) {
   }
 
   /**
-   * Reads {@code low-high}.
+   * Parses {@code low-high}.
    *
-   * @param name whose value it is, for the error
-   * @param text null or blank for any port
+   * @param name the name of the setting, for the error
+   * @param text the setting's value; null or blank for any port
    * @return the range
-   * @throws InvalidUsage if it is malformed
+   * @throws InvalidUsage if the value is malformed
    */
   public static PortRange parse(String name, String text) {
     if (text == null || text.isBlank()) {

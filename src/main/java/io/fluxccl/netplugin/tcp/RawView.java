@@ -5,12 +5,12 @@ import java.nio.ByteBuffer;
 import org.agrona.UnsafeApi;
 
 /**
- * A byte buffer over memory that is given by its address, so that sockets read and write it in
- * place. Does not own the memory. Made once, pointed at one range after the other; one thread at a
+ * A byte buffer over memory at a given address, so that sockets read and write it in place. It does
+ * not own the memory. One object is pointed at successive ranges; it is used by one thread at a
  * time.
  */
 final class RawView {
-  /** The longest range: what one system call may move. */
+  /** The longest range in bytes: the most that one system call may move. */
   static final int MAX_LENGTH = 1 << 30;
 
   private static final long ADDRESS_FIELD = UnsafeApi.objectFieldOffset(Buffer.class, "address");
@@ -22,17 +22,17 @@ final class RawView {
     UnsafeApi.putInt(buffer, CAPACITY_FIELD, MAX_LENGTH);
   }
 
-  /** The buffer, the same always. */
+  /** Returns the buffer, which is always the same object. */
   ByteBuffer buffer() {
     return buffer;
   }
 
   /**
-   * Points it at a range.
+   * Points the buffer at a range.
    *
-   * @param address of its first byte
-   * @param length bytes; what is over {@link #MAX_LENGTH} is left out
-   * @return the buffer, all of it remaining; the same always
+   * @param address the address of the range's first byte
+   * @param length bytes of the range; bytes beyond {@link #MAX_LENGTH} are left out
+   * @return the buffer, always the same object, with the whole range remaining
    */
   ByteBuffer point(long address, long length) {
     UnsafeApi.putLong(buffer, ADDRESS_FIELD, address);

@@ -6,7 +6,7 @@ import java.nio.channels.Channel;
 import java.nio.channels.SocketChannel;
 import jdk.net.ExtendedSocketOptions;
 
-/** How sockets are set. */
+/** Configures and closes sockets. */
 final class Sockets {
   private static final int KEEPALIVE_IDLE_SECONDS = 10;
   private static final int KEEPALIVE_INTERVAL_SECONDS = 5;
@@ -15,8 +15,9 @@ final class Sockets {
   private Sockets() {}
 
   /**
-   * Small messages leave at once, and a peer's host that vanishes is noticed though nothing is
-   * sent. The sizes of buffers are left to the kernel, whose own tuning beats any fixed size.
+   * Configures a socket: small messages are sent at once, and keepalive detects a peer's host that
+   * vanishes while no data is sent. Buffer sizes are left to the kernel, whose own tuning beats any
+   * fixed size.
    */
   static void configure(SocketChannel channel) throws IOException {
     channel.configureBlocking(false);
@@ -29,7 +30,7 @@ final class Sockets {
     }
   }
 
-  /** Closes those that are there. */
+  /** Closes all channels of an array that are not null. */
   static void close(Channel[] channels) {
     for (Channel channel : channels) {
       if (channel != null) {
@@ -42,7 +43,7 @@ final class Sockets {
     try {
       channel.close();
     } catch (IOException e) {
-      // It is gone either way; what was sent before is the kernel's.
+      // The socket is closed either way; the kernel still sends the data written before.
     }
   }
 }

@@ -18,12 +18,14 @@ import java.nio.channels.SocketChannel;
 import java.util.concurrent.atomic.AtomicReference;
 
 /**
- * What both ends have in common: sockets, requests, how they fail. Stream 0 is driven by who tests
- * the requests, the others by I/O threads. Used by one thread at a time, but for what says
- * otherwise.
+ * The common part of both ends of a connection: its sockets, requests and failure. The thread that
+ * tests the requests drives stream 0, I/O threads drive the others. Used by one thread at a time,
+ * except for methods that state otherwise.
  */
 abstract class TcpComm implements NetComm, NetWaiter.Watched {
-  /** Of rings that hold what is in flight; more than there can be, a power of two. */
+  /**
+   * The length of the rings that hold requests in flight: a power of two, larger than their number.
+   */
   static final int RING = 2 * NetPlugin.MAX_REQUESTS;
 
   private final TcpNetPlugin plugin;
@@ -33,19 +35,22 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
   private final TcpRequest[] requests = new TcpRequest[NetPlugin.MAX_REQUESTS];
   private final DataStream[] parts;
 
-  /** Stream 0. */
+  /** The socket of stream 0, which carries the messages in order. */
   final SocketChannel channel;
 
-  /** Those that have no message yet, or not all of it in the socket; head and tail only grow. */
+  /**
+   * Receives that have no message yet, or sends that are not completely in the socket. Their
+   * indexes {@link #head} and {@link #tail} only grow.
+   */
   final TcpRequest[] queue = new TcpRequest[RING];
 
   int head;
   int tail;
 
-  /** The first failure; set by any thread. */
+  /** The first failure; any thread may set it. */
   private final AtomicReference<FluxCclException> failure = new AtomicReference<>();
 
-  /** Null where this comm is polled. */
+  /** The waiter that watches this comm, or null if the comm is polled. */
   private volatile NetWaiter waiter;
 
   private final TrafficCounter traffic = new TrafficCounter();
@@ -54,7 +59,10 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
   private boolean closed;
 
   /**
-   * @param sockets all of the connection, stream 0 first
+   * Creates an end of a connection and starts its data streams.
+   *
+   * @param sockets all sockets of the connection, stream 0 first
+   * @param sends whether this is the sending end
    */
   TcpComm(TcpNetPlugin plugin, int device, String peer, SocketChannel[] sockets, boolean sends) {
     this.plugin = plugin;
@@ -79,12 +87,12 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
     return true;
   }
 
-  /** Whether a waiter says when stream 0 is ready. */
+  /** Returns whether a waiter reports when stream 0 is ready. */
   final boolean isWatched() {
     return waiter != null;
   }
 
-  /** An I/O thread has done the last part of a request. */
+  /** Wakes the waiter, because a request is done or has failed. Called from an I/O thread. */
   final void requestDone() {
     NetWaiter sleeping = waiter;
     if (sleeping != null) {
@@ -92,24 +100,27 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
     }
   }
 
-  /** Moves what can be moved on stream 0, without blocking. */
+  /** Moves as many bytes on stream 0 as it can, without blocking. */
   abstract void progress();
 
-  /** "send to" or "receive from", for messages. */
+  /** Returns "send to" or "receive from", for messages. */
   abstract String operation();
 
-  /** Ends what this end says on stream 0, where it says anything. Called once, at its end. */
+  /**
+   * Ends the output of stream 0 if this end sends messages on it. Called once, when the comm fails
+   * or is closed.
+   */
   void endStream() {}
 
-  /** Called now and then while a request waits. */
+  /** Checks for an error from the peer. Called from time to time while a request waits. */
   void look(long nowNanos) {}
 
-  /** The failure to be given now to a request that waits, or null to go on waiting. */
+  /** Returns the failure for a waiting request, or null if the request is to wait on. */
   FluxCclException failure() {
     return failure.get();
   }
 
-  /** The next request, posted, at the end of the queue. */
+  /** Posts a free request and returns it, at the end of the queue. */
   final TcpRequest post(long address, long size, int tag, long nowNanos) {
     for (int i = 0; i < requests.length; i++) {
       TcpRequest request = requests[next++ & (requests.length - 1)];
@@ -137,7 +148,7 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
   }
 
   /**
-   * Whether the body of a message, or else the message, is spread over the I/O threads' streams.
+   * Returns whether the message's body, or else the whole message, is spread over the data streams.
    */
   final boolean isSpread(TcpRequest request) {
     return parts.length > 0 && spreadSize(request) >= WireDescriptor.SPREAD_FROM;
@@ -147,7 +158,7 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
     return request.bodySize() > 0 ? request.bodySize() : request.size();
   }
 
-  /** Hands each stream its part of a message. */
+  /** Posts to each data stream its part of a message. */
   final void spread(TcpRequest request) {
     request.addParts(parts.length);
     long size = spreadSize(request);
@@ -172,7 +183,7 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
     traffic.count(request.size() + request.bodySize());
   }
 
-  /** Throws if a request that is not done never will be. */
+  /** Throws if a request that is not done can't complete any more, or has exceeded the timeout. */
   final void checkWait(TcpRequest request) {
     long now = System.nanoTime();
     long waited = now - request.postedNanos();
@@ -188,21 +199,22 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
     }
     look(now);
     FluxCclException known = failure();
-    // An I/O thread may have brought its last part since it was looked at: what has come has come.
+    // An I/O thread may have moved the last part since the check in test(); a request that is done
+    // does not fail.
     if (known != null && !request.isDone()) {
-      fail(known); // also if it's only that the peer has closed, which now is one
+      fail(known); // a peer that closed becomes the failure only now
       stop();
       request.abandon();
       throw known;
     }
   }
 
-  /** For any thread; the first one counts. */
+  /** Records a failure unless there is one already. Called by any thread. */
   final void fail(FluxCclException reason) {
     failure.compareAndSet(null, reason);
   }
 
-  /** Of a data stream; called from its I/O thread. */
+  /** Fails the comm because a data stream failed. Called from the stream's I/O thread. */
   final void streamFailed(IOException e) {
     fail(lost(e));
     requestDone();
@@ -211,13 +223,17 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
   final FluxCclException lost(IOException e) {
     String reason = e instanceof ClosedChannelException ? "" : e.getMessage();
     String message = operation() + " " + peer + " on " + plugin.deviceName(device) + ": " + reason;
-    // All else is the way to the peer or the peer; the system's words for it vary with language.
+    // All other errors are failures of the peer or of the path to it. The system's texts can't tell
+    // them apart: they depend on the locale.
     return e instanceof ClosedChannelException
         ? new TransportFailure(FluxCclException.NO_RANK, message + "closed here", e)
         : new RemoteFailure(FluxCclException.NO_RANK, message + "; the peer is gone");
   }
 
-  /** Ends the use of memory. Stream 0 stays, so that the peer gets to read what it was told. */
+  /**
+   * Ends the access to the requests' memory. Stream 0 stays open, so that the peer can still read
+   * the error that this end sent.
+   */
   private void stop() {
     if (!stopped) {
       stopped = true;
@@ -265,7 +281,7 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
     }
   }
 
-  /** Closes from another thread, which ends the comm's use as a failure. */
+  /** Fails the comm and closes its sockets. Called from any thread. */
   final void abort() {
     fail(
         new TransportFailure(
@@ -276,7 +292,9 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
     Sockets.close(channel);
   }
 
-  /** How many requests are in flight; by any thread, as it happens to be. */
+  /**
+   * Returns the number of requests in flight. Any thread may call it; the number may be outdated.
+   */
   final int inFlight() {
     int count = 0;
     for (TcpRequest request : requests) {
@@ -285,7 +303,7 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
     return count;
   }
 
-  /** What the table shows of it; by any thread. */
+  /** Returns the comm's row for the table of connections. Called by any thread. */
   final ConnectionState state() {
     long oldest = 0;
     long now = System.nanoTime();

@@ -9,7 +9,7 @@ import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.util.concurrent.ThreadLocalRandom;
 
-/** How far a connect has come. Used by one thread at a time. */
+/** A connect in progress. Used by one thread at a time. */
 final class TcpConnect implements AutoCloseable {
   private final TcpNetPlugin plugin;
   private final int device;
@@ -40,9 +40,9 @@ final class TcpConnect implements AutoCloseable {
   }
 
   /**
-   * Goes on as far as it can.
+   * Advances the connect as far as possible without blocking.
    *
-   * @return the connection, or null: not yet
+   * @return the sending end, or null if the connect is not complete yet
    */
   TcpSendComm poll() {
     try {
@@ -85,7 +85,7 @@ final class TcpConnect implements AutoCloseable {
             stream,
             plugin.options().streams(),
             WireDescriptor.ownName()));
-    // Into an empty socket: it fits.
+    // The socket's buffer is empty, so the hello fits.
     sockets[stream].write(hello);
     greeted[stream] = true;
   }
@@ -116,7 +116,7 @@ final class TcpConnect implements AutoCloseable {
     return handle.address().getAddress().getHostAddress() + ":" + handle.address().getPort();
   }
 
-  /** Gives up, unless it is done. */
+  /** Abandons the connect and closes its sockets, unless the connect is complete. */
   @Override
   public void close() {
     plugin.forget(this);

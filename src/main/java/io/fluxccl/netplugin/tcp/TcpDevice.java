@@ -18,29 +18,30 @@ import java.util.List;
 import java.util.Set;
 
 /**
- * A network interface.
+ * A network interface that is a device of the plugin.
  *
- * @param name as the system calls it
- * @param address at which its listeners are
- * @param speedMbps what the interface says, or a guess where it says nothing
- * @param pciPath the device's folder below {@code /sys}, or null where it is virtual
+ * @param name the system's name of the interface
+ * @param address the address that its listeners use
+ * @param speedMbps the speed that the options set or the interface reports, else {@link
+ *     #UNKNOWN_SPEED_MBPS}; in 10^6 bits per second
+ * @param pciPath the device's folder below {@code /sys}, or null for a virtual interface
  */
 record TcpDevice(String name, InetAddress address, int speedMbps, String pciPath) {
-  /** The speed of an interface that does not report one: 10 Gbit/s. */
+  /** The speed assumed for an interface that does not report one: 10 Gbit/s. */
   static final int UNKNOWN_SPEED_MBPS = 10_000;
 
   private static final int MAX_DEVICES = 16;
   private static final int MAX_COMMS = 65536;
-  // Unknown: NCCL then takes what it knows of each of its protocols. One number for all of them
-  // would hide from it which is the best for short messages.
+  // Unknown: NCCL then uses its own figures for each of its protocols. One number for all of them
+  // would hide which protocol is the best for short messages.
   private static final float LATENCY_MICROS = 0;
   private static final long MAX_BYTES = 1L << 40;
 
   /**
-   * The interfaces that are up and wanted, in the order of their numbers; loopback where there is
-   * no other and none was named.
+   * Returns the interfaces that are up and selected, in the order of their numbers. Returns
+   * loopback if there is no other interface and no list of interfaces was given.
    *
-   * @throws TransportFailure if there is none
+   * @throws TransportFailure if there is no usable interface
    */
   static List<TcpDevice> find(TcpOptions options) {
     List<NetworkInterface> all;
@@ -94,7 +95,7 @@ record TcpDevice(String name, InetAddress address, int speedMbps, String pciPath
       if (address instanceof Inet4Address && options.family() != TcpOptions.Family.IPV6) {
         return address;
       }
-      // Link-local ones mean nothing to another host.
+      // Another host can't use a link-local address.
       if (best == null
           && address instanceof Inet6Address
           && options.family() != TcpOptions.Family.IPV4
@@ -105,7 +106,10 @@ record TcpDevice(String name, InetAddress address, int speedMbps, String pciPath
     return best;
   }
 
-  /** Reading it fails, or gives -1, where the interface is virtual or has no cable. */
+  /**
+   * Returns the interface's speed. Reading it fails, or gives -1, if the interface is virtual or
+   * has no cable.
+   */
   private static int speedOf(Path folder) {
     try {
       int speed = Integer.parseInt(Files.readString(folder.resolve("speed")).trim());

@@ -12,8 +12,8 @@ import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 
 /**
- * Waits for the sockets of one connection, which {@link TcpServer} accepts: those whose sender
- * knows the token of the handle. Used by one thread at a time, but for {@link #joins}.
+ * A listener for one connection. {@link TcpServer} accepts the sockets and passes on those whose
+ * sender knows the token of the handle. Used by one thread at a time, except for {@link #joins}.
  */
 final class TcpListenComm implements NetListenComm {
   private final TcpNetPlugin plugin;
@@ -22,7 +22,7 @@ final class TcpListenComm implements NetListenComm {
   private final byte[] token = TcpServer.newToken();
   private final byte[] handle;
 
-  // The connection's sockets once the first has come. Guarded by the server.
+  // The connection's sockets, after the first has arrived. Guarded by the server's lock.
   private SocketChannel[] sockets;
   private WireDescriptor.Hello first;
   private long firstNanos;
@@ -90,7 +90,10 @@ final class TcpListenComm implements NetListenComm {
     return plugin.deviceName(device) + ", " + at.getAddress().getHostAddress() + ":" + at.getPort();
   }
 
-  /** Takes a socket whose hello has this token; false if it is of another connection. */
+  /**
+   * Adds a socket whose hello has this listener's token. Returns false if the socket belongs to
+   * another connection. Called with the server's lock held.
+   */
   boolean joins(SocketChannel channel, WireDescriptor.Hello hello, long now) {
     if (first == null) {
       first = hello;
@@ -108,7 +111,7 @@ final class TcpListenComm implements NetListenComm {
     return true;
   }
 
-  /** The sender may have died with some of its sockets connected. */
+  /** Throws if the sender of the first socket is gone or does not connect the others in time. */
   private void checkFirst(long now) {
     String who = first.name();
     for (SocketChannel socket : sockets) {
@@ -136,7 +139,7 @@ final class TcpListenComm implements NetListenComm {
     }
   }
 
-  /** Answers on the first socket. */
+  /** Sends the welcome on the first socket and returns the receiving end. */
   private NetRecvComm welcome() {
     SocketChannel[] all;
     WireDescriptor.Hello sender;
@@ -151,7 +154,7 @@ final class TcpListenComm implements NetListenComm {
     WireDescriptor.putWelcome(out, WireDescriptor.ownName());
     TcpRecvComm comm = null;
     try {
-      // Into an empty socket: it fits.
+      // The socket's buffer is empty, so the welcome fits.
       all[0].write(out);
       comm = new TcpRecvComm(plugin, device, peer, all);
     } catch (IOException e) {

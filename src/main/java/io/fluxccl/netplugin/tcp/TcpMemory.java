@@ -3,7 +3,7 @@ package io.fluxccl.netplugin.tcp;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.netplugin.NetMemory;
 
-/** A range of host memory; sockets need no more than to know it. */
+/** A registered range of host memory. Sockets need no registration, so it only checks ranges. */
 final class TcpMemory implements NetMemory {
   private final TcpComm comm;
   private final long address;
@@ -16,7 +16,10 @@ final class TcpMemory implements NetMemory {
     this.size = size;
   }
 
-  /** Refuses a range that is not in it; of a receive, whose room may be larger, just its start. */
+  /**
+   * Refuses a range that is not within the registered memory. A receive passes only its first byte,
+   * because its room may extend beyond the memory.
+   */
   static void check(NetMemory memory, TcpComm comm, long address, long size) {
     if (size == 0) {
       return;
@@ -32,7 +35,7 @@ final class TcpMemory implements NetMemory {
     }
   }
 
-  /** How many bytes there are from an address to its end. */
+  /** Returns the number of bytes from an address to the end of the memory. */
   long bytesFrom(long from) {
     return address + size - from;
   }

@@ -17,12 +17,13 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * A network over TCP. Each network interface is a device; memory is the host's. A connection has
- * one socket that is driven by who tests its requests, and with {@link TcpOptions#streams()} over 1
- * as many more, driven by I/O threads, over which large messages are spread.
+ * A network plugin over TCP. Each network interface is a device; it reaches host memory only. The
+ * thread that tests a connection's requests drives the connection's first socket. With {@link
+ * TcpOptions#streams()} above 1 the connection has as many more sockets. I/O threads drive these,
+ * and large messages are spread over them.
  */
 public final class TcpNetPlugin implements NetPlugin {
-  /** Its name for {@code NCCL_NET}. */
+  /** The plugin's name for {@code NCCL_NET}. */
   public static final String NAME = "fluxccl";
 
   private static final Logger LOG = LoggerFactory.getLogger(TcpNetPlugin.class);
@@ -33,13 +34,13 @@ public final class TcpNetPlugin implements NetPlugin {
   private final Set<TcpComm> comms = ConcurrentHashMap.newKeySet();
   private final Set<AutoCloseable> unfinished = ConcurrentHashMap.newKeySet();
 
-  /** Guarded by this, as {@link #turn}. */
+  /** The I/O threads, created when first needed. Guarded by this, like {@link #turn}. */
   private final IoThread[] threads;
 
-  /** One for each device that has listeners. Guarded by this. */
+  /** The server of each device that has listeners, or null. Guarded by this. */
   private final TcpServer[] servers;
 
-  /** Whether a device listens at its port until the network is closed. */
+  /** Whether servers stay open, without listeners, until the network is closed. */
   private boolean keepsServers;
 
   private int turn;
@@ -64,10 +65,11 @@ public final class TcpNetPlugin implements NetPlugin {
   }
 
   /**
-   * Opens a network of one device, which has that address.
+   * Opens a network of one device, which has a given address. The device listens at its port until
+   * the network is closed.
    *
-   * @param address of this host
-   * @param options how TCP is used; which interfaces it names does not count
+   * @param address an address of this host
+   * @param options how TCP is used; its choice of interfaces is ignored
    * @throws io.fluxccl.TransportFailure if there is no port to listen on
    */
   public static TcpNetPlugin at(InetAddress address, TcpOptions options) {
@@ -144,7 +146,7 @@ public final class TcpNetPlugin implements NetPlugin {
     }
   }
 
-  /** The connections, as they are now; for any thread. */
+  /** Returns the current state of all connections. Called by any thread. */
   public List<ConnectionState> connections() {
     return comms.stream().map(TcpComm::state).collect(Collectors.toList());
   }
@@ -157,7 +159,7 @@ public final class TcpNetPlugin implements NetPlugin {
     return devices.get(device).name();
   }
 
-  /** What is of interest only to who looks for a problem. */
+  /** Logs a message that matters only for the diagnosis of a problem. */
   void note(String message) {
     LOG.info(message);
   }
@@ -183,7 +185,7 @@ public final class TcpNetPlugin implements NetPlugin {
     }
   }
 
-  /** The listening socket of a device, shared by its listeners. */
+  /** Returns the server of a device, which the device's listeners share; opens it if needed. */
   private synchronized TcpServer server(int device) {
     TcpDevice where = device(device);
     if (servers[device] == null) {
@@ -196,9 +198,9 @@ public final class TcpNetPlugin implements NetPlugin {
     unfinished.remove(connect);
   }
 
-  /** The thread for one more stream; they take turns. */
+  /** Returns the I/O thread for one more stream; streams are assigned to the threads in turn. */
   synchronized IoThread ioThread() {
-    // One that came now would not be ended any more.
+    // A thread that started after close would never be ended.
     checkOpen("connection");
     int index = turn++ % threads.length;
     if (threads[index] == null) {
@@ -214,7 +216,10 @@ public final class TcpNetPlugin implements NetPlugin {
     return devices.get(device);
   }
 
-  /** The network may have been closed in between, and not have seen it. */
+  /**
+   * Closes an object and throws if the network was closed while the object was created: close may
+   * have missed it.
+   */
   private void closeIfLate(AutoCloseable each) {
     if (closed) {
       closeQuietly(each);

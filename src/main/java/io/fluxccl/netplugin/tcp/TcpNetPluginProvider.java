@@ -4,9 +4,9 @@ import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetPluginProvider;
 import java.util.Optional;
 
-/** Offers {@link TcpNetPlugin}, set as the environment says. */
+/** Provides {@link TcpNetPlugin}, configured by the environment. */
 public final class TcpNetPluginProvider implements NetPluginProvider {
-  /** Below what a special network would have. */
+  /** The priority, which is below that of a network for special hardware. */
   private static final int PRIORITY = 0;
 
   @Override

@@ -7,19 +7,20 @@ import java.util.function.Consumer;
 import java.util.function.UnaryOperator;
 
 /**
- * How TCP is used. Immutable; {@link #DEFAULT} works.
+ * The settings of {@link TcpNetPlugin}. Immutable; {@link #DEFAULT} has the defaults.
  *
- * @param interfaces which network interfaces become devices
- * @param family of their addresses
- * @param ports on which listeners may be
+ * @param interfaces selects the network interfaces that become devices
+ * @param family the family of their addresses
+ * @param ports the ports that listeners may use
  * @param streams the sockets of a connection that large messages are spread over, 1 to {@value
  *     #MAX_STREAMS}; with 1 there are no I/O threads
  * @param threads the I/O threads of the plugin, 1 or more
  * @param timeout the longest time that a request may take; zero for no limit
- * @param handshakeTimeout the longest time that a socket may take to say who it is; connects and
+ * @param handshakeTimeout the longest time that a socket may take to send its hello. Connects and
  *     accepts may take as long, or {@code timeout} if that is longer
- * @param speedMbps what devices say of their speed, or 0 for what the system says
- * @param table where the table of connections is shown
+ * @param speedMbps the speed that devices report, in Mbit/s, or 0 for the speed that the system
+ *     reports
+ * @param table where the table of connections is published
  */
 public record TcpOptions(
     InterfaceFilter interfaces,
@@ -31,9 +32,9 @@ public record TcpOptions(
     Duration handshakeTimeout,
     int speedMbps,
     TableOptions table) {
-  /** Kinds of addresses. */
+  /** The families of addresses. */
   public enum Family {
-    /** IPv4 where there is one. */
+    /** An IPv4 address if there is one, else IPv6. */
     ANY,
     /** IPv4 only. */
     IPV4,
@@ -61,7 +62,7 @@ public record TcpOptions(
           0,
           TableOptions.NONE);
 
-  /** Refuses values that can't be. */
+  /** Refuses values that are out of range. */
   public TcpOptions {
     if (streams < 1 || streams > MAX_STREAMS) {
       throw new InvalidUsage("streams=" + streams + "; give 1 to " + MAX_STREAMS);
@@ -78,7 +79,7 @@ public record TcpOptions(
     }
   }
 
-  /** The longest time in nanoseconds that a connect or accept may take; 0 for no limit. */
+  /** Returns the longest time in nanoseconds that a connect or accept may take; 0 for no limit. */
   long connectNanos() {
     return timeout.isZero() ? 0 : Math.max(timeout.toNanos(), handshakeTimeout.toNanos());
   }
@@ -89,15 +90,15 @@ public record TcpOptions(
   }
 
   /**
-   * The options that the environment asks for: {@code FLUXCCL_NET_IFNAME}, {@code
+   * Returns the options that the environment sets: {@code FLUXCCL_NET_IFNAME}, {@code
    * FLUXCCL_NET_PORT_RANGE} or else {@code FLUXCCL_PORT_RANGE}, {@code FLUXCCL_NET_STREAMS}, {@code
    * FLUXCCL_NET_THREADS}, {@code FLUXCCL_NET_TIMEOUT} (seconds), {@code FLUXCCL_NET_SPEED}
    * (Mbit/s), {@code FLUXCCL_NET_TABLE}, {@code FLUXCCL_NET_JMX}, and NCCL's {@code
    * NCCL_SOCKET_IFNAME} and {@code NCCL_SOCKET_FAMILY}.
    *
-   * @param variable gives a variable's value, or null
+   * @param variable returns the value of an environment variable, or null
    * @return the options
-   * @throws InvalidUsage naming the variable that can't be read
+   * @throws InvalidUsage if a variable's value can't be parsed; it names the variable
    */
   public static TcpOptions fromEnvironment(UnaryOperator<String> variable) {
     String interfaces = variable.apply("FLUXCCL_NET_IFNAME");
@@ -152,12 +153,14 @@ public record TcpOptions(
     }
   }
 
-  /** The same with interfaces chosen in the words of {@code NCCL_SOCKET_IFNAME}. */
+  /**
+   * Returns a copy that selects interfaces by a list in the syntax of {@code NCCL_SOCKET_IFNAME}.
+   */
   public TcpOptions withInterfaces(String names) {
     return changed(draft -> draft.interfaces = InterfaceFilter.parse(names));
   }
 
-  /** The same with another number of streams, and of I/O threads. */
+  /** Returns a copy with another number of streams and of I/O threads. */
   public TcpOptions withStreams(int streams, int threads) {
     return changed(
         draft -> {
@@ -166,17 +169,17 @@ public record TcpOptions(
         });
   }
 
-  /** The same with listeners on ports from {@code low} to {@code high}, inclusive. */
+  /** Returns a copy whose listeners use ports from {@code low} to {@code high}, inclusive. */
   public TcpOptions withPorts(int low, int high) {
     return withPorts(new PortRange(low, high));
   }
 
-  /** The same with listeners on those ports. */
+  /** Returns a copy whose listeners use the ports of a range. */
   public TcpOptions withPorts(PortRange range) {
     return changed(draft -> draft.ports = range);
   }
 
-  /** The same with another limit for requests and one for handshakes. */
+  /** Returns a copy with another time limit for requests and another one for handshakes. */
   public TcpOptions withTimeouts(Duration timeout, Duration handshakeTimeout) {
     return changed(
         draft -> {
@@ -185,7 +188,7 @@ public record TcpOptions(
         });
   }
 
-  /** The same with the table of connections shown elsewhere. */
+  /** Returns a copy that publishes the table of connections elsewhere. */
   public TcpOptions withTable(TableOptions table) {
     return changed(draft -> draft.table = table);
   }
@@ -205,7 +208,7 @@ public record TcpOptions(
         draft.table);
   }
 
-  /** The values that can be changed. */
+  /** The values that a copy can change. */
   private static final class Draft {
     private InterfaceFilter interfaces;
     private PortRange ports;

@@ -15,9 +15,10 @@ import org.agrona.BufferUtil;
 import org.agrona.UnsafeApi;
 
 /**
- * The end that receives. Headers and short messages come by way of a small buffer, several in one
- * system call; the rest of a long one goes straight to where it belongs. Nothing is read for which
- * no receive is posted: it waits in the kernel, and then with the sender.
+ * The receiving end of a connection. Headers and short messages are read through a small staging
+ * buffer, several in one system call. The rest of a long message is read directly into its
+ * destination. While no receive is posted, this end reads nothing: data waits in the kernel, and
+ * then at the sender.
  */
 final class TcpRecvComm extends TcpComm implements NetRecvComm {
   private static final int STAGING_LENGTH = 16 * 1024;
@@ -28,25 +29,27 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
   private final ByteBuffer[] scattered = {view.buffer(), staging};
   private final long[] room = new long[RING];
 
-  /** Start of the bytes that were read and not used yet; they end at the buffer's position. */
+  /** The start of the unused bytes in the staging buffer; they end at the buffer's position. */
   private int used;
 
-  /** Whether the socket has nothing more until the waiter says that it is ready. */
+  /** Whether the socket is empty until the waiter reports it as ready. */
   private boolean drained;
 
   /** The message that is arriving on stream 0, or null between messages. */
   private TcpRequest current;
 
-  /** Whether a body follows what is arriving. */
+  /** Whether a body follows the bytes that are arriving. */
   private boolean bodyDue;
 
-  /** Whether the head of {@link #current} is there, and its body has no place yet. */
+  /** Whether the head of {@link #current} has arrived, and its body has no place yet. */
   private boolean placing;
 
   private long currentAddress;
   private long currentLeft;
 
-  /** The sender has closed: what is arriving still may. */
+  /**
+   * The failure after the sender has closed, or null. Parts on the data streams may still arrive.
+   */
   private FluxCclException ended;
 
   TcpRecvComm(TcpNetPlugin plugin, int device, String peer, SocketChannel[] sockets) {
@@ -90,7 +93,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
   @Override
   public NetRequest iflush(int n, long[] addresses, long[] sizes, NetMemory[] memories) {
     checkUsable(0);
-    // Host memory needs none.
+    // Host memory needs no flush.
     return null;
   }
 
@@ -117,7 +120,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
       while (super.failure() == null && ended == null && step()) {}
     } catch (EndOfStream e) {
       if (current != null) {
-        // The rest of it never comes; what comes by way of the other streams still may.
+        // The rest of the message never arrives; parts on the data streams may still arrive.
         current.tears();
         current = null;
       }
@@ -127,7 +130,10 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
     }
   }
 
-  /** Uses what is there, or else reads; false when there is nothing to do, or nothing to read. */
+  /**
+   * Processes bytes that were read, or else reads more. Returns false if there is nothing to
+   * process or to read.
+   */
   private boolean step() throws IOException {
     if (placing) {
       return place();
@@ -156,7 +162,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
     }
     int room = staging.remaining();
     int n = channel.read(staging);
-    // Between messages: in the middle of one, the rest mostly comes while this is looked at.
+    // Set only between messages: within a message, the rest usually arrives during the poll.
     drained = n < room && isWatched();
     return wasRead(n);
   }
@@ -176,7 +182,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
     return true;
   }
 
-  /** The rest of the message in place, and what follows it into the staging buffer. */
+  /** Reads the rest of the message in place, and the bytes behind it into the staging buffer. */
   private boolean readOn() throws IOException {
     staging.clear();
     used = 0;
@@ -202,7 +208,9 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
     }
   }
 
-  /** Asks where the body goes whose head has arrived; false: not yet. */
+  /**
+   * Asks for the address of the body whose head has arrived. Returns false if there is none yet.
+   */
   private boolean place() {
     TcpRequest request = current;
     long address = request.place().addressOf(request.address(), request.size(), request.bodySize());
@@ -222,7 +230,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
     return true;
   }
 
-  /** Reads a header, for the receive at the head of the queue. */
+  /** Parses a header and starts the message for the receive at the head of the queue. */
   private void begin() {
     long size = WireDescriptor.sizeAt(staging, used);
     long bodySize = WireDescriptor.bodySizeAt(staging, used);
@@ -236,7 +244,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
               FluxCclException.NO_RANK, operation() + " " + peer() + ": it sent no message"));
       return;
     }
-    // Tags tell the messages of a group apart, and there are no groups.
+    // Tags are not compared: they identify the messages of a group, and TCP has no groups.
     if (size > room[slot]) {
       refuse(
           new InvalidUsage(
@@ -265,7 +273,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
     try {
       channel.write(WireDescriptor.error(reason));
     } catch (IOException e) {
-      // Then the peer is gone, and needs no reason.
+      // The peer is gone, and needs no reason.
     }
   }
 }

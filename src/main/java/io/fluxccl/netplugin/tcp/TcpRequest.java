@@ -6,8 +6,9 @@ import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 
 /**
- * A send or receive. Its comm has a fixed number of them and uses them in turn. Used by the comm's
- * thread; I/O threads say when their parts are done.
+ * A send or receive. Its comm has a fixed number of requests and reuses them in turn. Only the
+ * comm's thread uses a request, except that I/O threads call {@link #partDone} and {@link #isDone}.
+ * Any thread may read its state for the table of connections.
  */
 final class TcpRequest implements NetRequest {
   private static final VarHandle PARTS;
@@ -22,14 +23,14 @@ final class TcpRequest implements NetRequest {
 
   private final TcpComm comm;
 
-  /** How many parts are not done, the message itself included. */
+  /** The number of parts that are not done, including the part on stream 0. */
   @SuppressWarnings("unused")
   private volatile int parts;
 
-  /** From being posted until a test said that it is over. */
+  /** Whether the request was posted and no test has found it done or failed yet. */
   private boolean inFlight;
 
-  /** Of a receive: its message has come, and is being moved. */
+  /** Whether the message of a receive has begun to arrive. */
   private boolean matched;
 
   private long address;
@@ -37,7 +38,7 @@ final class TcpRequest implements NetRequest {
   private long bodyAddress;
   private long bodySize;
 
-  /** Chooses where the body of a receive goes, or null for a receive without one. */
+  /** Chooses the address for the body of a receive; null for a receive without bodies. */
   private BodyPlace place;
 
   private int tag;
@@ -63,7 +64,9 @@ final class TcpRequest implements NetRequest {
     return address;
   }
 
-  /** Bytes to send, or the room of a receive until {@link #arrives}; without the body. */
+  /**
+   * Returns the bytes to send, or the room of a receive until {@link #arrives}; without the body.
+   */
   long size() {
     return size;
   }
@@ -78,7 +81,7 @@ final class TcpRequest implements NetRequest {
     return bodyAddress;
   }
 
-  /** Bytes of the body; 0 for a message without one. */
+  /** Returns the bytes of the body; 0 for a message without one. */
   long bodySize() {
     return bodySize;
   }
@@ -109,32 +112,35 @@ final class TcpRequest implements NetRequest {
     matched = true;
   }
 
-  /** The rest of its message will not come. */
+  /** Records that the rest of the message will not arrive. */
   void tears() {
     matched = false;
   }
 
-  /** Whether its message has come, but not all of its bytes. */
+  /** Returns whether the message has begun to arrive, but not all of its bytes have. */
   boolean isArriving() {
     return inFlight && matched && !isDone();
   }
 
-  /** It has failed. */
+  /** Ends the request, because it has failed. */
   void abandon() {
     inFlight = false;
   }
 
-  /** Before any part is handed to an I/O thread. */
+  /** Adds parts to be done. Called before any part is posted to an I/O thread. */
   void addParts(int more) {
     PARTS.setOpaque(this, (int) PARTS.getOpaque(this) + more);
   }
 
-  /** The bytes of a part are where they belong; release, pairs with {@link #isDone}. */
+  /**
+   * Counts a part as done: its bytes were moved. Release; pairs with the acquire in {@link
+   * #isDone}.
+   */
   void partDone() {
     PARTS.getAndAddRelease(this, -1);
   }
 
-  /** Acquire; pairs with {@link #partDone}. */
+  /** Returns whether all parts are done. Acquire; pairs with the release in {@link #partDone}. */
   boolean isDone() {
     return (int) PARTS.getAcquire(this) == 0;
   }

@@ -12,14 +12,17 @@ import java.nio.channels.SocketChannel;
 import org.agrona.BufferUtil;
 
 /**
- * The end that sends. A send is done when the kernel has it. Several messages leave in one system
- * call, each header in front of its bytes.
+ * The sending end of a connection. A send is done when the kernel has all its bytes. One system
+ * call sends several messages, each header in front of its bytes.
  */
 final class TcpSendComm extends TcpComm implements NetSendComm {
   private static final int RANGES = 24;
   private static final int RANGES_PER_MESSAGE = 3;
 
-  /** The bytes of a system call: with more, the receiver finds them in its cache no more. */
+  /**
+   * The most bytes of a range; a system call with as many takes no further message. With more,
+   * later bytes evict earlier ones from the receiver's cache.
+   */
   private static final long BYTES_AT_ONCE = 512 << 10;
 
   private static final long LOOK_NANOS = 1_000_000;
@@ -31,7 +34,7 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
   private final ByteBuffer told =
       WireDescriptor.buffer(WireDescriptor.ERROR_HEADER_LENGTH + WireDescriptor.MAX_ERROR_TEXT);
 
-  /** Of the message at the head: how much of header and bytes is in the socket. */
+  /** The bytes of the head message, header included, that are in the socket. */
   private long sent;
 
   private long lookedNanos = System.nanoTime();
@@ -85,19 +88,19 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
 
   @Override
   public void ready() {
-    // Writes are tried whether it is or not.
+    // Writes are attempted whether the socket is ready or not.
   }
 
   @Override
   public int interest() {
-    // Readable when the receiver has failed or is gone.
+    // The socket becomes readable when the receiver has failed or is gone.
     return head == tail || failure() != null ? 0 : SelectionKey.OP_WRITE | SelectionKey.OP_READ;
   }
 
   @Override
   void progress() {
     if (failure() != null) {
-      // Whose requests have ended has its memory back.
+      // The requests have failed: their memory belongs to the caller again.
       return;
     }
     try {
@@ -113,23 +116,25 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
         full = n < planned;
       }
     } catch (IOException e) {
-      // What the peer said before it went is the better reason.
+      // An error that the peer sent before it closed is the better reason.
       hear();
       fail(lost(e));
     }
   }
 
-  /** The receiver must not take a message that was cut short for one that is still coming. */
+  /**
+   * Shuts the output down, so that the receiver does not wait for the rest of a truncated message.
+   */
   @Override
   void endStream() {
     try {
       channel.shutdownOutput();
     } catch (IOException e) {
-      // Closed already, which says the same.
+      // The socket is closed already, which has the same effect.
     }
   }
 
-  /** Points the ranges at what goes next; at least one. */
+  /** Points the ranges at the next bytes to send; returns the number of ranges, 1 or more. */
   private int gather() {
     int count = 0;
     long planned = 0;
@@ -143,7 +148,7 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
       done -= WireDescriptor.HEADER_LENGTH;
       long size = sizeBehindHeader(request);
       count = range(count, request.address(), size, done);
-      // Nothing may be sent behind a range that does not fit.
+      // The body must not follow a range that was truncated to the limit.
       if (size - Math.max(0, done) <= BYTES_AT_ONCE) {
         count = range(count, request.bodyAddress(), bodyBehindHeader(request), done - size);
       }
@@ -152,7 +157,9 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
     return count;
   }
 
-  /** Points one range more at what is left of some bytes, if anything is; returns their number. */
+  /**
+   * Points one more range at the bytes that are not sent yet, if any; returns the number of ranges.
+   */
   private int range(int count, long address, long length, long done) {
     long skipped = Math.max(0, done);
     if (skipped >= length) {
@@ -190,7 +197,7 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
     return isSpread(request) ? 0 : request.bodySize();
   }
 
-  /** Whether the receiver has said something, or is gone. */
+  /** Checks whether the receiver has sent an error or is gone, at most once a millisecond. */
   @Override
   void look(long nowNanos) {
     if (nowNanos - lookedNanos > LOOK_NANOS) {
@@ -199,7 +206,7 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
     }
   }
 
-  /** A receiver speaks only to say that it has failed. */
+  /** Reads an error from the receiver, which sends nothing else, and fails the comm. */
   private void hear() {
     FluxCclException reason = null;
     try {

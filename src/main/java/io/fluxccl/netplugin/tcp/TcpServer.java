@@ -17,23 +17,27 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The listening socket of a device, which all its listeners share: a port range need not be wider
- * than the number of processes. A socket belongs to the listener whose token it sends first. All
- * others are dropped: at once if they send something wrong, after a time if they send nothing, and
- * the oldest first if there are many. Guarded by itself.
+ * The listening socket of a device. All listeners of the device share it, so a port range need not
+ * be wider than the number of processes. A socket belongs to the listener whose token it sends
+ * first. The server drops a pending socket at once if it sends wrong data, and after a time if it
+ * sends nothing. If there are too many pending sockets, it drops the oldest first. All state is
+ * guarded by this object's lock.
  */
 final class TcpServer {
-  /** The most sockets that have not sent their hello. */
+  /** The most pending sockets: sockets that have not sent their hello. */
   static final int MAX_PENDING = 1024;
 
   private static final int BACKLOG = 1024;
   private static final long TEND_NANOS = TimeUnit.MILLISECONDS.toNanos(20);
   private static final int ACCEPTS_AT_ONCE = 64;
 
-  /** In a row: no file descriptor is left, rather than a socket that went away. */
+  /**
+   * The most consecutive accepts that may fail. More mean that no file descriptor is left, not that
+   * a socket was closed early.
+   */
   private static final int MAX_FAILED_ACCEPTS = 100;
 
-  /** Random for all listeners of the process; seeding one each would take long. */
+  /** The random generator of all listeners of the process: seeding one for each would take long. */
   private static final SecureRandom RANDOM = new SecureRandom();
 
   private final TcpNetPlugin plugin;
@@ -47,7 +51,7 @@ final class TcpServer {
 
   private record PendingSocket(SocketChannel channel, ByteBuffer hello, long sinceNanos) {}
 
-  /** Listens at a port of the plugin's range. */
+  /** Starts to listen at a port of the plugin's range. */
   TcpServer(TcpNetPlugin plugin, TcpDevice device) {
     this.plugin = plugin;
     this.device = device;
@@ -74,7 +78,7 @@ final class TcpServer {
 
   private void bind(ServerSocketChannel opened, PortRange ports) throws IOException {
     int count = ports.high() - ports.low() + 1;
-    // Not all from the first: other listeners have taken that.
+    // A random start: other listeners have probably taken the first port.
     int start = RANDOM.nextInt(count);
     for (int i = 0; ; i++) {
       int port = ports.low() + (start + i) % count;
@@ -94,7 +98,7 @@ final class TcpServer {
     return address;
   }
 
-  /** Returns a new token, which nobody can guess. */
+  /** Returns a new random token, which a peer can't guess. */
   static byte[] newToken() {
     byte[] token = new byte[WireDescriptor.TOKEN_LENGTH];
     RANDOM.nextBytes(token);
@@ -105,7 +109,10 @@ final class TcpServer {
     listeners.add(listener);
   }
 
-  /** Drops the sockets that know a listener's token from now on; returns whether none is left. */
+  /**
+   * Removes a listener: sockets with its token are dropped from now on. Returns whether no listener
+   * is left.
+   */
   synchronized boolean remove(TcpListenComm listener) {
     listeners.remove(listener);
     return listeners.isEmpty();
@@ -117,14 +124,14 @@ final class TcpServer {
     pending.clear();
   }
 
-  /** Polls if nobody has for a while. */
+  /** Polls if no thread has polled for 20 ms. */
   synchronized void tend(long now) {
     if (now - polledNanos > TEND_NANOS) {
       poll(now);
     }
   }
 
-  /** Accepts sockets, and gives those that sent their hello to their listeners. */
+  /** Accepts sockets, and passes those that have sent their hello to their listeners. */
   synchronized void poll(long now) {
     polledNanos = now;
     accept(now);
@@ -152,7 +159,7 @@ final class TcpServer {
         Sockets.configure(channel);
       }
     } catch (IOException e) {
-      // One that was gone before it was accepted; the hellos of the others are read later.
+      // The socket was gone before it was accepted; hellos of other sockets are read later.
       plugin.note("a socket was gone before it was accepted: " + e.getMessage());
       if (++failedAccepts > MAX_FAILED_ACCEPTS) {
         throw new TransportFailure(
@@ -161,7 +168,7 @@ final class TcpServer {
     }
   }
 
-  /** Reads a hello; returns whether its socket was given to a listener or dropped. */
+  /** Reads a hello; returns whether its socket was passed to a listener or dropped. */
   private boolean isSettled(PendingSocket socket, long now) {
     String wrong = null;
     try {
@@ -192,7 +199,10 @@ final class TcpServer {
     return wrong != null;
   }
 
-  /** Takes the same time whichever token it is, and however much of it is right. */
+  /**
+   * Returns the listener of a token, or null. Takes the same time for every token, so that timing
+   * does not reveal how many bytes are right.
+   */
   private TcpListenComm listenerOf(byte[] token) {
     TcpListenComm found = null;
     for (TcpListenComm listener : listeners) {

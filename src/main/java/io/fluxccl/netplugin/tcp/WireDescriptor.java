@@ -15,22 +15,22 @@ import java.nio.file.Path;
 import java.util.Arrays;
 
 /**
- * What goes over the wire; all little-endian.
+ * The wire format of TCP connections; all numbers are little-endian.
  *
  * <pre>
  * handle    magic 8, port 4, length of the address 4, address 16, token 16
  * hello     magic 8, token 16, connection 8, stream 4, streams 4, name 64    each socket, sender first
- * welcome   magic 8, name 64                                                 stream 0, when all are there
- * message   magic 4, tag 4, size 8, and where it is not spread: the bytes    stream 0, to the receiver
+ * welcome   magic 8, name 64                                                 stream 0, when all are connected
+ * message   magic 4, tag 4, size 8, and if not spread: the bytes             stream 0, to the receiver
  * message with a body
  *           magic 4, length of the head 4, length of the body 8, the head,
- *           and where it is not spread: the body                             stream 0, to the receiver
+ *           and if not spread: the body                                      stream 0, to the receiver
  * error     magic 4, code 4, length 4, text                                  stream 0, to the sender
  * </pre>
  *
- * Stream 0 has the messages in their order. With n streams a message of {@link #SPREAD_FROM} bytes
- * or more, or a body of so many, is spread: streams 1 to n have a part each, and nothing but parts,
- * in the same order.
+ * Stream 0 carries the messages in order. With n streams a message of {@link #SPREAD_FROM} bytes or
+ * more, or such a body, is spread: streams 1 to n carry one part each, and nothing but parts, in
+ * the same order.
  */
 final class WireDescriptor {
   static final int TOKEN_LENGTH = 16;
@@ -41,7 +41,10 @@ final class WireDescriptor {
   static final int MAX_ERROR_TEXT = 512;
   static final int ERROR_HEADER_LENGTH = 12;
 
-  /** Smaller messages go over stream 0 whole: handing them to a thread takes longer. */
+  /**
+   * The least size that is spread. Smaller messages use stream 0: posting them to a thread takes
+   * longer.
+   */
   static final int SPREAD_FROM = 64 * 1024;
 
   private static final int PART_ALIGNMENT = 4096;
@@ -56,10 +59,12 @@ final class WireDescriptor {
 
   private WireDescriptor() {}
 
-  /** A first word and what follows it of a socket that wants to belong to a connection. */
+  /**
+   * The first message of a socket, which identifies the connection and stream that it belongs to.
+   */
   record Hello(byte[] token, long connection, int stream, int streams, String name) {}
 
-  /** Where a listener is, and what shows that a socket knows its handle. */
+  /** The address of a listener, and the token that proves that a socket knows its handle. */
   record Handle(InetSocketAddress address, byte[] token) {}
 
   static ByteBuffer buffer(int length) {
@@ -104,7 +109,7 @@ final class WireDescriptor {
     out.flip();
   }
 
-  /** The hello in a full buffer, or null when it is none. */
+  /** Parses the hello in a full buffer; returns null if it is malformed. */
   static Hello readHello(ByteBuffer in) {
     in.flip();
     if (in.getLong() != HELLO_MAGIC) {
@@ -130,7 +135,7 @@ final class WireDescriptor {
     out.flip();
   }
 
-  /** The name in a full welcome, or null when it is none. */
+  /** Returns the name in a full welcome, or null if the welcome is malformed. */
   static String readWelcome(ByteBuffer in) {
     in.flip();
     return in.getLong() == WELCOME_MAGIC ? readName(in) : null;
@@ -148,7 +153,7 @@ final class WireDescriptor {
     out.putLong(offset + 8, bodyLength);
   }
 
-  /** Returns whether the message whose header is there has a body. */
+  /** Returns whether the message whose header is at the offset has a body. */
   static boolean hasBodyAt(ByteBuffer in, int offset) {
     return in.getInt(offset) == BODY_MAGIC;
   }
@@ -178,7 +183,7 @@ final class WireDescriptor {
     return out.put(text, 0, length).flip();
   }
 
-  /** The text of an error of which a part or all has arrived; never null. */
+  /** Returns the text of an error that has arrived completely or in part; never null. */
   static String readError(ByteBuffer in) {
     in.flip();
     if (in.remaining() < ERROR_HEADER_LENGTH || in.getInt() != ERROR_MAGIC) {
@@ -194,18 +199,24 @@ final class WireDescriptor {
     return kind + ": " + new String(text, StandardCharsets.UTF_8);
   }
 
-  /** How many sockets a connection of n streams has: with more than one, one for the messages. */
+  /**
+   * Returns the number of sockets of a connection: with more than one stream, one more for the
+   * messages.
+   */
   static int sockets(int streams) {
     return streams == 1 ? 1 : streams + 1;
   }
 
-  /** Where the part of a stream begins; streams count from 0, the last ends where n begins. */
+  /**
+   * Returns the offset of a stream's part. Streams count from 0; the last part ends at the offset
+   * of stream n.
+   */
   static long partAt(long size, int streams, int stream) {
     long part = (size / streams + PART_ALIGNMENT) & -PART_ALIGNMENT;
     return stream == streams ? size : Math.min(size, stream * part);
   }
 
-  /** This process, for the peer's messages: host and process number. */
+  /** Returns the host and process number of this process, for the peer's messages. */
   static String ownName() {
     return Name.OWN;
   }
@@ -222,7 +233,7 @@ final class WireDescriptor {
     while (end < NAME_LENGTH && name[end] != 0) {
       end++;
     }
-    // It ends up in logs.
+    // The name is written to logs.
     return new String(name, 0, end, StandardCharsets.UTF_8).replaceAll("[^\\w.:-]", "_");
   }
 

@@ -1,7 +1,8 @@
 /**
- * A network over TCP sockets: {@link io.fluxccl.netplugin.tcp.TcpNetPlugin}. Each network interface
- * is a device; a connection is one socket that the caller's thread drives, and more of them, driven
- * by I/O threads, over which large messages are spread. ETHERNET and the plug-in API share it.
+ * A network plugin over TCP sockets: {@link io.fluxccl.netplugin.tcp.TcpNetPlugin}. Each network
+ * interface is a device; the caller's thread drives the first socket of a connection. I/O threads
+ * drive more sockets, over which large messages are spread. The ETHERNET transport and the plugin
+ * API share this package.
  *
  * <p>Imports the root package and {@code netplugin}.
  */

@@ -11,8 +11,8 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 
 /**
- * Stands before an object of a plugin, which one thread at a time may use and nobody once it is
- * closed: a call that came too late would read freed memory.
+ * Guards an object of a plugin. One thread at a time may use the object, and none after it is
+ * closed: a later call would read freed memory.
  */
 final class CallGate {
   private static final int FREE = 0;
@@ -26,8 +26,10 @@ final class CallGate {
   private final Duration patience;
 
   /**
-   * @param what stands behind it, for messages
-   * @param patience how long {@link #close} waits for who is in
+   * Creates an open gate.
+   *
+   * @param what the name of the object, for messages
+   * @param patience how long {@link #close} waits for a call in progress
    */
   CallGate(String what, Duration patience) {
     this.what = what;
@@ -35,9 +37,9 @@ final class CallGate {
   }
 
   /**
-   * Lets the caller in until {@link #exit()}.
+   * Enters the gate until {@link #exit()}.
    *
-   * @throws InvalidUsage if it is closed, or another thread is in
+   * @throws InvalidUsage if the gate is closed, or another thread is inside
    */
   void enter() {
     // Acquire: pairs with the release in exit().
@@ -53,24 +55,25 @@ final class CallGate {
     state.setRelease(FREE);
   }
 
-  /** Returns whether a thread is in. For tests. */
+  /** Returns whether a thread is inside. Only tests call this. */
   boolean isInUse() {
     return state.get() == IN_USE;
   }
 
-  /** Returns whether nobody is let in any more. */
+  /** Returns whether the gate is closed or closing, so that no thread can enter. */
   boolean isClosed() {
     return state.get() >= CLOSING;
   }
 
   /**
-   * Lets nobody in any more, once who is in has left, and ends what stands behind it. Who comes
-   * meanwhile waits for that, because the library must stay as long.
+   * Waits until the call in progress has returned, then closes the gate and runs {@code end} to
+   * free the object. Concurrent closes wait for that, because the library must stay loaded as long.
    *
-   * @param end called once, by whoever is first
-   * @return whether this call closed it
-   * @throws Timeout if who is in does not leave: the gate is then as it was, and what stands behind
-   *     it must be left alone. Also if its end does not return, or has had a Timeout itself
+   * @param end frees the object; the first close runs it, once
+   * @return whether this call closed the gate
+   * @throws Timeout if the call in progress does not return in time. The gate then stays as it was,
+   *     and the object must not be freed. Also thrown if {@code end} does not return, or throws a
+   *     Timeout itself
    */
   boolean close(Runnable end) {
     boolean[] first = new boolean[1];
@@ -98,11 +101,12 @@ final class CallGate {
   }
 
   /**
-   * Waits until no call of a plugin is under way.
+   * Waits until no call of a plugin is in progress.
    *
-   * @param returned whether that is so
-   * @param what the call is of, for the message
-   * @throws Timeout if it is not so in time
+   * @param returned returns whether all calls have returned
+   * @param what the name of the object that the call uses, for the message
+   * @param patience the longest time to wait
+   * @throws Timeout if a call has not returned in time
    */
   static void awaitReturn(BooleanSupplier returned, String what, Duration patience) {
     Deadline deadline = Deadline.after(patience);
@@ -119,7 +123,7 @@ final class CallGate {
     }
   }
 
-  /** Returns what stands behind it. */
+  /** Returns the name of the object. */
   @Override
   public String toString() {
     return what;

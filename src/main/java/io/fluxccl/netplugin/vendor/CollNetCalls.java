@@ -2,10 +2,10 @@ package io.fluxccl.netplugin.vendor;
 
 import io.fluxccl.NativeLibrary;
 
-/** The native half of collective networks; conventions as in {@link NetPluginCalls}. */
+/** The native calls of collective networks, with the conventions of {@link NetPluginCalls}. */
 final class CollNetCalls {
   static {
-    NativeLibrary.isAvailable(); // loads it
+    NativeLibrary.isAvailable(); // loads the library
   }
 
   private CollNetCalls() {}

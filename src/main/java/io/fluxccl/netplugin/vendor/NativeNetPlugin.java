@@ -11,18 +11,19 @@ import java.util.Optional;
 
 /**
  * A vendor's network plugin for NCCL, of version 6 to 12 of the interface, loaded into this
- * process. Found as NCCL finds it: by the name that {@code NCCL_NET_PLUGIN} has, which is a suffix
- * of {@code libnccl-net-SUFFIX.so} or a library's file, or as {@code libnccl-net.so}; the newest
- * version that the library has is used. Misuse is refused before the plugin sees it. What it logs
- * goes to SLF4J, to this class's logger.
+ * process. The plugin is found as NCCL finds it: {@code NCCL_NET_PLUGIN} names a suffix of {@code
+ * libnccl-net-SUFFIX.so} or a library's file; the default is {@code libnccl-net.so}. The newest
+ * version that the library supports is used. Misuse is refused before the plugin sees it. The
+ * plugin's log lines go to SLF4J, to this class's logger.
  *
- * <p>Posting and testing allocate nothing. A comm of its own takes one thread at a time and says so
- * when there are two.
+ * <p>Posting and testing allocate nothing. A comm may be used by one thread at a time; a second
+ * thread at the same time gets {@link io.fluxccl.InvalidUsage}.
  *
- * <p>Plugins before version 11 can be initialized once: load one such plugin once in a process.
+ * <p>Plugins before version 11 can be initialized only once: load such a plugin only once in a
+ * process.
  */
 public final class NativeNetPlugin implements NetPlugin {
-  /** The environment variable, NCCL's, that names the library. */
+  /** NCCL's environment variable that names the library. */
   public static final String VARIABLE = "NCCL_NET_PLUGIN";
 
   private final VendorPlugin vendor;
@@ -34,14 +35,15 @@ public final class NativeNetPlugin implements NetPlugin {
   }
 
   /**
-   * Loads and initializes a plugin, and unloads it when it is closed.
+   * Loads and initializes a plugin. Its library is unloaded when the plugin is closed.
    *
-   * @param wanted as in {@value #VARIABLE}: a suffix, a library or its path, several with commas
-   *     between, of which the first that is there is taken; null or empty for {@code
+   * @param wanted the plugin, as in {@value #VARIABLE}: a suffix, a library or its path. Commas
+   *     separate several, of which the first that has a plugin is used; null or empty for {@code
    *     libnccl-net.so}
    * @return the plugin
-   * @throws io.fluxccl.TransportFailure if none was found, saying what was searched, or it has no
-   *     devices. {@code libnccl-net-fluxccl.so} is none: it would load FluxCCL again
+   * @throws io.fluxccl.TransportFailure if no plugin was found, with the names that were searched,
+   *     or the plugin has no devices. {@code libnccl-net-fluxccl.so} is refused: it would load
+   *     FluxCCL again
    * @throws io.fluxccl.FluxCclException if the plugin can't be initialized
    * @throws io.fluxccl.DeviceFailure if FluxCCL's native library is missing
    */
@@ -50,33 +52,33 @@ public final class NativeNetPlugin implements NetPlugin {
   }
 
   /**
-   * As {@link #open(String)}.
+   * Loads and initializes a plugin as {@link #open(String)} does.
    *
-   * @param wanted see there
-   * @param keepLoaded whether the library stays when the plugin is closed, for those with threads
-   *     that outlive their connections
+   * @param wanted the plugin, as in {@link #open(String)}
+   * @param keepLoaded whether the library stays loaded after close, for plugins with threads that
+   *     outlive their connections
    * @return the plugin
    */
   public static NativeNetPlugin open(String wanted, boolean keepLoaded) {
     return new NativeNetPlugin(VendorPlugin.open(PluginSearch.open(wanted), keepLoaded));
   }
 
-  /** The version of the interface that is used, 6 to 12. */
+  /** Returns the version of the interface that is used, 6 to 12. */
   public int version() {
     return vendor.version();
   }
 
-  /** The library's file. */
+  /** Returns the library's file. */
   public String path() {
     return vendor.path();
   }
 
   /**
-   * The library's network that reduces by itself, initialized when first asked for; closed with
-   * this.
+   * Returns the library's collective network, which reduces data itself. The first call initializes
+   * it; {@link #close} closes it.
    *
-   * @return it, or empty where the library has none of the version in use
-   * @throws io.fluxccl.FluxCclException if it can't be initialized or has no device
+   * @return the network, or empty if the library has none of the version in use
+   * @throws io.fluxccl.FluxCclException if the network can't be initialized or has no device
    */
   public Optional<CollNetPlugin> collNet() {
     return Optional.ofNullable(vendor.collNet());
@@ -113,12 +115,12 @@ public final class NativeNetPlugin implements NetPlugin {
   }
 
   /**
-   * Closes the plugin with all that is open of it, and unloads the library. Waits 10 s at most for
-   * each call under way.
+   * Closes the plugin with all its open objects, and unloads the library. Waits 10 s at most for
+   * each call in progress.
    *
    * @throws io.fluxccl.Timeout if a call has not returned by then. The library then stays loaded
-   *     and initialized, and what the call is of stays open, as long as this process lives: to free
-   *     them under the call would be a crash. The rest is closed.
+   *     and initialized, and the object of the call stays open, until this process ends. To free
+   *     them during the call would crash the process. All other objects are closed.
    */
   @Override
   public void close() {

@@ -3,12 +3,12 @@ package io.fluxccl.netplugin.vendor;
 import io.fluxccl.NativeLibrary;
 
 /**
- * The native half. Strings are bytes without a NUL; libraries, plugins, comms, registrations,
- * requests and addresses are numbers. A result is NCCL's code; where a number is given back, minus
- * that code.
+ * The native calls of network plugins. Strings are bytes without a NUL. Numbers stand for
+ * libraries, plugins, comms, registrations, requests and addresses. A result is NCCL's code; a
+ * method that returns a number returns the negated code on failure.
  */
 final class NetPluginCalls {
-  /** Versions of the interface that can be called. */
+  /** The versions of the interface that can be called, newest and oldest. */
   static final int NEWEST_VERSION = 12;
 
   static final int OLDEST_VERSION = 6;
@@ -16,14 +16,14 @@ final class NetPluginCalls {
   /** The most receives of a group. */
   static final int MAX_GROUP = 32;
 
-  /** How many numbers {@link #properties} gives. */
+  /** The count of numbers that {@link #properties} stores. */
   static final int PROPERTY_NUMBERS = 10;
 
-  /** The size of the block that {@link #irecvGroup} and {@link #iflush} read. */
+  /** The size in bytes of the block that {@link #irecvGroup} and {@link #iflush} read. */
   static final int GROUP_BYTES = 4 * Long.BYTES * MAX_GROUP;
 
   static {
-    NativeLibrary.isAvailable(); // loads it
+    NativeLibrary.isAvailable(); // loads the library
   }
 
   private NetPluginCalls() {}

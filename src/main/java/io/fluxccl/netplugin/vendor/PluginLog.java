@@ -5,9 +5,10 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Brings what plugins log to SLF4J, on a daemon thread that lives while a plugin is loaded: NCCL's
- * warnings as warnings, its version lines as info, its info lines, which NCCL shows on demand only,
- * as debug. A line that this logger would not show is dropped where it is made.
+ * Forwards the log lines of plugins to SLF4J, on a daemon thread that lives while a plugin is
+ * loaded. NCCL's warnings become warnings and its version lines become info. Its info lines, which
+ * NCCL shows only on demand, become debug. A line that this logger would not show is dropped by the
+ * native code.
  */
 final class PluginLog {
   private static final Logger LOGGER = LoggerFactory.getLogger(NativeNetPlugin.class);
@@ -20,14 +21,14 @@ final class PluginLog {
   private static final int ABORT = 4;
   private static final int TRACE = 5;
 
-  /** How many plugins are loaded; guarded by the class. */
+  /** The number of plugins that are loaded; guarded by the class. */
   private static int users;
 
   private static Thread thread;
 
   private PluginLog() {}
 
-  /** A plugin is about to be loaded. */
+  /** Starts the thread for the first plugin. Called before a plugin is loaded. */
   static synchronized void enter() {
     users++;
     if (thread == null) {
@@ -36,12 +37,12 @@ final class PluginLog {
     }
   }
 
-  /** A plugin is gone. */
+  /** Removes a plugin; the thread ends after the last one. Called after a plugin was closed. */
   static synchronized void exit() {
     users--;
   }
 
-  /** The least important of NCCL's levels that somebody wants to see. */
+  /** Returns the least important of NCCL's levels that the logger shows. */
   static int level() {
     if (LOGGER.isTraceEnabled()) {
       return TRACE;

@@ -8,7 +8,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Finds a plugin's library as NCCL does, and in it the newest version that can be called. */
+/** Finds a plugin's library as NCCL does, and the newest version of the interface that it has. */
 final class PluginSearch {
   private static final String PREFIX = "libnccl-net";
   private static final String SUFFIX = ".so";
@@ -22,20 +22,20 @@ final class PluginSearch {
   private PluginSearch() {}
 
   /**
-   * What was found.
+   * A plugin that was found in a library.
    *
-   * @param library to be closed
-   * @param plugin to be finished before that
-   * @param version of the interface
+   * @param library the library, to be closed by the caller
+   * @param plugin the plugin, to be finished before the library is closed
+   * @param version the version of the interface
    * @param path the library's file
    */
   record Found(long library, long plugin, int version, String path) {}
 
   /**
-   * The names to open, in order: several may be given with commas between. A name that is neither a
-   * path nor a library's is tried as it is and as a suffix.
+   * Returns the names to open, in order. Commas separate several. A name that is neither a path nor
+   * a library's is tried as it is and as a suffix.
    *
-   * @param wanted as in {@code NCCL_NET_PLUGIN}; null or empty for the default
+   * @param wanted the plugin, as in {@code NCCL_NET_PLUGIN}; null or empty for the default
    */
   static List<String> candidates(String wanted) {
     if (wanted == null || wanted.isBlank()) {
@@ -59,7 +59,7 @@ final class PluginSearch {
   /**
    * Opens the first library that has a plugin.
    *
-   * @throws TransportFailure if there is none, saying what was searched
+   * @throws TransportFailure if there is none; it names what was searched
    */
   static Found open(String wanted) {
     NativeLibrary.require("a network plugin");
@@ -74,7 +74,7 @@ final class PluginSearch {
         searched.append("; ").append(name).append(": ").append(text(problem[0]));
         continue;
       }
-      // Before anything of it is called: it would load this again, and so on.
+      // Checked before any call of the library: FluxCCL's own library would load FluxCCL again.
       boolean itself = NetPluginCalls.isFluxCcl(library);
       Found found = itself ? null : newest(library);
       if (found != null) {

@@ -11,8 +11,8 @@ import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.PointerType;
 
 /**
- * A group of a vendor's collective network. Checks what it is given. Plugins don't agree on what
- * the size of a reduction is, so its requests have none.
+ * A group of a vendor's collective network, which checks its arguments. Its requests have no size,
+ * because plugins disagree on the size of a reduction.
  */
 final class VendorCollComm extends VendorComm<VendorCollNet> implements CollNetComm {
   private static final int SIZE_T_COUNTS = 9;

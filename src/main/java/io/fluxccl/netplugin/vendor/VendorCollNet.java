@@ -21,7 +21,7 @@ import org.agrona.BufferUtil;
 final class VendorCollNet extends VendorNetwork implements CollNetPlugin {
   private final CallGate gate;
 
-  /** Calls of connect under way. */
+  /** The number of connect calls in progress. */
   private final AtomicInteger joining = new AtomicInteger();
 
   private VendorCollNet(long coll, int version, Duration patience) {
@@ -32,10 +32,10 @@ final class VendorCollNet extends VendorNetwork implements CollNetPlugin {
   /**
    * Initializes the collective network of a library.
    *
-   * @param version that of its network plugin: the two go together
-   * @param patience how long a close waits for a call under way
-   * @return null if the library has none
-   * @throws io.fluxccl.FluxCclException if it refuses, or has no device
+   * @param version the version of the library's network plugin: both have the same
+   * @param patience how long a close waits for a call in progress
+   * @return the collective network, or null if the library has none
+   * @throws io.fluxccl.FluxCclException if the network can't be initialized, or has no device
    */
   static VendorCollNet open(long library, int version, Duration patience, long job) {
     long coll = CollNetCalls.find(library, version);
@@ -94,7 +94,7 @@ final class VendorCollNet extends VendorNetwork implements CollNetPlugin {
     for (int i = 0; i < handles.size(); i++) {
       all.put(i * NetPlugin.HANDLE_BYTES, bytesOf(new NetHandle(handles.get(i))));
     }
-    // Outside of the gate: it may wait for ranks of this process, which come in by it.
+    // Outside the gate: connect may wait for other ranks of this process, whose calls enter it.
     joining.incrementAndGet();
     try {
       if (gate.isClosed()) {
@@ -115,7 +115,7 @@ final class VendorCollNet extends VendorNetwork implements CollNetPlugin {
       return keep(new VendorCollComm(this, comm, properties(own.device)));
     } finally {
       own.gate().exit();
-      // The plugin read it by its address.
+      // The plugin read the buffer by its address.
       Reference.reachabilityFence(all);
     }
   }
@@ -138,7 +138,7 @@ final class VendorCollNet extends VendorNetwork implements CollNetPlugin {
     }
   }
 
-  /** Returns NCCL's number of an operation. */
+  /** Returns NCCL's number of a reduce operation. */
   static int codeOf(ReduceOp op) {
     return switch (op) {
       case SUM -> 0;

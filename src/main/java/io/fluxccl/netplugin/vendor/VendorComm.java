@@ -12,15 +12,14 @@ import org.agrona.BufferUtil;
 import org.agrona.UnsafeApi;
 
 /**
- * What moves data in a vendor's network: an end of a connection, or a group. Its memory is
- * registered with it; its requests are kept and used again, so that posting and testing allocate
- * nothing.
+ * A comm of a vendor's network: an end of a connection, or a group. Memory is registered with it.
+ * It keeps its request objects and reuses them, so that posting and testing allocate nothing.
  */
 abstract class VendorComm<N extends VendorNetwork> extends VendorObject<N> {
   private static final int SIZE_T_REGISTRATIONS = 8;
   private static final int MIN_SIZES = 8;
 
-  // All below is used inside the gate.
+  // The fields below are used only inside the gate.
   private final List<Registration> registrations = new ArrayList<>();
   private final ByteBuffer sizes;
   private final int places;
@@ -28,12 +27,16 @@ abstract class VendorComm<N extends VendorNetwork> extends VendorObject<N> {
   private final ArrayDeque<Request> free;
 
   /**
-   * @param requests how many can be in flight
-   * @param sizesEach how many sizes a request has
+   * Creates a comm.
+   *
+   * @param comm the native object
+   * @param what the name of the comm, for messages
+   * @param requests the most requests in flight
+   * @param sizesEach the number of sizes of a request
    */
   VendorComm(N network, long comm, String what, int requests, int sizesEach) {
     super(network, comm, what);
-    // Room for what a plugin writes that always writes a group's.
+    // Room for a plugin that writes the sizes of a whole group for every request.
     this.places = Math.max(MIN_SIZES, sizesEach);
     this.sizes = BufferUtil.allocateDirectAligned(requests * places * Integer.BYTES, 64);
     this.requests = requests;
@@ -52,7 +55,7 @@ abstract class VendorComm<N extends VendorNetwork> extends VendorObject<N> {
   /** Calls the plugin's {@code test}. */
   abstract int test(long request, long sizesAt, int places);
 
-  /** Closes the native object, which has no memory any more. */
+  /** Closes the native object, whose registrations have ended already. */
   abstract void closeComm();
 
   public NetMemory register(long address, long size, PointerType type) {
@@ -64,12 +67,12 @@ abstract class VendorComm<N extends VendorNetwork> extends VendorObject<N> {
         "regMr", address, size, type, memory -> register(address, size, type.bit(), memory));
   }
 
-  /** Calls a plugin's registration, which stores its handle. */
+  /** Calls a plugin's registration function, which stores the plugin's handle. */
   interface Registering {
     int register(long[] memory);
   }
 
-  /** Registers memory and keeps the registration until it is closed, or this. */
+  /** Registers memory and keeps the registration until the registration or this comm is closed. */
   final NetMemory keep(
       String call, long address, long size, PointerType type, Registering registering) {
     gate().enter();
@@ -85,14 +88,17 @@ abstract class VendorComm<N extends VendorNetwork> extends VendorObject<N> {
     }
   }
 
-  /** Refuses to post more than there are objects for. Inside the gate. */
+  /** Refuses to post if all request objects are in flight. Called inside the gate. */
   final void requireFree() {
     if (free.isEmpty()) {
       throw InvalidUsage.of("%s requests are in flight in %s, which is all", requests, gate());
     }
   }
 
-  /** Returns the object for a request that the plugin gave; null if it gave none. In the gate. */
+  /**
+   * Returns the object for a request that the plugin returned; null if it returned none. Called
+   * inside the gate.
+   */
   final NetRequest started(long request, boolean hasSizes, String call) {
     network().checkObject(request, call);
     if (request == 0) {
@@ -112,12 +118,12 @@ abstract class VendorComm<N extends VendorNetwork> extends VendorObject<N> {
     closeComm();
   }
 
-  /** Returns the plugin's handle of memory that was registered with this. */
+  /** Returns the plugin's handle of memory that was registered with this comm. */
   static long handleOf(NetMemory memory) {
     return ((VendorComm<?>.Registration) memory).handle;
   }
 
-  /** Memory that is registered with this. */
+  /** Memory that is registered with this comm. */
   final class Registration implements NetMemory {
     private final long address;
     private final long size;
@@ -134,7 +140,7 @@ abstract class VendorComm<N extends VendorNetwork> extends VendorObject<N> {
       return !closed && other == VendorComm.this;
     }
 
-    /** Refuses bytes that are not all of this memory. */
+    /** Refuses a range that is not within this memory. */
     void check(long from, long length) {
       long offset = from - address;
       if (offset < 0 || length < 0 || length > size - offset) {
@@ -146,7 +152,7 @@ abstract class VendorComm<N extends VendorNetwork> extends VendorObject<N> {
 
     @Override
     public void close() {
-      // With its comm it has gone already.
+      // The close of the comm has ended the registration already.
       if (closed || gate().isClosed()) {
         return;
       }
@@ -161,7 +167,7 @@ abstract class VendorComm<N extends VendorNetwork> extends VendorObject<N> {
     }
   }
 
-  /** A request; used again after it was done. */
+  /** A request object, which is reused after the request is done. */
   private final class Request implements NetRequest {
     private final long sizesAt;
     private long request;

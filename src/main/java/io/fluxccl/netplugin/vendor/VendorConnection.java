@@ -9,8 +9,11 @@ abstract class VendorConnection extends VendorComm<VendorPlugin> implements NetC
   private final int device;
 
   /**
-   * @param requests how many can be in flight
-   * @param sizesEach how many sizes a request has
+   * Creates an end of a connection.
+   *
+   * @param comm the native object
+   * @param requests the most requests in flight
+   * @param sizesEach the number of sizes of a request
    */
   VendorConnection(VendorPlugin plugin, int device, long comm, int requests, int sizesEach) {
     super(plugin, comm, "a connection", requests, sizesEach);

@@ -21,11 +21,11 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.slf4j.LoggerFactory;
 
 /**
- * A network of a vendor's library, the plain one or the collective one: its devices, what its
- * results mean, and what is open of it.
+ * A network of a vendor's library, point-to-point or collective. It keeps the devices and the open
+ * objects, and translates results to errors.
  */
 abstract class VendorNetwork {
-  /** The result of init when no logger is left. */
+  /** The result of init if all native log slots are in use. */
   private static final int TOO_MANY = -1;
 
   private final long net;
@@ -36,10 +36,12 @@ abstract class VendorNetwork {
   private final Set<AutoCloseable> open = ConcurrentHashMap.newKeySet();
 
   /**
+   * Creates a network that is not initialized.
+   *
    * @param net the native object
-   * @param version of the interface
-   * @param name as the library gives it
-   * @param patience how long a close waits for a call under way
+   * @param version the version of the interface
+   * @param name the name that the library reports
+   * @param patience how long a close waits for a call in progress
    */
   VendorNetwork(long net, int version, byte[] name, Duration patience) {
     this.net = net;
@@ -57,8 +59,8 @@ abstract class VendorNetwork {
   /**
    * Reads the devices of a network whose init has returned.
    *
-   * @param result of init
-   * @throws FluxCclException if the network refused, or has no device
+   * @param result the result of init
+   * @throws FluxCclException if init failed, or the network has no device
    */
   final void initialized(int result) {
     if (result == TOO_MANY) {
@@ -83,11 +85,11 @@ abstract class VendorNetwork {
   }
 
   /**
-   * Returns a device's properties, whatever the plugin said.
+   * Returns a device's properties, with the plugin's values limited to the valid ranges.
    *
-   * @param otherwise the name where the plugin gave none
-   * @param texts name and path
-   * @param numbers in the order of native/netplugin_jni.h
+   * @param otherwise the name if the plugin reports none
+   * @param texts the name and the PCI path
+   * @param numbers the values in the order of native/netplugin_jni.h
    */
   private static NetProperties properties(String otherwise, byte[][] texts, long[] numbers) {
     EnumSet<PointerType> pointers = EnumSet.allOf(PointerType.class);
@@ -104,7 +106,7 @@ abstract class VendorNetwork {
         numbers[6] / 1000f,
         (int) Math.max(1, numbers[7]),
         (int) Math.max(1, Math.min(numbers[8], NetPluginCalls.MAX_GROUP)),
-        // Sizes that were received come back as ints.
+        // The plugin returns received sizes as ints.
         Math.max(1, Math.min(numbers[9], Integer.MAX_VALUE)));
   }
 
@@ -117,7 +119,7 @@ abstract class VendorNetwork {
     return version;
   }
 
-  /** Returns how long a close waits for a call under way. */
+  /** Returns how long a close waits for a call in progress. */
   final Duration patience() {
     return patience;
   }
@@ -141,7 +143,7 @@ abstract class VendorNetwork {
     return bytes;
   }
 
-  /** Adds what is to be closed with the network. */
+  /** Keeps an object that is to be closed with the network, and returns it. */
   final <T extends AutoCloseable> T keep(T opened) {
     open.add(opened);
     return opened;
@@ -152,10 +154,10 @@ abstract class VendorNetwork {
   }
 
   /**
-   * Refuses a result that is not success.
+   * Throws if a result is not success.
    *
-   * @param result NCCL's code, or minus it
-   * @param call what was asked
+   * @param result NCCL's code, or the negated code
+   * @param call the name of the call, for the message
    */
   final void check(int result, String call) {
     if (result == 0) {
@@ -175,17 +177,17 @@ abstract class VendorNetwork {
     };
   }
 
-  /** Returns an object that a call gave; refuses minus NCCL's code. */
+  /** Returns an object that a call returned; throws if it is a negated code of NCCL. */
   final long checkObject(long object, String call) {
     check((int) Math.min(0, object), call);
     return object;
   }
 
   /**
-   * Closes what is open, also what is added meanwhile: a connection that is being accepted comes
+   * Closes all open objects, and those added meanwhile: an accept in progress may add a connection
    * late.
    *
-   * @throws Timeout of the first that a call is in; the others are closed
+   * @throws Timeout of the first object that has a call in progress; all others are closed
    */
   final void closeAll() {
     Timeout stuck = null;
@@ -196,7 +198,7 @@ abstract class VendorNetwork {
         } catch (Timeout e) {
           stuck = stuck == null ? e : stuck;
         } catch (Exception e) {
-          // It can't close what nobody wants any more; it has logged why.
+          // The object is not needed any more, and the plugin has logged why it can't close it.
           LoggerFactory.getLogger(NativeNetPlugin.class).debug("{}", e.getMessage());
         }
         open.remove(each);

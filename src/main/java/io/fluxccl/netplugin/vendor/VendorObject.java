@@ -1,14 +1,19 @@
 package io.fluxccl.netplugin.vendor;
 
-/** An object of a vendor's network, such as a listener, behind a gate; closed with the network. */
+/**
+ * An object of a vendor's network, such as a listener. A gate guards its calls; closing the network
+ * closes it.
+ */
 abstract class VendorObject<N extends VendorNetwork> implements AutoCloseable {
   private final N network;
   private final long object;
   private final CallGate gate;
 
   /**
-   * @param object the native one
-   * @param what it is, for messages
+   * Creates an object with an open gate.
+   *
+   * @param object the native object
+   * @param what the name of the object, for messages
    */
   VendorObject(N network, long object, String what) {
     this.network = network;
@@ -44,7 +49,8 @@ abstract class VendorObject<N extends VendorNetwork> implements AutoCloseable {
           try {
             free();
           } finally {
-            // Not before: the plugin is unloaded once it knows of nothing that is open.
+            // Only after free(): the library may be unloaded as soon as the network has no open
+            // object.
             network.forget(this);
           }
         });

@@ -14,8 +14,8 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.agrona.BufferUtil;
 
 /**
- * A loaded plugin, its arguments unchecked but for what is closed: {@link NativeNetPlugin} checks
- * them first.
+ * A loaded plugin, which refuses calls after close but does not check arguments: {@link
+ * NativeNetPlugin} checks them first.
  */
 final class VendorPlugin extends VendorNetwork implements NetPlugin {
   private static final int CLOSED = Integer.MIN_VALUE;
@@ -27,7 +27,10 @@ final class VendorPlugin extends VendorNetwork implements NetPlugin {
   private final PluginSearch.Found found;
   private final boolean keepLoaded;
 
-  /** Calls under way that are no comm's; the sign bit is set once it is closed. */
+  /**
+   * The number of calls in progress of the plugin itself, not of its comms. Close sets the sign
+   * bit.
+   */
   private final AtomicInteger calls = new AtomicInteger();
 
   private final Object collNetLock = new Object();
@@ -42,18 +45,18 @@ final class VendorPlugin extends VendorNetwork implements NetPlugin {
   }
 
   /**
-   * Initializes what was found; lets go of it when that fails.
+   * Initializes a plugin that was found; unloads it if that fails.
    *
-   * @throws FluxCclException if the plugin refuses or has no device
+   * @throws FluxCclException if the plugin can't be initialized or has no device
    */
   static VendorPlugin open(PluginSearch.Found found, boolean keepLoaded) {
     return open(found, keepLoaded, PATIENCE);
   }
 
   /**
-   * As {@link #open(PluginSearch.Found, boolean)}.
+   * Initializes a plugin as {@link #open(PluginSearch.Found, boolean)} does.
    *
-   * @param patience how long a close waits for a call under way
+   * @param patience how long a close waits for a call in progress
    */
   static VendorPlugin open(PluginSearch.Found found, boolean keepLoaded, Duration patience) {
     PluginLog.enter();
@@ -86,7 +89,7 @@ final class VendorPlugin extends VendorNetwork implements NetPlugin {
     return NetPluginCalls.properties(net(), device, texts, numbers);
   }
 
-  /** Returns the library's collective network, opened when first asked for; null if it has none. */
+  /** Returns the library's collective network, or null if it has none. The first call opens it. */
   CollNetPlugin collNet() {
     enter();
     try {
@@ -136,7 +139,7 @@ final class VendorPlugin extends VendorNetwork implements NetPlugin {
     }
   }
 
-  /** Keeps the plugin loaded until {@link #exit()}. */
+  /** Counts a call in progress, which keeps the plugin loaded until {@link #exit()}. */
   void enter() {
     int before;
     do {
@@ -152,10 +155,10 @@ final class VendorPlugin extends VendorNetwork implements NetPlugin {
   }
 
   /**
-   * Closes all and unloads the library.
+   * Closes all open objects and unloads the library.
    *
-   * @throws Timeout if a call does not return: the library, what is in that call, and the
-   *     collective network then stay for good
+   * @throws Timeout if a call does not return in time. The library, the object of that call and the
+   *     collective network then stay until the process ends
    */
   @Override
   public void close() {

@@ -1,6 +1,6 @@
 /**
- * Vendors' network plugins for NCCL, loaded into this process: {@link
- * io.fluxccl.netplugin.vendor.NativeNetPlugin}. Imports the root package and {@code netplugin}; the
- * native half is {@code native/netplugin_*.c}.
+ * The loader of vendors' network plugins for NCCL: {@link
+ * io.fluxccl.netplugin.vendor.NativeNetPlugin} loads one into this process. Imports the root
+ * package and {@code netplugin}; the native code is {@code native/netplugin_*.c}.
  */
 package io.fluxccl.netplugin.vendor;
