@@ -8,8 +8,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * For transports: a connection that an {@link AgentThread} serves. Posts go into a queue; the agent
- * completes the futures of flushes.
+ * For transports: the base of connections that an {@link AgentThread} serves. Posts go into a
+ * queue; the agent completes the futures of flushes.
  */
 public abstract class AgentConnection extends ConnectionEnd {
   private static final long FULL_QUEUE_NAP_NS = 20_000;
@@ -32,7 +32,7 @@ public abstract class AgentConnection extends ConnectionEnd {
     this.agent = agent;
   }
 
-  /** Returns the flushes that are awaited. For the agent. */
+  /** Returns the awaited flushes. Called by the agent. */
   protected final FlushWaiters waiters() {
     return waiters;
   }
@@ -40,7 +40,7 @@ public abstract class AgentConnection extends ConnectionEnd {
   /** Queues a flush and returns its ticket, or 0 once the queue is closed. */
   protected abstract long postFlush();
 
-  /** Makes the transport look at the queue soon. Called after each post. */
+  /** Makes the transport process the queue soon. Called after each post. */
   protected abstract void posted();
 
   /** Returns whether the queue is so long that posters should wait. */
@@ -73,7 +73,7 @@ public abstract class AgentConnection extends ConnectionEnd {
     }
     CompletableFuture<Void> waiter = waiters.add(ticket, deadline);
     posted();
-    // A failure in between may have missed the waiter; then this thread sees the failure.
+    // A failure since the check may have missed this waiter; this thread then sees the failure.
     FluxCclException reason = failure();
     if (reason != null) {
       waiter.completeExceptionally(reason);
@@ -82,8 +82,8 @@ public abstract class AgentConnection extends ConnectionEnd {
   }
 
   /**
-   * Holds back a poster that is ahead of the device by tens of thousands of posts, until the device
-   * has caught up or the connection has failed. Never holds back the agent.
+   * Blocks a poster that is tens of thousands of posts ahead of the device, until the device has
+   * caught up or the connection has failed. Never blocks the agent.
    */
   protected final void awaitRoom() {
     while (isFull() && !hasFailed() && !agent.isCurrentThread()) {
@@ -94,7 +94,7 @@ public abstract class AgentConnection extends ConnectionEnd {
   /**
    * Calls {@link #doWork}; an exception fails this connection and no other. Called by the agent.
    *
-   * @return how much was done
+   * @return the work count
    */
   public final int serve() {
     try {
@@ -126,10 +126,10 @@ public abstract class AgentConnection extends ConnectionEnd {
     fail("it can't go on: " + FluxCclException.from(error).getMessage(), error);
   }
 
-  /** Advances all posts and flushes, and returns how much was done. */
+  /** Advances all posts and flushes, and returns the work count. */
   protected abstract int doWork();
 
-  /** Ends flushes and connects whose deadline has passed. Called again and again. */
+  /** Fails flushes and connects whose deadline has passed. The agent calls it periodically. */
   protected abstract void checkDeadlines();
 
   @Override
@@ -143,12 +143,12 @@ public abstract class AgentConnection extends ConnectionEnd {
     try {
       afterEnd(reason);
     } finally {
-      // Awaited flushes end even if something can't be closed.
+      // Awaited flushes fail even if closing a resource throws an exception.
       waiters.fail(reason);
       tellFailed();
     }
   }
 
-  /** Frees what the connection holds. Called once, by a task of the agent. */
+  /** Frees the connection's resources. Called once, by a task of the agent. */
   protected abstract void afterEnd(FluxCclException reason);
 }

@@ -6,14 +6,16 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * A two-ended path to one peer over one transport, independent of any memory. One-sided: only the
- * writer calls. What one thread posts on a connection takes effect in the order posted.
+ * A link to one peer over one transport, independent of any memory. It is one-sided: only the
+ * writing rank makes calls. The posts of one thread on a connection take effect in the order
+ * posted.
  *
- * <p>Any thread may call; {@link #write}, {@link #updateAndSync} and {@link #beginFlush} by one
- * thread at a time where their order matters. None of them blocks for the peer; a full transport
- * applies back pressure inside, bounded by the connection's own failure.
+ * <p>Any thread may call any method. Where the order of {@link #write}, {@link #updateAndSync} and
+ * {@link #beginFlush} matters, one thread at a time calls them. None of them waits for the peer. A
+ * full transport blocks the caller until it has room or the connection has failed.
  *
- * <p>A connection that fails stays failed: posting throws {@link #failure()}, flushes end with it.
+ * <p>A connection that fails stays failed: posts throw {@link #failure()}, and flushes complete
+ * with it.
  */
 public interface Connection extends AutoCloseable {
   /** Returns the transport that it uses. */
@@ -47,13 +49,13 @@ public interface Connection extends AutoCloseable {
       long size);
 
   /**
-   * Sets {@code counter} and posts its new value, 8 bytes little-endian, to the peer's memory:
-   * visible there not before everything posted earlier on this connection.
+   * Sets {@code counter} and posts its new value, 8 bytes little-endian, to the peer's memory. The
+   * value becomes visible there only after everything posted earlier on this connection.
    *
    * @param target memory of the peer
    * @param targetOffset bytes from its start, a multiple of 8
    * @param counter the local outbound value
-   * @param newValue what it becomes
+   * @param newValue the new value of the counter
    * @return this connection
    * @throws io.fluxccl.InvalidUsage as {@link #write}
    * @throws FluxCclException if the connection has failed
@@ -62,10 +64,10 @@ public interface Connection extends AutoCloseable {
       RegisteredMemory target, long targetOffset, AtomicLong counter, long newValue);
 
   /**
-   * Begins a flush of everything posted so far. For the proxy loop: never waits, and allocates
-   * nothing where the transport can avoid it.
+   * Begins a flush of everything posted so far. The proxy loop uses this method: it never waits,
+   * and it allocates nothing where the transport can avoid it.
    *
-   * @return a ticket; done when {@link #flushedTicket()} is this or greater
+   * @return a ticket; the flush is done when {@link #flushedTicket()} has reached it
    * @throws FluxCclException if the connection has failed
    */
   long beginFlush();
@@ -77,20 +79,20 @@ public interface Connection extends AutoCloseable {
   long flushedTicket();
 
   /**
-   * Returns a future of everything posted so far being in the peer's memory. Blocks no thread.
+   * Flushes everything posted so far. Blocks no thread.
    *
-   * @param timeout how long that may take
-   * @return completes then; with {@link io.fluxccl.Timeout} naming the peer when time is up, or
-   *     with {@link #failure()}
+   * @param timeout the longest time that the flush may take
+   * @return a future that completes when all earlier posts are in the peer's memory; it fails with
+   *     {@link io.fluxccl.Timeout} naming the peer when time is up, or with {@link #failure()}
    */
   CompletableFuture<Void> flush(Duration timeout);
 
-  /** Returns why this connection failed, or null while it works. */
+  /** Returns the failure of this connection, or null while it works. */
   FluxCclException failure();
 
   /**
-   * Returns a future that completes, normally, with the failure of this connection; with an {@link
-   * io.fluxccl.Aborted} when it is closed first.
+   * Returns a future that completes normally, with the failure of this connection. The failure is
+   * an {@link io.fluxccl.Aborted} if the connection is closed first.
    */
   CompletableFuture<FluxCclException> failed();
 

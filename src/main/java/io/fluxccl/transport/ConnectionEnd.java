@@ -10,9 +10,9 @@ import io.fluxccl.concurrent.Lifecycle;
 import java.util.concurrent.CompletableFuture;
 
 /**
- * For transports: the base of every connection. It has the connection's names, the checks of what
- * is posted, and its {@link Lifecycle}, in which closing counts as a failure. The checks allocate
- * nothing.
+ * For transports: the base of every connection. It holds the connection's identity and its {@link
+ * Lifecycle}, in which closing counts as a failure, and checks the arguments of posts. The checks
+ * allocate nothing.
  */
 public abstract class ConnectionEnd implements Connection {
   private final Transport transport;
@@ -58,13 +58,13 @@ public abstract class ConnectionEnd implements Connection {
     return rank;
   }
 
-  // Checks of what is posted: any thread.
+  // Checks of posts: any thread.
 
   /**
-   * Refuses to post on a connection that has failed, or whose peer has closed its end: posting then
-   * fails the connection.
+   * Checks that the connection accepts posts. If the peer has closed its end, this method fails the
+   * connection.
    *
-   * @throws FluxCclException the failure
+   * @throws FluxCclException the failure of the connection, if it has failed
    */
   protected final void checkWorking() {
     if (peerLeft) {
@@ -124,14 +124,16 @@ public abstract class ConnectionEnd implements Connection {
     return InvalidUsage.of("%s memory %s is closed", what, memory);
   }
 
-  /** Refuses the offset of a signal in a memory whose start is aligned. */
+  /** Checks that a signal's offset is a multiple of 8; the start of the memory is aligned. */
   protected static void checkAligned(long targetOffset) {
     if ((targetOffset & (Long.BYTES - 1)) != 0) {
       throw InvalidUsage.of("targetOffset=%s; give a multiple of 8", targetOffset);
     }
   }
 
-  /** Refuses the offset of a signal in a memory whose start may not be aligned. */
+  /**
+   * Checks that a signal's address is a multiple of 8; the start of the memory may be unaligned.
+   */
   protected final void checkAlignedAt(long address, long targetOffset) {
     if ((address & Long.BYTES - 1) != 0) {
       throw InvalidUsage.of(
@@ -139,9 +141,9 @@ public abstract class ConnectionEnd implements Connection {
     }
   }
 
-  // Ending.
+  // Failure and close.
 
-  /** Records that the peer has closed its end: posts fail from now on. */
+  /** Records that the peer has closed its end. Posts fail from now on. */
   protected final void setPeerLeft() {
     peerLeft = true;
   }
@@ -199,14 +201,17 @@ public abstract class ConnectionEnd implements Connection {
   }
 
   /**
-   * Fails the connection, unless it has failed before: calls {@link #setFailure}, frees what the
-   * connection holds, and at last calls {@link #tellFailed}. Any thread.
+   * Fails the connection, unless it has failed before: calls {@link #setFailure}, frees the
+   * connection's resources, and finally calls {@link #tellFailed}. Any thread.
    *
    * @param reason the failure
    */
   public abstract void end(FluxCclException reason);
 
-  /** Records the first failure, after which posts are refused; returns whether this is it. */
+  /**
+   * Records the first failure, after which posts are refused. Returns whether {@code reason} is the
+   * first failure.
+   */
   protected final boolean setFailure(FluxCclException reason) {
     return lifecycle.fail(reason);
   }
@@ -232,7 +237,7 @@ public abstract class ConnectionEnd implements Connection {
   /**
    * Returns the error of a connection that was not connected in time.
    *
-   * @param missing the step that has not happened, and what else to check
+   * @param missing the step that has not happened, and further things to check
    */
   protected final Timeout connectTimeout(Deadline deadline, String missing) {
     return Timeout.of(

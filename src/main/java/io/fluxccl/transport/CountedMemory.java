@@ -24,7 +24,7 @@ public abstract class CountedMemory extends PostUseCount implements MemoryHandle
     return wire.clone();
   }
 
-  /** Returns whether that context made this handle, of at least so many bytes. */
+  /** Returns whether that context made this handle, and the memory has at least that many bytes. */
   final boolean belongsTo(TransportContext other, long bytes) {
     return context == other && size >= bytes;
   }

@@ -7,9 +7,9 @@ import java.time.Duration;
 /**
  * The settings of one end of a connection. Immutable; {@code with…} methods return a changed copy.
  *
- * @param transport the transport that moves its bytes
- * @param connectTimeout how long setting it up may take
- * @param rdma for IB0 to IB7; others ignore it
+ * @param transport the transport that moves the bytes
+ * @param connectTimeout the longest time that the set-up of the connection may take
+ * @param rdma the options of IB0 to IB7; other transports ignore them
  */
 public record EndpointConfig(Transport transport, Duration connectTimeout, RdmaOptions rdma) {
   /** Refuses a missing transport and a time-out that is not positive. */
@@ -26,10 +26,10 @@ public record EndpointConfig(Transport transport, Duration connectTimeout, RdmaO
   }
 
   /**
-   * Refuses a configuration that is for another transport.
+   * Checks that this configuration is for a given transport.
    *
    * @param expected the transport that is asked for an endpoint
-   * @throws InvalidUsage if this is for another one
+   * @throws InvalidUsage if this configuration is for another transport
    */
   public void checkTransport(Transport expected) {
     if (transport != expected) {
@@ -42,12 +42,12 @@ public record EndpointConfig(Transport transport, Duration connectTimeout, RdmaO
     return new EndpointConfig(transport, Deadline.DEFAULT_TIMEOUT, RdmaOptions.DEFAULT);
   }
 
-  /** Returns this configuration with another time limit for setting up. */
+  /** Returns this configuration with another connect timeout. */
   public EndpointConfig withConnectTimeout(Duration timeout) {
     return new EndpointConfig(transport, timeout, rdma);
   }
 
-  /** Returns this configuration with other options for RDMA. */
+  /** Returns this configuration with other RDMA options. */
   public EndpointConfig withRdma(RdmaOptions options) {
     return new EndpointConfig(transport, connectTimeout, options);
   }

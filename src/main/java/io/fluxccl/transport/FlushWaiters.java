@@ -10,8 +10,8 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.function.Function;
 
 /**
- * For transports: the awaited flushes of a connection. Any thread adds; everything else is for the
- * one thread that serves the connection.
+ * For transports: the awaited flushes of a connection. Any thread may add a flush; only the thread
+ * that serves the connection calls the other methods.
  */
 public final class FlushWaiters {
   private final Function<Deadline, FluxCclException> timeout;
@@ -23,7 +23,7 @@ public final class FlushWaiters {
   /**
    * Creates an empty list.
    *
-   * @param timeout makes the error of a flush whose deadline passed
+   * @param timeout creates the error of a flush whose deadline has passed
    */
   public FlushWaiters(Function<Deadline, FluxCclException> timeout) {
     this.timeout = timeout;
@@ -32,9 +32,10 @@ public final class FlushWaiters {
   /**
    * Adds a flush.
    *
-   * @param ticket of the flush
-   * @param deadline by when
-   * @return completes when the flush is done, with an error when time is up or all failed
+   * @param ticket the flush's ticket
+   * @param deadline the time by which the flush must be done
+   * @return a future that completes when the flush is done; it fails when time is up or all flushes
+   *     are failed
    */
   public CompletableFuture<Void> add(long ticket, Deadline deadline) {
     Waiter waiter = new Waiter(ticket, deadline, new CompletableFuture<>());
@@ -51,7 +52,7 @@ public final class FlushWaiters {
    * Completes flushes that are done, and admits new ones.
    *
    * @param flushed the highest ticket that is done
-   * @return how many were completed
+   * @return the number of flushes completed
    */
   public int advance(long flushed) {
     admit();
@@ -83,7 +84,7 @@ public final class FlushWaiters {
     if (waiting.isEmpty()) {
       return;
     }
-    // Completing one runs its continuations, which may add waiters, but only to arrivals.
+    // Completing a flush runs its continuations; waiters that these add go to arrivals only.
     for (Iterator<Waiter> waiters = waiting.iterator(); waiters.hasNext(); ) {
       Waiter waiter = waiters.next();
       if (waiter.ticket() <= flushed) {
@@ -99,7 +100,7 @@ public final class FlushWaiters {
   /**
    * Fails all flushes.
    *
-   * @param reason why
+   * @param reason the failure
    */
   public void fail(FluxCclException reason) {
     admit();

@@ -1,8 +1,8 @@
 package io.fluxccl.transport;
 
 /**
- * One transport's access to one memory: made by {@link TransportContext#register} on the owner's
- * side and by {@link TransportContext#open} on a peer's. Thread-safe.
+ * One transport's access to one memory. {@link TransportContext#register} creates it for the owner,
+ * and {@link TransportContext#open} for a peer. Thread-safe.
  */
 public interface MemoryHandle extends AutoCloseable {
   /**

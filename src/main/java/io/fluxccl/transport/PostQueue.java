@@ -5,30 +5,30 @@ import java.lang.invoke.VarHandle;
 import java.util.concurrent.atomic.AtomicReference;
 
 /**
- * For transports: the posts of a connection that are not with the device yet. Any thread posts; two
- * that post at once wait for each other as long as storing one post takes. One thread at a time
- * takes. The queue grows by segments where the device is slower than the posts, and keeps one for
- * reuse, so posting in steady state allocates nothing.
+ * For transports: the posts of a connection that the device has not received yet. Any thread may
+ * post; threads that post at once spin for as long as storing one post takes. One thread at a time
+ * takes posts. The queue grows by segments while the device is slower than the posters. It keeps
+ * one segment for reuse, so posting in steady state allocates nothing.
  *
- * <p>It is not one of Agrona's queues: those are bounded, so a full one would lose a post or hold
- * up a proxy's loop, and they don't number flushes in the order of the queue.
+ * <p>Agrona's queues do not fit here: a full bounded queue would lose a post or block a proxy's
+ * loop. They also don't number flushes in the order of the queue.
  *
  * @param <M> a transport's handle of a memory
  */
 public final class PostQueue<M> {
-  /** There is no post. */
+  /** The type that stands for no post. */
   public static final int NONE = 0;
 
-  /** A post of {@link #write}. */
+  /** The type of a post of {@link #write}. */
   public static final int WRITE = 1;
 
-  /** A post of {@link #update}. */
+  /** The type of a post of {@link #update}. */
   public static final int UPDATE = 2;
 
-  /** A post of {@link #flush}. */
+  /** The type of a post of {@link #flush}. */
   public static final int FLUSH = 3;
 
-  /** Posts that may wait before {@link #isFull()}. */
+  /** The number of waiting posts from which on {@link #isFull()} returns true. */
   public static final int LIMIT = 1 << 16;
 
   private static final int SEGMENT_LENGTH = 1024;
@@ -63,19 +63,19 @@ public final class PostQueue<M> {
   @SuppressWarnings("unused")
   private volatile int posting;
 
-  // Of posting threads, guarded by posting.
+  // Used by posting threads; guarded by posting.
   private Segment tail = new Segment();
   private int tailIndex;
   private long tickets;
   private boolean closed;
 
-  /** Number of posts: stored with release, which pairs with the acquire in {@link #type()}. */
+  /** The number of posts. Its release store pairs with the acquire in {@link #type()}. */
   private volatile long published;
 
-  /** Number of posts taken; posting threads only compute from it how full the queue is. */
+  /** The number of posts taken; posting threads only use it to compute the queue's length. */
   private volatile long consumed;
 
-  // Of the thread that takes.
+  // Used by the thread that takes posts.
   private Segment head = tail;
   private int headIndex;
   private long taken;
@@ -87,12 +87,12 @@ public final class PostQueue<M> {
   /**
    * Posts a write.
    *
-   * @param target where it goes
+   * @param target the memory to write to
    * @param targetOffset bytes from its start
-   * @param source where it comes from
+   * @param source the memory to read from
    * @param sourceOffset bytes from its start
    * @param length bytes
-   * @return false, and nothing done, once closed
+   * @return false, with no effect, if the queue is closed
    */
   public boolean write(M target, long targetOffset, M source, long sourceOffset, long length) {
     return post(WRITE, target, targetOffset, source, sourceOffset, length);
@@ -101,16 +101,19 @@ public final class PostQueue<M> {
   /**
    * Posts a signal.
    *
-   * @param target where it goes
+   * @param target the memory to write to
    * @param targetOffset bytes from its start
-   * @param value what is stored there
-   * @return false, and nothing done, once closed
+   * @param value the value to store
+   * @return false, with no effect, if the queue is closed
    */
   public boolean update(M target, long targetOffset, long value) {
     return post(UPDATE, target, targetOffset, null, value, Long.BYTES);
   }
 
-  /** Posts a flush and returns its ticket, greater than all before; 0 once closed. */
+  /**
+   * Posts a flush and returns its ticket, which is greater than all before. Returns 0 if the queue
+   * is closed.
+   */
   public long flush() {
     lock();
     try {
@@ -171,12 +174,12 @@ public final class PostQueue<M> {
     return published - consumed >= LIMIT;
   }
 
-  /** Returns whether no post waits. Any thread. */
+  /** Returns whether the queue is empty. Any thread. */
   public boolean isEmpty() {
     return published == consumed;
   }
 
-  /** Refuses new posts; those that wait can still be taken. */
+  /** Closes the queue for new posts. Posts already in the queue can still be taken. */
   public void close() {
     lock();
     closed = true;
@@ -184,8 +187,8 @@ public final class PostQueue<M> {
   }
 
   /**
-   * Returns the kind of the oldest post, or {@link #NONE}. This and all below are for the thread
-   * that takes.
+   * Returns the type of the oldest post, or {@link #NONE}. Only the thread that takes posts calls
+   * this method and those below.
    */
   public int type() {
     if (taken == seen) {
@@ -234,7 +237,7 @@ public final class PostQueue<M> {
     return (M) head.handles[index];
   }
 
-  /** Takes the oldest post. */
+  /** Removes the oldest post. */
   public void pop() {
     head.handles[headIndex * HANDLES] = null;
     head.handles[headIndex * HANDLES + 1] = null;

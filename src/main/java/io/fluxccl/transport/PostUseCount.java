@@ -6,27 +6,28 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import reactor.core.scheduler.Schedulers;
 
 /**
- * For transports: counts the posts that use a resource. Closing refuses new ones and never takes
- * the resource away under one of them: the last user frees it. Never waits; thread-safe.
+ * For transports: counts the posts that use a resource. After close, new posts are refused. The
+ * last user frees the resource, so it stays open under every post that uses it. Never waits;
+ * thread-safe.
  */
 public class PostUseCount extends UseCount implements AutoCloseable {
   private final AtomicBoolean closed = new AtomicBoolean();
 
-  /** For subclasses, which override {@link #lastUserLeft()}. */
+  /** Creates an open count, for subclasses that override {@link #lastUserLeft()}. */
   protected PostUseCount() {}
 
   /**
    * Creates an open count without users.
    *
-   * @param free frees the resource; runs once, on the thread that closes or of the last user
+   * @param free frees the resource; runs once, on the closing thread or the last user's thread
    */
   public PostUseCount(Runnable free) {
     super(free);
   }
 
   /**
-   * Keeps the resource until {@link #release()}, unless it is closed. A thread that loses a race
-   * with {@link #close()} may still enter while another user keeps the resource.
+   * Keeps the resource open until {@link #release()}, unless it is closed. A thread that loses a
+   * race with {@link #close()} may still enter while another user keeps the resource.
    *
    * @return whether the resource was open
    */
@@ -39,7 +40,7 @@ public class PostUseCount extends UseCount implements AutoCloseable {
     return closed.get();
   }
 
-  /** Refuses new users, and frees the resource once it has none. Idempotent. */
+  /** Closes the resource for new users, and frees it once it has no user. Idempotent. */
   @Override
   public void close() {
     if (closed.compareAndSet(false, true)) {
@@ -51,14 +52,14 @@ public class PostUseCount extends UseCount implements AutoCloseable {
     }
   }
 
-  /** Runs when the resource refuses new users, before it can be freed. */
+  /** Called once new users are refused, before the resource can be freed. */
   protected void closing() {}
 
   /**
-   * Runs a task that may block: here, or on Reactor's elastic threads if this thread must not
-   * block, as a proxy's.
+   * Runs a task that may block: on this thread, or on Reactor's elastic threads if this thread must
+   * not block, such as a proxy's thread.
    *
-   * @param task what to run
+   * @param task the task to run
    */
   public static void runBlocking(Runnable task) {
     if (Schedulers.isInNonBlockingThread()) {
@@ -66,7 +67,7 @@ public class PostUseCount extends UseCount implements AutoCloseable {
         Schedulers.boundedElastic().schedule(task);
         return;
       } catch (RejectedExecutionException e) {
-        // The JVM shuts down: nothing else would run the task.
+        // The JVM is shutting down, and no other thread would run the task.
       }
     }
     task.run();

@@ -5,17 +5,18 @@ import java.time.Duration;
 
 /**
  * The options of one end of a connection over {@link Transport#IB0} to {@link Transport#IB7}; the
- * other end may have other ones. Immutable; {@code with…} methods return a changed copy.
+ * other end may have different options. Immutable; {@code with…} methods return a changed copy.
  *
- * @param sendQueueSize requests that may be with the device at once: a power of two, 16 to 16384
- * @param pollBatch completions taken at a time, 1 to 1024
- * @param inlineThreshold bytes up to which a write travels inside its request, when it is of host
- *     memory and the device can: 0 to 1024
- * @param maxMessage bytes of the largest request, 4 KiB to 1 GiB; longer writes are split
- * @param retries how often the device sends a packet again that nobody acknowledged, 1 to 7
+ * @param sendQueueSize the most requests in flight at the device: a power of two, 16 to 16384
+ * @param pollBatch the most completions that one poll takes, 1 to 1024
+ * @param inlineThreshold bytes up to which a write is sent inline in its request, if its source is
+ *     host memory and the device supports it: 0 to 1024
+ * @param maxMessage the length of the largest request in bytes, 4 KiB to 1 GiB; longer writes are
+ *     split
+ * @param retries how often the device resends a packet that was not acknowledged, 1 to 7
  * @param ackTimeout how long the device waits for an acknowledgement each time, 1 ms to 60 s;
- *     rounded up to 4.096 us times a power of two. A peer that is gone is noticed after about this
- *     times {@code retries + 1}, which some devices stretch to four times as long.
+ *     rounded up to 4.096 us times a power of two. The device detects a lost peer after about
+ *     {@code ackTimeout * (retries + 1)}; some devices take up to four times as long.
  */
 public record RdmaOptions(
     int sendQueueSize,
@@ -30,7 +31,7 @@ public record RdmaOptions(
 
   private static final long TICK_NANOS = 4096;
 
-  /** Refuses values that are out of range. */
+  /** Checks that all values are in range. */
   public RdmaOptions {
     check("sendQueueSize", sendQueueSize, 16, 16384);
     if (Integer.bitCount(sendQueueSize) != 1) {
@@ -51,34 +52,35 @@ public record RdmaOptions(
     }
   }
 
-  /** Returns these options with another length of the send queue. */
+  /** Returns these options with another send queue size. */
   public RdmaOptions withSendQueueSize(int requests) {
     return new RdmaOptions(requests, pollBatch, inlineThreshold, maxMessage, retries, ackTimeout);
   }
 
-  /** Returns these options with another batch of completions. */
+  /** Returns these options with another poll batch. */
   public RdmaOptions withPollBatch(int completions) {
     return new RdmaOptions(
         sendQueueSize, completions, inlineThreshold, maxMessage, retries, ackTimeout);
   }
 
-  /** Returns these options with another limit of writes that travel inside their request. */
+  /** Returns these options with another limit of inline writes. */
   public RdmaOptions withInlineThreshold(int bytes) {
     return new RdmaOptions(sendQueueSize, pollBatch, bytes, maxMessage, retries, ackTimeout);
   }
 
-  /** Returns these options with another largest request. */
+  /** Returns these options with another maximum length of requests. */
   public RdmaOptions withMaxMessage(int bytes) {
     return new RdmaOptions(sendQueueSize, pollBatch, inlineThreshold, bytes, retries, ackTimeout);
   }
 
-  /** Returns these options with other retries. */
+  /** Returns these options with another number of retries and another acknowledgement timeout. */
   public RdmaOptions withRetries(int times, Duration each) {
     return new RdmaOptions(sendQueueSize, pollBatch, inlineThreshold, maxMessage, times, each);
   }
 
   /**
-   * Returns {@link #ackTimeout()} in the form of devices: the least e with 4.096 us * 2^e as long.
+   * Returns {@link #ackTimeout()} as devices encode it: the least exponent e such that 4.096 us *
+   * 2^e is not shorter.
    */
   public int ackTimeoutExponent() {
     int exponent = 0;

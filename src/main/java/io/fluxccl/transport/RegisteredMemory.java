@@ -7,9 +7,9 @@ import java.util.EnumMap;
 import java.util.Map;
 
 /**
- * Memory that transports can reach: of this rank (made by {@code Communicator.registerMemory}) or
- * of a peer (received through {@code recvMemoryOnSetup}). Does not own the memory; keeps it mapped
- * until closed. Immutable and thread-safe.
+ * Memory that transports can access. It belongs to this rank (made by {@code
+ * Communicator.registerMemory}) or to a peer (received through {@code recvMemoryOnSetup}). This
+ * object does not own the memory; it keeps it mapped until closed. Immutable and thread-safe.
  */
 public final class RegisteredMemory implements AutoCloseable {
   private final MemoryOrigin origin;
@@ -33,7 +33,7 @@ public final class RegisteredMemory implements AutoCloseable {
   }
 
   /**
-   * Creates memory of this rank.
+   * Creates the registered memory of this rank.
    *
    * @param origin this rank, with the buffer's address and size
    * @param buffer the memory
@@ -46,11 +46,12 @@ public final class RegisteredMemory implements AutoCloseable {
   }
 
   /**
-   * Creates memory of a peer.
+   * Creates the registered memory of a peer.
    *
-   * @param origin as the peer sent it
-   * @param transports all that the peer registered it for, also those that can't be used from here
-   * @param handles those that were opened here
+   * @param origin the origin that the peer sent
+   * @param transports all transports that the peer registered it for, including those that this
+   *     rank can't use
+   * @param handles the handles that this rank has opened
    * @return the registered memory, which closes the handles
    */
   public static RegisteredMemory remote(
@@ -73,36 +74,37 @@ public final class RegisteredMemory implements AutoCloseable {
     return origin.rank();
   }
 
-  /** Returns its length in bytes. */
+  /** Returns the length in bytes. */
   public long size() {
     return origin.size();
   }
 
-  /** Returns the transports that it was registered for. */
+  /** Returns the transports that the memory was registered for. */
   public TransportFlags transports() {
     return transports;
   }
 
-  /** Returns its origin. */
+  /** Returns the origin of the memory. */
   public MemoryOrigin origin() {
     return origin;
   }
 
-  /** Returns whether it is memory of this rank. */
+  /** Returns whether the memory belongs to this rank. */
   public boolean isLocal() {
     return buffer != null;
   }
 
-  /** Returns whether this process and its kernels can read and write it by {@link #address()}. */
+  /** Returns whether this process and its kernels can access the memory by {@link #address()}. */
   public boolean isMapped() {
     return address != 0;
   }
 
   /**
-   * Returns the address by which this process and its kernels reach it, which is not the owner's.
+   * Returns the address by which this process and its kernels access the memory. It differs from
+   * the owner's address.
    *
    * @return the address
-   * @throws InvalidUsage if it is not mapped here
+   * @throws InvalidUsage if the memory is not mapped in this process
    */
   public long address() {
     if (address == 0) {
@@ -132,7 +134,7 @@ public final class RegisteredMemory implements AutoCloseable {
    *
    * @param transport one of {@link #transports()}
    * @return its handle
-   * @throws InvalidUsage if the memory was not registered for it, or it can't be used from here
+   * @throws InvalidUsage if the memory was not registered for it, or this rank can't use it
    */
   public MemoryHandle handle(Transport transport) {
     MemoryHandle handle = handles.get(transport);
@@ -146,12 +148,12 @@ public final class RegisteredMemory implements AutoCloseable {
   }
 
   /**
-   * Refuses a range that does not lie within this memory.
+   * Checks that a range lies within this memory.
    *
    * @param what the role of this memory, for the error, for example {@code target}
    * @param offset bytes from the start
    * @param length bytes
-   * @throws InvalidUsage if the range lies outside
+   * @throws InvalidUsage if the range lies outside this memory
    */
   public void checkRange(String what, long offset, long length) {
     if (offset < 0 || length < 0 || offset > size() - length) {
@@ -171,7 +173,7 @@ public final class RegisteredMemory implements AutoCloseable {
   /** Ends the registrations (owner) or the mappings (peer). Idempotent. */
   @Override
   public void close() {
-    // Each is closed even if another can't be.
+    // Closes every handle even if closing one fails.
     Closing.all(handles.values());
   }
 

@@ -7,7 +7,7 @@ import java.util.EnumMap;
 import java.util.Map;
 
 /**
- * The bytes of a registered memory, as peers receive them:
+ * Encodes and decodes a registered memory for peers:
  *
  * <pre>
  *   header "FXRM" version 2   uint16 number of entries
@@ -16,7 +16,7 @@ import java.util.Map;
  * </pre>
  */
 public final class RegisteredMemoryCodec {
-  /** The most bytes that one transport's entry may have. */
+  /** The maximum length in bytes of one transport's entry. */
   public static final int MAX_ENTRY_LENGTH = 64 * 1024;
 
   private static final int MAGIC = 0x4d525846;
@@ -28,12 +28,12 @@ public final class RegisteredMemoryCodec {
   /**
    * A registered memory.
    *
-   * @param origin the rank that owns it, and where
-   * @param wires each transport's own bytes
+   * @param origin the owner, and the memory's location there
+   * @param wires the bytes of each transport's handle
    */
   public record Decoded(MemoryOrigin origin, Map<Transport, byte[]> wires) {}
 
-  /** Returns the bytes of a registered memory. */
+  /** Returns the encoded bytes of a registered memory. */
   public static byte[] encode(Decoded memory) {
     MemoryOrigin origin = memory.origin();
     WireWriter out =
@@ -50,7 +50,7 @@ public final class RegisteredMemoryCodec {
   }
 
   /**
-   * Reads the bytes of a peer, trusting nothing.
+   * Decodes the bytes that a peer sent, and validates every field.
    *
    * @param bytes received bytes
    * @param fromRank the peer, for the error

@@ -2,16 +2,13 @@ package io.fluxccl.transport;
 
 import io.fluxccl.device.DeviceBuffer;
 
-/**
- * One transport as one communicator uses it: its sockets, its registrations, its mappings.
- * Thread-safe.
- */
+/** One transport of one communicator: its sockets, registrations and mappings. Thread-safe. */
 public interface TransportContext extends AutoCloseable {
   /** Returns the transport. */
   Transport transport();
 
   /**
-   * Registers memory of this rank, so that peers can reach it.
+   * Registers memory of this rank, so that peers can access it.
    *
    * @param buffer memory of this rank's device; kept alive until the handle is closed
    * @return the owner's handle
@@ -23,7 +20,7 @@ public interface TransportContext extends AutoCloseable {
    * Opens memory of another rank (or of this one).
    *
    * @param wire the owner's {@link MemoryHandle#wire()}, not yet checked
-   * @param origin the owner, as it said
+   * @param origin the memory's origin, as its owner sent it
    * @return a handle of the peer's memory
    * @throws io.fluxccl.TransportFailure if the memory can't be reached, or {@code wire} is
    *     malformed
@@ -35,12 +32,15 @@ public interface TransportContext extends AutoCloseable {
    *
    * @param remoteRank the peer; may be this rank
    * @param tag distinguishes several connections to one peer
-   * @param config for this transport
+   * @param config the settings, for this transport
    * @return the end
    */
   Endpoint createEndpoint(int remoteRank, int tag, EndpointConfig config);
 
-  /** Closes connections, sockets, registrations and mappings. Idempotent; waits for nothing. */
+  /**
+   * Closes connections, sockets, registrations and mappings. Idempotent; does not wait for the
+   * device or for peers.
+   */
   @Override
   void close();
 }

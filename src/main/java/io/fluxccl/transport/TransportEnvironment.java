@@ -5,7 +5,7 @@ import io.fluxccl.device.Device;
 import java.net.InetAddress;
 
 /**
- * The communicator that opens a transport, as far as a transport needs to know it.
+ * The properties of a communicator that its transports need.
  *
  * @param rank this rank
  * @param nRanks the number of ranks
@@ -17,7 +17,7 @@ import java.net.InetAddress;
 public record TransportEnvironment(
     int rank, int nRanks, long hostHash, long processHash, Device device, InetAddress hostAddress) {
   /**
-   * Refuses a rank that does not exist.
+   * Checks that a rank exists.
    *
    * @param remoteRank the rank to connect to
    * @throws InvalidUsage if the communicator has no such rank

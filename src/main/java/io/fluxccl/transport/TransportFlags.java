@@ -28,11 +28,11 @@ public final class TransportFlags {
   }
 
   /**
-   * Returns the set that a list names.
+   * Returns the set of the transports that a list names.
    *
-   * @param names with commas between, in any case; {@code IB} is IB0 to IB7
+   * @param names comma-separated names, in any case; {@code IB} stands for IB0 to IB7
    * @return the set
-   * @throws InvalidUsage if a name names no transport
+   * @throws InvalidUsage if a name is not the name of a transport
    */
   public static TransportFlags parse(String names) {
     EnumSet<Transport> set = EnumSet.noneOf(Transport.class);
@@ -57,7 +57,7 @@ public final class TransportFlags {
    *
    * @param bits bit n for the transport of ordinal n
    * @return the set
-   * @throws InvalidUsage if a bit encodes no transport
+   * @throws InvalidUsage if a bit is not the bit of a transport
    */
   public static TransportFlags ofBits(int bits) {
     if (bits >>> ALL.length != 0) {
@@ -73,7 +73,7 @@ public final class TransportFlags {
     return new TransportFlags(set);
   }
 
-  /** Returns this set and one more. */
+  /** Returns the set of this set's transports and one more. */
   public TransportFlags with(Transport transport) {
     EnumSet<Transport> set = EnumSet.noneOf(Transport.class);
     set.addAll(transports);

@@ -4,13 +4,16 @@ import io.fluxccl.device.DeviceKind;
 import java.util.Optional;
 import java.util.Set;
 
-/** Provides transports; found by {@link java.util.ServiceLoader}. Implementations have no state. */
+/**
+ * Provides transports. {@link java.util.ServiceLoader} finds the implementations, which have no
+ * state.
+ */
 public interface TransportProvider {
-  /** Returns the transports that it provides. */
+  /** Returns the transports that this provider provides. */
   Set<Transport> transports();
 
   /**
-   * Returns why a transport can't be used on this machine.
+   * Returns the reason that a transport can't be used on this machine.
    *
    * @param transport one of {@link #transports()}
    * @return what is missing and how to get it, or empty when it is available
@@ -18,11 +21,12 @@ public interface TransportProvider {
   Optional<String> unavailableBecause(Transport transport);
 
   /**
-   * Returns why an available transport can't reach memory of a kind of device on this machine.
+   * Returns the reason that an available transport can't access memory of a kind of device on this
+   * machine.
    *
    * @param transport one of {@link #transports()}, available
-   * @param kind of the device whose memory it is
-   * @return what is missing and how to get it, or empty when nothing is known to be
+   * @param kind the kind of the device that owns the memory
+   * @return what is missing and how to get it, or empty when nothing is known to be missing
    */
   default Optional<String> unreachableBecause(Transport transport, DeviceKind kind) {
     return Optional.empty();
@@ -32,7 +36,7 @@ public interface TransportProvider {
    * Returns one line about an available transport on this machine: its device, its address.
    *
    * @param transport one of {@link #transports()}, available
-   * @return the line, or empty when there is nothing to say
+   * @return the line, or empty when there is no description
    */
   default Optional<String> description(Transport transport) {
     return Optional.empty();
@@ -42,7 +46,7 @@ public interface TransportProvider {
    * Opens a transport for one communicator.
    *
    * @param transport one of {@link #transports()}
-   * @param environment the communicator that asks
+   * @param environment the communicator
    * @return the context; the communicator closes it
    * @throws io.fluxccl.TransportFailure if it can't be opened
    */

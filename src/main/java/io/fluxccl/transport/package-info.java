@@ -1,7 +1,8 @@
 /**
- * How bytes move between ranks: transports and their flags, registered memory, connections, and the
- * service provider interface that each transport implements in a package of its own; and what
- * several of them share ({@code ConnectionEnd}, {@code AgentConnection}, {@code PostQueue}).
+ * Transports, which move bytes between ranks: their flags, registered memory and connections. Each
+ * transport implements the service provider interface {@code TransportProvider} in a package of its
+ * own. Several transports share {@code ConnectionEnd}, {@code AgentConnection} and {@code
+ * PostQueue}.
  *
  * <p>Imports the root package, {@code concurrent}, {@code wire} and {@code device}.
  */

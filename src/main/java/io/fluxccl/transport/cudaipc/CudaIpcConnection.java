@@ -15,25 +15,27 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * A connection whose writes are asynchronous copies on a stream of its own, and whose signals and
- * flush tickets are words that the same stream stores behind them.
+ * A connection that copies writes asynchronously on a stream of its own. The same stream stores
+ * signals and flush tickets, as words, after these copies.
  *
- * <p>A word that has arrived proves that the copies before it have arrived: work of one stream runs
- * in order, so the store begins when the copy engine has reported the copies done; and {@code
- * cuStreamWriteValue64} with default flags puts a fence before its store with the effect of {@code
- * __threadfence_system()}. So a reader of the word with acquire at system scope sees all that was
- * copied before; such readers are a kernel of the peer's GPU ({@code SemaphoreDeviceHandle.await}
- * and its twin), or a host thread for the pinned line here. The peer polls its own memory: both the
- * copies and the word end in the L2 cache that its kernels read through.
+ * <p>A word that has arrived proves that the copies before it have arrived. Work of one stream runs
+ * in order, so the store begins when the copy engine has reported the copies done. In addition,
+ * {@code cuStreamWriteValue64} with default flags issues a fence before its store, with the effect
+ * of {@code __threadfence_system()}. So a reader that loads the word with acquire at system scope
+ * sees all bytes copied before. Such readers are a kernel of the peer's GPU ({@code
+ * SemaphoreDeviceHandle.await} and its twin), or a host thread that polls {@link #line}. The peer
+ * polls its own memory: both the copies and the word end in the L2 cache that its kernels read
+ * through.
  *
- * <p>Enqueuing waits only for room in the driver's queue of the stream, which copies and stores
- * leave without help of any thread.
+ * <p>Enqueuing an operation waits only for room in the driver's queue of the stream. Operations
+ * leave that queue without the help of any thread.
  */
 final class CudaIpcConnection extends MappedConnection {
   private static final int LINE_LENGTH = 64;
 
   /**
-   * Polls of a flush between two checks of the stream's health; a check costs about a microsecond.
+   * The number of polls of a flush between two checks of the stream's health; a check takes about a
+   * microsecond.
    */
   private static final int POLLS_PER_HEALTH_CHECK = 4096;
 
@@ -49,21 +51,27 @@ final class CudaIpcConnection extends MappedConnection {
 
   private final CudaStream stream;
 
-  /** A cache line that the stream stores tickets to. Used, as the stream, within {@link #users}. */
+  /**
+   * A cache line to which the stream stores tickets. A thread uses it and the stream only while it
+   * is counted in {@link #users}.
+   */
   private final PinnedBuffer line;
 
   private final PostUseCount users = new PostUseCount(() -> PostUseCount.runBlocking(this::unused));
   private final PendingFlushes flushes = new PendingFlushes(this::flushTimeout);
 
-  /** 1 while a thread enqueues: a stream takes one thread at a time. */
+  /** 1 while a thread enqueues an operation: a stream accepts one thread at a time. */
   private volatile int posting;
 
-  /** Written by the thread that is posting. */
+  /** The last flush ticket. Written by the thread that has set {@link #posting}. */
   private volatile long ticket;
 
   private volatile long flushedAtClose;
 
-  /** Only decides when to check the stream's health, so threads may lose counts to each other. */
+  /**
+   * The number of polls, which only determines when to check the stream's health. Lost updates
+   * between threads are harmless.
+   */
   private int polls;
 
   CudaIpcConnection(CudaIpcContext context, int remoteRank, int tag) {
@@ -78,7 +86,7 @@ final class CudaIpcConnection extends MappedConnection {
     }
   }
 
-  /** Returns the stream. For tests, which enqueue work that a copy then has to wait for. */
+  /** Returns the stream. For tests, which enqueue work on it to delay a copy. */
   CudaStream stream() {
     return stream;
   }
@@ -100,7 +108,8 @@ final class CudaIpcConnection extends MappedConnection {
     beginPost();
     try {
       counter.set(value);
-      // Released behind the copies; pairs with the acquire of a reader that waits for this word.
+      // The stream's store is a release after the copies; pairs with the acquire of a reader that
+      // waits for this word.
       stream.writeValue64(target, value);
     } catch (DeviceFailure e) {
       throw failed(e);
@@ -110,8 +119,8 @@ final class CudaIpcConnection extends MappedConnection {
   }
 
   /**
-   * Makes this thread the one that posts. A proxy thread is nearly always alone; two threads that
-   * post at once wait for each other as long as enqueuing one operation takes.
+   * Makes this thread the one that posts. A proxy thread is nearly always alone. Threads that post
+   * at once spin for as long as enqueuing one operation takes.
    */
   private void beginPost() {
     if (!users.enter()) {
@@ -123,7 +132,8 @@ final class CudaIpcConnection extends MappedConnection {
   }
 
   private void endPost() {
-    // Pairs with the compareAndSet above: the next thread sees how this one left the stream.
+    // Release: pairs with the compareAndSet in beginPost(), so the next thread sees the stream as
+    // this one left it.
     POSTING.setRelease(this, 0);
     users.release();
   }
@@ -135,7 +145,8 @@ final class CudaIpcConnection extends MappedConnection {
     try {
       long next = ticket + 1;
       ticket = next;
-      // Behind everything posted so far; pairs with the acquire in flushedTicket().
+      // The store is ordered after everything posted so far; pairs with the acquire in
+      // flushedTicket().
       stream.writeValue64(line.deviceAddress(), next);
       return next;
     } catch (DeviceFailure e) {
@@ -151,7 +162,7 @@ final class CudaIpcConnection extends MappedConnection {
       return flushedAtClose;
     }
     try {
-      // Pairs with the stream's store, which comes behind the copies that it covers.
+      // Acquire: pairs with the stream's store, which follows the copies that the ticket covers.
       long flushed = line.buffer().getLongAcquire(0);
       if (flushed < ticket && ++polls % POLLS_PER_HEALTH_CHECK == 0) {
         checkHealth();
@@ -162,7 +173,10 @@ final class CudaIpcConnection extends MappedConnection {
     }
   }
 
-  /** A GPU that failed stores no more tickets, and nothing else would report that. */
+  /**
+   * Fails the connection if the GPU has failed. A failed GPU stores no more tickets, so no poll
+   * would detect the failure.
+   */
   private void checkHealth() {
     try {
       stream.requireHealthy();
@@ -200,7 +214,7 @@ final class CudaIpcConnection extends MappedConnection {
     return done;
   }
 
-  /** Fails this connection, unless it has failed before; returns its failure. */
+  /** Fails this connection, unless it has failed before. Returns the connection's failure. */
   private FluxCclException failed(FluxCclException cause) {
     if (cause instanceof DeviceFailure) {
       fail(cause.getMessage(), cause);
@@ -220,11 +234,15 @@ final class CudaIpcConnection extends MappedConnection {
     users.close();
   }
 
-  /** Called once this connection is closed and no thread posts or polls; takes stream locks. */
+  /**
+   * Closes the stream and the line. Called once, after close, when no thread posts or polls; takes
+   * stream locks.
+   */
   private void unused() {
     freed();
     flushedAtClose = line.buffer().getLongAcquire(0);
-    // Before the stream, so that the line outlives what the stream still has to store to it.
+    // The line closes before the stream, so that it outlives the stores that the stream still has
+    // to execute.
     line.close();
     stream.close();
   }

@@ -19,9 +19,9 @@ import io.fluxccl.transport.mapped.MappedMemory;
 import io.fluxccl.transport.mapped.MappedPlace;
 import java.util.regex.Pattern;
 
-/** CUDA IPC as one communicator uses it. */
+/** The CUDA IPC transport of one communicator. */
 final class CudaIpcContext extends MappedContext {
-  /** As the operating system writes it: 0000:3b:00.0. */
+  /** A PCI bus id in the operating system's format, for example 0000:3b:00.0. */
   private static final Pattern PCI_BUS_ID =
       Pattern.compile("[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\\.[0-7]");
 
@@ -81,7 +81,7 @@ final class CudaIpcContext extends MappedContext {
     }
   }
 
-  /** Looks the allocation up rather than following an address that a peer sent. */
+  /** Maps an allocation of this process by its name; an address that a peer sent is not trusted. */
   private CudaMapping mapOwned(CudaMemoryName name, MemoryOrigin origin) {
     CudaAllocation owned =
         CudaAllocation.retainOwned(name).orElseThrow(() -> closedByOwner(origin, name));
@@ -97,7 +97,7 @@ final class CudaIpcContext extends MappedContext {
     return device.pciBusId();
   }
 
-  /** The driver finds out before the first write does. */
+  /** Asks the driver, so that an unreachable peer is detected before the first write. */
   @Override
   protected void checkReachable(int rank, String pciBusId) {
     checkBusId(rank, pciBusId);

@@ -14,7 +14,7 @@ import java.util.Set;
 
 /** Provides {@link Transport#CUDA_IPC}, for memory of GPUs of one host. */
 public final class CudaIpcTransport implements TransportProvider {
-  /** For the service loader. */
+  /** Creates a provider. Called by the service loader. */
   public CudaIpcTransport() {}
 
   @Override

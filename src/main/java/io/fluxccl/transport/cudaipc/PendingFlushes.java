@@ -10,8 +10,8 @@ import java.util.concurrent.TimeoutException;
 import java.util.function.Function;
 
 /**
- * The awaited flushes of one connection. Each ends when the stream is done, its time is up, or the
- * connection fails. No thread waits for them. Thread-safe.
+ * The awaited flushes of one connection. Each completes when the stream is done, its deadline
+ * passes, or the connection fails. No thread blocks on them. Thread-safe.
  */
 final class PendingFlushes {
   private final Set<CompletableFuture<Void>> pending = ConcurrentHashMap.newKeySet();
@@ -21,7 +21,7 @@ final class PendingFlushes {
   /**
    * Creates an empty set.
    *
-   * @param timeout makes the error of a flush whose deadline passed
+   * @param timeout creates the error of a flush whose deadline has passed
    */
   PendingFlushes(Function<Deadline, FluxCclException> timeout) {
     this.timeout = timeout;
@@ -30,8 +30,9 @@ final class PendingFlushes {
   /**
    * Adds a flush.
    *
-   * @param done completes when the stream is done
-   * @return completes as {@code done}, or with the timeout, or with the connection's failure
+   * @param done a future that completes when the stream is done
+   * @return a future that completes as {@code done} does, with the timeout error, or with the
+   *     connection's failure
    */
   CompletableFuture<Void> add(Deadline deadline, CompletableFuture<Void> done) {
     CompletableFuture<Void> flush = new CompletableFuture<>();
@@ -47,7 +48,7 @@ final class PendingFlushes {
       flush.completeExceptionally(reason); // fail() may have missed this one
     }
     done.whenComplete((nothing, error) -> complete(flush, deadline, error));
-    // The timer ends with its completion.
+    // The completion of the future cancels its timer.
     flush.orTimeout(deadline.remainingNanos(), TimeUnit.NANOSECONDS);
     return result;
   }
@@ -62,7 +63,7 @@ final class PendingFlushes {
     }
   }
 
-  /** Fails all, now and later. */
+  /** Fails all flushes, including those added later. */
   void fail(FluxCclException reason) {
     failure = reason;
     pending.forEach(flush -> flush.completeExceptionally(reason));

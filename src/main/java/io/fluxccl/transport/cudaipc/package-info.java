@@ -1,6 +1,6 @@
 /**
- * CUDA IPC as a transport: GPUs of one host map each other's memory, and a write is an asynchronous
- * copy on a stream that each connection has for itself.
+ * The CUDA IPC transport. GPUs of one host map each other's memory, and a write is an asynchronous
+ * copy on the connection's own stream.
  *
  * <p>Imports the root package, {@code device}, {@code device.cuda}, {@code transport} and {@code
  * transport.mapped}.

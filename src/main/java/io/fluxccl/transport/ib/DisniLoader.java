@@ -5,9 +5,9 @@ import java.io.InputStream;
 import java.nio.file.Path;
 
 /**
- * Loads DiSNI, and the one package that uses it, from the class path, and finds DiSNI's native
- * library. DiSNI loads that library by name, which the JVM otherwise looks for in folders that are
- * fixed when it starts.
+ * Loads DiSNI, and the one package that uses it, from the class path, and locates DiSNI's native
+ * library. DiSNI loads that library by name. Without this loader, the JVM would search only folders
+ * that are fixed when it starts.
  */
 final class DisniLoader extends ClassLoader {
   private static final String LIBRARY = "disni";

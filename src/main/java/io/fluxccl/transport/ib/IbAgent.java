@@ -9,11 +9,11 @@ import org.slf4j.LoggerFactory;
 
 /**
  * The thread of one RDMA device for one communicator. It handles connection events, completes
- * futures, and posts and polls for callers that could not do so themselves. Everything that opens
- * or closes something on the device runs as a task on this thread. A cycle allocates nothing.
+ * futures, and posts and polls for callers that could not do so themselves. Connections are opened
+ * and closed by tasks on this thread. A cycle allocates nothing.
  *
  * <p>While a flush is awaited the thread polls, first spinning and then with short naps. Otherwise
- * it parks, and looks for connection events every few milliseconds.
+ * it parks, and polls for connection events every few milliseconds.
  */
 final class IbAgent extends AgentThread {
   private static final Logger LOGGER = LoggerFactory.getLogger(IbAgent.class);
@@ -28,7 +28,7 @@ final class IbAgent extends AgentThread {
   /** Set before the thread starts. */
   private VerbsPort port;
 
-  /** Replaced as a whole, by tasks of this thread. */
+  /** The connections served; tasks of this thread replace the whole array. */
   private IbConnection[] connections = {};
 
   private long lastChoresNs = System.nanoTime();
@@ -37,7 +37,7 @@ final class IbAgent extends AgentThread {
     super(name, new IdleBackoff(50, 50, 1, 50));
   }
 
-  /** Starts the thread, which serves the connections of that port. */
+  /** Starts the thread, which serves the connections of a port. */
   void start(VerbsPort opened) {
     port = opened;
     start();
@@ -72,7 +72,7 @@ final class IbAgent extends AgentThread {
     try {
       events = port.poll();
     } catch (Throwable e) {
-      // Deadlines are checked even so.
+      // The deadlines below are checked even if this fails.
       LOGGER.warn("{}: can't read connection events: {}", roleName(), e.getMessage());
     }
     for (IbConnection connection : connections) {
@@ -97,7 +97,7 @@ final class IbAgent extends AgentThread {
         nap(nap);
       }
     } else if (busy) {
-      // A poster that needs the completion polls for it itself; this is only for the last ones.
+      // A poster that needs a completion polls for it itself; this thread only takes the last ones.
       park(UNAWAITED_NAP_NS);
     } else {
       park(connecting ? CONNECTING_NAP_NS : LONGEST_PARK_NS);

@@ -14,12 +14,12 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * A connection over one reliable queue pair, whose writes and signals are RDMA writes. Posting
- * checks its arguments and passes the post to the {@link SendQueue}, on any thread and without
- * waiting for another one.
+ * A connection over one reliable queue pair, whose writes and signals are RDMA writes. A posting
+ * method checks its arguments and passes the post to the {@link SendQueue}, on any thread and
+ * without waiting for another thread.
  *
  * <p>Both ends share one queue pair. The end with the lesser token connects and presents the other
- * end's token. An end that is its own peer does both.
+ * end's token. An end that is its own peer connects and accepts.
  */
 final class IbConnection extends AgentConnection implements LinkEvents {
   private final IbContext context;
@@ -124,8 +124,8 @@ final class IbConnection extends AgentConnection implements LinkEvents {
   protected void posted() {
     queue.advance(false);
     if (queue.hasWaiting()) {
-      // Another thread uses the queue pair, or the send queue is full. Requests that are with the
-      // device, and that no flush waits for, the agent finds by itself.
+      // Another thread uses the queue pair, or the send queue is full. The agent needs no wake-up
+      // for requests in flight that no flush waits for.
       agent.wake();
     }
     awaitRoom();
@@ -136,14 +136,14 @@ final class IbConnection extends AgentConnection implements LinkEvents {
     return queue.isFull();
   }
 
-  // Connecting and serving: the agent.
+  // Connecting and serving: called by the agent.
 
   /** Connects to the end that a peer described. Any thread. */
   CompletableFuture<Connection> connect(byte[] remoteWire, Deadline by) {
     if (!begun.compareAndSet(false, true)) {
       return CompletableFuture.failedFuture(connectedTwice());
     }
-    // A caller that cancels gives up this end.
+    // A caller that cancels the future closes this end.
     connected.whenComplete((done, error) -> giveUp());
     try {
       IbEndpoint.End peer = IbEndpoint.End.decode(remoteWire, remoteRank());
@@ -236,8 +236,8 @@ final class IbConnection extends AgentConnection implements LinkEvents {
   }
 
   /**
-   * Returns whether requests wait for the device or are with it. Any thread; one that does not use
-   * the queue pair may read a value that is no longer true.
+   * Returns whether requests wait for the device or are in flight. Any thread; a thread that does
+   * not use the queue pair may read an outdated value.
    */
   boolean isBusy() {
     return delivered && !hasFailed() && queue.isBusy();
@@ -257,7 +257,7 @@ final class IbConnection extends AgentConnection implements LinkEvents {
   protected void checkDeadlines() {
     waiters().expire(queue.flushedTicket());
     if (hasPeerLeft() && isAwaited()) {
-      // Posted just before this side learned of it.
+      // They were posted just before this side learned that the peer has left.
       fail(left(), null);
     }
     if (isConnecting() && !hasFailed() && deadline.expired()) {
@@ -265,7 +265,7 @@ final class IbConnection extends AgentConnection implements LinkEvents {
     }
   }
 
-  // Ending: the agent.
+  // Failure and close: called by the agent.
 
   @Override
   public void disconnected(VerbsLink which) {

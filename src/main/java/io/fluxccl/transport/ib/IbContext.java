@@ -27,7 +27,7 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 
-/** An RDMA device as one communicator uses it. */
+/** The RDMA transport of one communicator, over one device. */
 final class IbContext implements TransportContext {
   private final Transport transport;
   private final TransportEnvironment environment;
@@ -64,9 +64,9 @@ final class IbContext implements TransportContext {
   /**
    * Opens a device.
    *
-   * @param address of the device
-   * @param piece bytes of a registration, a power of two below 2 GiB
-   * @throws TransportFailure if the device refuses
+   * @param address the address of the device
+   * @param piece the length in bytes of a registration, a power of two below 2 GiB
+   * @throws TransportFailure if the device can't be opened
    */
   static IbContext open(
       Transport transport,
@@ -182,8 +182,9 @@ final class IbContext implements TransportContext {
   }
 
   /**
-   * Returns the connection whose token a peer presents, which is expected no longer then; or null.
-   * Takes the same time whichever token it is, and however much of it is right.
+   * Returns the connection whose token a peer presents, and removes it from the expected ones.
+   * Returns null if no connection has the token. The time of the comparisons does not depend on the
+   * token presented.
    */
   private LinkEvents admit(byte[] privateData) {
     IbConnection found = null;
@@ -204,12 +205,12 @@ final class IbContext implements TransportContext {
     connections.remove(connection);
   }
 
-  /** Returns how many memories are registered or opened. For tests. */
+  /** Returns the number of memories that are registered or opened. For tests. */
   int openHandles() {
     return handles.size();
   }
 
-  /** Returns how many connections there are. For tests. */
+  /** Returns the number of connections. For tests. */
   int openConnections() {
     return connections.size();
   }
@@ -220,8 +221,8 @@ final class IbContext implements TransportContext {
       return;
     }
     connections.forEach(IbConnection::close);
-    // Runs behind the tasks of these closes: by then the device has no request of any connection,
-    // so closing a handle deregisters it.
+    // This task runs after the tasks of these closes. By then the device has no request of any
+    // connection, so closing a handle deregisters it.
     agent.execute(this::closeMemories);
   }
 

@@ -9,10 +9,11 @@ import io.fluxccl.wire.WireWriter;
 import java.net.InetSocketAddress;
 import java.util.concurrent.CompletableFuture;
 
-/** One end of a connection, which already exists and waits for its peer. */
+/** One end of a connection. The connection already exists and waits for its peer. */
 record IbEndpoint(IbConnection connection, End end) implements Endpoint {
   /**
-   * One end, as the other reads it: where it listens, and the token that a peer must present.
+   * The description of one end, as the other end reads it: the address on which it listens, and the
+   * token that a peer must present.
    *
    * <pre>
    *   header "FXIE" version 4   int32 rank   int32 tag
@@ -40,7 +41,7 @@ record IbEndpoint(IbConnection connection, End end) implements Endpoint {
     }
 
     /**
-     * Reads an end, trusting nothing.
+     * Decodes the description that a peer sent, and validates every field.
      *
      * @param wire received bytes
      * @param fromRank the sender, for the error

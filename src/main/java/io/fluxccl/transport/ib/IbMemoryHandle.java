@@ -9,11 +9,12 @@ import java.util.Arrays;
 import java.util.stream.IntStream;
 
 /**
- * Memory as an RDMA device knows it: this rank's, registered in pieces, or a peer's, by its keys.
- * Closing it ends the registrations once no write uses them.
+ * The handle of a memory for an RDMA device: this rank's memory, registered in pieces, or a peer's
+ * memory, named by its remote keys. Closing the handle ends the registrations once no write uses
+ * them.
  */
 final class IbMemoryHandle extends CountedMemory {
-  /** Bytes of a piece, a power of two: a registration is shorter than 2 GiB. */
+  /** The length of a piece in bytes, a power of two: a registration is shorter than 2 GiB. */
   static final long PIECE = 1L << 30;
 
   private final IbContext context;
@@ -24,8 +25,8 @@ final class IbMemoryHandle extends CountedMemory {
   private final Runnable release;
 
   /**
-   * The memory's place in its owner's process, as peers receive it. A peer that writes to a wrong
-   * address or with a wrong key is refused by the owner's device.
+   * The memory's place in its owner's process, as peers receive it. The owner's device rejects
+   * writes to a wrong address or with a wrong key.
    *
    * <pre>
    *   header "FXIM" version 2   int64 address
@@ -48,10 +49,10 @@ final class IbMemoryHandle extends CountedMemory {
     }
 
     /**
-     * Reads a place, trusting nothing.
+     * Decodes a place that a peer sent, and validates every field.
      *
      * @param wire received bytes
-     * @param size bytes of the memory, as its owner said
+     * @param size the length in bytes that the owner sent
      * @param fromRank the owner, for the error
      * @throws TransportFailure if it is malformed
      */
@@ -75,8 +76,8 @@ final class IbMemoryHandle extends CountedMemory {
    * Creates the handle of this rank's memory.
    *
    * @param own the registrations, in order
-   * @param onHost whether this process can read it by its address
-   * @param release runs once, when the memory is deregistered
+   * @param onHost whether this process can read the memory by its address
+   * @param release called once, when the memory is deregistered
    */
   IbMemoryHandle(
       IbContext context,
@@ -99,7 +100,10 @@ final class IbMemoryHandle extends CountedMemory {
     this(context, place, size, new VerbsMemory[0], false, () -> {});
   }
 
-  /** Returns 0 for a peer's memory, which only writes reach. */
+  /**
+   * Returns the address of this rank's memory, or 0 for a peer's memory, which only writes can
+   * access.
+   */
   @Override
   public long address() {
     return isOwn() ? place.address() : 0;
@@ -113,7 +117,7 @@ final class IbMemoryHandle extends CountedMemory {
     return onHost;
   }
 
-  /** Returns the address of a byte, in the owner's process. */
+  /** Returns the address of the byte at an offset, in the owner's process. */
   long addressAt(long offset) {
     return place.address() + offset;
   }
@@ -126,12 +130,12 @@ final class IbMemoryHandle extends CountedMemory {
     return place.keys()[(int) (offset / place.piece())];
   }
 
-  /** Returns how many bytes from there on have the same key. */
+  /** Returns the number of bytes from an offset on that have the same key. */
   long untilNextKey(long offset) {
     return place.piece() - offset % place.piece();
   }
 
-  /** Deregisters at once, on any thread: the port may be closed next. */
+  /** Deregisters the memory at once, on any thread, because the port may be closed next. */
   @Override
   protected void lastUserLeft() {
     context.forget(this);

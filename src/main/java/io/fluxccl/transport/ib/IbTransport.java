@@ -35,12 +35,12 @@ public final class IbTransport implements TransportProvider {
   private final Path peerMemory;
   private final Path nvidia;
 
-  /** For {@link java.util.ServiceLoader}. */
+  /** Creates a provider. Called by {@link java.util.ServiceLoader}. */
   public IbTransport() {
     this(Path.of("/"));
   }
 
-  /** For tests, which have a machine's files in another folder. */
+  /** Creates a provider that reads the machine's files under another root. For tests. */
   IbTransport(Path root) {
     connectionManager = root.resolve("dev/infiniband/rdma_cm");
     peerMemory = root.resolve("sys/module/nvidia_peermem");
@@ -53,10 +53,10 @@ public final class IbTransport implements TransportProvider {
   }
 
   /**
-   * Returns the device for a pair of ranks. A host's traffic is spread over its devices, and both
-   * ends choose the same one, which is the same rail.
+   * Returns the device for a pair of ranks. The traffic of a host is spread over its devices. Both
+   * ends choose the same device index, which is the same rail.
    *
-   * @param localRank the local rank of the one end on its host
+   * @param localRank the local rank of one end on its host
    * @param remoteLocalRank the local rank of the other end on its host
    * @param devices the number of devices of every host, 1 to 8
    * @return IB0 to IB7
@@ -69,8 +69,7 @@ public final class IbTransport implements TransportProvider {
       throw InvalidUsage.of(
           "localRank=%s, remoteLocalRank=%s; give 0 or more", localRank, remoteLocalRank);
     }
-    // Ranks that are the same on their hosts, which hierarchical collectives connect, get all
-    // rails.
+    // Hierarchical collectives connect ranks with equal local ranks; these pairs use all rails.
     int rail = localRank == remoteLocalRank ? localRank : localRank + remoteLocalRank;
     return transportOf(rail % devices);
   }

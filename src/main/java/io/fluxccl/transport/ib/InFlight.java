@@ -6,10 +6,10 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * The requests that are with the device, oldest first, in a ring as long as its send queue: what
- * each one is, for an error; the memories it uses; the flush that is done with it. A completion
- * stands for all requests before it, because a queue pair completes in order. One thread at a time,
- * except for {@link #isEmpty()}.
+ * The requests in flight at the device, oldest first, in a ring as long as the send queue. Each
+ * entry holds a description for errors, the memories that the request uses, and the flush that is
+ * done with it. A completion covers all earlier requests, because a queue pair completes in order.
+ * One thread at a time, except for {@link #isEmpty()}.
  */
 final class InFlight {
   private final int mask;
@@ -50,7 +50,7 @@ final class InFlight {
     return posted;
   }
 
-  /** Returns the slot of the ring that the next request has. */
+  /** Returns the ring slot of the next request. */
   int nextSlot() {
     return (int) posted & mask;
   }
@@ -71,7 +71,7 @@ final class InFlight {
     sources[slot] = source;
   }
 
-  /** Adds a flush: it is done with the newest request, or at once if there is none. */
+  /** Adds a flush. It is done with the newest request, or at once if no request is in flight. */
   void flush(long ticket) {
     if (isEmpty()) {
       doneTicket = ticket;
@@ -107,7 +107,7 @@ final class InFlight {
     }
   }
 
-  /** Drops all requests once the device has none any more. Flushes are not done by it. */
+  /** Drops all requests, once the device has none any more. It completes no flush. */
   void abandon() {
     List<AutoCloseable> uses = new ArrayList<>();
     for (; completed < posted; completed++) {
@@ -119,7 +119,7 @@ final class InFlight {
     Closing.all(uses);
   }
 
-  /** Returns what a request is, for a message. */
+  /** Returns a description of a request, for an error message. */
   String describe(long id) {
     int slot = (int) id & mask;
     String kind = kinds[slot] == PostQueue.UPDATE ? "signal" : "write";

@@ -2,22 +2,22 @@ package io.fluxccl.transport.ib;
 
 import io.fluxccl.transport.RdmaOptions;
 
-/** Receives the events of a link; called by {@link VerbsPort#poll()}, on its thread. */
+/** Receives the events of a link. {@link VerbsPort#poll()} calls it on its own thread. */
 public interface LinkEvents {
   /** Returns the options of the link's queues. */
   RdmaOptions options();
 
-  /** A peer's request was admitted, and this is its link. */
+  /** Called when a peer's connection request was admitted, with the link to that peer. */
   void requested(VerbsLink link);
 
-  /** The link is connected and takes requests. */
+  /** Called when the link is connected and accepts requests. */
   void established(VerbsLink link);
 
-  /** The peer has closed its end, or its process has ended. */
+  /** Called when the peer has closed its end, or its process has ended. */
   void disconnected(VerbsLink link);
 
   /**
-   * The link could not be connected.
+   * Called when the link could not be connected.
    *
    * @param reason the failed event or call, with its status
    */

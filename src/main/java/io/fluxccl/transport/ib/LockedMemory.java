@@ -9,7 +9,10 @@ import java.util.stream.Stream;
 
 /** The limit of memory that this process may register: registered memory can't be paged out. */
 final class LockedMemory {
-  /** With less, the library's own memory for one small job may not fit. */
+  /**
+   * The least sufficient limit in bytes. With less, the library's own memory for one small job may
+   * not fit.
+   */
   static final long LEAST = 64L << 20;
 
   private static final Path SELF = Path.of("/proc/self");
@@ -34,7 +37,7 @@ final class LockedMemory {
         : OptionalLong.of(Long.parseLong(soft.get()));
   }
 
-  /** Returns the first word behind a name. */
+  /** Returns the first word after a name, or empty if the file has no such line. */
   private static Optional<String> field(Path file, String name) {
     try (Stream<String> lines = Files.lines(file)) {
       return lines

@@ -20,11 +20,14 @@ import java.util.stream.Stream;
 
 /**
  * The RDMA devices of this machine as the kernel shows them: IB0 is the first. They are sorted by
- * name, mlx5_9 before mlx5_10; or the environment variable {@value #VARIABLE} lists and orders
+ * name, mlx5_9 before mlx5_10, unless the environment variable {@value #VARIABLE} lists and orders
  * them.
  */
 public final class RdmaDevices {
-  /** For example {@code mlx5_2,mlx5_0=10.0.0.5}: devices in order, an address where it matters. */
+  /**
+   * The environment variable with the devices in order, each with an optional address, for example
+   * {@code mlx5_2,mlx5_0=10.0.0.5}.
+   */
   public static final String VARIABLE = "FLUXCCL_IB_DEVICES";
 
   private static final Path SYSFS = Path.of("/sys/class/infiniband");
@@ -68,7 +71,7 @@ public final class RdmaDevices {
     return devices;
   }
 
-  /** Numbers padded, so that mlx5_10 follows mlx5_9. */
+  /** Returns a name with padded numbers, so that mlx5_10 follows mlx5_9. */
   private static String sortKey(String name) {
     StringBuilder key = new StringBuilder();
     for (String part : name.split("(?<=\\D)(?=\\d)|(?<=\\d)(?=\\D)")) {
@@ -95,7 +98,7 @@ public final class RdmaDevices {
     return new Device(name, address, active, linkLayer);
   }
 
-  /** RoCE's GID of an IPv4 address is that address, mapped to IPv6. */
+  /** Returns the IPv4 address of a RoCE device, whose GID is that address mapped to IPv6. */
   private static Optional<Inet4Address> mappedGid(Path gids) {
     for (String index : children(gids)) {
       String gid = read(gids.resolve(index));
@@ -108,7 +111,9 @@ public final class RdmaDevices {
     return Optional.empty();
   }
 
-  /** With IP over InfiniBand, the device has a network interface. */
+  /**
+   * Returns the IPv4 address of a device's network interface, which exists with IP over InfiniBand.
+   */
   private static Optional<Inet4Address> interfaceAddress(Path interfaces) {
     return children(interfaces).stream()
         .flatMap(RdmaDevices::addresses)

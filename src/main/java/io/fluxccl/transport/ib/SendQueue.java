@@ -13,17 +13,17 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.agrona.BufferUtil;
 
 /**
- * Sends the posts of one connection: it holds the posts that wait, the requests that are with the
- * device, and the last flush that the peer has acknowledged. Any thread posts. One thread at a time
- * uses the queue pair, whichever comes first, and the others do not wait for it.
+ * Sends the posts of one connection. It holds the waiting posts, the requests in flight, and the
+ * last flush that the peer has acknowledged. Any thread may post. The first thread that enters uses
+ * the queue pair; other threads do not wait for it.
  *
  * <p>A signal never arrives before its data: a reliable queue pair executes its requests in the
  * order posted, and the peer's device has placed a write before it places the next. So a thread
  * that acquires the word that a signal wrote sees all that was written before.
  *
- * <p>A request completes when the peer's device has acknowledged it, and with it all requests
- * before: that is a flush. The device is asked for completions of the last request before a flush,
- * of the last request that waits, and of one in every quarter of the send queue.
+ * <p>A request completes when the peer's device has acknowledged it and all requests before it, so
+ * its completion also completes a flush. Three kinds of requests ask for a completion: the last
+ * before a flush, the last that waits, and one in every quarter of the send queue.
  */
 final class SendQueue {
   private static final int POSTS_AT_A_TIME = 64;
@@ -40,13 +40,13 @@ final class SendQueue {
   /** The queue pair; null before it is connected and after it is closed. */
   private VerbsLink link;
 
-  /** The values of signals that are with the device, one word for each request. */
+  /** The values of signals in flight, one word for each request. */
   private ByteBuffer signals;
 
   private long signalsAddress;
   private VerbsMemory signalsMemory;
 
-  /** Bytes of the oldest write that are with the device. */
+  /** The number of bytes of the oldest write that were posted to the device. */
   private long progress;
 
   private int unsignaled;
@@ -59,7 +59,7 @@ final class SendQueue {
 
   // Posting: any thread.
 
-  /** Posts a write of one byte or more, unless the queue is closed: then returns false. */
+  /** Posts a write of one byte or more. Returns false if the queue is closed. */
   boolean write(
       IbMemoryHandle target,
       long targetOffset,
@@ -69,12 +69,15 @@ final class SendQueue {
     return posts.write(target, targetOffset, source, sourceOffset, length);
   }
 
-  /** Posts a signal, unless the queue is closed: then returns false. */
+  /** Posts a signal. Returns false if the queue is closed. */
   boolean update(IbMemoryHandle target, long targetOffset, long value) {
     return posts.update(target, targetOffset, value);
   }
 
-  /** Posts a flush and returns its ticket, greater than all before; 0 once closed. */
+  /**
+   * Posts a flush and returns its ticket, greater than all before. Returns 0 if the queue is
+   * closed.
+   */
   long flush() {
     return posts.flush();
   }
@@ -89,12 +92,12 @@ final class SendQueue {
     return posts.isFull();
   }
 
-  /** Returns whether posts wait that are not with the device. */
+  /** Returns whether there are posts that the device has not received. */
   boolean hasWaiting() {
     return !posts.isEmpty();
   }
 
-  /** Returns whether anything waits or is with the device; maybe outdated on other threads. */
+  /** Returns whether any post waits or is in flight. The value may be outdated on other threads. */
   boolean isBusy() {
     return !inFlight.isEmpty() || !posts.isEmpty();
   }
@@ -102,11 +105,14 @@ final class SendQueue {
   // Using the queue pair: one thread at a time.
 
   private boolean tryEnter() {
-    // Pairs with the release in leave(): the next thread sees how this one left everything.
+    // Pairs with the release in leave(): this thread sees all fields as the last one left them.
     return !working.get() && working.compareAndSet(false, true);
   }
 
-  /** Waits until no thread uses the queue pair: at most for a batch of posts. By the agent. */
+  /**
+   * Enters once no thread uses the queue pair; waits for one batch of posts at most. Called by the
+   * agent.
+   */
   private void enter() {
     while (!tryEnter()) {
       Thread.onSpinWait();
@@ -118,7 +124,7 @@ final class SendQueue {
   }
 
   /**
-   * Begins to send. Called by the agent.
+   * Begins to send over a connected queue pair. Called by the agent.
    *
    * @param established the queue pair
    * @param port registers memory for the values of signals
@@ -136,11 +142,11 @@ final class SendQueue {
   }
 
   /**
-   * Takes completions and posts requests, unless another thread does or the queue pair is not
+   * Takes completions and posts requests, unless another thread does so or the queue pair is not
    * connected. Any thread; never waits, allocates nothing.
    *
    * @param poll whether to take completions even if the send queue has plenty of room
-   * @return how much was done
+   * @return the work count
    */
   int advance(boolean poll) {
     if (owner.hasFailed() || !tryEnter()) {
@@ -164,7 +170,7 @@ final class SendQueue {
     }
   }
 
-  /** A post may be lost: nothing that was posted behind it may be sent. */
+  /** Fails the connection. A post may be lost, so no later post may be sent. */
   private void fail(Throwable error) {
     boolean expected = error instanceof IOException || error instanceof RuntimeException;
     owner.fail("it can't go on: " + (expected ? error.getMessage() : error), error);
@@ -266,7 +272,10 @@ final class SendQueue {
         target.remoteKeyAt(targetOffset));
   }
 
-  /** Makes the newest request complete whenever the queue runs empty or a flush follows. */
+  /**
+   * Returns the flags of the next request. It asks for a completion if no post or a flush follows,
+   * or if a quarter of the send queue has asked for none.
+   */
   private int flags(boolean last, boolean inline) {
     int next = last ? posts.type() : PostQueue.WRITE;
     boolean signaled =
@@ -287,9 +296,9 @@ final class SendQueue {
     }
   }
 
-  // Ending: the agent.
+  // Failure and close: called by the agent.
 
-  /** Takes all completions that there are, in however many batches. */
+  /** Takes all available completions, in as many batches as needed. */
   void takeLast() {
     enter();
     try {
@@ -304,7 +313,7 @@ final class SendQueue {
   }
 
   /**
-   * Closes the queue pair if it is connected and has nothing to do; posts then stay in the queue.
+   * Closes the queue pair if it is connected and idle. Later posts then stay in the queue.
    *
    * @return whether it was closed
    */
@@ -326,14 +335,14 @@ final class SendQueue {
   /**
    * Drops all posts and all requests. Idempotent.
    *
-   * @param closeLinks runs while no thread uses the queue pair; the device has no request after it
+   * @param closeLinks runs while no thread uses the queue pair; after it, no request is in flight
    */
   void close(Runnable closeLinks) {
     posts.close();
     enter();
     try {
       link = null;
-      // Each is closed even if another can't be.
+      // Runs every step even if one fails.
       Closing.all(closeLinks::run, inFlight::abandon, this::dropWaiting, this::closeSignals);
     } finally {
       leave();

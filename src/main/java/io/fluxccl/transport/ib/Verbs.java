@@ -11,10 +11,10 @@ public interface Verbs {
   /**
    * Opens the RDMA device that has an address, and listens there. Any thread.
    *
-   * @param address of one of this machine's RDMA devices
+   * @param address the address of one of this machine's RDMA devices
    * @param requests admits connection requests
    * @return the open port, to be used by one thread
-   * @throws IOException with the call that failed and its errno
+   * @throws IOException naming the call that failed and its errno
    */
   VerbsPort open(Inet4Address address, VerbsPort.Requests requests) throws IOException;
 }

@@ -11,21 +11,21 @@ import java.nio.file.Path;
 import java.util.Optional;
 
 /**
- * The verbs of this JVM, by DiSNI and {@code libdisni.so}. Loaded once, at the first use; any
- * thread.
+ * The RDMA verbs of this JVM, implemented by DiSNI and {@code libdisni.so}. They are loaded once,
+ * at the first use. Any thread.
  */
 public final class VerbsLibrary {
   private static final String IMPLEMENTATION = "io.fluxccl.transport.ib.disni.DisniVerbs";
   private static final String FILE_NAME = "libdisni.so";
 
-  /** Written while the class is initialised, which publishes it. */
+  /** Written during class initialisation, which publishes it. */
   private static Verbs verbs;
 
   private static final String UNAVAILABLE = load();
 
   private VerbsLibrary() {}
 
-  /** Returns why there are no verbs and what to do about it, or empty. */
+  /** Returns the reason that there are no verbs, with advice, or empty if there are. */
   static Optional<String> unavailableBecause() {
     return Optional.ofNullable(UNAVAILABLE);
   }

@@ -4,25 +4,25 @@ import java.io.IOException;
 
 /** A queue pair with its completion queue. Used by one thread at a time. */
 public interface VerbsLink extends AutoCloseable {
-  /** Flag of a request: ask for a completion. */
+  /** The flag of a request that asks for a completion. */
   int SIGNALED = 2;
 
-  /** Flag of a request: copy the bytes into it. */
+  /** The flag of a request into which the bytes are copied. */
   int INLINE = 8;
 
-  /** Returns the most bytes that a request can have {@link #INLINE}. */
+  /** Returns the maximum length in bytes of an {@link #INLINE} request. */
   int inlineLimit();
 
   /**
    * Posts an RDMA write. Allocates nothing.
    *
-   * @param id returned with its completion
-   * @param flags of {@link #SIGNALED} and {@link #INLINE}
-   * @param address of the source
+   * @param id the request's id, which its completion returns
+   * @param flags a combination of {@link #SIGNALED} and {@link #INLINE}
+   * @param address the address of the source
    * @param length bytes
-   * @param localKey of the source
-   * @param remoteAddress of the target
-   * @param remoteKey of the target
+   * @param localKey the local key of the source
+   * @param remoteAddress the address of the target
+   * @param remoteKey the remote key of the target
    */
   void postWrite(
       long id, int flags, long address, int length, int localKey, long remoteAddress, int remoteKey)
@@ -31,7 +31,7 @@ public interface VerbsLink extends AutoCloseable {
   /**
    * Takes completions, which stay readable until the next call. Allocates nothing.
    *
-   * @return how many
+   * @return the number of completions
    */
   int poll() throws IOException;
 

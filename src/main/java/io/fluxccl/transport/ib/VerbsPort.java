@@ -19,16 +19,16 @@ public interface VerbsPort extends AutoCloseable {
     LinkEvents admit(byte[] privateData);
   }
 
-  /** Returns the port on which it listens. Any thread. */
+  /** Returns the number of the port on which this device listens. Any thread. */
   int port();
 
   /**
    * Registers memory, which the device then reads and writes. Any thread.
    *
-   * @param address of its first byte
+   * @param address the address of the first byte
    * @param length bytes, 1 or more
    * @return the registration
-   * @throws IOException with the errno; 14 (EFAULT) where the device can't reach such memory, 12
+   * @throws IOException naming the errno: 14 (EFAULT) where the device can't reach such memory, 12
    *     (ENOMEM) above the limit of locked memory
    */
   VerbsMemory register(long address, int length) throws IOException;
@@ -47,7 +47,7 @@ public interface VerbsPort extends AutoCloseable {
   /**
    * Takes the events of all connections. Allocates nothing if there are none.
    *
-   * @return how many events
+   * @return the number of events
    */
   int poll() throws IOException;
 

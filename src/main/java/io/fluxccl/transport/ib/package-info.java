@@ -1,7 +1,7 @@
 /**
- * RDMA as a transport, IB0 to IB7: InfiniBand and RoCE by one queue pair for each connection, which
- * one thread at a time uses. The implementation of {@link io.fluxccl.transport.ib.Verbs} is loaded
- * by name, because it needs a native library that is not everywhere.
+ * The RDMA transports IB0 to IB7, over InfiniBand and RoCE. Each connection has one queue pair,
+ * which one thread at a time uses. The implementation of {@link io.fluxccl.transport.ib.Verbs} is
+ * loaded by name, because it needs a native library that not every machine has.
  *
  * <p>Imports the root package, {@code concurrent}, {@code wire}, {@code device}, {@code
  * device.host} and {@code transport}.

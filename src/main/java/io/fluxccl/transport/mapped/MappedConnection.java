@@ -7,8 +7,8 @@ import io.fluxccl.transport.RegisteredMemory;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * A connection to a rank whose memory is mapped here: a write is a copy between two local
- * addresses, a signal is a store behind it.
+ * A connection to a rank whose memory is mapped in this process. A write is a copy between two
+ * local addresses; a signal is a store ordered after earlier copies.
  */
 public abstract class MappedConnection extends ConnectionEnd {
   private final MappedContext context;
@@ -35,16 +35,19 @@ public abstract class MappedConnection extends ConnectionEnd {
   protected abstract void copy(long target, long source, long size);
 
   /**
-   * Sets a counter and stores its value behind everything posted before.
+   * Sets a counter and stores its value, ordered after everything posted before.
    *
    * @param target address of the word, a multiple of 8
    */
   protected abstract void signal(long target, AtomicLong counter, long value);
 
-  /** Ends what waits for this connection. Called once, when it fails or is closed. */
+  /** Fails all flushes that wait on this connection. Called once, when it fails or is closed. */
   protected abstract void onFailure(FluxCclException reason);
 
-  /** Frees what this connection holds, and at last calls {@link #freed()}. Idempotent. */
+  /**
+   * Frees the connection's resources, and calls {@link #freed()} once no thread uses them.
+   * Idempotent.
+   */
   protected abstract void free();
 
   @Override
@@ -106,7 +109,7 @@ public abstract class MappedConnection extends ConnectionEnd {
     free();
   }
 
-  /** Tells the context that this connection holds nothing any more. */
+  /** Removes this connection from its context. Called when the connection has no user any more. */
   protected final void freed() {
     context.remove(this);
   }

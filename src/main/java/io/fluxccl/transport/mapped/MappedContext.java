@@ -11,7 +11,7 @@ import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
 
-/** A transport of mapped memory as one communicator uses it. Owns its memories and connections. */
+/** A mapped-memory transport of one communicator. Owns its memories and connections. */
 public abstract class MappedContext implements TransportContext {
   private final Transport transport;
   private final TransportEnvironment environment;
@@ -39,30 +39,36 @@ public abstract class MappedContext implements TransportContext {
     return environment;
   }
 
-  // How a transport maps.
+  // Operations that each transport implements.
 
-  /** Registers memory of this rank; throws {@code InvalidUsage} for memory it can't map. */
+  /**
+   * Registers memory of this rank. Throws {@code InvalidUsage} for memory that the transport can't
+   * map.
+   */
   protected abstract MappedMemory mapOwn(DeviceBuffer buffer);
 
   /**
    * Maps memory of a rank of this host.
    *
    * @param sameProcess whether the rank is in this process
-   * @throws TransportFailure if it can't be mapped
+   * @throws TransportFailure if the memory can't be mapped
    */
   protected abstract MappedMemory mapPeers(
       MappedPlace place, MemoryOrigin origin, boolean sameProcess);
 
-  /** Returns this rank's device as the peer's {@link #checkReachable} expects it. */
+  /**
+   * Returns the location of this rank's device in the form that the peer's {@link #checkReachable}
+   * expects.
+   */
   protected String location() {
     return "";
   }
 
   /**
-   * Refuses a peer whose device this rank's does not reach.
+   * Checks that this rank's device can access the memory of a peer's device.
    *
    * @param location the peer's {@link #location()}, not yet checked
-   * @throws TransportFailure if it does not
+   * @throws TransportFailure if it can't
    */
   protected void checkReachable(int rank, String location) {}
 
@@ -83,7 +89,7 @@ public abstract class MappedContext implements TransportContext {
         name);
   }
 
-  // What all have in common.
+  // Operations that all have in common.
 
   @Override
   public final MemoryHandle register(DeviceBuffer buffer) {
@@ -123,12 +129,15 @@ public abstract class MappedContext implements TransportContext {
     return lifecycle.own(newConnection(remoteRank, tag));
   }
 
-  /** Gives up a connection that is closed. */
+  /** Removes a connection that is closed. */
   final void remove(MappedConnection connection) {
     lifecycle.disown(connection);
   }
 
-  /** Unmaps a memory once the work that is enqueued on the device, which may use it, is done. */
+  /**
+   * Unmaps a memory once the work enqueued on the device is done, because that work may use the
+   * memory.
+   */
   final void free(MappedMemory memory, Runnable unmap) {
     lifecycle.disown(memory);
     environment.device().whenEnqueuedWorkIsDone(unmap);

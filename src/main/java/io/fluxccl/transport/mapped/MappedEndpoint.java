@@ -15,8 +15,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicReference;
 
 /**
- * One end of a connection. Setting it up only checks that the two ends fit and that the device
- * reaches the peer's.
+ * One end of a connection. Set-up only checks that the two ends match and that this rank's device
+ * can access the peer's device.
  */
 final class MappedEndpoint implements Endpoint {
   private enum State {
@@ -31,7 +31,7 @@ final class MappedEndpoint implements Endpoint {
   private final AtomicReference<State> state = new AtomicReference<>(State.NEW);
 
   /**
-   * One end, as the other reads it:
+   * The description of one end, as the other end reads it:
    *
    * <pre>
    *   header "FXME" version 1   uint16 ordinal of the transport
@@ -56,9 +56,9 @@ final class MappedEndpoint implements Endpoint {
     }
 
     /**
-     * Reads an end, trusting nothing.
+     * Decodes the description that a peer sent, and validates every field.
      *
-     * @throws TransportFailure if it is malformed, or of another transport or rank
+     * @throws TransportFailure if it is malformed, or describes another transport or rank
      */
     static End decode(Transport transport, byte[] wire, int fromRank) {
       WireReader in = WireReader.ofPeer(wire, transport + " endpoint", fromRank);

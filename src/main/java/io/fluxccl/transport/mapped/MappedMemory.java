@@ -4,8 +4,8 @@ import io.fluxccl.transport.CountedMemory;
 import io.fluxccl.transport.PostUseCount;
 
 /**
- * Memory of this rank, or of a peer that is mapped here. A memory that is closed stays mapped until
- * no post uses it and the work enqueued on the device before is done.
+ * Memory of this rank, or a peer's memory that is mapped in this process. A closed memory stays
+ * mapped until no post uses it and all work enqueued on the device before the close is done.
  */
 public final class MappedMemory extends CountedMemory {
   private final MappedContext context;
@@ -16,8 +16,8 @@ public final class MappedMemory extends CountedMemory {
    * Creates a handle.
    *
    * @param context the context that mapped the memory
-   * @param place the memory's place, for peers
-   * @param address the address here
+   * @param place the place of the memory, as peers receive it
+   * @param address the address in this process
    * @param size bytes
    * @param unmap ends the mapping; runs once
    */
@@ -36,7 +36,7 @@ public final class MappedMemory extends CountedMemory {
 
   @Override
   protected void lastUserLeft() {
-    // It takes locks of streams, and the last user may be a proxy.
+    // Unmapping takes stream locks, and the last user may be a proxy thread, which must not block.
     PostUseCount.runBlocking(() -> context.free(this, unmap));
   }
 }

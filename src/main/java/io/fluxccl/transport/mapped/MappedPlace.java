@@ -10,11 +10,11 @@ import io.fluxccl.wire.WireWriter;
 import java.util.function.Function;
 
 /**
- * Where a memory begins, as its owner sends it to peers:
+ * The place of a memory in its segment or allocation, as the owner sends it to peers:
  *
  * <pre>
  *   header "FXMM" version 1   uint16 ordinal of the transport
- *   int64 offset in the segment or allocation   bytes the name of that, as its transport encodes it
+ *   int64 offset in the segment or allocation   bytes the name of the segment or allocation
  * </pre>
  *
  * @param transport SHM or CUDA_IPC
@@ -38,7 +38,7 @@ public record MappedPlace(Transport transport, byte[] name, long offset) {
   }
 
   /**
-   * Reads a place, trusting nothing.
+   * Decodes a place that a peer sent, and validates every field.
    *
    * @throws TransportFailure if it is malformed
    */
@@ -55,9 +55,9 @@ public record MappedPlace(Transport transport, byte[] name, long offset) {
   }
 
   /**
-   * Returns the name as its transport knows it.
+   * Returns the decoded name.
    *
-   * @param decoder reads the name
+   * @param decoder decodes the transport's form of a name
    * @param origin the memory's owner
    * @throws TransportFailure if the name is malformed
    */
@@ -70,7 +70,7 @@ public record MappedPlace(Transport transport, byte[] name, long offset) {
   }
 
   /**
-   * Refuses memory that does not lie within its segment or allocation.
+   * Checks that the memory lies within its segment or allocation.
    *
    * @param length bytes of the segment or allocation
    * @param origin the memory's owner, with its size

@@ -1,7 +1,7 @@
 /**
- * The base of the two transports whose ranks map each other's memory, SHM and CUDA_IPC: their
- * contexts, endpoints, connections and wire formats. Each of the two adds how it maps, copies and
- * signals.
+ * The base of SHM and CUDA_IPC, the two transports whose ranks map each other's memory: contexts,
+ * endpoints, connections and wire formats. Each of the two implements mapping, copying and
+ * signalling.
  *
  * <p>Imports the root package, {@code concurrent}, {@code wire}, {@code device} and {@code
  * transport}.

@@ -6,12 +6,12 @@ import io.fluxccl.netplugin.NetMemory;
 import org.agrona.collections.Long2ObjectHashMap;
 
 /**
- * This rank's memory as one comm knows it: registered when first used, in pieces, because some
- * plugins register less than 2 GiB at once. Confined to the agent; allocates nothing for memory
- * that it knows.
+ * The registrations of this rank's memories with one comm. A memory is registered when first used,
+ * in pieces, because some plugins register less than 2 GiB at once. Confined to the agent;
+ * allocates nothing for memory already registered.
  */
 final class CommMemory {
-  /** Bytes of a piece, a power of two; no message crosses from one to the next. */
+  /** The length of a piece in bytes, a power of two. No message crosses the boundary of a piece. */
   static final long PIECE = 1L << 30;
 
   private final NetComm comm;
@@ -21,12 +21,15 @@ final class CommMemory {
     this.comm = comm;
   }
 
-  /** How many bytes from there on are of one piece. */
+  /** Returns the number of bytes from an offset to the end of its piece. */
   static long untilNextPiece(long offset) {
     return PIECE - (offset & PIECE - 1);
   }
 
-  /** The registration that holds a byte of the memory. */
+  /**
+   * Returns the registration of the piece that contains an offset, and registers the piece if
+   * needed.
+   */
   NetMemory at(OwnedMemory memory, long offset) {
     NetMemory[] pieces = known.get(memory.id());
     if (pieces == null) {
@@ -45,7 +48,7 @@ final class CommMemory {
     return pieces[piece];
   }
 
-  /** The memory goes; nothing in flight uses it. */
+  /** Deregisters a memory, which no transfer in flight uses. */
   void forget(OwnedMemory memory) {
     NetMemory[] pieces = known.remove(memory.id());
     if (pieces != null) {

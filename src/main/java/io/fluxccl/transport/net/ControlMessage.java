@@ -1,8 +1,8 @@
 package io.fluxccl.transport.net;
 
 /**
- * A control message, little-endian. What comes with it, an inline write's bytes or an error's text,
- * is behind the header; the bytes of other writes come on a connection of their own.
+ * A control message, little-endian. Its payload, an inline write's bytes or an error's text,
+ * follows the header. The bytes of other writes arrive on a rail, or as the body of the message.
  *
  * <pre>
  *    0  int32 type      4  int32 rail       8  int64 memory
@@ -17,34 +17,36 @@ final class ControlMessage {
   static final int OFFSET = 16;
   static final int VALUE = 24;
 
-  /** The longest write that travels within its message. */
+  /** The length in bytes of the longest write that is sent inline. */
   static final int INLINE_LIMIT = 4096;
 
-  /** Room for the longest message, whole cache lines. */
+  /** The room for the longest message in bytes, a number of whole cache lines. */
   static final int MAX_BYTES = HEADER_BYTES + INLINE_LIMIT + 32;
 
-  /** A write whose bytes are behind the header. */
+  /** A write whose bytes follow the header. */
   static final int INLINE = 1;
 
-  /** A write whose bytes come on a rail. */
+  /** A write whose bytes arrive on a rail, or as the body of the message. */
   static final int DATA = 2;
 
   /** A signal. */
   static final int UPDATE = 3;
 
-  /** A signal into memory that this process can't store to: its 8 bytes come on rail 0. */
+  /**
+   * A signal into memory that the receiving process can't store to: its 8 bytes arrive on rail 0.
+   */
   static final int UPDATE_DATA = 4;
 
-  /** Asks for an {@link #ACK} when all before is in place. */
+  /** A request for an {@link #ACK} once all earlier messages are in place. */
   static final int FLUSH = 5;
 
-  /** All up to a flush is in place. */
+  /** The acknowledgement that everything before a flush is in place. */
   static final int ACK = 6;
 
-  /** The other side did what it must not; its text is behind the header. */
+  /** The final message after an error, whose text follows the header. */
   static final int ERROR = 7;
 
-  /** This side writes no more. */
+  /** The final message of an orderly close: the sender writes no more. */
   static final int GOODBYE = 8;
 
   private ControlMessage() {}

@@ -18,7 +18,7 @@ final class ControlReceiver {
   private final NetRecvComm comm;
   private final int capacity;
 
-  /** Chooses where the bodies of messages go, or null where messages have no bodies. */
+  /** Chooses the address for each message's body; null if messages have no bodies. */
   private final BodyPlace bodies;
 
   private final ByteBuffer memory;
@@ -26,7 +26,7 @@ final class ControlReceiver {
   private final NetMemory registration;
   private final NetRequest[] requests;
 
-  /** Messages whose receive was ever posted. */
+  /** The number of receives posted so far. */
   private long posted;
 
   ControlReceiver(NetRecvComm comm, int capacity, BodyPlace bodies) {
@@ -40,10 +40,10 @@ final class ControlReceiver {
   }
 
   /**
-   * Posts receives for as many messages as there is room for.
+   * Posts a receive for each free slot.
    *
-   * @param done messages whose place is free again
-   * @return how many were posted
+   * @param done the number of messages done, whose slots are free again
+   * @return the number of receives posted
    */
   int post(long done) {
     int work = 0;
@@ -62,12 +62,12 @@ final class ControlReceiver {
     return work;
   }
 
-  /** Returns whether the message after the last that had arrived is there. */
+  /** Returns whether a message has arrived; all messages before it have. */
   boolean hasArrived(long message) {
     return message < posted && requests[slot(message)].test();
   }
 
-  /** Returns the bytes of a message that has arrived, without its body. */
+  /** Returns the length in bytes of a message that has arrived, without its body. */
   long bytes(long message) {
     return requests[slot(message)].size(0);
   }
@@ -84,7 +84,7 @@ final class ControlReceiver {
     return buffer.addressOffset() + index(message);
   }
 
-  /** Returns the address of what is behind a message's header. */
+  /** Returns the address of a message's payload, which follows its header. */
   long payload(long message) {
     return address(message) + ControlMessage.HEADER_BYTES;
   }
@@ -109,7 +109,7 @@ final class ControlReceiver {
     return buffer.getLong(index(message) + ControlMessage.VALUE);
   }
 
-  /** Returns the text behind a message's header. */
+  /** Returns the payload of a message as text. */
   String text(long message, int length) {
     byte[] bytes = new byte[length];
     buffer.getBytes(index(message) + ControlMessage.HEADER_BYTES, bytes);

@@ -9,8 +9,8 @@ import org.agrona.BufferUtil;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * Sends control messages in order, from a ring of as many as may be in flight. Confined to the
- * agent; allocates nothing.
+ * Sends control messages in order, from a ring with a slot for each message that may be in flight.
+ * Confined to the agent; allocates nothing.
  */
 final class ControlSender {
   private static final int NO_BODY = -1;
@@ -23,19 +23,22 @@ final class ControlSender {
   private final NetRequest[] requests;
   private final int[] lengths;
 
-  /** The rail whose bytes are the bodies of messages, or null where messages have no bodies. */
+  /** The rail whose bytes are sent as the bodies of messages; null if messages have no bodies. */
   private final DataSender bodies;
 
-  /** The place of each message's body in {@link #bodies}, or {@link #NO_BODY}. */
+  /** The slot of each message's body in {@link #bodies}, or {@link #NO_BODY}. */
   private final int[] places;
 
-  // Messages that were ever claimed, posted, done.
+  // The numbers of messages claimed, posted and done so far.
   private long claimed;
   private long posted;
   private long done;
 
   /**
-   * @param bodies the rail whose bytes are the bodies of messages, or null where there are none
+   * Creates a sender.
+   *
+   * @param bodies the rail whose bytes are sent as the bodies of messages, or null if there are
+   *     none
    */
   ControlSender(NetSendComm comm, int capacity, DataSender bodies) {
     this.comm = comm;
@@ -49,22 +52,22 @@ final class ControlSender {
     this.lengths = new int[capacity];
   }
 
-  /** Whether a message can be {@linkplain #put put}. */
+  /** Returns whether a message can be {@linkplain #put put}. */
   boolean hasRoom() {
     return claimed - done < capacity;
   }
 
-  /** Whether all is with the peer, or at least with the network. */
+  /** Returns whether the peer, or at least the network, has received all messages. */
   boolean isIdle() {
     return claimed == done;
   }
 
-  /** Room behind the header of the message that is put next: its address. */
+  /** Returns the address for the payload of the message that is put next. */
   long payloadAddress() {
     return buffer.addressOffset() + index(claimed) + ControlMessage.HEADER_BYTES;
   }
 
-  /** Puts a message; there is room. What is behind its header is there already. */
+  /** Puts a message, for which there must be room. The caller has already stored its payload. */
   void put(int type, int rail, long memoryId, long offset, long value, int payload) {
     int at = index(claimed);
     buffer.putInt(at + ControlMessage.TYPE, type);
@@ -77,7 +80,9 @@ final class ControlSender {
     claimed++;
   }
 
-  /** Has the message that was put last take along bytes that {@link #bodies} has at that place. */
+  /**
+   * Attaches the bytes in a slot of {@link #bodies} to the message that was put last, as its body.
+   */
   void attach(int place) {
     places[slot(claimed - 1)] = place;
   }
@@ -90,7 +95,7 @@ final class ControlSender {
     return slot(message) * ControlMessage.MAX_BYTES;
   }
 
-  /** Posts what waits and sees what is done; returns how much. */
+  /** Posts waiting messages, takes completions, and returns the work count. */
   int progress() {
     int work = 0;
     while (posted < claimed) {

@@ -8,9 +8,9 @@ import java.util.List;
 import java.util.stream.IntStream;
 
 /**
- * Receives the bytes of writes on one rail, to where they go, in order; what goes to a GPU is
- * flushed behind that, or copied there by the device where the network can't reach it. Confined to
- * the agent; allocates nothing in steady state.
+ * Receives the bytes of writes on one rail, in order, into their target memory. A flush follows
+ * each receive into a GPU's memory. If the network can't access that memory, the device copies the
+ * bytes there from a staging slot. Confined to the agent; allocates nothing in steady state.
  */
 final class DataReceiver {
   private static final int FREE = 0;
@@ -31,15 +31,15 @@ final class DataReceiver {
   private final long[] offsets;
   private final boolean[] signals;
 
-  /** Null where the network reaches all memory. */
+  /** Null if the network can access all memory. */
   private final StagingSlots slots;
 
-  // One flush's ranges.
+  // The ranges of one flush.
   private final long[] flushAddress = new long[1];
   private final long[] flushLength = new long[1];
   private final NetMemory[] flushMemory = new NetMemory[1];
 
-  // Messages that were ever posted; received, their flush or copy begun.
+  // The numbers of messages posted so far, and of those received, whose flush or copy has begun.
   private long posted;
   private long received;
 
@@ -62,8 +62,8 @@ final class DataReceiver {
   /**
    * Posts a receive.
    *
-   * @param target of which the caller has a use that becomes this one's
-   * @return which place it has, or -1: not now
+   * @param target the memory; the caller's use of it passes to this receiver
+   * @return the slot, or -1 if no slot or request is free now
    */
   int post(OwnedMemory target, long offset, int length) {
     int slot = (int) (posted % capacity);
@@ -83,11 +83,12 @@ final class DataReceiver {
   }
 
   /**
-   * Takes a place for bytes that come otherwise; {@link #received} says when they are there.
+   * Reserves a slot for bytes that arrive with a control message. The caller reports their arrival
+   * to {@link #received}.
    *
-   * @param target of which the caller has a use that becomes this one's
-   * @param signal whether it is 8 bytes that must be stored at once
-   * @return the place, or -1: not now
+   * @param target the memory; the caller's use of it passes to this receiver
+   * @param signal whether the bytes are a signal: 8 bytes that must be stored as one word
+   * @return the slot, or -1 if no slot is free now
    */
   int place(OwnedMemory target, long offset, int length, boolean signal) {
     int slot = (int) (posted % capacity);
@@ -121,18 +122,18 @@ final class DataReceiver {
     posted++;
   }
 
-  /** Where the bytes of a place go. */
+  /** Returns the address that a slot's bytes are received to. */
   long address(int slot) {
     return addresses[slot];
   }
 
-  /** The bytes of the place that was taken last are there. */
+  /** Stores the bytes of the slot that was reserved last, which have arrived. */
   void received(int slot) {
     store(slot);
     received++;
   }
 
-  /** Sees what has come; returns how much. */
+  /** Takes receives that have completed, and returns the work count. */
   int progress() {
     int work = 0;
     while (received < posted && isReceived((int) (received % capacity))) {
@@ -158,7 +159,10 @@ final class DataReceiver {
     return true;
   }
 
-  /** Has what was received copied to its memory, or made visible there, where it is a GPU's. */
+  /**
+   * Makes received bytes visible in their memory: enqueues a copy to staged memory, or starts a
+   * flush of a GPU's memory.
+   */
   private void store(int slot) {
     states[slot] = DONE;
     if (signals[slot]) {
@@ -182,7 +186,7 @@ final class DataReceiver {
         || states[slot] == FLUSHING && requests[slot].test();
   }
 
-  /** Whether what has that place is there; then the place is free again. */
+  /** Frees a slot whose bytes are in place. Returns whether they are. */
   boolean take(int slot) {
     if (!isDone(slot)) {
       return false;
@@ -198,7 +202,7 @@ final class DataReceiver {
     target.release();
   }
 
-  /** Whether something that goes to that memory is on its way, other than in a device's copy. */
+  /** Returns whether a receive into that memory is in flight. Copies by the device do not count. */
   boolean uses(OwnedMemory memory) {
     for (int slot = 0; slot < capacity; slot++) {
       if (targets[slot] == memory && states[slot] != STORING) {
@@ -208,7 +212,7 @@ final class DataReceiver {
     return false;
   }
 
-  /** Whether the device still copies to or from memory that the network can't reach. */
+  /** Returns whether the device is still copying to or from staged memory. */
   boolean isCopying() {
     return slots != null && slots.isCopying();
   }
@@ -217,9 +221,11 @@ final class DataReceiver {
     memories.forget(memory);
   }
 
-  /** The comm is closed: nothing is in flight any more. */
+  /**
+   * Releases all slots and memories. Called after the comm is closed, when nothing is in flight.
+   */
   void abandon() {
-    // What can't be closed keeps nothing else from it.
+    // Closes every resource even if closing one fails.
     Closing.all(slots == null ? null : slots::close, () -> Closing.all(uses()));
   }
 

@@ -8,8 +8,8 @@ import java.util.List;
 import java.util.stream.IntStream;
 
 /**
- * Sends the bytes of writes on one rail, from where they are, in order. Confined to the agent;
- * allocates nothing in steady state.
+ * Sends the bytes of writes on one rail, in order, from their source memory or a staging slot.
+ * Confined to the agent; allocates nothing in steady state.
  */
 final class DataSender {
   private final NetSendComm comm;
@@ -21,10 +21,10 @@ final class DataSender {
   private final OwnedMemory[] sources;
   private final NetRequest[] requests;
 
-  /** Null where the network reaches all memory. */
+  /** Null if the network can access all memory. */
   private final StagingSlots slots;
 
-  // Messages that were ever put, posted, done.
+  // The numbers of messages put, posted and done so far.
   private long put;
   private long posted;
   private long done;
@@ -46,7 +46,7 @@ final class DataSender {
     return put - done < capacity;
   }
 
-  /** Sends a part of memory, of which the caller has a use that becomes this one's. */
+  /** Puts a part of a memory to send. The caller's use of the memory passes to this sender. */
   void put(OwnedMemory source, long offset, int length) {
     int slot = (int) (put % capacity);
     if (source.isStaged()) {
@@ -62,7 +62,7 @@ final class DataSender {
     put++;
   }
 
-  /** Sends bytes of memory that is the caller's and stays. */
+  /** Puts bytes to send from memory that the caller owns and keeps registered. */
   void put(NetMemory registration, long address, int length) {
     int slot = (int) (put % capacity);
     registrations[slot] = registration;
@@ -72,7 +72,7 @@ final class DataSender {
     put++;
   }
 
-  /** Whether the bytes at that place can be sent. */
+  /** Returns whether the bytes in that slot can be sent. */
   boolean isReady(int place) {
     return slots == null || slots.isDone(place);
   }
@@ -85,19 +85,19 @@ final class DataSender {
     return lengths[place];
   }
 
-  /** The oldest bytes were sent as the body of a control message. */
+  /** Frees the oldest slot, whose bytes were sent as the body of a control message. */
   void sent() {
     endUse((int) (done % capacity));
     posted++;
     done++;
   }
 
-  /** Which of {@link #capacity} places the next message has. */
+  /** Returns the slot of the next message, below {@link #capacity}. */
   int nextPlace() {
     return (int) (put % capacity);
   }
 
-  /** Posts what waits and sees what is done; returns how much. */
+  /** Posts waiting messages, takes completions, and returns the work count. */
   int progress() {
     int work = 0;
     while (posted < put) {
@@ -129,7 +129,7 @@ final class DataSender {
     }
   }
 
-  /** Whether the device still copies to or from memory that the network can't reach. */
+  /** Returns whether the device is still copying to or from staged memory. */
   boolean isCopying() {
     return slots != null && slots.isCopying();
   }
@@ -138,9 +138,11 @@ final class DataSender {
     memories.forget(memory);
   }
 
-  /** The comm is closed: nothing is in flight any more. */
+  /**
+   * Releases all slots and memories. Called after the comm is closed, when nothing is in flight.
+   */
   void abandon() {
-    // What can't be closed keeps nothing else from it.
+    // Closes every resource even if closing one fails.
     Closing.all(slots == null ? null : slots::close, () -> Closing.all(uses()));
   }
 

@@ -8,8 +8,8 @@ import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 
 /**
- * What one end tells the other: by which network, where it listens, and the token by which it knows
- * who may connect. Little-endian:
+ * The description of one end that it sends to its peer: the network, the handles of its listeners,
+ * and the token that a peer must present to connect. Little-endian:
  *
  * <pre>
  *   int32 magic "FXNE"   int16 version (1)   int16 length of the network's name
@@ -18,11 +18,11 @@ import java.nio.charset.StandardCharsets;
  * </pre>
  *
  * @param network the plugin's name
- * @param rank who says so
- * @param tag of the connection
- * @param maxBytes of the longest message
- * @param token what proves that a connection is for this end
- * @param handles for control messages first, then of each rail
+ * @param rank the sender
+ * @param tag the connection's tag
+ * @param maxBytes the length in bytes of the longest message
+ * @param token a peer must present it to connect to this end
+ * @param handles the listeners' handles: first for control messages, then for each rail
  */
 record EndpointWire(
     String network, int rank, int tag, long maxBytes, byte[] token, byte[][] handles) {
@@ -33,7 +33,7 @@ record EndpointWire(
   private static final short VERSION = 1;
   private static final int MAX_NAME = 256;
 
-  /** How many rails there are; 0 if long writes are bodies of control messages. */
+  /** Returns the number of rails; 0 if long writes are bodies of control messages. */
   int rails() {
     return handles.length - 1;
   }
@@ -60,10 +60,11 @@ record EndpointWire(
   }
 
   /**
-   * Reads what a peer sent, trusting nothing. What a wrong handle leads to is the plugin's to say.
+   * Decodes a description that a peer sent, and validates every field except the handles. The
+   * plugin must handle a wrong handle.
    *
-   * @param wire what arrived
-   * @param fromRank who sent it, for the error
+   * @param wire the received bytes
+   * @param fromRank the sender, for the error
    * @throws TransportFailure if it is malformed
    */
   static EndpointWire decode(byte[] wire, int fromRank) {

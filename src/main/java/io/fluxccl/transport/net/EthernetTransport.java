@@ -17,12 +17,12 @@ import java.util.function.Predicate;
 
 /**
  * Provides {@link Transport#ETHERNET}: the TCP network at the rank's own address. All connections
- * of a communicator listen at one port. The environment variable {@value #PORT_RANGE_VARIABLE}, for
- * example {@code 40000-40100}, names the ports that it may have; the system property {@value
- * #PORT_RANGE_PROPERTY} overrides it. A GPU's memory is staged through pinned memory of the host;
- * the system property {@value #STAGING_PROPERTY} set to {@code always} does so with host memory
- * too. Each context has one daemon thread, on which its connections' futures complete: hand long
- * work on, and never block there.
+ * of a communicator listen on one port. The environment variable {@value #PORT_RANGE_VARIABLE}, for
+ * example {@code 40000-40100}, names the ports that it may use; the system property {@value
+ * #PORT_RANGE_PROPERTY} overrides it. A GPU's memory is staged through pinned memory of the host.
+ * If the system property {@value #STAGING_PROPERTY} is {@code always}, host memory is staged too.
+ * Each context has one daemon thread, on which its connections' futures complete: never block it,
+ * and run long work elsewhere.
  */
 public final class EthernetTransport implements TransportProvider {
   /** The environment variable with the ports that listeners may use. */
@@ -32,12 +32,12 @@ public final class EthernetTransport implements TransportProvider {
   public static final String PORT_RANGE_PROPERTY = "fluxccl.port.range";
 
   /**
-   * {@code auto}, or {@code always} to stage host memory as if it were a GPU's: for tests without
-   * one.
+   * The system property with the staging mode: {@code auto}, or {@code always} to stage host memory
+   * like a GPU's, for tests without a GPU.
    */
   public static final String STAGING_PROPERTY = "fluxccl.ethernet.staging";
 
-  /** For {@link java.util.ServiceLoader}. */
+  /** Creates a provider. Called by {@link java.util.ServiceLoader}. */
   public EthernetTransport() {}
 
   @Override
@@ -64,12 +64,13 @@ public final class EthernetTransport implements TransportProvider {
   /**
    * Opens a context and its listener.
    *
-   * @param alsoStaged whether host memory is staged as if it were a GPU's; null for none
+   * @param alsoStaged returns whether to stage a buffer of host memory like a GPU's; null stages
+   *     none
    * @throws io.fluxccl.TransportFailure if there is no port to listen on
    */
   static NetContext open(
       TransportEnvironment environment, PortRange ports, Predicate<DeviceBuffer> alsoStaged) {
-    // Flushes and connects have limits of their own; a connection that is idle stays.
+    // Flushes and connects have timeouts of their own; idle connections stay open.
     TcpOptions options =
         TcpOptions.DEFAULT
             .withStreams(1, 1)

@@ -7,13 +7,13 @@ import java.util.Arrays;
 import org.agrona.CloseHelper;
 
 /**
- * Takes the peer's control messages, from a ring of posted receives, and does what they say in
- * order: a message's place is free again when it is done. The receives of long writes are posted
- * ahead of that, except where one would write what an earlier message still has to. Confined to the
- * agent; allocates nothing in steady state.
+ * Receives the peer's control messages into a ring and executes them in order; a message that is
+ * done frees its slot. Receives of long writes are posted ahead of their turn, unless one would
+ * write a range that an earlier message has still to write. Confined to the agent; allocates
+ * nothing in steady state.
  */
 final class Inbound {
-  /** What comes from the peer and is not a write or a signal. */
+  /** Receives the peer's messages that are neither writes nor signals. */
   interface Events {
     void flushRequested(long ticket);
 
@@ -21,10 +21,10 @@ final class Inbound {
 
     void errorReported(String text);
 
-    /** All that the peer had to say before that is done. */
+    /** Called when the peer has left and all its earlier messages are done. */
     void peerLeaves();
 
-    /** The peer's last message has come; others before it may not be done. */
+    /** Called when the peer's final message has arrived; earlier ones may not be done. */
     void farewellArrived();
   }
 
@@ -35,7 +35,7 @@ final class Inbound {
   private final DataReceiver[] rails;
   private final int capacity;
 
-  /** Whether the bytes of long writes are the bodies of messages. */
+  /** True if the bytes of long writes arrive as the bodies of messages. */
   private final boolean bodies;
 
   private final ControlReceiver control;
@@ -44,15 +44,15 @@ final class Inbound {
   private final long[] ends;
   private final boolean[] onHost;
 
-  // Messages that ever arrived; whose bytes are on their way; done.
+  // The numbers of messages arrived, of those whose bytes are in flight, and of those done.
   private long arrived;
   private long started;
   private long done;
 
-  /** Whether the header of the message that arrives next was checked, ahead of its body. */
+  /** True if the header of the next message was checked before its body arrived. */
   private boolean checked;
 
-  /** Whether there was no place for the body of the message that arrives next. */
+  /** True if the body of the next message can't be received yet. */
   private boolean bodyWaits;
 
   Inbound(Links links, int capacity, MemoryTable table, Staging staging, Events events) {
@@ -63,7 +63,7 @@ final class Inbound {
     this.rails = new DataReceiver[Math.max(1, links.rails())];
     try {
       for (int i = 0; i < rails.length; i++) {
-        // One request less than there may be, for the flush behind a receive.
+        // One request of the limit is reserved for the flush that follows a receive.
         rails[i] = new DataReceiver(links.receivers[bodies ? 0 : i + 1], capacity - 1, staging);
       }
       this.control =
@@ -78,11 +78,11 @@ final class Inbound {
     this.onHost = new boolean[capacity];
   }
 
-  /** Goes on with everything; returns how much was done. */
+  /** Advances all messages, and returns the work count. */
   int progress() {
     int work = control.post(done) + arrive();
     int moved = 1;
-    // A write over an earlier one, or its body, starts only when that is done: go on while one is.
+    // A write over an earlier one, or its body, starts only when that is done: repeat on progress.
     for (int turn = 0; moved > 0 && turn < capacity; turn++) {
       moved = start();
       for (DataReceiver rail : rails) {
@@ -97,7 +97,7 @@ final class Inbound {
     return work;
   }
 
-  /** Takes messages, but does not do what they say; returns how many. */
+  /** Receives messages without executing them, and returns the work count. */
   int progressArrivals() {
     return control.post(done) + arrive();
   }
@@ -121,7 +121,7 @@ final class Inbound {
     return work;
   }
 
-  /** Chooses where a body goes: straight to its memory when all before it is in place there. */
+  /** Returns the address for a body, or NOT_YET while earlier messages must come first. */
   private long placeBody(long head, long headSize, long bodySize) {
     if (head != control.address(arrived)) {
       bodyWaits = true;
@@ -132,7 +132,7 @@ final class Inbound {
       checked = true;
     }
     OwnedMemory target = target(arrived);
-    // A device copies in the order of the messages; the network's bytes could overtake them.
+    // Device copies run in the order of the messages; bytes from the network could overtake them.
     bodyWaits = target.isStaged() ? started < arrived : done < arrived;
     if (!bodyWaits) {
       int place = place(arrived, target, (int) bodySize, false);
@@ -235,7 +235,7 @@ final class Inbound {
     return target;
   }
 
-  /** Posts receives for what was announced, in order. */
+  /** Posts receives for announced writes, in order. */
   private int start() {
     int work = 0;
     while (started < arrived && startNext()) {
@@ -254,7 +254,7 @@ final class Inbound {
     if (type != ControlMessage.DATA && !signal || places[slot(started)] != NOT_STARTED) {
       return true;
     }
-    // A signal must not come before its data.
+    // A signal must not arrive before its data.
     if (signal ? started != done : overlapsEarlier(started)) {
       return false;
     }
@@ -274,14 +274,14 @@ final class Inbound {
     return place != NOT_STARTED;
   }
 
-  /** Hands bytes of a message to the device whose memory this process can't store to. */
+  /** Passes a message's bytes to the device, whose memory this process can't store to. */
   private boolean startStaged(boolean signal) {
     OwnedMemory target = target(started);
     if (target.isOnHost()) {
       return true;
     }
-    // The device works in order, but what is on its way by a rail, or stored by this process, is
-    // not in the device's order.
+    // The device copies in order, but receives on rails and stores by this process are not ordered
+    // with its copies.
     if (started != done && (!bodies || signal && isAnyOnHost(done, started))) {
       return false;
     }
@@ -345,7 +345,8 @@ final class Inbound {
           return rails[0].take(places[slot(done)]);
         }
         OwnedMemory target = inUse(target(done));
-        // Release: pairs with the acquire of who waits for it, who then sees what came before.
+        // Release: pairs with the acquire of a thread that awaits this word; it sees earlier
+        // writes.
         HostMemory.putLongRelease(starts[slot(done)], control.value(done));
         target.release();
       }
@@ -356,13 +357,13 @@ final class Inbound {
       case ControlMessage.FLUSH -> events.flushRequested(control.value(done));
       case ControlMessage.GOODBYE -> events.peerLeaves();
       default -> {
-        // Was taken when it arrived.
+        // It was handled when it arrived.
       }
     }
     return true;
   }
 
-  /** Whether something that goes to that memory is on its way. */
+  /** Returns whether a receive into that memory is in flight. */
   boolean uses(OwnedMemory target) {
     for (DataReceiver rail : rails) {
       if (rail.uses(target)) {
@@ -372,7 +373,7 @@ final class Inbound {
     return false;
   }
 
-  /** Whether the device still copies to or from memory that the network can't reach. */
+  /** Returns whether the device is still copying to or from staged memory. */
   boolean isCopying() {
     for (DataReceiver rail : rails) {
       if (rail.isCopying()) {
@@ -387,7 +388,7 @@ final class Inbound {
         Arrays.stream(rails).<AutoCloseable>map(rail -> () -> rail.forget(target)).toList());
   }
 
-  /** All comms are closed: nothing is in flight any more. */
+  /** Releases all memories. Called after all comms are closed, when nothing is in flight. */
   void abandon() {
     Closing.all(
         Arrays.stream(rails)

@@ -14,9 +14,10 @@ import org.agrona.BufferUtil;
 import org.agrona.CloseHelper;
 
 /**
- * Makes the plugin's connections of one end: connects to each of the peer's listeners, takes who
- * comes to each of its own, and exchanges a greeting on each, which has the token that the end
- * there gave: the plugin itself lets in whoever knows a handle. Confined to the agent.
+ * Opens the plugin connections of one end: connects to each of the peer's listeners, accepts a
+ * connection on each of its own, and exchanges a greeting on each. A greeting carries the token of
+ * the receiving end, because the plugin itself admits anyone who knows a handle. Confined to the
+ * agent, except the constructor, {@link #rails} and {@link #ownHandles}.
  */
 final class LinkSetup {
   private static final int GREETING_BYTES = EndpointWire.TOKEN_LENGTH;
@@ -32,7 +33,7 @@ final class LinkSetup {
   private ByteBuffer greetings;
   private Greeting[] greeted;
 
-  /** One connection's greeting on its way. */
+  /** The greeting of one connection, in flight. */
   private static final class Greeting {
     NetMemory memory;
     NetRequest request;
@@ -40,9 +41,9 @@ final class LinkSetup {
   }
 
   /**
-   * Listens. Called from any thread, once; all else is the agent's.
+   * Starts to listen. Any thread.
    *
-   * @param devices that of each rail
+   * @param devices the device of each rail
    */
   LinkSetup(NetPlugin plugin, int[] devices, byte[] token) {
     this.plugin = plugin;
@@ -59,7 +60,10 @@ final class LinkSetup {
     }
   }
 
-  /** How many connections carry only bytes: none where messages on one device have bodies. */
+  /**
+   * Returns the number of rails, the connections that carry only bytes. It is 0 if there is one
+   * device and its messages have bodies.
+   */
   static int rails(NetPlugin plugin, int[] devices) {
     return devices.length == 1 && plugin.carriesBodies() ? 0 : devices.length;
   }
@@ -77,7 +81,7 @@ final class LinkSetup {
     return own;
   }
 
-  /** The peer's end is known. */
+  /** Starts to connect to the peer's end. */
   void start(EndpointWire remote) {
     peer = remote;
     int rails = Math.min(remote.rails(), listeners.length - 1);
@@ -90,7 +94,7 @@ final class LinkSetup {
     greetings = BufferUtil.allocateDirectAligned(greeted.length * GREETING_BYTES, 64);
   }
 
-  /** Goes on; gives the connections when all are there. */
+  /** Advances the set-up. Returns the connections once all are open, and null before. */
   Links poll() {
     for (int i = 0; i < handles.length; i++) {
       if (links.senders[i] == null) {
@@ -155,7 +159,7 @@ final class LinkSetup {
     return greeting.done;
   }
 
-  /** Describes what is missing, for a message. */
+  /** Returns a description of the missing step, for an error message. */
   String missing() {
     if (links == null) {
       return "it was not told of its peer";
@@ -168,9 +172,9 @@ final class LinkSetup {
     return "it has not connected to this rank";
   }
 
-  /** Gives up what is not done. */
+  /** Closes the listeners, the pending attempts and the connections. */
   void close() {
-    // What can't be closed keeps nothing else from it.
+    // Closes every resource even if closing one fails.
     Closing.all(
         this::closeListeners,
         links == null ? null : this::giveUpAttempts,

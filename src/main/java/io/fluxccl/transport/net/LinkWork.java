@@ -6,14 +6,14 @@ import io.fluxccl.concurrent.Closing;
 import java.util.concurrent.TimeUnit;
 
 /**
- * One connection's life with the plugin: its links are made, used, and after a farewell closed.
- * Confined to the agent.
+ * Opens the links of one connection, moves data over them, and closes them after an exchange of
+ * final messages. Confined to the agent.
  */
 final class LinkWork implements Inbound.Events {
-  /** How long a farewell may take to be taken. */
+  /** The longest wait for the exchange of final messages. */
   private static final long FAREWELL_NS = TimeUnit.MILLISECONDS.toNanos(500);
 
-  /** A device that copies, and has come no further for so long, is asked how it is. */
+  /** The time without progress after which the health of a copying device is checked. */
   private static final long STALL_NS = TimeUnit.MILLISECONDS.toNanos(5);
 
   /** The state of a connection. */
@@ -31,28 +31,28 @@ final class LinkWork implements Inbound.Events {
   private EndpointWire peer;
   private Links links;
 
-  /** Whether the agent's waiter ends its sleep when there is something to do on the links. */
+  /** True if the agent's waiter wakes up when a link is ready. */
   private boolean watched;
 
   private Outbound outbound;
   private Inbound inbound;
 
-  /** What the peer is told that it did; null for an end in order. */
+  /** The error that the final message reports to the peer; null for an orderly close. */
   private String complaint;
 
-  /** Whether nothing is taken from the peer any more, because it sent what it must not. */
+  /** True if no message is received any more, because the peer violated the protocol. */
   private boolean hearsNoMore;
 
   private boolean farewellPut;
   private boolean farewellArrived;
   private long farewellStartNs;
 
-  // How much was ever done, as of which look at the device, and when that was.
+  // The total work count, its value at the last device check, and the time of its last change seen.
   private long moves;
   private long seenMoves;
   private long movedNs;
 
-  /** Whether the device has not answered yet. */
+  /** True while a check of the device's health is pending. */
   private volatile boolean asking;
 
   LinkWork(NetConnection connection, LinkSetup setup) {
@@ -70,7 +70,7 @@ final class LinkWork implements Inbound.Events {
     return setup.missing();
   }
 
-  /** Goes on; returns how much was done. */
+  /** Advances the links in their current state, and returns the work count. */
   int doWork() {
     try {
       return switch (state) {
@@ -108,7 +108,10 @@ final class LinkWork implements Inbound.Events {
     return 1;
   }
 
-  /** Whether nothing needs to be polled: the agent may sleep until a socket is ready. */
+  /**
+   * Returns whether the agent may sleep until a socket is ready, because nothing needs to be
+   * polled.
+   */
   boolean isWatched() {
     return switch (state) {
       case CONNECTING, LEAVING -> false;
@@ -126,7 +129,10 @@ final class LinkWork implements Inbound.Events {
     return work;
   }
 
-  /** A device that has failed would never say that copies are done. Called again and again. */
+  /**
+   * Checks the device's health if its copies make no progress, because a failed device never
+   * reports copies as done. The agent calls it periodically.
+   */
   void checkDevice() {
     if (state != State.OPEN || asking || !outbound.isCopying() && !inbound.isCopying()) {
       seenMoves = -1;
@@ -151,13 +157,16 @@ final class LinkWork implements Inbound.Events {
     }
   }
 
-  /** The device refuses copies, or does none any more. */
+  /** Fails the connection because the device refuses copies or no longer executes them. */
   private void deviceFailed(FluxCclException reason) {
     complaint = "its device failed: " + reason.getMessage();
     connection.deviceFailed(reason);
   }
 
-  /** So that the peer need not wait until this side is closed, too. */
+  /**
+   * Answers the peer's final message, so that the peer need not wait until this side closes.
+   * Returns the work count.
+   */
   private int sayGoodbyeBack() {
     farewellPut = farewellPut || outbound.putFarewell(ControlMessage.GOODBYE, "");
     return outbound.progressControl();
@@ -168,7 +177,7 @@ final class LinkWork implements Inbound.Events {
     boolean connecting = state == State.CONNECTING;
     try {
       if (!quiet) {
-        // Before anything is closed, which may fail for reasons that explain nothing.
+        // Fails before the links are closed: closing may throw errors that hide the cause.
         connection.fail(
             (connecting ? "was not connected: " : "the network failed: ")
                 + FluxCclException.from(e).getMessage(),
@@ -204,7 +213,10 @@ final class LinkWork implements Inbound.Events {
     farewellArrived = true;
   }
 
-  /** The connection has ended: says so to the peer where that makes sense, and closes the links. */
+  /**
+   * Closes the links of a connection that has failed or was closed. Links in use exchange final
+   * messages first.
+   */
   void leave() {
     if (state == State.OPEN) {
       state = State.LEAVING;
@@ -231,7 +243,7 @@ final class LinkWork implements Inbound.Events {
     return work;
   }
 
-  /** Closes the links at once. */
+  /** Closes the links at once, without a final message. */
   void breakOff() {
     if (state == State.ENDED) {
       return;
@@ -239,7 +251,7 @@ final class LinkWork implements Inbound.Events {
     boolean leaving = state == State.LEAVING;
     state = State.ENDED;
     try {
-      // What can't be closed keeps nothing else from it.
+      // Closes every resource even if closing one fails.
       Closing.all(setup::close, this::abandon);
     } catch (Throwable e) {
       connection.fail("closing failed: " + FluxCclException.from(e).getMessage(), e);
@@ -251,7 +263,7 @@ final class LinkWork implements Inbound.Events {
   }
 
   private void abandon() {
-    // There is only the first of them where the second can't be made.
+    // Outbound exists without inbound if the creation of inbound failed.
     Closing.all(
         outbound == null ? null : outbound::abandon, inbound == null ? null : inbound::abandon);
   }
@@ -262,7 +274,7 @@ final class LinkWork implements Inbound.Events {
 
   void forget(OwnedMemory memory) {
     if (state == State.OPEN || state == State.LEAVING) {
-      // What can't be deregistered keeps nothing else from it.
+      // Deregisters on both sides even if one fails.
       Closing.all(() -> outbound.forget(memory), () -> inbound.forget(memory));
     }
   }

@@ -6,9 +6,9 @@ import io.fluxccl.netplugin.NetSendComm;
 import io.fluxccl.netplugin.NetWaiter;
 import java.util.Arrays;
 
-/** The plugin's connections that make one of this transport's. Confined to the agent. */
+/** The plugin connections that form one connection of this transport. Confined to the agent. */
 final class Links {
-  /** For control messages first, then of each rail. */
+  /** Index 0 is for control messages; the others are the rails. */
   final NetSendComm[] senders;
 
   final NetRecvComm[] receivers;
@@ -18,7 +18,10 @@ final class Links {
     receivers = new NetRecvComm[rails + 1];
   }
 
-  /** How many connections carry only bytes; 0 if long writes are bodies of control messages. */
+  /**
+   * Returns the number of rails, the connections that carry only bytes; 0 if long writes are bodies
+   * of control messages.
+   */
   int rails() {
     return senders.length - 1;
   }
@@ -28,7 +31,10 @@ final class Links {
         && Arrays.stream(receivers).allMatch(comm -> comm != null);
   }
 
-  /** Has the waiter end its sleep when a connection can go on; false where one must be polled. */
+  /**
+   * Registers the connections with a waiter, which wakes up when one is ready. Returns false if a
+   * connection must be polled.
+   */
   boolean watchedBy(NetWaiter waiter) {
     boolean watched = true;
     for (int i = 0; i < senders.length; i++) {

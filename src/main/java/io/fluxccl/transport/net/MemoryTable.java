@@ -7,15 +7,15 @@ import java.util.List;
 import org.agrona.collections.Long2ObjectHashMap;
 
 /**
- * This rank's registered memory by id. Reading takes no lock and allocates nothing; registering
- * copies the table. An id is a sequence number below 32 random bits: never used again, and not to
- * be guessed.
+ * This rank's registered memories by id. A lookup takes no lock and allocates nothing; a
+ * registration copies the table. An id has 32 random bits above a sequence number, so it is never
+ * reused and can't be guessed.
  */
 final class MemoryTable {
   private final NetContext context;
   private final SecureRandom random;
 
-  /** Replaced, never changed; the volatile store pairs with the agent's volatile load. */
+  /** Replaced, never modified; the volatile store pairs with the agent's volatile load. */
   private volatile Long2ObjectHashMap<OwnedMemory> entries = new Long2ObjectHashMap<>();
 
   /** Guarded by this. */
@@ -35,7 +35,7 @@ final class MemoryTable {
     return memory;
   }
 
-  /** The memory of that id, or null. */
+  /** Returns the memory with that id, or null. */
   OwnedMemory get(long id) {
     return entries.get(id);
   }

@@ -13,15 +13,15 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The thread that makes all calls of a network's connections for one communicator: each takes one
- * thread at a time. After some work the thread polls without a pause. Then it sleeps until a socket
- * is ready where the network can say that, and polls with naps between where it can't; the quieter
- * it is, the longer the naps. A post wakes it. A cycle allocates nothing.
+ * The thread that makes all calls of a network's connections for one communicator, because each
+ * connection accepts one thread at a time. For a short time after work the thread polls without a
+ * pause. Then it sleeps until a socket is ready, if the network can report that. Otherwise it
+ * polls, with naps that grow with the idle time. A post wakes it. A cycle allocates nothing.
  */
 final class NetAgent extends AgentThread {
   private static final Logger LOGGER = LoggerFactory.getLogger(NetAgent.class);
 
-  /** Whether there are cores enough that a thread that spins keeps no other from running. */
+  /** True if there are enough cores for this thread to spin without delaying other threads. */
   private static final boolean SPINS = Runtime.getRuntime().availableProcessors() >= 8;
 
   private static final long SPIN_NS = TimeUnit.MICROSECONDS.toNanos(50);
@@ -33,7 +33,7 @@ final class NetAgent extends AgentThread {
 
   private static final int CYCLES_BETWEEN_LOOKS = 3;
 
-  /** Deadlines are looked at this often. */
+  /** The interval at which deadlines are checked. */
   private static final long CHORES_INTERVAL_NS = TimeUnit.MILLISECONDS.toNanos(1);
 
   private final Device device;
@@ -46,11 +46,13 @@ final class NetAgent extends AgentThread {
   private long lastChoresNs = System.nanoTime();
   private long lastWorkNs = lastChoresNs;
 
-  /** Cycles since the waiter last said which sockets are ready. */
+  /** The number of cycles since the waiter last polled the sockets. */
   private int cyclesSinceLook;
 
   /**
-   * @param device whose memory plugins may use on this thread
+   * Creates the agent.
+   *
+   * @param device the device whose memory plugins may use on this thread
    */
   NetAgent(String name, Device device, NetPlugin plugin) {
     super(name, new IdleBackoff(50, 1_000, 20, 1_000));
@@ -58,22 +60,25 @@ final class NetAgent extends AgentThread {
     this.plugin = plugin;
   }
 
-  /** What ends this thread's sleep when a socket is ready. */
+  /** Returns the waiter that wakes this thread when a socket is ready. */
   NetWaiter waiter() {
     return waiter;
   }
 
-  /** A task adds a connection to those served. */
+  /** Adds a connection to serve. Called by a task of this thread. */
   void add(NetConnection connection) {
     connections = ArrayUtil.add(connections, connection);
   }
 
-  /** A task, or a connection that has ended, takes it away. */
+  /**
+   * Removes a connection. Called by a task of this thread, or by a connection whose links are
+   * closed.
+   */
   void remove(NetConnection connection) {
     connections = ArrayUtil.remove(connections, connection);
   }
 
-  /** The connections served; for tasks. */
+  /** Returns the connections served. Called by tasks of this thread. */
   NetConnection[] connections() {
     return connections;
   }
@@ -93,15 +98,19 @@ final class NetAgent extends AgentThread {
     try {
       device.bindThread();
     } catch (FluxCclException e) {
-      // Plugins may do without: what they can't do, they say when they are asked to.
+      // Plugins may work without the binding; a plugin that can't throws an error when it is
+      // called.
       LOGGER.warn("{}: {}", roleName(), e.getMessage());
     }
   }
 
-  /** One look at everything. Called by the agent's thread only. */
+  /**
+   * Runs tasks, serves each connection once, and checks deadlines when due. Called by the agent's
+   * thread only.
+   */
   @Override
   public int doWork() {
-    // A cycle that finds nothing ends in a sleep in the waiter, which looks at the sockets anyway.
+    // A cycle without work ends with a sleep in the waiter, which polls the sockets anyway.
     if (cyclesSinceLook++ >= CYCLES_BETWEEN_LOOKS) {
       cyclesSinceLook = 0;
       waiter.poll();
@@ -166,7 +175,7 @@ final class NetAgent extends AgentThread {
 
   @Override
   protected void endSleep() {
-    // A nap that is shorter than what the waiter can sleep just ends.
+    // A nap too short for the waiter ends by itself.
     waiter.wake();
   }
 

@@ -14,18 +14,18 @@ import java.util.Optional;
 import java.util.ServiceLoader;
 
 /**
- * Which network is used, and which of its devices.
+ * The choice of a network and of its devices.
  *
- * @param network the name that it must have, as in {@code NCCL_NET}, or null
+ * @param network the required name of the network, as in {@code NCCL_NET}, or null for any
  * @param library the vendor's library, as in {@code NCCL_NET_PLUGIN}, or null; {@code none} for no
  *     library
- * @param devices numbers or names of devices, with commas between, or null for all
+ * @param devices comma-separated numbers or names of devices, or null for all
  * @param keepLoaded whether a vendor's library stays loaded after its last use
  */
 record NetChoice(String network, String library, String devices, boolean keepLoaded) {
   private static final String NO_LIBRARY = "none";
 
-  /** What the environment says, each variable overridden by its system property. */
+  /** Returns the choice of the environment variables, each overridden by its system property. */
   static NetChoice fromEnvironment() {
     return new NetChoice(
         value(NetTransport.NETWORK_PROPERTY, NetTransport.NETWORK_VARIABLE),
@@ -40,9 +40,9 @@ record NetChoice(String network, String library, String devices, boolean keepLoa
   }
 
   /**
-   * Opens the network, or shares it when it is open.
+   * Opens the network, or shares it if it is open already.
    *
-   * @throws FluxCclException if there is none, saying what was tried
+   * @throws FluxCclException if there is no such network; the message lists what was tried
    */
   OpenPlugins.Lease open() {
     List<String> tried = new ArrayList<>();
@@ -109,9 +109,9 @@ record NetChoice(String network, String library, String devices, boolean keepLoa
   }
 
   /**
-   * The devices of a network that are used, one a rail: at most eight.
+   * Returns the chosen devices of a network, one for each rail: at most eight.
    *
-   * @throws InvalidUsage if one is named that is not there
+   * @throws InvalidUsage if a named device does not exist
    */
   int[] devicesOf(NetPlugin plugin) {
     List<Integer> chosen = new ArrayList<>();

@@ -15,8 +15,8 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * A connection over a network plugin. Posting hands over to the agent through a queue and waits for
- * nobody; all else, every call of the plugin included, happens on the agent's thread, in {@link
+ * A connection over a network plugin. Posts go to the agent through a queue and do not wait for the
+ * peer. All other work, including every plugin call, happens on the agent's thread, in {@link
  * LinkWork}.
  */
 final class NetConnection extends AgentConnection {
@@ -31,7 +31,7 @@ final class NetConnection extends AgentConnection {
   /** Confined to the agent, as are the methods that use it. */
   private final LinkWork work;
 
-  /** Confined to the agent. */
+  /** The last flush ticket sent to the peer. Confined to the agent. */
   private long tickets;
 
   private Deadline connectDeadline;
@@ -95,7 +95,10 @@ final class NetConnection extends AgentConnection {
     return queue.flush();
   }
 
-  /** Acquire: pairs with the release in {@link #acknowledged}. */
+  /**
+   * Returns the highest ticket whose flush is done. Acquire: pairs with the release in {@link
+   * #acknowledged}.
+   */
   @Override
   public long flushedTicket() {
     return flushed.getAcquire();
@@ -127,7 +130,7 @@ final class NetConnection extends AgentConnection {
     if (!connecting.compareAndSet(false, true)) {
       return CompletableFuture.failedFuture(connectedTwice());
     }
-    // A caller that cancels gives up this end.
+    // A caller that cancels the future closes this end.
     connected.whenComplete((connection, error) -> giveUp());
     EndpointWire peer;
     try {
@@ -166,27 +169,27 @@ final class NetConnection extends AgentConnection {
     }
   }
 
-  /** Ends an end that was not connected. */
+  /** Closes this end unless it was connected. */
   void giveUp() {
     if (!delivered) {
       end(givenUp());
     }
   }
 
-  /** All links are there. */
+  /** Delivers the connection to the caller of connect. Called when all links are open. */
   void established() {
     if (!hasFailed()) {
       delivered = true;
       if (!connected.complete(this)) {
-        // Whoever cancelled it may have taken it for delivered.
+        // A caller that cancelled may have seen it as delivered and not closed it.
         end(givenUp());
       }
     }
   }
 
-  // What the agent does and is told.
+  // Serving: called by the agent.
 
-  /** Whether something was posted that the agent has not taken. Any thread. */
+  /** Returns whether there are posts that the agent has not taken. Any thread. */
   boolean hasPosts() {
     return !queue.isEmpty() && !hasPeerLeft();
   }
@@ -201,7 +204,7 @@ final class NetConnection extends AgentConnection {
     waiters().expire(flushed.get());
     work.checkDevice();
     if (hasPeerLeft() && (!queue.isEmpty() || !waiters().isEmpty())) {
-      // Posted just before this side learned of it.
+      // They were posted just before this side learned that the peer has left.
       fail(left(), null);
     }
     if (connectDeadline != null && !delivered && !hasFailed() && connectDeadline.expired()) {
@@ -209,12 +212,12 @@ final class NetConnection extends AgentConnection {
     }
   }
 
-  /** Whether the agent may sleep until a socket is ready. */
+  /** Returns whether the agent may sleep until a socket is ready. */
   boolean isWatched() {
     return work.isWatched();
   }
 
-  /** The peer has all that was posted before that ticket. */
+  /** Records that the peer has received everything posted before the flush of that ticket. */
   void acknowledged(long ticket) {
     if (ticket > tickets) {
       throw new ProtocolViolation("an ACK of ticket=" + ticket + ", which was never asked for");
@@ -225,12 +228,12 @@ final class NetConnection extends AgentConnection {
     }
   }
 
-  /** A flush of that ticket is on its way. */
+  /** Records that the flush of that ticket is in flight. */
   void asked(long ticket) {
     tickets = ticket;
   }
 
-  /** The peer writes no more. */
+  /** Records that the peer writes no more. Fails the connection if posts or flushes are pending. */
   void peerLeaves() {
     setPeerLeft();
     if (!queue.isEmpty() || !waiters().isEmpty() || tickets != flushed.get()) {
@@ -238,7 +241,7 @@ final class NetConnection extends AgentConnection {
     }
   }
 
-  /** This rank's device does not copy any more. */
+  /** Fails the connection because this rank's device no longer copies. */
   void deviceFailed(FluxCclException reason) {
     end(
         new TransportFailure(
@@ -249,7 +252,7 @@ final class NetConnection extends AgentConnection {
             reason));
   }
 
-  /** Handles the end of that memory's registration. */
+  /** Fails the connection if the peer is writing to that memory, whose registration has ended. */
   void closed(OwnedMemory memory) {
     if (work.receivesInto(memory)) {
       work.breakOff();
@@ -259,23 +262,23 @@ final class NetConnection extends AgentConnection {
     }
   }
 
-  /** Closes the links without a word, as the death of this process would. For tests. */
+  /** Closes the links without a final message, as the death of this process would. For tests. */
   void breakOff() {
     work.breakOff();
   }
 
-  /** Nobody uses that memory any more. */
+  /** Deregisters a memory that has no users any more. */
   void forget(OwnedMemory memory) {
     work.forget(memory);
   }
 
-  // Ending.
+  // Failure and close.
 
   @Override
   protected void afterEnd(FluxCclException reason) {
     queue.close();
     try {
-      // What can't be let go keeps nothing else from it.
+      // Runs both steps even if one fails.
       Closing.all(this::dropWaiting, work::leave);
     } finally {
       connected.completeExceptionally(reason);
@@ -294,7 +297,7 @@ final class NetConnection extends AgentConnection {
     Closing.all(uses);
   }
 
-  /** Nothing of it is left with the plugin. */
+  /** Removes the connection from the agent and the context. Called when its links are closed. */
   void ended() {
     agent.remove(this);
     context.forget(this);

@@ -25,7 +25,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Predicate;
 
-/** A network plugin as one communicator uses it. */
+/** The network transport of one communicator, over one plugin. */
 final class NetContext implements TransportContext {
   private static final long CLOSE_SECONDS = 10;
 
@@ -39,17 +39,20 @@ final class NetContext implements TransportContext {
   private final MemoryTable memories = new MemoryTable(this, random);
   private final NetAgent agent;
 
-  /** Null where the network reaches all memory that there may be. */
+  /** Null if the network can access all memory that this rank may register. */
   private final Staging staging;
 
   private final Set<NetConnection> connections = ConcurrentHashMap.newKeySet();
   private final AtomicBoolean closed = new AtomicBoolean();
 
   /**
-   * @param transport whose context this is
-   * @param lease of the plugin; closed when the context has ended
-   * @param devices that of each rail
-   * @param alsoStaged whether memory that the network reaches is staged all the same; null for none
+   * Creates a context and starts its agent.
+   *
+   * @param transport NET or ETHERNET
+   * @param lease the lease of the plugin; closed when all connections have ended
+   * @param devices the device of each rail
+   * @param alsoStaged returns whether to stage a buffer that the network can access; null stages
+   *     none
    */
   NetContext(
       Transport transport,
@@ -100,7 +103,7 @@ final class NetContext implements TransportContext {
     return memories;
   }
 
-  /** Bytes of the longest message that every device takes. */
+  /** Returns the length in bytes of the longest message that every device accepts. */
   long maxBytes() {
     long least = Long.MAX_VALUE;
     for (int device : devices) {
@@ -121,7 +124,7 @@ final class NetContext implements TransportContext {
         buffer, staging == null ? NetMemoryHandle.Place.DEVICE : NetMemoryHandle.Place.STAGED);
   }
 
-  /** Whether every device that is used reaches a GPU's memory. */
+  /** Returns whether every network device in use can access GPU memory. */
   private boolean reachesGpus() {
     for (int device : devices) {
       if (!plugin().properties(device).pointers().contains(PointerType.CUDA)) {
@@ -161,7 +164,7 @@ final class NetContext implements TransportContext {
     random.nextBytes(token);
     LinkSetup setup = new LinkSetup(plugin(), devices, token);
     NetConnection connection = new NetConnection(this, remoteRank, tag, setup);
-    // In this order: close() must not end one that the agent takes in only after that.
+    // In this order: otherwise close() could end a connection before the agent adds it.
     agent.execute(() -> agent.add(connection));
     connections.add(connection);
     if (closed.get()) {
@@ -177,12 +180,16 @@ final class NetContext implements TransportContext {
     connections.remove(connection);
   }
 
-  /** How many connections there are. For tests. */
+  /** Returns the number of connections. For tests. */
   int openConnections() {
     return connections.size();
   }
 
-  /** A memory's registration has ended: sees to it that no peer writes to it any more. */
+  /**
+   * Removes a memory whose registration has ended, and fails connections whose peer is writing to
+   * it. On other threads than the agent, waits until the agent has done so, at most {@value
+   * #CLOSE_SECONDS} s.
+   */
   void closed(OwnedMemory memory) {
     memories.remove(memory);
     CountDownLatch done = new CountDownLatch(1);
@@ -226,11 +233,11 @@ final class NetContext implements TransportContext {
     }
   }
 
-  /** Nobody uses that memory any more. */
+  /** Deregisters and frees a memory that has no users any more. Runs as a task of the agent. */
   void letGo(OwnedMemory memory) {
     agent.execute(
         () -> {
-          // One that can't forget it keeps neither the others nor the memory.
+          // Frees the memory even if a connection can't deregister it.
           List<AutoCloseable> steps = new ArrayList<>();
           for (NetConnection connection : agent.connections()) {
             steps.add(() -> connection.forget(memory));
@@ -258,9 +265,9 @@ final class NetContext implements TransportContext {
     }
   }
 
-  /** All connections have ended. */
+  /** Closes the context's resources. Called when all connections have ended. */
   private void ended() {
-    // What can't be closed keeps nothing else from it, the plugin least of all.
+    // Closes every resource, the plugin's lease in particular, even if closing one fails.
     Closing.all(
         () -> Closing.all(memories.all()),
         staging == null ? null : staging::close,

@@ -5,7 +5,7 @@ import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import java.util.concurrent.CompletableFuture;
 
-/** One end of a connection, which exists from here on and waits for its peer. */
+/** One end of a connection. The connection already exists and waits for its peer. */
 final class NetEndpoint implements Endpoint {
   private final NetConnection connection;
   private final byte[] wire;

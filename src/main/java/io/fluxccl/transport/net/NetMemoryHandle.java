@@ -6,9 +6,9 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
 /**
- * Memory as this transport names it, of a peer unless it is an {@link OwnedMemory}: an id that only
- * the owner can resolve. On the wire, little-endian: int32 magic "FXNM", int16 version (1), int16
- * place (of {@link Place}), int64 id, int64 size.
+ * The handle of a memory, which belongs to a peer unless the handle is an {@link OwnedMemory}. It
+ * carries an id that only the owner can resolve. On the wire, little-endian: int32 magic "FXNM",
+ * int16 version (1), int16 place (of {@link Place}), int64 id, int64 size.
  */
 class NetMemoryHandle extends CountedMemory {
   static final int WIRE_LENGTH = 24;
@@ -21,13 +21,13 @@ class NetMemoryHandle extends CountedMemory {
   private final long size;
   private final Place place;
 
-  /** How bytes get there. */
+  /** The way in which bytes reach a memory. */
   enum Place {
-    /** By the network, and by stores of the owner's process. */
+    /** The network and the owner's process store to it. */
     HOST,
-    /** By the network. */
+    /** Only the network stores to it. */
     DEVICE,
-    /** By the owner's device, from pinned memory: in parts that fit there. */
+    /** The owner's device copies to it from pinned memory, in parts that fit there. */
     STAGED
   }
 
@@ -46,12 +46,12 @@ class NetMemoryHandle extends CountedMemory {
     return size;
   }
 
-  /** Whether the owner's process can store to it. */
+  /** Returns whether the owner's process can store to the memory. */
   final boolean isOnHost() {
     return place == Place.HOST;
   }
 
-  /** Whether it is reached through pinned memory. */
+  /** Returns whether the memory is staged through pinned memory. */
   final boolean isStaged() {
     return place == Place.STAGED;
   }
@@ -63,7 +63,7 @@ class NetMemoryHandle extends CountedMemory {
 
   @Override
   protected void lastUserLeft() {
-    // Nothing is kept here of a peer's memory.
+    // This rank holds no resource of a peer's memory.
   }
 
   private static byte[] encode(long id, long size, Place place) {
@@ -78,11 +78,11 @@ class NetMemoryHandle extends CountedMemory {
   }
 
   /**
-   * Reads a peer's {@link #wire()}.
+   * Decodes the {@link #wire()} of a peer, and validates every field.
    *
-   * @param wire what arrived
-   * @param rank whose memory it is
-   * @param size how long the owner said it is
+   * @param wire the received bytes
+   * @param rank the owner of the memory
+   * @param size the length in bytes that the owner sent
    * @throws TransportFailure if it is malformed
    */
   static NetMemoryHandle decode(NetContext context, byte[] wire, int rank, long size) {

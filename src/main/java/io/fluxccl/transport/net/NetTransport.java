@@ -16,15 +16,15 @@ import java.util.Set;
 
 /**
  * Provides {@link Transport#NET}: any network that has a plugin for NCCL. {@code NCCL_NET_PLUGIN}
- * names a vendor's library, as for NCCL; {@value #NETWORK_VARIABLE} the network, which may also be
- * one in Java that {@link io.fluxccl.netplugin.NetPluginProvider} provides. With neither, {@code
- * libnccl-net.so} is taken where there is one, then the Java network of the highest priority.
- * {@value #DEVICES_VARIABLE} chooses among its devices, for example {@code 0,2} or by their names;
- * all chosen are used, as rails: the n-th of one rank with the n-th of another. A system property
- * overrides each variable.
+ * names a vendor's library, as for NCCL. {@value #NETWORK_VARIABLE} names the network, which may
+ * also be a Java network of a {@link io.fluxccl.netplugin.NetPluginProvider}. If neither is set,
+ * {@code libnccl-net.so} is used if it exists, and else the Java network with the highest priority.
+ * {@value #DEVICES_VARIABLE} chooses among the network's devices by number or name, for example
+ * {@code 0,2}. All chosen devices are used as rails: the n-th device of one rank with the n-th of
+ * another. A system property overrides each variable.
  *
- * <p>Each context has one daemon thread, on which its connections' futures complete: hand long work
- * on, and never block there.
+ * <p>Each context has one daemon thread, on which its connections' futures complete: never block
+ * it, and run long work elsewhere.
  */
 public final class NetTransport implements TransportProvider {
   /** The environment variable, NCCL's, with the network's name. */
@@ -53,12 +53,12 @@ public final class NetTransport implements TransportProvider {
   private static final int MBPS = 1000;
 
   /**
-   * The network that {@link #unavailableBecause} found, held until {@link #open} has it, so that it
-   * is not initialized twice. Guarded by the class.
+   * The network that {@link #unavailableBecause} found. It is held until {@link #open} has opened
+   * it, so that it is not initialized twice. Guarded by the class.
    */
   private static OpenPlugins.Lease found;
 
-  /** For {@link java.util.ServiceLoader}. */
+  /** Creates a provider. Called by {@link java.util.ServiceLoader}. */
   public NetTransport() {}
 
   @Override

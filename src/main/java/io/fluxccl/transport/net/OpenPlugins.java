@@ -6,8 +6,8 @@ import java.util.Map;
 import java.util.function.Supplier;
 
 /**
- * The plugins that this process has open, shared by all its communicators: most can be initialized
- * only once. Thread-safe.
+ * The open plugins of this process. All its communicators share them, because most plugins can be
+ * initialized only once. Thread-safe.
  */
 final class OpenPlugins {
   /** Guarded by the class. */
@@ -24,7 +24,7 @@ final class OpenPlugins {
     }
   }
 
-  /** The use of a plugin; who closes the last one closes the plugin. */
+  /** One use of a plugin. Closing the last lease closes the plugin. */
   static final class Lease implements AutoCloseable {
     private final String key;
     private final NetPlugin plugin;
@@ -51,10 +51,10 @@ final class OpenPlugins {
   }
 
   /**
-   * A plugin, opened unless it is open.
+   * Returns a lease of a plugin, and opens the plugin unless it is open.
    *
-   * @param key stands for how it is opened
-   * @param opener opens it
+   * @param key identifies the plugin and the way it is opened
+   * @param opener opens the plugin
    */
   static synchronized Lease lease(String key, Supplier<NetPlugin> opener) {
     Entry entry = ENTRIES.get(key);

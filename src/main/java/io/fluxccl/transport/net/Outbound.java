@@ -13,12 +13,15 @@ import org.agrona.BufferUtil;
 import org.agrona.CloseHelper;
 
 /**
- * Turns posts into messages: a short write or a signal into one control message, a longer write
- * into one for each part and the part itself on a rail, part after part on rail after rail.
+ * Turns posts into messages. A short write or a signal becomes one control message. A longer write
+ * is split into parts: each has a control message, and its bytes go to the next rail in turn.
  * Confined to the agent; allocates nothing in steady state.
  */
 final class Outbound {
-  /** Bytes of a part, so that several rails have their share and the receiver can go on. */
+  /**
+   * The length of a part in bytes. It is short enough to spread a write over rails and to let the
+   * receiver proceed.
+   */
   private static final long PART = 1 << 20;
 
   private static final int MESSAGES_AT_A_TIME = 64;
@@ -27,14 +30,14 @@ final class Outbound {
   private final ControlSender control;
 
   /**
-   * Whether the bytes of long writes are the bodies of control messages: then there is one rail.
+   * True if the bytes of long writes are the bodies of control messages. Then there is one rail.
    */
   private final boolean bodies;
 
   private final DataSender[] rails;
   private final long maxPart;
 
-  /** The values of signals on their way on rail 0, one place for each of its messages. */
+  /** The values of signals in flight on rail 0, one word for each of its slots. */
   private final ByteBuffer signals;
 
   private final NetMemory signalsRegistration;
@@ -42,16 +45,18 @@ final class Outbound {
 
   private int nextRail;
 
-  /** Bytes of the oldest write that are put. */
+  /** The number of bytes of the oldest write that were put. */
   private long progress;
 
   private long acknowledged;
   private long toAcknowledge;
 
   /**
-   * @param maxBytes of the longest message that both ends take
-   * @param staging null where the network reaches all memory of this rank
-   * @param asked is told of each flush that the peer is asked for
+   * Creates the sending side of a connection.
+   *
+   * @param maxBytes the length in bytes of the longest message that both ends accept
+   * @param staging null if the network can access all memory of this rank
+   * @param asked receives the ticket of each flush that is requested from the peer
    */
   Outbound(
       PostQueue<NetMemoryHandle> queue,
@@ -80,12 +85,15 @@ final class Outbound {
     }
   }
 
-  /** Has the peer told that all up to this flush of its is in place. */
+  /**
+   * Acknowledges a flush of the peer with the next control message: everything before it is in
+   * place.
+   */
   void acknowledge(long ticket) {
     toAcknowledge = ticket;
   }
 
-  /** Goes on with everything; returns how much was done. */
+  /** Advances posts and messages, and returns the work count. */
   int progress() {
     int work = putAcknowledgement();
     for (int i = 0; i < MESSAGES_AT_A_TIME && control.hasRoom(); i++) {
@@ -108,7 +116,9 @@ final class Outbound {
     return work;
   }
 
-  /** Goes on with what was put, and with acknowledgements, but not with posts. */
+  /**
+   * Advances messages that were put, and acknowledgements, but not posts. Returns the work count.
+   */
   int progressControl() {
     return putAcknowledgement() + control.progress();
   }
@@ -122,7 +132,7 @@ final class Outbound {
     return 1;
   }
 
-  /** Whether nothing that was put is on its way in control messages. */
+  /** Returns whether no control message or acknowledgement is in flight. */
   boolean isControlIdle() {
     return toAcknowledge == acknowledged && control.isIdle();
   }
@@ -170,7 +180,7 @@ final class Outbound {
                     CommMemory.untilNextPiece(targetOffset),
                     CommMemory.untilNextPiece(sourceOffset)));
     int place = rail.nextPlace();
-    // The queue keeps its use of the source until the rail has it: registering it may fail.
+    // The queue keeps its use of the source until the rail takes it over: registration may fail.
     rail.put(source, sourceOffset, length);
     if (length == left) {
       queue.pop();
@@ -205,7 +215,7 @@ final class Outbound {
     return true;
   }
 
-  /** Puts a message of farewell; false when there is no room for it now. */
+  /** Puts a final message. Returns false if there is no room for it now. */
   boolean putFarewell(int type, String text) {
     if (!control.hasRoom()) {
       return false;
@@ -220,7 +230,7 @@ final class Outbound {
     return true;
   }
 
-  /** Whether the device still copies to or from memory that the network can't reach. */
+  /** Returns whether the device is still copying to or from staged memory. */
   boolean isCopying() {
     for (DataSender rail : rails) {
       if (rail.isCopying()) {
@@ -235,7 +245,7 @@ final class Outbound {
         Arrays.stream(rails).<AutoCloseable>map(rail -> () -> rail.forget(memory)).toList());
   }
 
-  /** All comms are closed: nothing is in flight any more. */
+  /** Releases all memories. Called after all comms are closed, when nothing is in flight. */
   void abandon() {
     Closing.all(
         Arrays.stream(rails)

@@ -4,9 +4,9 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.netplugin.PointerType;
 
 /**
- * Memory of this rank. A connection that reads or writes it is counted as a user. Closing it ends
- * the registration: a peer that writes to it at this moment loses its connection, so that the
- * network writes nothing after that. The last user that leaves lets the memory go.
+ * Memory of this rank. Each connection that reads or writes it counts as a user. Closing it ends
+ * the registration. The connection of a peer that is writing to it at this moment fails, so that
+ * the network writes nothing afterwards. The memory is freed when the last user has left.
  */
 final class OwnedMemory extends NetMemoryHandle {
   private final NetContext context;
@@ -38,13 +38,13 @@ final class OwnedMemory extends NetMemoryHandle {
     return address;
   }
 
-  /** Frees the buffer; the registration is not used any more, and has gone from all connections. */
+  /** Frees the buffer. Called once all connections have dropped the registration. */
   void free() {
     if (isStaged()) {
       try {
         context.staging().afterCopies(buffer::release);
       } catch (RuntimeException e) {
-        // A device that can't say when copies are done is not at work on any.
+        // A device that can't report when its copies are done executes none.
         buffer.release();
         throw e;
       }

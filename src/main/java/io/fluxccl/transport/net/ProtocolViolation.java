@@ -1,6 +1,6 @@
 package io.fluxccl.transport.net;
 
-/** The peer sent what it must not; ends its connection, and only that. */
+/** Thrown when a peer violates the protocol. It fails that peer's connection and no other. */
 final class ProtocolViolation extends RuntimeException {
   private static final long serialVersionUID = 1L;
 

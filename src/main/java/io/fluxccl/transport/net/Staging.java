@@ -8,8 +8,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
 
 /**
- * What a context needs for memory of a device that the network can't reach: a stream for each
- * direction, shared by all connections, because a GPU has few queues of its own.
+ * The streams that copy to and from device memory that the network can't access, one for each
+ * direction. All connections of a context share them, because a GPU has few hardware queues.
  */
 final class Staging {
   private final Device device;
@@ -31,16 +31,16 @@ final class Staging {
   }
 
   /**
-   * Asks the device whether it works.
+   * Checks the health of the device, without waiting.
    *
-   * @param told null, or why it does not; on any thread
+   * @param told receives null if the device works, else the error; called on any thread
    */
   void ask(Consumer<Throwable> told) {
     CompletableFuture.allOf(outbound.completion(), inbound.completion())
         .whenComplete((done, error) -> told.accept(error));
   }
 
-  /** Runs an action when copies that were enqueued are done. */
+  /** Runs an action once the copies enqueued so far are done. */
   void afterCopies(Runnable action) {
     device.whenEnqueuedWorkIsDone(action);
   }

@@ -12,17 +12,20 @@ import java.util.Deque;
 import org.agrona.CloseHelper;
 
 /**
- * Pinned memory of one comm, through which bytes go between the network and a device's memory that
- * the network can't reach: one slot for each message in flight. Confined to the agent.
+ * The pinned memory of one comm, which stages bytes between the network and device memory that the
+ * network can't access. Each message in flight has one slot. Confined to the agent.
  */
 final class StagingSlots {
-  /** The longest part of a write that goes through a slot. */
+  /** The length of a slot in bytes, which limits the parts of a staged write. */
   static final int SLOT_BYTES = 256 << 10;
 
-  /** How many slots a comm has at most. */
+  /** The maximum number of slots of a comm. */
   static final int MAX_SLOTS = 8;
 
-  /** Words in which the stream says that a slot's copy is done: a cache line each. */
+  /**
+   * The distance in bytes, a cache line, between the words that the stream stores when a slot's
+   * copy is done.
+   */
   private static final int WORD_DISTANCE = 64;
 
   private final DeviceStream stream;
@@ -52,24 +55,27 @@ final class StagingSlots {
     return registration;
   }
 
-  /** Where the network finds a slot. */
+  /** Returns the address of a slot, for the network. */
   long address(int slot) {
     return memory.buffer().addressOffset() + (long) slot * SLOT_BYTES;
   }
 
-  /** Has the device copy its bytes to a slot. */
+  /** Enqueues a copy of the device's bytes to a slot. */
   void fetch(int slot, OwnedMemory source, long offset, int length) {
     stream.copy(memory, slot * SLOT_BYTES, source.buffer(), offset, length);
     mark(slot);
   }
 
-  /** Has the device copy a slot's bytes to its memory. */
+  /** Enqueues a copy of a slot's bytes to the device's memory. */
   void store(int slot, OwnedMemory target, long offset, int length) {
     stream.copy(target.buffer(), offset, memory, slot * SLOT_BYTES, length);
     mark(slot);
   }
 
-  /** Has the device store a slot's 8 bytes at once, visible behind what it has stored before. */
+  /**
+   * Enqueues a store of a slot's 8 bytes as one word, which becomes visible after all earlier
+   * stores of the stream.
+   */
   void storeSignal(int slot, OwnedMemory target, long offset) {
     stream.writeValue(target.buffer(), offset, memory.buffer().getLong(slot * SLOT_BYTES));
     mark(slot);
@@ -80,14 +86,14 @@ final class StagingSlots {
   }
 
   /**
-   * Whether the slot's copy is done. Acquire: pairs with the release of the stream's {@code
+   * Returns whether the slot's copy is done. Acquire: pairs with the release of the stream's {@code
    * writeValue}.
    */
   boolean isDone(int slot) {
     return words.buffer().getLongAcquire(slot * WORD_DISTANCE) >= sequences[slot];
   }
 
-  /** Whether the device still copies. */
+  /** Returns whether the device is still copying. */
   boolean isCopying() {
     for (int slot = 0; slot < sequences.length; slot++) {
       if (!isDone(slot)) {
@@ -97,7 +103,7 @@ final class StagingSlots {
     return false;
   }
 
-  /** Lets go of the slots; the device may still be at work on them. */
+  /** Closes the slots; the device may still be using them. */
   void close() {
     Closing.all(memory, words);
   }

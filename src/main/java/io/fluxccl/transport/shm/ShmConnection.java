@@ -8,8 +8,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * A connection whose writes are copies by the caller, done when they return. Nothing is ever in
- * flight, so every flush is done at once.
+ * A connection on which the calling thread copies each write before it returns. No transfer is ever
+ * in flight, so every flush is done at once.
  */
 final class ShmConnection extends MappedConnection {
   private static final long FLUSHED = 0;
@@ -26,7 +26,8 @@ final class ShmConnection extends MappedConnection {
   @Override
   protected void signal(long target, AtomicLong counter, long value) {
     counter.set(value);
-    // Pairs with the acquire of a thread that waits for this word: it sees the writes before.
+    // Release: pairs with the acquire of a thread that waits for this word; it sees all earlier
+    // writes.
     HostMemory.putLongRelease(target, value);
   }
 

@@ -17,11 +17,11 @@ import io.fluxccl.transport.mapped.MappedPlace;
 import java.util.HashMap;
 import java.util.Map;
 
-/** Shared memory as one communicator uses it. */
+/** The shared-memory transport of one communicator. */
 final class ShmContext extends MappedContext {
   /**
-   * The segments of other processes that are mapped here, each once for all memories in it. Guarded
-   * by itself, as are the users of these segments.
+   * The segments of other processes that this context has mapped, each once for all memories in it.
+   * This map's monitor guards the map and the segments' use counts.
    */
   private final Map<SegmentName, SharedSegment> mapped = new HashMap<>();
 
@@ -53,7 +53,9 @@ final class ShmContext extends MappedContext {
     return new MappedMemory(this, place, segment.address() + place.offset(), origin.size(), unmap);
   }
 
-  /** Looks the segment up rather than following an address that a peer sent. */
+  /**
+   * Returns the segment of this process by its name; an address that a peer sent is not trusted.
+   */
   private static SharedSegment owned(SegmentName name, MemoryOrigin origin) {
     return SharedSegment.retainOwned(name).orElseThrow(() -> closedByOwner(origin, name));
   }
@@ -85,7 +87,7 @@ final class ShmContext extends MappedContext {
     }
   }
 
-  /** Returns how many segments of other processes are mapped. For tests. */
+  /** Returns the number of mapped segments of other processes. For tests. */
   int mappedSegments() {
     synchronized (mapped) {
       return mapped.size();

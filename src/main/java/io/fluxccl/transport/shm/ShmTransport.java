@@ -13,11 +13,13 @@ import java.nio.file.Path;
 import java.util.Optional;
 import java.util.Set;
 
-/** Provides {@link Transport#SHM}, for memory of the host device, where there is a /proc. */
+/**
+ * Provides {@link Transport#SHM}, for memory of the host device, on machines with a {@code /proc}.
+ */
 public final class ShmTransport implements TransportProvider {
   private static final Path DESCRIPTORS = Path.of("/proc/self/fd");
 
-  /** For the service loader. */
+  /** Creates a provider. Called by the service loader. */
   public ShmTransport() {}
 
   @Override

@@ -1,6 +1,6 @@
 /**
- * Shared memory of one host as a transport: ranks of one process hand out addresses, ranks of one
- * host map each other's segments, and a write is a copy by the writing thread.
+ * The shared-memory transport. Ranks of one process use each other's segments directly, and other
+ * ranks of the host map them. The writing thread copies the bytes of a write.
  *
  * <p>Imports the root package, {@code device}, {@code device.host}, {@code transport} and {@code
  * transport.mapped}.

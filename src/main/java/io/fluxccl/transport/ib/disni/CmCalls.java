@@ -15,12 +15,15 @@ final class CmCalls {
   /** Returns the status of an id's last event: a negative errno, the peer's reason, or 0. */
   static native int status(long id);
 
-  /** Before connecting or accepting: resend after 4.096 us * 2^exponent. */
+  /**
+   * Sets the time after which a packet is resent to 4.096 us * 2^exponent. Called before connecting
+   * or accepting.
+   */
   static native void setAckTimeout(long id, byte exponent) throws IOException;
 
-  /** Says no to a connection request. */
+  /** Rejects a connection request. */
   static native void reject(long id) throws IOException;
 
-  /** Whether a channel has an event. */
+  /** Returns whether a channel has an event. */
   static native boolean hasEvent(long channel);
 }

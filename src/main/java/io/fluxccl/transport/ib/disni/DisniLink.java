@@ -22,14 +22,20 @@ import java.util.List;
 import org.agrona.BufferUtil;
 
 /**
- * An rdma_cm id with its queue pair. Its two calls on the hot path are DiSNI's stateful ones, made
- * once and changed in place.
+ * An rdma_cm id with its queue pair. Its two calls on the hot path are stateful DiSNI calls, which
+ * are created once and modified in place.
  */
 final class DisniLink implements VerbsLink {
-  /** No request needs a receive, so none waits for one; 7 would mean to wait for ever. */
+  /**
+   * The retries of a request that finds no receive. No request needs a receive, so none waits for
+   * one; 7 would mean to wait for ever.
+   */
   private static final byte NOT_READY_RETRIES = 6;
 
-  /** Requests that fail complete too, even those that ask for no completion. */
+  /**
+   * The extra length of the completion queue: failed requests complete even if they asked for no
+   * completion.
+   */
   private static final int SPARE_COMPLETIONS = 16;
 
   private final DisniPort port;
@@ -71,7 +77,7 @@ final class DisniLink implements VerbsLink {
   void createQueues() throws IOException {
     int size = options.sendQueueSize();
     completionQueue = port.device().createCQ(port.completionChannel(), size + SPARE_COMPLETIONS, 0);
-    // Signals are 8 bytes and go inline wherever they can.
+    // Signals are 8 bytes long and are sent inline if the device supports it.
     inlineLimit = Math.max(Long.BYTES, options.inlineThreshold());
     try {
       queuePair = id.createQP(port.domain(), attributes(inlineLimit));
@@ -176,7 +182,7 @@ final class DisniLink implements VerbsLink {
     }
     closed = true;
     port.forget(this);
-    // Each step runs even if another fails: the kernel frees the rest when the process ends.
+    // Each step runs even if another fails; the kernel frees the rest when the process ends.
     if (queuePair != null) {
       quietly(id::disconnect);
       quietly(id::destroyQP);

@@ -6,7 +6,7 @@ import io.fluxccl.transport.ib.VerbsMemory;
 import java.io.IOException;
 import java.util.concurrent.atomic.AtomicBoolean;
 
-/** A memory region. */
+/** A memory region that is registered through DiSNI. */
 final class DisniMemory implements VerbsMemory {
   private final IbvMr region;
   private final AtomicBoolean closed = new AtomicBoolean();

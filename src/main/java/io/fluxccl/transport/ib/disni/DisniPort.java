@@ -23,7 +23,7 @@ import java.util.Map;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** An rdma_cm event channel and a listening id, which brings the device with it. */
+/** An rdma_cm event channel and a listening id, through which the device is opened. */
 final class DisniPort implements VerbsPort {
   static final Logger LOGGER = LoggerFactory.getLogger(DisniPort.class);
 
@@ -111,7 +111,7 @@ final class DisniPort implements VerbsPort {
     links.put(id, link);
     greetings.put(id, privateData);
     try {
-      // Bound first, so that the connection uses this device and no other.
+      // The id is bound first, so that the connection uses this device and no other.
       id.bindAddr(new InetSocketAddress(address, 0));
       id.resolveAddr(null, peer, STEP_TIMEOUT_MILLIS);
       return link;

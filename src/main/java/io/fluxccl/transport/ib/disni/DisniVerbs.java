@@ -9,12 +9,12 @@ import java.io.IOException;
 import java.net.Inet4Address;
 import java.nio.ByteBuffer;
 
-/** Verbs by DiSNI; created by name. */
+/** RDMA verbs implemented by DiSNI. {@code VerbsLibrary} creates this class by name. */
 public final class DisniVerbs implements Verbs {
   /**
    * Loads DiSNI with its native library.
    *
-   * @throws IOException if their versions do not fit
+   * @throws IOException if their versions do not match
    * @throws UnsatisfiedLinkError if the library can't be loaded
    * @throws IllegalAccessError if this JVM does not let DiSNI read addresses of buffers
    */

@@ -1,5 +1,5 @@
 /**
- * RDMA verbs by DiSNI. A class loader of its own, which knows where DiSNI's native library is,
+ * RDMA verbs implemented by DiSNI. A class loader of its own, which locates DiSNI's native library,
  * loads this package and DiSNI. So other code may refer to these classes by name only.
  *
  * <p>Imports {@code transport} and {@code transport.ib}.
