@@ -4,24 +4,24 @@ import io.fluxccl.FluxCclException;
 import org.slf4j.LoggerFactory;
 
 /**
- * Is notified that a proxy channel has failed. Called from the proxy thread, once for each
+ * Receives the failures of proxy channels. Called from the proxy thread, at most once for each
  * semaphore.
  */
 @FunctionalInterface
 public interface ChannelFailureListener {
-  /** Writes to the log. */
+  /** The listener that logs failures. */
   ChannelFailureListener LOGGING =
       (semaphoreId, peer, reason) ->
           LoggerFactory.getLogger(ProxyService.class)
               .error("proxy channel failed: semaphore={} peer={}", semaphoreId, peer, reason);
 
   /**
-   * A channel has failed: triggers of kernels on it are dropped from now on, their flushes return
+   * Called when a channel has failed. From now on its triggers are dropped, and its flushes return
    * false.
    *
-   * @param semaphoreId of the channel
+   * @param semaphoreId the semaphore id of the channel
    * @param peer the rank at the other end
-   * @param reason why
+   * @param reason the failure
    */
   void onChannelFailure(int semaphoreId, int peer, FluxCclException reason);
 }

@@ -6,13 +6,13 @@ import io.fluxccl.transport.Connection;
 import org.agrona.concurrent.AtomicBuffer;
 
 /**
- * One semaphore's traffic as the proxy sees it, with the flushes that have not drained yet. A flush
- * never holds up the loop: its ring position is remembered with the connection's ticket, and
- * released when the transport has drained.
+ * Tracks the pending flushes of one semaphore, and its failure, for the proxy. A flush never blocks
+ * the loop: the tracker keeps its ring position with the connection's ticket, and releases it when
+ * the transport has drained.
  *
- * <p>Two flushes are remembered, the one waited for and the latest behind it, so memory is bounded
- * and none starves: those in between are done when the latest is. Touched by the proxy thread only,
- * but for {@link #failure()}.
+ * <p>It keeps two flushes, the current one and the latest after it: those in between are done when
+ * the latest is. So memory is bounded and no flush starves. Only the proxy thread uses it, except
+ * for {@link #failure()}.
  */
 final class FlushTracker {
   private static final long NONE = -1;
@@ -43,8 +43,8 @@ final class FlushTracker {
   }
 
   /**
-   * Remembers the flush that was pushed at a ring position; releases it at once if there is nothing
-   * to wait for.
+   * Adds the flush that was pushed at a ring position, and releases it at once if nothing is in
+   * flight.
    */
   void flush(long position) {
     long ticket = connection.beginFlush();
@@ -62,7 +62,7 @@ final class FlushTracker {
     return currentTicket != NONE;
   }
 
-  /** Releases what has drained; returns how many steps that were. */
+  /** Releases the flushes that have drained, and returns their number. */
   int poll() {
     int steps = 0;
     while (currentTicket != NONE) {
@@ -73,7 +73,7 @@ final class FlushTracker {
         }
         return steps;
       }
-      // Pairs with the acquire of the flush word in ProxyChannelDeviceHandle.
+      // Release: pairs with the acquire of the flush word in ProxyChannelDeviceHandle.
       flushWords.putLongRelease(flushWordIndex, currentPosition + 1);
       currentTicket = nextTicket;
       currentPosition = nextPosition;
@@ -84,8 +84,8 @@ final class FlushTracker {
   }
 
   /**
-   * Ends this channel: waiting flushes give up, later triggers are dropped. True for the first
-   * failure only.
+   * Fails this channel: waiting flushes end, and later triggers are dropped. Returns true for the
+   * first failure only.
    */
   boolean fail(FluxCclException reason) {
     if (failure != null) {
@@ -94,7 +94,7 @@ final class FlushTracker {
     failure = reason;
     currentTicket = NONE;
     nextTicket = NONE;
-    // Pairs with the acquire of the flush word in ProxyChannelDeviceHandle.
+    // Release: pairs with the acquire of the flush word in ProxyChannelDeviceHandle.
     flushWords.putLongRelease(flushWordIndex, ProxyChannelDescriptor.FAILED);
     return true;
   }

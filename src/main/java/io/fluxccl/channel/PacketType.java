@@ -1,8 +1,8 @@
 package io.fluxccl.channel;
 
 /**
- * The low-latency packet formats: each unit that is stored at once carries its own flag, so the
- * receiver needs no other signal. Little-endian 32-bit words.
+ * The low-latency packet formats. Each unit that is written by one store carries its own flag, so
+ * the receiver needs no other signal. Little-endian 32-bit words.
  *
  * <pre>
  *   LL8    data  flag                  8 bytes for 4 of payload
@@ -23,12 +23,12 @@ public enum PacketType {
     this.length = length;
   }
 
-  /** Bytes of payload in a packet. */
+  /** Returns the length of a packet's payload in bytes. */
   public int payload() {
     return payload;
   }
 
-  /** Bytes of a packet. */
+  /** Returns the length of a packet in bytes. */
   public int length() {
     return length;
   }

@@ -17,13 +17,14 @@ import org.agrona.MutableDirectBuffer;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * A channel on which a kernel asks the host's proxy to move bytes: what MSCCL++ calls a PortChannel
+ * A channel on which a kernel asks the host's proxy to move bytes. MSCCL++ calls it PortChannel
  * since its version 0.7. It binds a semaphore, the peer's memory and local memory of one {@link
  * ProxyService}, which creates it. Immutable; owns none of them.
  *
  * @param fifo the ring through which kernels ask the proxy
- * @param semaphore that the peer signals; kernels wait for it, and only the proxy signals it
- * @param flushWord address of the word in which the proxy answers flushes
+ * @param semaphore the semaphore that the peer signals; kernels wait on it, and only the proxy
+ *     signals it
+ * @param flushWord the address of the word in which the proxy acknowledges flushes
  * @param semaphoreId the id of the semaphore in the service
  * @param targetId the id of the peer's memory
  * @param sourceId the id of local memory
@@ -45,8 +46,8 @@ public record ProxyChannel(
   /**
    * Writes the device handle, {@link ProxyChannelDescriptor#LENGTH} bytes.
    *
-   * @param out where
-   * @param offset from its start
+   * @param out the buffer to write to
+   * @param offset the offset in the buffer
    */
   @Override
   public void writeHandle(MutableDirectBuffer out, int offset) {
@@ -59,7 +60,7 @@ public record ProxyChannel(
     out.putInt(offset + SOURCE_ID_OFFSET + Integer.BYTES, 0, ByteOrder.LITTLE_ENDIAN);
   }
 
-  /** Returns the handle for kernels of the host device, over memory of its own. */
+  /** Returns a handle for kernels of the host device, over memory of its own. */
   public ProxyChannelDeviceHandle deviceHandle() {
     UnsafeBuffer memory =
         new UnsafeBuffer(

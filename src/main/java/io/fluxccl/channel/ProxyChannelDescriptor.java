@@ -4,8 +4,8 @@ import io.fluxccl.proxy.FifoDescriptor;
 import io.fluxccl.semaphore.SemaphoreDescriptor;
 
 /**
- * The layout of a ProxyChannel's device handle, and of the flush words through which the proxy
- * answers; the same bytes for host kernels and for CUDA. Little-endian.
+ * The layout of a ProxyChannel's device handle, and of the flush words in which the proxy
+ * acknowledges flushes. The bytes are the same for host kernels and for CUDA. Little-endian.
  *
  * <pre>
  *   handle   0  the ring's handle ({@link FifoDescriptor})
@@ -37,13 +37,13 @@ public final class ProxyChannelDescriptor {
   /** Offset of the id of the local memory. */
   public static final int SOURCE_ID_OFFSET = TARGET_ID_OFFSET + Integer.BYTES;
 
-  /** Bytes of the handle. */
+  /** The length of the handle in bytes. */
   public static final int LENGTH = SOURCE_ID_OFFSET + 2 * Integer.BYTES;
 
-  /** Bytes from one semaphore's flush word to the next one's. */
+  /** The distance in bytes between the flush words of two semaphores. */
   public static final int FLUSH_WORD_STRIDE = 64;
 
-  /** What a flush word holds once its channel has failed. */
+  /** The value of a flush word once its channel has failed. */
   public static final long FAILED = -1;
 
   private ProxyChannelDescriptor() {}

@@ -18,16 +18,16 @@ import io.fluxccl.semaphore.SemaphoreDeviceHandle;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * A ProxyChannel as kernels of the host device see it: a flyweight over the bytes of {@link
- * ProxyChannelDescriptor}. Each call is made by one thread; several threads may call at once,
- * except {@code await} and {@code poll}. Nothing here allocates but {@link #wrap}. Offsets and
- * sizes are bytes, below 4 GiB; the host checks them against the memories.
+ * A ProxyChannel for kernels of the host device: a flyweight over the bytes of {@link
+ * ProxyChannelDescriptor}. One thread makes each call. Several threads may make calls at once,
+ * except {@code await} and {@code poll}. No method but {@link #wrap} allocates. Offsets and sizes
+ * are bytes, below 4 GiB; the host checks them against the memories.
  *
- * <p>What returns a boolean returns false when the communicator was aborted or, for flushes, when
- * the channel has failed.
+ * <p>Methods with a boolean result return false when the communicator was aborted or, for flushes,
+ * when the channel has failed.
  */
 public final class ProxyChannelDeviceHandle {
-  /** Keeps the bytes alive where the host allocated them; otherwise null. */
+  /** The bytes, kept alive if the host allocated them; otherwise null. */
   private final UnsafeBuffer memory;
 
   private final SemaphoreDeviceHandle semaphore = new SemaphoreDeviceHandle();
@@ -50,8 +50,8 @@ public final class ProxyChannelDeviceHandle {
   /**
    * Wraps the bytes of a handle.
    *
-   * @param address of its first byte
-   * @return this
+   * @param address the address of the first byte
+   * @return this handle
    */
   public ProxyChannelDeviceHandle wrap(long address) {
     fifo = FifoDeviceHandle.at(address + FIFO_OFFSET);
@@ -63,40 +63,47 @@ public final class ProxyChannelDeviceHandle {
     return this;
   }
 
-  /** The rank at the other end. */
+  /** Returns the rank at the other end. */
   public int peer() {
     return semaphore.peer();
   }
 
-  /** Asks the proxy to copy from local memory to the peer's. The source must stay until a flush. */
+  /**
+   * Asks the proxy to copy from local memory to the peer's. The source must stay unchanged until a
+   * flush.
+   */
   public boolean put(long targetOffset, long sourceOffset, long size) {
     return push(DATA, targetOffset, sourceOffset, size) >= 0;
   }
 
-  /** Asks the proxy to raise the peer's semaphore behind everything asked before. */
+  /** Asks the proxy to signal the peer's semaphore after all earlier requests. */
   public boolean signal() {
     return push(SIGNAL, 0, 0, 0) >= 0;
   }
 
-  /** {@link #put} and {@link #signal} in one trigger. */
+  /** Asks the proxy for {@link #put} and {@link #signal} in one trigger. */
   public boolean putWithSignal(long targetOffset, long sourceOffset, long size) {
     return push(DATA | SIGNAL, targetOffset, sourceOffset, size) >= 0;
   }
 
-  /** Waits until everything asked before on this channel is in the peer's memory. */
+  /** Waits until the data of all earlier requests on this channel is in the peer's memory. */
   public boolean flush() {
     return awaitFlush(push(FLUSH, 0, 0, 0));
   }
 
-  /** {@link #put}, {@link #signal} and {@link #flush} in one trigger. */
+  /**
+   * Asks the proxy for {@link #put} and {@link #signal} in one trigger, and waits as {@link #flush}
+   * does.
+   */
   public boolean putWithSignalAndFlush(long targetOffset, long sourceOffset, long size) {
     return awaitFlush(push(DATA | SIGNAL | FLUSH, targetOffset, sourceOffset, size));
   }
 
   /**
-   * {@link #putWithSignalAndFlush} without the waiting: go on, and wait with {@link #awaitFlush}.
+   * Asks for the same as {@link #putWithSignalAndFlush} but does not wait. {@link #awaitFlush}
+   * waits later.
    *
-   * @return what to wait for; negative when the communicator was aborted
+   * @return the position for {@link #awaitFlush}; negative when the communicator was aborted
    */
   public long putWithSignalAndRequestFlush(long targetOffset, long sourceOffset, long size) {
     return push(DATA | SIGNAL | FLUSH, targetOffset, sourceOffset, size);
@@ -107,7 +114,7 @@ public final class ProxyChannelDeviceHandle {
     return semaphore.await();
   }
 
-  /** Takes the peer's next signal if it is there. */
+  /** Takes the peer's next signal if it has arrived, and returns whether it has. */
   public boolean poll() {
     return semaphore.poll();
   }
@@ -119,9 +126,9 @@ public final class ProxyChannelDeviceHandle {
   }
 
   /**
-   * Waits for a flush that was asked for.
+   * Waits for a requested flush.
    *
-   * @param position as {@link #putWithSignalAndRequestFlush} gave it
+   * @param position a result of {@link #putWithSignalAndRequestFlush}
    */
   public boolean awaitFlush(long position) {
     if (position < 0) {
@@ -129,7 +136,7 @@ public final class ProxyChannelDeviceHandle {
     }
     int step = 0;
     while (true) {
-      // Pairs with the releases in FlushTracker.
+      // Acquire: pairs with the releases in FlushTracker.
       long done = HostMemory.getLongAcquire(flushWord);
       if (done > position) {
         return true;

@@ -28,17 +28,17 @@ import io.fluxccl.transport.RegisteredMemory;
 import java.util.stream.IntStream;
 
 /**
- * Builds proxy channels and executes the triggers that kernels push on them: one ring, one proxy
- * thread, any number of peers. Usually one a communicator.
+ * Builds proxy channels and executes the triggers that kernels push on them. It has one ring, one
+ * proxy thread and any number of peers. A communicator usually has one service.
  *
  * <p>A trigger that can't be executed fails its own channel only: the listener is notified, the
  * channel's flushes return false, and the loop goes on. The thread starts with the first semaphore,
  * so an unused service costs nothing.
  *
- * <p>Adding is thread-safe; add before a kernel uses the ids.
+ * <p>Semaphores and memories may be added on any thread, before a kernel uses their ids.
  */
 public final class ProxyService implements AutoCloseable {
-  /** The reason of a channel's failure when there is no memory for one of its own. */
+  /** The failure of a channel when there is no memory to create a specific one. */
   private static final FluxCclException OUT_OF_MEMORY =
       new Aborted(FluxCclException.NO_RANK, "a channel failed for want of memory");
 
@@ -73,12 +73,12 @@ public final class ProxyService implements AutoCloseable {
   /**
    * Creates a service.
    *
-   * @param communicator whose memories and connections it works with
-   * @param fifoSize triggers in the ring, a power of two
-   * @param options of the proxy; its duty is the service's own, and its thread is bound to the
-   *     device before its own {@code threadInit}
+   * @param communicator the communicator of the memories and connections
+   * @param fifoSize the number of triggers in the ring, a power of two
+   * @param options the options of the proxy; the service replaces the duty, and binds the thread to
+   *     the device before it runs {@code threadInit}
    * @param failureListener notified of failed channels
-   * @throws InvalidUsage if {@code fifoSize} is no power of two
+   * @throws InvalidUsage if {@code fifoSize} is not a power of two
    */
   public ProxyService(
       Communicator communicator,
@@ -110,10 +110,10 @@ public final class ProxyService implements AutoCloseable {
   }
 
   /**
-   * Builds a semaphore over a connection, which must be done at both ends, and adds it. Usable
-   * after the communicator's {@code setup()}.
+   * Builds a semaphore over a connection and adds it. The peer must do the same. The semaphore is
+   * usable after the communicator's {@code setup()}.
    *
-   * @return its id
+   * @return the id
    * @throws InvalidUsage if there are 1024 already, or this service is closed
    */
   public int buildAndAddSemaphore(Communicator owner, Connection connection) {
@@ -122,16 +122,19 @@ public final class ProxyService implements AutoCloseable {
   }
 
   /**
-   * Adds a semaphore; this service closes it, also when it refuses it.
+   * Adds a semaphore. This service closes it, even if it refuses it.
    *
-   * @return its id
+   * @return the id
    * @throws InvalidUsage if there are 1024 already, or this service is closed
    */
   public int addSemaphore(Host2DeviceSemaphore semaphore) {
     return addSemaphore(semaphore, semaphore.connection());
   }
 
-  /** Adds a semaphore with the connection for data and flushes: its own, except in tests. */
+  /**
+   * Adds a semaphore with the connection for data and flushes, which is the semaphore's own except
+   * in tests.
+   */
   synchronized int addSemaphore(Host2DeviceSemaphore semaphore, Connection connection) {
     lifecycle.own(semaphore);
     int id = channelCount;
@@ -149,9 +152,9 @@ public final class ProxyService implements AutoCloseable {
   }
 
   /**
-   * Adds a memory, of this rank or of a peer; it stays the caller's.
+   * Adds a memory of this rank or of a peer. The caller remains its owner.
    *
-   * @return its id
+   * @return the id
    * @throws InvalidUsage if there are 512 already
    */
   public synchronized int addMemory(RegisteredMemory memory) {
@@ -167,11 +170,12 @@ public final class ProxyService implements AutoCloseable {
   /**
    * Creates a channel.
    *
-   * @param semaphoreId as {@link #buildAndAddSemaphore} gave it
-   * @param targetId the peer's memory, as {@link #addMemory} gave it
-   * @param sourceId local memory, as {@link #addMemory} gave it
+   * @param semaphoreId a result of {@link #buildAndAddSemaphore}
+   * @param targetId the id of the peer's memory, a result of {@link #addMemory}
+   * @param sourceId the id of local memory, a result of {@link #addMemory}
    * @return the channel
-   * @throws InvalidUsage if there is no such id, or the memories are on the wrong sides
+   * @throws InvalidUsage if an id does not exist, the target is not the peer's, or the source is
+   *     not local
    */
   public synchronized ProxyChannel proxyChannel(int semaphoreId, int targetId, int sourceId) {
     lifecycle.checkOpen();
@@ -218,27 +222,30 @@ public final class ProxyService implements AutoCloseable {
   }
 
   /**
-   * Handles what was pushed by now, finishes its flushes, and ends the proxy thread. A channel
-   * whose flush is not done within the proxy's stop time-out fails. May be started again.
-   * Idempotent.
+   * Handles the triggers pushed so far, finishes their flushes, and ends the proxy thread. A
+   * channel whose flush is not done within the proxy's stop timeout fails. The proxy may be started
+   * again. Idempotent.
    *
-   * @throws Timeout if the proxy did not end in time: it may still copy
+   * @throws Timeout if the proxy did not end in time; it may still copy
    */
   public synchronized void stopProxy() {
     startRequested = false;
     proxy.stop();
   }
 
-  /** Returns the proxy, for stepping it by hand instead of {@link #startProxy()}. */
+  /**
+   * Returns the proxy, so that a thread can step it by hand instead of calling {@link
+   * #startProxy()}.
+   */
   public Proxy proxy() {
     return proxy;
   }
 
   /**
-   * Returns why a channel failed.
+   * Returns the failure of a channel.
    *
-   * @param semaphoreId of the channel
-   * @return the reason, or null while it works
+   * @param semaphoreId the semaphore id of the channel
+   * @return the failure, or null while the channel works
    */
   public FluxCclException failure(int semaphoreId) {
     return channels[semaphoreId].failure();
@@ -255,7 +262,7 @@ public final class ProxyService implements AutoCloseable {
       try {
         execute(channel, type, first, second, position);
       } catch (RuntimeException | Error e) {
-        // An Error too: later triggers of this channel must not go out without this one.
+        // Errors are caught too: later triggers of this channel must not run without this one.
         fail(id, channel, e);
       }
     }
@@ -304,7 +311,7 @@ public final class ProxyService implements AutoCloseable {
       return steps;
     }
 
-    /** Once the communicator has failed nothing is pending: its kernels have given up. */
+    /** Returns false once the communicator has failed, because its kernels no longer wait. */
     @Override
     public boolean isPending() {
       return communicator.failure() == null
@@ -342,8 +349,8 @@ public final class ProxyService implements AutoCloseable {
    * Idempotent.
    *
    * @throws InvalidUsage if called from the proxy thread, or while the proxy is stepped by hand
-   * @throws Timeout if the proxy did not end in time: all is kept then. After either, this may be
-   *     called again
+   * @throws Timeout if the proxy did not end in time; nothing is freed then. After either error,
+   *     close may be called again
    */
   @Override
   public synchronized void close() {
@@ -351,7 +358,7 @@ public final class ProxyService implements AutoCloseable {
       return;
     }
     stopProxy();
-    lifecycle.beginClose(); // refuses new channels also when the proxy can't be closed yet
+    lifecycle.beginClose(); // refuses new channels even if the proxy can't be closed yet
     proxy.close();
     lifecycle.closeChildren();
   }

@@ -19,13 +19,13 @@ import org.agrona.MutableDirectBuffer;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * A channel on which the kernel's own threads read and write the peer's mapped memory: what MSCCL++
- * calls a MemoryChannel since its version 0.7. It binds a semaphore, the peer's memory and local
- * memory; with a packet buffer also the low-latency packets. Immutable; owns none of them.
+ * A channel on which the kernel's own threads read and write the peer's mapped memory. MSCCL++
+ * calls it MemoryChannel since its version 0.7. It binds a semaphore, the peer's memory and local
+ * memory, and optionally a buffer for low-latency packets. Immutable; owns none of them.
  *
- * @param semaphore to the peer
- * @param target the peer's memory, mapped here: what {@code put} writes and {@code get} reads;
- *     packets go there too
+ * @param semaphore the semaphore to the peer
+ * @param target the peer's memory, mapped in this process: {@code put} and {@code putPackets} write
+ *     it, and {@code get} reads it
  * @param source local memory
  * @param packets local memory in which the peer's packets arrive, or null for none
  */
@@ -36,12 +36,12 @@ public record SmChannel(
     DeviceBuffer packets)
     implements DeviceHandle {
 
-  /** Refuses a target that is not mapped. */
+  /** Checks that the target is mapped. */
   public SmChannel {
     target.address();
   }
 
-  /** A channel without packets. */
+  /** Creates a channel without packets. */
   public SmChannel(
       SmDevice2DeviceSemaphore semaphore, RegisteredMemory target, DeviceBuffer source) {
     this(semaphore, target, source, null);
@@ -55,8 +55,8 @@ public record SmChannel(
   /**
    * Writes the device handle, {@link SmChannelDescriptor#LENGTH} bytes.
    *
-   * @param out where
-   * @param offset from its start
+   * @param out the buffer to write to
+   * @param offset the offset in the buffer
    * @throws IllegalStateException before the semaphore's {@code setup()} was called
    */
   @Override
@@ -74,7 +74,7 @@ public record SmChannel(
         ByteOrder.LITTLE_ENDIAN);
   }
 
-  /** The handle for kernels of the host device, over memory of its own. */
+  /** Returns a handle for kernels of the host device, over memory of its own. */
   public SmChannelDeviceHandle deviceHandle() {
     UnsafeBuffer memory =
         new UnsafeBuffer(

@@ -3,8 +3,8 @@ package io.fluxccl.channel;
 import io.fluxccl.semaphore.SemaphoreDescriptor;
 
 /**
- * The layout of an SmChannel's device handle, the same bytes for host kernels and for CUDA. All
- * little-endian 64-bit; sizes in bytes.
+ * The layout of an SmChannel's device handle. The bytes are the same for host kernels and for CUDA.
+ * All fields are little-endian 64-bit; sizes are in bytes.
  *
  * <pre>
  *     0  the semaphore's handle ({@link SemaphoreDescriptor})
@@ -35,7 +35,7 @@ public final class SmChannelDescriptor {
   /** Offset of the size of the local packet buffer. */
   public static final int PACKETS_SIZE_OFFSET = PACKETS_OFFSET + Long.BYTES;
 
-  /** Bytes in all. */
+  /** The length of the handle in bytes. */
   public static final int LENGTH = PACKETS_SIZE_OFFSET + Long.BYTES;
 
   private SmChannelDescriptor() {}

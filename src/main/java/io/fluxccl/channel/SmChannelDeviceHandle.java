@@ -15,19 +15,19 @@ import io.fluxccl.semaphore.SemaphoreDeviceHandle;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * An SmChannel as kernels of the host device see it: a flyweight over the bytes of {@link
- * SmChannelDescriptor}. Nothing here allocates. Offsets and sizes are bytes; a range outside its
- * memory is refused with InvalidUsage.
+ * An SmChannel for kernels of the host device: a flyweight over the bytes of {@link
+ * SmChannelDescriptor}. No method allocates. Offsets and sizes are bytes. A range outside its
+ * memory causes InvalidUsage.
  *
- * <p>{@code put}, {@code get} and the packet methods are called by {@code numThreads} threads
- * together, each with its own {@code threadId}; each does its share. {@code signal}, {@code await}
- * and {@code poll} are called by one thread, behind a {@code syncThreads()} where others copied.
+ * <p>{@code numThreads} threads together call {@code put}, {@code get} and the packet methods, each
+ * with its own {@code threadId}; each does its share. One thread calls {@code signal}, {@code
+ * await} and {@code poll}, after a {@code syncThreads()} if other threads copied.
  */
 public final class SmChannelDeviceHandle {
-  /** The unit in which {@code put} and {@code get} share out work when the caller names none. */
+  /** The default unit in bytes in which {@code put} and {@code get} divide work among threads. */
   public static final int DEFAULT_ALIGNMENT = 16;
 
-  /** Keeps the bytes alive where the host allocated them; otherwise null. */
+  /** The bytes, kept alive if the host allocated them; otherwise null. */
   private final UnsafeBuffer memory;
 
   private final SemaphoreDeviceHandle semaphore = new SemaphoreDeviceHandle();
@@ -51,8 +51,8 @@ public final class SmChannelDeviceHandle {
   /**
    * Wraps the bytes of a handle.
    *
-   * @param address of its first byte
-   * @return this
+   * @param address the address of the first byte
+   * @return this handle
    */
   public SmChannelDeviceHandle wrap(long address) {
     semaphore.wrap(address + SEMAPHORE_OFFSET);
@@ -65,19 +65,19 @@ public final class SmChannelDeviceHandle {
     return this;
   }
 
-  /** The rank at the other end. */
+  /** Returns the rank at the other end. */
   public int peer() {
     return semaphore.peer();
   }
 
-  /** The address of the peer's memory as mapped here. */
+  /** Returns the address of the peer's memory in this process. */
   public long targetAddress() {
     return target;
   }
 
   /**
-   * {@link #put(int, boolean, long, long, long, int, int)} of any number of bytes, shared out in
-   * units of 16.
+   * Calls {@link #put(int, boolean, long, long, long, int, int)} for any number of bytes, divided
+   * in units of 16.
    */
   public void put(long targetOffset, long sourceOffset, long size, int threadId, int numThreads) {
     put(DEFAULT_ALIGNMENT, true, targetOffset, sourceOffset, size, threadId, numThreads);
@@ -86,13 +86,13 @@ public final class SmChannelDeviceHandle {
   /**
    * Copies from local memory to the peer's.
    *
-   * @param alignment 4, 8 or 16: the unit in which work is shared out
-   * @param copyRemainder whether bytes beyond the last whole unit are copied too
-   * @param targetOffset where in the peer's memory
+   * @param alignment the unit in which work is divided among threads: 4, 8 or 16
+   * @param copyRemainder whether to copy the bytes beyond the last whole unit
+   * @param targetOffset the offset in the peer's memory
    * @param sourceOffset where in local memory
-   * @param size how many bytes
+   * @param size the number of bytes
    * @param threadId this thread, 0 to numThreads - 1
-   * @param numThreads how many threads call this together
+   * @param numThreads the number of threads that call this method together
    */
   public void put(
       int alignment,
@@ -106,8 +106,8 @@ public final class SmChannelDeviceHandle {
   }
 
   /**
-   * {@link #get(int, boolean, long, long, long, int, int)} of any number of bytes, shared out in
-   * units of 16.
+   * Calls {@link #get(int, boolean, long, long, long, int, int)} for any number of bytes, divided
+   * in units of 16.
    */
   public void get(long targetOffset, long sourceOffset, long size, int threadId, int numThreads) {
     get(DEFAULT_ALIGNMENT, true, targetOffset, sourceOffset, size, threadId, numThreads);
@@ -116,13 +116,13 @@ public final class SmChannelDeviceHandle {
   /**
    * Copies from the peer's memory to local memory.
    *
-   * @param alignment 4, 8 or 16: the unit in which work is shared out
-   * @param copyRemainder whether bytes beyond the last whole unit are copied too
-   * @param targetOffset where in the peer's memory
+   * @param alignment the unit in which work is divided among threads: 4, 8 or 16
+   * @param copyRemainder whether to copy the bytes beyond the last whole unit
+   * @param targetOffset the offset in the peer's memory
    * @param sourceOffset where in local memory
-   * @param size how many bytes
+   * @param size the number of bytes
    * @param threadId this thread, 0 to numThreads - 1
-   * @param numThreads how many threads call this together
+   * @param numThreads the number of threads that call this method together
    */
   public void get(
       int alignment,
@@ -136,8 +136,8 @@ public final class SmChannelDeviceHandle {
   }
 
   /**
-   * On a CPU a thread's share is one contiguous run: strided element copies would fight over cache
-   * lines.
+   * Copies this thread's share. On a CPU the share is one contiguous range: with strided copies,
+   * threads would contend for cache lines.
    */
   private void copy(
       boolean toTarget,
@@ -165,16 +165,16 @@ public final class SmChannelDeviceHandle {
   }
 
   /**
-   * Writes local memory to the peer as packets that each carry the flag. The peer takes them with
+   * Writes local memory to the peer as packets that each carry the flag. The peer reads them with
    * {@link #getPackets} from its packet buffer, which must be this channel's target.
    *
    * @param type the format
-   * @param targetOffset where in the peer's packet buffer the first packet goes
+   * @param targetOffset the offset of the first packet in the peer's packet buffer
    * @param sourceOffset where in local memory
    * @param size bytes of payload, a multiple of {@link PacketType#payload()}
    * @param threadId this thread, 0 to numThreads - 1
-   * @param numThreads how many threads call this together
-   * @param flag not the one that the slots hold already
+   * @param numThreads the number of threads that call this method together
+   * @param flag the flag, which must differ from the one that the slots hold already
    */
   public void putPackets(
       PacketType type,
@@ -190,13 +190,12 @@ public final class SmChannelDeviceHandle {
     long highFlag = (long) flag << 32;
     long to = target + targetOffset;
     long from = source + sourceOffset;
-    // An LL16 packet is two LL8 packets side by side; only how threads share them differs.
+    // An LL16 packet is two LL8 packets side by side; only the division among threads differs.
     int halves = type == PacketType.LL8 ? 1 : 2;
     for (long i = threadId, n = size / type.payload(); i < n; i += numThreads) {
       for (long half = i * halves; half < (i + 1) * halves; half++) {
-        // Data and flag in one store: a thread that sees the flag sees the data, so no order
-        // between
-        // packets is needed.
+        // One store writes data and flag: a thread that sees the flag sees the data, so no order
+        // between packets is needed.
         long data = HostMemory.getInt(from + (half << 2)) & 0xffff_ffffL;
         HostMemory.putLongOpaque(to + (half << 3), highFlag | data);
       }
@@ -204,17 +203,18 @@ public final class SmChannelDeviceHandle {
   }
 
   /**
-   * Takes the peer's packets out of the local packet buffer, waiting for each until it carries the
-   * flag.
+   * Copies the payload of the peer's packets from the local packet buffer, and waits for each until
+   * it carries the flag.
    *
    * @param type the format
-   * @param packetOffset where in the packet buffer the first packet is
-   * @param sourceOffset where in local memory the payload goes
+   * @param packetOffset the offset of the first packet in the packet buffer
+   * @param sourceOffset the offset in local memory for the payload
    * @param size bytes of payload, a multiple of {@link PacketType#payload()}
    * @param threadId this thread, 0 to numThreads - 1
-   * @param numThreads how many threads call this together
-   * @param flag what the sender writes
-   * @return true when all of this thread's are there; false when the communicator was aborted
+   * @param numThreads the number of threads that call this method together
+   * @param flag the flag that the sender writes
+   * @return true when all packets of this thread have arrived; false when the communicator was
+   *     aborted
    */
   public boolean getPackets(
       PacketType type,
@@ -253,7 +253,7 @@ public final class SmChannelDeviceHandle {
     }
   }
 
-  /** Reads 8 bytes of the peer's memory; {@code index} counts 8-byte words. */
+  /** Returns 8 bytes of the peer's memory; {@code index} counts 8-byte words. */
   public long read(long index) {
     check("target", index * Long.BYTES, Long.BYTES, targetSize);
     return HostMemory.getLongOpaque(target + index * Long.BYTES);
@@ -265,22 +265,22 @@ public final class SmChannelDeviceHandle {
     HostMemory.putLongOpaque(target + index * Long.BYTES, value);
   }
 
-  /** Signals the peer that everything this thread wrote before is there. */
+  /** Signals the peer. All earlier writes of this thread are visible to the peer then. */
   public void signal() {
     semaphore.signal();
   }
 
-  /** {@link #signal()} without the promise about earlier writes. */
+  /** Signals the peer without ordering earlier writes before the signal. */
   public void relaxedSignal() {
     semaphore.relaxedSignal();
   }
 
-  /** Waits for the peer's next signal; false when the communicator was aborted. */
+  /** Waits for the peer's next signal. Returns false when the communicator was aborted. */
   public boolean await() {
     return semaphore.await();
   }
 
-  /** Takes the peer's next signal if it is there. */
+  /** Takes the peer's next signal if it has arrived, and returns whether it has. */
   public boolean poll() {
     return semaphore.poll();
   }

@@ -1,7 +1,7 @@
 /**
- * What a kernel holds: channels to a peer's memory, by copying threads ({@code SmChannel}) or by
- * asking the host's proxy ({@code ProxyChannel}); and the service that builds proxy channels and
- * does what they ask for.
+ * Channels, through which kernels access a peer's memory: with their own threads ({@code
+ * SmChannel}) or with the host's proxy ({@code ProxyChannel}). Also the service that builds proxy
+ * channels and executes their requests.
  *
  * <p>Imports everything below: {@code proxy}, {@code semaphore}, {@code communicator}, {@code
  * transport}, {@code device}.

@@ -10,15 +10,15 @@ import org.agrona.concurrent.NanoClock;
 import org.agrona.concurrent.SystemNanoClock;
 
 /**
- * The one thread that polls the lines of a device's streams and completes what waits for them. It
- * starts with the first waiter, spins for {@value #SPIN_MICROS} us after each completion, then naps
- * for up to {@value #LONGEST_NAP_MICROS} us; while nothing waits it is parked. A pass allocates
- * nothing and takes no lock.
+ * The thread that polls the lines of a device's streams and completes their waiters. It starts with
+ * the first waiter. It spins for {@value #SPIN_MICROS} us after each completion, then naps for up
+ * to {@value #LONGEST_NAP_MICROS} us at a time. While there is no waiter it is parked. A pass
+ * allocates nothing and takes no lock.
  *
- * <p>A stream whose device failed never stores its number. So the health of a stream is checked
- * once a millisecond while something has waited for it for a millisecond.
+ * <p>A stream whose device has failed never stores its number. So the agent checks the health of a
+ * stream once a millisecond, after a waiter has waited for a millisecond.
  *
- * <p>An exception from a check ends neither the thread nor the queue that it was for.
+ * <p>An exception from a check ends neither the thread nor the checked queue.
  */
 public final class CompletionAgent extends AgentThread implements AutoCloseable {
   private static final long SPIN_MICROS = 50;
@@ -29,7 +29,7 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
   private final NanoClock clock;
   private final boolean ownThread;
 
-  /** Replaced as a whole, by holders of this object's lock. */
+  /** The queues served; holders of this object's lock replace the whole array. */
   private volatile CompletionQueue[] queues = {};
 
   /** Set once, by a holder of this object's lock. */
@@ -41,13 +41,16 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
   /**
    * Creates an agent whose thread starts with the first waiter.
    *
-   * @param name of the device; the thread is called {@code fluxccl-completion-} and that
+   * @param name the name of the device; the thread is called {@code fluxccl-completion-<name>}
    */
   public CompletionAgent(String name) {
     this(name, SystemNanoClock.INSTANCE, true);
   }
 
-  /** Without a thread of its own, the caller of {@link #doWork()} is its thread. */
+  /**
+   * Creates an agent. Without a thread of its own, the caller of {@link #doWork()} acts as its
+   * thread.
+   */
   CompletionAgent(String name, NanoClock clock, boolean ownThread) {
     super(
         "fluxccl-completion-" + name,
@@ -58,13 +61,13 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
   }
 
   /**
-   * Creates the queue of one more stream. Any thread.
+   * Creates and adds the queue of a stream. Any thread.
    *
-   * @param stream its name
+   * @param stream the stream's name
    * @param line {@link CompletionQueue#LINE_LENGTH} zeroed bytes of pinned memory, which stay until
    *     the queue is removed
-   * @param milestones another way to learn the stream's progress, asked while something waits
-   * @param health tells whether the stream can still make progress
+   * @param milestones another source of the stream's progress, polled while there is a waiter
+   * @param health checks whether the stream can still make progress
    * @return the queue
    */
   public CompletionQueue createQueue(
@@ -83,7 +86,7 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
 
   synchronized void remove(CompletionQueue queue) {
     queues = ArrayUtil.remove(queues, queue);
-    wake(); // it may be the last one that the thread's end waits for
+    wake(); // it may be the last queue, for whose removal the thread's end waits
   }
 
   /** Polls all queues once. Called by the agent's thread only. */
@@ -113,7 +116,7 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
     }
   }
 
-  /** Makes sure that the thread polls. Any thread, after a waiter was added. */
+  /** Starts or wakes the thread, so that it polls. Any thread, after a waiter was added. */
   void waiterAdded() {
     if (ownThread) {
       if (!started) {
@@ -131,7 +134,7 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
   }
 
   /**
-   * Lets the thread end once all queues are removed; until then it goes on serving them. Any
+   * Ends the thread once all queues are removed; until then the thread continues to serve them. Any
    * thread. Idempotent.
    */
   @Override
@@ -157,7 +160,7 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
     }
   }
 
-  /** Returns whether something waits for one of the streams. */
+  /** Returns whether a waiter waits for one of the streams. */
   @Override
   protected boolean hasPosts() {
     for (CompletionQueue queue : queues) {

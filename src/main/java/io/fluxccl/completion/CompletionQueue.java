@@ -10,20 +10,20 @@ import org.slf4j.LoggerFactory;
 
 /**
  * The futures and actions that wait for one stream. The stream's owner takes a number with {@link
- * #next()}, lets the stream store it into the queue's line behind the work enqueued so far, and
- * registers a future or an action; the {@link CompletionAgent} polls the line.
+ * #next()} and enqueues a store of it into the queue's line, after the work enqueued so far. Then
+ * it registers a future or an action. The {@link CompletionAgent} polls the line.
  *
- * <p>The line is one cache line of pinned memory: the number at its beginning, which only ever
- * grows, and nothing else in it.
+ * <p>The line is one cache line of pinned memory. It holds only the number, at its beginning, which
+ * never decreases.
  *
- * <p>Numbers are taken, enqueued and registered by one thread at a time, in this order; then
- * futures complete in the order of their numbers. Everything else is thread-safe.
+ * <p>One thread at a time takes, enqueues and registers numbers, in this order. Then futures
+ * complete in the order of their numbers. Everything else is thread-safe.
  */
 public final class CompletionQueue {
-  /** Bytes of the line. */
+  /** The length of the line in bytes. */
   public static final int LINE_LENGTH = 64;
 
-  /** Consecutive failed checks, a millisecond apart, after which the futures fail. */
+  /** The number of consecutive failed checks, a millisecond apart, after which the futures fail. */
   static final int MAX_FAILED_CHECKS = 1000;
 
   private static final Logger LOG = LoggerFactory.getLogger(CompletionQueue.class);
@@ -36,13 +36,13 @@ public final class CompletionQueue {
   private final ConcurrentLinkedQueue<Waiter> waiters = new ConcurrentLinkedQueue<>();
   private volatile FluxCclException closedBecause;
 
-  /** Written by the thread that takes numbers, one at a time. */
+  /** The number taken last. Written by one thread at a time, which takes numbers. */
   private volatile long issued;
 
-  /** The last answer of the milestones. Written by the agent's thread. */
+  /** The last progress that the milestones returned. Written by the agent's thread. */
   private volatile long passed;
 
-  // All used by the agent's thread only.
+  // Used by the agent's thread only.
   private DeviceFailure lost;
   private Throwable thrownByCheck;
   private int failedChecks;
@@ -50,11 +50,13 @@ public final class CompletionQueue {
   private long reached;
 
   /**
-   * @param name of the stream, for diagnostics
+   * Creates a queue without waiters.
+   *
+   * @param name the stream's name, for diagnostics
    * @param line {@link #LINE_LENGTH} zeroed bytes that the stream can store to
-   * @param milestones another way to learn the stream's progress
-   * @param health tells whether the stream can still make progress
-   * @param agent polls the line
+   * @param milestones another source of the stream's progress
+   * @param health checks whether the stream can still make progress
+   * @param agent the agent that polls the line
    */
   CompletionQueue(
       String name,
@@ -70,8 +72,8 @@ public final class CompletionQueue {
   }
 
   /**
-   * Takes the next number, from 1. The stream must store it behind what is enqueued so far, or have
-   * a milestone there.
+   * Takes and returns the next number, from 1. The stream must store it after the work enqueued so
+   * far, or have a milestone there.
    */
   public long next() {
     long next = issued + 1;
@@ -79,27 +81,27 @@ public final class CompletionQueue {
     return next;
   }
 
-  /** Returns the number taken last; 0 when there was none. */
+  /** Returns the number taken last, or 0 if there is none. */
   public long issued() {
     return issued;
   }
 
   /**
-   * Returns the number that the stream is known to have reached. Acquire: what kernels wrote to
-   * pinned memory before is visible. Not to be called once the line is freed.
+   * Returns the number that the stream is known to have reached. Acquire: all that kernels wrote to
+   * pinned memory before is visible. Must not be called once the line is freed.
    */
   public long reached() {
-    // Pairs with the stream's store, which comes behind a system-wide barrier on the device.
+    // Acquire: pairs with the stream's store, which follows a system-wide barrier on the device.
     return Math.max(line.getLongAcquire(0), passed);
   }
 
   /**
-   * Returns a future of a number.
+   * Returns a future that completes when the stream reaches a number.
    *
-   * @param sequence what {@link #next()} gave; its store or milestone is enqueued
-   * @return completes on the agent's thread when the stream has reached the number; with {@link
-   *     DeviceFailure} if it can't reach it or can't be polled; or on the closing thread with the
-   *     reason given to {@link #close}
+   * @param sequence a result of {@link #next()}, whose store or milestone is enqueued
+   * @return a future that completes on the agent's thread when the stream has reached the number.
+   *     It fails with {@link DeviceFailure} if the stream can't reach the number or can't be
+   *     polled. After {@link #close} it fails on the closing thread, with the reason given there
    */
   public CompletableFuture<Void> register(long sequence) {
     Waiter waiter = Waiter.future(sequence);
@@ -113,11 +115,11 @@ public final class CompletionQueue {
   }
 
   /**
-   * Runs an action on the agent's thread when the stream has reached a number, or can't reach it
-   * any more; also after {@link #close}.
+   * Runs an action on the agent's thread when the stream has reached a number or can't reach it any
+   * more, even after {@link #close}.
    *
-   * @param sequence what {@link #next()} gave; its store or milestone is enqueued
-   * @param action short; never blocks
+   * @param sequence a result of {@link #next()}, whose store or milestone is enqueued
+   * @param action the action, which must be short and must not block
    */
   public void afterwards(long sequence, Runnable action) {
     waiters.add(Waiter.action(sequence, action));
@@ -125,9 +127,10 @@ public final class CompletionQueue {
   }
 
   /**
-   * Fails all futures, now and later, with the given reason. Actions still wait for their numbers.
+   * Fails all futures, including those registered later, with the given reason. Actions still wait
+   * for their numbers.
    *
-   * @param reason what the futures end with
+   * @param reason the failure of the futures
    */
   public void close(FluxCclException reason) {
     closedBecause = reason;
@@ -140,7 +143,7 @@ public final class CompletionQueue {
     }
   }
 
-  /** Removes the queue from its agent. Called once nothing waits, before the line is freed. */
+  /** Removes the queue from its agent. Called once there is no waiter, before the line is freed. */
   public void remove() {
     agent.remove(this);
   }
@@ -151,8 +154,8 @@ public final class CompletionQueue {
   }
 
   /**
-   * Completes what the stream has reached, and returns how many waiters that were. Called by the
-   * agent's thread, as all below.
+   * Completes the waiters whose number the stream has reached, and returns how many. The agent's
+   * thread calls this method and those below.
    */
   int poll() {
     Waiter oldest = waiters.peek();
@@ -160,7 +163,7 @@ public final class CompletionQueue {
       return 0;
     }
     if (lost == null) {
-      // A store that was overtaken by a later one must not take progress back.
+      // A store that a later one has overtaken must not decrease the progress.
       reached = Math.max(reached, reached());
       if (oldest.sequence > reached) {
         reached = askMilestones();
@@ -205,7 +208,10 @@ public final class CompletionQueue {
     return poll();
   }
 
-  /** Notes what a poll or a check threw. The next one may succeed: nothing that waits is lost. */
+  /**
+   * Records the exception of a poll or a check. No waiter is lost, because the next poll may
+   * succeed.
+   */
   void checkFailed(Throwable thrown) {
     boolean first = thrownByCheck == null && failedChecks == 0;
     thrownByCheck = thrown;
@@ -213,14 +219,14 @@ public final class CompletionQueue {
       try {
         LOG.warn("polling the progress of {} failed; it is tried again", name, thrown);
       } catch (Throwable noMemory) {
-        // The warning is lost; the next poll may succeed all the same.
+        // The warning is lost; the next poll may still succeed.
       }
     }
   }
 
   /**
-   * Fails the futures after too many checks in a row that threw. The stream may go on, so actions,
-   * which free what its work uses, wait for it in any case.
+   * Fails the futures after too many failed checks in a row. The stream may still be running, so
+   * actions, which free its resources, continue to wait for it.
    */
   private void countFailedChecks() {
     Throwable last = thrownByCheck;

@@ -3,15 +3,15 @@ package io.fluxccl.completion;
 import io.fluxccl.DeviceFailure;
 
 /**
- * Tells whether a stream can still make progress. Called by the completion thread; never blocks.
+ * Checks whether a stream can still make progress. Called by the completion thread; never blocks.
  */
 @FunctionalInterface
 public interface StreamHealth {
   /**
-   * Checks once.
+   * Checks the stream once.
    *
-   * @return why the stream will never do what was enqueued, or null while it may; allocates nothing
-   *     in that case
+   * @return the failure that prevents the stream from executing its work, or null while it may
+   *     execute it; null results allocate nothing
    */
   DeviceFailure failure();
 }

@@ -7,7 +7,7 @@ import org.slf4j.LoggerFactory;
 
 /**
  * A future or an action that waits until a queue's stream has reached a sequence number. An action
- * runs in any case, but not before the stream has reached the number or no longer can.
+ * always runs, but not before the stream has reached the number or no longer can.
  */
 final class Waiter {
   private static final Logger LOG = LoggerFactory.getLogger(Waiter.class);
@@ -34,16 +34,17 @@ final class Waiter {
   }
 
   /**
-   * Called when the stream has reached the number, or never will.
+   * Completes the future or runs the action. Called when the stream has reached the number, or
+   * never will.
    *
-   * @param failure why it never will, or null
+   * @param failure the reason that it never will, or null
    */
   void ended(FluxCclException failure) {
     if (future == null) {
       try {
         action.run();
       } catch (RuntimeException | Error e) {
-        // The thread serves all streams of the device; one broken action must not stop it.
+        // The thread serves all streams of the device; one failing action must not stop it.
         LOG.error("an action behind enqueued work failed", e);
       }
     } else if (failure == null) {
@@ -53,7 +54,7 @@ final class Waiter {
     }
   }
 
-  /** Called when the queue is closed. */
+  /** Fails the future; an action still waits. Called when the queue is closed. */
   void closed(FluxCclException reason) {
     if (future != null) {
       future.completeExceptionally(reason);

@@ -1,6 +1,6 @@
 /**
- * How the host learns the progress of streams: streams store growing numbers into pinned memory;
- * one thread polls all of them and completes futures.
+ * Tracks the progress of streams for the host. Streams store growing numbers into pinned memory;
+ * one thread polls these numbers and completes futures.
  *
  * <p>Imports the root package and {@code device}.
  */

@@ -3,9 +3,9 @@ package io.fluxccl.proxy;
 import io.fluxccl.InvalidUsage;
 
 /**
- * The request of a channel to the proxy, packed into a trigger: which bytes of which memory go
- * where, and whether to signal and to flush. Static functions on the two words; nothing is
- * allocated.
+ * Packs and unpacks a channel's request to the proxy: the source and target ranges of a write, and
+ * whether to signal and to flush. Its static functions work on the two words of a trigger and
+ * allocate nothing.
  *
  * <pre>
  *   first word    [0-31] size          [32-63] source offset
@@ -17,22 +17,22 @@ import io.fluxccl.InvalidUsage;
  * Sizes and offsets are bytes.
  */
 public final class ChannelTrigger {
-  /** Type: write {@code size} bytes to the peer. */
+  /** The type bit of a request to write {@code size} bytes to the peer. */
   public static final int DATA = 1;
 
-  /** Type: raise the peer's semaphore, after the data. */
+  /** The type bit of a request to signal the peer's semaphore after the data. */
   public static final int SIGNAL = 2;
 
-  /** Type: notify the device once everything before has arrived. */
+  /** The type bit of a request to notify the device once all earlier data has arrived. */
   public static final int FLUSH = 4;
 
-  /** The number of memories; their ids are 0 to this, exclusive. */
+  /** The maximum number of memories; their ids are below this number. */
   public static final int MAX_MEMORIES = 512;
 
-  /** The number of channels; their ids are 0 to this, exclusive. */
+  /** The maximum number of channels; their ids are below this number. */
   public static final int MAX_IDS = 1024;
 
-  /** Sizes and offsets are below this: 4 GiB. */
+  /** The exclusive limit of sizes and offsets in bytes: 4 GiB. */
   public static final long MAX_BYTES = 1L << 32;
 
   private static final int ALL_TYPES = DATA | SIGNAL | FLUSH;
@@ -44,12 +44,12 @@ public final class ChannelTrigger {
   private ChannelTrigger() {}
 
   /**
-   * Packs the first word.
+   * Returns the packed first word.
    *
    * @param size bytes, 0 to 4 GiB - 1
    * @param sourceOffset bytes from the start of the source memory, 0 to 4 GiB - 1
    * @return the word
-   * @throws InvalidUsage if one is out of range
+   * @throws InvalidUsage if an argument is out of range
    */
   public static long first(long size, long sourceOffset) {
     if ((size | sourceOffset) >>> 32 != 0) {
@@ -59,15 +59,15 @@ public final class ChannelTrigger {
   }
 
   /**
-   * Packs the second word.
+   * Returns the packed second word.
    *
    * @param destinationOffset bytes from the start of the destination memory, 0 to 4 GiB - 1
-   * @param sourceMemory id, 0 to 511
-   * @param destinationMemory id, 0 to 511
+   * @param sourceMemory the id of the source memory, 0 to 511
+   * @param destinationMemory the id of the destination memory, 0 to 511
    * @param type one or more of {@link #DATA}, {@link #SIGNAL}, {@link #FLUSH}, combined by OR
-   * @param id of the channel, 0 to 1023
+   * @param id the id of the channel, 0 to 1023
    * @return the word, with the commit bit clear
-   * @throws InvalidUsage if one is out of range
+   * @throws InvalidUsage if an argument is out of range
    */
   public static long second(
       long destinationOffset, int sourceMemory, int destinationMemory, int type, int id) {
@@ -85,42 +85,45 @@ public final class ChannelTrigger {
         | (long) id << ID_SHIFT;
   }
 
-  /** Bytes to move. */
+  /** Returns the number of bytes to write. */
   public static long size(long first) {
     return first & (MAX_BYTES - 1);
   }
 
-  /** Bytes from the start of the source memory. */
+  /** Returns the offset in bytes in the source memory. */
   public static long sourceOffset(long first) {
     return first >>> 32;
   }
 
-  /** Bytes from the start of the destination memory. */
+  /** Returns the offset in bytes in the destination memory. */
   public static long destinationOffset(long second) {
     return second & (MAX_BYTES - 1);
   }
 
-  /** The id of the memory to read. */
+  /** Returns the id of the source memory. */
   public static int sourceMemory(long second) {
     return (int) (second >>> SOURCE_MEMORY_SHIFT) & (MAX_MEMORIES - 1);
   }
 
-  /** The id of the memory to write. */
+  /** Returns the id of the destination memory. */
   public static int destinationMemory(long second) {
     return (int) (second >>> DESTINATION_MEMORY_SHIFT) & (MAX_MEMORIES - 1);
   }
 
-  /** What to do: {@link #DATA}, {@link #SIGNAL} and {@link #FLUSH}; 0 in a malformed trigger. */
+  /**
+   * Returns the type, a combination of {@link #DATA}, {@link #SIGNAL} and {@link #FLUSH}; 0 for a
+   * malformed trigger.
+   */
   public static int type(long second) {
     return (int) (second >>> TYPE_SHIFT) & ALL_TYPES;
   }
 
-  /** The id of the channel. */
+  /** Returns the id of the channel. */
   public static int id(long second) {
     return (int) (second >>> ID_SHIFT) & (MAX_IDS - 1);
   }
 
-  /** The trigger in words, for messages. */
+  /** Returns the trigger as text, for error messages. */
   public static String toString(long first, long second) {
     return String.format(
         "type=%s channel=%s size=%s source=%s+%s destination=%s+%s",

@@ -1,10 +1,10 @@
 package io.fluxccl.proxy;
 
 /**
- * Reports errors to a handler. A handler that fails itself neither ends the proxy's loop nor hides
- * the error that it was given: both are logged.
+ * Reports errors to a handler. If the handler throws an exception, both errors are logged and the
+ * proxy's loop continues.
  *
- * @param handler of the proxy's options
+ * @param handler the error handler of the proxy's options
  */
 record ErrorReports(ProxyErrorHandler handler) {
   /** Reports that a trigger failed, or was not handled. */

@@ -16,9 +16,10 @@ import io.fluxccl.device.PinnedBuffer;
 import org.agrona.concurrent.AtomicBuffer;
 
 /**
- * The host's end of the ring: takes off what kernels push, in the order of their positions. One
- * thread at a time calls {@link #poll()}, {@link #pop()} and {@link #publishTail()}; producers are
- * many and hold a {@link FifoDeviceHandle}. Laid out as {@link FifoDescriptor} says.
+ * The host's end of the ring: takes the triggers that kernels push, in the order of their
+ * positions. One thread at a time calls {@link #poll()}, {@link #pop()} and {@link #publishTail()}.
+ * Any number of producers push through a {@link FifoDeviceHandle}. {@link FifoDescriptor} defines
+ * the memory layout.
  *
  * <pre>
  *   while (fifo.poll()) {
@@ -40,29 +41,29 @@ public final class Fifo implements AutoCloseable {
   private long second;
 
   /**
-   * An empty ring of {@link FifoDescriptor#DEFAULT_SIZE} triggers.
+   * Creates an empty ring of {@link FifoDescriptor#DEFAULT_SIZE} triggers.
    *
-   * @param device whose kernels push
-   * @throws io.fluxccl.DeviceFailure if there is no memory for it
+   * @param device the device whose kernels push
+   * @throws io.fluxccl.DeviceFailure if the ring's memory can't be allocated
    */
   public Fifo(Device device) {
     this(device, FifoDescriptor.DEFAULT_SIZE);
   }
 
   /**
-   * An empty ring.
+   * Creates an empty ring.
    *
-   * @param device whose kernels push
-   * @param size triggers, a power of two
-   * @throws io.fluxccl.InvalidUsage if {@code size} is none
-   * @throws io.fluxccl.DeviceFailure if there is no memory for it
+   * @param device the device whose kernels push
+   * @param size the number of triggers, a power of two
+   * @throws io.fluxccl.InvalidUsage if {@code size} is not a power of two
+   * @throws io.fluxccl.DeviceFailure if the ring's memory can't be allocated
    */
   public Fifo(Device device, int size) {
     this.size = FifoDescriptor.checkSize(size);
     this.sizeShift = Integer.numberOfTrailingZeros(size);
     this.pinned = device.allocatePinned(FifoDescriptor.pinnedLength(size));
     try {
-      // Head and tail cache lie with the producers: a push must not read across the bus.
+      // Head and tail cache are in the producers' memory: a push must not read across the bus.
       this.control = device.allocate(DEVICE_LENGTH);
     } catch (RuntimeException | Error failure) {
       pinned.close();
@@ -71,25 +72,25 @@ public final class Fifo implements AutoCloseable {
     this.buffer = pinned.buffer();
   }
 
-  /** Triggers that the ring holds. */
+  /** Returns the number of triggers that the ring can hold. */
   public int size() {
     return size;
   }
 
-  /** The position of the next trigger to take: how many were popped so far. */
+  /** Returns the position of the next trigger to take, which is the number popped so far. */
   public long position() {
     return position;
   }
 
   /**
-   * Checks for the trigger at {@link #position()} and, if it is there, loads it for {@link
-   * #first()} and {@link #second()}. Never waits.
+   * Loads the trigger at {@link #position()} for {@link #first()} and {@link #second()}, if it is
+   * committed. Never waits.
    *
-   * @return whether it is there
+   * @return whether the trigger is committed
    */
   public boolean poll() {
     int slot = TRIGGERS_OFFSET + FifoDescriptor.slotOffset(position, size);
-    // Pairs with the release of the second word in FifoDeviceHandle.push.
+    // Acquire: pairs with the release of the second word in FifoDeviceHandle.push.
     long stored = buffer.getLongAcquire(slot + SECOND_OFFSET);
     if (!ProxyTrigger.isCommitted(stored, position >>> sizeShift)) {
       return false;
@@ -99,40 +100,40 @@ public final class Fifo implements AutoCloseable {
     return true;
   }
 
-  /** The first word of the trigger that {@link #poll()} found. */
+  /** Returns the first word of the trigger that {@link #poll()} loaded. */
   public long first() {
     return first;
   }
 
-  /** The second word of the trigger that {@link #poll()} found, without the commit bit. */
+  /** Returns the second word of the trigger that {@link #poll()} loaded, without the commit bit. */
   public long second() {
     return second;
   }
 
-  /** Advances to the next position. Producers see it after {@link #publishTail()}. */
+  /** Advances to the next position. {@link #publishTail()} makes it visible to producers. */
   public void pop() {
     position++;
   }
 
   /** Publishes to producers that everything popped so far has been handled. */
   public void publishTail() {
-    // Pairs with the acquire of the tail in FifoDeviceHandle: slots are read, handlers' effects
-    // done.
+    // Release: pairs with the acquire of the tail in FifoDeviceHandle. It orders the reads of slots
+    // and the effects of handlers before the new tail.
     buffer.putLongRelease(TAIL_OFFSET, position);
   }
 
-  /** How many triggers were popped and published. Any thread. */
+  /** Returns the number of triggers popped and published. Any thread. */
   public long tail() {
     return buffer.getLongAcquire(TAIL_OFFSET);
   }
 
-  /** How many triggers are committed from {@link #position()} on without a gap. */
+  /** Returns the number of triggers committed from {@link #position()} on without a gap. */
   int committed() {
     int count = 0;
     while (count < size) {
       long next = position + count;
       int slot = TRIGGERS_OFFSET + FifoDescriptor.slotOffset(next, size);
-      // Pairs with the release of the second word in FifoDeviceHandle.push.
+      // Acquire: pairs with the release of the second word in FifoDeviceHandle.push.
       long stored = buffer.getLongAcquire(slot + SECOND_OFFSET);
       if (!ProxyTrigger.isCommitted(stored, next >>> sizeShift)) {
         break;
@@ -143,11 +144,11 @@ public final class Fifo implements AutoCloseable {
   }
 
   /**
-   * The producers' end. On the host device it can be used as it is; any kernel takes it as the
-   * bytes that {@link FifoDeviceHandle#encode} writes.
+   * Returns the producers' end. Kernels of the host device can use the object; other kernels
+   * receive it as the bytes that {@link FifoDeviceHandle#encode} writes.
    *
-   * @param abort what a waiting producer watches; must outlive the handle's use
-   * @return the handle, valid until this is closed
+   * @param abort the flag that a waiting producer polls; must outlive the use of the handle
+   * @return the handle, valid until this ring is closed
    */
   public FifoDeviceHandle deviceHandle(AbortFlag abort) {
     return new FifoDeviceHandle(
@@ -159,7 +160,7 @@ public final class Fifo implements AutoCloseable {
         size);
   }
 
-  /** Frees the ring. No producer and no consumer may use it any more. Idempotent. */
+  /** Frees the ring, which no producer or consumer may use any more. Idempotent. */
   @Override
   public void close() {
     control.close();

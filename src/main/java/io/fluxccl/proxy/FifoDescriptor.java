@@ -24,23 +24,23 @@ import io.fluxccl.InvalidUsage;
  *     offset  44  int32  padding, 0
  * </pre>
  *
- * Control words are two cache lines apart, so that neither they nor the lines that a prefetcher
- * pulls in with them are shared.
+ * Control words are two cache lines apart. So two control words share neither a cache line nor the
+ * pair of lines that a prefetcher loads together.
  *
- * <p>A position counts pushes from 0 and only grows. Its slot is {@code position & (size - 1)}, its
- * lap {@code position / size}; {@link ProxyTrigger} says how a slot marks its lap.
+ * <p>A position counts pushes from 0 and only grows. Its slot is {@code position & (size - 1)}, and
+ * its lap is {@code position / size}; {@link ProxyTrigger} describes how a slot marks its lap.
  */
 public final class FifoDescriptor {
-  /** Triggers in a ring unless asked otherwise. */
+  /** The default number of triggers in a ring. */
   public static final int DEFAULT_SIZE = 512;
 
   /** The largest ring, in triggers. */
   public static final int MAX_SIZE = 1 << 24;
 
-  /** Bytes of one trigger. */
+  /** The length of one trigger in bytes. */
   public static final int TRIGGER_LENGTH = 16;
 
-  /** Binary logarithm of {@link #TRIGGER_LENGTH}. */
+  /** The binary logarithm of {@link #TRIGGER_LENGTH}. */
   public static final int TRIGGER_SHIFT = 4;
 
   /** Byte offset of the first word in a trigger. */
@@ -61,7 +61,7 @@ public final class FifoDescriptor {
   /** Byte offset of the tail cache in the device's memory. */
   public static final int TAIL_CACHE_OFFSET = 128;
 
-  /** Bytes of the device's memory. */
+  /** The length of the device's memory in bytes. */
   public static final int DEVICE_LENGTH = 256;
 
   /** Byte offset of the triggers' address in the device handle. */
@@ -82,17 +82,17 @@ public final class FifoDescriptor {
   /** Byte offset of the size in the device handle. */
   public static final int HANDLE_SIZE_OFFSET = 40;
 
-  /** Bytes of the device handle. */
+  /** The length of the device handle in bytes. */
   public static final int HANDLE_LENGTH = 48;
 
   private FifoDescriptor() {}
 
   /**
-   * Refuses a size that a ring cannot have.
+   * Checks that a size is a possible size of a ring.
    *
-   * @param size triggers
+   * @param size the number of triggers
    * @return {@code size}
-   * @throws InvalidUsage if it is no power of two, or not 1 to {@link #MAX_SIZE}
+   * @throws InvalidUsage if it is not a power of two from 1 to {@link #MAX_SIZE}
    */
   public static int checkSize(int size) {
     if (size < 1 || size > MAX_SIZE || Integer.bitCount(size) != 1) {
@@ -102,12 +102,14 @@ public final class FifoDescriptor {
     return size;
   }
 
-  /** Bytes of pinned memory for a ring of the given number of triggers. */
+  /**
+   * Returns the length in bytes of the pinned memory for a ring of the given number of triggers.
+   */
   public static int pinnedLength(int size) {
     return TRIGGERS_OFFSET + (checkSize(size) << TRIGGER_SHIFT);
   }
 
-  /** Byte offset, from the first trigger, of the slot of a position. */
+  /** Returns the byte offset of a position's slot from the first trigger. */
   static int slotOffset(long position, int size) {
     return (int) (position & (size - 1)) << TRIGGER_SHIFT;
   }

@@ -21,13 +21,12 @@ import java.nio.ByteOrder;
 import org.agrona.MutableDirectBuffer;
 
 /**
- * A producer's end of the ring, for kernels of the host device; other kernels see it as bytes.
- * Immutable, without state of its own: any number of threads push through it, or through copies of
- * it. Knows raw addresses only, so it is not to be used once the {@link Fifo} or the abort flag is
- * closed.
+ * A producer's end of the ring, for kernels of the host device; other kernels receive it as bytes.
+ * Immutable: any number of threads may push through it, or through copies of it. It holds raw
+ * addresses only, so it must not be used once the {@link Fifo} or the abort flag is closed.
  */
 public final class FifoDeviceHandle implements DeviceHandle {
-  /** The result of {@link #push} when it gave up. */
+  /** The result of a {@link #push} that was aborted. */
   public static final long ABORTED = -1;
 
   private final long triggers;
@@ -49,11 +48,11 @@ public final class FifoDeviceHandle implements DeviceHandle {
   }
 
   /**
-   * The handle whose bytes lie at an address, as {@link #writeHandle} wrote them.
+   * Returns the handle whose bytes {@link #writeHandle} wrote to an address.
    *
-   * @param address of {@link FifoDescriptor#HANDLE_LENGTH} bytes
+   * @param address the address of {@link FifoDescriptor#HANDLE_LENGTH} bytes
    * @return the handle
-   * @throws io.fluxccl.InvalidUsage if they hold no size that a ring can have
+   * @throws io.fluxccl.InvalidUsage if the bytes hold an impossible size of a ring
    */
   public static FifoDeviceHandle at(long address) {
     return new FifoDeviceHandle(
@@ -71,10 +70,10 @@ public final class FifoDeviceHandle implements DeviceHandle {
   }
 
   /**
-   * Writes the handle as kernels see it.
+   * Writes the handle in the form that kernels read.
    *
-   * @param target where to
-   * @param offset the first of {@link FifoDescriptor#HANDLE_LENGTH} bytes
+   * @param target the buffer to write to
+   * @param offset the offset in the buffer of {@link FifoDescriptor#HANDLE_LENGTH} bytes
    */
   @Override
   public void writeHandle(MutableDirectBuffer target, int offset) {
@@ -91,57 +90,57 @@ public final class FifoDeviceHandle implements DeviceHandle {
   /**
    * Pushes a trigger; waits while the ring is full. Any thread.
    *
-   * <p>A push that gave up leaves a gap: what others push behind it is not handled. The abort flag
-   * is set for good, and the ring ends with it.
+   * <p>An aborted push leaves a gap: triggers pushed after it are not handled. The abort flag stays
+   * set, so the ring can't be used any more.
    *
-   * @param first word
-   * @param second word; its bit 63 is ignored
-   * @return its position, for {@link #sync}; {@link #ABORTED} if the abort flag was set while the
-   *     ring was full
+   * @param first the first word
+   * @param second the second word; its bit 63 is ignored
+   * @return the trigger's position, for {@link #sync}; {@link #ABORTED} if the abort flag was set
+   *     while the ring was full
    */
   public long push(long first, long second) {
     long position = getAndAddLong(head, 1);
-    // Pairs with the release in awaitTail, by which another producer passes on what it
-    // acquired from the consumer.
+    // Acquire: pairs with the release in awaitTail, by which another producer passes on the tail
+    // that it acquired from the consumer.
     if (position - getLongAcquire(tailCache) >= size && !awaitTail(position - size)) {
       return ABORTED;
     }
     long slot = triggers + FifoDescriptor.slotOffset(position, size);
     putLong(slot + FIRST_OFFSET, first);
-    // Pairs with the acquire of the second word in Fifo.poll.
+    // Release: pairs with the acquire of the second word in Fifo.poll.
     putLongRelease(slot + SECOND_OFFSET, ProxyTrigger.commit(second, position >>> sizeShift));
     return position;
   }
 
   /**
-   * Waits until the trigger at a position has been handled; what its handler did is visible then.
-   * Any thread.
+   * Waits until the trigger at a position has been handled; the effects of its handler are visible
+   * then. Any thread.
    *
-   * @param position as {@link #push} gave it
-   * @return true when it has been handled; false if the abort flag was set first, or {@code
-   *     position} is {@link #ABORTED}
+   * @param position a result of {@link #push}
+   * @return true when the trigger has been handled; false if the abort flag was set first, or
+   *     {@code position} is {@link #ABORTED}
    */
   public boolean sync(long position) {
     if (position < 0) {
       return false;
     }
-    // Pairs with the release in awaitTail.
+    // Acquire: pairs with the release in awaitTail.
     return getLongAcquire(tailCache) > position || awaitTail(position);
   }
 
-  /** Waits until the tail is past a position; false if the abort flag was set first. */
+  /** Waits until the tail is past a position. Returns false if the abort flag was set first. */
   private boolean awaitTail(long position) {
     int waits = 0;
     while (true) {
-      // Pairs with the release in Fifo.publishTail.
+      // Acquire: pairs with the release in Fifo.publishTail.
       long seen = getLongAcquire(tail);
       if (seen > position) {
-        // Pairs with the acquires in push and sync. A slower producer may store an older tail over
-        // a newer one: then the next one only has to read the real tail.
+        // Release: pairs with the acquires in push and sync. A slower producer may store an older
+        // tail over a newer one; then the next producer only has to read the real tail.
         putLongRelease(tailCache, seen);
         return true;
       }
-      // Pairs with the release in AbortFlag.set.
+      // Acquire: pairs with the release in AbortFlag.set.
       if (getLongAcquire(abort) != 0) {
         return false;
       }

@@ -3,9 +3,9 @@ package io.fluxccl.proxy;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * How a producer on a host thread waits between two polls of a word: it spins first, then gives way
- * to other threads, then sleeps, so that more waiting threads than cores do not keep the one they
- * wait for from running. Static and without state; the caller keeps the count.
+ * The backoff of a producer on a host thread between two polls of a word. It first spins, then
+ * yields, then sleeps. So even more waiting threads than cores do not starve the thread for which
+ * they wait. It has no state; the caller keeps the count.
  */
 final class ProducerWait {
   private static final int SPINS = Runtime.getRuntime().availableProcessors() > 1 ? 200 : 0;
@@ -15,10 +15,10 @@ final class ProducerWait {
   private ProducerWait() {}
 
   /**
-   * Passes a little time.
+   * Pauses this thread for a short time.
    *
-   * @param count how often the caller has done so in this wait, from 0
-   * @return the count for the next time
+   * @param count the number of pauses in this wait so far, from 0
+   * @return the count for the next pause
    */
   static int pause(int count) {
     if (count < SPINS) {

@@ -14,9 +14,9 @@ import org.agrona.concurrent.AgentTerminationException;
 import org.agrona.concurrent.IdleStrategy;
 
 /**
- * Takes triggers off a {@link Fifo} and passes them to a {@link ProxyHandler}, in order, one thread
- * at a time. Either on a thread of its own, between {@link #start()} and {@link #stop()}, or
- * stepped by hand:
+ * Takes triggers from a {@link Fifo} and passes them to a {@link ProxyHandler}, in order, one
+ * thread at a time. It runs on a thread of its own, between {@link #start()} and {@link #stop()},
+ * or is stepped by hand:
  *
  * <pre>
  *   try (Proxy proxy = new Proxy(fifo, handler, ProxyOptions.defaults());
@@ -27,11 +27,11 @@ import org.agrona.concurrent.IdleStrategy;
  *   }
  * </pre>
  *
- * <p>Producers wait for the tail of the ring to learn that a trigger was handled. The tail is
- * published at the end of a batch, or at once where the handler asks for it.
+ * <p>Producers poll the tail of the ring to learn that a trigger was handled. The proxy publishes
+ * the tail at the end of a batch, or at once if the handler asks for it.
  *
- * <p>Every wait is bounded. A thread that does not end is reported and left behind as a daemon, and
- * its ring is kept.
+ * <p>Every wait is bounded. A thread that does not end is reported and stays behind as a daemon;
+ * its ring is not freed.
  */
 public final class Proxy implements Agent, AutoCloseable {
   private final Fifo fifo;
@@ -42,19 +42,19 @@ public final class Proxy implements Agent, AutoCloseable {
   private final int batch;
   private final Lifecycle lifecycle;
 
-  /** The thread of the last start; null once stopped. Written under this object's lock. */
+  /** The thread of the last start; null after a stop. Guarded by this object's lock for writing. */
   private volatile ProxyThread thread;
 
-  /** Set to end the loop: by the caller of stop or close, or by a handler's STOP. */
+  /** True if the loop must end. Set by the caller of stop or close, or by a handler's STOP. */
   volatile boolean ending;
 
-  /** Whether the agent is between onStart and onClose, on whatever thread. */
+  /** True while the agent is between onStart and onClose, on any thread. */
   private volatile boolean active;
 
-  /** Whether a handler's STOP ends the loop; what is queued then stays queued. */
+  /** True if a handler's STOP ends the loop; queued triggers then stay queued. */
   private boolean stoppedByHandler;
 
-  /** The position being handled, or -1; for the report of a thread that is stuck. */
+  /** The position being handled, or -1. It is used to report a thread that is stuck. */
   private final AtomicLong handling = new AtomicLong(-1);
 
   /**
@@ -62,7 +62,7 @@ public final class Proxy implements Agent, AutoCloseable {
    *
    * @param fifo the ring to take triggers from; closed with the proxy
    * @param handler handles the triggers
-   * @param options how to run
+   * @param options the settings
    */
   public Proxy(Fifo fifo, ProxyHandler handler, ProxyOptions options) {
     this.fifo = fifo;
@@ -75,14 +75,14 @@ public final class Proxy implements Agent, AutoCloseable {
     lifecycle.own(fifo);
   }
 
-  /** Returns the ring that it takes triggers from. */
+  /** Returns the ring from which this proxy takes triggers. */
   public Fifo fifo() {
     return fifo;
   }
 
   /**
-   * Starts the thread and returns when its initialiser has run. Does nothing if it runs already.
-   * May be called again after {@link #stop()}.
+   * Starts the thread and returns when its initialiser has run. Has no effect if the thread runs
+   * already. May be called again after {@link #stop()}.
    *
    * @throws InvalidUsage if the proxy is closed, or being stepped by hand
    * @throws io.fluxccl.DeviceFailure if the initialiser failed
@@ -109,7 +109,7 @@ public final class Proxy implements Agent, AutoCloseable {
   private void launch() {
     ending = false;
     ProxyThread started = new ProxyThread(options, this);
-    thread = started; // before it starts, so that onStart knows whose thread it is on
+    thread = started; // set before the start, so that onStart can identify its thread
     try {
       started.start();
       started.awaitInitialised();
@@ -134,15 +134,14 @@ public final class Proxy implements Agent, AutoCloseable {
   }
 
   /**
-   * Ends the thread and returns when it has ended. Triggers that are committed by now are handled
-   * first, and what the duty has begun is finished, for at most {@link ProxyOptions#stopTimeout()}.
-   * Triggers that are left then stay in the ring for the next start, and the first of them is
-   * reported to the error handler. Waits for at most that time and 2 s. Does nothing if there is no
-   * thread.
+   * Ends the thread and returns when it has ended. The thread first handles all committed triggers
+   * and finishes pending work of the duty, for at most {@link ProxyOptions#stopTimeout()}.
+   * Remaining triggers stay in the ring for the next start, and the first of them is reported to
+   * the error handler. Waits for at most that time plus 2 s. Has no effect if there is no thread.
    *
    * @throws InvalidUsage if called from the proxy thread, which would wait for itself: a handler
    *     returns {@link ProxyHandlerResult#STOP} instead
-   * @throws Timeout if a handler did not return, although interrupted; may be called again
+   * @throws Timeout if a handler did not return, although interrupted; stop may be called again
    */
   public void stop() {
     refuseOwnThread("stop");
@@ -156,12 +155,12 @@ public final class Proxy implements Agent, AutoCloseable {
   }
 
   /**
-   * Stops and frees the ring. The first trigger that no handler has taken is reported to the error
-   * handler as {@link Aborted}. Idempotent.
+   * Stops and frees the ring. The first queued trigger is reported to the error handler as {@link
+   * Aborted}. Idempotent.
    *
    * @throws InvalidUsage if called from the proxy thread, or while being stepped by hand
-   * @throws Timeout if a handler did not return: the ring is kept then, and this may be called
-   *     again
+   * @throws Timeout if a handler did not return; the ring is then not freed, and close may be
+   *     called again
    */
   @Override
   public void close() {
@@ -233,7 +232,7 @@ public final class Proxy implements Agent, AutoCloseable {
     stoppedByHandler = false;
     active = true;
     if (stepped) {
-      SpinPolicy.enter(); // kernels that wait must leave this thread a core, or yield
+      SpinPolicy.enter(); // waiting kernels must leave a core to this thread, or yield
     }
   }
 
@@ -247,10 +246,10 @@ public final class Proxy implements Agent, AutoCloseable {
   }
 
   /**
-   * Runs one duty cycle: a batch of triggers, then the duty. For the thread that steps by hand.
-   * Allocates nothing, takes no lock, never waits.
+   * Runs one duty cycle: a batch of triggers, then the duty. Called by the thread that steps by
+   * hand. Allocates nothing, takes no lock, never waits.
    *
-   * @return how many triggers were handled and how much the duty did
+   * @return the number of triggers handled plus the work count of the duty
    * @throws AgentTerminationException if the loop is to end
    * @throws InvalidUsage if stepped by hand while the proxy runs on its own thread
    */
@@ -265,15 +264,15 @@ public final class Proxy implements Agent, AutoCloseable {
     return cycle();
   }
 
-  /** Runs one duty cycle, on whatever thread it is. */
+  /** Runs one duty cycle, on any thread. */
   int cycle() {
     return drain(batch) + pollDuty();
   }
 
   /**
-   * Handles what was committed by now, unless a handler asked to stop, and goes on with the duty
-   * while something of it is pending; both within the {@link ProxyOptions#stopTimeout()}. Called
-   * from the proxy thread, or from the thread that steps by hand, after the last cycle.
+   * Handles the triggers committed so far, unless a handler asked to stop, and continues the duty
+   * while it has pending work. Both take at most {@link ProxyOptions#stopTimeout()}. Called from
+   * the proxy thread, or from the thread that steps by hand, after the last cycle.
    */
   @Override
   public void onClose() {
@@ -281,8 +280,8 @@ public final class Proxy implements Agent, AutoCloseable {
       return;
     }
     Deadline deadline = Deadline.after(options.stopTimeout());
-    // What was committed when the stop came lies within one ring from here; producers that go on
-    // pushing behind it cannot keep the loop alive.
+    // Triggers committed before the stop lie within one ring from here. Producers that keep pushing
+    // after them can't keep the loop alive.
     int left = fifo.size();
     while (left > 0 && !stoppedByHandler && !deadline.expired()) {
       int handled = drain(1);
@@ -302,7 +301,7 @@ public final class Proxy implements Agent, AutoCloseable {
     }
   }
 
-  /** Finishes what the duty has begun: producers may wait for that, too. */
+  /** Finishes pending work of the duty, because producers may wait for it too. */
   private void finishDuty(Deadline deadline) {
     try {
       IdleStrategy idle = options.idleStrategy().get();
@@ -324,7 +323,7 @@ public final class Proxy implements Agent, AutoCloseable {
     return options.name();
   }
 
-  /** Handles up to a number of triggers and publishes the tail. */
+  /** Handles up to a number of triggers, publishes the tail, and returns the number handled. */
   private int drain(int limit) {
     int handled = 0;
     boolean published = true;
@@ -333,7 +332,7 @@ public final class Proxy implements Agent, AutoCloseable {
       fifo.pop();
       handled++;
       if (result == ProxyHandlerResult.STOP) {
-        // Before the tail is published, whose readers may then start this proxy again.
+        // Set before the tail is published, because its readers may then start this proxy again.
         stoppedByHandler = true;
         ending = true;
       }
@@ -349,7 +348,7 @@ public final class Proxy implements Agent, AutoCloseable {
   }
 
   private ProxyHandlerResult handle(long position, long first, long second) {
-    // Opaque without a partner: it is read only for the report of a thread that is stuck.
+    // Opaque, without an ordering partner: it is read only to report a thread that is stuck.
     handling.setOpaque(position);
     try {
       ProxyHandlerResult result = handler.handle(first, second, position);

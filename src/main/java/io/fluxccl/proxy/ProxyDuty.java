@@ -10,27 +10,26 @@ public interface ProxyDuty {
   ProxyDuty NONE = () -> 0;
 
   /**
-   * Does what can be done now. Called from the proxy thread once a duty cycle; must not block and
-   * should not allocate. What it throws goes to {@link ProxyErrorHandler#onLoopError}.
+   * Does the work that can be done now. Called from the proxy thread once per duty cycle; must not
+   * block and should not allocate. Its exceptions go to {@link ProxyErrorHandler#onLoopError}.
    *
-   * @return how much was done; with 0 the proxy may idle
+   * @return the work count; if it is 0 the proxy may idle
    */
   int doWork();
 
   /**
-   * Whether something has begun that only a later {@link #doWork} finishes. Asked when the proxy
-   * ends, which then goes on with the duty, for as long as {@link ProxyOptions#stopTimeout()} lets
-   * it.
+   * Returns whether work has begun that only a later {@link #doWork} finishes. Called when the
+   * proxy ends. The proxy then continues the duty, for at most {@link ProxyOptions#stopTimeout()}.
    *
-   * @return false if nothing is lost without another call of {@link #doWork} again
+   * @return false if nothing is lost when {@link #doWork} is not called again
    */
   default boolean isPending() {
     return false;
   }
 
   /**
-   * Gives up what is pending, because the proxy has ended and does not call {@link #doWork} until
-   * it is started again. Called from the proxy thread, or from the thread that steps by hand.
+   * Abandons pending work, because the proxy has ended and does not call {@link #doWork} until it
+   * is started again. Called from the proxy thread, or from the thread that steps by hand.
    */
   default void giveUp() {}
 }

@@ -4,30 +4,31 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Learns what went wrong in a {@link Proxy}. Called from the proxy thread, or from the thread that
+ * Receives the errors of a {@link Proxy}. Called from the proxy thread, or from the thread that
  * closes the proxy.
  */
 @FunctionalInterface
 public interface ProxyErrorHandler {
-  /** Writes to the log. */
+  /** The handler that logs errors. */
   ProxyErrorHandler LOGGING = logging(LoggerFactory.getLogger(Proxy.class));
 
   /**
-   * A handler threw on a trigger, which counts as handled; or the proxy ended with triggers queued,
-   * of which this is the first.
+   * Called when a handler threw an exception for a trigger, which counts as handled. Also called
+   * for the first queued trigger when the proxy ends with triggers queued.
    *
-   * @param position of the trigger
+   * @param position the position of the trigger
    * @param first its first word
    * @param second its second word, without the commit bit
-   * @param error what the handler threw; {@link io.fluxccl.Timeout} or {@link io.fluxccl.Aborted}
-   *     if the trigger was not handled any more
+   * @param error the handler's exception; {@link io.fluxccl.Timeout} or {@link io.fluxccl.Aborted}
+   *     if the trigger was not handled
    */
   void onTriggerError(long position, long first, long second, Throwable error);
 
   /**
-   * Something threw that belongs to no trigger, such as the {@link ProxyDuty}. The loop goes on.
+   * Called when code other than the handling of a trigger, such as the {@link ProxyDuty}, threw an
+   * exception. The loop continues.
    *
-   * @param error what was thrown
+   * @param error the exception
    */
   default void onLoopError(Throwable error) {
     LOGGING.onLoopError(error);

@@ -9,19 +9,19 @@ import java.util.function.Supplier;
 import org.agrona.concurrent.IdleStrategy;
 
 /**
- * How a {@link Proxy} runs. Immutable; may be shared by several.
+ * The options of a {@link Proxy}. Immutable; several proxies may share one instance.
  *
- * <p>The idle strategy trades CPU time for the time that the first trigger after a pause waits. The
- * default ({@link #yielding()}) yields for some tens of microseconds after the last trigger, then
- * naps for 20 us at a time, and for up to 2 ms when the pause lasts: see {@link IdleBackoff}. So a
+ * <p>The idle strategy trades CPU time against the latency of the first trigger after a pause. The
+ * default ({@link #yielding()}) yields for some tens of microseconds after the last trigger. Then
+ * it naps for 20 us at a time, and for up to 2 ms in a long pause: see {@link IdleBackoff}. So a
  * trigger waits at most 3% of the pause before it, plus the time that the kernel takes to wake a
- * thread. An idle proxy costs what these wake-ups take: 0.8% of a core on a virtual machine that
- * takes 19 us for each, less on others. Where 2 ms is too long and a core is to spare, give {@code
- * BusySpinIdleStrategy::new}.
+ * thread. An idle proxy costs the CPU time of these wake-ups: 0.8% of a core on a virtual machine
+ * that takes 19 us for each, less on other machines. If 2 ms is too long and a core is to spare,
+ * use {@code BusySpinIdleStrategy::new}.
  *
- * @param name of the thread and of the agent
- * @param batch the most triggers that one duty cycle takes
- * @param stopTimeout how long a stop goes on handling triggers and finishing the duty
+ * @param name the name of the thread and of the agent
+ * @param batch the maximum number of triggers that one duty cycle takes
+ * @param stopTimeout the longest time that a stop handles triggers and finishes the duty
  * @param threadInit the action that the thread runs first
  * @param idleStrategy supplies each start with an idle strategy of its own
  * @param errorHandler handles errors
@@ -40,7 +40,7 @@ public record ProxyOptions(
   private static final long SHORTEST_NAP_MICROS = 20;
   private static final long LONGEST_NAP_MICROS = 2_000;
 
-  /** Refuses null and values out of range. */
+  /** Checks that no option is null or out of range. */
   public ProxyOptions {
     require(name != null && !name.isEmpty(), "name", name, "a text that is not empty");
     require(batch >= 1, "batch", batch, "1 or more");
@@ -84,7 +84,7 @@ public record ProxyOptions(
   }
 
   /**
-   * Returns a new instance of the default idle strategy. It yields without spinning before: where a
+   * Returns a new instance of the default idle strategy. It yields without spinning first: if a
    * producer shares the core, each spin would delay its next trigger.
    */
   public static IdleStrategy yielding() {
@@ -93,19 +93,19 @@ public record ProxyOptions(
 
   /**
    * Returns a new instance of an idle strategy that spins for a millisecond after the last trigger.
-   * For proxies of GPUs: their kernels compute for some hundred microseconds between one trigger
-   * and the next, and a core is to spare.
+   * It suits proxies of GPUs, whose kernels compute for some hundred microseconds between two
+   * triggers, on machines with a core to spare.
    */
   public static IdleStrategy spinning() {
     return new IdleBackoff(1_000, YIELD_MICROS, SHORTEST_NAP_MICROS, LONGEST_NAP_MICROS);
   }
 
   /**
-   * Returns a builder with the defaults for a device's proxy: {@link #spinning()} for a GPU's where
-   * this process has four cores or more, otherwise {@link #yielding()}.
+   * Returns a builder with the defaults for a device's proxy: {@link #spinning()} for a GPU if this
+   * process has four cores or more, otherwise {@link #yielding()}.
    *
-   * @param device whose kernels push
-   * @return the options so far
+   * @param device the device whose kernels push
+   * @return the builder
    */
   public static Builder builderFor(Device device) {
     boolean coreToSpare = Runtime.getRuntime().availableProcessors() >= ROOMY_CORES;
@@ -127,10 +127,10 @@ public record ProxyOptions(
     private Builder() {}
 
     /**
-     * Names the thread and the agent; default {@code fluxccl-proxy}.
+     * Sets the name of the thread and the agent; default {@code fluxccl-proxy}.
      *
-     * @param name not empty
-     * @return this
+     * @param name the name, not empty
+     * @return this builder
      */
     public Builder name(String name) {
       this.name = name;
@@ -138,11 +138,11 @@ public record ProxyOptions(
     }
 
     /**
-     * Limits how many triggers one duty cycle takes before the tail is published and the duty gets
-     * its turn; default 64.
+     * Sets the maximum number of triggers that one duty cycle takes before it publishes the tail
+     * and runs the duty; default 64.
      *
      * @param batch 1 or more
-     * @return this
+     * @return this builder
      */
     public Builder batch(int batch) {
       this.batch = batch;
@@ -150,10 +150,10 @@ public record ProxyOptions(
     }
 
     /**
-     * Limits how long a stop goes on handling what was queued, and with the duty; default 5 s.
+     * Sets the longest time that a stop handles queued triggers and finishes the duty; default 5 s.
      *
      * @param stopTimeout zero or more
-     * @return this
+     * @return this builder
      */
     public Builder stopTimeout(Duration stopTimeout) {
       this.stopTimeout = stopTimeout;
@@ -161,11 +161,11 @@ public record ProxyOptions(
     }
 
     /**
-     * Sets what the thread runs first, such as making a device's context current or moving to the
-     * device's NUMA node; default nothing. A start fails with what it throws.
+     * Sets the action that the thread runs first, for example to make a device's context current or
+     * move to the device's NUMA node; default none. A start fails with the action's exception.
      *
-     * @param threadInit run once a start
-     * @return this
+     * @param threadInit the action, run once per start
+     * @return this builder
      */
     public Builder threadInit(Runnable threadInit) {
       this.threadInit = threadInit;
@@ -173,11 +173,12 @@ public record ProxyOptions(
     }
 
     /**
-     * Sets how the thread passes the time when there is nothing to do; default {@link
+     * Sets the idle strategy, which runs when there is no work; default {@link
      * ProxyOptions#yielding()}.
      *
-     * @param idleStrategy gives a new one for each start: they have state
-     * @return this
+     * @param idleStrategy supplies a new instance for each start, because idle strategies have
+     *     state
+     * @return this builder
      */
     public Builder idleStrategy(Supplier<IdleStrategy> idleStrategy) {
       this.idleStrategy = idleStrategy;
@@ -187,8 +188,8 @@ public record ProxyOptions(
     /**
      * Sets the handler of errors; default {@link ProxyErrorHandler#LOGGING}.
      *
-     * @param errorHandler called from the proxy thread
-     * @return this
+     * @param errorHandler the handler, called from the proxy thread
+     * @return this builder
      */
     public Builder errorHandler(ProxyErrorHandler errorHandler) {
       this.errorHandler = errorHandler;
@@ -196,10 +197,10 @@ public record ProxyOptions(
     }
 
     /**
-     * Sets what is done between triggers; default nothing.
+     * Sets the work done between triggers; default none.
      *
-     * @param duty called once a duty cycle
-     * @return this
+     * @param duty the work, called once per duty cycle
+     * @return this builder
      */
     public Builder duty(ProxyDuty duty) {
       this.duty = duty;
@@ -207,10 +208,10 @@ public record ProxyOptions(
     }
 
     /**
-     * Freezes the options.
+     * Builds the options.
      *
      * @return the options
-     * @throws InvalidUsage if one is null or out of range
+     * @throws InvalidUsage if an option is null or out of range
      */
     public ProxyOptions build() {
       return new ProxyOptions(

@@ -13,7 +13,7 @@ import java.util.concurrent.TimeoutException;
 
 /** The thread of a {@link Proxy} between one start and its stop. */
 final class ProxyThread extends AgentThread {
-  /** How long a handler that still runs when the stop timeout is over may take to return. */
+  /** The time within which a handler that still runs at the end of the stop timeout must return. */
   static final Duration GRACE = Duration.ofSeconds(1);
 
   private final Proxy proxy;
@@ -42,7 +42,8 @@ final class ProxyThread extends AgentThread {
       return 1;
     }
     if (Thread.interrupted()) {
-      // A handler left it behind, or another thread sent it. It must not end the loop in silence.
+      // A handler left the interrupt behind, or another thread sent it. It must not end the loop
+      // silently.
       proxy.errors.loop(
           InvalidUsage.of(
               "%s was interrupted and goes on; Proxy.stop() is what ends it", proxy.describe()));
@@ -53,8 +54,8 @@ final class ProxyThread extends AgentThread {
   /**
    * Waits until the initialiser has run.
    *
-   * @throws FluxCclException what the initialiser failed with
-   * @throws Timeout if it did not return in time
+   * @throws FluxCclException the initialiser's failure
+   * @throws Timeout if the initialiser did not return in time
    */
   void awaitInitialised() {
     Duration limit = Deadline.DEFAULT_TIMEOUT;
@@ -73,9 +74,9 @@ final class ProxyThread extends AgentThread {
   }
 
   /**
-   * Waits for the thread's end, interrupts a thread that is late, and gives up in the end.
+   * Waits for the thread's end. Interrupts a thread that is late, and then waits once more.
    *
-   * @param deadline when the thread is late
+   * @param deadline the time after which the thread is late
    * @throws Timeout if its handler has not returned although it was interrupted
    */
   void join(Deadline deadline) {

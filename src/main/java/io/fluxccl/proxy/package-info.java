@@ -1,8 +1,8 @@
 /**
- * How a device asks the host to do something: the ring of 128-bit triggers that kernels push to,
- * and the agent that takes them off and hands them to a handler.
+ * The path of requests from a device to the host: the ring to which kernels push 128-bit triggers,
+ * and the agent that takes the triggers and passes them to a handler.
  *
- * <p>Imports the root package, {@code device} and {@code device.host}; knows nothing of what a
- * trigger means beyond its bits.
+ * <p>Imports the root package, {@code device} and {@code device.host}; does not depend on the
+ * meaning of a trigger beyond its bits.
  */
 package io.fluxccl.proxy;

@@ -22,7 +22,7 @@ final class IbAgent extends AgentThread {
   private static final long CONNECTING_NAP_NS = TimeUnit.MICROSECONDS.toNanos(200);
   private static final long LONGEST_PARK_NS = TimeUnit.MILLISECONDS.toNanos(5);
 
-  /** How often the thread handles connection events and checks deadlines. */
+  /** The interval at which the thread handles connection events and checks deadlines. */
   private static final long CHORES_INTERVAL_NS = TimeUnit.MICROSECONDS.toNanos(500);
 
   /** Set before the thread starts. */

@@ -30,7 +30,7 @@ final class IbConnection extends AgentConnection implements LinkEvents {
   private final AtomicBoolean begun = new AtomicBoolean();
   private final CompletableFuture<Connection> connected = new CompletableFuture<>();
 
-  /** Whether the caller of connect has received the connection. */
+  /** True once the caller of connect has received the connection. */
   private volatile boolean delivered;
 
   // Confined to the agent.
