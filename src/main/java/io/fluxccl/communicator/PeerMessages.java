@@ -21,7 +21,7 @@ abstract class PeerMessages {
    * up together any longer.
    *
    * @param peer the rank
-   * @param tag as in {@link #connectOnSetup}
+   * @param tag as in {@link Communicator#connectOnSetup}
    * @param deadline by when
    * @return completes when the peer has called it too; with the communicator's failure, or when the
    *     deadline has passed

@@ -18,7 +18,7 @@ import reactor.core.publisher.MonoSink;
  * io.fluxccl.Timeout}, which names the peer.
  *
  * <p>A comm that is used here must be used only here, {@link #register} and {@link
- * #close(AutoCloseable)} included. The thread makes all its calls, in the order of subscriptions.
+ * #close(AutoCloseable, Duration)} included. The thread makes all calls, in subscription order.
  *
  * <p>An operation that is cancelled, or whose deadline passes, is dropped if the plugin has not
  * started it. Otherwise the thread polls it to its end and discards the result; its memory stays in

@@ -145,7 +145,7 @@ public final class Fifo implements AutoCloseable {
 
   /**
    * Returns the producers' end. Kernels of the host device can use the object; other kernels
-   * receive it as the bytes that {@link FifoDeviceHandle#encode} writes.
+   * receive it as the bytes that {@link FifoDeviceHandle#writeHandle} writes.
    *
    * @param abort the flag that a waiting producer polls; must outlive the use of the handle
    * @return the handle, valid until this ring is closed
