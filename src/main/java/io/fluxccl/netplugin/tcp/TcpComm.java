@@ -308,7 +308,8 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
     long oldest = 0;
     long now = System.nanoTime();
     for (TcpRequest request : requests) {
-      if (request.isInFlight()) {
+      // A receive that places bodies waits as long as the peer sends nothing.
+      if (request.isInFlight() && request.place() == null) {
         oldest = Math.max(oldest, now - request.postedNanos());
       }
     }
