@@ -110,4 +110,16 @@ class WireDescriptorTest {
     assertThat(WireDescriptor.tagAt(buffer, WireDescriptor.HEADER_LENGTH)).isEqualTo(tag);
     assertThat(WireDescriptor.sizeAt(buffer, 0)).isEqualTo(-1);
   }
+
+  @Property
+  void shouldReadTheSizesOfAMessageWithABody(
+      @ForAll @IntRange(min = 0) int head, @ForAll @LongRange(min = 1) long body) {
+    ByteBuffer buffer = WireDescriptor.buffer(WireDescriptor.HEADER_LENGTH);
+    WireDescriptor.putBodyHeader(buffer, 0, head, body);
+    assertThat(WireDescriptor.sizeAt(buffer, 0)).isEqualTo(head);
+    assertThat(WireDescriptor.bodySizeAt(buffer, 0)).isEqualTo(body);
+    WireDescriptor.putBodyHeader(buffer, 0, -1 - head, -body);
+    assertThat(WireDescriptor.sizeAt(buffer, 0)).isEqualTo(-1);
+    assertThat(WireDescriptor.bodySizeAt(buffer, 0)).isEqualTo(-1);
+  }
 }

@@ -1,0 +1,109 @@
+package io.fluxccl.netplugin.tcp;
+
+import static io.fluxccl.netplugin.MessageLink.await;
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.netplugin.BodyPlace;
+import io.fluxccl.netplugin.CheckedNetPlugin;
+import io.fluxccl.netplugin.MessageLink;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetRequest;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.agrona.BufferUtil;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** Messages of a head and a body, whose place the receiver chooses by the head. */
+@Timeout(60)
+class TcpBodiesTest {
+  private static final int HEAD = 16;
+  private static final int[] BODIES = {0, 1, 100, 16 << 10, 64 << 10, 100_000, 3 << 20};
+
+  private static TcpNetPlugin network(int streams) {
+    return new TcpNetPlugin(TcpNetPluginTest.OPTIONS.withStreams(streams, streams));
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {1, 3})
+  void shouldPlaceEachBodyWhereTheReceiverSays(int streams) {
+    int total = Arrays.stream(BODIES).sum();
+    ByteBuffer bodies = BufferUtil.allocateDirectAligned(total, 64);
+    ByteBuffer places = BufferUtil.allocateDirectAligned(total, 64);
+    for (int i = 0; i < total; i++) {
+      bodies.put(i, (byte) (i * 31 + (i >> 8)));
+    }
+    try (NetPlugin network = CheckedNetPlugin.of(network(streams));
+        MessageLink link = new MessageLink(network, network, HEAD * BODIES.length)) {
+      assertThat(network.carriesBodies()).isTrue();
+      List<Long> sizes = new ArrayList<>();
+      int[] asked = {0};
+      BodyPlace place =
+          (head, headSize, bodySize) -> {
+            assertThat(headSize).isEqualTo(HEAD);
+            if (asked[0]++ % 3 < 2) {
+              return BodyPlace.NOT_YET;
+            }
+            sizes.add(bodySize);
+            // The head has the offset of its body.
+            int index = (int) (head - BufferUtil.address(link.target));
+            return BufferUtil.address(places) + link.target.getInt(index);
+          };
+      NetRequest[] requests = new NetRequest[2 * BODIES.length];
+      int offset = 0;
+      for (int i = 0; i < BODIES.length; i++) {
+        link.source.putInt(i * HEAD, offset);
+        requests[i] =
+            link.receive.irecv(
+                BufferUtil.address(link.target) + i * HEAD, HEAD, link.targetMemory, place);
+        requests[BODIES.length + i] =
+            link.send.isend(
+                BufferUtil.address(link.source) + i * HEAD,
+                HEAD,
+                link.sourceMemory,
+                BufferUtil.address(bodies) + offset,
+                BODIES[i],
+                i + 1 < BODIES.length);
+        offset += BODIES[i];
+      }
+      await(requests);
+      assertThat(places).isEqualTo(bodies);
+      assertThat(sizes).hasSize(BODIES.length - 1).doesNotContain(0L);
+      assertThat(requests[0].size(0)).isEqualTo(HEAD);
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {1, 3})
+  void shouldRefuseABodyForAReceiveThatPlacesNone(int streams) {
+    try (TcpNetPlugin network = network(streams);
+        MessageLink link = new MessageLink(network, network, 1 << 20)) {
+      NetRequest receive = link.irecv(0, 1 << 20);
+      long address = BufferUtil.address(link.source);
+      NetRequest send = link.send.isend(address, HEAD, link.sourceMemory, address, 1 << 20, false);
+      assertThat(MessageLink.failureOf(receive))
+          .isInstanceOf(FluxCclException.class)
+          .hasMessageContaining("it sent no message");
+      assertThat(send).isNotNull();
+    }
+  }
+
+  @Test
+  void shouldRefuseAHeadThatIsNotRegistered() {
+    try (TcpNetPlugin network = network(1);
+        MessageLink link = new MessageLink(network, network, 64)) {
+      long address = BufferUtil.address(link.source);
+      assertThatThrownBy(
+              () -> link.send.isend(address + 60, HEAD, link.sourceMemory, address, 8, false))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("not within the registered");
+    }
+  }
+}
