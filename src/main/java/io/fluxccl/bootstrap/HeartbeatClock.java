@@ -18,7 +18,7 @@ final class HeartbeatClock {
     return intervalNanos;
   }
 
-  /** Called once an interval: whether this process itself stood still since the last call. */
+  /** Returns whether this process was stopped since the last call; called once an interval. */
   boolean stalled() {
     long now = System.nanoTime();
     boolean stalled = now - lastTickNanos > 2 * intervalNanos + MIN_SILENCE_NANOS / 4;

@@ -61,9 +61,8 @@ final class Connector extends PeerSetup<Connection> {
   @Override
   public CompletableFuture<Void> endSetup(Deadline deadline) {
     if (refused != null) {
-      // What the peer sends is for this operation, although it fails now: the next one with this
-      // tag
-      // must not get it.
+      // The peer's message belongs to this operation, which fails: receive it, so that the next
+      // operation with the same tag does not.
       messages.recv(peer, SetupMessages.Kind.CONNECTION, tag, describe(), deadline);
       return CompletableFuture.failedFuture(explained(refused, deadline));
     }

@@ -9,8 +9,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * What streams of all devices share: the checks of what is enqueued, and the branches. A stream
- * either runs its work, or belongs to a {@link Recording}, which keeps it.
+ * The base of all devices' streams: it checks what is enqueued and owns the branches. A stream
+ * either runs its work, or belongs to a {@link Recording}, which stores it.
  *
  * @param <D> one kind of device
  * @param <S> its streams

@@ -37,7 +37,7 @@ final class Reductions {
   private final long[] sources;
   private final long[] targets;
 
-  /** Whose outputs get the result, of an all-reduce or reduce. */
+  /** The ranks that receive the result of an all-reduce or reduce. */
   private final IntPredicate receivers = peer -> getsResult(peer);
 
   // The call, while it runs.

@@ -52,8 +52,8 @@ public final class CudaModule implements AutoCloseable {
   }
 
   /**
-   * Returns what CUDA source can be compiled with here: a line for NVRTC and one for nvcc, or why
-   * not. For a person.
+   * Describes the compilers for CUDA source on this machine, for messages to users: one line for
+   * NVRTC and one for nvcc, each with its version or the reason why it is missing.
    */
   public static List<String> compilers() {
     return KernelCompiler.PROCESS.describe();

@@ -48,6 +48,7 @@ final class TcpConnect implements AutoCloseable {
     try {
       for (int i = 0; i < sockets.length; i++) {
         if (!greeted[i] && sockets[i].finishConnect()) {
+          Sockets.limitLocalSends(sockets[i]);
           greet(i);
         }
       }

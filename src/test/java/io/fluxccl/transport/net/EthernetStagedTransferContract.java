@@ -23,7 +23,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** What is staged arrives, and in order; run on the host and on GPUs. */
+/** Transfers of staged memory arrive complete and in order; run on the host and on GPUs. */
 @Timeout(120)
 abstract class EthernetStagedTransferContract {
   private final Function<Predicate<DeviceBuffer>, NetRanks> opener;
