@@ -13,8 +13,8 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaStream;
 import io.fluxccl.group.DeviceChoice;
+import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
-import io.fluxccl.group.RankGroupOptions;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import reactor.core.publisher.Mono;
@@ -59,8 +59,8 @@ public final class LatencyRank {
 
   /** Runs as the rank that the environment says. */
   public static void main(String[] args) throws Exception {
-    RankGroupOptions options = RankGroupOptions.fromEnvironment().withDevice(DeviceChoice.CUDA);
-    try (RankGroup group = RankGroup.fromEnvironment(options).join();
+    JoinOptions options = JoinOptions.fromEnvironment().withDevice(DeviceChoice.CUDA);
+    try (RankGroup group = RankGroup.join(options).join();
         DeviceBuffer buffer = group.device().allocate(BYTES);
         Registration registration = group.collectives().register(buffer).join()) {
       new LatencyRank(group, registration.buffer()).measure();

@@ -89,6 +89,18 @@ public abstract class FluxCclException extends RuntimeException {
   }
 
   /**
+   * Returns this failure with the job's name in its message.
+   *
+   * @param job the name, or empty
+   * @return this failure, if its message has the name or there is none; otherwise one whose message
+   *     begins with it
+   */
+  public final FluxCclException inJob(String job) {
+    boolean known = job.isEmpty() || String.valueOf(getMessage()).contains(job);
+    return known ? this : withMessage("job " + job + ": " + getMessage());
+  }
+
+  /**
    * Returns this failure as it is sent to other ranks. A failure that names no rank is prefixed
    * with the rank on which it occurred.
    *

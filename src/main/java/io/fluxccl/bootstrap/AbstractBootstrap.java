@@ -30,6 +30,7 @@ abstract class AbstractBootstrap implements Bootstrap {
 
   final EventLoop loop;
 
+  private final String name;
   private final int rank;
   private final int nRanks;
   private final int messageLimit;
@@ -45,13 +46,9 @@ abstract class AbstractBootstrap implements Bootstrap {
   final PendingOperations operations;
   private final BitSet departed = new BitSet();
 
-  AbstractBootstrap(int rank, int nRanks, int messageLimit) {
-    if (nRanks < 1 || nRanks > BootstrapFrameCodec.MAX_RANKS) {
-      throw InvalidUsage.of("nRanks=%s; give 1 to %s", nRanks, BootstrapFrameCodec.MAX_RANKS);
-    }
-    if (rank < 0 || rank >= nRanks) {
-      throw InvalidUsage.of("rank=%s of nRanks=%s; give 0 to nRanks - 1", rank, nRanks);
-    }
+  AbstractBootstrap(String name, int rank, int nRanks, int messageLimit) {
+    checkPlace(rank, nRanks);
+    this.name = name;
     this.rank = rank;
     this.nRanks = nRanks;
     this.messageLimit = messageLimit;
@@ -60,6 +57,15 @@ abstract class AbstractBootstrap implements Bootstrap {
     this.thread = SharedEventLoop.acquire();
     this.loop = thread.loop();
     this.operations = new PendingOperations(this);
+  }
+
+  static void checkPlace(int rank, int nRanks) {
+    if (nRanks < 1 || nRanks > BootstrapFrameCodec.MAX_RANKS) {
+      throw InvalidUsage.of("nRanks=%s; give 1 to %s", nRanks, BootstrapFrameCodec.MAX_RANKS);
+    }
+    if (rank < 0 || rank >= nRanks) {
+      throw InvalidUsage.of("rank=%s of nRanks=%s; give 0 to nRanks - 1", rank, nRanks);
+    }
   }
 
   // ---- what subclasses do; all on the event loop ----
@@ -85,6 +91,11 @@ abstract class AbstractBootstrap implements Bootstrap {
   abstract CompletableFuture<Void> leave();
 
   // ---- the ranks ----
+
+  @Override
+  public final String name() {
+    return name;
+  }
 
   @Override
   public final int rank() {
@@ -141,7 +152,7 @@ abstract class AbstractBootstrap implements Bootstrap {
   }
 
   final String describe() {
-    return "rank " + rank + " of " + nRanks;
+    return "rank " + rank + " of " + nRanks + (name.isEmpty() ? "" : " of job " + name);
   }
 
   // ---- messages ----
@@ -245,7 +256,8 @@ abstract class AbstractBootstrap implements Bootstrap {
   }
 
   /** Fails the job; only the first reason counts. */
-  final void fail(FluxCclException reason) {
+  final void fail(FluxCclException cause) {
+    FluxCclException reason = cause.inJob(name);
     if (!lifecycle.fail(reason)) {
       return;
     }

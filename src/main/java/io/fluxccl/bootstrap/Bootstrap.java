@@ -17,6 +17,11 @@ import java.util.stream.IntStream;
  * order on every rank. Futures complete on a thread of the bootstrap: run long work elsewhere.
  */
 public interface Bootstrap extends AutoCloseable {
+  /** Returns the job's name, for messages; empty if it has none. */
+  default String name() {
+    return "";
+  }
+
   /** Returns this rank, from 0. */
   int rank();
 

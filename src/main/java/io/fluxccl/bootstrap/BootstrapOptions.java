@@ -9,6 +9,7 @@ import java.util.Optional;
 /**
  * The options of a {@link TcpBootstrap}. Immutable; {@link #builder()} begins with the defaults.
  *
+ * @param name of the job, for messages; empty unless set
  * @param timeout how long set-up may take: 30 s unless set
  * @param secret the job's secret, if there is one
  * @param networkInterface the network interface to use, if one is named
@@ -18,6 +19,7 @@ import java.util.Optional;
  * @param hostIdentity the host and process that the other ranks take this rank to be on
  */
 public record BootstrapOptions(
+    String name,
     Duration timeout,
     Optional<JobSecret> secret,
     Optional<String> networkInterface,
@@ -71,6 +73,7 @@ public record BootstrapOptions(
 
   /** Collects options; what it makes is immutable. Not thread-safe. */
   public static final class Builder {
+    private String name = "";
     private Duration timeout = Deadline.DEFAULT_TIMEOUT;
     private JobSecret secret;
     private String networkInterface;
@@ -91,6 +94,12 @@ public record BootstrapOptions(
         case "1" -> true;
         default -> throw InvalidUsage.of("%s=%s is none of 0, 1", INSECURE_VARIABLE, text);
       };
+    }
+
+    /** Sets the job's name, which messages show; empty for none. */
+    public Builder name(String value) {
+      name = value;
+      return this;
     }
 
     /** Sets how long set-up may take; over zero. */
@@ -144,6 +153,7 @@ public record BootstrapOptions(
      */
     public BootstrapOptions build() {
       return new BootstrapOptions(
+          name,
           timeout,
           Optional.ofNullable(secret),
           Optional.ofNullable(networkInterface),

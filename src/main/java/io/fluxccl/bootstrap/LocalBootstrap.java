@@ -24,8 +24,9 @@ public final class LocalBootstrap extends RingBootstrap {
   final List<LocalBootstrap> group;
   boolean gone;
 
-  private LocalBootstrap(int rank, int nRanks, List<LocalBootstrap> group, int messageLimit) {
-    super(rank, nRanks, messageLimit);
+  private LocalBootstrap(
+      String name, int rank, int nRanks, List<LocalBootstrap> group, int messageLimit) {
+    super(name, rank, nRanks, messageLimit);
     this.group = group;
   }
 
@@ -36,7 +37,18 @@ public final class LocalBootstrap extends RingBootstrap {
    * @return the bootstraps, by rank
    */
   public static List<LocalBootstrap> group(int nRanks) {
-    return group(nRanks, MESSAGE_LIMIT);
+    return group("", nRanks, MESSAGE_LIMIT);
+  }
+
+  /**
+   * Creates all ranks of a job that has a name.
+   *
+   * @param name for messages
+   * @param nRanks how many
+   * @return the bootstraps, by rank
+   */
+  public static List<LocalBootstrap> group(String name, int nRanks) {
+    return group(name, nRanks, MESSAGE_LIMIT);
   }
 
   /**
@@ -50,17 +62,18 @@ public final class LocalBootstrap extends RingBootstrap {
     if (hostHashes.isEmpty()) {
       throw new InvalidUsage("no hosts given; name one for each rank");
     }
-    return group(hostHashes, MESSAGE_LIMIT);
+    return group("", hostHashes, MESSAGE_LIMIT);
   }
 
-  static List<LocalBootstrap> group(int nRanks, int messageLimit) {
+  static List<LocalBootstrap> group(String name, int nRanks, int messageLimit) {
     if (nRanks < 1) {
       throw InvalidUsage.of("nRanks=%s; give 1 or more", nRanks);
     }
-    return group(Collections.nCopies(nRanks, HostIdentity.current().hostHash()), messageLimit);
+    long hostHash = HostIdentity.current().hostHash();
+    return group(name, Collections.nCopies(nRanks, hostHash), messageLimit);
   }
 
-  private static List<LocalBootstrap> group(List<Long> hostHashes, int messageLimit) {
+  private static List<LocalBootstrap> group(String name, List<Long> hostHashes, int messageLimit) {
     long processHash = HostIdentity.current().processHash();
     int nRanks = hostHashes.size();
     List<Member> members = new ArrayList<>();
@@ -70,7 +83,7 @@ public final class LocalBootstrap extends RingBootstrap {
     }
     List<LocalBootstrap> group = new ArrayList<>();
     for (int rank = 0; rank < nRanks; rank++) {
-      LocalBootstrap each = new LocalBootstrap(rank, nRanks, group, messageLimit);
+      LocalBootstrap each = new LocalBootstrap(name, rank, nRanks, group, messageLimit);
       each.initialized(members);
       group.add(each);
     }

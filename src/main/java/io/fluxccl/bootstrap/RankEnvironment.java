@@ -45,6 +45,7 @@ public record RankEnvironment(
   private static final String ADDRESS = "FLUXCCL_ADDR";
   private static final String UNIQUE_ID = "FLUXCCL_UNIQUE_ID";
   private static final String NO_LAUNCHER = "none";
+  private static final String CODE = "code";
 
   private static final List<Launcher> LAUNCHERS =
       List.of(
@@ -69,6 +70,28 @@ public record RankEnvironment(
               "SLURM_STEP_NUM_TASKS SLURM_NTASKS",
               "SLURM_LOCALID",
               ""));
+
+  /**
+   * Returns a place that code chooses; a job of several ranks needs an address or an id as well.
+   *
+   * @param rank 0 to {@code nRanks - 1}
+   * @param nRanks 1 or more
+   * @throws InvalidUsage if one of them is out of range
+   */
+  public static RankEnvironment of(int rank, int nRanks) {
+    AbstractBootstrap.checkPlace(rank, nRanks);
+    return new RankEnvironment(
+        CODE,
+        Optional.empty(),
+        rank,
+        nRanks,
+        OptionalInt.empty(),
+        OptionalInt.empty(),
+        Optional.ofNullable(nRanks == 1 ? RootAddress.Derived.ONE_RANK : null),
+        "",
+        Optional.empty(),
+        JobSecret.from(System.getenv()));
+  }
 
   /**
    * Reads this process's environment.
@@ -140,6 +163,44 @@ public record RankEnvironment(
         secret);
   }
 
+  /**
+   * Returns this place with an address at which the ranks meet, and without an id.
+   *
+   * @throws InvalidUsage if the address has another form than FLUXCCL_ADDR
+   */
+  public RankEnvironment withAddress(String newAddress) {
+    RootAddress.parse(newAddress);
+    return with(Optional.of(newAddress), "", Optional.empty(), secret);
+  }
+
+  /** Returns this place with an id to join by. */
+  public RankEnvironment withUniqueId(UniqueId id) {
+    return with(address, jobIdentity, Optional.of(id), secret);
+  }
+
+  /** Returns this place with a secret. */
+  public RankEnvironment withSecret(JobSecret newSecret) {
+    return with(address, jobIdentity, uniqueId, Optional.of(newSecret));
+  }
+
+  private RankEnvironment with(
+      Optional<String> newAddress,
+      String newIdentity,
+      Optional<UniqueId> newId,
+      Optional<JobSecret> newSecret) {
+    return new RankEnvironment(
+        launcher,
+        sizeVariable,
+        rank,
+        nRanks,
+        localRank,
+        localSize,
+        newAddress,
+        newIdentity,
+        newId,
+        newSecret);
+  }
+
   /** Returns false for a job of one rank without a launcher. */
   public boolean launched() {
     return !launcher.equals(NO_LAUNCHER);
@@ -150,7 +211,7 @@ public record RankEnvironment(
         () ->
             InvalidUsage.of(
                 "no address for the root: rank %s of %s was started by %s; set %s=ip:port, an"
-                    + " address of rank 0's host, on all ranks, and %s",
+                    + " address of rank 0's host, on all ranks, and %s; or set both by JoinOptions",
                 rank, nRanks, launcher, ADDRESS, JobSecret.VARIABLE));
   }
 

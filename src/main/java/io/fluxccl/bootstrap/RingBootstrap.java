@@ -26,8 +26,8 @@ abstract class RingBootstrap extends AbstractBootstrap {
   /** The last number of each kind of operation: by tag of an exchange, by group, of all others. */
   private final Map<Object, Integer> sequences = new HashMap<>();
 
-  RingBootstrap(int rank, int nRanks, int messageLimit) {
-    super(rank, nRanks, messageLimit);
+  RingBootstrap(String name, int rank, int nRanks, int messageLimit) {
+    super(name, rank, nRanks, messageLimit);
   }
 
   @Override

@@ -54,7 +54,7 @@ public final class TcpBootstrap extends RingBootstrap {
   CompletableFuture<Void> left;
 
   private TcpBootstrap(int rank, int nRanks, BootstrapOptions options) {
-    super(rank, nRanks, options.messageLimit());
+    super(options.name(), rank, nRanks, options.messageLimit());
     this.options = options;
     this.channels = new DefaultChannelGroup(loop, true);
   }

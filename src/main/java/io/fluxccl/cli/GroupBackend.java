@@ -11,8 +11,8 @@ import io.fluxccl.collective.Pipeline;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
-import io.fluxccl.group.RankGroupOptions;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Comparator;
@@ -26,17 +26,18 @@ import java.util.function.IntFunction;
 final class GroupBackend implements PerfBackend {
   @Override
   public PerfRank fromEnvironment(RankOptions options) {
-    return new Rank(RankGroup.fromEnvironment(groupOptions(options)).join(), options);
+    return new Rank(
+        RankGroup.join(groupOptions(options, JoinOptions.fromEnvironment())).join(), options);
   }
 
   @Override
   public IntFunction<PerfRank> inProcess(int nRanks, RankOptions options) {
-    List<RankGroup> groups = RankGroup.local(nRanks, groupOptions(options));
+    List<RankGroup> groups = RankGroup.local(nRanks, groupOptions(options, JoinOptions.of(0, 1)));
     return rank -> new Rank(groups.get(rank), options);
   }
 
-  private static RankGroupOptions groupOptions(RankOptions options) {
-    CollectivesOptions collectives = RankGroupOptions.collectivesFromEnvironment();
+  private static JoinOptions groupOptions(RankOptions options, JoinOptions from) {
+    CollectivesOptions collectives = from.collectives();
     if (options.transport().isPresent()) {
       collectives = collectives.withTransport(options.transport().get());
     }
@@ -46,7 +47,10 @@ final class GroupBackend implements PerfBackend {
     for (Map.Entry<Collective, String> choice : options.algorithms().entrySet()) {
       collectives = collectives.withAlgorithm(choice.getKey(), choice.getValue());
     }
-    return new RankGroupOptions(options.timeout(), options.device(), collectives);
+    return from.withCollectives(collectives)
+        .withDevice(options.device())
+        .withJoinTimeout(options.timeout())
+        .withTimeout(options.timeout());
   }
 
   @Override

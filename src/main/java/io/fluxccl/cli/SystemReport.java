@@ -9,7 +9,7 @@ import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaDriver;
 import io.fluxccl.device.cuda.CudaModule;
-import io.fluxccl.group.RankGroupOptions;
+import io.fluxccl.group.JoinOptions;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
 import io.fluxccl.transport.TransportProvider;
@@ -154,7 +154,7 @@ record SystemReport(String title, Map<String, String> named, List<String> lines,
   /** Returns the transports between hosts, as far as this host decides. */
   private static String otherHosts() {
     try {
-      TransportFlags allowed = RankGroupOptions.collectivesFromEnvironment().networks();
+      TransportFlags allowed = JoinOptions.of(0, 1).collectives().networks();
       return "memory of the host %s, of GPUs %s%s"
           .formatted(
               networks(allowed, DeviceKind.HOST),

@@ -56,7 +56,8 @@ final class FailedState {
   }
 
   /** Fails this rank's communicator: the bootstrap has failed, or this rank aborts. */
-  void enter(FluxCclException reason) {
+  void enter(FluxCclException cause) {
+    FluxCclException reason = cause.inJob(bootstrap.name());
     if (begin(reason)) {
       // Continuations of users must hold up neither the bootstrap's thread, which answers
       // heartbeats, nor a proxy's.

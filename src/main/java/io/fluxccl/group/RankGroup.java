@@ -2,8 +2,8 @@ package io.fluxccl.group;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.Bootstrap;
-import io.fluxccl.bootstrap.BootstrapOptions;
 import io.fluxccl.bootstrap.LocalBootstrap;
 import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.bootstrap.TcpBootstrap;
@@ -51,7 +51,6 @@ public final class RankGroup implements AutoCloseable {
   private final Bootstrap bootstrap;
   private final Device device;
   private final Communicator communicator;
-  private final Duration timeout;
 
   /** Owns the device, the communicator and the collectives. */
   private final Lifecycle lifecycle = new Lifecycle("the rank group");
@@ -62,15 +61,16 @@ public final class RankGroup implements AutoCloseable {
   private Collectives collectives;
 
   /** Creates a group with a bootstrap, which it owns from now on, and a device that it opens. */
-  RankGroup(Bootstrap bootstrap, Supplier<Device> device, RankGroupOptions options) {
+  RankGroup(Bootstrap bootstrap, Supplier<Device> device, JoinOptions options) {
     this.bootstrap = bootstrap;
-    this.timeout = options.timeout();
     try {
       this.device = lifecycle.own(device.get());
       this.communicator =
           lifecycle.own(
               Communicator.create(
-                  bootstrap, this.device, CommunicatorOptions.DEFAULT.withSetupTimeout(timeout)));
+                  bootstrap,
+                  this.device,
+                  CommunicatorOptions.DEFAULT.withSetupTimeout(options.setupTimeout())));
     } catch (RuntimeException | Error e) {
       // The other ranks need not wait for this one.
       bootstrap.abort(FluxCclException.from(e).attributedTo(bootstrap.rank()));
@@ -80,46 +80,41 @@ public final class RankGroup implements AutoCloseable {
     }
   }
 
-  private static RankGroup open(Bootstrap bootstrap, int localRank, RankGroupOptions options) {
-    return new RankGroup(
-        bootstrap, () -> options.device().open(localRank, "fluxccl-" + bootstrap.rank()), options);
-  }
-
-  /** {@link #fromEnvironment(Duration)} with 30 s. */
-  public static CompletableFuture<RankGroup> fromEnvironment() {
-    return fromEnvironment(Deadline.DEFAULT_TIMEOUT);
+  private static RankGroup open(Bootstrap bootstrap, int localRank, JoinOptions options) {
+    String name = (options.name().isEmpty() ? "fluxccl" : options.name()) + "-" + bootstrap.rank();
+    return new RankGroup(bootstrap, () -> options.device().open(localRank, name), options);
   }
 
   /**
    * Joins the job that this process was started for: by {@code fluxccl launch}, mpirun, srun,
-   * torchrun, or by FLUXCCL_* variables. Without any of them, a job of one rank.
+   * torchrun, or by FLUXCCL_* variables. Without any of them, a job of one rank; the log warns of
+   * that.
    *
-   * @param timeout of finding the other ranks, and later of each set-up
-   * @return the group, once every rank has joined; or a failure that names the ranks that are
-   *     missing, or the variable that is wrong. Continuations may block. If the future was
-   *     cancelled or completed by the caller, the group is closed as soon as it has joined
+   * @return as {@link #join}
    */
-  public static CompletableFuture<RankGroup> fromEnvironment(Duration timeout) {
-    return joining(() -> RankGroupOptions.fromEnvironment().withTimeout(timeout));
+  public static CompletableFuture<RankGroup> fromEnvironment() {
+    return joining(JoinOptions::fromEnvironment);
   }
 
   /**
-   * {@link #fromEnvironment(Duration)} with options. Without a choice of its own a rank gets the
-   * GPU of its number on this host, counting round where there are fewer GPUs than ranks; the
-   * host's memory and cores where there are none.
+   * Joins a job. Without a choice of its own a rank gets the GPU of its number on this host,
+   * counting round where there are fewer GPUs than ranks; the host's memory and cores where there
+   * are none.
    *
-   * @param groupOptions time limit and device
-   * @return as {@link #fromEnvironment(Duration)}
+   * @param options where the ranks meet, the limits, the device, the collectives
+   * @return the group, once every rank has joined; or a failure that names the ranks that are
+   *     missing, or the option that is wrong. Continuations may block. If the future was cancelled
+   *     or completed by the caller, the group is closed as soon as it has joined
    */
-  public static CompletableFuture<RankGroup> fromEnvironment(RankGroupOptions groupOptions) {
-    return joining(() -> groupOptions);
+  public static CompletableFuture<RankGroup> join(JoinOptions options) {
+    return joining(() -> options);
   }
 
-  private static CompletableFuture<RankGroup> joining(Supplier<RankGroupOptions> options) {
+  private static CompletableFuture<RankGroup> joining(Supplier<JoinOptions> options) {
     CompletableFuture<RankGroup> result = new CompletableFuture<>();
     // A wrong variable of the environment fails the future, as everything else does.
     CompletableFuture.completedFuture(options)
-        .thenCompose(given -> join(given.get()))
+        .thenCompose(given -> joinNow(given.get()))
         // Continuations that block must not block the bootstrap's thread.
         .whenCompleteAsync((group, failure) -> complete(result, group, failure), MAY_BLOCK);
     return result;
@@ -134,74 +129,69 @@ public final class RankGroup implements AutoCloseable {
     }
   }
 
-  private static CompletableFuture<RankGroup> join(RankGroupOptions options) {
-    RankEnvironment environment = RankEnvironment.fromEnvironment();
-    TcpBootstrap bootstrap = createBootstrap(environment, options);
+  private static CompletableFuture<RankGroup> joinNow(JoinOptions options) {
+    warnOf(options.place());
+    RankEnvironment place = options.place();
+    TcpBootstrap bootstrap =
+        TcpBootstrap.create(place.rank(), place.nRanks(), options.bootstrapOptions());
     return bootstrap
-        .initialize(environment)
+        .initialize(place)
         .exceptionallyCompose(failure -> close(bootstrap, failure))
         // Opening a GPU takes a while, in which the bootstrap's thread has other things to do.
-        .thenApplyAsync(connected -> open(bootstrap, environment, options), MAY_BLOCK)
-        .thenCompose(group -> group.createCollectives(options.collectives()));
+        .thenApplyAsync(connected -> open(bootstrap, place, options), MAY_BLOCK)
+        .thenCompose(group -> group.createCollectives(options));
   }
 
-  private static TcpBootstrap createBootstrap(
-      RankEnvironment environment, RankGroupOptions options) {
-    BootstrapOptions.Builder builder = BootstrapOptions.builder().timeout(options.timeout());
-    environment.secret().ifPresent(builder::secret);
-    return TcpBootstrap.create(environment.rank(), environment.nRanks(), builder.build());
+  private static void warnOf(RankEnvironment place) {
+    GroupVariables.ofProcess().unknown().forEach(LOG::warn);
+    if (!place.launched()) {
+      LOG.warn(
+          "no launcher started this process: it is a job of one rank; see fluxccl launch, or set"
+              + " FLUXCCL_RANK and FLUXCCL_NRANKS");
+    }
   }
 
   private static CompletableFuture<Void> close(TcpBootstrap bootstrap, Throwable failure) {
     return bootstrap
         .closeAsync()
         .handle((closed, ignored) -> null)
-        .thenCompose(closed -> CompletableFuture.failedFuture(failure));
+        .thenCompose(
+            closed ->
+                CompletableFuture.failedFuture(
+                    FluxCclException.from(failure).inJob(bootstrap.name())));
   }
 
-  private static RankGroup open(
-      Bootstrap bootstrap, RankEnvironment environment, RankGroupOptions options) {
-    return open(bootstrap, environment.localRank().orElse(bootstrap.localRank()), options);
+  private static RankGroup open(Bootstrap bootstrap, RankEnvironment place, JoinOptions options) {
+    return open(bootstrap, place.localRank().orElse(bootstrap.localRank()), options);
   }
 
   /**
-   * Creates the ranks of a job inside this JVM, by number, each with a device of its own. Waits
-   * until they are connected.
+   * {@link #local(int, JoinOptions)} with the options of the environment.
    *
    * @param nRanks 1 or more
    * @return the groups; the caller closes each
    */
   public static List<RankGroup> local(int nRanks) {
-    return local(nRanks, Deadline.DEFAULT_TIMEOUT);
+    return local(nRanks, JoinOptions.of(0, 1));
   }
 
   /**
-   * {@link #local(int)} with a time limit.
+   * Creates the ranks of a job inside this JVM, by number, each with a device of its own. Waits
+   * until they are connected. Ranks share GPUs where there are fewer GPUs than ranks.
    *
    * @param nRanks 1 or more
-   * @param timeout of each set-up
+   * @param options name, limits, device and collectives; their place is not used
    * @return the groups; the caller closes each
    */
-  public static List<RankGroup> local(int nRanks, Duration timeout) {
-    return local(nRanks, RankGroupOptions.fromEnvironment().withTimeout(timeout));
-  }
-
-  /**
-   * {@link #local(int)} with options. Ranks share GPUs where there are fewer GPUs than ranks.
-   *
-   * @param nRanks 1 or more
-   * @param options time limit and device
-   * @return the groups; the caller closes each
-   */
-  public static List<RankGroup> local(int nRanks, RankGroupOptions options) {
+  public static List<RankGroup> local(int nRanks, JoinOptions options) {
     List<RankGroup> groups = new ArrayList<>();
-    List<LocalBootstrap> bootstraps = LocalBootstrap.group(nRanks);
+    List<LocalBootstrap> bootstraps = LocalBootstrap.group(options.name(), nRanks);
     try {
       for (LocalBootstrap bootstrap : bootstraps) {
         groups.add(open(bootstrap, bootstrap.rank(), options));
       }
       groups.stream()
-          .map(group -> group.createCollectives(options.collectives()))
+          .map(group -> group.createCollectives(options))
           .toList()
           .forEach(RankGroup::await);
       return groups;
@@ -212,8 +202,8 @@ public final class RankGroup implements AutoCloseable {
     }
   }
 
-  private CompletableFuture<RankGroup> createCollectives(CollectivesOptions options) {
-    CollectivesOptions own = options.withTag(COLLECTIVES_TAG).withTimeout(timeout);
+  private CompletableFuture<RankGroup> createCollectives(JoinOptions options) {
+    CollectivesOptions own = options.collectivesWithTag(COLLECTIVES_TAG);
     return CompletableFuture.completedFuture(own)
         // Not called directly: an exception that it throws closes this group as well.
         .thenCompose(settings -> Collectives.create(communicator, settings))
@@ -222,7 +212,7 @@ public final class RankGroup implements AutoCloseable {
 
   private RankGroup created(Collectives ready, Throwable failure) {
     if (failure != null) {
-      FluxCclException reason = FluxCclException.from(failure);
+      FluxCclException reason = FluxCclException.from(failure).inJob(name());
       // The other ranks need not wait for this one.
       communicator.abort(reason);
       closeNow();
@@ -248,6 +238,27 @@ public final class RankGroup implements AutoCloseable {
   /** Returns how many ranks the job has. */
   public int nRanks() {
     return bootstrap.nRanks();
+  }
+
+  /**
+   * Refuses a job of another size, for example one of a single rank because no launcher was used.
+   *
+   * @param count how many ranks this program needs
+   * @return this group
+   * @throws InvalidUsage if the job has another number of ranks; this group stays open
+   */
+  public RankGroup requireRanks(int count) {
+    if (nRanks() != count) {
+      throw InvalidUsage.of(
+          "this program needs %s ranks, the job has %s; start it by: fluxccl launch -n %s -- ...",
+          count, nRanks(), count);
+    }
+    return this;
+  }
+
+  /** Returns the job's name, or an empty text. */
+  public String name() {
+    return bootstrap.name();
   }
 
   /** Returns the bootstrap: messages, gathers and barriers between hosts. */

@@ -11,7 +11,7 @@ import org.junit.jupiter.api.Test;
 class LocalBootstrapTest extends BootstrapContract {
   @Override
   List<? extends Bootstrap> makeGroup(int nRanks) {
-    return LocalBootstrap.group(nRanks, LIMIT);
+    return LocalBootstrap.group("", nRanks, LIMIT);
   }
 
   @Override

@@ -22,7 +22,8 @@ class RankGroupClosingTest {
   private static List<RankGroup> local(int nRanks, FakeFamily family) {
     return RankGroup.local(
         nRanks,
-        new RankGroupOptions(LONG, DeviceChoice.HOST, CollectivesOptions.DEFAULT)
+        JoinOptions.of(0, 1)
+            .withDevice(DeviceChoice.HOST)
             .withCollectives(CollectivesOptions.DEFAULT.withFamily(family)));
   }
 

@@ -1,16 +1,21 @@
 package io.fluxccl.group;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.assertj.core.api.Assertions.catchThrowable;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.bootstrap.LocalBootstrap;
 import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.testing.FakeFamily;
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -20,8 +25,8 @@ import org.junit.jupiter.api.Timeout;
 @Timeout(180)
 class RankGroupJoiningTest {
   private static final Duration LONG = Duration.ofSeconds(60);
-  private static final RankGroupOptions OPTIONS =
-      new RankGroupOptions(LONG, DeviceChoice.HOST, CollectivesOptions.DEFAULT);
+  private static final JoinOptions OPTIONS =
+      JoinOptions.of(0, 1).withDevice(DeviceChoice.HOST).withTimeout(LONG);
 
   @Test
   void shouldCloseTheGroupThatNobodyWaitsForAnyMore() {
@@ -36,8 +41,7 @@ class RankGroupJoiningTest {
           }
         };
     CompletableFuture<RankGroup> group =
-        RankGroup.fromEnvironment(
-            OPTIONS.withCollectives(CollectivesOptions.DEFAULT.withFamily(late)));
+        RankGroup.join(OPTIONS.withCollectives(CollectivesOptions.DEFAULT.withFamily(late)));
     assertThat(communicator).succeedsWithin(LONG);
     group.cancel(false);
     prepared.complete(late);
@@ -50,13 +54,72 @@ class RankGroupJoiningTest {
   void shouldFailTheFutureWhenTheEnvironmentMakesNoSense() {
     System.setProperty(DeviceChoice.PROPERTY, "abacus");
     try {
-      assertThat(RankGroup.fromEnvironment(LONG))
+      assertThat(RankGroup.fromEnvironment())
           .failsWithin(LONG)
           .withThrowableThat()
           .withCauseInstanceOf(InvalidUsage.class)
           .withMessageContaining("abacus");
     } finally {
       System.clearProperty(DeviceChoice.PROPERTY);
+    }
+  }
+
+  private static JoinOptions atPort(int rank, int port, JobSecret secret) {
+    return JoinOptions.of(rank, 2)
+        .withDevice(DeviceChoice.HOST)
+        .withName("chat")
+        .withAddress("127.0.0.1:" + port)
+        .withSecret(secret);
+  }
+
+  @Test
+  void shouldJoinAJobThatCodeDescribes() throws IOException {
+    int port = freePort();
+    JobSecret secret = JobSecret.random();
+    CompletableFuture<RankGroup> first = RankGroup.join(atPort(0, port, secret));
+    CompletableFuture<RankGroup> second = RankGroup.join(atPort(1, port, secret));
+    assertThat(first).succeedsWithin(LONG);
+    assertThat(second).succeedsWithin(LONG);
+    try (RankGroup one = first.join();
+        RankGroup other = second.join()) {
+      assertThat(one.requireRanks(2)).isSameAs(one);
+      assertThatThrownBy(() -> one.requireRanks(4))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("needs 4 ranks, the job has 2");
+      assertThat(other.name()).isEqualTo("chat");
+      other.communicator().abort(new Aborted(1, "enough"));
+      assertThat(one.communicator().failed())
+          .succeedsWithin(LONG)
+          .satisfies(
+              reason ->
+                  assertThat(reason).hasMessageContaining("enough").hasMessageContaining("chat"));
+      assertThatThrownBy(() -> other.collectives().barrier().block(LONG))
+          .hasMessageContaining("chat");
+    }
+  }
+
+  @Test
+  void shouldNameTheJobWhenARankDoesNotCome() throws IOException {
+    JoinOptions options =
+        atPort(0, freePort(), JobSecret.random()).withJoinTimeout(Duration.ofMillis(300));
+    assertThat(RankGroup.join(options))
+        .failsWithin(LONG)
+        .withThrowableThat()
+        .withMessageContaining("[1] had not come")
+        .withMessageContaining("chat");
+  }
+
+  @Test
+  void shouldRefuseAJobOfSeveralRanksWithoutAPlaceToMeet() {
+    assertThat(RankGroup.join(JoinOptions.of(0, 2)))
+        .failsWithin(LONG)
+        .withThrowableThat()
+        .withMessageContaining("no address for the root");
+  }
+
+  private static int freePort() throws IOException {
+    try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+      return socket.getLocalPort();
     }
   }
 

@@ -23,7 +23,8 @@ class RankGroupTest {
 
   @Test
   void shouldEndWithATypedErrorWhenAnotherRankClosesItsGroup() throws Exception {
-    List<RankGroup> groups = RankGroup.local(3, Duration.ofSeconds(10));
+    List<RankGroup> groups =
+        RankGroup.local(3, JoinOptions.of(0, 1).withTimeout(Duration.ofSeconds(10)));
     List<DeviceBuffer> buffers = new ArrayList<>();
     for (RankGroup group : groups) {
       DeviceBuffer buffer = group.device().allocate(1 << 16);

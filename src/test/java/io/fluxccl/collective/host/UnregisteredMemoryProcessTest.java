@@ -8,6 +8,7 @@ import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.device.host.SegmentLeaks;
+import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
 import io.fluxccl.testing.Rounds;
 import java.net.ServerSocket;
@@ -35,7 +36,8 @@ class UnregisteredMemoryProcessTest {
 
     public static void main(String[] args) {
       SegmentLeaks leaks = SegmentLeaks.now();
-      try (RankGroup group = RankGroup.fromEnvironment(LONG).join();
+      try (RankGroup group =
+              RankGroup.join(JoinOptions.fromEnvironment().withTimeout(LONG)).join();
           Collectives collectives =
               Collectives.create(
                       group.communicator(),

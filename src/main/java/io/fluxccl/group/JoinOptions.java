@@ -1,0 +1,159 @@
+package io.fluxccl.group;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.bootstrap.BootstrapOptions;
+import io.fluxccl.bootstrap.JobSecret;
+import io.fluxccl.bootstrap.RankEnvironment;
+import io.fluxccl.bootstrap.UniqueId;
+import io.fluxccl.collective.CollectivesOptions;
+import java.time.Duration;
+
+/**
+ * How a process joins a job. Immutable; {@code with…} methods give a changed copy. What code does
+ * not set comes from the environment variables that {@link GroupVariables} reads.
+ *
+ * <pre>{@code
+ * JoinOptions options =
+ *     JoinOptions.of(rank, 4)
+ *         .withAddress("10.0.0.1:29500")
+ *         .withSecret(secret)
+ *         .withName("chat")
+ *         .withTimeout(Duration.ofSeconds(2));
+ * }</pre>
+ *
+ * @param place rank, number of ranks, and where the ranks meet
+ * @param name of the job, which errors, log lines and threads show; empty for none
+ * @param joinTimeout how long joining may take: finding the other ranks, opening the device,
+ *     connecting the collectives
+ * @param insecure whether to allow addresses that other hosts can reach without a secret
+ * @param device of this rank; every rank must choose the same kind
+ * @param collectives how {@link RankGroup#collectives} work, the time limit of each operation among
+ *     them. A tag of 0 stands for a tag of the group's own; without a set-up limit, that of
+ *     registrations and lanes is {@code joinTimeout}
+ */
+public record JoinOptions(
+    RankEnvironment place,
+    String name,
+    Duration joinTimeout,
+    boolean insecure,
+    DeviceChoice device,
+    CollectivesOptions collectives) {
+  private static final int MAX_NAME_LENGTH = 64;
+
+  /** Refuses a join limit that is not positive, a name of odd characters, and missing values. */
+  public JoinOptions {
+    requireGiven("place", place);
+    requireGiven("name", name);
+    requireGiven("joinTimeout", joinTimeout);
+    requireGiven("device", device);
+    requireGiven("collectives", collectives);
+    if (joinTimeout.isNegative() || joinTimeout.isZero()) {
+      throw InvalidUsage.of("joinTimeout=%s; give more than zero", joinTimeout);
+    }
+    if (!name.matches("[A-Za-z0-9._-]{0," + MAX_NAME_LENGTH + "}")) {
+      throw InvalidUsage.of(
+          "name=%s; give up to %s letters, digits, dots, dashes and underscores",
+          name, MAX_NAME_LENGTH);
+    }
+  }
+
+  private static void requireGiven(String what, Object value) {
+    if (value == null) {
+      throw InvalidUsage.of("%s=null; give a value", what);
+    }
+  }
+
+  /**
+   * Reads all options from the environment: those of the launcher, or FLUXCCL_RANK and its kin.
+   *
+   * @throws InvalidUsage naming the variable that makes no sense
+   */
+  public static JoinOptions fromEnvironment() {
+    return GroupVariables.ofProcess().joinOptions(RankEnvironment.fromEnvironment());
+  }
+
+  /**
+   * Returns options for a rank that code chooses. A job of several ranks needs {@link #withAddress}
+   * or {@link #withUniqueId} as well. Variables that name a rank or an address are not read; the
+   * others are.
+   *
+   * @param rank 0 to {@code nRanks - 1}
+   * @param nRanks how many ranks the job has
+   * @throws InvalidUsage if the rank is out of range, or a variable makes no sense
+   */
+  public static JoinOptions of(int rank, int nRanks) {
+    return GroupVariables.ofProcess().joinOptions(RankEnvironment.of(rank, nRanks));
+  }
+
+  /**
+   * Returns these options with the address at which the ranks meet, the same on every rank.
+   *
+   * @param address {@code ip:port} or {@code interface:ip:port} of rank 0's host
+   * @throws InvalidUsage if it has another form
+   */
+  public JoinOptions withAddress(String address) {
+    return withPlace(place.withAddress(address));
+  }
+
+  /** Returns these options with the id that one process created and gave to all. */
+  public JoinOptions withUniqueId(UniqueId id) {
+    return withPlace(place.withUniqueId(id));
+  }
+
+  /** Returns these options with the job's secret, the same on every rank. */
+  public JoinOptions withSecret(JobSecret secret) {
+    return withPlace(place.withSecret(secret));
+  }
+
+  /** Returns these options with another name of the job. */
+  public JoinOptions withName(String newName) {
+    return new JoinOptions(place, newName, joinTimeout, insecure, device, collectives);
+  }
+
+  /** Returns these options with another limit for joining. */
+  public JoinOptions withJoinTimeout(Duration limit) {
+    return new JoinOptions(place, name, limit, insecure, device, collectives);
+  }
+
+  /** Returns these options with another limit for each operation of the collectives. */
+  public JoinOptions withTimeout(Duration limit) {
+    return withCollectives(collectives.withTimeout(limit));
+  }
+
+  /** Returns these options with or without leave to meet in the open without a secret. */
+  public JoinOptions withInsecure(boolean allowed) {
+    return new JoinOptions(place, name, joinTimeout, allowed, device, collectives);
+  }
+
+  /** Returns these options with another device. */
+  public JoinOptions withDevice(DeviceChoice newDevice) {
+    return new JoinOptions(place, name, joinTimeout, insecure, newDevice, collectives);
+  }
+
+  /** Returns these options with other options of collectives. */
+  public JoinOptions withCollectives(CollectivesOptions newCollectives) {
+    return new JoinOptions(place, name, joinTimeout, insecure, device, newCollectives);
+  }
+
+  private JoinOptions withPlace(RankEnvironment newPlace) {
+    return new JoinOptions(newPlace, name, joinTimeout, insecure, device, collectives);
+  }
+
+  BootstrapOptions bootstrapOptions() {
+    BootstrapOptions.Builder builder =
+        BootstrapOptions.builder().timeout(joinTimeout).insecure(insecure).name(name);
+    place.secret().ifPresent(builder::secret);
+    return builder.build();
+  }
+
+  /** Returns the options of the collectives, with what the caller left to the group. */
+  CollectivesOptions collectivesWithTag(int tag) {
+    CollectivesOptions own = collectives.tag() == 0 ? collectives.withTag(tag) : collectives;
+    return own.setupTimeout().isPresent() ? own : own.withSetupTimeout(joinTimeout);
+  }
+
+  /** Returns the limit of a set-up of the communicator. */
+  Duration setupTimeout() {
+    return collectives.setupTimeout().orElse(joinTimeout);
+  }
+}

@@ -1,0 +1,161 @@
+package io.fluxccl.group;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.bootstrap.JobSecret;
+import io.fluxccl.bootstrap.RankEnvironment;
+import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.transport.Transport;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeSet;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+class JoinOptionsTest {
+  private static final RankEnvironment PLACE = RankEnvironment.of(1, 2);
+
+  private static JoinOptions from(Map<String, String> variables) {
+    return new GroupVariables(variables).joinOptions(PLACE);
+  }
+
+  @Test
+  void shouldHaveDefaultsWhereTheEnvironmentSaysNothing() {
+    JoinOptions options = from(Map.of("FLUXCCL_NETWORK", " ", "FLUXCCL_TIMEOUT", ""));
+    assertThat(options.collectives()).isEqualTo(CollectivesOptions.DEFAULT);
+    assertThat(options.collectives().networks()).isEqualTo(CollectivesOptions.NETWORKS);
+    assertThat(options.joinTimeout()).isEqualTo(Duration.ofSeconds(30));
+    assertThat(options.name()).isEmpty();
+    assertThat(options.insecure()).isFalse();
+  }
+
+  @Test
+  void shouldReadEveryOptionFromItsVariable() {
+    JoinOptions options =
+        from(
+            Map.of(
+                "FLUXCCL_NAME", "chat",
+                "FLUXCCL_JOIN_TIMEOUT", "90",
+                "FLUXCCL_TIMEOUT", "0.25",
+                "FLUXCCL_DEVICE", "host",
+                "FLUXCCL_NETWORK", "IB0,ETHERNET",
+                "FLUXCCL_TUNING", "/tuning",
+                "FLUXCCL_CHECKS", "1",
+                "FLUXCCL_INSECURE", "1"));
+    assertThat(options.name()).isEqualTo("chat");
+    assertThat(options.joinTimeout()).isEqualTo(Duration.ofSeconds(90));
+    assertThat(options.device()).isEqualTo(DeviceChoice.HOST);
+    assertThat(options.insecure()).isTrue();
+    CollectivesOptions collectives = options.collectives();
+    assertThat(collectives.timeout()).isEqualTo(Duration.ofMillis(250));
+    assertThat(collectives.networks().asSet()).containsExactly(Transport.IB0, Transport.ETHERNET);
+    assertThat(collectives.tuning()).hasValue(Path.of("/tuning"));
+    assertThat(collectives.checked()).isTrue();
+  }
+
+  @ParameterizedTest
+  @CsvSource({
+    "FLUXCCL_NETWORK, SHM",
+    "FLUXCCL_TIMEOUT, soon",
+    "FLUXCCL_TIMEOUT, 1e400",
+    "FLUXCCL_JOIN_TIMEOUT, 30s",
+    "FLUXCCL_CHECKS, yes",
+    "FLUXCCL_INSECURE, true"
+  })
+  void shouldNameTheVariableThatMakesNoSense(String name, String value) {
+    assertThatThrownBy(() -> from(Map.of(name, value)))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining(name + "=" + value);
+  }
+
+  @ParameterizedTest
+  @CsvSource({"-1", "0"})
+  void shouldRefuseLimitsThatAreNotPositive(String seconds) {
+    assertThatThrownBy(() -> from(Map.of("FLUXCCL_TIMEOUT", seconds)))
+        .isInstanceOf(InvalidUsage.class);
+    assertThatThrownBy(() -> from(Map.of("FLUXCCL_JOIN_TIMEOUT", seconds)))
+        .isInstanceOf(InvalidUsage.class);
+  }
+
+  @Test
+  void shouldRefuseWrongValuesWhenTheyAreGiven() {
+    JoinOptions options = from(Map.of());
+    assertThatThrownBy(() -> JoinOptions.of(2, 2)).isInstanceOf(InvalidUsage.class);
+    assertThatThrownBy(() -> options.withName("a b")).hasMessageContaining("name=a b");
+    assertThatThrownBy(() -> options.withAddress("nowhere")).hasMessageContaining("nowhere");
+    assertThatThrownBy(() -> options.withDevice(null)).hasMessageContaining("device=null");
+  }
+
+  @Test
+  void shouldPutWhatCodeSetsBeforeTheEnvironment() {
+    JobSecret secret = JobSecret.random();
+    JoinOptions options =
+        from(Map.of("FLUXCCL_NAME", "chat", "FLUXCCL_TIMEOUT", "5"))
+            .withName("search")
+            .withTimeout(Duration.ofSeconds(1))
+            .withAddress("127.0.0.1:29500")
+            .withSecret(secret);
+    assertThat(options.name()).isEqualTo("search");
+    assertThat(options.collectives().timeout()).isEqualTo(Duration.ofSeconds(1));
+    assertThat(options.place().address()).hasValue("127.0.0.1:29500");
+    assertThat(options.place().secret()).hasValue(secret);
+  }
+
+  @Test
+  void shouldKeepTheTagAndTheSetUpLimitThatTheCallerSet() {
+    CollectivesOptions given =
+        CollectivesOptions.DEFAULT.withTag(7).withSetupTimeout(Duration.ofSeconds(3));
+    assertThat(from(Map.of()).withCollectives(given).collectivesWithTag(99)).isEqualTo(given);
+    CollectivesOptions own = from(Map.of("FLUXCCL_JOIN_TIMEOUT", "9")).collectivesWithTag(99);
+    assertThat(own.tag()).isEqualTo(99);
+    assertThat(own.setupTimeout()).hasValue(Duration.ofSeconds(9));
+  }
+
+  @Test
+  void shouldPointOutAVariableThatNothingReads() {
+    Map<String, String> variables = Map.of("FLUXCCL_TIMOUT", "5", "FLUXCCL_RANK", "0", "HOME", "/");
+    assertThat(new GroupVariables(variables).unknown())
+        .containsExactly(
+            "FLUXCCL_TIMOUT is set, which nothing reads; did you mean FLUXCCL_TIMEOUT");
+  }
+
+  @Test
+  void shouldKnowEveryVariableThatTheSourcesRead() throws IOException {
+    TreeSet<String> read = new TreeSet<>();
+    Pattern variable = Pattern.compile("\"(FLUXCCL_[A-Z_]+[A-Z])\"");
+    try (Stream<Path> files =
+        Stream.of("src/main/java", "native/ncclnet").flatMap(JoinOptionsTest::filesUnder)) {
+      for (Path file : files.toList()) {
+        Matcher matcher = variable.matcher(Files.readString(file));
+        while (matcher.find()) {
+          read.add(matcher.group(1));
+        }
+      }
+    }
+    assertThat(read).contains("FLUXCCL_SHM_DIR", "FLUXCCL_NET_JAVA_HOME");
+    Map<String, String> all = new HashMap<>();
+    read.forEach(name -> all.put(name, "1"));
+    List<String> unknown = new GroupVariables(all).unknown();
+    assertThat(unknown).isEmpty();
+  }
+
+  private static Stream<Path> filesUnder(String folder) {
+    try {
+      return Files.walk(Path.of(folder)).filter(Files::isRegularFile);
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+}
