@@ -32,6 +32,17 @@ public final class NativeResource {
    * @return null, or why the library could not be loaded and what to do about it
    */
   public static String load(String fileName, String buildOn, Consumer<Path> loading) {
+    try {
+      return find(fileName, buildOn, loading);
+    } catch (IllegalCallerException e) {
+      // JDK 24 and later, with --illegal-native-access=deny.
+      return "the JVM forbids it; add --enable-native-access=ALL-UNNAMED to the java command ("
+          + e.getMessage()
+          + ")";
+    }
+  }
+
+  private static String find(String fileName, String buildOn, Consumer<Path> loading) {
     String given = System.getProperty(PATH_PROPERTY);
     if (given != null) {
       Path path = Path.of(given).toAbsolutePath();

@@ -5,12 +5,17 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.testing.RequiresNativeLibrary;
+import io.fluxccl.netplugin.tcp.TcpNetPlugin;
+import io.fluxccl.netplugin.tcp.TcpOptions;
+import java.net.InetAddress;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.condition.EnabledForJreRange;
+import org.junit.jupiter.api.condition.JRE;
 import org.junit.jupiter.api.io.TempDir;
 
 @Timeout(60)
@@ -51,6 +56,48 @@ class JvmAccessTest {
       String option = "add --add-opens java.base/jdk.internal.misc=ALL-UNNAMED to the java command";
       assertThat(child.readLine()).startsWith(option);
       assertThat(child.readLine()).startsWith(option);
+    }
+  }
+
+  /** Opens a network without a device twice and prints each outcome. */
+  static final class OpensNetworkTwice {
+    public static void main(String[] args) {
+      for (int i = 0; i < 2; i++) {
+        InetAddress here = InetAddress.getLoopbackAddress();
+        try (TcpNetPlugin plugin = TcpNetPlugin.at(here, TcpOptions.DEFAULT)) {
+          System.out.println("opened");
+        } catch (InvalidUsage e) {
+          System.out.println(e.getMessage());
+        }
+      }
+    }
+  }
+
+  @Test
+  @Tag("multiprocess")
+  void shouldNameTheJvmOptionEachTimeForANetworkWithoutADevice() throws Exception {
+    Files.writeString(folder.resolve("libfluxccl.so"), "no library");
+    try (ChildJvm child =
+        ChildJvm.startWithoutAccess(
+            OpensNetworkTwice.class, List.of("-D" + NativeLibrary.PATH_PROPERTY + "=" + folder))) {
+      String option = "add --add-opens java.base/jdk.internal.misc=ALL-UNNAMED to the java command";
+      assertThat(child.readLine()).startsWith(option);
+      assertThat(child.readLine()).startsWith(option);
+    }
+  }
+
+  @Test
+  @Tag("multiprocess")
+  @RequiresNativeLibrary
+  @EnabledForJreRange(min = JRE.JAVA_24)
+  void shouldNameTheJvmOptionsEachTimeWhereTheJvmForbidsNativeCode() throws Exception {
+    try (ChildJvm child =
+        ChildJvm.startWithoutAccess(OpensTwice.class, List.of("--illegal-native-access=deny"))) {
+      for (int i = 0; i < 2; i++) {
+        assertThat(child.readLine())
+            .startsWith("add --add-opens java.base/jdk.internal.misc=ALL-UNNAMED")
+            .contains("--enable-native-access=ALL-UNNAMED");
+      }
     }
   }
 }

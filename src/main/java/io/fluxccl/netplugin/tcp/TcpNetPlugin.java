@@ -1,6 +1,7 @@
 package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.JvmAccess;
 import io.fluxccl.netplugin.ConnectionState;
 import io.fluxccl.netplugin.ConnectionTable;
 import io.fluxccl.netplugin.NetHandle;
@@ -51,12 +52,14 @@ public final class TcpNetPlugin implements NetPlugin {
    *
    * @param options how TCP is used
    * @throws io.fluxccl.TransportFailure if there is no usable interface
+   * @throws InvalidUsage if the JVM was started without the options that it needs
    */
   public TcpNetPlugin(TcpOptions options) {
     this(options, TcpDevice.find(options));
   }
 
   private TcpNetPlugin(TcpOptions options, List<TcpDevice> devices) {
+    JvmAccess.requireUnsafe();
     this.options = options;
     this.devices = devices;
     threads = new IoThread[options.threads()];
