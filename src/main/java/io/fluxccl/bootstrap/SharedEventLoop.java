@@ -2,8 +2,8 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.concurrent.UseCount;
 import io.netty.channel.EventLoop;
-import io.netty.channel.MultiThreadIoEventLoopGroup;
-import io.netty.channel.nio.NioIoHandler;
+import io.netty.channel.EventLoopGroup;
+import io.netty.channel.nio.NioEventLoopGroup;
 import io.netty.util.concurrent.FastThreadLocalThread;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
@@ -17,8 +17,11 @@ final class SharedEventLoop extends UseCount {
   private static SharedEventLoop current;
 
   private final CompletableFuture<Void> ended = new CompletableFuture<>();
-  private final MultiThreadIoEventLoopGroup group =
-      new MultiThreadIoEventLoopGroup(1, this::thread, NioIoHandler.newFactory());
+
+  // Netty 4.2 deprecates NioEventLoopGroup, but its successors are not in Netty 4.1, which Spring
+  // Boot 3 pins. As an EventLoopGroup: the class's own next() returns another type in 4.2.
+  @SuppressWarnings("deprecation")
+  private final EventLoopGroup group = new NioEventLoopGroup(1, this::thread);
 
   private SharedEventLoop() {}
 

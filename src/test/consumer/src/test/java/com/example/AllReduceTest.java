@@ -6,20 +6,26 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.fluxccl.DataType;
+import io.fluxccl.Deadline;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.bootstrap.BootstrapOptions;
+import io.fluxccl.bootstrap.TcpBootstrap;
+import io.fluxccl.bootstrap.UniqueId;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportProvider;
+import io.netty.util.Version;
 import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.List;
 import java.util.ServiceLoader;
+import java.util.concurrent.CompletableFuture;
 import org.junit.jupiter.api.Test;
 import reactor.test.StepVerifier;
 
@@ -42,6 +48,27 @@ class AllReduceTest {
             assertEquals(42, result.getInt(0));
           });
     }
+  }
+
+  @Test
+  void shouldJoinOverTcp() {
+    BootstrapOptions options = BootstrapOptions.defaults();
+    UniqueId id = TcpBootstrap.createUniqueId(options);
+    try (TcpBootstrap zero = TcpBootstrap.create(0, 2, options);
+        TcpBootstrap one = TcpBootstrap.create(1, 2, options)) {
+      CompletableFuture.allOf(zero.initialize(id), one.initialize(id)).join();
+      Deadline soon = Deadline.after(Duration.ofSeconds(30));
+      CompletableFuture<Void> sent = zero.send(1, 7, new byte[] {42}, soon);
+      assertEquals(42, one.recv(0, 7, soon).join()[0]);
+      sent.join();
+    }
+  }
+
+  @Test
+  void shouldRunWithTheNettyThatItsBomChooses() {
+    String version = Version.identify().get("netty-transport").artifactVersion();
+    assertTrue(version.startsWith(System.getProperty("netty.line")), version);
+    assertEquals(version, Version.identify().get("netty-codec").artifactVersion());
   }
 
   @Test
