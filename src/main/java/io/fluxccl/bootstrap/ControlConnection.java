@@ -35,10 +35,12 @@ final class ControlConnection implements Handshake.Outcome {
   private final Rendezvous rendezvous;
   private final HeartbeatClock clock;
 
+  private Handshake.Connector connector;
   private Session session;
   private boolean formed;
   private boolean stopped;
   private long backoffMillis = FIRST_BACKOFF_MILLIS;
+  private long foreignSince; // System.nanoTime(), or 0
   private List<Integer> missing = List.of();
   private String trouble = "no answer yet";
   private int rootHost = FluxCclException.NO_RANK;
@@ -54,9 +56,10 @@ final class ControlConnection implements Handshake.Outcome {
 
   void connect() {
     if (!stopped) {
-      new Handshake.Connector(
-              rendezvous.key(), LinkKind.ROOT, bootstrap.rank(), bootstrap.nRanks(), -1, this)
-          .connect(bootstrap.loop, rendezvous.from(), rendezvous.root(), bootstrap.channels());
+      connector =
+          new Handshake.Connector(
+              rendezvous.key(), LinkKind.ROOT, bootstrap.rank(), bootstrap.nRanks(), -1, this);
+      connector.connect(bootstrap.loop, rendezvous.from(), rendezvous.root(), bootstrap.channels());
     }
   }
 
@@ -97,7 +100,25 @@ final class ControlConnection implements Handshake.Outcome {
 
   @Override
   public void lost(String why) {
+    foreignSince = 0;
     again(why);
+  }
+
+  // For as long as rank 0 tries to bind its port, an earlier service may be about to release it.
+  @Override
+  public void foreign(String why) {
+    if (foreignSince == 0) {
+      foreignSince = System.nanoTime();
+    }
+    if (System.nanoTime() - foreignSince < Rendezvous.BIND_RETRY_NANOS) {
+      again(why + "; is another service at this port?");
+      return;
+    }
+    stop();
+    bootstrap.failSetup(
+        InvalidUsage.of(
+            "%s: initialize found another service at the root's address %s: %s; choose a free port",
+            bootstrap.describe(), rendezvous.root(), why));
   }
 
   private void again(String why) {
@@ -118,7 +139,7 @@ final class ControlConnection implements Handshake.Outcome {
           bootstrap.describe(),
           rendezvous.root(),
           millis,
-          trouble);
+          connector.isUnanswered() ? Handshake.UNANSWERED : trouble);
     }
     return Timeout.of(
         missing.get(0),

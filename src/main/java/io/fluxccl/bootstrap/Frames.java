@@ -4,6 +4,7 @@ import io.fluxccl.TransportFailure;
 import io.netty.bootstrap.Bootstrap;
 import io.netty.bootstrap.ServerBootstrap;
 import io.netty.buffer.ByteBuf;
+import io.netty.buffer.ByteBufUtil;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelFuture;
 import io.netty.channel.ChannelHandler;
@@ -21,6 +22,7 @@ import io.netty.handler.codec.MessageToMessageEncoder;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Supplier;
@@ -129,12 +131,37 @@ final class Frames {
     return inner.getMessage() == null ? inner.toString() : inner.getMessage();
   }
 
+  /** The other side began with bytes that are no length of a FluxCCL frame. */
+  static final class ForeignBytes extends DecoderException {
+    private static final long serialVersionUID = 1L;
+    private static final int MAX_SHOWN = 40;
+    private static final int MAX_SHOWN_HEX = 8;
+
+    ForeignBytes(ByteBuf sent) {
+      super(
+          new TransportFailure(
+              TransportFailure.NO_RANK,
+              "it does not speak FluxCCL's protocol (it sent %s)".formatted(show(sent))));
+    }
+
+    /** Returns the first line as a text, or the first bytes as hex digits if it is none. */
+    private static String show(ByteBuf sent) {
+      int begin = sent.readerIndex();
+      int length = Math.min(sent.readableBytes(), MAX_SHOWN);
+      String line = sent.toString(begin, length, StandardCharsets.ISO_8859_1).split("[\r\n]", 2)[0];
+      return !line.isEmpty() && line.chars().allMatch(c -> c >= ' ' && c < 0x7f)
+          ? '"' + line + '"'
+          : "0x" + ByteBufUtil.hexDump(sent, begin, Math.min(length, MAX_SHOWN_HEX));
+    }
+  }
+
   /**
    * Cuts the bytes of a socket into frames. A length over the limit, which is small until the other
    * side has proved that it knows the secret, is refused before anything is allocated for it.
    */
   static final class Decoder extends LengthFieldBasedFrameDecoder {
     private int limit;
+    private boolean began;
     private boolean broken;
 
     Decoder() {
@@ -158,6 +185,7 @@ final class Frames {
       try {
         BootstrapFrame decoded = frame == null ? null : BootstrapFrameCodec.decode(frame);
         broken = false;
+        began |= decoded != null;
         return decoded;
       } finally {
         if (frame != null) {
@@ -170,6 +198,9 @@ final class Frames {
     protected long getUnadjustedFrameLength(ByteBuf in, int offset, int length, ByteOrder order) {
       long frameLength = super.getUnadjustedFrameLength(in, offset, length, order);
       if (frameLength < 1 || frameLength > limit) {
+        if (!began) {
+          throw new ForeignBytes(in);
+        }
         throw BootstrapFrameCodec.malformed("length=" + frameLength + ", limit=" + limit);
       }
       return frameLength;

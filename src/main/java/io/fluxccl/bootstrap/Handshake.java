@@ -28,6 +28,11 @@ import org.slf4j.LoggerFactory;
 abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
   static final int LIMIT_MILLIS = 5000;
 
+  /** What is said of a side that accepts a connection and sends nothing. */
+  static final String UNANSWERED =
+      "it accepts connections but does not answer; is another service at this port, or is its"
+          + " process stopped?";
+
   private static final Logger LOG = LoggerFactory.getLogger(Handshake.class);
   private static final int MAX_UNPROVEN = 1024;
 
@@ -44,7 +49,11 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
   final void startDeadline(ChannelHandlerContext ctx) {
     String late = "no handshake within " + LIMIT_MILLIS + " ms";
     deadline =
-        ctx.executor().schedule(() -> refuse(ctx, late), LIMIT_MILLIS, TimeUnit.MILLISECONDS);
+        ctx.executor().schedule(() -> refuseLate(ctx, late), LIMIT_MILLIS, TimeUnit.MILLISECONDS);
+  }
+
+  void refuseLate(ChannelHandlerContext ctx, String why) {
+    refuse(ctx, why);
   }
 
   final void stopDeadline() {
@@ -86,6 +95,11 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
 
     /** There is no connection, or no handshake. */
     void lost(String why);
+
+    /** The other side sent bytes that are not FluxCCL's. */
+    default void foreign(String why) {
+      lost(why);
+    }
   }
 
   /**
@@ -197,8 +211,8 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     private final Proof request;
     private final Outcome outcome;
     private byte[] acceptorNonce;
-    private String trouble =
-        "it closed the connection during the handshake; is the secret the same?";
+    private boolean connected;
+    private String trouble;
     private boolean decided;
 
     /**
@@ -223,7 +237,13 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
 
     @Override
     public void channelActive(ChannelHandlerContext ctx) {
+      connected = true;
       startDeadline(ctx);
+    }
+
+    /** Whether there is a connection on which the other side has sent no greeting yet. */
+    boolean isUnanswered() {
+      return connected && acceptorNonce == null && !decided;
     }
 
     @Override
@@ -263,6 +283,22 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       ctx.close();
     }
 
+    @Override
+    void refuseLate(ChannelHandlerContext ctx, String why) {
+      refuse(ctx, isUnanswered() ? UNANSWERED : why);
+    }
+
+    @Override
+    public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
+      if (cause instanceof Frames.ForeignBytes && isUnanswered()) {
+        decided = true;
+        ctx.close();
+        outcome.foreign(Frames.describe(cause));
+      } else {
+        super.exceptionCaught(ctx, cause);
+      }
+    }
+
     private void lose(String why) {
       if (!decided) {
         decided = true;
@@ -273,7 +309,14 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     @Override
     public void channelInactive(ChannelHandlerContext ctx) {
       stopDeadline();
-      lose(trouble);
+      lose(trouble == null ? closedBecause() : trouble);
+    }
+
+    private String closedBecause() {
+      return acceptorNonce == null
+          ? "it accepts connections and closes them without a greeting; is another service at this"
+                + " port?"
+          : "it closed the connection during the handshake; is the secret the same?";
     }
   }
 }

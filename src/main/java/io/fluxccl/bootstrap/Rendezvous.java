@@ -24,7 +24,7 @@ import org.slf4j.LoggerFactory;
 record Rendezvous(
     SessionKey key, InetAddress from, InetSocketAddress root, BootstrapRoot hosted, int rootRank) {
   private static final Logger LOG = LoggerFactory.getLogger(Rendezvous.class);
-  private static final long BIND_RETRY_NANOS = TimeUnit.SECONDS.toNanos(3);
+  static final long BIND_RETRY_NANOS = TimeUnit.SECONDS.toNanos(3);
   private static final long BIND_RETRY_MILLIS = 50;
   private static final long OPEN_SECONDS = 10;
 

@@ -1,6 +1,7 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.InvalidUsage;
+import io.netty.util.NetUtil;
 import java.time.Instant;
 import java.util.OptionalInt;
 import java.util.function.Supplier;
@@ -28,8 +29,9 @@ record RootAddress(String networkInterface, String host, int port) {
     Matcher matcher = text == null || text.length() > MAX_LENGTH ? null : FORM.matcher(text);
     if (matcher == null || !matcher.matches()) {
       throw InvalidUsage.of(
-          "address=%s; give ip:port or interface:ip:port, for example eth0:10.0.0.1:29500",
-          text == null || text.length() <= MAX_LENGTH ? text : "(too long)");
+          "address=%s; give ip:port or interface:ip:port, for example eth0:10.0.0.1:29500%s",
+          matcher == null && text != null ? "(too long)" : text,
+          matcher == null ? "" : adviceOnBrackets(text));
     }
     int port = Integer.parseInt(matcher.group(3));
     if (port > 65535) {
@@ -37,8 +39,28 @@ record RootAddress(String networkInterface, String host, int port) {
     }
     String host = matcher.group(2);
     boolean bracketed = host.charAt(0) == '[';
+    if (bracketed && !NetUtil.isValidIpV6Address(host)) {
+      throw InvalidUsage.of("address=%s: %s is no IPv6 address", text, host);
+    }
     return new RootAddress(
         matcher.group(1), bracketed ? host.substring(1, host.length() - 1) : host, port);
+  }
+
+  /** Returns advice for an IPv6 address without brackets, or an empty text if there is none. */
+  private static String adviceOnBrackets(String text) {
+    for (int begin : new int[] {0, text.indexOf(':') + 1}) {
+      String address = text.substring(begin);
+      int end = address.lastIndexOf(':');
+      // The port comes last; fd00::2:2950 is an address and a port, though it could be an address.
+      boolean withPort = end >= 0 && NetUtil.isValidIpV6Address(address.substring(0, end));
+      if (withPort || NetUtil.isValidIpV6Address(address)) {
+        String ip = (withPort ? address.substring(0, end) : address).replaceAll("[\\[\\]]", "");
+        String port = withPort ? address.substring(end + 1) : "29500";
+        String right = "%s[%s]:%s".formatted(text.substring(0, begin), ip, port);
+        return right.equals(text) ? "" : "; an IPv6 address stands in brackets: " + right;
+      }
+    }
+    return "";
   }
 
   @Override
@@ -111,13 +133,22 @@ record RootAddress(String networkInterface, String host, int port) {
       int port = from.number("MASTER_PORT", 1, 65534);
       // Under torchrun its agent listens at that port itself.
       boolean taken = "True".equalsIgnoreCase(from.text("TORCHELASTIC_USE_AGENT_STORE"));
-      String address =
-          (host.indexOf(':') >= 0 ? "[" + host + "]" : host) + ":" + (port + (taken ? 1 : 0));
+      boolean ipv6 = NetUtil.isValidIpV6Address(host);
+      String bracketed = ipv6 && host.charAt(0) != '[' ? "[" + host + "]" : host;
+      String address = bracketed + ":" + (port + (taken ? 1 : 0));
+      if (!ipv6 && host.indexOf(':') >= 0) {
+        throw noHost(host, null);
+      }
       try {
         return RootAddress.parse(address).toString();
       } catch (InvalidUsage e) {
-        throw new InvalidUsage("MASTER_ADDR=" + host + " is no host", e);
+        throw noHost(host, e);
       }
+    }
+
+    private static InvalidUsage noHost(String host, Throwable cause) {
+      return new InvalidUsage(
+          "MASTER_ADDR=" + host + " is no host; give a name or an address, without a port", cause);
     }
 
     private static Derived ofSlurm(RankEnvironment.Variables from) {

@@ -186,6 +186,40 @@ class RankEnvironmentTest {
         .hasMessageContaining("MASTER_ADDR");
   }
 
+  @ParameterizedTest
+  @CsvSource({
+    "fd00::2:29500, [fd00::2]:29500",
+    "::1:29500, [::1]:29500",
+    "::1:5, [::1]:5",
+    "eth0:fd00::2:29500, eth0:[fd00::2]:29500",
+    "fd00::2, [fd00::2]:29500",
+    "fd00::2:2950, [fd00::2]:2950",
+    "1:2:3:4:5:6:7:8:80, [1:2:3:4:5:6:7:8]:80",
+    "[fd00::2], [fd00::2]:29500"
+  })
+  void shouldShowTheRightFormOfAnIpv6Address(String given, String right) {
+    assertThatThrownBy(() -> RootAddress.parse(given))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageStartingWith("address=" + given + "; ")
+        .hasMessageEndingWith("an IPv6 address stands in brackets: " + right);
+    assertThat(RootAddress.parse(right).host()).contains(":");
+  }
+
+  @ParameterizedTest
+  @CsvSource({"10.0.0.1:29500", "node1:29500", "[10.0.0.1]", "eth0:10.0.0.1", "[node1]"})
+  void shouldRefuseAMasterAddressThatIsMoreThanAHost(String host) {
+    assertThatThrownBy(() -> RankEnvironment.from(with(TORCHRUN, "MASTER_ADDR", host)))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageStartingWith("MASTER_ADDR=" + host + " is no host");
+  }
+
+  @ParameterizedTest
+  @CsvSource({"fd00::2", "[fd00::2]"})
+  void shouldReadAMasterAddressOfIpv6(String host) {
+    assertThat(RankEnvironment.from(with(TORCHRUN, "MASTER_ADDR", host)).address())
+        .hasValue("[fd00::2]:29400");
+  }
+
   @Test
   void shouldReadTheSecretFromAFile(@TempDir Path folder) throws IOException {
     Path file = Files.writeString(folder.resolve("secret"), "a secret of the job\n");

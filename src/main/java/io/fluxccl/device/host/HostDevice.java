@@ -54,10 +54,12 @@ public final class HostDevice implements Device {
    *
    * @param options its index and its threads' names
    * @return the device; the caller closes it
-   * @throws io.fluxccl.InvalidUsage if the JVM was started without the options that it needs
+   * @throws io.fluxccl.InvalidUsage if the JVM was started without the options that it needs, or
+   *     the environment variable FLUXCCL_SHM_DIR names no directory to which this user can write
    */
   public static HostDevice create(HostDeviceOptions options) {
     JvmAccess.requireUnsafe();
+    SegmentDirectory.check(System.getenv(SegmentDirectory.VARIABLE));
     return new HostDevice(options);
   }
 

@@ -1,5 +1,6 @@
 package io.fluxccl.device.host;
 
+import io.fluxccl.InvalidUsage;
 import java.io.IOException;
 import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
@@ -36,6 +37,30 @@ final class SegmentDirectory {
   /** Returns the directory; sweeps it at first use. */
   static Path get() {
     return Holder.DIRECTORY;
+  }
+
+  /**
+   * Checks a directory that the user chose.
+   *
+   * @param override the value of {@value #VARIABLE}, or null
+   * @throws InvalidUsage if no file can be created there; the message names the variable
+   */
+  static void check(String override) {
+    if (override == null || override.isBlank()) {
+      return;
+    }
+    Path directory = Path.of(override);
+    String problem =
+        !Files.exists(directory)
+            ? "there is no such directory"
+            : !Files.isDirectory(directory)
+                ? "it is no directory"
+                : Files.isWritable(directory) ? null : "this user must not write there";
+    if (problem != null) {
+      throw InvalidUsage.of(
+          "%s=%s: %s; give a directory for shared memory in which this user can create files",
+          VARIABLE, override, problem);
+    }
   }
 
   static Path choose(String override, Path sharedMemory) {

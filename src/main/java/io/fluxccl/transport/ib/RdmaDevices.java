@@ -134,7 +134,8 @@ public final class RdmaDevices {
   private static Inet4Address parse(String address) {
     byte[] bytes = NetUtil.createByteArrayFromIpAddressString(address);
     if (bytes == null || bytes.length != 4) {
-      throw InvalidUsage.of("%s has the address %s; give a.b.c.d", VARIABLE, address);
+      throw InvalidUsage.of(
+          "%s has the address %s; give an IPv4 address, a.b.c.d", VARIABLE, address);
     }
     return inet4(bytes);
   }

@@ -4,8 +4,10 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.DeviceFailure;
+import io.fluxccl.InvalidUsage;
 import java.util.HexFormat;
 import java.util.List;
+import java.util.Map;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -27,6 +29,29 @@ class SharedSegmentProcessTest {
         HostMemory.putLongRelease(segment.address(), i);
         Thread.yield();
       }
+    }
+  }
+
+  /** Opens a host device twice and prints why it can't. */
+  static final class OpensTwice {
+    public static void main(String[] args) {
+      for (int i = 0; i < 2; i++) {
+        try (HostDevice device = HostDevice.create()) {
+          System.out.println("opened " + device.allocate(8));
+        } catch (InvalidUsage e) {
+          System.out.println(e.getMessage());
+        }
+      }
+    }
+  }
+
+  @Test
+  void shouldNameTheVariableEachTimeWhereItsDirectoryIsMissing() throws Exception {
+    Map<String, String> environment = Map.of("FLUXCCL_SHM_DIR", "/nowhere/at/all");
+    try (ChildJvm child = ChildJvm.start(OpensTwice.class, List.of(), environment)) {
+      String problem = "FLUXCCL_SHM_DIR=/nowhere/at/all: there is no such directory; ";
+      assertThat(child.readLine()).startsWith(problem);
+      assertThat(child.readLine()).startsWith(problem);
     }
   }
 

@@ -2,6 +2,7 @@ package io.fluxccl.device.host;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.junit.jupiter.api.Assumptions.assumeFalse;
 import static org.mockito.ArgumentMatchers.any;
 import static org.mockito.ArgumentMatchers.anyLong;
 import static org.mockito.Mockito.mock;
@@ -14,6 +15,7 @@ import java.io.IOException;
 import java.nio.channels.FileChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermissions;
 import net.jqwik.api.ForAll;
 import net.jqwik.api.Property;
 import net.jqwik.api.constraints.IntRange;
@@ -131,6 +133,28 @@ class SharedSegmentTest {
     assertThat(SegmentDirectory.choose(null, directory)).isEqualTo(directory);
     assertThat(SegmentDirectory.choose(" ", directory.resolve("absent")))
         .isEqualTo(Path.of(System.getProperty("java.io.tmpdir")));
+  }
+
+  @Test
+  void shouldRefuseADirectoryThatIsMissingOrNoDirectoryOrReadOnly(@TempDir Path directory)
+      throws IOException {
+    SegmentDirectory.check(null);
+    SegmentDirectory.check(" ");
+    SegmentDirectory.check(directory.toString());
+    Path missing = directory.resolve("missing");
+    Path file = Files.createFile(directory.resolve("file"));
+    assertRefused(missing, "there is no such directory");
+    assertRefused(file, "it is no directory");
+    Path readOnly = Files.createDirectory(directory.resolve("read-only"));
+    Files.setPosixFilePermissions(readOnly, PosixFilePermissions.fromString("r-xr-xr-x"));
+    assumeFalse(Files.isWritable(readOnly), "root may write everywhere");
+    assertRefused(readOnly, "this user must not write there");
+  }
+
+  private static void assertRefused(Path directory, String problem) {
+    assertThatThrownBy(() -> SegmentDirectory.check(directory.toString()))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageStartingWith("FLUXCCL_SHM_DIR=" + directory + ": " + problem);
   }
 
   @Test

@@ -1,0 +1,107 @@
+package io.fluxccl.bootstrap;
+
+import static io.fluxccl.bootstrap.BootstrapContract.failureOf;
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.Timeout;
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CopyOnWriteArrayList;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** A rank that joins where another service listens. */
+@org.junit.jupiter.api.Timeout(60)
+class ForeignServiceTest {
+  private final List<AutoCloseable> open = new CopyOnWriteArrayList<>();
+
+  @AfterEach
+  void close() throws Exception {
+    for (AutoCloseable each : open) {
+      each.close();
+    }
+  }
+
+  private interface Service {
+    void serve(Socket socket) throws IOException;
+  }
+
+  private String addressOf(Service service) throws IOException {
+    ServerSocket listener = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+    open.add(listener);
+    Thread thread =
+        new Thread(
+            () -> {
+              try {
+                while (true) {
+                  Socket socket = listener.accept();
+                  open.add(socket);
+                  service.serve(socket);
+                }
+              } catch (IOException e) {
+                // The test is over.
+              }
+            },
+            "foreign-service");
+    thread.setDaemon(true);
+    thread.start();
+    return "127.0.0.1:" + listener.getLocalPort();
+  }
+
+  private static FluxCclException join(String address, Duration timeout) {
+    BootstrapOptions options = BootstrapOptions.builder().timeout(timeout).build();
+    try (TcpBootstrap rank = TcpBootstrap.create(1, 2, options)) {
+      return failureOf(rank.initialize(address));
+    }
+  }
+
+  private static Service saying(byte[] bytes) {
+    return socket -> socket.getOutputStream().write(bytes);
+  }
+
+  @Test
+  void shouldSayBeforeTheTimeLimitThatAnotherServiceAnswers() throws Exception {
+    byte[] banner = "SSH-2.0-OpenSSH_9.6p1\r\n".getBytes(StandardCharsets.US_ASCII);
+    String address = addressOf(saying(banner));
+    assertThat(join(address, Duration.ofSeconds(30)))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("another service")
+        .hasMessageContaining(address)
+        .hasMessageContaining(
+            "it does not speak FluxCCL's protocol (it sent \"SSH-2.0-OpenSSH_9.6p1\")");
+  }
+
+  @Test
+  void shouldShowBytesThatAreNoText() throws Exception {
+    byte[] bytes = {0x4a, 0, 0, 0, 0x0a, 0x38, 0x2e, 0x30, 0x2e, 0x33};
+    assertThat(join(addressOf(saying(bytes)), Duration.ofMillis(500)))
+        .isInstanceOf(Timeout.class)
+        .hasMessageContaining("it sent 0x4a0000000a382e30)")
+        .hasMessageContaining("is another service at this port?");
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {500, 6000})
+  void shouldSayThatAServiceAcceptsAndDoesNotAnswer(int millis) throws Exception {
+    assertThat(join(addressOf(socket -> {}), Duration.ofMillis(millis)))
+        .isInstanceOf(Timeout.class)
+        .hasMessageContaining("it accepts connections but does not answer")
+        .hasMessageContaining("is another service at this port");
+  }
+
+  @Test
+  void shouldSayThatAServiceAcceptsAndCloses() throws Exception {
+    assertThat(join(addressOf(Socket::close), Duration.ofMillis(500)))
+        .isInstanceOf(Timeout.class)
+        .hasMessageContaining("closes them without a greeting; is another service at this port?");
+  }
+}
