@@ -1,8 +1,8 @@
 package io.fluxccl;
 
 /**
- * The communicator, or the operation, was ended on purpose: by a cancel, a close, or another rank's
- * abort.
+ * The communicator, or the operation, was ended on purpose: by a close, another rank's abort, or a
+ * cancel with {@code abortOnCancel}.
  */
 public final class Aborted extends FluxCclException {
   private static final long serialVersionUID = 1L;

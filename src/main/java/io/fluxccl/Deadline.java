@@ -13,6 +13,9 @@ public final class Deadline {
 
   private static final long MAX_NANOS = Long.MAX_VALUE / 4;
 
+  /** The time limit of what may take for ever. All longer durations mean the same. */
+  public static final Duration NO_LIMIT = Duration.ofNanos(MAX_NANOS);
+
   private final long startNanos;
   private final long timeoutNanos;
 
@@ -36,9 +39,19 @@ public final class Deadline {
     return new Deadline(System.nanoTime(), nanos);
   }
 
+  /** Returns a deadline that never passes. */
+  public static Deadline never() {
+    return after(NO_LIMIT);
+  }
+
+  /** Returns whether it never passes. */
+  public boolean isNever() {
+    return timeoutNanos == MAX_NANOS;
+  }
+
   /** Returns the nanoseconds left; 0 once it has passed, never negative. */
   public long remainingNanos() {
-    return Math.max(0, timeoutNanos - (System.nanoTime() - startNanos));
+    return isNever() ? MAX_NANOS : Math.max(0, timeoutNanos - (System.nanoTime() - startNanos));
   }
 
   /** Returns the milliseconds left, rounded up; 0 once it has passed. */
@@ -63,6 +76,9 @@ public final class Deadline {
 
   @Override
   public String toString() {
+    if (isNever()) {
+      return "Deadline(never)";
+    }
     return String.format(
         "Deadline(%s ms, %s ms left)",
         TimeUnit.NANOSECONDS.toMillis(timeoutNanos), remainingMillis());

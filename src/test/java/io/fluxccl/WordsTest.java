@@ -45,6 +45,18 @@ class WordsTest {
   }
 
   @Test
+  void shouldNeverPassWithoutALimit() {
+    Deadline never = Deadline.never();
+    assertThat(never.isNever()).isTrue();
+    assertThat(never.expired()).isFalse();
+    assertThat(never.remaining()).isEqualTo(Deadline.NO_LIMIT).isEqualTo(never.timeout());
+    assertThat(never).hasToString("Deadline(never)");
+    assertThat(Deadline.after(Deadline.NO_LIMIT).isNever()).isTrue();
+    assertThat(Deadline.after(Duration.ofSeconds(Long.MAX_VALUE)).isNever()).isTrue();
+    assertThat(Deadline.after(Duration.ofDays(20_000)).isNever()).isFalse();
+  }
+
+  @Test
   void shouldKeepTypesInTheOrderOfNcclsNumbers() {
     assertThat(DataType.values())
         .extracting(DataType::label)

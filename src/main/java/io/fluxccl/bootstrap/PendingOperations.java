@@ -106,15 +106,19 @@ final class PendingOperations {
     }
     set.add(operation);
     ScheduledFuture<?> timer =
-        loop.schedule(
-            () -> operation.completeExceptionally(late.get()),
-            deadline.remainingNanos(),
-            TimeUnit.NANOSECONDS);
+        deadline.isNever()
+            ? null
+            : loop.schedule(
+                () -> operation.completeExceptionally(late.get()),
+                deadline.remainingNanos(),
+                TimeUnit.NANOSECONDS);
     operation.whenComplete(
         (value, thrown) ->
             onLoop(
                 () -> {
-                  timer.cancel(false);
+                  if (timer != null) {
+                    timer.cancel(false);
+                  }
                   set.remove(operation);
                   onEnd.run();
                 }));

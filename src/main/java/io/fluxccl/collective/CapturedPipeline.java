@@ -6,6 +6,7 @@ import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.RetainedBuffers;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -102,6 +103,11 @@ public final class CapturedPipeline implements AutoCloseable {
    */
   public Mono<Void> run() {
     return lane.run(List.of(replay), this);
+  }
+
+  /** Returns {@link #run()} with another time limit, as {@link Pipeline#run(Duration)}. */
+  public Mono<Void> run(Duration limit) {
+    return lane.run(List.of(replay), this, limit);
   }
 
   /**

@@ -134,10 +134,13 @@ final class ChunkFlux {
     }
 
     /**
-     * Cancels the chunks not done: those in flight abort. The newest first, so that none begins
-     * because the one before it has ended.
+     * Lets the chunks not done go on; or cancels them, if that aborts: the newest first, so that
+     * none begins because the one before it has ended.
      */
     private void abandon() {
+      if (!lane.options.abortOnCancel()) {
+        return;
+      }
       for (OneChunk run = newest; run != null; run = run.previous) {
         run.cancel();
       }

@@ -5,6 +5,7 @@ import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.transport.TransportFlags;
+import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
@@ -24,20 +25,25 @@ import reactor.core.publisher.Mono;
  *     .subscribe();
  * }</pre>
  *
- * <p>A Mono completes when this rank's output is complete and its input may be overwritten.
- * Cancelling it, or letting its time limit pass, while the operation is in flight aborts the
- * communicator on every rank, with the reason and the rank: peers may already be reading and
- * writing memory. An operation that was not enqueued yet is not enqueued. By default continuations
- * run on the library's completion thread, where blocking is refused, or on the subscriber's thread
- * if all is done by the time it has subscribed; {@link CollectivesOptions#withScheduler} moves
- * them.
+ * <p>A Mono completes when this rank's output is complete and its input may be overwritten. By
+ * default continuations run on the library's completion thread, where blocking is refused, or on
+ * the subscriber's thread if all is done by the time it has subscribed; {@link
+ * CollectivesOptions#withScheduler} moves them.
+ *
+ * <p>Cancelling lets go: the operation goes on, on every rank, in the same order, and only this
+ * subscriber hears nothing more. Its buffers are in use, and its time limit counts, until it is
+ * done. A subscriber that cancels inside {@code onSubscribe} enqueues nothing, as if this rank had
+ * not called. {@link Communicator#abort} ends a job on purpose. An operation that is not done
+ * within its time limit aborts the communicator on every rank, with the reason and the rank: peers
+ * may already be reading and writing memory. With {@link CollectivesOptions#withAbortOnCancel} so
+ * does an operation that is cancelled in flight.
  *
  * <p>Shapes, and which buffers may overlap, are in {@link CollectiveCall}. Counts of 0 are allowed.
  * Any buffer of the communicator's device can be used. Peers read and write a buffer that every
  * rank has {@linkplain #register registered} directly, which is faster for large sizes.
  */
 public final class Collectives implements CollectiveOperations<Mono<Void>>, AutoCloseable {
-  private final Lane lane;
+  final Lane lane;
   private final AtomicInteger lanes;
 
   private Collectives(Lane lane, AtomicInteger lanes) {
@@ -139,8 +145,9 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
    * the other ranks, within the time limit. No other collective may run on this lane in the
    * meantime, or the ranks' orders would differ; open a {@link #lane} for the chunks.
    *
-   * <p>After cancelling, no more chunks are enqueued; chunks in flight, prefetched ones as well,
-   * abort as the class says. {@code take(n)} cancels: use it without prefetch.
+   * <p>After cancelling, no more chunks are enqueued; chunks in flight, prefetched ones as well, go
+   * on as the class says. {@code take(n)} cancels: n chunks and those prefetched are then enqueued,
+   * on every rank that takes as many.
    *
    * <p>If a buffer has a share for each rank, a chunk is a range of every share: after a chunk of
    * an all-gather the elements {@code offset} to {@code offset + count - 1} of all ranks' shares
@@ -170,6 +177,19 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
    */
   public Mono<Void> run(CollectiveCall call) {
     return lane.run(List.of(new Step.Collect(call)), call);
+  }
+
+  /**
+   * Returns any operation as a cold Mono, with another time limit than the one of the options.
+   *
+   * @param call the operation; its buffers are checked on subscription
+   * @param limit how long it may take, more than zero; {@link io.fluxccl.Deadline#NO_LIMIT}: for
+   *     ever
+   * @return as the class says
+   * @throws InvalidUsage if the limit is not more than zero
+   */
+  public Mono<Void> run(CollectiveCall call, Duration limit) {
+    return lane.run(List.of(new Step.Collect(call)), call, limit);
   }
 
   @Override

@@ -28,7 +28,7 @@ import reactor.core.scheduler.Schedulers;
  *     allow others: both ends must
  * @param tag of its connections, to keep several of one communicator apart; lanes take the tags
  *     behind it
- * @param timeout how long each operation may take
+ * @param timeout how long each operation may take; {@link Deadline#NO_LIMIT}: for ever
  * @param setupTimeout how long opening, and registering a buffer, may take, which a short limit for
  *     operations would cut off; empty: as long as an operation
  * @param threads of a kernel on the host device; 0: one for each core that this rank has to itself,
@@ -41,6 +41,8 @@ import reactor.core.scheduler.Schedulers;
  * @param algorithms names of algorithms to be used wherever they can, by collective
  * @param tuning a file that {@code fluxccl perf --tune} wrote
  * @param families algorithms beside those that ServiceLoader finds
+ * @param abortOnCancel whether cancelling an operation in flight aborts the communicator on every
+ *     rank; otherwise the operation goes on, on every rank, without the subscriber that cancelled
  */
 public record CollectivesOptions(
     Optional<Transport> transport,
@@ -53,7 +55,8 @@ public record CollectivesOptions(
     boolean checked,
     Map<Collective, String> algorithms,
     Optional<Path> tuning,
-    List<AlgorithmFamily> families) {
+    List<AlgorithmFamily> families,
+    boolean abortOnCancel) {
 
   /** All networks that there are: IB0 to IB7 and ETHERNET. */
   public static final TransportFlags NETWORKS = TransportFlags.parse("IB,ETHERNET");
@@ -71,7 +74,8 @@ public record CollectivesOptions(
           false,
           Map.of(),
           Optional.empty(),
-          List.of());
+          List.of(),
+          false);
 
   /**
    * Refuses a timeout that is not positive, a number of threads that no block can have, and a
@@ -92,7 +96,7 @@ public record CollectivesOptions(
     families = List.copyOf(families);
   }
 
-  private static void requirePositive(String name, Duration limit) {
+  static void requirePositive(String name, Duration limit) {
     if (limit.isNegative() || limit.isZero()) {
       throw new InvalidUsage(name + "=" + limit + "; give more than zero");
     }
@@ -153,6 +157,11 @@ public record CollectivesOptions(
     return with(fields -> fields.families.add(family));
   }
 
+  /** Returns these options with or without an abort when an operation in flight is cancelled. */
+  public CollectivesOptions withAbortOnCancel(boolean on) {
+    return with(fields -> fields.abortOnCancel = on);
+  }
+
   private CollectivesOptions with(Consumer<Fields> change) {
     Fields fields = new Fields(this);
     change.accept(fields);
@@ -172,6 +181,7 @@ public record CollectivesOptions(
     private final Map<Collective, String> algorithms = new EnumMap<>(Collective.class);
     private Optional<Path> tuning;
     private final List<AlgorithmFamily> families;
+    private boolean abortOnCancel;
 
     Fields(CollectivesOptions from) {
       this.transport = from.transport;
@@ -185,6 +195,7 @@ public record CollectivesOptions(
       this.algorithms.putAll(from.algorithms);
       this.tuning = from.tuning;
       this.families = new ArrayList<>(from.families);
+      this.abortOnCancel = from.abortOnCancel;
     }
 
     CollectivesOptions toOptions() {
@@ -199,7 +210,8 @@ public record CollectivesOptions(
           checked,
           algorithms,
           tuning,
-          families);
+          families,
+          abortOnCancel);
     }
   }
 }

@@ -31,20 +31,17 @@ final class ConsistencyCheck {
   private final int rank;
   private final int nRanks;
   private final int tag;
-  private final Duration timeout;
 
   // Runs are compared one after the other; guarded by the lane's lock.
   private CompletableFuture<Void> last = CompletableFuture.completedFuture(null);
   private long runs;
 
-  ConsistencyCheck(
-      Communicator communicator, Registrations registrations, int tag, Duration timeout) {
+  ConsistencyCheck(Communicator communicator, Registrations registrations, int tag) {
     this.communicator = communicator;
     this.registrations = registrations;
     this.rank = communicator.bootstrap().rank();
     this.nRanks = communicator.bootstrap().nRanks();
     this.tag = tag;
-    this.timeout = timeout;
   }
 
   /** Returns the turn of the next run. Called under the lane's lock. */
@@ -90,12 +87,12 @@ final class ConsistencyCheck {
     run.fail(reason);
   }
 
-  /** Compares a run with all peers; nothing if it was cancelled before, which the peers notice. */
+  /** Compares a run with all peers; nothing if it was withdrawn before, which the peers notice. */
   private CompletableFuture<Void> reachAgreement(long number, Run run) {
     if (!run.begin()) {
       return CompletableFuture.completedFuture(null);
     }
-    Deadline deadline = Deadline.after(timeout);
+    Deadline deadline = Deadline.after(Duration.ofNanos(run.limitNs()));
     List<BoundCall> calls =
         run.steps.stream().flatMap(step -> step.calls().stream()).map(registrations::bind).toList();
     return CompletableFuture.allOf(

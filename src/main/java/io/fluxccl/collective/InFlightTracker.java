@@ -8,7 +8,6 @@ import java.util.OptionalInt;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Consumer;
 import org.agrona.concurrent.NanoClock;
 import reactor.core.Disposable;
@@ -17,28 +16,32 @@ import reactor.core.scheduler.Scheduler;
 
 /**
  * The runs of a lane that are in flight, in the order in which they were enqueued, and their time
- * limit. All have the same limit, so the oldest is the first to be late, and one timer serves all
- * of them: it is set for the oldest run, not for each run.
+ * limits. Most have the same limit, so one timer serves all of them: it is set for the earliest
+ * deadline, and again only for a run with an earlier one.
  */
 final class InFlightTracker {
-  private final long limitNs;
+  /** The limit of a run that may take for ever. */
+  static final long NO_LIMIT_NS = Deadline.NO_LIMIT.toNanos();
+
+  private static final long NONE = Long.MIN_VALUE;
+
   private final Consumer<Run> late;
   private final NanoClock clock;
   private final Scheduler timer;
   final ConcurrentLinkedQueue<Run> runs = new ConcurrentLinkedQueue<>();
-  private final AtomicBoolean armed = new AtomicBoolean();
   private final Disposable.Swap task = Disposables.swap();
+
+  /** When the timer looks next, or {@link #NONE}. Written under this object's lock. */
+  private volatile long nextLook = NONE;
 
   /**
    * Creates the tracker of one lane.
    *
-   * @param limitNs how long each may take
-   * @param late called with a run that takes longer, and is expected to end them all
+   * @param late called with a run that takes longer than its limit, and is expected to end them all
    * @param clock for deadlines
    * @param timer of the same time as the clock
    */
-  InFlightTracker(long limitNs, Consumer<Run> late, NanoClock clock, Scheduler timer) {
-    this.limitNs = limitNs;
+  InFlightTracker(Consumer<Run> late, NanoClock clock, Scheduler timer) {
     this.late = late;
     this.clock = clock;
     this.timer = timer;
@@ -46,39 +49,60 @@ final class InFlightTracker {
 
   /** Adds a run that was just enqueued. Called by one thread at a time. */
   void add(Run run) {
+    long limitNs = run.limitNs();
     run.deadlineNs = clock.nanoTime() + limitNs;
     runs.add(run);
-    // After the run is added: look() reads both in the opposite order.
-    if (!armed.get() && armed.compareAndSet(false, true)) {
-      arm(limitNs);
+    // After the run is added: look() uses both in the opposite order.
+    if (limitNs < NO_LIMIT_NS && isBeforeNextLook(run.deadlineNs)) {
+      arm(run.deadlineNs);
     }
   }
 
-  private void arm(long delayNs) {
+  private boolean isBeforeNextLook(long deadlineNs) {
+    long next = nextLook;
+    return next == NONE || deadlineNs - next < 0;
+  }
+
+  private synchronized void arm(long deadlineNs) {
+    if (!isBeforeNextLook(deadlineNs)) {
+      return;
+    }
+    nextLook = deadlineNs;
     try {
-      task.replace(timer.schedule(this::look, Math.max(0, delayNs), TimeUnit.NANOSECONDS));
+      long delayNs = Math.max(0, deadlineNs - clock.nanoTime());
+      task.update(timer.schedule(this::look, delayNs, TimeUnit.NANOSECONDS));
     } catch (RejectedExecutionException e) {
-      armed.set(false); // all schedulers were shut down; the next run may find new ones
+      nextLook = NONE; // all schedulers were shut down; the next run may find new ones
     }
   }
 
   private void look() {
+    synchronized (this) {
+      nextLook = NONE;
+    }
     trim();
-    Run oldest = runs.peek();
-    if (oldest == null) {
-      armed.set(false);
-      oldest = runs.peek();
-      if (oldest == null || !armed.compareAndSet(false, true)) {
-        return;
+    Run first = earliest();
+    if (first == null) {
+      return;
+    }
+    if (first.deadlineNs - clock.nanoTime() > 0) {
+      arm(first.deadlineNs);
+    } else {
+      late.accept(first);
+    }
+  }
+
+  /** Returns the run with the earliest deadline of those that are not over, or null. */
+  private Run earliest() {
+    Run first = null;
+    for (Run run : runs) {
+      if (!run.isOver()
+          && run.limitNs() < NO_LIMIT_NS
+          && (first == null || run.deadlineNs - first.deadlineNs < 0)) {
+        first = run;
       }
     }
-    long left = oldest.deadlineNs - clock.nanoTime();
-    if (left > 0 || oldest.isOver()) {
-      arm(left);
-    } else {
-      late.accept(oldest);
-      armed.set(false);
-    }
+    return first;
   }
 
   /** Removes runs that are over. Called by any thread after a run has ended. */

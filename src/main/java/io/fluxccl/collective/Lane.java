@@ -9,6 +9,7 @@ import io.fluxccl.RemoteFailure;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
+import java.time.Duration;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -35,8 +36,12 @@ final class Lane implements AutoCloseable {
   final PeerConnections peers;
   final Registrations registrations;
   final AlgorithmSelector algorithms;
+  final InFlightTracker inFlight;
+
+  /** How long a run may take, in ns, unless it has a limit of its own. */
+  final long limitNs;
+
   private final ConsistencyCheck consistency;
-  private final InFlightTracker inFlight;
   private final LeaveNotices leaveNotices;
   private final LaneClosing closing;
 
@@ -68,11 +73,9 @@ final class Lane implements AutoCloseable {
     this.peers = peers;
     this.registrations = new Registrations(peers, sets, enqueueing, this::refuseIfOver);
     this.algorithms = new AlgorithmSelector(peers, registrations, sets, options, tuning);
-    long limitNs = Deadline.after(options.timeout()).remainingNanos();
-    this.inFlight =
-        new InFlightTracker(limitNs, this::late, SystemNanoClock.INSTANCE, Schedulers.single());
-    this.consistency =
-        new ConsistencyCheck(communicator, registrations, options.tag(), options.timeout());
+    this.limitNs = Deadline.after(options.timeout()).timeout().toNanos();
+    this.inFlight = new InFlightTracker(this::late, SystemNanoClock.INSTANCE, Schedulers.single());
+    this.consistency = new ConsistencyCheck(communicator, registrations, options.tag());
     this.leaveNotices = leaveNotices;
     this.closing = new LaneClosing(peers, sets, leaveNotices, stream, inFlight, lifetime);
   }
@@ -107,7 +110,16 @@ final class Lane implements AutoCloseable {
    * @param what the steps are, for messages
    */
   Mono<Void> run(List<Step> steps, Object what) {
-    Mono<Void> run = Run.mono(this, steps, what);
+    return published(Run.mono(this, steps, what));
+  }
+
+  /** {@link #run(List, Object)} with a time limit of its own. */
+  Mono<Void> run(List<Step> steps, Object what, Duration limit) {
+    CollectivesOptions.requirePositive("limit", limit);
+    return published(Run.mono(this, steps, what, Deadline.after(limit).timeout().toNanos()));
+  }
+
+  private Mono<Void> published(Mono<Void> run) {
     return options.scheduler() == Schedulers.immediate() ? run : run.publishOn(options.scheduler());
   }
 
@@ -133,7 +145,7 @@ final class Lane implements AutoCloseable {
   }
 
   /**
-   * Enqueues a run, unless it was cancelled while it waited for those before it.
+   * Enqueues a run, unless it was withdrawn while it waited for those before it.
    *
    * @param agreed whether peers count on it, because they enqueue theirs
    */
@@ -300,12 +312,12 @@ final class Lane implements AutoCloseable {
 
   private void late(Run run) {
     if (communicator.failure() == null) {
-      communicator.abort(
-          InFlightTracker.timeoutOf(communicator, run.description(), options.timeout()));
+      Duration limit = Duration.ofNanos(run.limitNs());
+      communicator.abort(InFlightTracker.timeoutOf(communicator, run.description(), limit));
     }
   }
 
-  /** Called when a run was cancelled while it was in flight. */
+  /** Called when a run was cancelled while it was in flight, and that aborts. */
   void cancelled(Run run) {
     communicator.abort(
         Aborted.of(rank(), "%s was cancelled by rank %d while in flight", run, rank()));

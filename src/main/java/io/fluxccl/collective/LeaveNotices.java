@@ -22,9 +22,6 @@ import java.util.stream.IntStream;
  * <pre>notice = int64 lane, int64 collectives</pre>
  */
 final class LeaveNotices {
-  /** No rank knows when a lane will be closed. */
-  private static final Duration UNLIMITED = Duration.ofDays(3650);
-
   private static final Duration SOON = Duration.ofSeconds(5);
 
   /** The peer that left after the fewest collectives. */
@@ -74,7 +71,7 @@ final class LeaveNotices {
       if (stopped) {
         return;
       }
-      notice = communicator.recvNotice(peer, tag, Deadline.after(UNLIMITED));
+      notice = communicator.recvNotice(peer, tag, Deadline.never());
       listening[peer] = notice;
     }
     // It fails only after this lane, the communicator or the peer's bootstrap has ended. Then no

@@ -5,6 +5,7 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.stream.Stream;
@@ -152,12 +153,23 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
   /**
    * Returns this pipeline as a cold Mono: each subscription enqueues it. Without a step it
    * completes when all that the lane has enqueued before is done. {@code run().toFuture()} enqueues
-   * it at once and returns a CompletableFuture, whose {@code cancel} cancels the run.
+   * it at once and returns a CompletableFuture, whose {@code cancel} cancels the subscription.
    *
    * @return as {@link Collectives} says
    */
   public Mono<Void> run() {
     return run(1);
+  }
+
+  /**
+   * Returns {@link #run()} with another time limit than the one of the options.
+   *
+   * @param limit how long a run may take, more than zero; {@link io.fluxccl.Deadline#NO_LIMIT}: for
+   *     ever
+   * @throws InvalidUsage if it is not more than zero
+   */
+  public Mono<Void> run(Duration limit) {
+    return lane.run(steps, this, limit);
   }
 
   /**

@@ -9,15 +9,20 @@ import reactor.core.publisher.Mono;
 import reactor.core.publisher.Operators;
 
 /**
- * One execution of steps by a lane. It ends once: completed, failed, or cancelled, which its
- * subscriber may do at any time, from any thread.
+ * One execution of steps by a lane. It ends once: completed, failed, or withdrawn. Its subscriber
+ * may cancel it at any time, from any thread: a run that the lane has not got yet is withdrawn, and
+ * a later one goes on without the subscriber, unless {@link CollectivesOptions#abortOnCancel}.
  */
 abstract class Run implements BiConsumer<Void, Throwable> {
   private static final AtomicIntegerFieldUpdater<Run> STATE =
       AtomicIntegerFieldUpdater.newUpdater(Run.class, "state");
   private static final int WAITING = 0;
   private static final int IN_FLIGHT = 1;
-  private static final int OVER = 2;
+
+  /** Cancelled, and still in flight: its subscriber hears nothing more. */
+  private static final int DETACHED = 2;
+
+  private static final int OVER = 3;
 
   final Lane lane;
   final List<Step> steps;
@@ -44,12 +49,27 @@ abstract class Run implements BiConsumer<Void, Throwable> {
    */
   static Mono<Void> mono(Lane lane, List<Step> steps, Object what) {
     return Mono.fromDirect(
-        subscriber -> {
-          Subscribed run = new Subscribed(lane, steps, what, subscriber);
-          // First, so that the subscriber can cancel before there is anything to cancel.
-          subscriber.onSubscribe(run);
-          lane.submit(run);
-        });
+        subscriber -> subscribe(new Subscribed(lane, steps, what, subscriber), subscriber));
+  }
+
+  /** {@link #mono(Lane, List, Object)} with a time limit of its own. */
+  static Mono<Void> mono(Lane lane, List<Step> steps, Object what, long limitNs) {
+    return Mono.fromDirect(
+        subscriber -> subscribe(new Limited(lane, steps, what, subscriber, limitNs), subscriber));
+  }
+
+  private static void subscribe(Subscribed run, Subscriber<? super Void> subscriber) {
+    // First, so that the subscriber can cancel before there is anything to cancel.
+    subscriber.onSubscribe(run);
+    // From here on a cancelled run goes on, so that the order stays the same on all ranks.
+    if (run.lane.options.abortOnCancel() || run.begin()) {
+      run.lane.submit(run);
+    }
+  }
+
+  /** Returns how long it may take, in ns; {@link InFlightTracker#NO_LIMIT_NS}: for ever. */
+  long limitNs() {
+    return lane.limitNs;
   }
 
   @Override
@@ -57,18 +77,21 @@ abstract class Run implements BiConsumer<Void, Throwable> {
     return description();
   }
 
-  /** Called when it has completed: at most once, as {@link #failed}, and with no lock held. */
+  /**
+   * Called when it has completed, unless it was cancelled: at most once, as {@link #failed}, and
+   * with no lock held.
+   */
   abstract void completed();
 
-  /** Called when it has failed, or may not have completed. */
+  /** Called when it has failed, or may not have completed, unless it was cancelled. */
   abstract void failed(Throwable reason);
 
   /** Returns a text for messages. */
   abstract String description();
 
-  /** Marks that peers may count on it; false if it was cancelled before. Idempotent. */
+  /** Marks that peers may count on it; false if it was withdrawn before. Idempotent. */
   final boolean begin() {
-    return STATE.compareAndSet(this, WAITING, IN_FLIGHT) || state == IN_FLIGHT;
+    return STATE.compareAndSet(this, WAITING, IN_FLIGHT) || state != OVER;
   }
 
   final boolean isOver() {
@@ -76,20 +99,32 @@ abstract class Run implements BiConsumer<Void, Throwable> {
   }
 
   final void complete() {
-    if (end() != OVER) {
+    if (isAwaited(end())) {
       completed();
     }
   }
 
   final void fail(Throwable reason) {
-    if (end() != OVER) {
+    if (isAwaited(end())) {
       failed(reason);
     }
   }
 
-  /** Cancels it. A run in flight aborts, because peers may access this rank's memory. */
+  private static boolean isAwaited(int before) {
+    return before == WAITING || before == IN_FLIGHT;
+  }
+
+  /**
+   * Cancels it. A run in flight goes on without its subscriber, because peers may access this
+   * rank's memory; or it aborts, if the options say so.
+   */
   public final void cancel() {
-    if (end() == IN_FLIGHT) {
+    if (STATE.compareAndSet(this, WAITING, OVER)) {
+      return;
+    }
+    if (!lane.options.abortOnCancel()) {
+      STATE.compareAndSet(this, IN_FLIGHT, DETACHED);
+    } else if (end() == IN_FLIGHT) {
       lane.cancelled(this);
     }
   }
@@ -101,7 +136,7 @@ abstract class Run implements BiConsumer<Void, Throwable> {
 
   private int end() {
     int before = STATE.getAndSet(this, OVER);
-    if (before == IN_FLIGHT) {
+    if (before == IN_FLIGHT || before == DETACHED) {
       lane.ended();
     }
     return before;
@@ -114,7 +149,7 @@ abstract class Run implements BiConsumer<Void, Throwable> {
   }
 
   /** The run of one subscription. */
-  private static final class Subscribed extends Run implements Subscription {
+  private static class Subscribed extends Run implements Subscription {
     private final Subscriber<? super Void> actual;
     private final Object what;
 
@@ -125,23 +160,39 @@ abstract class Run implements BiConsumer<Void, Throwable> {
     }
 
     @Override
-    public void request(long n) {
+    public final void request(long n) {
       Operators.validate(n); // there is no value to wait for
     }
 
     @Override
-    void completed() {
+    final void completed() {
       actual.onComplete();
     }
 
     @Override
-    void failed(Throwable reason) {
+    final void failed(Throwable reason) {
       actual.onError(reason);
     }
 
     @Override
-    String description() {
+    final String description() {
       return what.toString();
+    }
+  }
+
+  /** The run of one subscription to a Mono with a time limit of its own. */
+  private static final class Limited extends Subscribed {
+    private final long limitNs;
+
+    Limited(
+        Lane lane, List<Step> steps, Object what, Subscriber<? super Void> actual, long limitNs) {
+      super(lane, steps, what, actual);
+      this.limitNs = limitNs;
+    }
+
+    @Override
+    long limitNs() {
+      return limitNs;
     }
   }
 }

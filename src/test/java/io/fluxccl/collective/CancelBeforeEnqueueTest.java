@@ -36,8 +36,9 @@ class CancelBeforeEnqueueTest {
   }
 
   /** Rank 0's; the other rank has nothing to do. */
-  private Collectives collectives() {
-    CollectivesOptions options = CollectivesOptions.DEFAULT.withFamily(family);
+  private Collectives collectives(boolean abortOnCancel) {
+    CollectivesOptions options =
+        CollectivesOptions.DEFAULT.withFamily(family).withAbortOnCancel(abortOnCancel);
     List<CompletableFuture<Collectives>> both =
         ranks.ranks().stream()
             .map(rank -> Collectives.create(rank.communicator(), options))
@@ -62,8 +63,9 @@ class CancelBeforeEnqueueTest {
   }
 
   /** Cancels what waits for the one before it, which takes long to enqueue. */
-  private void cancelWaiting(Function<Collectives, Publisher<?>> what) throws Exception {
-    Collectives collectives = collectives();
+  private void cancelWaiting(
+      boolean abortOnCancel, int goOn, Function<Collectives, Publisher<?>> what) throws Exception {
+    Collectives collectives = collectives(abortOnCancel);
     family.whenEnqueued = this::waitToBeLet;
     CompletableFuture<Void> first = new CompletableFuture<>();
     start(
@@ -82,10 +84,10 @@ class CancelBeforeEnqueueTest {
     second.join(LONG.toMillis());
     assertThat(second.isAlive()).isFalse();
 
-    family.step(2);
+    family.step(2 + goOn);
     assertThat(first).succeedsWithin(LONG);
     assertThat(collectives.barrier().toFuture()).succeedsWithin(LONG);
-    assertThat(family.enqueued).as("the first and the last").hasValue(2);
+    assertThat(family.enqueued).as("the first, those that go on, the last").hasValue(2 + goOn);
     ranks.ranks().forEach(rank -> assertThat(rank.communicator().failure()).isNull());
   }
 
@@ -93,16 +95,30 @@ class CancelBeforeEnqueueTest {
     return ranks.ranks().get(0).device().allocate(64);
   }
 
+  /** Peers whose subscribers have not cancelled enqueue theirs. */
   @Test
-  void shouldNotEnqueueARunThatIsCancelledBehindAnother() throws Exception {
+  void shouldEnqueueARunThatIsCancelledBehindAnother() throws Exception {
     DeviceBuffer x = buffer();
-    cancelWaiting(collectives -> collectives.allReduce(x, INT32, SUM));
+    cancelWaiting(false, 1, collectives -> collectives.allReduce(x, INT32, SUM));
   }
 
   @Test
-  void shouldNotEnqueueChunksThatAreCancelledBehindARun() throws Exception {
+  void shouldEnqueueTheChunkThatIsCancelledBehindARunAndNoMore() throws Exception {
     DeviceBuffer x = buffer();
     CollectiveCall call = CollectiveCall.allReduce(x, x, 16, INT32, SUM);
-    cancelWaiting(collectives -> collectives.chunked(call, 2, 3));
+    cancelWaiting(false, 1, collectives -> collectives.chunked(call, 2, 3));
+  }
+
+  @Test
+  void shouldNotEnqueueARunThatIsCancelledBehindAnotherIfCancellingAborts() throws Exception {
+    DeviceBuffer x = buffer();
+    cancelWaiting(true, 0, collectives -> collectives.allReduce(x, INT32, SUM));
+  }
+
+  @Test
+  void shouldNotEnqueueChunksThatAreCancelledBehindARunIfCancellingAborts() throws Exception {
+    DeviceBuffer x = buffer();
+    CollectiveCall call = CollectiveCall.allReduce(x, x, 16, INT32, SUM);
+    cancelWaiting(true, 0, collectives -> collectives.chunked(call, 2, 3));
   }
 }

@@ -29,6 +29,7 @@ import reactor.test.StepVerifier;
 class CheckedCollectivesTest {
   private static final Duration LONG = Duration.ofSeconds(120);
   private static final CollectivesOptions CHECKED = CollectivesOptions.DEFAULT.withChecks(true);
+  private static final CollectivesOptions ABORT_ON_CANCEL = CHECKED.withAbortOnCancel(true);
 
   /** What a rank calls, with buffers of 64, 128 and 128 bytes, all but the last registered. */
   private interface RegisteredCall {
@@ -41,7 +42,11 @@ class CheckedCollectivesTest {
   }
 
   private static Collectives checked(LocalRank rank) {
-    return Collectives.create(rank.communicator(), CHECKED).join();
+    return checked(rank, CHECKED);
+  }
+
+  private static Collectives checked(LocalRank rank, CollectivesOptions options) {
+    return Collectives.create(rank.communicator(), options).join();
   }
 
   private static void verify(Mono<Void> run) {
@@ -350,13 +355,97 @@ class CheckedCollectivesTest {
     }
   }
 
+  /** One of the two is being compared when it is cancelled, the other waits for its turn. */
   @Test
-  void shouldWithdrawWhatIsCancelledBeforeItsTurn() {
+  void shouldGoOnWithWhatIsCancelledBeforeTheRanksAgree() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,
           rank -> {
             try (Collectives collectives = checked(rank)) {
+              DeviceBuffer x = rank.device().allocate(64);
+              HostMemory.fill(x.address(), 64, (byte) 0);
+              HostMemory.putInt(x.address(), 1 + rank.rank());
+              Mono<Void> sum = collectives.allReduce(x, DataType.INT32, ReduceOp.SUM);
+              Mono<Void> product =
+                  collectives.pipeline().allReduce(x, DataType.INT32, ReduceOp.PROD).run();
+              if (rank.rank() == 0) {
+                List<Disposable> both = List.of(sum.subscribe(), product.subscribe());
+                both.forEach(Disposable::dispose);
+              }
+              rank.meet();
+              if (rank.rank() == 1) {
+                verify(sum);
+                verify(product);
+              }
+              verify(sum);
+              assertThat(HostMemory.getInt(x.address())).isEqualTo((1 + 2) * (1 + 2) * 2);
+              assertThat(rank.communicator().failure()).isNull();
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldGoOnWithChunksThatAreCancelledBeforeTheRanksAgree() {
+    shouldLetGoOfTwoChunks(ReduceOp.SUM);
+  }
+
+  @Test
+  void shouldWithdrawChunksBehindARefusedOneThatWereCancelled() {
+    shouldLetGoOfTwoChunks(ReduceOp.MAX);
+  }
+
+  /** Rank 0 gives up two chunks, which it sums, before rank 1 comes with its own. */
+  private static void shouldLetGoOfTwoChunks(ReduceOp other) {
+    boolean agreed = other == ReduceOp.SUM;
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = checked(rank)) {
+              DeviceBuffer x = rank.device().allocate(64);
+              HostMemory.fill(x.address(), 64, (byte) 1);
+              ReduceOp op = rank.rank() == 0 ? ReduceOp.SUM : other;
+              Flux<Chunk> chunks =
+                  collectives.chunked(CollectiveCall.allReduce(x, x, 16, DataType.INT32, op), 4, 0);
+              if (rank.rank() == 0) {
+                chunks.subscribe(
+                    new BaseSubscriber<>() {
+                      @Override
+                      protected void hookOnSubscribe(Subscription subscription) {
+                        subscription.request(2);
+                        subscription.cancel();
+                      }
+                    });
+              }
+              rank.meet();
+              if (rank.rank() == 1 && agreed) {
+                StepVerifier.create(chunks.take(2))
+                    .expectNextCount(2)
+                    .expectComplete()
+                    .verify(LONG);
+              } else if (rank.rank() == 1) {
+                StepVerifier.create(chunks.take(2)).expectError(InvalidUsage.class).verify(LONG);
+              }
+              verify(collectives.barrier());
+              for (int i = 0; i < 16; i++) {
+                assertThat(HostMemory.getInt(x.address() + 4L * i))
+                    .isEqualTo(0x01010101 * (agreed && i < 8 ? 2 : 1));
+              }
+              assertThat(rank.communicator().failure()).isNull();
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldWithdrawWhatIsCancelledBeforeItsTurnIfCancellingAborts() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = checked(rank, ABORT_ON_CANCEL)) {
               DeviceBuffer x = rank.device().allocate(64);
               CompletableFuture<Void> first =
                   rank.rank() == 0
@@ -420,7 +509,7 @@ class CheckedCollectivesTest {
       ranks.run(
           LONG,
           rank -> {
-            try (Collectives collectives = checked(rank)) {
+            try (Collectives collectives = checked(rank, ABORT_ON_CANCEL)) {
               DeviceBuffer x = rank.device().allocate(64);
               HostMemory.fill(x.address(), 64, (byte) 1);
               Flux<Chunk> chunks =
@@ -463,7 +552,7 @@ class CheckedCollectivesTest {
       ranks.run(
           LONG,
           rank -> {
-            try (Collectives collectives = checked(rank)) {
+            try (Collectives collectives = checked(rank, ABORT_ON_CANCEL)) {
               if (rank.rank() == 1) {
                 rank.meet();
                 verify(collectives.barrier());

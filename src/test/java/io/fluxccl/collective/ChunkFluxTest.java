@@ -199,8 +199,49 @@ class ChunkFluxTest {
   }
 
   @Test
-  void shouldAbortWhatIsInFlightWhenCancelled() {
-    StepVerifier.create(chunks(5, 1), 1)
+  void shouldLetGoWhatIsInFlightWhenCancelled() {
+    StepVerifier.create(chunks(5, 2), 1)
+        .then(() -> enqueuedIs(3))
+        .then(() -> family.step(1))
+        .expectNext(chunk(0))
+        .thenCancel()
+        .verify(LONG);
+    CompletableFuture<Void> behind = all.get(0).barrier().toFuture();
+    enqueuedIs(4);
+    assertThat(behind).isNotDone();
+    family.step(3);
+    assertThat(behind).succeedsWithin(LONG);
+    assertThat(family.enqueued).hasValue(4);
+    assertThat(failure()).isNull();
+  }
+
+  @Test
+  void shouldLetGoWhatIsInFlightWhenDemandIsWrong() {
+    CompletableFuture<Throwable> heard = new CompletableFuture<>();
+    chunks(5, 1)
+        .subscribe(
+            new BaseSubscriber<>() {
+              @Override
+              protected void hookOnSubscribe(Subscription subscription) {
+                subscription.request(1);
+                subscription.request(-1);
+              }
+
+              @Override
+              protected void hookOnError(Throwable failure) {
+                heard.complete(failure);
+              }
+            });
+    assertThat(heard).isCompletedWithValueMatching(IllegalArgumentException.class::isInstance);
+    family.step(3);
+    assertThat(all.get(0).barrier().toFuture()).succeedsWithin(LONG);
+    assertThat(family.enqueued).hasValue(3);
+    assertThat(failure()).isNull();
+  }
+
+  @Test
+  void shouldAbortWhatIsInFlightWhenCancelledAndThatAborts() {
+    StepVerifier.create(chunks(CollectivesOptions.DEFAULT.withAbortOnCancel(true), 5, 1), 1)
         .then(() -> enqueuedIs(2))
         .then(() -> family.step(1))
         .expectNext(chunk(0))

@@ -29,13 +29,16 @@ import reactor.test.StepVerifier;
 class CollectivesFaultsTest {
   private static final Duration LONG = Duration.ofSeconds(120);
   private static final Duration SHORT = Duration.ofSeconds(1);
+  private static final CollectivesOptions ABORT_ON_CANCEL =
+      CollectivesOptions.DEFAULT.withTimeout(LONG).withAbortOnCancel(true);
 
   private static Collectives open(LocalRank rank, Duration timeout) {
+    return open(rank, CollectivesOptions.DEFAULT.withTimeout(timeout));
+  }
+
+  private static Collectives open(LocalRank rank, CollectivesOptions options) {
     Collectives collectives =
-        Collectives.create(
-                rank.communicator(),
-                CollectivesOptions.DEFAULT.withTimeout(timeout).withSetupTimeout(LONG))
-            .join();
+        Collectives.create(rank.communicator(), options.withSetupTimeout(LONG)).join();
     // Who ends the job behind this ends nobody's opening.
     rank.meet();
     return collectives;
@@ -93,13 +96,13 @@ class CollectivesFaultsTest {
   }
 
   @Test
-  void shouldAbortEverywhereWhenAnOperationInFlightIsCancelled() {
+  void shouldAbortEverywhereWhenAnOperationInFlightIsCancelledAndThatAborts() {
     try (LocalRanks ranks = LocalRanks.of(3)) {
       CountDownLatch waiting = new CountDownLatch(2);
       ranks.run(
           LONG,
           rank -> {
-            Collectives collectives = open(rank, LONG);
+            Collectives collectives = open(rank, ABORT_ON_CANCEL);
             if (rank.rank() == 2) {
               waiting.await();
             } else {
@@ -129,12 +132,12 @@ class CollectivesFaultsTest {
   }
 
   @Test
-  void shouldAbortEverywhereWhenTheSubscribersOwnTimeLimitPasses() {
+  void shouldAbortEverywhereWhenTheSubscribersOwnTimeLimitPassesAndThatAborts() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,
           rank -> {
-            Collectives collectives = open(rank, LONG);
+            Collectives collectives = open(rank, ABORT_ON_CANCEL);
             if (rank.rank() == 0) {
               StepVerifier.create(collectives.barrier().timeout(SHORT))
                   .expectError(java.util.concurrent.TimeoutException.class)

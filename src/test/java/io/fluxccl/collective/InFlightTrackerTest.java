@@ -6,6 +6,7 @@ import static org.mockito.ArgumentMatchers.anyLong;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.when;
 
+import io.fluxccl.Deadline;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -23,8 +24,7 @@ class InFlightTrackerTest {
   private final List<Run> late = new ArrayList<>();
   private int timers;
   private final InFlightTracker runs =
-      new InFlightTracker(
-          LIMIT.toNanos(), late::add, () -> time.now(TimeUnit.NANOSECONDS), countingTimers());
+      new InFlightTracker(late::add, () -> time.now(TimeUnit.NANOSECONDS), countingTimers());
 
   private Scheduler countingTimers() {
     Scheduler timer = mock(Scheduler.class);
@@ -46,8 +46,17 @@ class InFlightTrackerTest {
 
   /** A run of no lane, for which nobody waits. */
   private Run enqueued() {
+    return enqueued(LIMIT);
+  }
+
+  private Run enqueued(Duration limit) {
     Run run =
         new Run(null, List.of()) {
+          @Override
+          long limitNs() {
+            return limit.toNanos();
+          }
+
           @Override
           void completed() {}
 
@@ -101,6 +110,66 @@ class InFlightTrackerTest {
       pass(Duration.ofMillis(1));
     }
     assertThat(timers).isLessThan(3);
+    assertThat(runs.runs).isEmpty();
+  }
+
+  @Test
+  void shouldFindARunWithAShorterLimitThanThoseBeforeIt() {
+    enqueued();
+    pass(Duration.ofSeconds(5));
+    Run shorter = enqueued(Duration.ofSeconds(2));
+    Run longer = enqueued(Duration.ofSeconds(3));
+    pass(Duration.ofSeconds(2).minusNanos(1));
+    assertThat(late).isEmpty();
+    pass(Duration.ofNanos(1));
+    assertThat(late).containsExactly(shorter);
+    end(shorter);
+    end(longer);
+  }
+
+  @Test
+  void shouldGoOnWithTheLongerLimitsAfterAShorterOneWasKept() {
+    Run first = enqueued();
+    Run shorter = enqueued(Duration.ofSeconds(2));
+    Run longer = enqueued(LIMIT.multipliedBy(3));
+    pass(Duration.ofSeconds(1));
+    end(shorter);
+    pass(LIMIT.minusSeconds(1).minusNanos(1));
+    assertThat(late).isEmpty();
+    end(first);
+    pass(LIMIT.multipliedBy(2));
+    assertThat(late).isEmpty();
+    pass(Duration.ofNanos(1));
+    assertThat(late).containsExactly(longer);
+  }
+
+  @Test
+  void shouldSetTheTimerAgainOnlyForEarlierDeadlines() {
+    Run first = enqueued();
+    for (int i = 0; i < 10_000; i++) {
+      end(enqueued(Duration.ofSeconds(20)));
+      end(enqueued(LIMIT));
+      pass(Duration.ofMillis(1));
+    }
+    assertThat(timers).isLessThan(4);
+    end(first);
+  }
+
+  @Test
+  void shouldSetNoTimerForARunWithoutALimit() {
+    Run endless = enqueued(Deadline.NO_LIMIT);
+    assertThat(timers).isZero();
+    pass(Duration.ofDays(36_500));
+    assertThat(late).isEmpty();
+    Run run = enqueued();
+    pass(LIMIT.minusNanos(1));
+    end(run);
+    pass(LIMIT);
+    int before = timers;
+    pass(LIMIT.multipliedBy(100));
+    assertThat(timers).isEqualTo(before);
+    assertThat(late).isEmpty();
+    end(endless);
     assertThat(runs.runs).isEmpty();
   }
 

@@ -28,6 +28,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import reactor.core.Disposable;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
@@ -166,6 +167,35 @@ abstract class PipelineContract {
           verify(collectives.pipeline().run(3));
           try (CapturedPipeline nothing = collectives.pipeline().capture()) {
             verify(nothing.run());
+          }
+        });
+  }
+
+  @Test
+  void shouldGoOnOnAllRanksWhenOneSubscriberCancels() {
+    onEachRank(
+        (rank, collectives) -> {
+          DeviceBuffer x = ints(rank.device(), 1);
+          DeviceBuffer y = ints(rank.device(), 0);
+          PinnedBuffer gate = rank.device().allocatePinned(64);
+          Pipeline pipeline = scale(collectives.pipeline(), x, 3, 1).allReduce(x, INT32, SUM);
+          try (CapturedPipeline captured = pipeline.capture()) {
+            CompletableFuture<Void> held =
+                hold(collectives.pipeline(), rank.device(), gate).run().toFuture();
+            Mono<Void> run = captured.run(2);
+            CompletableFuture<Void> done = new CompletableFuture<>();
+            Disposable subscription = run.subscribe(null, null, () -> done.complete(null));
+            if (rank.rank() == 0) {
+              subscription.dispose();
+            }
+            CompletableFuture<Void> behind =
+                collectives.pipeline().copy(y, 0, x, 0, 4).barrier().run().toFuture();
+            x.close(); // the runs that use it are enqueued
+            release(gate);
+            await(held);
+            await(behind);
+            assertThat(get(y)).containsExactly((4 * 2 * 3 + 1) * 2);
+            assertThat(done.isDone()).isEqualTo(rank.rank() != 0);
           }
         });
   }

@@ -10,6 +10,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.Aborted;
+import io.fluxccl.Deadline;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
@@ -223,8 +224,42 @@ class PipelineFaultsTest {
   }
 
   @Test
-  void shouldAbortWhenOneOfSeveralSubscribersCancelsInFlight() {
+  void shouldNameTheLimitOfTheRunThatIsNotDoneInTime() {
     onEachRank(
+        (rank, collectives) -> {
+          DeviceBuffer x = ints(rank.device(), 1);
+          CollectiveCall call = CollectiveCall.allReduce(x, x, 1, INT32, SUM);
+          Duration limit = Duration.ofMillis(700);
+          Pipeline pipeline = collectives.pipeline().then(call);
+          try (CapturedPipeline captured = pipeline.capture()) {
+            // Those of a longer limit, and of none, don't hide it.
+            PipelineContract.verify(collectives.run(call, Deadline.NO_LIMIT));
+            PipelineContract.verify(pipeline.run(LONG));
+            PipelineContract.verify(captured.run(LONG));
+            assertThat(PipelineKernels.get(x)).containsExactly(8);
+            PipelineContract.meet(rank);
+            if (rank.rank() == 0) {
+              CompletableFuture<Void> before = collectives.barrier().toFuture();
+              fails(
+                  captured.run(limit),
+                  Timeout.class,
+                  "a captured pipeline of 1 steps on rank 0: not done within 700 ms");
+              assertThat(before).failsWithin(LONG);
+            } else {
+              assertThat(failure(rank)).isInstanceOf(Timeout.class);
+            }
+          }
+          assertThatThrownBy(() -> pipeline.run(Duration.ZERO))
+              .isInstanceOf(InvalidUsage.class)
+              .hasMessageContaining("limit=PT0S");
+        });
+  }
+
+  @Test
+  void shouldAbortWhenOneOfSeveralSubscribersCancelsInFlightAndThatAborts() {
+    onEachRank(
+        2,
+        CollectivesOptions.DEFAULT.withAbortOnCancel(true),
         (rank, collectives) -> {
           DeviceBuffer x = ints(rank.device(), 1);
           if (rank.rank() == 1) {

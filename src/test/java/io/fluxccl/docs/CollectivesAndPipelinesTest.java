@@ -26,6 +26,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import reactor.core.Disposable;
@@ -244,13 +245,36 @@ class CollectivesAndPipelinesTest {
   }
 
   @Test
-  void shouldAbortOnEveryRankWhenOneCancels() throws Exception {
+  void shouldGoOnWhenASubscriberStopsWaiting() {
     onEachRank(
+        (rank, collectives, x) -> {
+          setFirst(x, 1);
+          Mono<Void> sum = collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM);
+          Mono<Void> impatient = sum.timeout(Duration.ofMillis(20)); // ends this wait only
+          impatient.onErrorComplete(TimeoutException.class).then(collectives.barrier()).block(LONG);
+          assertThat(first(x)).isEqualTo(2);
+        });
+  }
+
+  @Test
+  void shouldHaveALimitForTheRunsOfOnePipeline() {
+    onEachRank(
+        (rank, collectives, x) -> {
+          Pipeline rare = collectives.pipeline().barrier(); // waits for the slowest rank
+          Mono<Void> patient = rare.run(Duration.ofMinutes(10));
+          patient.block(LONG);
+        });
+  }
+
+  @Test
+  void shouldAbortOnEveryRankWhenOneCancelsAndThatAborts() throws Exception {
+    onEachRank(
+        CollectivesOptions.DEFAULT.withAbortOnCancel(true),
         (rank, collectives, x) -> {
           if (rank.rank() == 0) {
             Mono<Void> sum = collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM);
             Disposable run = sum.subscribe();
-            run.dispose(); // in flight: Aborted on all ranks, "... cancelled by rank 0 ..."
+            run.dispose(); // with abortOnCancel, on all ranks: Aborted, "cancelled by rank 0"
           }
           FluxCclException reason = rank.communicator().failed().get(60, TimeUnit.SECONDS);
           assertThat(reason)

@@ -275,15 +275,13 @@ abstract class HierarchyGpuContract {
       ranks.run(
           LONG,
           rank -> {
-            // The set-up has the default limit.
             Collectives collectives = open(rank, byHosts());
             DeviceBuffer x = rank.device().allocate(8 << 20);
             DeviceBuffer y = rank.device().allocate(8 << 20);
             if (rank.rank() != 3) {
               // Somebody at least waits for what never comes; who needs nothing of it may be done.
               collectives
-                  .run(call(kind, x, y, 2 << 20))
-                  .timeout(Duration.ofMillis(500))
+                  .run(call(kind, x, y, 2 << 20), Duration.ofMillis(500))
                   .onErrorComplete()
                   .block(LONG);
             }

@@ -185,7 +185,11 @@ abstract class ExchangeContract {
   }
 
   private static Collectives create(LocalRank rank, Collective what, String algorithm) {
-    CollectivesOptions options = options();
+    return create(rank, options(), what, algorithm);
+  }
+
+  private static Collectives create(
+      LocalRank rank, CollectivesOptions options, Collective what, String algorithm) {
     return Collectives.create(
             rank.communicator(),
             algorithm == null ? options : options.withAlgorithm(what, algorithm))
@@ -576,7 +580,8 @@ abstract class ExchangeContract {
     "BARRIER,exchange-ll8,0",
     "SEND_RECEIVE,exchange-ll128,20000000"
   })
-  void shouldEndOnAllRanksWhenOneCancels(Collective what, String algorithm, int count) {
+  void shouldEndOnAllRanksWhenOneCancelsAndThatAborts(
+      Collective what, String algorithm, int count) {
     int nRanks = most();
     // Not a barrier of the ranks, which the first of them could leave and end while others are in
     // it.
@@ -586,7 +591,8 @@ abstract class ExchangeContract {
           LONG,
           rank -> {
             int me = rank.rank();
-            try (Collectives collectives = create(rank, what, algorithm);
+            CollectivesOptions options = options().withAbortOnCancel(true);
+            try (Collectives collectives = create(rank, options, what, algorithm);
                 DeviceBuffer input = rank.device().allocate(Math.max(1, count));
                 DeviceBuffer output = rank.device().allocate(Math.max(1L, count) * nRanks)) {
               Registration registration = collectives.register(output).join();

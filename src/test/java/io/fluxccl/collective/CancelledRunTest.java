@@ -1,0 +1,261 @@
+package io.fluxccl.collective;
+
+import static io.fluxccl.DataType.INT32;
+import static io.fluxccl.ReduceOp.SUM;
+import static io.fluxccl.collective.PipelineKernels.hold;
+import static io.fluxccl.collective.PipelineKernels.ints;
+import static io.fluxccl.collective.PipelineKernels.release;
+import static io.fluxccl.collective.PipelineKernels.scale;
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.awaitility.Awaitility.await;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.Timeout;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.PinnedBuffer;
+import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.device.host.SegmentLeaks;
+import io.fluxccl.testkit.LocalRanks;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.function.UnaryOperator;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+import reactor.core.Disposable;
+import reactor.core.publisher.Hooks;
+import reactor.core.publisher.Mono;
+import reactor.core.scheduler.Schedulers;
+import reactor.test.StepVerifier;
+
+/** A run that is cancelled in flight goes on, and only its subscriber hears nothing more. */
+@org.junit.jupiter.api.Timeout(180)
+class CancelledRunTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
+  private static final Duration SHORT = Duration.ofMillis(250);
+
+  /** Ways to reduce a buffer once. */
+  private enum Kind {
+    COLLECTIVE,
+    PIPELINE,
+    CAPTURED,
+    CAPTURED_TWICE;
+
+    private int times() {
+      return this == CAPTURED_TWICE ? 2 : 1;
+    }
+
+    private Mono<Void> on(Collectives collectives, DeviceBuffer x) {
+      Pipeline pipeline = collectives.pipeline().allReduce(x, INT32, SUM);
+      return switch (this) {
+        case COLLECTIVE -> collectives.allReduce(x, INT32, SUM);
+        case PIPELINE -> pipeline.run();
+        case CAPTURED -> pipeline.capture().run();
+        case CAPTURED_TWICE -> pipeline.capture().run(2);
+      };
+    }
+  }
+
+  private static void onEachRank(CollectivesOptions options, PipelineContract.Body body) {
+    try (LocalRanks ranks = LocalRanks.of(3)) {
+      ranks.run(
+          Duration.ofSeconds(120),
+          rank -> {
+            Collectives collectives = Collectives.create(rank.communicator(), options).join();
+            rank.meet();
+            body.run(rank, collectives);
+            rank.meet();
+          });
+    }
+  }
+
+  /** Rank 1 gives up waiting before the others call; then all go on. */
+  private static void givesUp(
+      CollectivesOptions options, Kind kind, UnaryOperator<Mono<Void>> giveUp) {
+    onEachRank(
+        options,
+        (rank, collectives) -> {
+          DeviceBuffer x = ints(rank.device(), 1);
+          Mono<Void> run = kind.on(collectives, x);
+          if (rank.rank() == 1) {
+            StepVerifier.create(giveUp.apply(run)).expectComplete().verify(LONG);
+            assertThat(collectives.lane.inFlight.runs).hasSize(1);
+          }
+          rank.meet();
+          if (rank.rank() != 1) {
+            PipelineContract.verify(run);
+          }
+          PipelineContract.verify(kind.on(collectives, x));
+          int expected = kind.times() == 2 ? 81 : 9;
+          assertThat(PipelineKernels.get(x)).containsExactly(expected);
+          assertThat(rank.communicator().failure()).isNull();
+          assertThat(collectives.lane.inFlight.runs).isEmpty();
+        });
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void shouldGoOnOnAllRanksWhenTheTimeoutOfOneSubscriberFires(Kind kind) {
+    givesUp(
+        CollectivesOptions.DEFAULT,
+        kind,
+        run -> run.timeout(SHORT).onErrorComplete(TimeoutException.class));
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void shouldGoOnOnAllRanksWhenAnotherSignalIsFirst(Kind kind) {
+    givesUp(
+        CollectivesOptions.DEFAULT,
+        kind,
+        run -> Mono.firstWithSignal(run, Mono.delay(SHORT).then()));
+    givesUp(CollectivesOptions.DEFAULT, kind, run -> run.takeUntilOther(Mono.delay(SHORT)));
+  }
+
+  @Test
+  void shouldGoOnWhenTheOperationsCompleteOnAnotherScheduler() {
+    givesUp(
+        CollectivesOptions.DEFAULT.withScheduler(Schedulers.boundedElastic()),
+        Kind.PIPELINE,
+        run -> run.timeout(SHORT).onErrorComplete(TimeoutException.class));
+  }
+
+  @Test
+  void shouldGoOnWhenTheFutureIsCancelled() {
+    givesUp(
+        CollectivesOptions.DEFAULT,
+        Kind.COLLECTIVE,
+        run -> {
+          assertThat(run.toFuture().cancel(true)).isTrue();
+          return Mono.empty();
+        });
+  }
+
+  @Test
+  void shouldLeaveTheOtherSubscribersOfAPipelineAlone() {
+    onEachRank(
+        CollectivesOptions.DEFAULT,
+        (rank, collectives) -> {
+          DeviceBuffer x = ints(rank.device(), 1);
+          PinnedBuffer gate = rank.device().allocatePinned(64);
+          Mono<Void> run =
+              hold(collectives.pipeline(), rank.device(), gate).allReduce(x, INT32, SUM).run();
+          List<Object> heard = new CopyOnWriteArrayList<>();
+          CompletableFuture<Void> first = run.toFuture();
+          Disposable second =
+              run.subscribe(null, heard::add, () -> heard.add("completed by itself"));
+          CompletableFuture<Void> third = run.toFuture();
+          second.dispose();
+          release(gate);
+          assertThat(first).succeedsWithin(LONG);
+          assertThat(third).succeedsWithin(LONG);
+          assertThat(heard).as("who has cancelled hears nothing").isEmpty();
+          assertThat(PipelineKernels.get(x)).containsExactly(27);
+        });
+  }
+
+  @Test
+  void shouldReduceTheChunksThatWereInFlightOnAllRanks() {
+    onEachRank(
+        CollectivesOptions.DEFAULT,
+        (rank, collectives) -> {
+          DeviceBuffer x = ints(rank.device(), 1, 1, 1, 1, 1, 1, 1);
+          CollectiveCall call = CollectiveCall.allReduce(x, x, 7, INT32, SUM);
+          StepVerifier.create(collectives.chunked(call, 1, 3).take(2))
+              .expectNextCount(2)
+              .expectComplete()
+              .verify(LONG);
+          PipelineContract.verify(collectives.barrier());
+          assertThat(PipelineKernels.get(x)).containsExactly(3, 3, 3, 3, 3, 1, 1);
+          assertThat(rank.communicator().failure()).isNull();
+        });
+  }
+
+  /** The time limit still ends what never finishes, and nobody is called for it. */
+  @ParameterizedTest
+  @EnumSource
+  void shouldReachItsTimeLimitWithoutASubscriber(Kind kind) {
+    List<Throwable> dropped = new CopyOnWriteArrayList<>();
+    Hooks.onErrorDropped(dropped::add);
+    try {
+      onEachRank(
+          CollectivesOptions.DEFAULT.withTimeout(Duration.ofMillis(500)).withSetupTimeout(LONG),
+          (rank, collectives) -> {
+            if (rank.rank() == 0) {
+              kind.on(collectives, ints(rank.device(), 1)).timeout(SHORT).subscribe(null, e -> {});
+              await().atMost(LONG).until(() -> rank.communicator().failure() != null);
+              await().atMost(LONG).until(() -> collectives.lane.inFlight.runs.isEmpty());
+            }
+            FluxCclException reason = rank.communicator().failed().get(60, TimeUnit.SECONDS);
+            assertThat(reason)
+                .isInstanceOf(Timeout.class)
+                .hasMessageContaining("on rank 0: not done within 500 ms");
+          });
+      assertThat(dropped).isEmpty();
+    } finally {
+      Hooks.resetOnErrorDropped();
+    }
+  }
+
+  private static boolean isMapped(long address) {
+    return SegmentLeaks.maps()
+        .lines()
+        .map(line -> line.substring(0, line.indexOf(' ')).split("-"))
+        .anyMatch(
+            range ->
+                Long.parseUnsignedLong(range[0], 16) <= address
+                    && address < Long.parseUnsignedLong(range[1], 16));
+  }
+
+  @Test
+  void shouldKeepABufferThatIsClosedWhileTheCancelledRunUsesIt() {
+    onEachRank(
+        CollectivesOptions.DEFAULT,
+        (rank, collectives) -> {
+          DeviceBuffer x = rank.device().allocate(32 << 20);
+          HostMemory.putInt(x.address(), 1 + rank.rank());
+          PinnedBuffer gate = rank.device().allocatePinned(64);
+          DeviceBuffer y = rank.device().allocate(4);
+          Pipeline held = hold(collectives.pipeline(), rank.device(), gate);
+          scale(held, x, 2, 1)
+              .allReduce(x.slice(0, 4), INT32, SUM)
+              .copy(y, 0, x, 0, 4)
+              .run()
+              .subscribe()
+              .dispose();
+          x.close();
+          assertThat(isMapped(x.address())).isTrue();
+          release(gate);
+          PipelineContract.verify(collectives.barrier());
+          assertThat(PipelineKernels.get(y)).containsExactly(3 + 5 + 7);
+          await().atMost(LONG).until(() -> !isMapped(x.address()));
+        });
+  }
+
+  @Test
+  void shouldCloseBehindCancelledRuns() {
+    onEachRank(
+        CollectivesOptions.DEFAULT,
+        (rank, collectives) -> {
+          DeviceBuffer x = ints(rank.device(), 1);
+          PinnedBuffer gate = rank.device().allocatePinned(64);
+          CapturedPipeline captured = collectives.pipeline().allReduce(x, INT32, SUM).capture();
+          Mono<Void> first = hold(collectives.pipeline(), rank.device(), gate).run();
+          Stream.of(first, captured.run(), captured.run(2), collectives.allReduce(x, INT32, SUM))
+              .forEach(run -> run.subscribe().dispose());
+          captured.close();
+          collectives.close();
+          assertThat(collectives.lane.inFlight.runs).hasSize(4);
+          assertThat(PipelineKernels.get(x)).containsExactly(1);
+          release(gate);
+          await().atMost(LONG).until(() -> collectives.lane.inFlight.runs.isEmpty());
+          assertThat(PipelineKernels.get(x)).containsExactly(81);
+          assertThat(rank.communicator().failure()).isNull();
+        });
+  }
+}
