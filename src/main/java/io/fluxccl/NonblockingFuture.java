@@ -6,20 +6,61 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicReference;
 import reactor.core.publisher.Mono;
+import reactor.core.scheduler.Schedulers;
 
 /**
- * The result of a set-up operation: queued now, started by {@code Communicator.setup()}, completed
- * as soon as its own peer has answered. Blocking on a future that was never started would never
- * end, so {@link #join()} and {@link #get()} throw an IllegalStateException instead; so do those of
- * derived futures ({@code thenApply} and so on).
+ * A future of the library, which refuses a wait that would not end: {@link #join()} and {@link
+ * #get()} throw an IllegalStateException instead. So do those of derived futures ({@code thenApply}
+ * and so on), but not those of {@code CompletableFuture.allOf} and {@code Mono.toFuture}. They
+ * refuse
+ *
+ * <ul>
+ *   <li>on a thread that must not block, as Reactor's {@code block()} does there: it may be the
+ *       thread that would complete the future;
+ *   <li>the result of a set-up operation that {@code Communicator.setup()} has not started.
+ * </ul>
+ *
+ * <pre>{@code
+ * stream.completion().thenRun(() -> stream.completion().join()); // BAD: IllegalStateException
+ * stream.completion().thenCompose(done -> stream.completion()); // GOOD
+ * }</pre>
  *
  * @param <T> the operation's result
  */
 public final class NonblockingFuture<T> extends CompletableFuture<T> {
+  /** The operation while it is queued and not started; null if it was never queued. */
   private final AtomicReference<String> notStarted;
 
   private NonblockingFuture(AtomicReference<String> notStarted) {
     this.notStarted = notStarted;
+  }
+
+  /**
+   * Returns a future whose operation has started.
+   *
+   * @param <T> the operation's result
+   */
+  public static <T> NonblockingFuture<T> create() {
+    return new NonblockingFuture<>(null);
+  }
+
+  /**
+   * Returns a future that completes as another one does, on the same thread.
+   *
+   * @param stage of any kind
+   * @param <T> the operation's result
+   */
+  public static <T> NonblockingFuture<T> copyOf(CompletableFuture<T> stage) {
+    NonblockingFuture<T> copy = create();
+    stage.whenComplete(
+        (result, failure) -> {
+          if (failure == null) {
+            copy.complete(result);
+          } else {
+            copy.completeExceptionally(failure);
+          }
+        });
+    return copy;
   }
 
   /**
@@ -36,7 +77,9 @@ public final class NonblockingFuture<T> extends CompletableFuture<T> {
    * Records that the operation has started: from now on blocking is allowed. Called by the set-up.
    */
   public void start() {
-    notStarted.set(null);
+    if (notStarted != null) {
+      notStarted.set(null);
+    }
   }
 
   /** Returns this future as a Mono. Cancelling the Mono does not cancel the operation. */
@@ -51,29 +94,39 @@ public final class NonblockingFuture<T> extends CompletableFuture<T> {
 
   @Override
   public T join() {
-    refuseBeforeStart();
+    refuseToHang();
     return super.join();
   }
 
   @Override
   public T get() throws InterruptedException, ExecutionException {
-    refuseBeforeStart();
+    refuseToHang();
     return super.get();
   }
 
   @Override
   public T get(long timeout, TimeUnit unit)
       throws InterruptedException, ExecutionException, TimeoutException {
-    refuseBeforeStart();
+    refuseToHang();
     return super.get(timeout, unit);
   }
 
-  private void refuseBeforeStart() {
-    String operation = notStarted.get();
-    if (operation != null && !isDone()) {
+  private void refuseToHang() {
+    if (isDone()) {
+      return;
+    }
+    String operation = notStarted == null ? null : notStarted.get();
+    if (operation != null) {
       throw new IllegalStateException(
           operation
               + " is queued and not started; call Communicator.setup() before waiting for it");
+    }
+    if (Schedulers.isInNonBlockingThread()) {
+      throw new IllegalStateException(
+          "join() and get() are blocking, which is not supported in thread "
+              + Thread.currentThread().getName()
+              + ", which may have to complete this future; use thenCompose, or thenApplyAsync with"
+              + " an executor of your own");
     }
   }
 }

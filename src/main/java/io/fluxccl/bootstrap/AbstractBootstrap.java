@@ -4,6 +4,7 @@ import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.NonblockingFuture;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
@@ -36,7 +37,7 @@ abstract class AbstractBootstrap implements Bootstrap {
   private final int messageLimit;
   private final SharedEventLoop thread;
   private final Lifecycle lifecycle;
-  private final CompletableFuture<Void> closed = new CompletableFuture<>();
+  private final CompletableFuture<Void> closed = NonblockingFuture.create();
 
   // Set once, on the event loop.
   private volatile List<Member> members;
@@ -159,7 +160,7 @@ abstract class AbstractBootstrap implements Bootstrap {
 
   @Override
   public final CompletableFuture<Void> send(int peer, int tag, byte[] message, Deadline deadline) {
-    CompletableFuture<Void> done = new CompletableFuture<>();
+    CompletableFuture<Void> done = NonblockingFuture.create();
     submit(
         done,
         () -> {
@@ -174,7 +175,7 @@ abstract class AbstractBootstrap implements Bootstrap {
 
   @Override
   public final CompletableFuture<byte[]> recv(int peer, int tag, Deadline deadline) {
-    CompletableFuture<byte[]> done = new CompletableFuture<>();
+    CompletableFuture<byte[]> done = NonblockingFuture.create();
     submit(
         done,
         () -> {

@@ -3,6 +3,7 @@ package io.fluxccl.bootstrap;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.NonblockingFuture;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.bootstrap.Mailboxes.FutureReceiver;
 import io.fluxccl.bootstrap.Mailboxes.Receiver;
@@ -83,7 +84,7 @@ abstract class RingBootstrap extends AbstractBootstrap {
 
   private CompletableFuture<List<byte[]>> gather(
       String operation, Supplier<Turn> next, byte[] mine, Deadline deadline) {
-    CompletableFuture<List<byte[]>> result = new CompletableFuture<>();
+    CompletableFuture<List<byte[]>> result = NonblockingFuture.create();
     submit(
         result,
         () -> {
@@ -108,7 +109,7 @@ abstract class RingBootstrap extends AbstractBootstrap {
    */
   private final class RingGather implements Receiver {
     // Not the caller's future: a caller that cancels its own still forwards the blocks of others.
-    final CompletableFuture<List<byte[]>> done = new CompletableFuture<>();
+    final CompletableFuture<List<byte[]>> done = NonblockingFuture.create();
 
     private final List<Integer> ranks;
     private final int position;
@@ -148,7 +149,7 @@ abstract class RingBootstrap extends AbstractBootstrap {
     }
 
     private void forward(Message message) {
-      post(next, outbound, message, new CompletableFuture<>());
+      post(next, outbound, message, NonblockingFuture.create());
     }
 
     /** Ends it here; messages that still come for it are dropped. */
@@ -203,7 +204,7 @@ abstract class RingBootstrap extends AbstractBootstrap {
 
   @Override
   public final CompletableFuture<byte[]> broadcast(int root, byte[] message, Deadline deadline) {
-    CompletableFuture<byte[]> result = new CompletableFuture<>();
+    CompletableFuture<byte[]> result = NonblockingFuture.create();
     submit(
         result,
         () -> {
@@ -223,7 +224,7 @@ abstract class RingBootstrap extends AbstractBootstrap {
 
   private void sendBroadcast(
       StreamKey key, byte[] message, Deadline deadline, CompletableFuture<byte[]> result) {
-    CompletableFuture<Void> sent = new CompletableFuture<>();
+    CompletableFuture<Void> sent = NonblockingFuture.create();
     pipe(sent.thenApply(done -> message.clone()), result);
     if (next() == rank()) {
       sent.complete(null);
@@ -236,7 +237,7 @@ abstract class RingBootstrap extends AbstractBootstrap {
 
   private void receiveBroadcast(
       StreamKey key, int root, Deadline deadline, CompletableFuture<byte[]> result) {
-    CompletableFuture<byte[]> done = new CompletableFuture<>();
+    CompletableFuture<byte[]> done = NonblockingFuture.create();
     pipe(done, result);
     Receiver receiver =
         new FutureReceiver(done, this::left) {
@@ -267,7 +268,7 @@ abstract class RingBootstrap extends AbstractBootstrap {
   @Override
   final void forwardBroadcast(StreamKey key, Message message) {
     if (key.space() == Space.BROADCAST && next() != key.channel()) {
-      post(next(), key.from(rank()), message, new CompletableFuture<>());
+      post(next(), key.from(rank()), message, NonblockingFuture.create());
     }
   }
 

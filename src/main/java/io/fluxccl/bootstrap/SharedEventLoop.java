@@ -7,6 +7,7 @@ import io.netty.channel.nio.NioEventLoopGroup;
 import io.netty.util.concurrent.FastThreadLocalThread;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import reactor.core.scheduler.NonBlocking;
 
 /**
  * The one thread on which all bootstraps of this JVM work: their sockets, their timers and their
@@ -34,9 +35,16 @@ final class SharedEventLoop extends UseCount {
             ended.complete(null);
           }
         };
-    Thread thread = new FastThreadLocalThread(untilEnded, "fluxccl-bootstrap");
+    Thread thread = new LoopThread(untilEnded);
     thread.setDaemon(true);
     return thread;
+  }
+
+  /** Blocking on it would hold up all bootstraps, so Reactor's {@code block()} refuses to. */
+  private static final class LoopThread extends FastThreadLocalThread implements NonBlocking {
+    LoopThread(Runnable task) {
+      super(task, "fluxccl-bootstrap");
+    }
   }
 
   /** Adds a user, and starts the thread for the first one. */

@@ -3,6 +3,7 @@ package io.fluxccl.bootstrap;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.NonblockingFuture;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
@@ -40,7 +41,7 @@ public final class TcpBootstrap extends RingBootstrap {
 
   private final BootstrapOptions options;
   private final AtomicBoolean begun = new AtomicBoolean();
-  private final CompletableFuture<Void> ready = new CompletableFuture<>();
+  private final CompletableFuture<Void> ready = NonblockingFuture.create();
   private final ChannelGroup channels;
 
   // Set on the event loop; heartbeats are asked for on any thread.
@@ -287,7 +288,7 @@ public final class TcpBootstrap extends RingBootstrap {
     control.sendGoodbye();
     // Sockets still in their handshake need no goodbye.
     channels.close(channel -> channel.pipeline().get(Handshake.class) != null);
-    CompletableFuture<Void> closed = new CompletableFuture<>();
+    CompletableFuture<Void> closed = NonblockingFuture.create();
     ScheduledFuture<?> grace =
         loop.schedule(() -> channels.close(), GRACE_MILLIS, TimeUnit.MILLISECONDS);
     channels

@@ -2,6 +2,7 @@ package io.fluxccl.communicator;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.NonblockingFuture;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -72,10 +73,10 @@ final class SetupQueue {
 
   /** {@link Communicator#inTurn}. */
   <T> CompletableFuture<T> inTurn(int tag, Supplier<CompletableFuture<T>> steps) {
-    CompletableFuture<Void> ended = new CompletableFuture<>();
+    CompletableFuture<Void> ended = NonblockingFuture.create();
     CompletableFuture<Void> before = last.put(tag, ended);
     CompletableFuture<Void> free =
-        before == null ? CompletableFuture.completedFuture(null) : before;
+        before == null ? NonblockingFuture.copyOf(CompletableFuture.completedFuture(null)) : before;
     return free.thenCompose(now -> steps.get())
         .whenComplete(
             (done, failure) -> {
@@ -111,7 +112,8 @@ final class SetupQueue {
     for (int i = 0; i < batch.size(); i++) {
       all.add(end(batch.get(i), refused.get(i), deadline));
     }
-    return CompletableFuture.allOf(all.toArray(new CompletableFuture<?>[0]))
+    return NonblockingFuture.copyOf(
+            CompletableFuture.allOf(all.toArray(new CompletableFuture<?>[0])))
         .handle(
             (done, failure) -> {
               all.forEach(CompletableFuture::join); // throws the first failure in order

@@ -1,6 +1,7 @@
 package io.fluxccl.completion;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.NonblockingFuture;
 import java.util.concurrent.CompletableFuture;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -26,7 +27,7 @@ final class Waiter {
   }
 
   static Waiter future(long sequence) {
-    return new Waiter(sequence, new CompletableFuture<>(), null);
+    return new Waiter(sequence, NonblockingFuture.create(), null);
   }
 
   static Waiter action(long sequence, Runnable action) {

@@ -2,6 +2,7 @@ package io.fluxccl.concurrent;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.NonblockingFuture;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
@@ -35,7 +36,7 @@ public final class Lifecycle implements AutoCloseable {
   private final String owner;
   private final AtomicReference<State> state = new AtomicReference<>(State.OPEN);
   private final AtomicReference<FluxCclException> failure = new AtomicReference<>();
-  private final CompletableFuture<FluxCclException> failed = new CompletableFuture<>();
+  private final CompletableFuture<FluxCclException> failed = NonblockingFuture.create();
 
   // Guarded by this; null once they are being closed.
   private List<AutoCloseable> children = new ArrayList<>();

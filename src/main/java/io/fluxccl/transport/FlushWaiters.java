@@ -2,6 +2,7 @@ package io.fluxccl.transport;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.NonblockingFuture;
 import java.util.ArrayDeque;
 import java.util.Iterator;
 import java.util.Queue;
@@ -38,7 +39,7 @@ public final class FlushWaiters {
    *     are failed
    */
   public CompletableFuture<Void> add(long ticket, Deadline deadline) {
-    Waiter waiter = new Waiter(ticket, deadline, new CompletableFuture<>());
+    Waiter waiter = new Waiter(ticket, deadline, NonblockingFuture.create());
     arrivals.add(waiter);
     return waiter.future();
   }

@@ -2,6 +2,7 @@ package io.fluxccl.device.host;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.NonblockingFuture;
 import io.fluxccl.device.DeviceGraph;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -89,7 +90,7 @@ final class LiveHostStream extends HostStream {
 
   @Override
   public CompletableFuture<Void> completion() {
-    CompletableFuture<Void> future = new CompletableFuture<>();
+    CompletableFuture<Void> future = NonblockingFuture.create();
     if (isClosed()) {
       future.completeExceptionally(closedFailure());
       return future;

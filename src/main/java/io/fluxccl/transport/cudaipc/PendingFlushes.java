@@ -2,6 +2,7 @@ package io.fluxccl.transport.cudaipc;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.NonblockingFuture;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -37,7 +38,7 @@ final class PendingFlushes {
   CompletableFuture<Void> add(Deadline deadline, CompletableFuture<Void> done) {
     CompletableFuture<Void> flush = new CompletableFuture<>();
     pending.add(flush);
-    CompletableFuture<Void> result = new CompletableFuture<>();
+    CompletableFuture<Void> result = NonblockingFuture.create();
     flush.whenComplete(
         (nothing, reason) -> {
           pending.remove(flush);
