@@ -53,6 +53,35 @@ public enum DataType {
     return size;
   }
 
+  /**
+   * Returns the bytes of so many elements.
+   *
+   * @throws InvalidUsage if these are more bytes than a long counts
+   */
+  public long bytes(long elements) {
+    if (elements > Long.MAX_VALUE / size) {
+      throw InvalidUsage.of("%d elements of %s are more bytes than there can be", elements, this);
+    }
+    return elements * size;
+  }
+
+  /**
+   * Returns how many elements so many bytes are.
+   *
+   * @param bytes of a buffer
+   * @param where the operation, for the message
+   * @throws InvalidUsage if the last element would be cut off
+   */
+  public long elements(long bytes, Object where) {
+    if (bytes % size != 0) {
+      throw InvalidUsage.of(
+          "%s: the buffer's %d bytes are no multiple of the %d bytes of %s; allocate a multiple, or"
+              + " give a slice",
+          where, bytes, size, this);
+    }
+    return bytes / size;
+  }
+
   /** Returns the name in nccl-tests' notation, for example {@code half}. */
   public String label() {
     return label;

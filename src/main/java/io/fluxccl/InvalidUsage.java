@@ -31,4 +31,21 @@ public final class InvalidUsage extends FluxCclException {
   public static InvalidUsage of(String format, Object... arguments) {
     return new InvalidUsage(String.format(format, arguments));
   }
+
+  /**
+   * Refuses null where a value is needed. Allocates nothing otherwise.
+   *
+   * @param value the argument
+   * @param where the operation, for the message
+   * @param name the parameter's name
+   * @param <T> the value's type
+   * @return the value
+   * @throws InvalidUsage that names both if the value is null
+   */
+  public static <T> T requireNonNull(T value, Object where, String name) {
+    if (value == null) {
+      throw of("%s: %s=null; it must not be null", where, name);
+    }
+    return value;
+  }
 }

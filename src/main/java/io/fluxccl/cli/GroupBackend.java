@@ -14,6 +14,7 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
@@ -173,12 +174,14 @@ final class GroupBackend implements PerfBackend {
 
     @Override
     public void upload(Buffer buffer, long offset, ByteBuffer source) {
-      buffers.of(buffer).upload(offset, source);
+      buffers
+          .of(buffer)
+          .upload(offset, source.order(ByteOrder.LITTLE_ENDIAN)); // a slice forgets it
     }
 
     @Override
     public void download(Buffer buffer, long offset, ByteBuffer target) {
-      buffers.of(buffer).download(offset, target);
+      buffers.of(buffer).download(offset, target.order(ByteOrder.LITTLE_ENDIAN));
     }
 
     @Override

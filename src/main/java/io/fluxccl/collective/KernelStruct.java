@@ -2,7 +2,6 @@ package io.fluxccl.collective;
 
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceHandle;
-import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import org.agrona.MutableDirectBuffer;
 import org.agrona.concurrent.UnsafeBuffer;
@@ -50,7 +49,7 @@ public class KernelStruct implements DeviceHandle {
 
   /** Copies the struct to device memory, and returns when it is there. */
   public final void upload(DeviceBuffer target, long offset) {
-    target.upload(offset, ByteBuffer.allocateDirect(handleLength()).put(bytes.byteArray()).flip());
+    target.upload(offset, bytes.byteArray());
   }
 
   @Override

@@ -1,5 +1,7 @@
 package io.fluxccl.device;
 
+import io.fluxccl.DataType;
+import io.fluxccl.InvalidUsage;
 import java.util.function.Consumer;
 
 /**
@@ -22,10 +24,48 @@ public interface Device extends AutoCloseable {
    *
    * @param size bytes, 1 or more
    * @return the buffer; the caller closes it
-   * @throws io.fluxccl.InvalidUsage if {@code size} is out of range for this device
+   * @throws InvalidUsage if {@code size} is out of range for this device
    * @throws io.fluxccl.DeviceFailure if there is not enough memory
    */
   DeviceBuffer allocate(long size);
+
+  /**
+   * Allocates memory as floats of 32 bits. For 16 bits: {@link FloatView#of(DeviceBuffer,
+   * DataType)}.
+   *
+   * @param size elements, 1 or more
+   * @return zeros; the caller closes them
+   * @throws InvalidUsage if {@code size} is out of range for this device
+   * @throws io.fluxccl.DeviceFailure if there is not enough memory
+   */
+  default FloatView allocateFloats(long size) {
+    return FloatView.of(allocate(DataType.FLOAT32.bytes(size)));
+  }
+
+  /** {@link #allocateFloats(long)} for a matrix of so many rows and columns. */
+  default FloatView allocateFloats(long rows, long cols) {
+    return allocateFloats(DeviceView.elements(rows, cols)).shaped(rows, cols);
+  }
+
+  /** Allocates memory as integers of 32 bits; otherwise as {@link #allocateFloats(long)}. */
+  default IntView allocateInts(long size) {
+    return IntView.of(allocate(DataType.INT32.bytes(size)));
+  }
+
+  /** {@link #allocateInts(long)} for a matrix of so many rows and columns. */
+  default IntView allocateInts(long rows, long cols) {
+    return allocateInts(DeviceView.elements(rows, cols)).shaped(rows, cols);
+  }
+
+  /** Allocates memory as bytes; otherwise as {@link #allocateFloats(long)}. */
+  default ByteView allocateBytes(long size) {
+    return ByteView.of(allocate(size));
+  }
+
+  /** {@link #allocateBytes(long)} for a matrix of so many rows and columns. */
+  default ByteView allocateBytes(long rows, long cols) {
+    return allocateBytes(DeviceView.elements(rows, cols)).shaped(rows, cols);
+  }
 
   /**
    * Allocates memory of the host that the device's kernels can read and write too. Zeroed, aligned

@@ -2,6 +2,8 @@ package io.fluxccl.device;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.concurrent.UseCount;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
@@ -112,6 +114,27 @@ public abstract class PartBuffer<D extends Device, M extends UseCount> implement
           "%s range offset=%s length=%s is outside the %s bytes of the buffer",
           what, offset, length, size);
     }
+  }
+
+  /**
+   * Refuses bytes to copy that are null, big-endian, or more than the buffer has from an offset on.
+   *
+   * @param what the operation, for the message
+   * @param name the parameter's name, for the message
+   * @return how many bytes to copy
+   * @throws InvalidUsage if they are
+   */
+  protected final int checkBytes(String what, String name, long offset, ByteBuffer bytes) {
+    InvalidUsage.requireNonNull(bytes, what, name);
+    if (bytes.order() == ByteOrder.BIG_ENDIAN && bytes.remaining() > 1) {
+      throw InvalidUsage.of(
+          "%s of %d bytes: the ByteBuffer is big-endian, which is Java's default, and device memory"
+              + " is little-endian; set .order(ByteOrder.nativeOrder()) before you use its values,"
+              + " or use a FloatView, an IntView or a byte[]",
+          what, bytes.remaining());
+    }
+    checkRange(what, offset, bytes.remaining());
+    return bytes.remaining();
   }
 
   @Override

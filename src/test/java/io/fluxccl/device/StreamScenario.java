@@ -86,7 +86,7 @@ public abstract class StreamScenario {
 
   protected static byte[] bytesOf(DeviceBuffer buffer) {
     byte[] bytes = new byte[(int) buffer.size()];
-    buffer.download(0, ByteBuffer.wrap(bytes));
+    buffer.download(0, bytes);
     return bytes;
   }
 

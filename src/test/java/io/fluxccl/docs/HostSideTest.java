@@ -4,6 +4,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.catchThrowableOfType;
 
 import io.fluxccl.Aborted;
+import io.fluxccl.DataType;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.NonblockingFuture;
@@ -14,7 +15,10 @@ import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.bootstrap.TcpBootstrap;
 import io.fluxccl.bootstrap.UniqueId;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.FloatView;
+import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.semaphore.Host2HostSemaphore;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
@@ -25,6 +29,7 @@ import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
 import java.net.ServerSocket;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -113,14 +118,14 @@ class HostSideTest {
 
   static long swap(Link link, long value) {
     Duration timeout = Duration.ofSeconds(30);
-    link.buffer.upload(0, ByteBuffer.allocate(8).putLong(0, value));
+    ByteBuffer word = ByteBuffer.allocate(8).order(ByteOrder.nativeOrder());
+    link.buffer.upload(0, word.putLong(0, value));
     link.connection.write(link.theirs, 512, link.mine, 0, 8);
     link.semaphore.signal();
     link.semaphore.await(timeout);
-    ByteBuffer got = ByteBuffer.allocate(8);
-    link.buffer.download(512, got);
+    link.buffer.download(512, word.clear());
     link.connection.flush(timeout).join();
-    return got.getLong(0);
+    return word.getLong(0);
   }
 
   static Mono<Void> swapReactively(Link link) {
@@ -192,5 +197,22 @@ class HostSideTest {
 
   private static Link linkOf(LocalRank rank) {
     return new Link(rank.communicator(), 1 - rank.rank());
+  }
+
+  static float[] halves(Device device) {
+    try (FloatView x = device.allocateFloats(2, 3);
+        FloatView half = FloatView.of(device.allocate(4), DataType.FLOAT16)) {
+      x.put(new float[] {1, 2, 3, 4, 5, 6}); // one copy
+      x.put(1, 0, 2.5f); // one element of row 1; slow on a GPU
+      half.put(0, x.get(1, 0));
+      return half.toArray();
+    }
+  }
+
+  @Test
+  void shouldReadAndWriteValues() {
+    try (HostDevice device = HostDevice.create()) {
+      assertThat(halves(device)).containsExactly(2.5f, 0);
+    }
   }
 }

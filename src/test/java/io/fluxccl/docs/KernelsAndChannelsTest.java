@@ -35,7 +35,6 @@ import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
-import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.Test;
@@ -61,12 +60,12 @@ class KernelsAndChannelsTest {
     try (HostDevice device = HostDevice.create();
         DeviceStream stream = device.createStream("work");
         DeviceBuffer buffer = device.allocate(1000)) {
-      buffer.upload(999, ByteBuffer.wrap(new byte[] {21}));
+      buffer.upload(999, new byte[] {21});
       stream.launch(DOUBLE, 1, 4, KernelArgs.of(buffer, 1000L));
       stream.completion().join();
-      ByteBuffer last = ByteBuffer.allocate(1);
+      byte[] last = new byte[1];
       buffer.download(999, last);
-      assertThat(last.get(0)).isEqualTo((byte) 42);
+      assertThat(last[0]).isEqualTo((byte) 42);
     }
   }
 
@@ -159,14 +158,14 @@ class KernelsAndChannelsTest {
   }
 
   private static void check(LocalRank rank, Ends ends, Runnable swap, int at) {
-    ByteBuffer mine = ByteBuffer.allocate(4096);
-    mine.put(0, (byte) (10 + rank.rank()));
+    byte[] mine = new byte[4096];
+    mine[0] = (byte) (10 + rank.rank());
     ends.buffer().upload(0, mine);
     rank.meet();
     swap.run();
-    ByteBuffer got = ByteBuffer.allocate(1);
+    byte[] got = new byte[1];
     ends.buffer().download(at, got);
-    assertThat(got.get(0)).isEqualTo((byte) (11 - rank.rank()));
+    assertThat(got[0]).isEqualTo((byte) (11 - rank.rank()));
   }
 
   @Test
@@ -255,18 +254,18 @@ class KernelsAndChannelsTest {
               buffer.upload(1000L * rank.rank(), filled(round + rank.rank()));
               gather.run().block(Duration.ofSeconds(30));
               for (int part = 0; part < 3; part++) {
-                ByteBuffer got = ByteBuffer.allocate(1000);
+                byte[] got = new byte[1000];
                 buffer.download(1000L * part, got);
-                assertThat(got.flip()).isEqualTo(filled(round + part));
+                assertThat(got).isEqualTo(filled(round + part));
               }
             }
           });
     }
   }
 
-  private static ByteBuffer filled(int value) {
+  private static byte[] filled(int value) {
     byte[] bytes = new byte[1000];
     java.util.Arrays.fill(bytes, (byte) value);
-    return ByteBuffer.wrap(bytes);
+    return bytes;
   }
 }

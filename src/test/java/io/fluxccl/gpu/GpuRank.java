@@ -146,17 +146,13 @@ public final class GpuRank implements AutoCloseable {
   }
 
   public static byte[] read(DeviceBuffer buffer) {
-    ByteBuffer bytes = ByteBuffer.allocateDirect((int) buffer.size());
+    byte[] bytes = new byte[(int) buffer.size()];
     buffer.download(0, bytes);
-    byte[] array = new byte[bytes.capacity()];
-    bytes.get(0, array);
-    return array;
+    return bytes;
   }
 
   public static void write(DeviceBuffer buffer, byte[] content) {
-    ByteBuffer bytes = ByteBuffer.allocateDirect(content.length);
-    bytes.put(content).flip();
-    buffer.upload(0, bytes);
+    buffer.upload(0, content);
   }
 
   /** Closes what this rank owns, the last first, and goes on with an empty hand. */

@@ -32,12 +32,12 @@ public final class Contents {
 
   public static byte[] get(RegisteredMemory memory, long offset, int size) {
     byte[] bytes = new byte[size];
-    memory.buffer().download(offset, ByteBuffer.wrap(bytes));
+    memory.buffer().download(offset, bytes);
     return bytes;
   }
 
   public static void put(RegisteredMemory memory, long offset, byte[] bytes) {
-    memory.buffer().upload(offset, ByteBuffer.wrap(bytes));
+    memory.buffer().upload(offset, bytes);
   }
 
   /** Fills it with bytes that the seed decides. */

@@ -11,7 +11,6 @@ import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
-import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -71,11 +70,11 @@ public final class MappedPeers implements AutoCloseable {
   /** The handles one after the other, for kernels that take an array; of this rank itself zeros. */
   private static DeviceBuffer upload(
       Communicator communicator, Map<Integer, SmChannel> channels, int nRanks) {
-    ByteBuffer bytes = ByteBuffer.allocateDirect(nRanks * SmChannelDescriptor.LENGTH);
+    byte[] bytes = new byte[nRanks * SmChannelDescriptor.LENGTH];
     UnsafeBuffer structures = new UnsafeBuffer(bytes);
     channels.forEach(
         (peer, channel) -> channel.writeHandle(structures, peer * SmChannelDescriptor.LENGTH));
-    DeviceBuffer memory = communicator.device().allocate(bytes.capacity());
+    DeviceBuffer memory = communicator.device().allocate(bytes.length);
     memory.upload(0, bytes);
     return memory;
   }

@@ -13,6 +13,7 @@ import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaKernel;
 import io.fluxccl.transport.RegisteredMemory;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -167,7 +168,9 @@ final class ReduceSet implements AlgorithmSet {
 
   /** Fills an area with sentinels, which mean that no packet is there; blocks until it is done. */
   static void fill(DeviceBuffer buffer, long offset, long length) {
-    ByteBuffer ones = ByteBuffer.allocateDirect((int) Math.min(length, FILL_BYTES));
+    ByteBuffer ones =
+        ByteBuffer.allocateDirect((int) Math.min(length, FILL_BYTES))
+            .order(ByteOrder.LITTLE_ENDIAN);
     while (ones.hasRemaining()) {
       ones.put(SENTINEL);
     }

@@ -44,7 +44,7 @@ public final class CudaBuffer extends PartBuffer<CudaDevice, CudaAllocation> {
   public void upload(long offset, ByteBuffer source) {
     retain();
     try {
-      checkRange("upload", offset, source.remaining());
+      checkBytes("upload", "source", offset, source);
       device().context().copyStream.upload(address() + offset, source);
     } finally {
       release();
@@ -55,7 +55,7 @@ public final class CudaBuffer extends PartBuffer<CudaDevice, CudaAllocation> {
   public void download(long offset, ByteBuffer target) {
     retain();
     try {
-      checkRange("download", offset, target.remaining());
+      checkBytes("download", "target", offset, target);
       device().context().copyStream.download(address() + offset, target);
     } finally {
       release();

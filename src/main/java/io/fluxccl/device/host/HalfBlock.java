@@ -1,5 +1,6 @@
 package io.fluxccl.device.host;
 
+import io.fluxccl.device.HalfFloat;
 import org.agrona.UnsafeApi;
 
 /**

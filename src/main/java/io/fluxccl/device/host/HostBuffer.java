@@ -2,6 +2,8 @@ package io.fluxccl.device.host;
 
 import io.fluxccl.device.PartBuffer;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.Optional;
 
 /**
  * A part of a {@link SharedSegment}. Thread-safe.
@@ -40,11 +42,21 @@ public final class HostBuffer extends PartBuffer<HostDevice, SharedSegment> {
   }
 
   @Override
-  public void upload(long offset, ByteBuffer source) {
-    int length = source.remaining();
+  public Optional<ByteBuffer> asByteBuffer() {
     retain();
     try {
-      checkRange("upload", offset, length);
+      ByteBuffer bytes = memory().view(memoryOffset(), size()).slice();
+      return Optional.of(bytes.order(ByteOrder.LITTLE_ENDIAN));
+    } finally {
+      release();
+    }
+  }
+
+  @Override
+  public void upload(long offset, ByteBuffer source) {
+    retain();
+    try {
+      int length = checkBytes("upload", "source", offset, source);
       memory().view(memoryOffset() + offset, length).put(source);
     } finally {
       release();
@@ -53,10 +65,9 @@ public final class HostBuffer extends PartBuffer<HostDevice, SharedSegment> {
 
   @Override
   public void download(long offset, ByteBuffer target) {
-    int length = target.remaining();
     retain();
     try {
-      checkRange("download", offset, length);
+      int length = checkBytes("download", "target", offset, target);
       target.put(memory().view(memoryOffset() + offset, length));
     } finally {
       release();

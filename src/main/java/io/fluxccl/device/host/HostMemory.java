@@ -20,6 +20,16 @@ public final class HostMemory {
     UnsafeApi.putInt(address, value);
   }
 
+  /** Plain load of a float. */
+  public static float getFloat(long address) {
+    return UnsafeApi.getFloat(address);
+  }
+
+  /** Plain store of a float. */
+  public static void putFloat(long address, float value) {
+    UnsafeApi.putFloat(address, value);
+  }
+
   /** Plain load of 8 bytes. */
   public static long getLong(long address) {
     return UnsafeApi.getLong(address);

@@ -174,8 +174,8 @@ abstract class HierarchyGpuContract {
     }
     try (DeviceBuffer in = collectives.communicator().device().allocate(values.length);
         DeviceBuffer out = collectives.communicator().device().allocate(length)) {
-      in.upload(0, ByteBuffer.wrap(values));
-      out.upload(0, ByteBuffer.allocate(length));
+      in.upload(0, values);
+      out.upload(0, new byte[length]);
       CollectiveCall call =
           switch (kind) {
             case ALL_REDUCE -> CollectiveCall.allReduce(in, out, count, type, op);
@@ -188,9 +188,9 @@ abstract class HierarchyGpuContract {
   }
 
   private static byte[] bytes(DeviceBuffer buffer, int length) {
-    ByteBuffer bytes = ByteBuffer.allocate(length);
+    byte[] bytes = new byte[length];
     buffer.download(0, bytes);
-    return bytes.array();
+    return bytes;
   }
 
   @Test

@@ -322,15 +322,15 @@ final class Trial {
 
   private static void upload(DeviceBuffer buffer, long offset, byte[] bytes) {
     if (bytes.length > 0) {
-      buffer.upload(offset, ByteBuffer.wrap(bytes));
+      buffer.upload(offset, bytes);
     }
   }
 
   private static byte[] download(DeviceBuffer buffer, long offset, int length) {
-    ByteBuffer bytes = ByteBuffer.allocate(length);
+    byte[] bytes = new byte[length];
     if (length > 0) {
       buffer.download(offset, bytes);
     }
-    return bytes.array();
+    return bytes;
   }
 }

@@ -20,6 +20,7 @@ import io.fluxccl.transport.RegisteredMemory;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -75,11 +76,9 @@ final class LaunchedRanks implements AutoCloseable {
   DeviceBuffer allocate(int bytes, int value) {
     DeviceBuffer buffer = gpu.allocate(bytes);
     others.add(buffer);
-    ByteBuffer content = ByteBuffer.allocateDirect(bytes);
-    while (content.hasRemaining()) {
-      content.put((byte) value);
-    }
-    buffer.upload(0, content.flip());
+    byte[] content = new byte[bytes];
+    Arrays.fill(content, (byte) value);
+    buffer.upload(0, content);
     return buffer;
   }
 

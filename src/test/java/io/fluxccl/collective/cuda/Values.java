@@ -79,16 +79,20 @@ final class Values {
     return result;
   }
 
+  private static ByteBuffer all(ByteBuffer bytes) {
+    return bytes.duplicate().order(bytes.order()).clear();
+  }
+
   static void upload(DeviceBuffer to, long offset, ByteBuffer bytes, int length) {
     if (length > 0) {
-      to.upload(offset, bytes.duplicate().clear().limit(length));
+      to.upload(offset, all(bytes).limit(length));
     }
   }
 
   static ByteBuffer download(DeviceBuffer from, long offset, int length) {
     ByteBuffer bytes = allocate(length);
     if (length > 0) {
-      from.download(offset, bytes.duplicate().clear().limit(length));
+      from.download(offset, all(bytes).limit(length));
     }
     return bytes;
   }

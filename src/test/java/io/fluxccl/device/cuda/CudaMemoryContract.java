@@ -4,8 +4,11 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import io.fluxccl.DataType;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.FloatView;
+import io.fluxccl.device.IntView;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.ChildJvm;
 import java.nio.ByteBuffer;
@@ -59,7 +62,7 @@ abstract class CudaMemoryContract {
 
   private static byte[] bytesOf(CudaBuffer buffer, long offset, int length) {
     byte[] bytes = new byte[length];
-    buffer.download(offset, ByteBuffer.wrap(bytes));
+    buffer.download(offset, bytes);
     return bytes;
   }
 
@@ -72,7 +75,7 @@ abstract class CudaMemoryContract {
           assertThat(bytesOf(buffer, 0, size)).containsOnly(0);
           byte[] ones = new byte[size];
           java.util.Arrays.fill(ones, (byte) 1);
-          buffer.upload(0, ByteBuffer.wrap(ones)); // for the next round
+          buffer.upload(0, ones); // for the next round
         }
       }
     }
@@ -98,22 +101,42 @@ abstract class CudaMemoryContract {
     byte[] bytes = pattern((5 << 20) + 3);
     try (CudaBuffer buffer = device.allocate(bytes.length + 100)) {
       ByteBuffer direct = ByteBuffer.allocateDirect(bytes.length).put(bytes).flip();
-      buffer.upload(50, direct.asReadOnlyBuffer());
+      buffer.upload(50, direct.asReadOnlyBuffer().order(ByteOrder.LITTLE_ENDIAN));
       assertThat(bytesOf(buffer, 50, bytes.length)).isEqualTo(bytes);
-      ByteBuffer window = ByteBuffer.wrap(new byte[64]).position(8).limit(24);
+      ByteBuffer window =
+          ByteBuffer.wrap(new byte[64]).order(ByteOrder.LITTLE_ENDIAN).position(8).limit(24);
       buffer.slice(50, bytes.length).download(1_048_570, window);
       assertThat(window.position()).isEqualTo(24);
       for (int i = 0; i < 64; i++) {
         assertThat(window.array()[i]).isEqualTo(i < 8 || i >= 24 ? 0 : bytes[1_048_562 + i]);
       }
       assertThat(bytesOf(buffer, 0, 50)).containsOnly(0);
-      assertThatThrownBy(() -> buffer.upload(101, ByteBuffer.wrap(bytes)))
-          .isInstanceOf(InvalidUsage.class);
+      assertThatThrownBy(() -> buffer.upload(101, bytes)).isInstanceOf(InvalidUsage.class);
       assertThatThrownBy(() -> buffer.download(-1, ByteBuffer.allocate(1)))
           .isInstanceOf(InvalidUsage.class);
       assertThatThrownBy(() -> buffer.slice(bytes.length, 101)).isInstanceOf(InvalidUsage.class);
       buffer.slice(0, 10).close();
       assertThat(buffer.isClosed()).isFalse();
+    }
+  }
+
+  @Test
+  void shouldReadAndWriteElementsThroughViews() {
+    try (FloatView x = FloatView.of(device.allocate(6), DataType.FLOAT16);
+        IntView y = device.allocateInts(2, 50_000)) {
+      x.put(new float[] {1, 2.5f});
+      x.put(2, 4);
+      assertThat(x.toArray()).containsExactly(1, 2.5f, 4);
+      int[] values = IntStream.range(0, 100_000).toArray();
+      y.put(values);
+      assertThat(y.toArray()).isEqualTo(values);
+      assertThat(y.get(1, 3)).isEqualTo(50_003);
+      assertThatThrownBy(x::asByteBuffer)
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("GPU 0");
+      assertThatThrownBy(() -> x.buffer().upload(0, ByteBuffer.allocate(4)))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("ByteOrder.nativeOrder()");
     }
   }
 
@@ -168,7 +191,7 @@ abstract class CudaMemoryContract {
     try (CudaPinnedBuffer gate = device.allocatePinned(8)) {
       stream.launch(StreamKernels.SPIN, 1, 1, KernelArgs.of(gate, 1L));
       CudaBuffer small = device.allocate(5000);
-      small.upload(0, ByteBuffer.wrap(new byte[] {1, 2, 3}));
+      small.upload(0, new byte[] {1, 2, 3});
       assertThat(bytesOf(small, 0, 4)).containsExactly(1, 2, 3, 0);
       small.close();
       device.createStream("another").close();
@@ -180,7 +203,7 @@ abstract class CudaMemoryContract {
   @Test
   void shouldStayReadableAfterItsDeviceIsClosed() {
     CudaBuffer buffer = device.allocate(100);
-    buffer.upload(0, ByteBuffer.wrap(pattern(100)));
+    buffer.upload(0, pattern(100));
     device.close();
     assertThat(bytesOf(buffer, 0, 100)).isEqualTo(pattern(100));
     assertThatThrownBy(() -> device.allocate(1)).isInstanceOf(InvalidUsage.class);

@@ -76,7 +76,7 @@ abstract class CudaStreamContract {
 
   private static byte[] bytesOf(CudaBuffer buffer) {
     byte[] bytes = new byte[(int) buffer.size()];
-    buffer.download(0, ByteBuffer.wrap(bytes));
+    buffer.download(0, bytes);
     return bytes;
   }
 

@@ -35,7 +35,7 @@ class CudaStreamTest extends CudaStreamContract {
         CudaBuffer result = device.allocate(64)) {
       CudaStream stream = device.createStream("arguments");
       for (Object structure : new Object[] {handle, bytes, bytes.array()}) {
-        result.upload(0, ByteBuffer.allocate(64));
+        result.upload(0, new byte[64]);
         stream.launch(
             StreamKernels.STORE_ARGUMENTS,
             1,

@@ -1,6 +1,5 @@
 package io.fluxccl.device.cuda;
 
-import java.nio.ByteBuffer;
 import java.util.Arrays;
 import java.util.HexFormat;
 
@@ -17,7 +16,7 @@ final class MemoryOwnerProcess {
         CudaBuffer buffer = device.allocate(1 << 20)) {
       byte[] bytes = new byte[1 << 20];
       Arrays.fill(bytes, FILL);
-      buffer.upload(0, ByteBuffer.wrap(bytes));
+      buffer.upload(0, bytes);
       System.out.println(HexFormat.of().formatHex(buffer.allocation().name().encode()));
       System.in.read();
     }

@@ -36,7 +36,7 @@ class OverlappingLaunchTest {
 
   @BeforeEach
   void zero() {
-    words.upload(0, ByteBuffer.allocateDirect(COUNT * 4));
+    words.upload(0, new byte[COUNT * 4]);
   }
 
   @AfterEach

@@ -114,7 +114,7 @@ abstract class CudaIpcContract {
     CudaBuffer to = one.allocate(size);
     byte[] sent = new byte[size];
     new Random(1).nextBytes(sent);
-    from.upload(0, ByteBuffer.wrap(sent));
+    from.upload(0, sent);
     RegisteredMemory source = zero.register(from);
     RegisteredMemory there = zero.receive(one.register(to));
     Connection connection = zero.connect(one);
@@ -127,7 +127,7 @@ abstract class CudaIpcContract {
     connection.write(there, 0, source, 0, 0);
     flush(connection);
     byte[] arrived = new byte[size];
-    to.download(0, ByteBuffer.wrap(arrived));
+    to.download(0, arrived);
     assertThat(arrived).isEqualTo(expected);
   }
 

@@ -11,7 +11,6 @@ import io.fluxccl.transport.ConnectionContract;
 import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.RegisteredMemory;
 import java.lang.management.ManagementFactory;
-import java.nio.ByteBuffer;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
@@ -67,7 +66,7 @@ abstract class NetConnectionContract extends ConnectionContract<NetRanks> {
     RegisteredMemory target = ranks.memory(1, 5 << 20);
     RegisteredMemory remote = ranks.seenByPeer(target);
     for (int size : new int[] {1, 900, 4096, 4097, 1 << 20, (4 << 20) + 12345}) {
-      target.buffer().upload(0, ByteBuffer.allocate(5 << 20));
+      target.buffer().upload(0, new byte[5 << 20]);
       link.write(remote, 100, source, 5, size);
       get(link.flush(LIMIT));
       assertThat(Contents.get(target, 100, size)).isEqualTo(Contents.get(source, 5, size));

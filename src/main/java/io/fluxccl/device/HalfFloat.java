@@ -1,4 +1,4 @@
-package io.fluxccl.device.host;
+package io.fluxccl.device;
 
 /**
  * 16-bit floating-point values, one at a time: IEEE 754 binary16 and bfloat16. To them: rounded to
