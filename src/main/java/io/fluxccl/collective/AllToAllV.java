@@ -10,8 +10,12 @@ import java.util.stream.LongStream;
 public record AllToAllV(
     DeviceBuffer input, long[] sendCounts, DeviceBuffer output, long[] receiveCounts, DataType type)
     implements CollectiveCall {
-  /** Refuses counts below 0 or too large, and two different numbers of ranks. */
+  /** Refuses null, counts below 0 or too large, and two different numbers of ranks. */
   public AllToAllV {
+    String label = Collective.ALL_TO_ALL_V.label();
+    InvalidUsage.requireNonNull(sendCounts, label, "sendCounts");
+    InvalidUsage.requireNonNull(receiveCounts, label, "receiveCounts");
+    InvalidUsage.requireNonNull(type, label, "type");
     if (sendCounts.length != receiveCounts.length
         || LongStream.concat(LongStream.of(sendCounts), LongStream.of(receiveCounts))
             .anyMatch(elements -> elements < 0)) {

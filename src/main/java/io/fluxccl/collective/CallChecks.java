@@ -3,6 +3,7 @@ package io.fluxccl.collective;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceView;
 
 /** Refuses invalid calls before anything is enqueued. Allocates nothing for valid ones. */
 final class CallChecks {
@@ -18,6 +19,66 @@ final class CallChecks {
     checkBuffer(call, device, rank, "input", call.input(), call.inputBytes(rank, nRanks));
     checkBuffer(call, device, rank, "output", call.output(), call.outputBytes(rank, nRanks));
     checkOverlap(call, rank, nRanks);
+  }
+
+  /**
+   * Refuses a null buffer that this rank needs, when the call is given to a lane: so the caller's
+   * line is in the stack trace.
+   */
+  static CollectiveCall requireBuffers(CollectiveCall call, RankTopology topology) {
+    InvalidUsage.requireNonNull(call, "collective", "call");
+    int nRanks = topology.nRanks();
+    int rank = topology.rank();
+    boolean noInput = call.input() == null && call.inputBytes(rank, nRanks) > 0;
+    if (noInput || call.output() == null && call.outputBytes(rank, nRanks) > 0) {
+      throw InvalidUsage.of(
+          "%s on rank %d: %s=null; it must not be null", call, rank, noInput ? "input" : "output");
+    }
+    return call;
+  }
+
+  /**
+   * Returns the count of a call between whole views.
+   *
+   * @param input null where only the root has an input
+   * @param output null where only the root has an output
+   * @throws InvalidUsage if a view that is needed is null, or the views differ in type or do not
+   *     fit each other
+   */
+  static long countOf(
+      Collective collective, DeviceView input, DeviceView output, RankTopology topology) {
+    boolean mayLackInput = collective.hasInputOnRootOnly() && output != null;
+    boolean mayLackOutput = collective.hasOutputOnRootOnly() && input != null;
+    if (!mayLackInput) {
+      InvalidUsage.requireNonNull(input, collective.label(), "input");
+    }
+    if (!mayLackOutput) {
+      InvalidUsage.requireNonNull(output, collective.label(), "output");
+    }
+    int in = collective.hasInputShares() ? topology.nRanks() : 1;
+    int out = collective.hasOutputShares() ? topology.nRanks() : 1;
+    long count = input == null ? output.size() / out : input.size() / in;
+    boolean fits =
+        (input == null || input.size() == count * in)
+            && (output == null || output.size() == count * out)
+            && (input == null || output == null || input.type() == output.type());
+    if (!fits) {
+      throw InvalidUsage.of(
+          "%s on rank %d: from %s to %s; give views of the same type, the input of %s and the"
+              + " output of %s, for %d ranks",
+          collective.label(),
+          topology.rank(),
+          input,
+          output,
+          shape(in),
+          shape(out),
+          topology.nRanks());
+    }
+    return count;
+  }
+
+  private static String shape(int shares) {
+    return shares == 1 ? "count elements" : "count elements for each rank";
   }
 
   private static void checkRank(

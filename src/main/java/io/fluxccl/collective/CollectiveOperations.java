@@ -1,22 +1,37 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.DataType;
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceView;
 
 /**
- * The operations that {@link Collectives} and {@link Pipeline} both offer, one method each. Shapes,
- * and which buffers may overlap, are in {@link CollectiveCall}.
+ * The operations that {@link Collectives} and {@link Pipeline} both offer. Each takes buffers with
+ * a count and a type, or {@linkplain DeviceView views}, whose type and whole size make the call.
+ * Shapes, and which buffers may overlap, are in {@link CollectiveCall}.
+ *
+ * <pre>{@code
+ * collectives.allReduce(buffer, buffer, 1024, DataType.FLOAT32, ReduceOp.SUM);
+ * collectives.allReduce(FloatView.of(buffer).slice(0, 1024), ReduceOp.SUM); // the same
+ * }</pre>
+ *
+ * <p>A null buffer or view that this rank needs, a null type or operation, and views that do not
+ * fit each other are refused at once, with {@link InvalidUsage}.
  *
  * @param <R> what an operation gives: a cold {@code Mono<Void>} that enqueues it on subscription,
  *     or a pipeline with one more step
  */
 public interface CollectiveOperations<R> {
+  /** Returns which ranks share a host, and what is common to all devices. */
+  RankTopology topology();
+
   /**
    * Returns any operation.
    *
    * @param call the operation; its buffers are checked when it is enqueued
    * @return as the class says
+   * @throws InvalidUsage if a buffer that this rank needs is null
    */
   R enqueue(CollectiveCall call);
 
@@ -27,9 +42,13 @@ public interface CollectiveOperations<R> {
    * @param type of the elements
    * @param op how to combine values
    * @return as the class says
+   * @throws InvalidUsage if the buffer's size is no multiple of an element's
    */
   default R allReduce(DeviceBuffer buffer, DataType type, ReduceOp op) {
-    return allReduce(buffer, buffer, buffer.size() / type.size(), type, op);
+    String label = Collective.ALL_REDUCE.label();
+    InvalidUsage.requireNonNull(buffer, label, "buffer");
+    InvalidUsage.requireNonNull(type, label, "type");
+    return allReduce(buffer, buffer, type.elements(buffer.size(), label), type, op);
   }
 
   /** Combines all ranks' inputs; {@link CollectiveCall#allReduce}. */
@@ -38,15 +57,41 @@ public interface CollectiveOperations<R> {
     return enqueue(CollectiveCall.allReduce(input, output, count, type, op));
   }
 
+  /**
+   * Replaces a view's elements by the combination of all ranks'; of the same size on every rank.
+   */
+  default R allReduce(DeviceView view, ReduceOp op) {
+    InvalidUsage.requireNonNull(view, Collective.ALL_REDUCE.label(), "view");
+    return allReduce(view, view, op);
+  }
+
+  /** Combines all ranks' inputs into an output of the same size. */
+  default R allReduce(DeviceView input, DeviceView output, ReduceOp op) {
+    long count = CallChecks.countOf(Collective.ALL_REDUCE, input, output, topology());
+    return allReduce(input.buffer(), output.buffer(), count, input.type(), op);
+  }
+
   /** Gathers all ranks' inputs, one behind the other; {@link CollectiveCall#allGather}. */
   default R allGather(DeviceBuffer input, DeviceBuffer output, long count, DataType type) {
     return enqueue(CollectiveCall.allGather(input, output, count, type));
+  }
+
+  /** Gathers all ranks' inputs in an output of n times the size. */
+  default R allGather(DeviceView input, DeviceView output) {
+    long count = CallChecks.countOf(Collective.ALL_GATHER, input, output, topology());
+    return allGather(input.buffer(), output.buffer(), count, input.type());
   }
 
   /** Gives this rank its share of the combination; {@link CollectiveCall#reduceScatter}. */
   default R reduceScatter(
       DeviceBuffer input, DeviceBuffer output, long count, DataType type, ReduceOp op) {
     return enqueue(CollectiveCall.reduceScatter(input, output, count, type, op));
+  }
+
+  /** Gives this rank its share of the combination; the input has n times the output's size. */
+  default R reduceScatter(DeviceView input, DeviceView output, ReduceOp op) {
+    long count = CallChecks.countOf(Collective.REDUCE_SCATTER, input, output, topology());
+    return reduceScatter(input.buffer(), output.buffer(), count, input.type(), op);
   }
 
   /**
@@ -68,10 +113,28 @@ public interface CollectiveOperations<R> {
     return enqueue(CollectiveCall.broadcast(input, output, count, type, root));
   }
 
+  /** Replaces a view's elements by the root's; of the same size on every rank. */
+  default R broadcast(DeviceView view, int root) {
+    InvalidUsage.requireNonNull(view, Collective.BROADCAST.label(), "view");
+    return broadcast(view, view, root);
+  }
+
+  /** Copies the root's input to every rank's output; the input may be null elsewhere. */
+  default R broadcast(DeviceView input, DeviceView output, int root) {
+    long count = CallChecks.countOf(Collective.BROADCAST, input, output, topology());
+    return broadcast(bufferOf(input), output.buffer(), count, output.type(), root);
+  }
+
   /** Combines all ranks' inputs on the root; {@link CollectiveCall#reduce}. */
   default R reduce(
       DeviceBuffer input, DeviceBuffer output, long count, DataType type, ReduceOp op, int root) {
     return enqueue(CollectiveCall.reduce(input, output, count, type, op, root));
+  }
+
+  /** Combines all ranks' inputs on the root; the output may be null elsewhere. */
+  default R reduce(DeviceView input, DeviceView output, ReduceOp op, int root) {
+    long count = CallChecks.countOf(Collective.REDUCE, input, output, topology());
+    return reduce(input.buffer(), bufferOf(output), count, input.type(), op, root);
   }
 
   /**
@@ -79,6 +142,12 @@ public interface CollectiveOperations<R> {
    */
   default R allToAll(DeviceBuffer input, DeviceBuffer output, long count, DataType type) {
     return enqueue(CollectiveCall.allToAll(input, output, count, type));
+  }
+
+  /** Makes share j of rank i's input share i of rank j's output; n equal shares in each. */
+  default R allToAll(DeviceView input, DeviceView output) {
+    long count = CallChecks.countOf(Collective.ALL_TO_ALL, input, output, topology());
+    return allToAll(input.buffer(), output.buffer(), count, input.type());
   }
 
   /** Does an all-to-all with shares of any sizes; {@link CollectiveCall#allToAllv}. */
@@ -96,9 +165,21 @@ public interface CollectiveOperations<R> {
     return enqueue(CollectiveCall.gather(input, output, count, type, root));
   }
 
+  /** Gathers all ranks' inputs on the root; the output may be null elsewhere. */
+  default R gather(DeviceView input, DeviceView output, int root) {
+    long count = CallChecks.countOf(Collective.GATHER, input, output, topology());
+    return gather(input.buffer(), bufferOf(output), count, input.type(), root);
+  }
+
   /** Gives this rank its share of the root's input; {@link CollectiveCall#scatter}. */
   default R scatter(DeviceBuffer input, DeviceBuffer output, long count, DataType type, int root) {
     return enqueue(CollectiveCall.scatter(input, output, count, type, root));
+  }
+
+  /** Gives this rank its share of the root's input, which may be null elsewhere. */
+  default R scatter(DeviceView input, DeviceView output, int root) {
+    long count = CallChecks.countOf(Collective.SCATTER, input, output, topology());
+    return scatter(bufferOf(input), output.buffer(), count, output.type(), root);
   }
 
   /**
@@ -116,6 +197,12 @@ public interface CollectiveOperations<R> {
     return sendReceive(input, count, destination, null, 0, CollectiveCall.NO_PEER, type);
   }
 
+  /** Sends all elements of a view to one rank; otherwise as the other method. */
+  default R send(DeviceView input, int destination) {
+    InvalidUsage.requireNonNull(input, "send", "input");
+    return send(input.buffer(), input.size(), input.type(), destination);
+  }
+
   /**
    * Receives the elements that one rank sends.
    *
@@ -127,6 +214,12 @@ public interface CollectiveOperations<R> {
    */
   default R recv(DeviceBuffer output, long count, DataType type, int source) {
     return sendReceive(null, 0, CollectiveCall.NO_PEER, output, count, source, type);
+  }
+
+  /** Receives all elements of a view, which one rank sends. */
+  default R recv(DeviceView output, int source) {
+    InvalidUsage.requireNonNull(output, "recv", "output");
+    return recv(output.buffer(), output.size(), output.type(), source);
   }
 
   /** Sends to one rank and receives from another at once; {@link CollectiveCall#sendReceive}. */
@@ -146,5 +239,9 @@ public interface CollectiveOperations<R> {
   /** Completes when every rank has enqueued it and all that it enqueued before is done. */
   default R barrier() {
     return enqueue(CollectiveCall.barrier());
+  }
+
+  private static DeviceBuffer bufferOf(DeviceView view) {
+    return view == null ? null : view.buffer();
   }
 }

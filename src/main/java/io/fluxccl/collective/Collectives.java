@@ -105,7 +105,7 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
     return lane.peers.transports();
   }
 
-  /** Returns which ranks share a host, and what is common to all devices. */
+  @Override
   public RankTopology topology() {
     return lane.peers.topology();
   }
@@ -128,7 +128,7 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
    *     which all ranks may go on. Continuations may block
    */
   public CompletableFuture<Registration> register(DeviceBuffer buffer) {
-    return lane.register(buffer);
+    return lane.register(InvalidUsage.requireNonNull(buffer, "register", "buffer"));
   }
 
   /** {@link #chunked(CollectiveCall, long, int)} with one chunk ahead. */
@@ -161,6 +161,7 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
    * @throws InvalidUsage if the call can't be chunked so
    */
   public Flux<Chunk> chunked(CollectiveCall call, long chunkElements, int prefetch) {
+    CallChecks.requireBuffers(call, topology());
     return ChunkFlux.of(lane, ChunkedCall.of(call, chunkElements), prefetch);
   }
 
@@ -174,8 +175,10 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
    *
    * @param call the operation; its buffers are checked on subscription
    * @return as the class says
+   * @throws InvalidUsage if a buffer that this rank needs is null
    */
   public Mono<Void> run(CollectiveCall call) {
+    CallChecks.requireBuffers(call, topology());
     return lane.run(List.of(new Step.Collect(call)), call);
   }
 

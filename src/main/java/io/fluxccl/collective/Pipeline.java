@@ -87,7 +87,12 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
 
   /** Adds any collective. */
   public Pipeline then(CollectiveCall call) {
-    return with(new Step.Collect(call));
+    return with(new Step.Collect(CallChecks.requireBuffers(call, topology())));
+  }
+
+  @Override
+  public RankTopology topology() {
+    return lane.peers.topology();
   }
 
   @Override
@@ -102,6 +107,7 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
    * @throws InvalidUsage if it is of another lane; run that one, and wait for it by {@link #after}
    */
   public Pipeline then(Pipeline other) {
+    InvalidUsage.requireNonNull(other, "then", "other");
     requireOwn(other.lane);
     return with(other.steps);
   }
@@ -113,6 +119,7 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
    * @throws InvalidUsage if it is of another lane
    */
   public Pipeline then(CapturedPipeline captured) {
+    InvalidUsage.requireNonNull(captured, "then", "captured");
     requireOwn(captured.lane);
     return with(captured.replay);
   }
@@ -136,6 +143,7 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
   public Pipeline after(Pipeline... others) {
     List<Step> waits = new ArrayList<>();
     for (Pipeline other : others) {
+      InvalidUsage.requireNonNull(other, "after", "others");
       if (other.lane.communicator.device().kind() != lane.communicator.device().kind()) {
         throw InvalidUsage.of(
             "after: a pipeline on %s and one on %s; both must be on the same kind of device",

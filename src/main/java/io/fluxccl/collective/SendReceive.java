@@ -14,8 +14,9 @@ public record SendReceive(
     int source,
     DataType type)
     implements CollectiveCall {
-  /** Refuses counts below 0 and counts that are too large. */
+  /** Refuses no type, counts below 0 and counts that are too large. */
   public SendReceive {
+    InvalidUsage.requireNonNull(type, Collective.SEND_RECEIVE.label(), "type");
     if (sendCount < 0 || receiveCount < 0) {
       throw InvalidUsage.of(
           "send-receive sendCount=%d receiveCount=%d; give 0 or more", sendCount, receiveCount);

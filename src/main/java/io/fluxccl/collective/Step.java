@@ -84,6 +84,11 @@ interface Step {
 
   /** A kernel of the user. */
   record Launch(Kernel kernel, int gridDim, int blockDim, KernelArgs args) implements Step {
+    public Launch {
+      InvalidUsage.requireNonNull(kernel, "launch", "kernel");
+      InvalidUsage.requireNonNull(args, "launch", "args");
+    }
+
     @Override
     public void check(Lane lane, boolean first) {
       Device device = lane.communicator.device();
@@ -105,6 +110,10 @@ interface Step {
   record Copy(
       DeviceBuffer target, long targetOffset, DeviceBuffer source, long sourceOffset, long size)
       implements Step {
+    public Copy {
+      requireNonNull(target, source);
+    }
+
     @Override
     public void check(Lane lane, boolean first) {
       requirePart(lane, "target", target, targetOffset, size);
@@ -121,6 +130,10 @@ interface Step {
   record CopyToHost(
       PinnedBuffer target, int targetOffset, DeviceBuffer source, long sourceOffset, int size)
       implements Step {
+    public CopyToHost {
+      requireNonNull(target, source);
+    }
+
     @Override
     public void check(Lane lane, boolean first) {
       requireOpen(lane, "target", target.isClosed());
@@ -143,6 +156,10 @@ interface Step {
   record CopyFromHost(
       DeviceBuffer target, long targetOffset, PinnedBuffer source, int sourceOffset, int size)
       implements Step {
+    public CopyFromHost {
+      requireNonNull(target, source);
+    }
+
     @Override
     public void check(Lane lane, boolean first) {
       requirePart(lane, "target", target, targetOffset, size);
@@ -177,6 +194,11 @@ interface Step {
     public boolean isRecordable() {
       return false;
     }
+  }
+
+  private static void requireNonNull(Object target, Object source) {
+    InvalidUsage.requireNonNull(target, "copy", "target");
+    InvalidUsage.requireNonNull(source, "copy", "source");
   }
 
   private static void requirePart(

@@ -128,6 +128,7 @@ public sealed interface UniformCall extends CollectiveCall {
   }
 
   private static void require(Collective collective, long count, long stride, DataType type) {
+    InvalidUsage.requireNonNull(type, collective.label(), "type");
     if (count < 0) {
       throw InvalidUsage.of("%s count=%d; give 0 or more", collective.label(), count);
     }
@@ -135,10 +136,7 @@ public sealed interface UniformCall extends CollectiveCall {
   }
 
   private static void require(Collective collective, ReduceOp op) {
-    if (op == null) {
-      throw InvalidUsage.of(
-          "%s op=null; give the operation that combines values", collective.label());
-    }
+    InvalidUsage.requireNonNull(op, collective.label(), "op");
   }
 
   /** An all-reduce: every rank gets the combination of all inputs. */

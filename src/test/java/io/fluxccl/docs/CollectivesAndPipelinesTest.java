@@ -8,18 +8,19 @@ import io.fluxccl.DataType;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.collective.CapturedPipeline;
+import io.fluxccl.collective.CapturedSizes;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.collective.Registration;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.FloatView;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
-import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -66,15 +67,11 @@ class CollectivesAndPipelinesTest {
   }
 
   private static void setFirst(DeviceBuffer x, float value) {
-    x.upload(
-        0,
-        ByteBuffer.allocateDirect(4).putInt(0, Integer.reverseBytes(Float.floatToIntBits(value))));
+    FloatView.of(x).put(0, value);
   }
 
   private static float first(DeviceBuffer x) {
-    ByteBuffer four = ByteBuffer.allocateDirect(4);
-    x.download(0, four);
-    return Float.intBitsToFloat(Integer.reverseBytes(four.getInt(0)));
+    return FloatView.of(x).get(0);
   }
 
   @Test
@@ -89,6 +86,36 @@ class CollectivesAndPipelinesTest {
           done.get(60, TimeUnit.SECONDS);
           assertThat(first(all)).isEqualTo(2);
           assertThat(first(x)).isEqualTo(4);
+        });
+  }
+
+  @Test
+  void shouldTakeTypeAndCountFromViews() {
+    onEachRank(
+        (rank, collectives, x) -> {
+          FloatView floats = FloatView.of(x);
+          Mono<Void> same = collectives.allReduce(floats, ReduceOp.SUM);
+          setFirst(x, 1 + rank.rank());
+          same.block(LONG);
+          assertThat(first(x)).isEqualTo(3);
+        });
+  }
+
+  @Test
+  void shouldRunACaptureThatIsLargeEnough() {
+    onEachRank(
+        (rank, collectives, x) -> {
+          FloatView floats = FloatView.of(rank.device().allocate(2048));
+          floats.put(63, 1);
+          floats.put(64, 1);
+          try (CapturedSizes sizes =
+              CapturedSizes.of(
+                  new int[] {8, 64, 512},
+                  size -> collectives.pipeline().allReduce(floats.slice(0, size), ReduceOp.SUM))) {
+            sizes.atLeast(50).run().block(LONG); // all-reduces 64 floats
+          }
+          assertThat(floats.get(63)).isEqualTo(2);
+          assertThat(floats.get(64)).isEqualTo(1);
         });
   }
 

@@ -17,6 +17,7 @@ import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.device.AbortFlag;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.IntView;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.proxy.Fifo;
 import io.fluxccl.proxy.FifoDeviceHandle;
@@ -26,8 +27,6 @@ import io.fluxccl.proxy.ProxyOptions;
 import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.Transport;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -44,16 +43,14 @@ class TestingTest {
     try (LocalRanks ranks = LocalRanks.of(3)) {
       ranks.run(
           rank -> {
-            DeviceBuffer x = rank.device().allocate(4);
-            x.upload(0, ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN).putInt(0, 14));
+            IntView x = rank.device().allocateInts(1);
+            x.put(0, 14);
             try (Collectives collectives = Collectives.create(rank.communicator()).join()) {
-              StepVerifier.create(collectives.allReduce(x, DataType.INT32, ReduceOp.SUM))
+              StepVerifier.create(collectives.allReduce(x, ReduceOp.SUM))
                   .expectComplete()
                   .verify(Duration.ofSeconds(30));
             }
-            ByteBuffer got = ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN);
-            x.download(0, got);
-            assertThat(got.getInt(0)).isEqualTo(42);
+            assertThat(x.get(0)).isEqualTo(42);
           });
     }
   }
