@@ -64,6 +64,39 @@ sealed interface BootstrapFrame {
   /** All ranks that have not answered for a while. */
   record Silent(List<Integer> ranks) implements BootstrapFrame {}
 
+  // ---- a meeting ----
+
+  /**
+   * A process waits for the next generation.
+   *
+   * @param generation the last one that it was a member of, or 0
+   * @param previousRank its rank in that, or -1
+   * @param previousSize how many ranks that had
+   * @param lost ranks of that which are known not to come
+   * @param least the fewest ranks with which it goes on
+   * @param patienceMillis how long it waits for more
+   */
+  record Attend(
+      long generation,
+      int previousRank,
+      int previousSize,
+      List<Integer> lost,
+      int least,
+      long patienceMillis)
+      implements BootstrapFrame {}
+
+  /**
+   * A generation begins.
+   *
+   * @param rank the receiver's
+   * @param previousRanks by rank, the rank in the generation before, or -1
+   * @param jobId random; the key of the generation is derived from it
+   * @param root where its members register
+   */
+  record Convened(
+      long generation, int rank, List<Integer> previousRanks, byte[] jobId, InetSocketAddress root)
+      implements BootstrapFrame {}
+
   // ---- between any two ----
 
   /** The last frame of a side that leaves in good order. */
@@ -98,7 +131,8 @@ sealed interface BootstrapFrame {
   /** The purpose of a connection. */
   enum LinkKind {
     ROOT,
-    PEER
+    PEER,
+    MEETING
   }
 
   /** The acceptor's decision on a connector that knows the secret. */

@@ -5,6 +5,8 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Attach;
+import io.fluxccl.bootstrap.BootstrapFrame.Attend;
+import io.fluxccl.bootstrap.BootstrapFrame.Convened;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
 import io.fluxccl.bootstrap.BootstrapFrame.Departed;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
@@ -100,7 +102,13 @@ final class BootstrapFrameCodec {
                   writeEnum(out, frame.code()).int32(frame.rank()).raw(shorten(frame.message())),
               BootstrapFrameCodec::readFailed),
           empty(Attach.class, new Attach()),
-          new Form<>(Data.class, BootstrapFrameCodec::writeData, BootstrapFrameCodec::readData));
+          new Form<>(Data.class, BootstrapFrameCodec::writeData, BootstrapFrameCodec::readData),
+          new Form<>(
+              Attend.class, BootstrapFrameCodec::writeAttend, BootstrapFrameCodec::readAttend),
+          new Form<>(
+              Convened.class,
+              BootstrapFrameCodec::writeConvened,
+              BootstrapFrameCodec::readConvened));
 
   private BootstrapFrameCodec() {}
 
@@ -112,13 +120,17 @@ final class BootstrapFrameCodec {
       Class<F> type, Function<F, List<Integer>> ranks, Function<List<Integer>, F> frame) {
     return new Form<>(
         type,
-        (written, out) -> {
-          out.int32(ranks.apply(written).size());
-          ranks.apply(written).forEach(out::int32);
-        },
-        in ->
-            frame.apply(
-                readList(in, 0, Integer.BYTES, each -> each.int32("rank", 0, MAX_RANKS - 1))));
+        (written, out) -> writeRanks(ranks.apply(written), out),
+        in -> frame.apply(readRanks(in, 0)));
+  }
+
+  private static void writeRanks(List<Integer> ranks, WireWriter out) {
+    out.int32(ranks.size());
+    ranks.forEach(out::int32);
+  }
+
+  private static List<Integer> readRanks(WireReader in, int least) {
+    return readList(in, 0, Integer.BYTES, each -> each.int32("rank", least, MAX_RANKS - 1));
   }
 
   /** Returns the frame without its length. Refers to the bytes of a message without a copy. */
@@ -202,6 +214,39 @@ final class BootstrapFrameCodec {
         "rootHost",
         rootHost + " of " + members.size());
     return new Peers(jobId, rootHost, members);
+  }
+
+  private static void writeAttend(Attend attend, WireWriter out) {
+    out.int64(attend.generation()).int32(attend.previousRank()).int32(attend.previousSize());
+    out.int32(attend.least()).int64(attend.patienceMillis());
+    writeRanks(attend.lost(), out);
+  }
+
+  private static Attend readAttend(WireReader in) {
+    long generation = in.int64("generation");
+    in.check(generation >= 0, "generation", Long.toString(generation));
+    int previousRank = in.int32("previousRank", Membership.NEWCOMER, MAX_RANKS - 1);
+    int previousSize = in.int32("previousSize", 0, MAX_RANKS);
+    int least = in.int32("least", 1, MAX_RANKS);
+    long patienceMillis = in.int64("patienceMillis");
+    List<Integer> lost = readRanks(in, 0);
+    return new Attend(generation, previousRank, previousSize, lost, least, patienceMillis);
+  }
+
+  private static void writeConvened(Convened convened, WireWriter out) {
+    out.int64(convened.generation()).int32(convened.rank()).raw(convened.jobId());
+    UniqueId.writeAddress(convened.root(), out);
+    writeRanks(convened.previousRanks(), out);
+  }
+
+  private static Convened readConvened(WireReader in) {
+    long generation = in.int64("generation");
+    int rank = in.int32("rank", 0, MAX_RANKS - 1);
+    byte[] jobId = in.raw("jobId", JOB_ID_BYTES);
+    InetSocketAddress root = UniqueId.readAddress(in);
+    List<Integer> previousRanks = readRanks(in, Membership.NEWCOMER);
+    in.check(rank < previousRanks.size(), "rank", rank + " of " + previousRanks.size());
+    return new Convened(generation, rank, previousRanks, jobId, root);
   }
 
   private static void writeMember(Member member, WireWriter out) {

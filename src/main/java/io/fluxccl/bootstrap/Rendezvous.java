@@ -73,6 +73,39 @@ record Rendezvous(
         SessionKey.of(id.secret()), from, id.address(), hosted, FluxCclException.NO_RANK);
   }
 
+  /** Returns the IP address of a host; completes on any thread. */
+  static CompletableFuture<InetAddress> resolve(RootAddress address) {
+    byte[] ip = NetUtil.createByteArrayFromIpAddressString(address.host());
+    return ip != null
+        ? CompletableFuture.completedFuture(UniqueId.addressOf(ip, 0))
+        // A name server may take seconds: not on the event loop.
+        : CompletableFuture.supplyAsync(() -> askNameServer(address));
+  }
+
+  private static InetAddress askNameServer(RootAddress address) {
+    try {
+      return InetAddress.getByName(address.host());
+    } catch (UnknownHostException e) {
+      throw new InvalidUsage("address=" + address + ": the host is unknown", e);
+    }
+  }
+
+  /** Refuses an address that others can reach, unless there is a secret or leave to do without. */
+  static InetAddress checkTrusted(
+      InetAddress ip, RootAddress address, SessionKey key, BootstrapOptions options, String who) {
+    if (key.guarded() || ip.isLoopbackAddress()) {
+      return ip;
+    }
+    if (!options.insecure()) {
+      throw InvalidUsage.of(
+          "address=%s can be reached by others, and there is no secret; set %s or"
+              + " BootstrapOptions.secret, or allow it by BootstrapOptions.insecure",
+          address, JobSecret.VARIABLE);
+    }
+    LOG.warn("{}: no secret at {}: any process that reaches the port can join", who, address);
+    return ip;
+  }
+
   /**
    * Finds the rendezvous of an address; rank 0 opens the root there.
    *
@@ -86,42 +119,11 @@ record Rendezvous(
       BooleanSupplier wanted) {
     /** Begins; completes on the event loop. */
     CompletableFuture<Rendezvous> begin() {
-      return resolve()
-          .thenApplyAsync(this::checkTrusted, bootstrap::onLoop)
+      return resolve(address)
+          .thenApplyAsync(
+              ip -> checkTrusted(ip, address, key, options, bootstrap.describe()),
+              bootstrap::onLoop)
           .thenCompose(this::reach);
-    }
-
-    private CompletableFuture<InetAddress> resolve() {
-      byte[] ip = NetUtil.createByteArrayFromIpAddressString(address.host());
-      return ip != null
-          ? CompletableFuture.completedFuture(UniqueId.addressOf(ip, 0))
-          // A name server may take seconds: not on the event loop.
-          : CompletableFuture.supplyAsync(this::askNameServer);
-    }
-
-    private InetAddress askNameServer() {
-      try {
-        return InetAddress.getByName(address.host());
-      } catch (UnknownHostException e) {
-        throw new InvalidUsage("address=" + address + ": the host is unknown", e);
-      }
-    }
-
-    private InetAddress checkTrusted(InetAddress ip) {
-      if (key.guarded() || ip.isLoopbackAddress()) {
-        return ip;
-      }
-      if (!options.insecure()) {
-        throw InvalidUsage.of(
-            "address=%s can be reached by others, and there is no secret; set %s or"
-                + " BootstrapOptions.secret, or allow it by BootstrapOptions.insecure",
-            address, JobSecret.VARIABLE);
-      }
-      LOG.warn(
-          "{}: no secret at {}: any process that reaches the port can join",
-          bootstrap.describe(),
-          address);
-      return ip;
     }
 
     private CompletableFuture<Rendezvous> reach(InetAddress ip) {

@@ -137,6 +137,17 @@ public final class TcpBootstrap extends RingBootstrap {
     return begin(() -> joinAs(environment));
   }
 
+  /**
+   * Joins a generation of a job.
+   *
+   * @param membership of this rank; its rank and number of ranks are this bootstrap's
+   * @return as {@link #initialize(UniqueId)}; fails as soon as another member is known to be dead
+   */
+  public CompletableFuture<Void> initialize(Membership membership) {
+    membership.broken().thenAccept(reason -> onLoop(() -> failSetup(reason)));
+    return begin(() -> join(membership.rendezvous()));
+  }
+
   private void joinAs(RankEnvironment environment) {
     if (environment.uniqueId().isPresent()) {
       join(Rendezvous.of(environment.uniqueId().get(), options));

@@ -49,9 +49,12 @@ final class FailedState {
   }
 
   private void abortNow(FluxCclException reason) {
-    if (lifecycle.failure() == null) {
-      enter(reason);
-      bootstrap.abort(reason.attributedTo(bootstrap.rank()));
+    FluxCclException named = reason.inJob(bootstrap.name());
+    if (begin(named)) {
+      // First, because a continuation of what is announced may close the bootstrap: the other ranks
+      // would take that for leaving in good order.
+      bootstrap.abort(named.attributedTo(bootstrap.rank()));
+      aside(() -> announce(named));
     }
   }
 

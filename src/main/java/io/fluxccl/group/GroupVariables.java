@@ -18,7 +18,7 @@ import java.util.function.BiFunction;
 /**
  * The environment variables of a group's options, beside those of its place: FLUXCCL_NAME,
  * FLUXCCL_JOIN_TIMEOUT, FLUXCCL_TIMEOUT, FLUXCCL_DEVICE, FLUXCCL_TUNING, FLUXCCL_NETWORK,
- * FLUXCCL_CHECKS, FLUXCCL_INSECURE.
+ * FLUXCCL_CHECKS, FLUXCCL_INSECURE, FLUXCCL_LEAST_RANKS, FLUXCCL_PATIENCE.
  *
  * @param byName the values, by name
  */
@@ -27,6 +27,8 @@ record GroupVariables(Map<String, String> byName) {
   private static final String NAME = "FLUXCCL_NAME";
   private static final String JOIN_TIMEOUT = "FLUXCCL_JOIN_TIMEOUT";
   private static final String TIMEOUT = "FLUXCCL_TIMEOUT";
+  private static final String LEAST_RANKS = "FLUXCCL_LEAST_RANKS";
+  private static final String PATIENCE = "FLUXCCL_PATIENCE";
   private static final String TUNING = "FLUXCCL_TUNING";
   private static final String NETWORK = "FLUXCCL_NETWORK";
   private static final String CHECKS = "FLUXCCL_CHECKS";
@@ -36,8 +38,9 @@ record GroupVariables(Map<String, String> byName) {
   private static final List<String> KNOWN =
       List.of(
           "ADDR CACHE_DIR CHECKS CLASSPATH DEVICE HOSTID IB_DEVICES INSECURE JAVA_OPTS",
-          "JOIN_TIMEOUT LOCAL_RANK LOCAL_SIZE LOG NAME NCCL NETWORK NRANKS NVRTC OVERLAP_LAUNCHES",
-          "PARENT_PID PORT_RANGE RANK SECRET SECRET_FILE SHM_DIR TIMEOUT TUNING UNIQUE_ID",
+          "JOIN_TIMEOUT LEAST_RANKS LOCAL_RANK LOCAL_SIZE LOG NAME NCCL NETWORK NRANKS NVRTC"
+              + " OVERLAP_LAUNCHES",
+          "PARENT_PID PATIENCE PORT_RANGE RANK SECRET SECRET_FILE SHM_DIR TIMEOUT TUNING UNIQUE_ID",
           "NET NET_CLASSPATH NET_DEVICES NET_IFNAME NET_JAVA_HOME NET_JAVA_OPTIONS NET_JMX",
           "NET_KEEP_LOADED NET_PORT_RANGE NET_SPEED NET_STREAMS NET_TABLE NET_THREADS NET_TIMEOUT");
 
@@ -54,10 +57,13 @@ record GroupVariables(Map<String, String> byName) {
   JoinOptions joinOptions(RankEnvironment place) {
     DeviceChoice device = DeviceChoice.from(System.getProperty(DeviceChoice.PROPERTY), byName);
     JoinOptions options =
-        new JoinOptions(place, "", Deadline.DEFAULT_TIMEOUT, false, device, collectives());
+        new JoinOptions(
+            place, "", Deadline.DEFAULT_TIMEOUT, false, device, collectives(), 0, Duration.ZERO);
     options = read(NAME, options, JoinOptions::withName);
     options = read(JOIN_TIMEOUT, options, (from, text) -> from.withJoinTimeout(seconds(text)));
     options = read(TIMEOUT, options, (from, text) -> from.withTimeout(seconds(text)));
+    options = read(LEAST_RANKS, options, (from, text) -> from.withLeastRanks(count(text)));
+    options = read(PATIENCE, options, (from, text) -> from.withPatience(seconds(text)));
     return read(INSECURE, options, (from, text) -> from.withInsecure(flag(text)));
   }
 
@@ -82,6 +88,14 @@ record GroupVariables(Map<String, String> byName) {
       throw new InvalidUsage("give 0 or 1");
     }
     return text.equals("1");
+  }
+
+  private static int count(String text) {
+    try {
+      return Integer.parseInt(text);
+    } catch (NumberFormatException e) {
+      throw new InvalidUsage("give a number", e);
+    }
   }
 
   private static Duration seconds(String text) {

@@ -30,6 +30,9 @@ import java.time.Duration;
  * @param collectives how {@link RankGroup#collectives} work, the time limit of each operation among
  *     them. A tag of 0 stands for a tag of the group's own; without a set-up limit, that of
  *     registrations and lanes is {@code joinTimeout}
+ * @param leastRanks the fewest ranks with which {@link RankGroup#generations} go on after a
+ *     failure; 0: only with all of them, so that each dead rank must be replaced
+ * @param patience how long a smaller generation waits for replacements
  */
 public record JoinOptions(
     RankEnvironment place,
@@ -37,7 +40,9 @@ public record JoinOptions(
     Duration joinTimeout,
     boolean insecure,
     DeviceChoice device,
-    CollectivesOptions collectives) {
+    CollectivesOptions collectives,
+    int leastRanks,
+    Duration patience) {
   private static final int MAX_NAME_LENGTH = 64;
 
   /** Refuses a join limit that is not positive, a name of odd characters, and missing values. */
@@ -49,6 +54,14 @@ public record JoinOptions(
     requireGiven("collectives", collectives);
     if (joinTimeout.isNegative() || joinTimeout.isZero()) {
       throw InvalidUsage.of("joinTimeout=%s; give more than zero", joinTimeout);
+    }
+    requireGiven("patience", patience);
+    if (leastRanks < 0 || leastRanks > place.nRanks()) {
+      throw InvalidUsage.of(
+          "leastRanks=%s; give 0 for all, or up to nRanks=%s", leastRanks, place.nRanks());
+    }
+    if (patience.isNegative()) {
+      throw InvalidUsage.of("patience=%s; give zero or more", patience);
     }
     if (!name.matches("[A-Za-z0-9._-]{0," + MAX_NAME_LENGTH + "}")) {
       throw InvalidUsage.of(
@@ -107,12 +120,13 @@ public record JoinOptions(
 
   /** Returns these options with another name of the job. */
   public JoinOptions withName(String newName) {
-    return new JoinOptions(place, newName, joinTimeout, insecure, device, collectives);
+    return new JoinOptions(
+        place, newName, joinTimeout, insecure, device, collectives, leastRanks, patience);
   }
 
   /** Returns these options with another limit for joining. */
   public JoinOptions withJoinTimeout(Duration limit) {
-    return new JoinOptions(place, name, limit, insecure, device, collectives);
+    return new JoinOptions(place, name, limit, insecure, device, collectives, leastRanks, patience);
   }
 
   /** Returns these options with another limit for each operation of the collectives. */
@@ -122,21 +136,41 @@ public record JoinOptions(
 
   /** Returns these options with or without leave to meet in the open without a secret. */
   public JoinOptions withInsecure(boolean allowed) {
-    return new JoinOptions(place, name, joinTimeout, allowed, device, collectives);
+    return new JoinOptions(
+        place, name, joinTimeout, allowed, device, collectives, leastRanks, patience);
   }
 
   /** Returns these options with another device. */
   public JoinOptions withDevice(DeviceChoice newDevice) {
-    return new JoinOptions(place, name, joinTimeout, insecure, newDevice, collectives);
+    return new JoinOptions(
+        place, name, joinTimeout, insecure, newDevice, collectives, leastRanks, patience);
   }
 
   /** Returns these options with other options of collectives. */
   public JoinOptions withCollectives(CollectivesOptions newCollectives) {
-    return new JoinOptions(place, name, joinTimeout, insecure, device, newCollectives);
+    return new JoinOptions(
+        place, name, joinTimeout, insecure, device, newCollectives, leastRanks, patience);
+  }
+
+  /**
+   * Returns these options with the fewest ranks with which generations go on after a failure.
+   *
+   * @param count 0 for all
+   */
+  public JoinOptions withLeastRanks(int count) {
+    return new JoinOptions(
+        place, name, joinTimeout, insecure, device, collectives, count, patience);
+  }
+
+  /** Returns these options with the time that a smaller generation waits for replacements. */
+  public JoinOptions withPatience(Duration limit) {
+    return new JoinOptions(
+        place, name, joinTimeout, insecure, device, collectives, leastRanks, limit);
   }
 
   private JoinOptions withPlace(RankEnvironment newPlace) {
-    return new JoinOptions(newPlace, name, joinTimeout, insecure, device, collectives);
+    return new JoinOptions(
+        newPlace, name, joinTimeout, insecure, device, collectives, leastRanks, patience);
   }
 
   BootstrapOptions bootstrapOptions() {

@@ -1,12 +1,11 @@
 package io.fluxccl.group;
 
+import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.bootstrap.LocalBootstrap;
-import io.fluxccl.bootstrap.RankEnvironment;
-import io.fluxccl.bootstrap.TcpBootstrap;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.Pipeline;
@@ -25,6 +24,7 @@ import java.util.function.Supplier;
 import org.agrona.CloseHelper;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
+import reactor.core.publisher.Flux;
 import reactor.core.scheduler.Schedulers;
 
 /**
@@ -43,12 +43,13 @@ public final class RankGroup implements AutoCloseable {
   private static final Duration LEAVE_LIMIT = Duration.ofSeconds(5);
   private static final long CLOSE_SECONDS = 2 * LEAVE_LIMIT.toSeconds();
 
-  private static final Executor MAY_BLOCK = Schedulers.boundedElastic()::schedule;
+  static final Executor MAY_BLOCK = Schedulers.boundedElastic()::schedule;
 
   /** Tags of the group's own connections begin here, out of the way of users' tags. */
   private static final int COLLECTIVES_TAG = 1 << 20;
 
   private final Bootstrap bootstrap;
+  private final Generation generation;
   private final Device device;
   private final Communicator communicator;
 
@@ -62,9 +63,23 @@ public final class RankGroup implements AutoCloseable {
 
   /** Creates a group with a bootstrap, which it owns from now on, and a device that it opens. */
   RankGroup(Bootstrap bootstrap, Supplier<Device> device, JoinOptions options) {
+    this(bootstrap, device, true, Generation.ONLY, options);
+  }
+
+  /** Creates a group of a generation with a device that it may own. */
+  RankGroup(
+      Bootstrap bootstrap,
+      Supplier<Device> device,
+      boolean ownsDevice,
+      Generation generation,
+      JoinOptions options) {
     this.bootstrap = bootstrap;
+    this.generation = generation;
     try {
-      this.device = lifecycle.own(device.get());
+      this.device = device.get();
+      if (ownsDevice) {
+        lifecycle.own(this.device);
+      }
       this.communicator =
           lifecycle.own(
               Communicator.create(
@@ -80,11 +95,6 @@ public final class RankGroup implements AutoCloseable {
     }
   }
 
-  private static RankGroup open(Bootstrap bootstrap, int localRank, JoinOptions options) {
-    String name = (options.name().isEmpty() ? "fluxccl" : options.name()) + "-" + bootstrap.rank();
-    return new RankGroup(bootstrap, () -> options.device().open(localRank, name), options);
-  }
-
   /**
    * Joins the job that this process was started for: by {@code fluxccl launch}, mpirun, srun,
    * torchrun, or by FLUXCCL_* variables. Without any of them, a job of one rank; the log warns of
@@ -93,7 +103,7 @@ public final class RankGroup implements AutoCloseable {
    * @return as {@link #join}
    */
   public static CompletableFuture<RankGroup> fromEnvironment() {
-    return joining(JoinOptions::fromEnvironment);
+    return Joining.begin(JoinOptions::fromEnvironment);
   }
 
   /**
@@ -107,62 +117,36 @@ public final class RankGroup implements AutoCloseable {
    *     or completed by the caller, the group is closed as soon as it has joined
    */
   public static CompletableFuture<RankGroup> join(JoinOptions options) {
-    return joining(() -> options);
+    return Joining.begin(() -> options);
   }
 
-  private static CompletableFuture<RankGroup> joining(Supplier<JoinOptions> options) {
-    CompletableFuture<RankGroup> result = new CompletableFuture<>();
-    // A wrong variable of the environment fails the future, as everything else does.
-    CompletableFuture.completedFuture(options)
-        .thenCompose(given -> joinNow(given.get()))
-        // Continuations that block must not block the bootstrap's thread.
-        .whenCompleteAsync((group, failure) -> complete(result, group, failure), MAY_BLOCK);
-    return result;
-  }
-
-  private static void complete(
-      CompletableFuture<RankGroup> result, RankGroup group, Throwable failure) {
-    if (failure != null) {
-      result.completeExceptionally(failure);
-    } else if (!result.complete(group)) {
-      group.closeAsync(); // the caller waits no longer
-    }
-  }
-
-  private static CompletableFuture<RankGroup> joinNow(JoinOptions options) {
-    warnOf(options.place());
-    RankEnvironment place = options.place();
-    TcpBootstrap bootstrap =
-        TcpBootstrap.create(place.rank(), place.nRanks(), options.bootstrapOptions());
-    return bootstrap
-        .initialize(place)
-        .exceptionallyCompose(failure -> close(bootstrap, failure))
-        // Opening a GPU takes a while, in which the bootstrap's thread has other things to do.
-        .thenApplyAsync(connected -> open(bootstrap, place, options), MAY_BLOCK)
-        .thenCompose(group -> group.createCollectives(options));
-  }
-
-  private static void warnOf(RankEnvironment place) {
-    GroupVariables.ofProcess().unknown().forEach(LOG::warn);
-    if (!place.launched()) {
-      LOG.warn(
-          "no launcher started this process: it is a job of one rank; see fluxccl launch, or set"
-              + " FLUXCCL_RANK and FLUXCCL_NRANKS");
-    }
-  }
-
-  private static CompletableFuture<Void> close(TcpBootstrap bootstrap, Throwable failure) {
-    return bootstrap
-        .closeAsync()
-        .handle((closed, ignored) -> null)
-        .thenCompose(
-            closed ->
-                CompletableFuture.failedFuture(
-                    FluxCclException.from(failure).inJob(bootstrap.name())));
-  }
-
-  private static RankGroup open(Bootstrap bootstrap, RankEnvironment place, JoinOptions options) {
-    return open(bootstrap, place.localRank().orElse(bootstrap.localRank()), options);
+  /**
+   * Joins a job that heals: emits a group, and after each failure of it the next one, until a group
+   * is closed without a failure. The processes meet at the job's address before each generation.
+   * With {@link JoinOptions#leastRanks} of 0 a generation waits until replacements have come for
+   * the ranks that died; otherwise it goes on smaller. A replacement is any process that comes with
+   * the job's address, secret and number of ranks; {@code fluxccl launch --restart} starts them.
+   *
+   * <p>The device and its buffers live on through all generations, until the Flux has ended.
+   * Collectives, registrations, captured pipelines and whatever else belongs to a group end with
+   * it: make them anew for each group. {@link #generation} tells the number, what failed, and which
+   * rank each member had before.
+   *
+   * <p>Cancelling closes the current group. The Flux fails with the reason when no generation
+   * begins within {@link JoinOptions#joinTimeout}, when this rank's own device fails, or for a
+   * wrong option.
+   *
+   * <pre>{@code
+   * RankGroup.generations(JoinOptions.fromEnvironment().withLeastRanks(1))
+   *     .switchMap(group -> serve(group).onErrorResume(FluxCclException.class, e -> Mono.empty()))
+   *     .blockLast();
+   * }</pre>
+   *
+   * @param options as for {@link #join}; needs an address, not a unique id
+   * @return the groups, cold; each subscription joins. Signals come on threads that may block
+   */
+  public static Flux<RankGroup> generations(JoinOptions options) {
+    return Generations.of(options);
   }
 
   /**
@@ -188,7 +172,7 @@ public final class RankGroup implements AutoCloseable {
     List<LocalBootstrap> bootstraps = LocalBootstrap.group(options.name(), nRanks);
     try {
       for (LocalBootstrap bootstrap : bootstraps) {
-        groups.add(open(bootstrap, bootstrap.rank(), options));
+        groups.add(Joining.open(bootstrap, bootstrap.rank(), options));
       }
       groups.stream()
           .map(group -> group.createCollectives(options))
@@ -202,7 +186,7 @@ public final class RankGroup implements AutoCloseable {
     }
   }
 
-  private CompletableFuture<RankGroup> createCollectives(JoinOptions options) {
+  CompletableFuture<RankGroup> createCollectives(JoinOptions options) {
     CollectivesOptions own = options.collectivesWithTag(COLLECTIVES_TAG);
     return CompletableFuture.completedFuture(own)
         // Not called directly: an exception that it throws closes this group as well.
@@ -259,6 +243,27 @@ public final class RankGroup implements AutoCloseable {
   /** Returns the job's name, or an empty text. */
   public String name() {
     return bootstrap.name();
+  }
+
+  /** Returns which generation of its job this group is; the first and only one after a join. */
+  public Generation generation() {
+    return generation;
+  }
+
+  /**
+   * Ends this generation on all ranks, so that the next one begins, with the processes that wait
+   * for it. Operations in flight fail with {@link Aborted}. Only in a group of {@link
+   * #generations}.
+   *
+   * @param reason for the message
+   * @throws InvalidUsage if no generation can follow this group
+   */
+  public void renew(String reason) {
+    if (generation == Generation.ONLY) {
+      throw new InvalidUsage("renew: only groups of RankGroup.generations have a next one");
+    }
+    communicator.abort(
+        Aborted.of(rank(), "rank %s ends generation %s: %s", rank(), generation.number(), reason));
   }
 
   /** Returns the bootstrap: messages, gathers and barriers between hosts. */

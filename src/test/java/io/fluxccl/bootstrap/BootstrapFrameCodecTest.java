@@ -7,6 +7,8 @@ import io.fluxccl.ErrorCode;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Attach;
+import io.fluxccl.bootstrap.BootstrapFrame.Attend;
+import io.fluxccl.bootstrap.BootstrapFrame.Convened;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
 import io.fluxccl.bootstrap.BootstrapFrame.Departed;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
@@ -70,6 +72,19 @@ class BootstrapFrameCodecTest {
             .as(
                 (space, channel, sequence, payload, leftRank) ->
                     new Data(space, channel, sequence, new Message(payload, leftRank))),
+        Combinators.combine(
+                Arbitraries.longs().between(0, Long.MAX_VALUE),
+                Arbitraries.integers().between(-1, 100),
+                Arbitraries.integers().between(0, 100),
+                ranks,
+                Arbitraries.integers().between(1, 100),
+                Arbitraries.longs())
+            .as(Attend::new),
+        Combinators.combine(
+                Arbitraries.longs(), rank.list().ofMinSize(1).ofMaxSize(20), bytes(16), members())
+            .as(
+                (generation, previous, jobId, root) ->
+                    new Convened(generation, previous.size() - 1, previous, jobId, root.address())),
         Arbitraries.of(new Ping(), new Pong(), new Goodbye(), new Attach()));
   }
 

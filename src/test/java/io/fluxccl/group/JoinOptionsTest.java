@@ -43,6 +43,8 @@ class JoinOptionsTest {
 
   @Test
   void shouldReadEveryOptionFromItsVariable() {
+    assertThat(from(Map.of("FLUXCCL_LEAST_RANKS", "1", "FLUXCCL_PATIENCE", "2")))
+        .isEqualTo(from(Map.of()).withLeastRanks(1).withPatience(Duration.ofSeconds(2)));
     JoinOptions options =
         from(
             Map.of(
@@ -72,6 +74,8 @@ class JoinOptionsTest {
     "FLUXCCL_TIMEOUT, 1e400",
     "FLUXCCL_JOIN_TIMEOUT, 30s",
     "FLUXCCL_CHECKS, yes",
+    "FLUXCCL_LEAST_RANKS, 3",
+    "FLUXCCL_PATIENCE, -1",
     "FLUXCCL_INSECURE, true"
   })
   void shouldNameTheVariableThatMakesNoSense(String name, String value) {

@@ -13,9 +13,8 @@ import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.testing.FakeFamily;
+import io.fluxccl.testing.Ports;
 import java.io.IOException;
-import java.net.InetAddress;
-import java.net.ServerSocket;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -74,7 +73,7 @@ class RankGroupJoiningTest {
 
   @Test
   void shouldJoinAJobThatCodeDescribes() throws IOException {
-    int port = freePort();
+    int port = Ports.free();
     JobSecret secret = JobSecret.random();
     CompletableFuture<RankGroup> first = RankGroup.join(atPort(0, port, secret));
     CompletableFuture<RankGroup> second = RankGroup.join(atPort(1, port, secret));
@@ -101,7 +100,7 @@ class RankGroupJoiningTest {
   @Test
   void shouldNameTheJobWhenARankDoesNotCome() throws IOException {
     JoinOptions options =
-        atPort(0, freePort(), JobSecret.random()).withJoinTimeout(Duration.ofMillis(300));
+        atPort(0, Ports.free(), JobSecret.random()).withJoinTimeout(Duration.ofMillis(300));
     assertThat(RankGroup.join(options))
         .failsWithin(LONG)
         .withThrowableThat()
@@ -115,12 +114,6 @@ class RankGroupJoiningTest {
         .failsWithin(LONG)
         .withThrowableThat()
         .withMessageContaining("no address for the root");
-  }
-
-  private static int freePort() throws IOException {
-    try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-      return socket.getLocalPort();
-    }
   }
 
   @Test

@@ -1,0 +1,340 @@
+package io.fluxccl.bootstrap;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.RemoteFailure;
+import io.fluxccl.Timeout;
+import io.fluxccl.bootstrap.BootstrapFrame.Admission;
+import io.fluxccl.bootstrap.BootstrapFrame.Attend;
+import io.fluxccl.bootstrap.BootstrapFrame.Convened;
+import io.fluxccl.bootstrap.BootstrapFrame.Failed;
+import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
+import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
+import io.netty.channel.Channel;
+import io.netty.channel.ChannelHandlerContext;
+import io.netty.channel.EventLoop;
+import io.netty.channel.group.DefaultChannelGroup;
+import io.netty.util.concurrent.ScheduledFuture;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.time.Duration;
+import java.util.List;
+import java.util.OptionalInt;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * The place where the processes of a job meet before each of its generations. Whichever process can
+ * listen at the job's address hosts the meeting; when it dies, another one does. So the meeting
+ * outlives every process, as long as one of them runs on the host of the address. Thread-safe.
+ */
+public final class Meeting implements AutoCloseable {
+  private static final long FIRST_BACKOFF_MILLIS = 10;
+  private static final long MAX_BACKOFF_MILLIS = 200;
+
+  private final RankEnvironment place;
+  private final BootstrapOptions options;
+  private final int least;
+  private final Duration patience;
+  private final SessionKey key;
+  private final RootAddress address;
+  private final SharedEventLoop thread = SharedEventLoop.acquire();
+  private final EventLoop loop = thread.loop();
+
+  // The rest is of the event loop only.
+  private final DefaultChannelGroup channels = new DefaultChannelGroup(loop, true);
+  private MeetingHost host;
+  private Session session;
+  private Attendance attendance;
+  private Membership membership;
+  private boolean closed;
+  private long backoffMillis = FIRST_BACKOFF_MILLIS;
+  private List<Integer> missing = List.of();
+  private String trouble = "no answer yet";
+
+  /** A wait for the next generation. */
+  private record Attendance(
+      Attend request,
+      CompletableFuture<Membership> result,
+      Deadline deadline,
+      ScheduledFuture<?> timer) {}
+
+  /**
+   * Creates a meeting that this process does not attend yet.
+   *
+   * @param place the rank that this process wishes, how many ranks a full generation has, and the
+   *     address; a unique id is refused, because its root dies with the process that created it
+   * @param options secret, heartbeat interval and name
+   * @param least the fewest ranks that a generation after the first may have
+   * @param patience how long a smaller generation waits for more ranks
+   * @throws InvalidUsage if there is no address
+   */
+  public Meeting(RankEnvironment place, BootstrapOptions options, int least, Duration patience) {
+    if (place.uniqueId().isPresent()) {
+      throw new InvalidUsage(
+          "generations meet at an address, which any process can take over, not at a unique id;"
+              + " set FLUXCCL_ADDR and FLUXCCL_SECRET");
+    }
+    if (least < 1 || least > place.nRanks()) {
+      throw InvalidUsage.of("leastRanks=%s of nRanks=%s", least, place.nRanks());
+    }
+    this.place = place;
+    this.options = options;
+    this.least = least;
+    this.patience = patience;
+    this.address = RootAddress.parse(place.requireAddress());
+    this.key =
+        options
+            .secret()
+            .or(place::secret)
+            .map(SessionKey::of)
+            .orElseGet(() -> SessionKey.withoutSecret(place.jobIdentity()));
+  }
+
+  /**
+   * Waits for the next generation and takes part in it. One call at a time.
+   *
+   * @param previous this process's place in the last generation it was told of, or null
+   * @param lost a rank of that generation that is known not to come
+   * @param deadline by when the generation must have begun
+   * @return the place in the generation; fails with {@link Timeout}, naming ranks that have not
+   *     come, or with {@link InvalidUsage} if the others expect another number of ranks
+   */
+  public CompletableFuture<Membership> attend(
+      Membership previous, OptionalInt lost, Deadline deadline) {
+    CompletableFuture<Membership> result = new CompletableFuture<>();
+    Attend request =
+        new Attend(
+            previous == null ? 0 : previous.generation(),
+            previous == null ? Membership.NEWCOMER : previous.rank(),
+            previous == null ? 0 : previous.nRanks(),
+            lost.stream().boxed().toList(),
+            least,
+            patience.toMillis());
+    loop.execute(() -> begin(request, result, deadline));
+    return result;
+  }
+
+  private void begin(Attend request, CompletableFuture<Membership> result, Deadline deadline) {
+    if (closed) {
+      result.completeExceptionally(new Aborted(FluxCclException.NO_RANK, "the meeting was closed"));
+      return;
+    }
+    ScheduledFuture<?> timer =
+        loop.schedule(
+            () -> end().completeExceptionally(late(deadline)),
+            deadline.remainingNanos(),
+            TimeUnit.NANOSECONDS);
+    attendance = new Attendance(request, result, deadline, timer);
+    backoffMillis = FIRST_BACKOFF_MILLIS;
+    if (session != null) {
+      session.send(request);
+    } else {
+      reach();
+    }
+  }
+
+  /** Ends the wait; the caller completes its result. */
+  private CompletableFuture<Membership> end() {
+    CompletableFuture<Membership> result = attendance.result;
+    attendance.timer.cancel(false);
+    attendance = null;
+    return result;
+  }
+
+  private FluxCclException late(Deadline deadline) {
+    long millis = deadline.timeout().toMillis();
+    return missing.isEmpty()
+        ? Timeout.of(
+            FluxCclException.NO_RANK,
+            "no generation of the job at %s began within %s ms: %s",
+            address,
+            millis,
+            trouble)
+        : Timeout.of(
+            missing.get(0),
+            "no generation of the job at %s began within %s ms: nobody has come for ranks %s of %s",
+            address,
+            millis,
+            missing,
+            place.nRanks());
+  }
+
+  // ---- reaching the host, or being it ----
+
+  private void reach() {
+    Rendezvous.resolve(address)
+        .thenApplyAsync(ip -> Rendezvous.checkTrusted(ip, address, key, options, describe()), loop)
+        .thenCompose(this::hostIfPossible)
+        .whenCompleteAsync(
+            (at, failure) -> {
+              if (failure == null) {
+                connect(at);
+              } else if (attendance != null) {
+                end().completeExceptionally(FluxCclException.from(failure));
+              }
+            },
+            loop);
+  }
+
+  private String describe() {
+    return "rank " + place.rank() + " of " + place.nRanks();
+  }
+
+  private CompletableFuture<InetSocketAddress> hostIfPossible(InetAddress ip) {
+    InetSocketAddress wanted = new InetSocketAddress(ip, address.port());
+    if (host != null || closed) {
+      return CompletableFuture.completedFuture(wanted);
+    }
+    MeetingHost candidate = new MeetingHost(loop, place.nRanks(), key, options);
+    return candidate
+        .open(wanted)
+        .handle(
+            (bound, failure) -> {
+              if (failure != null) {
+                return wanted; // another process hosts it, here or elsewhere
+              }
+              host = candidate;
+              return bound;
+            });
+  }
+
+  private void connect(InetSocketAddress at) {
+    if (attendance == null || session != null || closed) {
+      return;
+    }
+    InetAddress from =
+        address.networkInterface() == null
+            ? null
+            : NetworkAddresses.ofInterface(address.networkInterface());
+    new Handshake.Connector(
+            key, LinkKind.MEETING, place.rank(), place.nRanks(), -1, new Connecting())
+        .connect(loop, from, at, channels);
+  }
+
+  private void again(String why) {
+    trouble = why;
+    if (attendance != null && !closed) {
+      loop.schedule(this::reach, backoffMillis, TimeUnit.MILLISECONDS);
+      backoffMillis = Math.min(2 * backoffMillis, MAX_BACKOFF_MILLIS);
+    }
+  }
+
+  private final class Connecting implements Handshake.Outcome {
+    @Override
+    public void welcomed(Channel channel, Handshake.Connector connector) {
+      if (attendance == null || closed) {
+        channel.close();
+        return;
+      }
+      session = new Session(channel);
+      session.replace(connector, BootstrapFrameCodec.CONTROL_LIMIT);
+      session.send(attendance.request);
+    }
+
+    @Override
+    public void refused(Admission admission, int expectedRanks) {
+      if (admission == Admission.WRONG_RANK_COUNT && attendance != null) {
+        end()
+            .completeExceptionally(
+                InvalidUsage.of(
+                    "%s is refused: the job at %s has %s ranks",
+                    describe(), address, expectedRanks));
+      } else {
+        again("it is no meeting: its ranks join one generation only");
+      }
+    }
+
+    @Override
+    public void lost(String why) {
+      again(why);
+    }
+  }
+
+  // ---- what the host says ----
+
+  private void convened(Convened news) {
+    if (attendance == null) {
+      return;
+    }
+    missing = List.of();
+    membership =
+        new Membership(
+            news.generation(),
+            news.rank(),
+            news.previousRanks(),
+            key.forJob(news.jobId()),
+            news.root());
+    end().complete(membership);
+  }
+
+  private void broken(FluxCclException reason) {
+    if (membership != null) {
+      membership.broken().complete(reason);
+    }
+  }
+
+  private final class Session extends FrameSession {
+    Session(Channel channel) {
+      super(channel);
+    }
+
+    @Override
+    void received(ChannelHandlerContext ctx, BootstrapFrame frame) {
+      if (frame instanceof Waiting waiting) {
+        missing = waiting.missing();
+      } else if (frame instanceof Convened news) {
+        convened(news);
+      } else if (frame instanceof Failed failed) {
+        broken(failed.toException());
+      } else {
+        ctx.close();
+      }
+    }
+
+    @Override
+    public void channelInactive(ChannelHandlerContext ctx) {
+      session = null;
+      String why = "the process that hosts the meeting at " + address + " is gone";
+      broken(new RemoteFailure(FluxCclException.NO_RANK, why));
+      again(why);
+    }
+  }
+
+  /** Leaves the meeting. A wait for the next generation fails. Waits for nothing. Idempotent. */
+  @Override
+  public void close() {
+    loop.execute(
+        () -> {
+          if (closed) {
+            return;
+          }
+          closed = true;
+          if (attendance != null) {
+            end()
+                .completeExceptionally(
+                    new Aborted(FluxCclException.NO_RANK, "the meeting was closed"));
+          }
+          if (session != null) {
+            session.sendGoodbye();
+          }
+          leaveSoon();
+        });
+  }
+
+  private void leaveSoon() {
+    // The host closes the socket when it has read the goodbye.
+    loop.schedule(
+        () -> {
+          channels.close();
+          if (host != null) {
+            host.close();
+          }
+          thread.leave();
+        },
+        session == null ? 0 : MAX_BACKOFF_MILLIS,
+        TimeUnit.MILLISECONDS);
+  }
+}

@@ -1,0 +1,314 @@
+package io.fluxccl.bootstrap;
+
+import io.fluxccl.ErrorCode;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.bootstrap.BootstrapFrame.Admission;
+import io.fluxccl.bootstrap.BootstrapFrame.Attend;
+import io.fluxccl.bootstrap.BootstrapFrame.Convened;
+import io.fluxccl.bootstrap.BootstrapFrame.Failed;
+import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
+import io.fluxccl.bootstrap.BootstrapFrame.Proof;
+import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
+import io.netty.channel.Channel;
+import io.netty.channel.ChannelHandlerContext;
+import io.netty.channel.EventLoop;
+import io.netty.channel.group.DefaultChannelGroup;
+import io.netty.util.concurrent.ScheduledFuture;
+import java.net.InetSocketAddress;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Comparator;
+import java.util.HashSet;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.IntStream;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The process that listens at the job's address. It collects those who come, decides when a
+ * generation begins and who is in it, and opens the root of its bootstrap. Members stay connected,
+ * so that their death is known at once. Only on the event loop.
+ */
+final class MeetingHost extends Handshake.Gate {
+  private static final Logger LOG = LoggerFactory.getLogger(MeetingHost.class);
+
+  /** How long survivors have that are expected, although a connection with them was never seen. */
+  private static final long SETTLE_MILLIS = 1_000;
+
+  private static final int ATTEND_LIMIT = 1 << 20;
+
+  /** The roots that this process has opened, by the address at which they listen. */
+  private static final Map<InetSocketAddress, BootstrapRoot> ROOTS = new ConcurrentHashMap<>();
+
+  private final EventLoop loop;
+  private final int nRanks;
+  private final BootstrapOptions options;
+  private final SessionKey sessionKey;
+  private final CompletableFuture<SessionKey> key;
+  private final DefaultChannelGroup channels;
+  private final Set<Session> sessions = new LinkedHashSet<>();
+  private Channel listener;
+  private long generation;
+  private boolean convening;
+  private boolean closed;
+  private long roundBeganNanos;
+  private ScheduledFuture<?> timer;
+
+  MeetingHost(EventLoop loop, int nRanks, SessionKey key, BootstrapOptions options) {
+    this.loop = loop;
+    this.nRanks = nRanks;
+    this.options = options;
+    this.sessionKey = key;
+    this.key = CompletableFuture.completedFuture(key);
+    this.channels = new DefaultChannelGroup(loop, true);
+  }
+
+  static BootstrapRoot rootAt(InetSocketAddress address) {
+    return ROOTS.get(address);
+  }
+
+  /** Listens. Fails where another process does, or the address is not of this host. */
+  CompletableFuture<InetSocketAddress> open(InetSocketAddress address) {
+    return Frames.listen(loop, address, this, channels, "the meeting", FluxCclException.NO_RANK)
+        .thenApply(
+            bound -> {
+              listener = bound;
+              return (InetSocketAddress) bound.localAddress();
+            });
+  }
+
+  void close() {
+    closed = true;
+    if (timer != null) {
+      timer.cancel(false);
+    }
+    channels.close();
+  }
+
+  @Override
+  CompletableFuture<SessionKey> key() {
+    return key;
+  }
+
+  @Override
+  int expectedRanks() {
+    return nRanks;
+  }
+
+  @Override
+  Admission judge(Proof proof) {
+    if (proof.kind() != LinkKind.MEETING) {
+      return Admission.JOB_COMPLETE;
+    }
+    return proof.nRanks() == nRanks ? Admission.WELCOME : Admission.WRONG_RANK_COUNT;
+  }
+
+  @Override
+  void admitted(Channel channel, Handshake.Acceptor acceptor, Proof proof) {
+    Session session = new Session(channel, proof.rank());
+    sessions.add(session);
+    session.replace(acceptor, ATTEND_LIMIT);
+  }
+
+  // ---- who takes part ----
+
+  private List<Session> waiting() {
+    return sessions.stream().filter(each -> each.request != null).toList();
+  }
+
+  private void came(Session session, Attend request) {
+    if (waiting().isEmpty()) {
+      roundBeganNanos = System.nanoTime();
+    }
+    session.request = request;
+    decide();
+  }
+
+  /** Begins a generation if all are there who are expected. Called whenever that may change. */
+  private void decide() {
+    List<Session> waiting = waiting();
+    if (closed || convening || waiting.isEmpty()) {
+      return;
+    }
+    long last = waiting.stream().mapToLong(each -> each.request.generation()).max().getAsLong();
+    last = Math.max(last, generation);
+    List<Session> survivors = survivors(waiting, last);
+    long least = waiting.stream().mapToInt(each -> each.request.least()).max().getAsInt();
+    if (waiting.size() >= nRanks) {
+      convene(last + 1, survivors, waiting);
+    } else if (!survivors.isEmpty() && waiting.size() >= least) {
+      long patience =
+          waiting.stream().mapToLong(each -> each.request.patienceMillis()).max().getAsLong();
+      long limit = areAllHere(last, survivors) ? patience : Math.max(patience, SETTLE_MILLIS);
+      long left = TimeUnit.MILLISECONDS.toNanos(limit) - (System.nanoTime() - roundBeganNanos);
+      if (left <= 0) {
+        convene(last + 1, survivors, waiting);
+      } else {
+        decideIn(left);
+      }
+    }
+    sendMissing(waiting);
+  }
+
+  private void decideIn(long nanos) {
+    if (timer != null) {
+      timer.cancel(false);
+    }
+    timer = loop.schedule(this::decide, nanos, TimeUnit.NANOSECONDS);
+  }
+
+  private static List<Session> survivors(List<Session> waiting, long last) {
+    return waiting.stream()
+        .filter(each -> last > 0 && each.request.generation() == last)
+        .sorted(Comparator.comparingInt(each -> each.request.previousRank()))
+        .toList();
+  }
+
+  /** Whether all members of the last generation have come, but for those that are lost. */
+  private boolean areAllHere(long last, List<Session> survivors) {
+    Set<Integer> lost = new HashSet<>();
+    survivors.forEach(each -> lost.addAll(each.request.lost()));
+    if (last == generation) {
+      return sessions.stream()
+          .noneMatch(
+              each -> each.memberOf == last && each.request == null && !lost.contains(each.rank));
+    }
+    return survivors.size() >= survivors.get(0).request.previousSize() - lost.size();
+  }
+
+  /** Tells those who wait which ranks nobody has come for yet. */
+  private void sendMissing(List<Session> waiting) {
+    Set<Integer> wished = new HashSet<>();
+    waiting.forEach(each -> wished.add(each.wish()));
+    List<Integer> missing =
+        IntStream.range(0, nRanks).filter(rank -> !wished.contains(rank)).boxed().toList();
+    waiting.stream()
+        .filter(each -> each.request != null)
+        .forEach(each -> each.send(new Waiting(missing)));
+  }
+
+  // ---- a generation begins ----
+
+  private void convene(long next, List<Session> survivors, List<Session> waiting) {
+    List<Session> chosen = new ArrayList<>(survivors);
+    waiting.stream().filter(each -> !survivors.contains(each)).forEach(chosen::add);
+    Session[] members = ranked(chosen.subList(0, Math.min(nRanks, chosen.size())), survivors);
+    convening = true;
+    byte[] jobId = SessionKey.nonce(BootstrapFrameCodec.JOB_ID_BYTES);
+    BootstrapRoot root = new BootstrapRoot(sessionKey.forJob(jobId), members.length, options);
+    InetSocketAddress here = (InetSocketAddress) listener.localAddress();
+    root.open(new InetSocketAddress(here.getAddress(), 0))
+        .whenComplete(
+            (at, failure) -> {
+              convening = false;
+              if (failure != null) {
+                LOG.warn("generation {}: {}; trying again", next, failure.getMessage());
+                decideIn(TimeUnit.MILLISECONDS.toNanos(SETTLE_MILLIS));
+                return;
+              }
+              ROOTS.put(at, root);
+              root.ended().thenRun(() -> ROOTS.remove(at));
+              begin(next, members, jobId, at);
+            });
+  }
+
+  /**
+   * Returns members by rank. In a full generation survivors keep their ranks and newcomers get the
+   * free ones, by their wishes; in a smaller one survivors move up.
+   */
+  private Session[] ranked(List<Session> chosen, List<Session> survivors) {
+    Session[] members = new Session[chosen.size()];
+    List<Session> unplaced = new ArrayList<>();
+    for (Session each : chosen) {
+      int wish = each.wish();
+      boolean full = chosen.size() == nRanks;
+      if (full && wish >= 0 && wish < members.length && members[wish] == null) {
+        members[wish] = each;
+      } else {
+        unplaced.add(each);
+      }
+    }
+    int next = 0;
+    for (Session each : unplaced) {
+      while (members[next] != null) {
+        next++;
+      }
+      members[next] = each;
+    }
+    return members;
+  }
+
+  private void begin(long next, Session[] members, byte[] jobId, InetSocketAddress root) {
+    generation = next;
+    List<Integer> previous =
+        Arrays.stream(members).map(each -> each.previousRank(next - 1)).toList();
+    for (int rank = 0; rank < members.length; rank++) {
+      Session member = members[rank];
+      member.memberOf = next;
+      member.rank = rank;
+      member.request = null;
+      member.send(new Convened(next, rank, previous, jobId, root));
+    }
+    // One may have died while the root was being opened.
+    Arrays.stream(members).filter(each -> !sessions.contains(each)).forEach(this::gone);
+    LOG.debug("generation {} has {} ranks", next, members.length);
+    roundBeganNanos = System.nanoTime();
+    decide();
+  }
+
+  /** Lets the other members know, who may be waiting for it in their set-up. */
+  private void gone(Session member) {
+    String why = "rank %d of generation %d is gone".formatted(member.rank, member.memberOf);
+    Failed news = new Failed(ErrorCode.REMOTE_FAILURE, member.rank, why);
+    List.copyOf(sessions).stream()
+        .filter(each -> each.memberOf == member.memberOf && each.request == null)
+        .forEach(each -> each.send(news));
+  }
+
+  /** The host's side of one process's connection. */
+  private final class Session extends FrameSession {
+    private final int wished;
+    private Attend request; // null while it does not wait
+    private long memberOf;
+    private int rank = Membership.NEWCOMER;
+
+    Session(Channel channel, int wished) {
+      super(channel);
+      this.wished = wished;
+    }
+
+    int wish() {
+      return request.generation() > 0 ? request.previousRank() : wished;
+    }
+
+    int previousRank(long before) {
+      return before > 0 && request.generation() == before
+          ? request.previousRank()
+          : Membership.NEWCOMER;
+    }
+
+    @Override
+    void received(ChannelHandlerContext ctx, BootstrapFrame frame) {
+      if (frame instanceof Attend attend) {
+        came(this, attend);
+      } else {
+        ctx.close();
+      }
+    }
+
+    @Override
+    public void channelInactive(ChannelHandlerContext ctx) {
+      sessions.remove(this);
+      if (memberOf == generation && generation > 0 && request == null) {
+        gone(this);
+      }
+      decide();
+    }
+  }
+}

@@ -1,0 +1,78 @@
+package io.fluxccl.bootstrap;
+
+import io.fluxccl.FluxCclException;
+import java.net.InetSocketAddress;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+
+/**
+ * A process's place in one generation of a job, as a {@link Meeting} decided it. Join it by {@link
+ * TcpBootstrap#initialize(Membership)}. Immutable.
+ */
+public final class Membership {
+  /** The previous rank of a process that was in no earlier generation. */
+  public static final int NEWCOMER = -1;
+
+  private final long generation;
+  private final int rank;
+  private final List<Integer> previousRanks;
+  private final SessionKey key;
+  private final InetSocketAddress root;
+
+  /** Completes when a member dies, or the meeting is lost, after this was decided. */
+  private final CompletableFuture<FluxCclException> broken = new CompletableFuture<>();
+
+  Membership(
+      long generation,
+      int rank,
+      List<Integer> previousRanks,
+      SessionKey key,
+      InetSocketAddress root) {
+    this.generation = generation;
+    this.rank = rank;
+    this.previousRanks = List.copyOf(previousRanks);
+    this.key = key;
+    this.root = root;
+  }
+
+  /** Returns the generation's number, from 1. */
+  public long generation() {
+    return generation;
+  }
+
+  /** Returns this process's rank in the generation. */
+  public int rank() {
+    return rank;
+  }
+
+  /** Returns how many ranks the generation has. */
+  public int nRanks() {
+    return previousRanks.size();
+  }
+
+  /**
+   * Returns, for each rank, the rank of the same process in the generation before, or {@link
+   * #NEWCOMER}.
+   */
+  public List<Integer> previousRanks() {
+    return previousRanks;
+  }
+
+  CompletableFuture<FluxCclException> broken() {
+    return broken;
+  }
+
+  /** Returns where the members register; called once, on the event loop. */
+  Rendezvous rendezvous() {
+    BootstrapRoot hosted = MeetingHost.rootAt(root);
+    if (hosted != null) {
+      hosted.use();
+    }
+    return new Rendezvous(key, null, root, hosted, FluxCclException.NO_RANK);
+  }
+
+  @Override
+  public String toString() {
+    return "rank " + rank + " of " + nRanks() + " in generation " + generation;
+  }
+}

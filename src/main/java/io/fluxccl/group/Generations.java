@@ -1,0 +1,204 @@
+package io.fluxccl.group;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.Deadline;
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.bootstrap.Meeting;
+import io.fluxccl.bootstrap.Membership;
+import io.fluxccl.bootstrap.RankEnvironment;
+import io.fluxccl.bootstrap.TcpBootstrap;
+import io.fluxccl.device.Device;
+import java.util.Optional;
+import java.util.OptionalInt;
+import java.util.concurrent.CompletableFuture;
+import org.agrona.CloseHelper;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import reactor.core.publisher.Flux;
+import reactor.core.publisher.FluxSink;
+
+/**
+ * One subscription of {@link RankGroup#generations}: meets, joins, emits the group, and begins
+ * again when that has failed. Guarded by itself.
+ */
+final class Generations {
+  private static final Logger LOG = LoggerFactory.getLogger(Generations.class);
+
+  private final JoinOptions options;
+  private final FluxSink<RankGroup> sink;
+  private final Meeting meeting;
+  private Device device;
+  private Membership membership;
+  private RankGroup group;
+  private Deadline deadline;
+  private boolean over;
+
+  /** Completes when all groups that have ended are closed. */
+  private CompletableFuture<Void> closed = CompletableFuture.completedFuture(null);
+
+  private Generations(JoinOptions options, FluxSink<RankGroup> sink) {
+    RankEnvironment place = options.place();
+    int least = options.leastRanks() == 0 ? place.nRanks() : options.leastRanks();
+    this.options = options;
+    this.sink = sink;
+    this.meeting = new Meeting(place, options.bootstrapOptions(), least, options.patience());
+  }
+
+  static Flux<RankGroup> of(JoinOptions options) {
+    return Flux.create(
+        sink -> {
+          Joining.warnOf(options.place());
+          Generations generations = new Generations(options, sink);
+          sink.onDispose(generations::end);
+          generations.meet(null);
+        });
+  }
+
+  /** Waits for the next generation and joins it. */
+  private synchronized void meet(FluxCclException cause) {
+    if (over) {
+      return;
+    }
+    if (cause == null || deadline == null) {
+      deadline = Deadline.after(options.joinTimeout());
+    }
+    meeting
+        .attend(membership, lostRank(cause), deadline)
+        .thenCompose(place -> join(place, cause))
+        .whenCompleteAsync(this::joined, RankGroup.MAY_BLOCK);
+  }
+
+  private OptionalInt lostRank(FluxCclException cause) {
+    boolean isOther =
+        cause != null
+            && membership != null
+            && cause.rank() >= 0
+            && cause.rank() != membership.rank()
+            && !(cause instanceof Aborted);
+    return isOther ? OptionalInt.of(cause.rank()) : OptionalInt.empty();
+  }
+
+  private CompletableFuture<RankGroup> join(Membership place, FluxCclException cause) {
+    synchronized (this) {
+      membership = place;
+    }
+    Generation generation =
+        new Generation(place.generation(), place.previousRanks(), Optional.ofNullable(cause));
+    TcpBootstrap bootstrap =
+        TcpBootstrap.create(place.rank(), place.nRanks(), options.bootstrapOptions());
+    return bootstrap
+        .initialize(place)
+        .exceptionallyCompose(failure -> Joining.close(bootstrap, failure))
+        .thenApplyAsync(
+            connected ->
+                new RankGroup(bootstrap, () -> device(bootstrap), false, generation, options),
+            RankGroup.MAY_BLOCK)
+        .thenCompose(created -> created.createCollectives(options));
+  }
+
+  /** Returns the device, which all generations share. */
+  private synchronized Device device(TcpBootstrap bootstrap) {
+    if (device == null) {
+      int localRank = options.place().localRank().orElse(bootstrap.localRank());
+      device = Joining.openDevice(bootstrap, localRank, options);
+    }
+    return device;
+  }
+
+  private void joined(RankGroup next, Throwable failure) {
+    if (failure != null) {
+      failedToJoin(FluxCclException.from(failure));
+      return;
+    }
+    synchronized (this) {
+      if (over) {
+        closeAll(next);
+        return;
+      }
+      group = next;
+      deadline = null;
+    }
+    LOG.info(
+        "{}rank {} of {} in generation {}",
+        options.name().isEmpty() ? "" : options.name() + ": ",
+        next.rank(),
+        next.nRanks(),
+        next.generation().number());
+    sink.next(next);
+    next.communicator().failed().thenAcceptAsync(this::ended, RankGroup.MAY_BLOCK);
+  }
+
+  private void failedToJoin(FluxCclException reason) {
+    boolean again;
+    synchronized (this) {
+      again =
+          membership != null
+              && !deadline.expired()
+              && !(reason instanceof InvalidUsage)
+              && !(reason instanceof DeviceFailure);
+    }
+    if (again) {
+      LOG.info("a generation failed while it was set up: {}", reason.getMessage());
+      meet(reason);
+    } else {
+      sink.error(reason.inJob(options.name()));
+    }
+  }
+
+  /** The current group has failed or was closed. */
+  private void ended(FluxCclException reason) {
+    RankGroup last;
+    synchronized (this) {
+      last = group;
+      group = null;
+    }
+    if (last == null) {
+      return; // this subscription closes it
+    }
+    boolean closedHere = last.communicator().isClosed();
+    CompletableFuture<Void> closing = last.closeAsync().exceptionally(Generations::logged);
+    synchronized (this) {
+      closed = CompletableFuture.allOf(closed, closing);
+    }
+    if (closedHere) {
+      closing.thenRunAsync(sink::complete, RankGroup.MAY_BLOCK);
+    } else {
+      meet(reason);
+    }
+  }
+
+  private static Void logged(Throwable failure) {
+    LOG.warn("a failed generation could not be closed entirely: {}", failure.getMessage());
+    return null;
+  }
+
+  /** The Flux has completed or failed, or was cancelled. */
+  private void end() {
+    RankGroup last;
+    synchronized (this) {
+      if (over) {
+        return;
+      }
+      over = true;
+      last = group;
+      group = null;
+    }
+    meeting.close();
+    closeAll(last);
+  }
+
+  /** Closes a group, and the device behind it and those before it. */
+  private synchronized void closeAll(RankGroup last) {
+    CompletableFuture<Void> closing =
+        last == null ? CompletableFuture.completedFuture(null) : last.closeAsync();
+    CompletableFuture.allOf(closed, closing)
+        .whenCompleteAsync((done, failure) -> closeDevice(), RankGroup.MAY_BLOCK);
+  }
+
+  private synchronized void closeDevice() {
+    CloseHelper.quietClose(device);
+    device = null;
+  }
+}

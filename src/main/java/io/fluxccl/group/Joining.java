@@ -1,0 +1,83 @@
+package io.fluxccl.group;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.bootstrap.RankEnvironment;
+import io.fluxccl.bootstrap.TcpBootstrap;
+import io.fluxccl.device.Device;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.Supplier;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/** The steps by which a process becomes a rank of a group. */
+final class Joining {
+  private static final Logger LOG = LoggerFactory.getLogger(Joining.class);
+
+  private Joining() {}
+
+  static CompletableFuture<RankGroup> begin(Supplier<JoinOptions> options) {
+    CompletableFuture<RankGroup> result = new CompletableFuture<>();
+    // A wrong variable of the environment fails the future, as everything else does.
+    CompletableFuture.completedFuture(options)
+        .thenCompose(given -> join(given.get()))
+        // Continuations that block must not block the bootstrap's thread.
+        .whenCompleteAsync(
+            (group, failure) -> complete(result, group, failure), RankGroup.MAY_BLOCK);
+    return result;
+  }
+
+  private static void complete(
+      CompletableFuture<RankGroup> result, RankGroup group, Throwable failure) {
+    if (failure != null) {
+      result.completeExceptionally(failure);
+    } else if (!result.complete(group)) {
+      group.closeAsync(); // the caller waits no longer
+    }
+  }
+
+  private static CompletableFuture<RankGroup> join(JoinOptions options) {
+    warnOf(options.place());
+    RankEnvironment place = options.place();
+    TcpBootstrap bootstrap =
+        TcpBootstrap.create(place.rank(), place.nRanks(), options.bootstrapOptions());
+    return bootstrap
+        .initialize(place)
+        .exceptionallyCompose(failure -> close(bootstrap, failure))
+        // Opening a GPU takes a while, in which the bootstrap's thread has other things to do.
+        .thenApplyAsync(connected -> open(bootstrap, place, options), RankGroup.MAY_BLOCK)
+        .thenCompose(group -> group.createCollectives(options));
+  }
+
+  static void warnOf(RankEnvironment place) {
+    GroupVariables.ofProcess().unknown().forEach(LOG::warn);
+    if (!place.launched()) {
+      LOG.warn(
+          "no launcher started this process: it is a job of one rank; see fluxccl launch, or set"
+              + " FLUXCCL_RANK and FLUXCCL_NRANKS");
+    }
+  }
+
+  static CompletableFuture<Void> close(TcpBootstrap bootstrap, Throwable failure) {
+    return bootstrap
+        .closeAsync()
+        .handle((closed, ignored) -> null)
+        .thenCompose(
+            closed ->
+                CompletableFuture.failedFuture(
+                    FluxCclException.from(failure).inJob(bootstrap.name())));
+  }
+
+  private static RankGroup open(Bootstrap bootstrap, RankEnvironment place, JoinOptions options) {
+    return open(bootstrap, place.localRank().orElse(bootstrap.localRank()), options);
+  }
+
+  static RankGroup open(Bootstrap bootstrap, int localRank, JoinOptions options) {
+    return new RankGroup(bootstrap, () -> openDevice(bootstrap, localRank, options), options);
+  }
+
+  static Device openDevice(Bootstrap bootstrap, int localRank, JoinOptions options) {
+    String name = (options.name().isEmpty() ? "fluxccl" : options.name()) + "-" + bootstrap.rank();
+    return options.device().open(localRank, name);
+  }
+}

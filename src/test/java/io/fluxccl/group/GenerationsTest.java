@@ -1,0 +1,248 @@
+package io.fluxccl.group;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.DataType;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.bootstrap.JobSecret;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testing.Ports;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+import reactor.core.Disposable;
+import reactor.test.StepVerifier;
+
+@Timeout(120)
+class GenerationsTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
+  private static final int RANKS = 3;
+
+  private final JobSecret secret = JobSecret.random();
+  private final List<Process> processes = new ArrayList<>();
+  private int port;
+
+  /** What stands for a process of the job in this JVM. */
+  private static final class Process {
+    final BlockingQueue<RankGroup> groups = new LinkedBlockingQueue<>();
+    final CompletableFuture<Void> end = new CompletableFuture<>();
+    final Disposable subscription;
+
+    Process(JoinOptions options) {
+      subscription =
+          RankGroup.generations(options)
+              .subscribe(groups::add, end::completeExceptionally, () -> end.complete(null));
+    }
+
+    RankGroup next() throws InterruptedException {
+      RankGroup group = groups.poll(LONG.toSeconds(), TimeUnit.SECONDS);
+      assertThat(group).as("the next generation, or %s", end).isNotNull();
+      return group;
+    }
+  }
+
+  @BeforeEach
+  void choosePort() throws IOException {
+    port = Ports.free();
+  }
+
+  @AfterEach
+  void close() {
+    processes.forEach(process -> process.subscription.dispose());
+  }
+
+  private JoinOptions options(int rank) {
+    return JoinOptions.of(rank, RANKS)
+        .withDevice(DeviceChoice.HOST)
+        .withName("chat")
+        .withAddress("127.0.0.1:" + port)
+        .withSecret(secret);
+  }
+
+  private Process start(JoinOptions options) {
+    Process process = new Process(options);
+    processes.add(process);
+    return process;
+  }
+
+  private List<Process> startAll(int leastRanks) {
+    List<Process> all = new ArrayList<>();
+    for (int rank = 0; rank < RANKS; rank++) {
+      all.add(start(options(rank).withLeastRanks(leastRanks)));
+    }
+    return all;
+  }
+
+  private static List<RankGroup> next(List<Process> of) throws InterruptedException {
+    List<RankGroup> groups = new ArrayList<>();
+    for (Process process : of) {
+      groups.add(process.next());
+    }
+    return groups;
+  }
+
+  /** All-reduces 1 of every rank and expects their number. */
+  private static void assertWorks(List<RankGroup> groups) {
+    List<DeviceBuffer> buffers = new ArrayList<>();
+    List<CompletableFuture<Void>> runs = new ArrayList<>();
+    for (RankGroup group : groups) {
+      assertThat(group.nRanks()).isEqualTo(groups.size());
+      DeviceBuffer buffer = group.device().allocate(4096);
+      buffers.add(buffer);
+      ByteBuffer ones = ByteBuffer.allocateDirect(4096).order(ByteOrder.nativeOrder());
+      while (ones.hasRemaining()) {
+        ones.putInt(1);
+      }
+      buffer.upload(0, ones.flip());
+      runs.add(group.collectives().allReduce(buffer, DataType.INT32, ReduceOp.SUM).toFuture());
+    }
+    assertThat(CompletableFuture.allOf(runs.toArray(new CompletableFuture<?>[0])))
+        .succeedsWithin(LONG);
+    for (DeviceBuffer buffer : buffers) {
+      ByteBuffer sums = ByteBuffer.allocateDirect(4096).order(ByteOrder.nativeOrder());
+      buffer.download(0, sums);
+      sums.flip();
+      while (sums.hasRemaining()) {
+        assertThat(sums.getInt()).isEqualTo(groups.size());
+      }
+      buffer.close();
+    }
+  }
+
+  @Test
+  void shouldBeginTheNextGenerationWithTheSameRanksAfterAFailure() throws Exception {
+    List<Process> all = startAll(0);
+    List<RankGroup> first = next(all);
+    assertThat(first).extracting(RankGroup::rank).containsExactly(0, 1, 2);
+    assertThat(first.get(1).generation())
+        .isEqualTo(new Generation(1, List.of(-1, -1, -1), java.util.Optional.empty()));
+    assertWorks(first);
+    first.get(1).communicator().abort(new Aborted(1, "out of order"));
+    List<RankGroup> second = next(all);
+    assertThat(second).extracting(RankGroup::rank).containsExactly(0, 1, 2);
+    Generation generation = second.get(2).generation();
+    assertThat(generation.number()).isEqualTo(2);
+    assertThat(generation.previousRanks()).containsExactly(0, 1, 2);
+    assertThat(generation.cause().map(FluxCclException::getMessage).orElse(""))
+        .contains("out of order")
+        .contains("chat");
+    assertWorks(second);
+  }
+
+  @Test
+  void shouldKeepTheDeviceAndItsBuffers() throws Exception {
+    List<Process> all = startAll(0);
+    List<RankGroup> first = next(all);
+    try (DeviceBuffer weights = first.get(0).device().allocate(64)) {
+      weights.upload(0, ByteBuffer.allocateDirect(64).put(0, (byte) 42));
+      first.get(0).renew("a test");
+      List<RankGroup> second = next(all);
+      assertThat(second.get(0).device()).isSameAs(first.get(0).device());
+      ByteBuffer read = ByteBuffer.allocateDirect(64);
+      weights.download(0, read);
+      assertThat(read.get(0)).isEqualTo((byte) 42);
+      assertThatThrownBy(() -> first.get(0).collectives().barrier().block(LONG))
+          .hasMessageContaining("ends generation 1: a test");
+      assertWorks(second);
+    }
+  }
+
+  @ParameterizedTest(name = "rank {0} goes; rank 0 came first and hosts the meeting")
+  @ValueSource(ints = {0, 2})
+  void shouldGoOnSmallerAndGrowAgain(int gone) throws Exception {
+    List<Process> all = startAll(1);
+    List<RankGroup> first = next(all);
+    Process leaver = all.remove(gone);
+    first.get(gone).communicator().abort(new Aborted(gone, "leaving"));
+    leaver.subscription.dispose();
+    List<RankGroup> second = next(all);
+    assertThat(second).extracting(RankGroup::rank).containsExactly(0, 1);
+    assertThat(second.get(0).generation().previousRanks())
+        .containsExactlyElementsOf(gone == 0 ? List.of(1, 2) : List.of(0, 1));
+    assertWorks(second);
+    all.add(start(options(gone).withLeastRanks(1)));
+    // It waits until a generation begins, and nothing tells when it has come.
+    RankGroup any = second.get(0);
+    while (any.nRanks() < RANKS) {
+      any.renew("somebody may wait");
+      any = all.get(0).next();
+    }
+    RankGroup newcomer = all.get(2).next();
+    assertThat(newcomer.rank()).isEqualTo(2);
+    assertThat(newcomer.generation().previousRanks()).containsExactly(0, 1, -1);
+    RankGroup other = all.get(1).next();
+    while (other.nRanks() < RANKS) {
+      other = all.get(1).next();
+    }
+    assertWorks(List.of(any, other, newcomer));
+  }
+
+  @Test
+  void shouldWaitForAReplacementWhichGetsTheFreeRank() throws Exception {
+    List<Process> all = startAll(0);
+    List<RankGroup> first = next(all);
+    first.get(1).communicator().abort(new Aborted(1, "leaving"));
+    all.get(1).subscription.dispose();
+    all.set(1, start(options(1)));
+    List<RankGroup> second = next(all);
+    assertThat(second).extracting(RankGroup::rank).containsExactly(0, 1, 2);
+    assertThat(second.get(0).generation().previousRanks()).containsExactly(0, -1, 2);
+    assertThat(second.get(1).generation().cause()).isEmpty();
+    assertWorks(second);
+  }
+
+  @Test
+  void shouldEndWhenTheGroupsAreClosed() throws Exception {
+    List<Process> all = startAll(1);
+    next(all).forEach(RankGroup::closeAsync);
+    for (Process process : all) {
+      assertThat(process.end).succeedsWithin(LONG);
+    }
+  }
+
+  @Test
+  void shouldNameTheRanksThatDoNotCome() {
+    JoinOptions options = options(1).withJoinTimeout(Duration.ofSeconds(3));
+    StepVerifier.create(RankGroup.generations(options))
+        .expectErrorSatisfies(
+            error ->
+                assertThat(error)
+                    .isInstanceOf(io.fluxccl.Timeout.class)
+                    .hasMessageContaining("ranks [0, 2] of 3")
+                    .hasMessageContaining("chat"))
+        .verify(LONG);
+  }
+
+  @Test
+  void shouldRefuseARankOfAJobOfAnotherSize() throws Exception {
+    startAll(0);
+    Process other =
+        start(
+            JoinOptions.of(3, 4)
+                .withDevice(DeviceChoice.HOST)
+                .withAddress("127.0.0.1:" + port)
+                .withSecret(secret));
+    assertThat(other.end)
+        .failsWithin(LONG)
+        .withThrowableThat()
+        .withCauseInstanceOf(InvalidUsage.class)
+        .withMessageContaining("has 3 ranks");
+  }
+}
