@@ -9,6 +9,7 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
+import java.util.function.Supplier;
 import org.agrona.concurrent.NanoClock;
 import reactor.core.Disposable;
 import reactor.core.Disposables;
@@ -18,6 +19,9 @@ import reactor.core.scheduler.Scheduler;
  * The runs of a lane that are in flight, in the order in which they were enqueued, and their time
  * limits. Most have the same limit, so one timer serves all of them: it is set for the earliest
  * deadline, and again only for a run with an earlier one.
+ *
+ * <p>A run that is enqueued while Reactor's virtual time is installed has a timer of its own there:
+ * it is late when the virtual time says so.
  */
 final class InFlightTracker {
   /** The limit of a run that may take for ever. */
@@ -25,11 +29,17 @@ final class InFlightTracker {
 
   private static final long NONE = Long.MIN_VALUE;
 
+  /** By how much the clock of a scheduler of real time may differ from the system's. */
+  private static final long TOLERANCE_MS = TimeUnit.HOURS.toMillis(1);
+
   private final Consumer<Run> late;
   private final NanoClock clock;
-  private final Scheduler timer;
+  private final Supplier<Scheduler> timers;
   final ConcurrentLinkedQueue<Run> runs = new ConcurrentLinkedQueue<>();
   private final Disposable.Swap task = Disposables.swap();
+
+  /** The last of the timers that had real time. */
+  private volatile Scheduler timer;
 
   /** When the timer looks next, or {@link #NONE}. Written under this object's lock. */
   private volatile long nextLook = NONE;
@@ -39,22 +49,53 @@ final class InFlightTracker {
    *
    * @param late called with a run that takes longer than its limit, and is expected to end them all
    * @param clock for deadlines
-   * @param timer of the same time as the clock
+   * @param timers returns the one to use now, of the same time as the clock, or of virtual time
    */
-  InFlightTracker(Consumer<Run> late, NanoClock clock, Scheduler timer) {
+  InFlightTracker(Consumer<Run> late, NanoClock clock, Supplier<Scheduler> timers) {
     this.late = late;
     this.clock = clock;
-    this.timer = timer;
+    this.timers = timers;
   }
 
   /** Adds a run that was just enqueued. Called by one thread at a time. */
   void add(Run run) {
     long limitNs = run.limitNs();
-    run.deadlineNs = clock.nanoTime() + limitNs;
+    Scheduler current = timers.get();
+    boolean real = current == timer || isReal(current);
+    boolean limited = limitNs < NO_LIMIT_NS;
+    run.deadlineNs = real && limited ? clock.nanoTime() + limitNs : NONE;
     runs.add(run);
-    // After the run is added: look() uses both in the opposite order.
-    if (limitNs < NO_LIMIT_NS && isBeforeNextLook(run.deadlineNs)) {
+    if (!real && limited) {
+      schedule(current, () -> endIfInFlight(run), limitNs);
+    } else if (limited && isBeforeNextLook(run.deadlineNs)) {
+      // After the run is added: look() uses both in the opposite order.
       arm(run.deadlineNs);
+    }
+  }
+
+  /** Uses a timer from now on, unless its time is virtual: that begins in 1970. */
+  private synchronized boolean isReal(Scheduler current) {
+    long aheadMs = current.now(TimeUnit.MILLISECONDS) - System.currentTimeMillis();
+    if (Math.abs(aheadMs) > TOLERANCE_MS) {
+      return false;
+    }
+    timer = current;
+    nextLook = NONE; // the one before was shut down, or a virtual one was taken back
+    return true;
+  }
+
+  private void endIfInFlight(Run run) {
+    if (!run.isOver()) {
+      late.accept(run);
+    }
+  }
+
+  /** Returns the timer's task, or null if all schedulers were shut down. */
+  private static Disposable schedule(Scheduler timer, Runnable what, long delayNs) {
+    try {
+      return timer.schedule(what, Math.max(0, delayNs), TimeUnit.NANOSECONDS);
+    } catch (RejectedExecutionException e) {
+      return null; // the next run may find new ones
     }
   }
 
@@ -68,11 +109,11 @@ final class InFlightTracker {
       return;
     }
     nextLook = deadlineNs;
-    try {
-      long delayNs = Math.max(0, deadlineNs - clock.nanoTime());
-      task.update(timer.schedule(this::look, delayNs, TimeUnit.NANOSECONDS));
-    } catch (RejectedExecutionException e) {
-      nextLook = NONE; // all schedulers were shut down; the next run may find new ones
+    Disposable next = schedule(timer, this::look, deadlineNs - clock.nanoTime());
+    if (next == null) {
+      nextLook = NONE;
+    } else {
+      task.update(next);
     }
   }
 
@@ -97,7 +138,7 @@ final class InFlightTracker {
     Run first = null;
     for (Run run : runs) {
       if (!run.isOver()
-          && run.limitNs() < NO_LIMIT_NS
+          && run.deadlineNs != NONE
           && (first == null || run.deadlineNs - first.deadlineNs < 0)) {
         first = run;
       }

@@ -74,7 +74,7 @@ final class Lane implements AutoCloseable {
     this.registrations = new Registrations(peers, sets, enqueueing, this::refuseIfOver);
     this.algorithms = new AlgorithmSelector(peers, registrations, sets, options, tuning);
     this.limitNs = Deadline.after(options.timeout()).timeout().toNanos();
-    this.inFlight = new InFlightTracker(this::late, SystemNanoClock.INSTANCE, Schedulers.single());
+    this.inFlight = new InFlightTracker(this::late, SystemNanoClock.INSTANCE, Schedulers::single);
     this.consistency = new ConsistencyCheck(communicator, registrations, options.tag());
     this.leaveNotices = leaveNotices;
     this.closing = new LaneClosing(peers, sets, leaveNotices, stream, inFlight, lifetime);

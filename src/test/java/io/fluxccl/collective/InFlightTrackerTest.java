@@ -23,11 +23,13 @@ class InFlightTrackerTest {
   private final VirtualTimeScheduler time = VirtualTimeScheduler.create();
   private final List<Run> late = new ArrayList<>();
   private int timers;
+  private Scheduler timer = countingTimers();
   private final InFlightTracker runs =
-      new InFlightTracker(late::add, () -> time.now(TimeUnit.NANOSECONDS), countingTimers());
+      new InFlightTracker(late::add, () -> time.now(TimeUnit.NANOSECONDS), () -> timer);
 
   private Scheduler countingTimers() {
     Scheduler timer = mock(Scheduler.class);
+    when(timer.now(any())).thenAnswer(asked -> System.currentTimeMillis());
     when(timer.schedule(any(), anyLong(), any()))
         .thenAnswer(
             asked -> {
@@ -171,6 +173,41 @@ class InFlightTrackerTest {
     assertThat(late).isEmpty();
     end(endless);
     assertThat(runs.runs).isEmpty();
+  }
+
+  @Test
+  void shouldFollowVirtualTimeWhileItIsInstalled() {
+    Run before = enqueued();
+    Scheduler usual = timer;
+    VirtualTimeScheduler virtual = VirtualTimeScheduler.create();
+    timer = virtual;
+    Run meanwhile = enqueued(Duration.ofHours(2));
+    Run kept = enqueued(Duration.ofHours(1));
+    virtual.advanceTimeBy(Duration.ofMinutes(59));
+    end(kept);
+    virtual.advanceTimeBy(Duration.ofMinutes(61).minusNanos(1));
+    assertThat(late).isEmpty();
+    virtual.advanceTimeBy(Duration.ofNanos(1));
+    assertThat(late).containsExactly(meanwhile);
+    end(meanwhile);
+    timer = usual;
+    pass(LIMIT.minusNanos(1));
+    assertThat(late).containsExactly(meanwhile);
+    pass(Duration.ofNanos(1));
+    assertThat(late).containsExactly(meanwhile, before);
+  }
+
+  @Test
+  void shouldUseTheNextTimerAfterOneWasShutDown() {
+    end(enqueued());
+    timer = countingTimers();
+    int before = timers;
+    Run run = enqueued();
+    assertThat(timers).isEqualTo(before + 1);
+    pass(LIMIT.minusNanos(1));
+    assertThat(late).isEmpty();
+    pass(Duration.ofNanos(1));
+    assertThat(late).containsExactly(run);
   }
 
   @Test

@@ -224,6 +224,21 @@ class PipelineFaultsTest {
   }
 
   @Test
+  void shouldOpenRegisterAndRunWithoutALimit() {
+    onEachRank(
+        2,
+        CollectivesOptions.DEFAULT.withTimeout(Deadline.NO_LIMIT).withChecks(true),
+        (rank, collectives) -> {
+          DeviceBuffer x = ints(rank.device(), 1);
+          Registration registration = collectives.register(x).join();
+          PipelineContract.verify(collectives.allReduce(x, INT32, SUM));
+          assertThat(PipelineKernels.get(x)).containsExactly(2);
+          registration.close();
+          PipelineContract.meet(rank);
+        });
+  }
+
+  @Test
   void shouldNameTheLimitOfTheRunThatIsNotDoneInTime() {
     onEachRank(
         (rank, collectives) -> {

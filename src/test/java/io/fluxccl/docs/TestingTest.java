@@ -165,6 +165,28 @@ class TestingTest {
   }
 
   @Test
+  void shouldTimeOutInVirtualTime() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            DeviceBuffer x = rank.device().allocate(1024);
+            Collectives collectives = Collectives.create(rank.communicator()).join();
+            rank.meet();
+            if (rank.rank() == 0) {
+              StepVerifier.withVirtualTime(
+                      () -> collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM))
+                  .expectSubscription()
+                  .expectNoEvent(Duration.ofSeconds(29))
+                  .thenAwait(Duration.ofSeconds(1))
+                  .expectError(Timeout.class)
+                  .verify(Duration.ofSeconds(30));
+            }
+            assertThat(rank.communicator().failed().join()).isInstanceOf(Timeout.class);
+          });
+    }
+  }
+
+  @Test
   void shouldGoOnOnEveryRankWhenOneCancels() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
