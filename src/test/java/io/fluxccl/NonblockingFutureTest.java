@@ -2,12 +2,15 @@ package io.fluxccl;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.assertj.core.api.Assertions.catchThrowable;
 
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import org.assertj.core.api.InstanceOfAssertFactories;
 import org.junit.jupiter.api.Test;
 import reactor.core.Disposable;
+import reactor.core.scheduler.Schedulers;
 import reactor.test.StepVerifier;
 
 class NonblockingFutureTest {
@@ -41,6 +44,30 @@ class NonblockingFutureTest {
         .expectNext("done")
         .expectComplete()
         .verify(Duration.ofSeconds(60));
+  }
+
+  @Test
+  void shouldRefuseToBlockWhereReactorRefuses() {
+    NonblockingFuture<String> started = NonblockingFuture.create();
+    CompletableFuture<Throwable> refused = new CompletableFuture<>();
+    Schedulers.parallel()
+        .schedule(() -> refused.complete(catchThrowable(() -> started.thenApply(x -> x).join())));
+    assertThat(refused)
+        .succeedsWithin(Duration.ofSeconds(60))
+        .isInstanceOf(IllegalStateException.class)
+        .asInstanceOf(InstanceOfAssertFactories.THROWABLE)
+        .hasMessageContaining("parallel-");
+  }
+
+  @Test
+  void shouldEndAsWhatItIsACopyOf() {
+    CompletableFuture<String> stage = new CompletableFuture<>();
+    NonblockingFuture<String> copy = NonblockingFuture.copyOf(stage);
+    assertThat(copy).isNotDone();
+    stage.complete("done");
+    assertThat(copy.join()).isEqualTo("done");
+    stage = CompletableFuture.failedFuture(new Timeout(3, "too late"));
+    assertThatThrownBy(NonblockingFuture.copyOf(stage)::join).hasCauseInstanceOf(Timeout.class);
   }
 
   @Test

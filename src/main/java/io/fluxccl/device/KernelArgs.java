@@ -4,8 +4,9 @@ import io.fluxccl.InvalidUsage;
 import java.util.Arrays;
 
 /**
- * The arguments of one kernel launch, by position: numbers, buffers (their address), abort flags
- * (their address), {@link DeviceHandle}s (by value), and on the host device any object. Immutable.
+ * The arguments of one kernel launch, by position: numbers, buffers and views (their address),
+ * abort flags (their address), {@link DeviceHandle}s (by value), and on the host device any object.
+ * Immutable.
  */
 public final class KernelArgs {
   /** No arguments. */
@@ -18,7 +19,7 @@ public final class KernelArgs {
   }
 
   /**
-   * Returns the given values in order.
+   * Returns the given values in order; of a {@link DeviceView}, its buffer.
    *
    * @param values none of them null
    * @return the arguments
@@ -29,6 +30,9 @@ public final class KernelArgs {
     for (int i = 0; i < copy.length; i++) {
       if (copy[i] == null) {
         throw new InvalidUsage("kernel argument " + i + " is null");
+      }
+      if (copy[i] instanceof DeviceView view) {
+        copy[i] = view.buffer();
       }
     }
     return new KernelArgs(copy);

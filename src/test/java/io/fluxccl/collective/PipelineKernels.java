@@ -3,6 +3,7 @@ package io.fluxccl.collective;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.IntView;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
@@ -10,8 +11,6 @@ import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.gpu.TestKernels;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.util.concurrent.locks.LockSupport;
 
 /** What the tests put between collectives, on each kind of device: {@code pipeline.cu} in Java. */
@@ -78,20 +77,11 @@ final class PipelineKernels {
   }
 
   static void put(DeviceBuffer target, int... values) {
-    ByteBuffer bytes =
-        ByteBuffer.allocateDirect(values.length * Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN);
-    bytes.asIntBuffer().put(values);
-    target.upload(0, bytes);
+    IntView.of(target).put(values);
   }
 
   static int[] get(DeviceBuffer source) {
-    ByteBuffer bytes =
-        ByteBuffer.allocateDirect((int) source.size()).order(ByteOrder.LITTLE_ENDIAN);
-    source.download(0, bytes);
-    bytes.flip();
-    int[] values = new int[(int) source.size() / Integer.BYTES];
-    bytes.asIntBuffer().get(values);
-    return values;
+    return IntView.of(source).toArray();
   }
 
   /** A buffer of ints. */

@@ -2,8 +2,7 @@ package io.fluxccl.samples.pipeline;
 
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
+import io.fluxccl.device.IntView;
 import java.util.Arrays;
 
 /** The model: what is in it, and what comes out, in plain Java and in 32 bits. */
@@ -53,33 +52,22 @@ final class Model {
 
   /** A rank's columns of a layer, in device memory, row by row. */
   DeviceBuffer weights(Device device, int layer, int firstColumn, int columns) {
-    ByteBuffer bytes = bytes((long) size * columns);
+    int[] values = new int[size * columns];
     for (int row = 0; row < size; row++) {
       for (int i = 0; i < columns; i++) {
-        bytes.putInt(weight(layer, row, firstColumn + i));
+        values[row * columns + i] = weight(layer, row, firstColumn + i);
       }
     }
-    DeviceBuffer memory = device.allocate(bytes.capacity());
-    memory.upload(0, bytes.flip());
-    return memory;
+    IntView memory = device.allocateInts(size, columns);
+    memory.put(values);
+    return memory.buffer();
   }
 
   static void write(DeviceBuffer target, int[] values) {
-    ByteBuffer bytes = bytes(values.length);
-    bytes.asIntBuffer().put(values);
-    target.upload(0, bytes);
+    IntView.of(target).put(values);
   }
 
   static int[] read(DeviceBuffer source) {
-    ByteBuffer bytes = bytes(source.size() / Integer.BYTES);
-    source.download(0, bytes);
-    int[] values = new int[(int) source.size() / Integer.BYTES];
-    bytes.flip().asIntBuffer().get(values);
-    return values;
-  }
-
-  private static ByteBuffer bytes(long ints) {
-    return ByteBuffer.allocateDirect(Math.toIntExact(ints * Integer.BYTES))
-        .order(ByteOrder.LITTLE_ENDIAN);
+    return IntView.of(source).toArray();
   }
 }

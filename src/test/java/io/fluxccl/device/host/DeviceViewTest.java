@@ -9,6 +9,7 @@ import io.fluxccl.device.ByteView;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.FloatView;
 import io.fluxccl.device.IntView;
+import io.fluxccl.device.KernelArgs;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
@@ -146,6 +147,20 @@ class DeviceViewTest {
       assertThat(x.get(3)).isEqualTo(3.5f);
       x.put(2, 4.5f);
       assertThat(memory.getFloat(0)).isEqualTo(4.5f);
+    }
+  }
+
+  @Test
+  void shouldReachKernelsAsItsBuffer() {
+    try (FloatView x = device.allocateFloats(4);
+        HostStream stream = device.createStream("views")) {
+      HostKernel set =
+          new HostKernel(
+              "set",
+              (thread, args) ->
+                  HostMemory.putFloat(args.get(0, DeviceBuffer.class).address() + 8, 6));
+      stream.launch(set, 1, 1, KernelArgs.of(x)).completion().join();
+      assertThat(x.toArray()).containsExactly(0, 0, 6, 0);
     }
   }
 
