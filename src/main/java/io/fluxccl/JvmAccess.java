@@ -1,12 +1,14 @@
 package io.fluxccl;
 
 import java.util.Optional;
+import org.agrona.UnsafeApi;
 
 /**
  * Access to the JDK's internal packages that libraries of FluxCCL need: Agrona uses {@code
  * jdk.internal.misc.Unsafe}, DiSNI uses {@code sun.nio.ch}. Where the command line has not opened a
  * package, FluxCCL's native library opens it; an application on the class path then needs no
- * option. All methods are for any thread and may be called again.
+ * option. On the module path Agrona needs the option in any case. All methods are for any thread
+ * and may be called again.
  */
 public final class JvmAccess {
   private JvmAccess() {}
@@ -18,7 +20,9 @@ public final class JvmAccess {
    * @throws InvalidUsage if the package can't be opened; the message names the option to add
    */
   public static void requireUnsafe() {
-    require("jdk.internal.misc", "--add-opens", "Agrona needs it to access shared memory");
+    // The class literal does not initialize the class.
+    Module agrona = UnsafeApi.class.getModule();
+    require("jdk.internal.misc", "--add-opens", agrona, "Agrona needs it to access shared memory");
   }
 
   /**
@@ -27,23 +31,29 @@ public final class JvmAccess {
    * @throws InvalidUsage if the package can't be opened; the message names the option to add
    */
   public static void requireDirectBuffers() {
-    require("sun.nio.ch", "--add-exports", "DiSNI needs it for RDMA");
+    // DiSNI is always loaded by a class loader of FluxCCL's own.
+    Module disni = ClassLoader.getSystemClassLoader().getUnnamedModule();
+    require("sun.nio.ch", "--add-exports", disni, "DiSNI needs it for RDMA");
   }
 
-  private static void require(String name, String option, String reason) {
+  private static void require(String name, String option, Module user, String reason) {
     Module base = Object.class.getModule();
     // A class loader's unnamed module shares what is open to ALL-UNNAMED with those of all others.
-    Module user = ClassLoader.getSystemClassLoader().getUnnamedModule();
     if (option.equals("--add-opens") ? base.isOpen(name, user) : base.isExported(name, user)) {
       return;
     }
-    openNatively(base, name)
-        .ifPresent(
-            obstacle -> {
-              throw new InvalidUsage(
-                  "add %s java.base/%s=ALL-UNNAMED to the java command: %s, and FluxCCL's native library can't open the package (%s)"
-                      .formatted(option, name, reason, obstacle));
-            });
+    Optional<String> obstacle =
+        user.isNamed() ? Optional.of("Agrona is on the module path") : openNatively(base, name);
+    if (obstacle.isPresent()) {
+      throw new InvalidUsage(
+          "add %s java.base/%s=%s to the java command: %s, and FluxCCL's native library can't open the package (%s)"
+              .formatted(
+                  option,
+                  name,
+                  user.isNamed() ? user.getName() : "ALL-UNNAMED",
+                  reason,
+                  obstacle.get()));
+    }
   }
 
   /** Returns why the native library can't open the package, or empty once the package is open. */

@@ -4,13 +4,15 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.device.host.HostDevice;
-import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.netplugin.tcp.TcpNetPlugin;
 import io.fluxccl.netplugin.tcp.TcpOptions;
+import io.fluxccl.testing.RequiresNativeLibrary;
 import java.net.InetAddress;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.List;
+import org.agrona.UnsafeApi;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -99,5 +101,31 @@ class JvmAccessTest {
             .contains("--enable-native-access=ALL-UNNAMED");
       }
     }
+  }
+
+  @Test
+  @Tag("multiprocess")
+  void shouldNameTheJvmOptionEachTimeWhereAgronaIsOnTheModulePath() throws Exception {
+    try (ChildJvm child = ChildJvm.startWithoutAccess(OpensTwice.class, agronaAsModule())) {
+      String option = "add --add-opens java.base/jdk.internal.misc=org.agrona to the java command";
+      assertThat(child.readLine()).startsWith(option);
+      assertThat(child.readLine()).startsWith(option);
+    }
+  }
+
+  @Test
+  @Tag("multiprocess")
+  void shouldWorkWithAgronaOnTheModulePath() throws Exception {
+    List<String> options = new ArrayList<>(agronaAsModule());
+    options.add("--add-opens=java.base/jdk.internal.misc=org.agrona");
+    try (ChildJvm child = ChildJvm.startWithoutAccess(OpensTwice.class, options)) {
+      assertThat(child.readLine()).isEqualTo("opened");
+      assertThat(child.readLine()).isEqualTo("opened");
+    }
+  }
+
+  private static List<String> agronaAsModule() throws Exception {
+    Path jar = Path.of(UnsafeApi.class.getProtectionDomain().getCodeSource().getLocation().toURI());
+    return List.of("--module-path=" + jar, "--add-modules=org.agrona");
   }
 }
