@@ -315,7 +315,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     private String closedBecause() {
       return acceptorNonce == null
           ? "it accepts connections and closes them without a greeting; is another service at this"
-                + " port?"
+              + " port?"
           : "it closed the connection during the handshake; is the secret the same?";
     }
   }
