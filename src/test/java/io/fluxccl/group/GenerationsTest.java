@@ -10,6 +10,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.FloatView;
 import io.fluxccl.testing.Ports;
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -150,14 +151,12 @@ class GenerationsTest {
   void shouldKeepTheDeviceAndItsBuffers() throws Exception {
     List<Process> all = startAll(0);
     List<RankGroup> first = next(all);
-    try (DeviceBuffer weights = first.get(0).device().allocate(64)) {
-      weights.upload(0, ByteBuffer.allocateDirect(64).put(0, (byte) 42));
+    try (FloatView weights = first.get(0).device().allocateFloats(16)) {
+      weights.put(15, 42);
       first.get(0).renew("a test");
       List<RankGroup> second = next(all);
       assertThat(second.get(0).device()).isSameAs(first.get(0).device());
-      ByteBuffer read = ByteBuffer.allocateDirect(64);
-      weights.download(0, read);
-      assertThat(read.get(0)).isEqualTo((byte) 42);
+      assertThat(weights.get(15)).isEqualTo(42);
       assertThatThrownBy(() -> first.get(0).collectives().barrier().block(LONG))
           .hasMessageContaining("ends generation 1: a test");
       assertWorks(second);
