@@ -19,7 +19,7 @@ import reactor.core.scheduler.Schedulers;
 
 /**
  * How a {@link Collectives} works. Immutable; {@code with…} methods give a changed copy. Every rank
- * must use the same, but for scheduler and threads.
+ * must use the same, but for scheduler, threads and abortOnCancel.
  *
  * @param transport to use between all ranks; empty: mapped memory inside a host (SHM, CUDA_IPC on
  *     GPUs) and one of the networks between hosts

@@ -86,6 +86,9 @@ abstract class Run implements BiConsumer<Void, Throwable> {
   /** Called when it has failed, or may not have completed, unless it was cancelled. */
   abstract void failed(Throwable reason);
 
+  /** Called when it was cancelled and goes on: neither of the two above will be called. */
+  void detached() {}
+
   /** Returns a text for messages. */
   abstract String description();
 
@@ -123,7 +126,9 @@ abstract class Run implements BiConsumer<Void, Throwable> {
       return;
     }
     if (!lane.options.abortOnCancel()) {
-      STATE.compareAndSet(this, IN_FLIGHT, DETACHED);
+      if (STATE.compareAndSet(this, IN_FLIGHT, DETACHED)) {
+        detached();
+      }
     } else if (end() == IN_FLIGHT) {
       lane.cancelled(this);
     }
@@ -150,8 +155,10 @@ abstract class Run implements BiConsumer<Void, Throwable> {
 
   /** The run of one subscription. */
   private static class Subscribed extends Run implements Subscription {
-    private final Subscriber<? super Void> actual;
     private final Object what;
+
+    /** Null once it is detached: what never finishes must not keep a subscriber that has gone. */
+    private Subscriber<? super Void> actual;
 
     Subscribed(Lane lane, List<Step> steps, Object what, Subscriber<? super Void> actual) {
       super(lane, steps);
@@ -172,6 +179,11 @@ abstract class Run implements BiConsumer<Void, Throwable> {
     @Override
     final void failed(Throwable reason) {
       actual.onError(reason);
+    }
+
+    @Override
+    final void detached() {
+      actual = null;
     }
 
     @Override

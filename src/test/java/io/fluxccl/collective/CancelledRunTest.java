@@ -15,7 +15,9 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.SegmentLeaks;
+import io.fluxccl.group.RankGroup;
 import io.fluxccl.testkit.LocalRanks;
+import java.lang.ref.WeakReference;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -28,6 +30,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import reactor.core.Disposable;
+import reactor.core.publisher.BaseSubscriber;
 import reactor.core.publisher.Hooks;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
@@ -235,6 +238,49 @@ class CancelledRunTest {
           assertThat(PipelineKernels.get(y)).containsExactly(3 + 5 + 7);
           await().atMost(LONG).until(() -> !isMapped(x.address()));
         });
+  }
+
+  @Test
+  void shouldNotKeepASubscriberThatHasCancelled() {
+    onEachRank(
+        CollectivesOptions.DEFAULT,
+        (rank, collectives) -> {
+          PinnedBuffer gate = rank.device().allocatePinned(64);
+          Mono<Void> run = hold(collectives.pipeline(), rank.device(), gate).barrier().run();
+          WeakReference<Object> subscriber = cancelled(run);
+          await()
+              .atMost(LONG)
+              .until(
+                  () -> {
+                    System.gc();
+                    return subscriber.get() == null;
+                  });
+          assertThat(collectives.lane.inFlight.runs).hasSize(1);
+          release(gate);
+          PipelineContract.verify(collectives.barrier());
+        });
+  }
+
+  private static WeakReference<Object> cancelled(Mono<Void> run) {
+    BaseSubscriber<Void> subscriber = new BaseSubscriber<>() {};
+    run.subscribe(subscriber);
+    subscriber.cancel();
+    return new WeakReference<>(subscriber);
+  }
+
+  /** A group that is closed waits for the others, which still need its part of the run. */
+  @Test
+  void shouldCutOffNoPeerWhenTheGroupIsClosedBehindACancelledRun() {
+    List<RankGroup> groups = RankGroup.local(2);
+    List<DeviceBuffer> buffers = groups.stream().map(group -> ints(group.device(), 7)).toList();
+    Mono<Void> cancelled = groups.get(0).collectives().allReduce(buffers.get(0), INT32, SUM);
+    cancelled.subscribe().dispose();
+    CompletableFuture<Void> first = groups.get(0).closeAsync();
+    PipelineContract.verify(groups.get(1).collectives().allReduce(buffers.get(1), INT32, SUM));
+    assertThat(PipelineKernels.get(buffers.get(1))).containsExactly(14);
+    assertThat(first).isNotDone();
+    assertThat(groups.get(1).closeAsync()).succeedsWithin(LONG);
+    assertThat(first).succeedsWithin(LONG);
   }
 
   @Test
