@@ -38,7 +38,8 @@ import java.util.stream.IntStream;
  * @param none shown in place of no line
  */
 record SystemReport(String title, Map<String, String> named, List<String> lines, String none) {
-  private static final Path SHARED_MEMORY = Path.of("/dev/shm");
+  private static final String SHARED_MEMORY_VARIABLE = "FLUXCCL_SHM_DIR";
+  private static final String SHARED_MEMORY = "/dev/shm";
   private static final String SECRET = "(secret)";
   private static final double GIB = 1L << 30;
 
@@ -48,7 +49,7 @@ record SystemReport(String title, Map<String, String> named, List<String> lines,
     environment.keySet().removeIf(name -> !name.startsWith("FLUXCCL_"));
     environment.computeIfPresent(RankVariables.SECRET, (name, value) -> SECRET);
     environment.computeIfPresent(RankVariables.UNIQUE_ID, (name, value) -> uniqueId(value));
-    List<String> devices = new ArrayList<>(List.of(host()));
+    List<String> devices = new ArrayList<>(List.of(host(context.environment())));
     PerfBackend backend = context.backend();
     devices.addAll(backend.devices());
     Map<String, String> transports =
@@ -85,7 +86,7 @@ record SystemReport(String title, Map<String, String> named, List<String> lines,
     return form.formatted(List.of(names).stream().map(System::getProperty).toArray());
   }
 
-  private static String host() {
+  private static String host(Map<String, String> environment) {
     String memory = "";
     if (ManagementFactory.getOperatingSystemMXBean()
         instanceof com.sun.management.OperatingSystemMXBean machine) {
@@ -93,18 +94,22 @@ record SystemReport(String title, Map<String, String> named, List<String> lines,
       memory = format(", %.1f GiB memory (%.1f free)", machine.getTotalMemorySize() / GIB, free);
     }
     int cores = Runtime.getRuntime().availableProcessors();
-    return "host: " + cores + " cores" + memory + ", " + sharedMemory();
+    return "host: " + cores + " cores" + memory + ", " + sharedMemory(environment);
   }
 
-  private static String sharedMemory() {
-    if (!Files.isWritable(SHARED_MEMORY)) {
-      return SHARED_MEMORY + " can't be written, so ranks of other processes can't share memory";
+  private static String sharedMemory(Map<String, String> environment) {
+    String chosen = environment.getOrDefault(SHARED_MEMORY_VARIABLE, "");
+    Path folder = Path.of(chosen.isBlank() ? SHARED_MEMORY : chosen);
+    if (!Files.isDirectory(folder) || !Files.isWritable(folder)) {
+      return chosen.isBlank()
+          ? folder + " can't be written, so ranks of other processes can't share memory"
+          : SHARED_MEMORY_VARIABLE + "=" + chosen + " is no directory that this user can write to";
     }
     try {
-      double free = Files.getFileStore(SHARED_MEMORY).getUsableSpace() / GIB;
-      return format("shared memory in %s (%.1f GiB free)", SHARED_MEMORY, free);
+      double free = Files.getFileStore(folder).getUsableSpace() / GIB;
+      return format("shared memory in %s (%.1f GiB free)", folder, free);
     } catch (IOException e) {
-      return "shared memory in " + SHARED_MEMORY + " (free space unknown: " + e.getMessage() + ")";
+      return "shared memory in " + folder + " (free space unknown: " + e.getMessage() + ")";
     }
   }
 

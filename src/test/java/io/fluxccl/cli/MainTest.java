@@ -15,6 +15,7 @@ import java.io.File;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.file.Path;
 import java.util.Base64;
 import java.util.Iterator;
 import java.util.List;
@@ -26,6 +27,7 @@ import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import java.util.zip.CRC32;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
@@ -83,6 +85,14 @@ class MainTest {
     assertThat(run.out())
         .contains("host: ", "fake device 0", "exact", "CUDA_IPC", "FLUXCCL_LOG", "(secret)")
         .doesNotContain("hunter2", "/nowhere");
+  }
+
+  @Test
+  void shouldShowTheDirectoryOfSharedMemoryThatTheUserChose(@TempDir Path folder) {
+    assertThat(Cli.run(BACKEND, Map.of("FLUXCCL_SHM_DIR", folder.toString()), "info").out())
+        .contains("shared memory in " + folder + " (");
+    assertThat(Cli.run(BACKEND, Map.of("FLUXCCL_SHM_DIR", "/nowhere"), "info").out())
+        .contains("FLUXCCL_SHM_DIR=/nowhere is no directory that this user can write to");
   }
 
   @ParameterizedTest
