@@ -33,6 +33,14 @@ final class LaunchCommand implements Callable<Integer> {
   @Option(names = "--tag-output", description = "Put [rank] before every line.")
   private boolean tagOutput;
 
+  @Option(
+      names = "--restart",
+      paramLabel = "N",
+      description =
+          "Start ranks that end with an error again, N times at most. Their job must heal, see"
+              + " RankGroup.generations.")
+  private int restarts;
+
   @Parameters(arity = "1..*", paramLabel = "COMMAND", description = "What each rank runs.")
   private List<String> command;
 
@@ -45,7 +53,13 @@ final class LaunchCommand implements Callable<Integer> {
     if (ranks < 1 || ranks > MAX_RANKS) {
       throw new InvalidUsage("ranks=" + ranks + " is out of range; give 1 to " + MAX_RANKS);
     }
+    if (restarts < 0) {
+      throw new InvalidUsage("restart=" + restarts + " is negative");
+    }
     return RankProcesses.runAndAwait(
-        command, ranks, RankOutput.ofAllRanks(context.out(), context.err(), tagOutput, ranks));
+        command,
+        ranks,
+        restarts,
+        RankOutput.ofAllRanks(context.out(), context.err(), tagOutput, ranks));
   }
 }

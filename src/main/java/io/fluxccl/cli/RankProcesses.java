@@ -49,19 +49,26 @@ final class RankProcesses implements AutoCloseable {
 
   private static final Duration CHECK_PERIOD = Duration.ofMillis(20);
 
-  // Guarded by this while ranks are started; later only read.
+  // By rank. Guarded by this.
   private final List<Process> processes = new ArrayList<>();
+  private final List<String> command;
   private final RankVariables variables;
   private final LineForwarder.Sink sink;
   private final List<LineForwarder> forwarders = new ArrayList<>();
   private final BlockingQueue<Integer> ended = new LinkedBlockingQueue<>();
   private final Thread onShutdown = new Thread(this::terminate, "fluxccl-launch-shutdown");
 
+  /** How many ranks that fail may still be started again. */
+  private int restarts;
+
   /** Whether ranks are being ended, so that no more are started. Written under the lock. */
   private volatile boolean ending;
 
-  private RankProcesses(RankVariables variables, LineForwarder.Sink sink) {
+  private RankProcesses(
+      List<String> command, RankVariables variables, int restarts, LineForwarder.Sink sink) {
+    this.command = command;
     this.variables = variables;
+    this.restarts = restarts;
     this.sink = sink;
   }
 
@@ -70,12 +77,13 @@ final class RankProcesses implements AutoCloseable {
    *
    * @param command the same for each
    * @param nRanks how many
+   * @param restarts how many ranks that fail are started again; then a failing rank ends the job
    * @param sink takes what they print
    * @return 0, or the exit code of the rank that failed first
    */
-  static int runAndAwait(List<String> command, int nRanks, LineForwarder.Sink sink)
+  static int runAndAwait(List<String> command, int nRanks, int restarts, LineForwarder.Sink sink)
       throws InterruptedException {
-    try (RankProcesses ranks = start(command, nRanks, sink)) {
+    try (RankProcesses ranks = start(command, nRanks, restarts, sink)) {
       return ranks.await(GRACE);
     }
   }
@@ -85,14 +93,17 @@ final class RankProcesses implements AutoCloseable {
    *
    * @param command the same for each
    * @param nRanks how many
+   * @param restarts as in {@link #runAndAwait}
    * @param sink takes what they print
    * @return the running ranks
    * @throws Aborted if the command can't be started; then none runs
    */
-  static RankProcesses start(List<String> command, int nRanks, LineForwarder.Sink sink) {
+  static RankProcesses start(
+      List<String> command, int nRanks, int restarts, LineForwarder.Sink sink) {
     try {
-      RankProcesses ranks = new RankProcesses(RankVariables.forThisHost(nRanks), sink);
-      ranks.startAll(command);
+      RankProcesses ranks =
+          new RankProcesses(command, RankVariables.forThisHost(nRanks), restarts, sink);
+      ranks.startAll();
       return ranks;
     } catch (IOException e) {
       throw new Aborted(
@@ -100,11 +111,11 @@ final class RankProcesses implements AutoCloseable {
     }
   }
 
-  private void startAll(List<String> command) throws IOException {
+  private void startAll() throws IOException {
     Runtime.getRuntime().addShutdownHook(onShutdown);
     try {
       for (int rank = 0; rank < variables.nRanks(); rank++) {
-        startRank(command, rank);
+        startRank(rank);
       }
     } catch (IOException e) {
       close();
@@ -123,27 +134,66 @@ final class RankProcesses implements AutoCloseable {
   int await(Duration grace) throws InterruptedException {
     int code = ExitCode.OK;
     Deadline end = null;
-    for (int left = processes.size(); left > 0; left--) {
+    int left = variables.nRanks();
+    while (left > 0) {
       Integer rank =
           end == null ? ended.take() : ended.poll(end.remainingNanos(), TimeUnit.NANOSECONDS);
       if (rank == null) {
         break;
       }
-      int its = processes.get(rank).exitValue();
+      int its = process(rank).exitValue();
+      if (its != ExitCode.OK && end == null && isRestarted(rank, its)) {
+        continue;
+      }
+      left--;
       if (its != ExitCode.OK && end == null) {
         code = its;
         end = Deadline.after(grace);
-        notice(rank, code, left - 1, grace);
+        notice(rank, code, left, grace);
       }
     }
     // Processes that are left may be about to end, like one that writes output to a file.
     awaitEnd(ofJob(), end == null ? Deadline.after(grace) : end);
     terminate();
     long since = System.nanoTime();
-    for (LineForwarder forwarder : forwarders) {
+    for (LineForwarder forwarder : List.copyOf(forwarders)) {
       forwarder.await(since, QUIET_GRACE);
     }
     return code;
+  }
+
+  private synchronized Process process(int rank) {
+    return processes.get(rank);
+  }
+
+  /** Starts a rank that has failed again, unless too many were. */
+  private boolean isRestarted(int rank, int code) {
+    if (restarts == 0 || ending) {
+      return false;
+    }
+    restarts--;
+    sink.notice(
+        "rank %d ended with code %d and is started again; %d restarts are left"
+            .formatted(rank, code, restarts));
+    try {
+      startRank(rank);
+      return true;
+    } catch (IOException e) {
+      sink.notice("rank %d can't be started again: %s".formatted(rank, e.getMessage()));
+      return false;
+    }
+  }
+
+  /**
+   * Kills a rank as {@code kill -9} does.
+   *
+   * @return whether it was running
+   */
+  boolean kill(int rank) {
+    Process process = process(rank);
+    boolean running = process.isAlive();
+    process.destroyForcibly();
+    return running;
   }
 
   /**
@@ -153,7 +203,7 @@ final class RankProcesses implements AutoCloseable {
   private void notice(int rank, int code, int others, Duration grace) {
     int signal = code - SIGNALLED;
     boolean killed = signal > 0 && signal <= MAX_SIGNAL;
-    if (ending || processes.size() == 1 && !killed) {
+    if (ending || variables.nRanks() == 1 && !killed) {
       return;
     }
     String seconds = BigDecimal.valueOf(grace.toMillis(), 3).stripTrailingZeros().toPlainString();
@@ -179,7 +229,7 @@ final class RankProcesses implements AutoCloseable {
   }
 
   /** Starts a rank, unless ranks are being ended: a new one would outlive them. */
-  private synchronized void startRank(List<String> command, int rank) throws IOException {
+  private synchronized void startRank(int rank) throws IOException {
     if (ending) {
       return;
     }
@@ -187,7 +237,11 @@ final class RankProcesses implements AutoCloseable {
     variables.addTo(builder.environment(), rank);
     builder.redirectInput(new File("/dev/null"));
     Process process = builder.start();
-    processes.add(process);
+    if (rank < processes.size()) {
+      processes.set(rank, process);
+    } else {
+      processes.add(process);
+    }
     forwarders.add(LineForwarder.start(rank, false, process.getInputStream(), sink));
     forwarders.add(LineForwarder.start(rank, true, process.getErrorStream(), sink));
     process.onExit().thenRun(() -> ended.add(rank));

@@ -47,7 +47,11 @@ class RankProcessesTest {
   }
 
   private RankProcesses start(int nRanks, String script) {
-    return RankProcesses.start(List.of("sh", "-c", script), nRanks, sink);
+    return start(nRanks, 0, script);
+  }
+
+  private RankProcesses start(int nRanks, int restarts, String script) {
+    return RankProcesses.start(List.of("sh", "-c", script), nRanks, restarts, sink);
   }
 
   /** Begins a script: starts what heeds no SIGTERM, in a session of its own, and says its pid. */
@@ -60,6 +64,38 @@ class RankProcessesTest {
         + " ]; do sleep 0.05; done; cat "
         + said
         + "; ";
+  }
+
+  /** Ends a rank with an error until it has been started so often. */
+  private String failing(int times) {
+    String count = folder + "/count";
+    return "[ $FLUXCCL_RANK = 0 ] && exit 0; echo x >> "
+        + count
+        + "; [ $(wc -l < "
+        + count
+        + ") -gt "
+        + times
+        + " ] || exit 3; echo up as $FLUXCCL_RANK";
+  }
+
+  @Test
+  void shouldStartARankThatFailsAgain() throws InterruptedException {
+    try (RankProcesses ranks = start(2, 2, failing(2))) {
+      assertThat(ranks.await(GRACE)).isZero();
+    }
+    assertThat(lines).containsExactly("1:up as 1");
+    assertThat(notices)
+        .containsExactly(
+            "rank 1 ended with code 3 and is started again; 1 restarts are left",
+            "rank 1 ended with code 3 and is started again; 0 restarts are left");
+  }
+
+  @Test
+  void shouldEndTheJobWhenARankFailsTooOften() throws InterruptedException {
+    try (RankProcesses ranks = start(2, 1, failing(9))) {
+      assertThat(ranks.await(GRACE)).isEqualTo(3);
+    }
+    assertThat(notices).hasSize(2).last().asString().startsWith("rank 1 ended with code 3");
   }
 
   @Test
@@ -274,7 +310,7 @@ class RankProcessesTest {
         };
 
     // Together they take longer than a pipe without bytes is waited for.
-    try (RankProcesses ranks = RankProcesses.start(List.of("seq", "1", "200"), 1, slow)) {
+    try (RankProcesses ranks = RankProcesses.start(List.of("seq", "1", "200"), 1, 0, slow)) {
       assertThat(ranks.await(GRACE)).isZero();
     }
 
@@ -284,7 +320,7 @@ class RankProcessesTest {
 
   @Test
   void shouldReportTheCommandWhenItCannotBeStarted() {
-    assertThatThrownBy(() -> RankProcesses.start(List.of("/no/such/command"), 2, sink))
+    assertThatThrownBy(() -> RankProcesses.start(List.of("/no/such/command"), 2, 0, sink))
         .isInstanceOf(Aborted.class)
         .hasMessageContaining("/no/such/command");
   }
