@@ -22,6 +22,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.ServiceLoader;
 import java.util.function.IntFunction;
+import reactor.core.publisher.Flux;
 
 /** Makes ranks of the library: each is a {@link RankGroup}. */
 final class GroupBackend implements PerfBackend {
@@ -35,6 +36,12 @@ final class GroupBackend implements PerfBackend {
   public IntFunction<PerfRank> inProcess(int nRanks, RankOptions options) {
     List<RankGroup> groups = RankGroup.local(nRanks, groupOptions(options, JoinOptions.of(0, 1)));
     return rank -> new Rank(groups.get(rank), options);
+  }
+
+  @Override
+  public Flux<Generation> generations(RankOptions options) {
+    return RankGroup.generations(groupOptions(options, JoinOptions.fromEnvironment()))
+        .map(group -> new Generation(group.generation().number(), new Rank(group, options)));
   }
 
   private static JoinOptions groupOptions(RankOptions options, JoinOptions from) {

@@ -53,6 +53,9 @@ final class LineForwarder {
 
     /** Takes a line of the launcher itself, for stderr. */
     void notice(String line);
+
+    /** Learns that a rank has failed and is started again. */
+    default void restarted(int rank) {}
   }
 
   private LineForwarder(int rank, boolean error, InputStream in, Sink sink) {

@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.function.IntFunction;
+import reactor.core.publisher.Flux;
 
 /** Makes the ranks of {@code perf}, and describes the machine for {@code info}. */
 interface PerfBackend {
@@ -51,6 +52,24 @@ interface PerfBackend {
    *     thread of each rank calls it once, all at the same time
    */
   IntFunction<PerfRank> inProcess(int nRanks, RankOptions options);
+
+  /**
+   * A generation of a job that heals.
+   *
+   * @param number from 1
+   * @param rank this process's; whoever gets it closes it
+   */
+  record Generation(long number, PerfRank rank) {}
+
+  /**
+   * Joins the job of the environment, and after each failure its next generation.
+   *
+   * @param options of the rank
+   * @return the ranks, until one is closed without a failure
+   */
+  default Flux<Generation> generations(RankOptions options) {
+    return Flux.error(new UnsupportedOperationException());
+  }
 
   /** Returns the requirements of GPUs by name: available, or why not. */
   default Map<String, String> gpuSupport() {

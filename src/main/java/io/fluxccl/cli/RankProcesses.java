@@ -39,6 +39,9 @@ final class RankProcesses implements AutoCloseable {
   /** How long a process has to end after it was asked to, before it is killed. */
   static final Duration TERMINATION_GRACE = Duration.ofSeconds(2);
 
+  /** As many restarts as it takes. */
+  static final int UNLIMITED = Integer.MAX_VALUE;
+
   /** Exit code of a process that a signal ended, less the signal. */
   private static final int SIGNALLED = 128;
 
@@ -171,10 +174,12 @@ final class RankProcesses implements AutoCloseable {
     if (restarts == 0 || ending) {
       return false;
     }
-    restarts--;
+    boolean limited = restarts < UNLIMITED;
+    restarts -= limited ? 1 : 0;
+    sink.restarted(rank);
     sink.notice(
-        "rank %d ended with code %d and is started again; %d restarts are left"
-            .formatted(rank, code, restarts));
+        "rank %d ended with code %d and is started again%s"
+            .formatted(rank, code, limited ? "; " + restarts + " restarts are left" : ""));
     try {
       startRank(rank);
       return true;

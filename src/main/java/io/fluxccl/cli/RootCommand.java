@@ -112,6 +112,7 @@ final class RootCommand implements Runnable {
     return new CommandLine(new RootCommand())
         .addSubcommand("perf", PerfCommand.commandLine(context))
         .addSubcommand("launch", launch)
+        .addSubcommand("soak", new SoakCommand(context))
         .addSubcommand("info", new InfoCommand(context))
         .setExpandAtFiles(false)
         .setOut(new PrintWriter(context.out(), true))

@@ -1,6 +1,7 @@
 package io.fluxccl.group;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.NonblockingFuture;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.bootstrap.TcpBootstrap;
@@ -17,7 +18,7 @@ final class Joining {
   private Joining() {}
 
   static CompletableFuture<RankGroup> begin(Supplier<JoinOptions> options) {
-    CompletableFuture<RankGroup> result = new CompletableFuture<>();
+    CompletableFuture<RankGroup> result = NonblockingFuture.create();
     // A wrong variable of the environment fails the future, as everything else does.
     CompletableFuture.completedFuture(options)
         .thenCompose(given -> join(given.get()))

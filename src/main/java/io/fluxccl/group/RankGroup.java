@@ -4,6 +4,7 @@ import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.NonblockingFuture;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.bootstrap.LocalBootstrap;
 import io.fluxccl.collective.Collectives;
@@ -56,7 +57,7 @@ public final class RankGroup implements AutoCloseable {
   /** Owns the device, the communicator and the collectives. */
   private final Lifecycle lifecycle = new Lifecycle("the rank group");
 
-  private final CompletableFuture<Void> closed = new CompletableFuture<>();
+  private final CompletableFuture<Void> closed = NonblockingFuture.create();
 
   // Set once, before a caller gets the group.
   private Collectives collectives;

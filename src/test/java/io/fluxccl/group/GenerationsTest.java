@@ -2,6 +2,7 @@ package io.fluxccl.group;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.DataType;
@@ -15,6 +16,8 @@ import io.fluxccl.testing.Ports;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -22,6 +25,7 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -205,6 +209,42 @@ class GenerationsTest {
     assertThat(second.get(0).generation().previousRanks()).containsExactly(0, -1, 2);
     assertThat(second.get(1).generation().cause()).isEmpty();
     assertWorks(second);
+  }
+
+  @Test
+  void shouldLeaveNothingBehindInAnyGeneration() throws Exception {
+    List<Process> all = startAll(0);
+    List<RankGroup> groups = next(all);
+    for (int i = 0; i < 5; i++) {
+      groups = renewed(all, groups);
+    }
+    long before = descriptors();
+    long threadsBefore = threads();
+    for (int i = 0; i < 20; i++) {
+      groups = renewed(all, groups);
+    }
+    // Groups that have ended are closed behind the next one's back.
+    await().atMost(LONG).untilAsserted(() -> assertThat(descriptors()).isLessThan(before + 10));
+    await().atMost(LONG).untilAsserted(() -> assertThat(threads()).isLessThan(threadsBefore + 10));
+  }
+
+  private static List<RankGroup> renewed(List<Process> all, List<RankGroup> groups)
+      throws InterruptedException {
+    assertWorks(groups);
+    groups.get(0).renew("a test");
+    return next(all);
+  }
+
+  private static long descriptors() throws IOException {
+    try (Stream<Path> open = Files.list(Path.of("/proc/self/fd"))) {
+      return open.count();
+    }
+  }
+
+  private static long threads() {
+    return Thread.getAllStackTraces().keySet().stream()
+        .filter(thread -> !thread.getName().startsWith("boundedElastic"))
+        .count();
   }
 
   @Test

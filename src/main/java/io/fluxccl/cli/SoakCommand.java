@@ -1,0 +1,218 @@
+package io.fluxccl.cli;
+
+import com.fasterxml.jackson.core.JsonFactory;
+import com.fasterxml.jackson.core.JsonGenerator;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.bootstrap.RankEnvironment;
+import io.fluxccl.group.DeviceChoice;
+import io.fluxccl.transport.Transport;
+import java.io.IOException;
+import java.io.StringWriter;
+import java.io.UncheckedIOException;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Random;
+import java.util.concurrent.Callable;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.Spec;
+
+/**
+ * {@code fluxccl soak}: random collectives for a long time, each result checked, in a job whose
+ * ranks may be killed and replaced. This process starts the ranks and adds up what they report; or
+ * it is one of the ranks.
+ */
+@Command(
+    name = "soak",
+    sortOptions = false,
+    description = {
+      "Burn a machine in: run random collectives, check every result, and count what leaks.",
+      "With --restart, ranks that die are replaced and the job heals. Exit code 0 only if nothing"
+          + " was wrong or has leaked."
+    })
+final class SoakCommand implements Callable<Integer> {
+  private static final int PROGRESS_SECONDS = 10;
+
+  private final CliContext context;
+
+  @Spec private CommandSpec spec;
+
+  @Option(names = "--ranks", paramLabel = "N", description = "Start N ranks as processes.")
+  private int ranks;
+
+  @Option(
+      names = "--seconds",
+      paramLabel = "S",
+      defaultValue = "60",
+      description = "How long. Default ${DEFAULT-VALUE}.")
+  private int seconds;
+
+  @Option(names = "--device", description = "auto, host, cuda, or cuda:N. Default: FLUXCCL_DEVICE.")
+  private String device;
+
+  @Option(names = "--transport", paramLabel = "NAME", description = "The only transport to use.")
+  private String transport;
+
+  @Option(
+      names = "--max-bytes",
+      paramLabel = "SIZE",
+      defaultValue = "67108864",
+      description = "The largest buffer in bytes. Default ${DEFAULT-VALUE}.")
+  private long maxBytes;
+
+  @Option(
+      names = "--timeout",
+      paramLabel = "SECONDS",
+      defaultValue = "30",
+      description = "Limit of each collective and of joining. Default ${DEFAULT-VALUE}.")
+  private int timeoutSeconds;
+
+  @Option(names = "--restart", description = "Replace ranks that die, whoever has killed them.")
+  private boolean restart;
+
+  @Option(
+      names = "--kill-every",
+      paramLabel = "S",
+      description = "Kill a random rank every S seconds. Needs --restart.")
+  private int killEverySeconds;
+
+  @Option(
+      names = "--seed",
+      paramLabel = "N",
+      defaultValue = "1",
+      description = "Of the random choices. Default ${DEFAULT-VALUE}.")
+  private long seed;
+
+  @Option(names = "--json", paramLabel = "FILE", description = "Write the result here, too.")
+  private Optional<Path> json = Optional.empty();
+
+  @Option(names = "--until", hidden = true)
+  private long untilMillis;
+
+  SoakCommand(CliContext context) {
+    this.context = context;
+  }
+
+  @Override
+  public Integer call() throws InterruptedException {
+    if (seconds < 1 || maxBytes < 64 || timeoutSeconds < 1 || killEverySeconds < 0) {
+      throw new InvalidUsage("seconds, max-bytes (64 or more) and timeout must be positive");
+    }
+    if (RankEnvironment.from(context.environment()).launched()) {
+      return runRank();
+    }
+    if (ranks < 1) {
+      throw new InvalidUsage("give --ranks N, or start the ranks with mpirun, srun or torchrun");
+    }
+    if (killEverySeconds > 0 && !restart) {
+      throw new InvalidUsage("kill-every=" + killEverySeconds + " needs --restart");
+    }
+    return startRanks();
+  }
+
+  private int runRank() throws InterruptedException {
+    PerfBackend.RankOptions options =
+        new PerfBackend.RankOptions(
+            device == null ? DeviceChoice.fromEnvironment() : DeviceChoice.parse(device),
+            Optional.ofNullable(transport).map(SoakCommand::transport),
+            Duration.ofSeconds(timeoutSeconds),
+            true,
+            Map.of(),
+            Optional.empty(),
+            false);
+    long until =
+        untilMillis > 0
+            ? untilMillis
+            : System.currentTimeMillis() + TimeUnit.SECONDS.toMillis(seconds);
+    SoakRank rank = new SoakRank(context.backend(), options, maxBytes, seed, until, context.out());
+    return rank.run() == 0 ? ExitCode.OK : ExitCode.FAILURE;
+  }
+
+  private static Transport transport(String name) {
+    try {
+      return Transport.valueOf(name.toUpperCase(Locale.ROOT));
+    } catch (IllegalArgumentException e) {
+      throw new InvalidUsage("transport=" + name + " is none; see fluxccl info", e);
+    }
+  }
+
+  // ---- the process that starts the ranks ----
+
+  private int startRanks() throws InterruptedException {
+    Optional<ResultFile> file = json.map(path -> new ResultFile("json", path));
+    file.ifPresent(ResultFile::requireWritable);
+    List<String> command = PerfCommand.javaCommand(context.mainClass());
+    command.addAll(spec.root().commandLine().getParseResult().originalArgs());
+    long until = System.currentTimeMillis() + TimeUnit.SECONDS.toMillis(seconds);
+    command.addAll(List.of("--until", Long.toString(until)));
+    SoakTally tally = new SoakTally(context.err());
+    ScheduledExecutorService timer = Executors.newSingleThreadScheduledExecutor();
+    int code;
+    try (RankProcesses processes =
+        RankProcesses.start(command, ranks, restart ? RankProcesses.UNLIMITED : 0, tally)) {
+      timer.scheduleAtFixedRate(
+          tally::progress, PROGRESS_SECONDS, PROGRESS_SECONDS, TimeUnit.SECONDS);
+      if (killEverySeconds > 0) {
+        Random random = new Random(seed);
+        timer.scheduleAtFixedRate(
+            () -> kill(processes, random.nextInt(ranks), tally, until),
+            killEverySeconds,
+            killEverySeconds,
+            TimeUnit.SECONDS);
+      }
+      code = processes.await(RankProcesses.GRACE);
+    } finally {
+      timer.shutdownNow();
+    }
+    SoakTally.Result result = tally.result();
+    String text = text(result);
+    context.out().println(text);
+    file.ifPresent(to -> to.write(text));
+    boolean good = code == ExitCode.OK && result.wrong() == 0 && !result.hasLeaked();
+    return good ? ExitCode.OK : code == ExitCode.OK ? ExitCode.FAILURE : code;
+  }
+
+  /**
+   * Kills a rank, but not before the first generation works, nor so late that its replacement would
+   * find the others gone.
+   */
+  private void kill(RankProcesses processes, int rank, SoakTally tally, long until) {
+    boolean early = tally.result().generations() == 0;
+    if (!early
+        && System.currentTimeMillis() < until - TimeUnit.SECONDS.toMillis(killEverySeconds)) {
+      processes.kill(rank);
+    }
+  }
+
+  private static String text(SoakTally.Result result) {
+    StringWriter text = new StringWriter();
+    try (JsonGenerator out = new JsonFactory().createGenerator(text)) {
+      out.writeStartObject();
+      out.writeNumberField("collectives", result.collectives());
+      out.writeNumberField("wrong", result.wrong());
+      out.writeNumberField("generations", result.generations());
+      out.writeNumberField("kills", result.deaths());
+      out.writeObjectFieldStart("recovery_ms");
+      out.writeNumberField("median", result.medianRecoveryMillis());
+      out.writeNumberField("max", result.maxRecoveryMillis());
+      out.writeEndObject();
+      out.writeObjectFieldStart("leaks");
+      for (Map.Entry<String, Long> leak : result.leaks().entrySet()) {
+        out.writeNumberField(leak.getKey(), leak.getValue());
+      }
+      out.writeEndObject();
+      out.writeEndObject();
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+    return text.toString();
+  }
+}

@@ -1,0 +1,158 @@
+package io.fluxccl.cli;
+
+import java.io.IOException;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
+
+/** Adds up what the ranks of a soak report on stdout. Thread-safe. */
+final class SoakTally implements LineForwarder.Sink {
+  /** What each line of a report begins with; then a word for its kind, and numbers. */
+  static final String MARK = "soak ";
+
+  private final PrintStream err;
+  private final Set<String> segmentsBefore = segments();
+
+  // By generation and rank: collectives and wrong elements.
+  private final Map<Long, Map<Integer, long[]>> counts = new TreeMap<>();
+  private final Map<Long, Set<Integer>> ready = new HashMap<>();
+  private final List<Long> recoveriesMillis = new ArrayList<>();
+  private final Map<String, Long> leaks = new TreeMap<>(Map.of("threads", 0L, "descriptors", 0L));
+  private long deaths;
+  private long firstDeathNanos;
+  private boolean recovering;
+
+  /**
+   * What a soak has found.
+   *
+   * @param collectives how many ran
+   * @param wrong elements
+   * @param generations of the job
+   * @param deaths of ranks that were replaced
+   * @param medianRecoveryMillis from the first death to the first right result of all ranks of the
+   *     next generation; 0 without a death
+   * @param leaks how much more there is of each resource than at first
+   */
+  record Result(
+      long collectives,
+      long wrong,
+      long generations,
+      long deaths,
+      long medianRecoveryMillis,
+      long maxRecoveryMillis,
+      Map<String, Long> leaks) {
+    /** A thread or two may come and go with the pools; what leaks grows with each generation. */
+    boolean hasLeaked() {
+      long tolerance = Math.max(8, generations / 2);
+      return leaks.get("segments") > 0
+          || leaks.get("threads") > tolerance
+          || leaks.get("descriptors") > tolerance;
+    }
+  }
+
+  SoakTally(PrintStream err) {
+    this.err = err;
+  }
+
+  @Override
+  public synchronized void line(int rank, boolean error, byte[] line, End end) {
+    String text = new String(line, StandardCharsets.UTF_8);
+    if (error || !text.startsWith(MARK)) {
+      err.println("[" + rank + "] " + text);
+      return;
+    }
+    String[] words = text.split(" ");
+    long generation = Long.parseLong(words[2]);
+    int number = Integer.parseInt(words[3]);
+    switch (words[1]) {
+      case "ready" -> ready(generation, number, Integer.parseInt(words[4]));
+      case "count" ->
+          counts
+              .computeIfAbsent(generation, absent -> new HashMap<>())
+              .put(number, new long[] {Long.parseLong(words[4]), Long.parseLong(words[5])});
+      default -> {
+        leaks.merge("threads", Long.parseLong(words[4]), Math::max);
+        leaks.merge("descriptors", Long.parseLong(words[5]), Math::max);
+      }
+    }
+  }
+
+  private void ready(long generation, int rank, int nRanks) {
+    Set<Integer> here = ready.computeIfAbsent(generation, absent -> new HashSet<>());
+    here.add(rank);
+    if (here.size() == nRanks && recovering) {
+      recovering = false;
+      recoveriesMillis.add(TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - firstDeathNanos));
+    }
+  }
+
+  @Override
+  public synchronized void restarted(int rank) {
+    deaths++;
+    if (!recovering) {
+      recovering = true;
+      firstDeathNanos = System.nanoTime();
+    }
+  }
+
+  @Override
+  public synchronized void notice(String line) {
+    err.println(line);
+  }
+
+  /** Prints a line that says how far it is. */
+  synchronized void progress() {
+    Result now = result();
+    err.printf(
+        "%d collectives, %d wrong, %d generations, %d deaths%n",
+        now.collectives, now.wrong, now.generations, now.deaths);
+  }
+
+  synchronized Result result() {
+    long collectives = 0;
+    long wrong = 0;
+    for (Map<Integer, long[]> byRank : counts.values()) {
+      collectives += byRank.values().stream().mapToLong(each -> each[0]).max().orElse(0);
+      wrong += byRank.values().stream().mapToLong(each -> each[1]).sum();
+    }
+    List<Long> sorted = recoveriesMillis.stream().sorted().toList();
+    Set<String> left = segments();
+    left.removeAll(segmentsBefore);
+    Map<String, Long> found = new TreeMap<>(leaks);
+    found.put("segments", (long) left.size());
+    return new Result(
+        collectives,
+        wrong,
+        ready.size(),
+        deaths,
+        sorted.isEmpty() ? 0 : sorted.get(sorted.size() / 2),
+        sorted.isEmpty() ? 0 : sorted.get(sorted.size() - 1),
+        found);
+  }
+
+  /** Returns the files of shared memory on this host. */
+  private static Set<String> segments() {
+    String given = System.getenv("FLUXCCL_SHM_DIR");
+    Path folder = Path.of(given == null || given.isBlank() ? "/dev/shm" : given.strip());
+    Set<String> names = new HashSet<>();
+    try (Stream<Path> files = Files.list(folder)) {
+      files
+          .map(file -> file.getFileName().toString())
+          .filter(name -> name.startsWith("fluxccl-"))
+          .forEach(names::add);
+    } catch (IOException e) {
+      return names; // without such a folder there is no shared memory
+    }
+    return names;
+  }
+}
