@@ -10,8 +10,8 @@ import reactor.core.publisher.Operators;
 
 /**
  * One execution of steps by a lane. It ends once: completed, failed, or withdrawn. Its subscriber
- * may cancel it at any time, from any thread: a run that the lane has not got yet is withdrawn, and
- * a later one goes on without the subscriber, unless {@link CollectivesOptions#abortOnCancel}.
+ * may cancel it at any time, from any thread: it goes on without the subscriber, unless {@link
+ * CollectivesOptions#abortOnCancel}.
  */
 abstract class Run implements BiConsumer<Void, Throwable> {
   private static final AtomicIntegerFieldUpdater<Run> STATE =
@@ -59,12 +59,13 @@ abstract class Run implements BiConsumer<Void, Throwable> {
   }
 
   private static void subscribe(Subscribed run, Subscriber<? super Void> subscriber) {
-    // First, so that the subscriber can cancel before there is anything to cancel.
-    subscriber.onSubscribe(run);
-    // From here on a cancelled run goes on, so that the order stays the same on all ranks.
-    if (run.lane.options.abortOnCancel() || run.begin()) {
-      run.lane.submit(run);
+    if (!run.lane.options.abortOnCancel()) {
+      // First: a subscriber that cancels at once, as a timeout may, must not change this rank's
+      // order of operations, which is the same on all ranks.
+      run.begin();
     }
+    subscriber.onSubscribe(run);
+    run.lane.submit(run);
   }
 
   /** Returns how long it may take, in ns; {@link InFlightTracker#NO_LIMIT_NS}: for ever. */

@@ -120,6 +120,12 @@ class CancelledRunTest {
     givesUp(CollectivesOptions.DEFAULT, kind, run -> run.takeUntilOther(Mono.delay(SHORT)));
   }
 
+  @ParameterizedTest
+  @EnumSource
+  void shouldGoOnOnAllRanksWhenTheSubscriberCancelsAtOnce(Kind kind) {
+    givesUp(CollectivesOptions.DEFAULT, kind, run -> run.takeUntilOther(Mono.empty()));
+  }
+
   @Test
   void shouldGoOnWhenTheOperationsCompleteOnAnotherScheduler() {
     givesUp(
