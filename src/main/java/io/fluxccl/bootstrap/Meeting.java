@@ -19,6 +19,7 @@ import io.netty.channel.group.DefaultChannelGroup;
 import io.netty.util.concurrent.ScheduledFuture;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.net.UnknownHostException;
 import java.time.Duration;
 import java.util.List;
 import java.util.OptionalInt;
@@ -170,10 +171,13 @@ public final class Meeting implements AutoCloseable {
         .thenCompose(this::hostIfPossible)
         .whenCompleteAsync(
             (at, failure) -> {
-              if (failure == null) {
+              FluxCclException reason = failure == null ? null : FluxCclException.from(failure);
+              if (reason == null) {
                 connect(at);
+              } else if (reason.getCause() instanceof UnknownHostException) {
+                again(reason.getMessage()); // a name may get its address later than we are started
               } else if (attendance != null) {
-                end().completeExceptionally(FluxCclException.from(failure));
+                end().completeExceptionally(reason);
               }
             },
             loop);

@@ -1,5 +1,6 @@
 package io.fluxccl.group;
 
+import static java.nio.charset.StandardCharsets.US_ASCII;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
@@ -14,6 +15,9 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.FloatView;
 import io.fluxccl.testing.Ports;
 import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.file.Files;
@@ -266,6 +270,41 @@ class GenerationsTest {
                     .isInstanceOf(io.fluxccl.Timeout.class)
                     .hasMessageContaining("ranks [0, 2] of 3")
                     .hasMessageContaining("chat"))
+        .verify(LONG);
+  }
+
+  @Test
+  void shouldSayWhatAnswersWhereTheMeetingShouldBe() throws IOException {
+    try (ServerSocket other = new ServerSocket(port, 1, InetAddress.getLoopbackAddress())) {
+      CompletableFuture.runAsync(() -> answerLikeAWebServer(other));
+      JoinOptions options = options(1).withJoinTimeout(Duration.ofSeconds(3));
+      StepVerifier.create(RankGroup.generations(options))
+          .expectErrorSatisfies(
+              error -> assertThat(error).hasMessageContaining("HTTP").hasMessageContaining("chat"))
+          .verify(LONG);
+    }
+  }
+
+  private static void answerLikeAWebServer(ServerSocket server) {
+    while (!server.isClosed()) {
+      try (Socket client = server.accept()) {
+        client.getOutputStream().write("HTTP/1.1 400 Bad Request\r\n\r\n".getBytes(US_ASCII));
+      } catch (IOException e) {
+        return; // the test is over
+      }
+    }
+  }
+
+  @Test
+  void shouldWaitForTheAddressOfAHostThatHasNoneYet() {
+    JoinOptions options =
+        options(0).withAddress("nowhere.invalid:29500").withJoinTimeout(Duration.ofSeconds(2));
+    StepVerifier.create(RankGroup.generations(options))
+        .expectErrorSatisfies(
+            error ->
+                assertThat(error)
+                    .isInstanceOf(io.fluxccl.Timeout.class)
+                    .hasMessageContaining("the host is unknown"))
         .verify(LONG);
   }
 
