@@ -176,7 +176,7 @@ final class SoakCommand implements Callable<Integer> {
     String text = text(result);
     context.out().println(text);
     file.ifPresent(to -> to.write(text));
-    boolean good = code == ExitCode.OK && result.wrong() == 0 && !result.hasLeaked();
+    boolean good = code == ExitCode.OK && result.wrong() == 0 && !result.hasLeaked(ranks);
     return good ? ExitCode.OK : code == ExitCode.OK ? ExitCode.FAILURE : code;
   }
 

@@ -51,9 +51,14 @@ final class SoakTally implements LineForwarder.Sink {
       long medianRecoveryMillis,
       long maxRecoveryMillis,
       Map<String, Long> leaks) {
-    /** A thread or two may come and go with the pools; what leaks grows with each generation. */
-    boolean hasLeaked() {
-      long tolerance = Math.max(8, generations / 2);
+    /**
+     * Returns whether more is left than a process may have that takes the meeting over. What leaks
+     * grows with each generation.
+     *
+     * @param ranks how many the job has
+     */
+    boolean hasLeaked(int ranks) {
+      long tolerance = 8 + 4L * ranks + generations / 2;
       return leaks.get("segments") > 0
           || leaks.get("threads") > tolerance
           || leaks.get("descriptors") > tolerance;
