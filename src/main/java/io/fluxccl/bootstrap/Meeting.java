@@ -41,11 +41,11 @@ public final class Meeting implements AutoCloseable {
   private final Duration patience;
   private final SessionKey key;
   private final RootAddress address;
-  private final SharedEventLoop thread = SharedEventLoop.acquire();
-  private final EventLoop loop = thread.loop();
+  private final SharedEventLoop thread;
+  private final EventLoop loop;
 
   // The rest is of the event loop only.
-  private final DefaultChannelGroup channels = new DefaultChannelGroup(loop, true);
+  private final DefaultChannelGroup channels;
   private MeetingHost host;
   private Session session;
   private Attendance attendance;
@@ -92,6 +92,10 @@ public final class Meeting implements AutoCloseable {
             .or(place::secret)
             .map(SessionKey::of)
             .orElseGet(() -> SessionKey.withoutSecret(place.jobIdentity()));
+    // Last: a wrong option must not keep the thread.
+    this.thread = SharedEventLoop.acquire();
+    this.loop = thread.loop();
+    this.channels = new DefaultChannelGroup(loop, true);
   }
 
   /**

@@ -137,7 +137,7 @@ final class Generations {
           membership != null
               && !deadline.expired()
               && !(reason instanceof InvalidUsage)
-              && !(reason instanceof DeviceFailure);
+              && !isOfOwnDevice(reason);
     }
     if (again) {
       LOG.info("a generation failed while it was set up: {}", reason.getMessage());
@@ -145,6 +145,11 @@ final class Generations {
     } else {
       sink.error(reason.inJob(options.name()));
     }
+  }
+
+  /** Whether this rank's device has failed; the driver's status of another rank's is not known. */
+  private static boolean isOfOwnDevice(FluxCclException reason) {
+    return reason instanceof DeviceFailure failure && failure.status() != 0;
   }
 
   /** The current group has failed or was closed. */

@@ -71,6 +71,7 @@ class SoakTest {
   }
 
   @Test
+  @Tag("long")
   void shouldReplaceRanksThatAreKilled() throws Exception {
     String seconds = Integer.toString(Rounds.of(24, 60));
     int code = soak("--ranks", "3", "--seconds", seconds, "--restart", "--kill-every", "7");
