@@ -21,6 +21,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.Executor;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
 import org.agrona.CloseHelper;
 import org.slf4j.Logger;
@@ -58,6 +59,9 @@ public final class RankGroup implements AutoCloseable {
   private final Lifecycle lifecycle = new Lifecycle("the rank group");
 
   private final CompletableFuture<Void> closed = NonblockingFuture.create();
+
+  /** Counts the step loops. */
+  private final AtomicInteger loops = new AtomicInteger();
 
   // Set once, before a caller gets the group.
   private Collectives collectives;
@@ -265,6 +269,11 @@ public final class RankGroup implements AutoCloseable {
     }
     communicator.abort(
         Aborted.of(rank(), "rank %s ends generation %s: %s", rank(), generation.number(), reason));
+  }
+
+  /** Returns the number of the next {@link StepLoop}, from 0. */
+  int nextLoop() {
+    return loops.getAndIncrement();
   }
 
   /** Returns the bootstrap: messages, gathers and barriers between hosts. */

@@ -1,0 +1,340 @@
+package io.fluxccl.group;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.NonblockingFuture;
+import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.communicator.Communicator;
+import java.util.Arrays;
+import java.util.Queue;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import reactor.core.publisher.Mono;
+import reactor.core.scheduler.Scheduler;
+import reactor.core.scheduler.Schedulers;
+
+/**
+ * Steps that rank 0 leads and the other ranks follow: a server takes requests on rank 0, and all
+ * ranks run the same collectives for them. Each step has a command, some bytes that rank 0 sends to
+ * the others; every rank then calls the same {@link Step} with it, in the same order.
+ *
+ * <pre>{@code
+ * StepLoop loop = StepLoop.of(group, command -> model.step(command));
+ * if (group.rank() == 0) {
+ *   loop.step(command).then(loop.step(next)).subscribe();
+ * } else {
+ *   loop.follow().block(); // until rank 0 calls shutdown()
+ * }
+ * }</pre>
+ *
+ * <p>Commands travel through the bootstrap's sockets, not through a collective. A collective that
+ * waits for the next command would be an operation in flight: it spins, and it reaches its time
+ * limit when no step comes. A rank that waits here uses no processor time and has no time limit,
+ * for hours if need be; the limits of a step are those of its collectives. The price is some 50
+ * microseconds a step, compared with a broadcast that followers have enqueued before (see
+ * benchmarks/RESULTS.md).
+ *
+ * <p>Failures: when a {@link Step} throws, returns null or emits an error on any rank, the job ends
+ * on every rank with a failure that names the rank and the step; so it does when a rank dies. All
+ * pending Monos then fail with that reason, and the steps that have not begun never run.
+ *
+ * <p>Thread-safe. All ranks must create their loops of one group in the same order.
+ */
+public final class StepLoop {
+  /** The longest command without a choice of one's own: 4 KiB. */
+  public static final int DEFAULT_COMMAND_BYTES = 4096;
+
+  // Tags of the bootstrap, apart from those of communicators (0x40...).
+  private static final int FIRST_TAG = 0x50000000;
+  private static final byte STEP = 1;
+  private static final byte SHUTDOWN = 2;
+
+  private final RankGroup group;
+  private final Bootstrap bootstrap;
+  private final Communicator communicator;
+  private final int tag;
+  private final int maxCommandBytes;
+  private final int maxInFlight;
+  private final Step step;
+
+  private final Queue<Turn> waiting = new ConcurrentLinkedQueue<>();
+  private final AtomicInteger inFlight = new AtomicInteger();
+  private final AtomicInteger missed = new AtomicInteger();
+  private final AtomicBoolean following = new AtomicBoolean();
+
+  /** Completes when the loop has ended and no step is in flight. */
+  private final CompletableFuture<Void> ended = NonblockingFuture.create();
+
+  // Guarded by this: between it and the queue no step may come.
+  private boolean shutdown;
+
+  // Only by the thread that drains.
+  private long begun;
+  private volatile boolean ending;
+
+  /** What every rank does in each step. */
+  @FunctionalInterface
+  public interface Step {
+    /**
+     * Begins a step. Called for one step after the other, never for two at once. On rank 0 by the
+     * thread that subscribes to {@link #step(byte[])}, or by one that completes another step; on
+     * the others by a thread of the loop. None of them may block.
+     *
+     * @param command as given to {@link StepLoop#step}; a copy of this call's own
+     * @return completes when this rank's part is done; subscribed to at once, on this thread, so
+     *     that collectives are enqueued in the order of the steps
+     */
+    Mono<Void> run(byte[] command);
+  }
+
+  /** A step, or the shutdown, that waits for its turn. */
+  private record Turn(byte[] message, CompletableFuture<Void> done) {
+    boolean isShutdown() {
+      return message[0] == SHUTDOWN;
+    }
+
+    byte[] command() {
+      return Arrays.copyOfRange(message, 1, message.length);
+    }
+  }
+
+  private StepLoop(RankGroup group, int maxCommandBytes, int maxInFlight, Step step) {
+    this.group = group;
+    this.bootstrap = group.bootstrap();
+    this.communicator = group.communicator();
+    this.maxCommandBytes = maxCommandBytes;
+    this.maxInFlight = maxInFlight;
+    this.step = step;
+    this.tag = FIRST_TAG + group.nextLoop();
+    communicator.inFlight(ended);
+  }
+
+  /** {@link #of(RankGroup, int, int, Step)} with 4 KiB and one step in flight. */
+  public static StepLoop of(RankGroup group, Step step) {
+    return of(group, DEFAULT_COMMAND_BYTES, 1, step);
+  }
+
+  /**
+   * Creates this rank's part of a loop. Sends nothing yet.
+   *
+   * @param group whose rank 0 leads
+   * @param maxCommandBytes the longest command, 0 or more; the same on every rank
+   * @param maxInFlight how many steps may be in flight on a rank, 1 or more: a step begins on a
+   *     rank when the step so many before it has completed there. With 1, steps may share buffers
+   * @param step what this rank does in each step
+   * @return the loop, which ends with {@link #shutdown} or with the group
+   * @throws InvalidUsage if an argument is null or out of range
+   */
+  public static StepLoop of(RankGroup group, int maxCommandBytes, int maxInFlight, Step step) {
+    InvalidUsage.requireNonNull(group, "step loop", "group");
+    InvalidUsage.requireNonNull(step, "step loop", "step");
+    if (maxCommandBytes < 0 || maxInFlight < 1) {
+      throw InvalidUsage.of(
+          "step loop(maxCommandBytes=%s, maxInFlight=%s); give 0 or more, and 1 or more",
+          maxCommandBytes, maxInFlight);
+    }
+    return new StepLoop(group, maxCommandBytes, maxInFlight, step);
+  }
+
+  // ---- rank 0 ----
+
+  /**
+   * Returns a step on all ranks. Cold: each subscription is one more step. Steps run in the order
+   * of their subscriptions; one that may not begin yet waits in a queue that has no limit.
+   * Cancelling lets go: the step runs on every rank, and only this subscriber hears nothing more.
+   *
+   * @param command copied by this call
+   * @return completes when this rank's part of the step is done; with one step in flight, what runs
+   *     at once on this signal runs before the next step begins. Fails with the reason of the job's
+   *     end, or with {@link InvalidUsage} after {@link #shutdown}
+   * @throws InvalidUsage if the command is too long, or on another rank than 0
+   */
+  public Mono<Void> step(byte[] command) {
+    requireLeader("step");
+    InvalidUsage.requireNonNull(command, "step", "command");
+    if (command.length > maxCommandBytes) {
+      throw InvalidUsage.of(
+          "step: a command of %s bytes; the limit of this loop is %s",
+          command.length, maxCommandBytes);
+    }
+    byte[] message = new byte[1 + command.length];
+    message[0] = STEP;
+    System.arraycopy(command, 0, message, 1, command.length);
+    return Mono.defer(() -> Mono.fromFuture(enqueue(message), true));
+  }
+
+  private CompletableFuture<Void> enqueue(byte[] message) {
+    CompletableFuture<Void> done = communicator.inFlight(NonblockingFuture.create());
+    synchronized (this) {
+      if (shutdown) {
+        done.completeExceptionally(new InvalidUsage("step: this loop was shut down"));
+        return done;
+      }
+      waiting.add(new Turn(message, done));
+    }
+    drain();
+    return done;
+  }
+
+  /**
+   * Ends the loop on all ranks after the steps that were subscribed to before. Does not wait. The
+   * group stays open. Idempotent.
+   *
+   * @return completes when the steps in flight are done here; {@link #follow} completes on the
+   *     others. Fails with the reason of the job's end
+   * @throws InvalidUsage on another rank than 0
+   */
+  public CompletableFuture<Void> shutdown() {
+    requireLeader("shutdown");
+    synchronized (this) {
+      if (!shutdown) {
+        shutdown = true;
+        waiting.add(new Turn(new byte[] {SHUTDOWN}, ended));
+      }
+    }
+    drain();
+    return ended.copy();
+  }
+
+  private void requireLeader(String operation) {
+    if (group.rank() != 0) {
+      throw InvalidUsage.of(
+          "%s on rank %s: rank 0 leads; the other ranks call follow", operation, group.rank());
+    }
+  }
+
+  // ---- the other ranks ----
+
+  /**
+   * Follows rank 0. The first subscription begins; later ones share it. Cancelling lets go: this
+   * rank goes on following.
+   *
+   * @return completes when rank 0 has called {@link #shutdown} and the steps in flight are done
+   *     here. Fails with the reason of the job's end, or when rank 0 has left without a shutdown
+   * @throws InvalidUsage on rank 0
+   */
+  public Mono<Void> follow() {
+    if (group.rank() == 0) {
+      throw new InvalidUsage("follow on rank 0, which leads; call step and shutdown");
+    }
+    return Mono.defer(
+        () -> {
+          if (following.compareAndSet(false, true)) {
+            // Not on the bootstrap's thread: what a step calls may wait for a driver, and ranks of
+            // one JVM share that thread.
+            Scheduler thread = Schedulers.newSingle("fluxccl-steps-" + group.rank(), true);
+            ended.whenComplete((done, failure) -> thread.dispose());
+            receive(thread);
+          }
+          return Mono.fromFuture(ended, true);
+        });
+  }
+
+  private void receive(Scheduler thread) {
+    bootstrap
+        .recv(0, tag, Deadline.never())
+        .whenCompleteAsync(
+            (message, failure) -> received(message, failure, thread), thread::schedule);
+  }
+
+  private void received(byte[] message, Throwable failure, Scheduler thread) {
+    if (failure != null) {
+      ended.completeExceptionally(FluxCclException.from(failure));
+      return;
+    }
+    if (message.length < 1
+        || message.length > 1 + maxCommandBytes
+        || message[0] < STEP
+        || message[0] > SHUTDOWN) {
+      communicator.abort(
+          Aborted.of(
+              0,
+              "rank %s: rank 0 sent a malformed command (%s bytes, at most %s expected)",
+              group.rank(),
+              message.length,
+              1 + maxCommandBytes));
+      return;
+    }
+    Turn turn = new Turn(message, NonblockingFuture.create());
+    waiting.add(turn);
+    if (!turn.isShutdown()) {
+      receive(thread); // the next command travels while this step begins
+    }
+    drain();
+  }
+
+  // ---- every rank ----
+
+  /** Begins the steps whose turn it is. One thread at a time does, and does so for the others. */
+  private void drain() {
+    if (missed.getAndIncrement() != 0) {
+      return;
+    }
+    int seen = 1;
+    do {
+      while (inFlight.get() < maxInFlight && communicator.failure() == null) {
+        Turn next = waiting.poll();
+        if (next == null) {
+          break;
+        }
+        begin(next);
+      }
+      if (ending && inFlight.get() == 0) {
+        ended.complete(null);
+      }
+      seen = missed.addAndGet(-seen);
+    } while (seen != 0);
+  }
+
+  private void begin(Turn turn) {
+    if (group.rank() == 0) {
+      send(turn.message());
+    }
+    if (turn.isShutdown()) {
+      ending = true;
+      return;
+    }
+    long number = begun++;
+    inFlight.incrementAndGet();
+    Mono<Void> run;
+    try {
+      run = step.run(turn.command());
+      InvalidUsage.requireNonNull(run, "step", "its Mono");
+    } catch (RuntimeException | Error e) {
+      run = Mono.error(e);
+    }
+    run.subscribe(null, failure -> failed(number, failure), () -> done(turn));
+  }
+
+  /** Sends to all others. A send that fails ends the job: that rank would miss a step. */
+  private void send(byte[] message) {
+    for (int peer = 1; peer < group.nRanks(); peer++) {
+      bootstrap
+          .send(peer, tag, message, Deadline.never())
+          .exceptionally(
+              failure -> {
+                communicator.abort(FluxCclException.from(failure));
+                return null;
+              });
+    }
+  }
+
+  private void done(Turn turn) {
+    // Before the next step begins, which may overwrite what the subscriber reads.
+    turn.done().complete(null);
+    inFlight.decrementAndGet();
+    drain();
+  }
+
+  /** Ends the job, unless its end is what the step failed with. Pending futures are tied to it. */
+  private void failed(long number, Throwable failure) {
+    int rank = group.rank();
+    communicator.abort(
+        new Aborted(
+            rank, String.format("step %s failed on rank %s: %s", number, rank, failure), failure));
+  }
+}
