@@ -71,17 +71,29 @@ public abstract class FluxCclException extends RuntimeException {
    * @return a new exception of the same kind and rank, with this one as its cause
    */
   public final FluxCclException withMessage(String message) {
+    return withRank(rank, message);
+  }
+
+  /**
+   * Returns this failure as another group of ranks sees it.
+   *
+   * @param otherRank the number of {@link #rank()} there, or {@link #NO_RANK}; kept only by kinds
+   *     that name a rank
+   * @param message the new message
+   * @return a new exception of the same kind, with this one as its cause
+   */
+  public final FluxCclException withRank(int otherRank, String message) {
     switch (code) {
       case INVALID_USAGE:
         return new InvalidUsage(message, this);
       case TIMEOUT:
-        return new Timeout(rank, message, this);
+        return new Timeout(otherRank, message, this);
       case ABORTED:
-        return new Aborted(rank, message, this);
+        return new Aborted(otherRank, message, this);
       case REMOTE_FAILURE:
-        return new RemoteFailure(rank, message, this);
+        return new RemoteFailure(otherRank, message, this);
       case TRANSPORT_FAILURE:
-        return new TransportFailure(rank, message, this);
+        return new TransportFailure(otherRank, message, this);
       default:
         DeviceFailure failure = (DeviceFailure) this;
         return new DeviceFailure(failure.status(), failure.statusName(), message, failure);

@@ -34,7 +34,7 @@ abstract class AbstractBootstrap implements Bootstrap {
   private final String name;
   private final int rank;
   private final int nRanks;
-  private final int messageLimit;
+  final int messageLimit;
   private final SharedEventLoop thread;
   private final Lifecycle lifecycle;
   private final CompletableFuture<Void> closed = NonblockingFuture.create();
@@ -45,6 +45,7 @@ abstract class AbstractBootstrap implements Bootstrap {
   // The rest is of the event loop only.
   final Mailboxes mailboxes;
   final PendingOperations operations;
+  final SubGroups subGroups = new SubGroups(this);
   private final BitSet departed = new BitSet();
 
   AbstractBootstrap(String name, int rank, int nRanks, int messageLimit) {
@@ -152,7 +153,8 @@ abstract class AbstractBootstrap implements Bootstrap {
     members = all;
   }
 
-  final String describe() {
+  /** Returns a text for messages. Called by the constructor as well. */
+  String describe() {
     return "rank " + rank + " of " + nRanks + (name.isEmpty() ? "" : " of job " + name);
   }
 
@@ -237,6 +239,10 @@ abstract class AbstractBootstrap implements Bootstrap {
               key.peer()));
       return;
     }
+    if (key.group() != StreamKey.ALL) {
+      subGroups.arrived(key, message);
+      return;
+    }
     forwardBroadcast(key, message);
     mailboxes.deliver(key, message);
   }
@@ -265,6 +271,7 @@ abstract class AbstractBootstrap implements Bootstrap {
     LOG.debug("{}: the job has failed", describe(), reason);
     // The other ranks first: what completes below may close this bootstrap.
     relay(reason);
+    subGroups.fail(reason);
     operations.endAll(reason);
     mailboxes.clear();
     lifecycle.announceFailure();
@@ -285,6 +292,7 @@ abstract class AbstractBootstrap implements Bootstrap {
       departed.set(peer);
       streamMayHaveEnded(peer);
       onDeparture(peer);
+      subGroups.departed(peer);
     }
   }
 
@@ -292,6 +300,7 @@ abstract class AbstractBootstrap implements Bootstrap {
   final void streamMayHaveEnded(int peer) {
     if (!hasEnded() && streamEnded(peer)) {
       mailboxes.removeReceivers(peer).forEach(receiver -> receiver.fail(left(peer)));
+      subGroups.streamMayHaveEnded(peer);
     }
   }
 
@@ -317,6 +326,7 @@ abstract class AbstractBootstrap implements Bootstrap {
       operations.endAllButSends(reason);
       lifecycle.announceFailure();
     }
+    subGroups.close();
     leave().whenComplete((left, trouble) -> endClose(reason));
   }
 

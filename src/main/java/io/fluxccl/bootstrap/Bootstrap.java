@@ -4,6 +4,7 @@ import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import java.net.InetAddress;
 import java.util.List;
+import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.stream.IntStream;
@@ -124,6 +125,24 @@ public interface Bootstrap extends AutoCloseable {
    * @return the message, on every rank
    */
   CompletableFuture<byte[]> broadcast(int root, byte[] message, Deadline deadline);
+
+  /**
+   * Forms sub-groups, as MPI_Comm_split does; several at once, with one exchange. Each is a
+   * bootstrap of its own over the same connections: its ranks are numbered from 0, its messages and
+   * collective operations are apart from those of all other groups.
+   *
+   * <p>The failure of a sub-group is one of the job and of all its groups, and the other way round:
+   * its {@link #failure()} then names the rank by its number in the sub-group, or {@link
+   * FluxCclException#NO_RANK} if it has no such rank. Closing a sub-group closes only itself;
+   * closing this bootstrap closes its sub-groups.
+   *
+   * @param splits one for each sub-group of this rank; every rank gives as many, of the same names
+   *     and sizes, and calls this in the same order among its splits
+   * @param deadline by when every rank must have called this
+   * @return by split, this rank's sub-group, or empty for a negative colour; the caller closes it.
+   *     Fails with {@link io.fluxccl.InvalidUsage} on every rank if the ranks differ
+   */
+  CompletableFuture<List<Optional<Bootstrap>>> split(List<Split> splits, Deadline deadline);
 
   /**
    * Returns a rank that has answered no heartbeat for over a second and is not known to be dead. An

@@ -125,7 +125,7 @@ sealed interface BootstrapFrame {
   record Attach() implements BootstrapFrame {}
 
   /** A message; see {@link StreamKey}. */
-  record Data(StreamKey.Space space, long channel, int sequence, Message message)
+  record Data(long group, StreamKey.Space space, long channel, int sequence, Message message)
       implements BootstrapFrame {}
 
   /** The purpose of a connection. */

@@ -40,7 +40,7 @@ import java.util.function.Function;
  */
 final class BootstrapFrameCodec {
   static final int MAGIC = 0x464C5558;
-  static final int VERSION = 2;
+  static final int VERSION = 3;
 
   static final int NONCE_BYTES = 32;
   static final int MAC_BYTES = 32;
@@ -174,17 +174,19 @@ final class BootstrapFrameCodec {
 
   // The bytes of the message follow; see encode.
   private static void writeData(Data data, WireWriter out) {
-    writeEnum(out, data.space()).int64(data.channel()).int32(data.sequence());
+    writeEnum(out.int64(data.group()), data.space());
+    out.int64(data.channel()).int32(data.sequence());
     out.int32(data.message().leftRank());
   }
 
   private static Data readData(WireReader in) {
+    long group = in.int64("group");
     StreamKey.Space space = readEnum(in, "space", StreamKey.Space.values());
     long channel = in.int64("channel");
     int sequence = in.int32("sequence");
     int leftRank = in.int32("leftRank", FluxCclException.NO_RANK, MAX_RANKS - 1);
     byte[] bytes = in.raw("message", in.remaining());
-    return new Data(space, channel, sequence, new Message(bytes, leftRank));
+    return new Data(group, space, channel, sequence, new Message(bytes, leftRank));
   }
 
   private static Failed readFailed(WireReader in) {

@@ -9,6 +9,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.BiConsumer;
 import java.util.function.IntFunction;
 
 /**
@@ -122,6 +123,16 @@ final class Mailboxes {
       box.messages.forEach(each -> unreceivedBytes[key.peer()] -= each.bytes().length);
     }
     abandoned.put(key, true);
+  }
+
+  /** Removes a group's messages and hands them to a consumer, those of one key in order. */
+  void take(long group, BiConsumer<StreamKey, Message> to) {
+    List<StreamKey> keys = boxes.keySet().stream().filter(key -> key.group() == group).toList();
+    for (StreamKey key : keys) {
+      for (Message each = poll(key); each != null; each = poll(key)) {
+        to.accept(key, each);
+      }
+    }
   }
 
   /** Removes and returns all receivers that wait for a rank. */

@@ -59,7 +59,8 @@ final class PeerLink extends FrameSession {
   void received(ChannelHandlerContext ctx, BootstrapFrame frame) {
     if (frame instanceof Data data && incoming && attached) {
       links.bootstrap.arrived(
-          new StreamKey(peer, data.space(), data.channel(), data.sequence()), data.message());
+          new StreamKey(data.group(), peer, data.space(), data.channel(), data.sequence()),
+          data.message());
     } else if (frame instanceof Attach && incoming && !attached) {
       attached = true;
       links.attached();

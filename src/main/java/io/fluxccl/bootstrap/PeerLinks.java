@@ -92,7 +92,10 @@ final class PeerLinks extends Handshake.Gate {
   }
 
   void send(int peer, StreamKey stream, Message message, CompletableFuture<Void> done) {
-    to(peer).send(new Data(stream.space(), stream.channel(), stream.sequence(), message), done);
+    to(peer)
+        .send(
+            new Data(stream.group(), stream.space(), stream.channel(), stream.sequence(), message),
+            done);
   }
 
   boolean mayStillDeliver(int peer) {

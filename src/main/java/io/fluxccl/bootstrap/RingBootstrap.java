@@ -14,7 +14,9 @@ import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Consumer;
 import java.util.function.Supplier;
 import java.util.stream.IntStream;
 
@@ -272,11 +274,41 @@ abstract class RingBootstrap extends AbstractBootstrap {
     }
   }
 
+  // ---- sub-groups ----
+
+  @Override
+  public final CompletableFuture<List<Optional<Bootstrap>>> split(
+      List<Split> splits, Deadline deadline) {
+    List<Split> asked = List.copyOf(splits);
+    CompletableFuture<List<Optional<Bootstrap>>> result = NonblockingFuture.create();
+    submit(
+        result,
+        () -> {
+          int number = next(Space.SPLIT);
+          StreamKey key = new StreamKey(0, Space.SPLIT, 0, number);
+          RingGather gather = new RingGather(new Turn(all(), key));
+          pipe(
+              gather.done.thenApply(all -> SubBootstrap.form(this, number, asked, all)),
+              result,
+              formed -> formed.forEach(each -> each.ifPresent(Bootstrap::closeAsync)));
+          gather.start(Split.describe(asked), Split.encode(asked), deadline);
+        });
+    return result;
+  }
+
   private static <T> void pipe(CompletableFuture<T> from, CompletableFuture<T> to) {
+    pipe(from, to, unwanted -> {});
+  }
+
+  /** Completes a future as another one; a value that comes too late goes to {@code unwanted}. */
+  private static <T> void pipe(
+      CompletableFuture<T> from, CompletableFuture<T> to, Consumer<T> unwanted) {
     from.whenComplete(
         (value, thrown) -> {
           if (thrown == null) {
-            to.complete(value);
+            if (!to.complete(value)) {
+              unwanted.accept(value);
+            }
           } else {
             to.completeExceptionally(FluxCclException.from(thrown));
           }

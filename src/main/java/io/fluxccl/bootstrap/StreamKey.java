@@ -3,14 +3,27 @@ package io.fluxccl.bootstrap;
 /**
  * Messages of one key arrive in order; keys are independent of each other.
  *
+ * @param group the id of a sub-group while its message is in the hands of the job; otherwise 0
  * @param peer the rank that sends
  * @param space the kind of operation that the message belongs to
  * @param channel the tag, the hash of the members or the root of the broadcast, by {@code space}
  * @param sequence the number of the collective operation; 0 for {@link Space#TAGGED}
  */
-record StreamKey(int peer, Space space, long channel, int sequence) {
+record StreamKey(long group, int peer, Space space, long channel, int sequence) {
+  /** The group of messages that belong to all ranks. */
+  static final long ALL = 0;
+
+  StreamKey(int peer, Space space, long channel, int sequence) {
+    this(ALL, peer, space, channel, sequence);
+  }
+
   StreamKey from(int otherPeer) {
-    return new StreamKey(otherPeer, space, channel, sequence);
+    return new StreamKey(group, otherPeer, space, channel, sequence);
+  }
+
+  /** Returns this key of a message that is on its way from a group to another, or between ranks. */
+  StreamKey in(long otherGroup, int otherPeer) {
+    return new StreamKey(otherGroup, otherPeer, space, channel, sequence);
   }
 
   enum Space {
@@ -18,6 +31,10 @@ record StreamKey(int peer, Space space, long channel, int sequence) {
     GATHER,
     GROUP,
     BROADCAST,
-    EXCHANGE
+    EXCHANGE,
+    /** The gather by which ranks form sub-groups. */
+    SPLIT,
+    /** The last message of a rank to the others of its sub-group. */
+    LEFT
   }
 }

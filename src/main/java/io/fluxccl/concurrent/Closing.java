@@ -50,6 +50,15 @@ public final class Closing {
     }
   }
 
+  /** Completes a future of a close that has ended; {@code failure} is null if all is closed. */
+  public static void complete(CompletableFuture<Void> closed, Throwable failure) {
+    if (failure == null) {
+      closed.complete(null);
+    } else {
+      closed.completeExceptionally(FluxCclException.from(failure));
+    }
+  }
+
   /**
    * Waits for the end of a close that goes on by itself. An interrupt of the caller ends the wait
    * and is kept.

@@ -95,7 +95,7 @@ final class Generations {
             connected ->
                 new RankGroup(bootstrap, () -> device(bootstrap), false, generation, options),
             RankGroup.MAY_BLOCK)
-        .thenCompose(created -> created.createCollectives(options));
+        .thenCompose(RankGroup::createCollectives);
   }
 
   /** Returns the device, which all generations share. */

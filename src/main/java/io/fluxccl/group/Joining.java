@@ -3,10 +3,14 @@ package io.fluxccl.group;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.bootstrap.LocalBootstrap;
 import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.bootstrap.TcpBootstrap;
 import io.fluxccl.device.Device;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.function.Supplier;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -47,7 +51,7 @@ final class Joining {
         .exceptionallyCompose(failure -> close(bootstrap, failure))
         // Opening a GPU takes a while, in which the bootstrap's thread has other things to do.
         .thenApplyAsync(connected -> open(bootstrap, place, options), RankGroup.MAY_BLOCK)
-        .thenCompose(group -> group.createCollectives(options));
+        .thenCompose(RankGroup::createCollectives);
   }
 
   static void warnOf(RankEnvironment place) {
@@ -74,7 +78,34 @@ final class Joining {
   }
 
   static RankGroup open(Bootstrap bootstrap, int localRank, JoinOptions options) {
-    return new RankGroup(bootstrap, () -> openDevice(bootstrap, localRank, options), options);
+    Supplier<Device> device = () -> openDevice(bootstrap, localRank, options);
+    return new RankGroup(bootstrap, device, true, Generation.ONLY, options);
+  }
+
+  /** Creates the ranks of a job inside this JVM; see {@link RankGroup#local}. */
+  static List<RankGroup> local(int nRanks, JoinOptions options) {
+    List<RankGroup> groups = new ArrayList<>();
+    List<LocalBootstrap> bootstraps = LocalBootstrap.group(options.name(), nRanks);
+    LocalRanks ranks = new LocalRanks(nRanks);
+    try {
+      for (LocalBootstrap bootstrap : bootstraps) {
+        groups.add(open(bootstrap, bootstrap.rank(), options).among(ranks));
+      }
+      groups.stream().map(RankGroup::createCollectives).toList().forEach(Joining::await);
+      return groups;
+    } catch (RuntimeException | Error e) {
+      groups.forEach(RankGroup::closeNow);
+      bootstraps.forEach(LocalBootstrap::closeAsync);
+      throw e;
+    }
+  }
+
+  private static void await(CompletableFuture<RankGroup> group) {
+    try {
+      group.join();
+    } catch (CompletionException e) {
+      throw FluxCclException.from(e);
+    }
   }
 
   static Device openDevice(Bootstrap bootstrap, int localRank, JoinOptions options) {

@@ -6,9 +6,8 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.bootstrap.Bootstrap;
-import io.fluxccl.bootstrap.LocalBootstrap;
+import io.fluxccl.bootstrap.Split;
 import io.fluxccl.collective.Collectives;
-import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.communicator.CommunicatorOptions;
@@ -16,10 +15,11 @@ import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.Device;
 import java.time.Duration;
-import java.util.ArrayList;
+import java.util.Collection;
 import java.util.List;
+import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 import java.util.concurrent.Executor;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
@@ -52,26 +52,30 @@ public final class RankGroup implements AutoCloseable {
 
   private final Bootstrap bootstrap;
   private final Generation generation;
+  private final JoinOptions options;
   private final Device device;
   private final Communicator communicator;
 
   /** Owns the device, the communicator and the collectives. */
   private final Lifecycle lifecycle = new Lifecycle("the rank group");
 
-  private final CompletableFuture<Void> closed = NonblockingFuture.create();
+  final CompletableFuture<Void> closed = NonblockingFuture.create();
+
+  /** Completed when the group of which this is a sub-group closes. */
+  final CompletableFuture<Void> parentCloses = new CompletableFuture<>();
+
+  private final SubGroups subGroups;
 
   /** Counts the step loops. */
-  private final AtomicInteger loops = new AtomicInteger();
+  final AtomicInteger loops = new AtomicInteger();
 
   // Set once, before a caller gets the group.
   private Collectives collectives;
 
-  /** Creates a group with a bootstrap, which it owns from now on, and a device that it opens. */
-  RankGroup(Bootstrap bootstrap, Supplier<Device> device, JoinOptions options) {
-    this(bootstrap, device, true, Generation.ONLY, options);
-  }
+  // Set before a caller gets the group; null unless all ranks are in this JVM.
+  private LocalRanks localRanks;
 
-  /** Creates a group of a generation with a device that it may own. */
+  /** Creates a group with a bootstrap, which it owns from now on, and a device that it may own. */
   RankGroup(
       Bootstrap bootstrap,
       Supplier<Device> device,
@@ -80,6 +84,8 @@ public final class RankGroup implements AutoCloseable {
       JoinOptions options) {
     this.bootstrap = bootstrap;
     this.generation = generation;
+    this.options = options;
+    this.subGroups = new SubGroups(this, options.setupTimeout());
     try {
       this.device = device.get();
       if (ownsDevice) {
@@ -154,12 +160,7 @@ public final class RankGroup implements AutoCloseable {
     return Generations.of(options);
   }
 
-  /**
-   * {@link #local(int, JoinOptions)} with the options of the environment.
-   *
-   * @param nRanks 1 or more
-   * @return the groups; the caller closes each
-   */
+  /** {@link #local(int, JoinOptions)} with the options of the environment. */
   public static List<RankGroup> local(int nRanks) {
     return local(nRanks, JoinOptions.of(0, 1));
   }
@@ -170,30 +171,14 @@ public final class RankGroup implements AutoCloseable {
    *
    * @param nRanks 1 or more
    * @param options name, limits, device and collectives; their place is not used
-   * @return the groups; the caller closes each
+   * @return the groups; the caller closes each, or all by {@link #closeAll}
    */
   public static List<RankGroup> local(int nRanks, JoinOptions options) {
-    List<RankGroup> groups = new ArrayList<>();
-    List<LocalBootstrap> bootstraps = LocalBootstrap.group(options.name(), nRanks);
-    try {
-      for (LocalBootstrap bootstrap : bootstraps) {
-        groups.add(Joining.open(bootstrap, bootstrap.rank(), options));
-      }
-      groups.stream()
-          .map(group -> group.createCollectives(options))
-          .toList()
-          .forEach(RankGroup::await);
-      return groups;
-    } catch (RuntimeException | Error e) {
-      groups.forEach(RankGroup::closeNow);
-      bootstraps.forEach(LocalBootstrap::closeAsync);
-      throw e;
-    }
+    return Joining.local(nRanks, options);
   }
 
-  CompletableFuture<RankGroup> createCollectives(JoinOptions options) {
-    CollectivesOptions own = options.collectivesWithTag(COLLECTIVES_TAG);
-    return CompletableFuture.completedFuture(own)
+  CompletableFuture<RankGroup> createCollectives() {
+    return CompletableFuture.completedFuture(options.collectivesWithTag(COLLECTIVES_TAG))
         // Not called directly: an exception that it throws closes this group as well.
         .thenCompose(settings -> Collectives.create(communicator, settings))
         .handle(this::created);
@@ -209,14 +194,6 @@ public final class RankGroup implements AutoCloseable {
     }
     collectives = lifecycle.own(ready);
     return this;
-  }
-
-  private static void await(CompletableFuture<RankGroup> group) {
-    try {
-      group.join();
-    } catch (CompletionException e) {
-      throw FluxCclException.from(e);
-    }
   }
 
   /** Returns this rank, from 0. */
@@ -271,9 +248,51 @@ public final class RankGroup implements AutoCloseable {
         Aborted.of(rank(), "rank %s ends generation %s: %s", rank(), generation.number(), reason));
   }
 
-  /** Returns the number of the next {@link StepLoop}, from 0. */
-  int nextLoop() {
-    return loops.getAndIncrement();
+  /** {@link #split(String, int, int)}, with a number for a name. */
+  public CompletableFuture<Optional<RankGroup>> split(int color, int key) {
+    return split("", color, key);
+  }
+
+  /**
+   * Forms sub-groups, as MPI_Comm_split does: the ranks of one colour are a group, numbered by key,
+   * then by rank. All ranks call it, in the same order among their splits. A sub-group has
+   * connections and collectives of its own, and shares this group's device and sockets.
+   *
+   * <p>The job fails as a whole: when a rank dies or any group aborts, all groups fail. Closing a
+   * sub-group closes only itself; closing this group first closes its sub-groups.
+   *
+   * @param name of the sub-groups, for messages; the same on every rank, as in {@link Split}
+   * @param color which group; negative: none
+   * @param key the place within the group
+   * @return this rank's sub-group, or empty for a negative colour. Fails with {@link InvalidUsage}
+   *     on every rank if names differ; with {@link io.fluxccl.Timeout}, naming a rank that did not
+   *     call, after {@link JoinOptions#joinTimeout}. Continuations may block
+   */
+  public CompletableFuture<Optional<RankGroup>> split(String name, int color, int key) {
+    List<Split> one = List.of(new Split(name, color, key, 0));
+    return subGroups.split(one, this::openSubGroup).thenApply(groups -> groups.get(0));
+  }
+
+  /**
+   * Forms the groups of a grid, with one exchange for all; as {@link #split(String, int, int)}.
+   *
+   * @param grid with a place for each rank; the same on every rank
+   * @return this rank's group of each dimension, by name, in the grid's order
+   * @throws InvalidUsage if the grid has another number of places
+   */
+  public CompletableFuture<Map<String, RankGroup>> grid(Grid grid) {
+    return subGroups.grid(grid, this::openSubGroup);
+  }
+
+  private RankGroup openSubGroup(Bootstrap ranks, Object key) {
+    RankGroup group = new RankGroup(ranks, () -> device, false, generation, options);
+    group.closed.whenComplete((done, failure) -> subGroups.remove(group));
+    return localRanks == null ? group : group.among(localRanks.subGroup(key, ranks.nRanks()));
+  }
+
+  RankGroup among(LocalRanks all) {
+    localRanks = all.with(this);
+    return this;
   }
 
   /** Returns the bootstrap: messages, gathers and barriers between hosts. */
@@ -313,28 +332,27 @@ public final class RankGroup implements AutoCloseable {
     if (lifecycle.beginClose()) {
       awaitOthers()
           .handle((done, failure) -> null)
+          .thenCompose(done -> subGroups.close())
           // Closing waits for threads and drivers, and the bootstrap's thread must not.
           .thenComposeAsync(done -> closeNow(), MAY_BLOCK)
-          .whenComplete(
-              (done, failure) -> {
-                if (failure == null) {
-                  closed.complete(null);
-                } else {
-                  closed.completeExceptionally(FluxCclException.from(failure));
-                }
-              });
+          .whenComplete((done, failure) -> Closing.complete(closed, failure));
     }
     return closed.copy();
   }
 
-  private CompletableFuture<Void> awaitOthers() {
+  private CompletableFuture<?> awaitOthers() {
     return communicator.failure() == null
-        ? communicator.inFlight(bootstrap.barrier(Deadline.after(LEAVE_LIMIT)))
+        ? CompletableFuture.anyOf(
+            communicator.inFlight(bootstrap.barrier(Deadline.after(LEAVE_LIMIT))), parentCloses)
         : CompletableFuture.completedFuture(null);
   }
 
+  boolean isClosing() {
+    return lifecycle.isClosed();
+  }
+
   /** Closes all it owns, then the bootstrap. Throws nothing: a failure is the result's. */
-  private CompletableFuture<Void> closeNow() {
+  CompletableFuture<Void> closeNow() {
     CompletableFuture<Void> own = new CompletableFuture<>();
     try {
       lifecycle.closeChildren();
@@ -346,14 +364,30 @@ public final class RankGroup implements AutoCloseable {
   }
 
   /**
-   * {@link #closeAsync()}, waiting some seconds at most for it. Idempotent.
+   * Closes groups at the same time, and waits some seconds at most for all.
+   *
+   * @param groups of this process
+   * @throws FluxCclException if something could not be closed; all the rest is
+   */
+  public static void closeAll(Collection<RankGroup> groups) {
+    String late = "closing {} groups takes over {} s and goes on";
+    Closing.await(
+        SubGroups.close(groups), CLOSE_SECONDS, () -> LOG.warn(late, groups.size(), CLOSE_SECONDS));
+  }
+
+  /**
+   * {@link #closeAsync()}, waiting some seconds at most for it. Of {@link #local} ranks, only the
+   * last one waits, for all of them: so a plain loop closes them. Idempotent.
    *
    * @throws FluxCclException if something could not be closed; all the rest is
    */
   @Override
   public void close() {
     String late = "rank {} of {}: closing takes over {} s and goes on";
+    CompletableFuture<Void> own = closeAsync();
     Closing.await(
-        closeAsync(), CLOSE_SECONDS, () -> LOG.warn(late, rank(), nRanks(), CLOSE_SECONDS));
+        localRanks == null ? own : localRanks.closed(),
+        CLOSE_SECONDS,
+        () -> LOG.warn(late, rank(), nRanks(), CLOSE_SECONDS));
   }
 }

@@ -109,7 +109,7 @@ public final class StepLoop {
     this.maxCommandBytes = maxCommandBytes;
     this.maxInFlight = maxInFlight;
     this.step = step;
-    this.tag = FIRST_TAG + group.nextLoop();
+    this.tag = FIRST_TAG + group.loops.getAndIncrement();
     communicator.inFlight(ended);
   }
 

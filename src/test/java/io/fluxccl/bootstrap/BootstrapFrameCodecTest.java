@@ -64,14 +64,15 @@ class BootstrapFrameCodecTest {
                 (code, blame, text) ->
                     new Failed(code, blame, BootstrapFrameCodec.shortened(text))),
         Combinators.combine(
+                Arbitraries.longs(),
                 Arbitraries.of(StreamKey.Space.class),
                 Arbitraries.longs(),
                 anyInt,
                 Arbitraries.bytes().array(byte[].class).ofMaxSize(10_000),
                 Arbitraries.integers().between(-1, BootstrapFrameCodec.MAX_RANKS - 1))
             .as(
-                (space, channel, sequence, payload, leftRank) ->
-                    new Data(space, channel, sequence, new Message(payload, leftRank))),
+                (group, space, channel, sequence, payload, leftRank) ->
+                    new Data(group, space, channel, sequence, new Message(payload, leftRank))),
         Combinators.combine(
                 Arbitraries.longs().between(0, Long.MAX_VALUE),
                 Arbitraries.integers().between(-1, 100),

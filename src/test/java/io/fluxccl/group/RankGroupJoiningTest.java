@@ -129,6 +129,8 @@ class RankGroupJoiningTest {
                           () -> {
                             throw error;
                           },
+                          true,
+                          Generation.ONLY,
                           OPTIONS)))
           .isSameAs(error);
       assertThat(bootstraps.get(1).failure())

@@ -1,0 +1,46 @@
+package io.fluxccl.group;
+
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CopyOnWriteArrayList;
+
+/**
+ * The ranks of a group that are all in this JVM. A plain loop closes them one after the other, so
+ * only the last one waits: for all of them. Thread-safe.
+ */
+final class LocalRanks {
+  private final int nRanks;
+  private final List<RankGroup> ranks = new CopyOnWriteArrayList<>();
+  private final Map<Object, LocalRanks> subGroups = new ConcurrentHashMap<>();
+
+  LocalRanks(int nRanks) {
+    this.nRanks = nRanks;
+  }
+
+  LocalRanks with(RankGroup rank) {
+    ranks.add(rank);
+    return this;
+  }
+
+  /**
+   * Returns the ranks of a sub-group.
+   *
+   * @param key by which its ranks know it among the others
+   * @param size how many they are
+   */
+  LocalRanks subGroup(Object key, int size) {
+    return subGroups.computeIfAbsent(key, unused -> new LocalRanks(size));
+  }
+
+  /**
+   * Returns what a rank that is closed has to wait for.
+   *
+   * @return all ranks, if all are closing or closed; otherwise nothing
+   */
+  CompletableFuture<Void> closed() {
+    boolean last = ranks.size() == nRanks && ranks.stream().allMatch(RankGroup::isClosing);
+    return last ? SubGroups.close(ranks) : CompletableFuture.completedFuture(null);
+  }
+}

@@ -1,0 +1,126 @@
+package io.fluxccl.group;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.bootstrap.Split;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.BiFunction;
+
+/** The sub-groups of one rank's group, from their forming to their end. Thread-safe. */
+final class SubGroups {
+  private final RankGroup parent;
+
+  /** How long the other ranks may take to call a split. */
+  private final Duration limit;
+
+  // Guarded by this.
+  private final Set<RankGroup> open = new LinkedHashSet<>();
+  private int splits;
+  private boolean closing;
+
+  SubGroups(RankGroup parent, Duration limit) {
+    this.parent = parent;
+    this.limit = limit;
+  }
+
+  /** {@link RankGroup#grid}. */
+  CompletableFuture<Map<String, RankGroup>> grid(
+      Grid grid, BiFunction<Bootstrap, Object, RankGroup> opener) {
+    List<Split> parts = grid.splits(parent.rank(), parent.nRanks());
+    return split(parts, opener)
+        .thenApply(
+            groups -> {
+              Map<String, RankGroup> byName = new LinkedHashMap<>();
+              for (int i = 0; i < parts.size(); i++) {
+                byName.put(parts.get(i).name(), groups.get(i).orElseThrow());
+              }
+              return byName;
+            });
+  }
+
+  /**
+   * Forms sub-groups; {@link RankGroup#split}.
+   *
+   * @param opener opens one, without collectives, of a bootstrap and a key that is the same on all
+   *     its ranks
+   */
+  CompletableFuture<List<Optional<RankGroup>>> split(
+      List<Split> parts, BiFunction<Bootstrap, Object, RankGroup> opener) {
+    CompletableFuture<List<Optional<Bootstrap>>> formed;
+    int number;
+    synchronized (this) {
+      number = ++splits;
+      formed = parent.bootstrap().split(parts, Deadline.after(limit));
+    }
+    return formed
+        .thenApplyAsync(
+            bootstraps -> {
+              List<Optional<RankGroup>> groups = new ArrayList<>();
+              for (int i = 0; i < parts.size(); i++) {
+                Object key = List.of(number, i, parts.get(i).color());
+                groups.add(bootstraps.get(i).map(each -> add(opener.apply(each, key))));
+              }
+              return groups;
+            },
+            RankGroup.MAY_BLOCK)
+        .thenCompose(SubGroups::createCollectives)
+        // Continuations that block must not block the bootstrap's thread.
+        .whenCompleteAsync((groups, failure) -> {}, RankGroup.MAY_BLOCK);
+  }
+
+  private RankGroup add(RankGroup group) {
+    synchronized (this) {
+      if (!closing) {
+        open.add(group);
+        return group;
+      }
+    }
+    group.closeNow();
+    throw InvalidUsage.of(
+        "split on rank %s of %s: the group is closed", parent.rank(), parent.nRanks());
+  }
+
+  synchronized void remove(RankGroup group) {
+    open.remove(group);
+  }
+
+  /** One group after the other, in the same order on all ranks. */
+  private static CompletableFuture<List<Optional<RankGroup>>> createCollectives(
+      List<Optional<RankGroup>> groups) {
+    CompletableFuture<?> done = CompletableFuture.completedFuture(null);
+    for (Optional<RankGroup> each : groups) {
+      if (each.isPresent()) {
+        RankGroup group = each.get();
+        done = done.thenCompose(before -> group.createCollectives());
+      }
+    }
+    return done.thenApply(all -> groups);
+  }
+
+  /** Closes them without waiting for their other ranks. A failure is theirs. */
+  CompletableFuture<Void> close() {
+    List<RankGroup> last;
+    synchronized (this) {
+      closing = true;
+      last = List.copyOf(open);
+    }
+    last.forEach(group -> group.parentCloses.complete(null));
+    return close(last).exceptionally(failure -> null);
+  }
+
+  /** Closes groups at the same time. */
+  static CompletableFuture<Void> close(Collection<RankGroup> groups) {
+    return CompletableFuture.allOf(
+        groups.stream().map(RankGroup::closeAsync).toArray(CompletableFuture<?>[]::new));
+  }
+}
