@@ -20,6 +20,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Pong;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Register;
 import io.fluxccl.bootstrap.BootstrapFrame.Silent;
+import io.fluxccl.bootstrap.BootstrapFrame.Spare;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
 import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
 import io.fluxccl.wire.WireReader;
@@ -108,7 +109,8 @@ final class BootstrapFrameCodec {
           new Form<>(
               Convened.class,
               BootstrapFrameCodec::writeConvened,
-              BootstrapFrameCodec::readConvened));
+              BootstrapFrameCodec::readConvened),
+          empty(Spare.class, new Spare()));
 
   private BootstrapFrameCodec() {}
 

@@ -11,6 +11,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Attend;
 import io.fluxccl.bootstrap.BootstrapFrame.Convened;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
+import io.fluxccl.bootstrap.BootstrapFrame.Spare;
 import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelHandlerContext;
@@ -49,6 +50,10 @@ public final class Meeting implements AutoCloseable {
   private MeetingHost host;
   private Session session;
   private Attendance attendance;
+
+  /** Ends the attendance when it takes too long; null while a generation runs without this rank. */
+  private ScheduledFuture<?> timer;
+
   private Membership membership;
   private boolean closed;
   private long backoffMillis = FIRST_BACKOFF_MILLIS;
@@ -57,10 +62,7 @@ public final class Meeting implements AutoCloseable {
 
   /** A wait for the next generation. */
   private record Attendance(
-      Attend request,
-      CompletableFuture<Membership> result,
-      Deadline deadline,
-      ScheduledFuture<?> timer) {}
+      Attend request, CompletableFuture<Membership> result, Deadline deadline) {}
 
   /**
    * Creates a meeting that this process does not attend yet.
@@ -103,7 +105,8 @@ public final class Meeting implements AutoCloseable {
    *
    * @param previous this process's place in the last generation it was told of, or null
    * @param lost a rank of that generation that is known not to come
-   * @param deadline by when the generation must have begun
+   * @param deadline by when the generation must have begun; as much time again whenever a smaller
+   *     generation that went on without this process has ended
    * @return the place in the generation; fails with {@link Timeout}, naming ranks that have not
    *     come, or with {@link InvalidUsage} if the others expect another number of ranks
    */
@@ -127,12 +130,8 @@ public final class Meeting implements AutoCloseable {
       result.completeExceptionally(new Aborted(FluxCclException.NO_RANK, "the meeting was closed"));
       return;
     }
-    ScheduledFuture<?> timer =
-        loop.schedule(
-            () -> end().completeExceptionally(late(deadline)),
-            deadline.remainingNanos(),
-            TimeUnit.NANOSECONDS);
-    attendance = new Attendance(request, result, deadline, timer);
+    attendance = new Attendance(request, result, deadline);
+    startTimer(deadline);
     backoffMillis = FIRST_BACKOFF_MILLIS;
     if (session != null) {
       session.send(request);
@@ -141,10 +140,32 @@ public final class Meeting implements AutoCloseable {
     }
   }
 
+  private void startTimer(Deadline deadline) {
+    timer =
+        loop.schedule(
+            () -> end().completeExceptionally(late(deadline)),
+            deadline.remainingNanos(),
+            TimeUnit.NANOSECONDS);
+  }
+
+  private void stopTimer() {
+    if (timer != null) {
+      timer.cancel(false);
+      timer = null;
+    }
+  }
+
+  /** Limits a wait again that had no limit while a generation ran. */
+  private void restartTimer() {
+    if (attendance != null && timer == null) {
+      startTimer(Deadline.after(attendance.deadline.timeout()));
+    }
+  }
+
   /** Ends the wait; the caller completes its result. */
   private CompletableFuture<Membership> end() {
     CompletableFuture<Membership> result = attendance.result;
-    attendance.timer.cancel(false);
+    stopTimer();
     attendance = null;
     return result;
   }
@@ -278,6 +299,14 @@ public final class Meeting implements AutoCloseable {
     end().complete(membership);
   }
 
+  private void spare() {
+    if (attendance != null) {
+      stopTimer();
+    } else if (membership != null) {
+      membership.newcomersWait();
+    }
+  }
+
   private void broken(FluxCclException reason) {
     if (membership != null) {
       membership.broken().complete(reason);
@@ -293,6 +322,9 @@ public final class Meeting implements AutoCloseable {
     void received(ChannelHandlerContext ctx, BootstrapFrame frame) {
       if (frame instanceof Waiting waiting) {
         missing = waiting.missing();
+        restartTimer();
+      } else if (frame instanceof Spare) {
+        spare();
       } else if (frame instanceof Convened news) {
         convened(news);
       } else if (frame instanceof Failed failed) {
@@ -307,6 +339,7 @@ public final class Meeting implements AutoCloseable {
       session = null;
       String why = "the process that hosts the meeting at " + address + " is gone";
       broken(new RemoteFailure(FluxCclException.NO_RANK, why));
+      restartTimer();
       again(why);
     }
   }

@@ -8,6 +8,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Convened;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
+import io.fluxccl.bootstrap.BootstrapFrame.Spare;
 import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelHandlerContext;
@@ -153,7 +154,7 @@ final class MeetingHost extends Handshake.Gate {
         decideIn(left);
       }
     }
-    sendMissing(waiting);
+    sendMissing(waiting, last);
   }
 
   private void decideIn(long nanos) {
@@ -182,14 +183,31 @@ final class MeetingHost extends Handshake.Gate {
     return survivors.size() >= survivors.get(0).request.previousSize() - lost.size();
   }
 
-  /** Tells those who wait which ranks nobody has come for yet. */
-  private void sendMissing(List<Session> waiting) {
+  /**
+   * Tells those who wait which ranks nobody has come for yet. While a generation runs, newcomers
+   * learn that they may have to wait for long, and its members, if it has room, of newcomers.
+   */
+  private void sendMissing(List<Session> waiting, long last) {
+    List<Session> running =
+        sessions.stream()
+            .filter(each -> each.request == null && last > 0 && each.memberOf == last)
+            .toList();
+    List<Session> newcomers =
+        waiting.stream()
+            .filter(each -> each.request != null && each.request.generation() < last)
+            .toList();
+    if (!running.isEmpty() && !newcomers.isEmpty()) {
+      newcomers.forEach(each -> each.send(new Spare()));
+      if (running.size() < nRanks) {
+        running.forEach(each -> each.send(new Spare()));
+      }
+    }
     Set<Integer> wished = new HashSet<>();
     waiting.forEach(each -> wished.add(each.wish()));
     List<Integer> missing =
         IntStream.range(0, nRanks).filter(rank -> !wished.contains(rank)).boxed().toList();
     waiting.stream()
-        .filter(each -> each.request != null)
+        .filter(each -> each.request != null && (running.isEmpty() || !newcomers.contains(each)))
         .forEach(each -> each.send(new Waiting(missing)));
   }
 

@@ -22,6 +22,9 @@ public final class Membership {
   /** Completes when a member dies, or the meeting is lost, after this was decided. */
   private final CompletableFuture<FluxCclException> broken = new CompletableFuture<>();
 
+  /** Completes when processes wait for the next generation, and this one has room for them. */
+  private final CompletableFuture<Void> newcomers = new CompletableFuture<>();
+
   Membership(
       long generation,
       int rank,
@@ -56,6 +59,18 @@ public final class Membership {
    */
   public List<Integer> previousRanks() {
     return previousRanks;
+  }
+
+  /**
+   * Returns a new future that completes, on the bootstrap's thread, when processes wait for the
+   * next generation while this one has fewer ranks than it may.
+   */
+  public CompletableFuture<Void> newcomers() {
+    return newcomers.copy();
+  }
+
+  void newcomersWait() {
+    newcomers.complete(null);
   }
 
   CompletableFuture<FluxCclException> broken() {

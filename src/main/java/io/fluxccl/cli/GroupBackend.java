@@ -41,7 +41,13 @@ final class GroupBackend implements PerfBackend {
   @Override
   public Flux<Generation> generations(RankOptions options) {
     return RankGroup.generations(groupOptions(options, JoinOptions.fromEnvironment()))
-        .map(group -> new Generation(group.generation().number(), new Rank(group, options)));
+        .map(
+            group ->
+                new Generation(
+                    group.generation().number(),
+                    new Rank(group, options),
+                    group.newcomers().toFuture(),
+                    () -> group.renew("others wait to take part")));
   }
 
   private static JoinOptions groupOptions(RankOptions options, JoinOptions from) {

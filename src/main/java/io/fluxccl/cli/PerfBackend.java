@@ -8,6 +8,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
 import java.util.function.IntFunction;
 import reactor.core.publisher.Flux;
 
@@ -58,8 +59,11 @@ interface PerfBackend {
    *
    * @param number from 1
    * @param rank this process's; whoever gets it closes it
+   * @param newcomers completes when processes wait that this generation has room for
+   * @param renew ends it on all ranks, so that the next one begins with them
    */
-  record Generation(long number, PerfRank rank) {}
+  record Generation(
+      long number, PerfRank rank, CompletableFuture<Void> newcomers, Runnable renew) {}
 
   /**
    * Joins the job of the environment, and after each failure its next generation.

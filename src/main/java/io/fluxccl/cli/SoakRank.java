@@ -69,7 +69,7 @@ final class SoakRank {
   long run() {
     for (PerfBackend.Generation generation : backend.generations(options).toIterable(1)) {
       try (PerfRank rank = generation.rank()) {
-        new Rounds(rank, generation.number()).run();
+        new Rounds(rank, generation).run();
       } catch (FluxCclException | CompletionException e) {
         FluxCclException reason = FluxCclException.from(e);
         if (reason instanceof InvalidUsage) {
@@ -112,14 +112,16 @@ final class SoakRank {
   private final class Rounds {
     private final PerfRank rank;
     private final long generation;
+    private final PerfBackend.Generation joined;
     private final Random random;
     private final Map<List<Object>, BufferContents> contents = new HashMap<>();
     private long collectives;
     private long wrongHere;
 
-    Rounds(PerfRank rank, long generation) {
+    Rounds(PerfRank rank, PerfBackend.Generation joined) {
+      this.joined = joined;
       this.rank = rank;
-      this.generation = generation;
+      this.generation = joined.number();
       this.random = new Random(31 * seed + generation);
     }
 
@@ -139,6 +141,9 @@ final class SoakRank {
           if (isOver()) {
             sayLeaks(generation, rank.rank());
             return;
+          }
+          if (rank.rank() == 0 && joined.newcomers().isDone()) {
+            joined.renew().run();
           }
           if (round == ROUNDS_BETWEEN_REPORTS - 1) {
             sayLeaks(generation, rank.rank());

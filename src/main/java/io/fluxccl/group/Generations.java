@@ -119,6 +119,7 @@ final class Generations {
       }
       group = next;
       deadline = null;
+      membership.newcomers().thenRun(() -> next.newcomers.complete(null));
     }
     LOG.info(
         "{}rank {} of {} in generation {}",

@@ -27,6 +27,7 @@ import org.agrona.CloseHelper;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import reactor.core.publisher.Flux;
+import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
 
 /**
@@ -63,6 +64,9 @@ public final class RankGroup implements AutoCloseable {
 
   /** Completed when the group of which this is a sub-group closes. */
   final CompletableFuture<Void> parentCloses = new CompletableFuture<>();
+
+  /** Completed when processes wait that this generation has room for. */
+  final CompletableFuture<Void> newcomers = new CompletableFuture<>();
 
   private final SubGroups subGroups;
 
@@ -133,28 +137,17 @@ public final class RankGroup implements AutoCloseable {
 
   /**
    * Joins a job that heals: emits a group, and after each failure of it the next one, until a group
-   * is closed without a failure. The processes meet at the job's address before each generation.
-   * With {@link JoinOptions#leastRanks} of 0 a generation waits until replacements have come for
-   * the ranks that died; otherwise it goes on smaller. A replacement is any process that comes with
-   * the job's address, secret and number of ranks; {@code fluxccl launch --restart} starts them.
+   * is closed without a failure. A generation waits until replacements have come for the ranks that
+   * died, or goes on smaller, with {@link JoinOptions#leastRanks}. A replacement is any process
+   * that comes with the job's address, secret and number of ranks.
    *
-   * <p>The device and its buffers live on through all generations, until the Flux has ended.
-   * Collectives, registrations, captured pipelines and whatever else belongs to a group end with
-   * it: make them anew for each group. {@link #generation} tells the number, what failed, and which
-   * rank each member had before.
-   *
-   * <p>Cancelling closes the current group. The Flux fails with the reason when no generation
-   * begins within {@link JoinOptions#joinTimeout}, when this rank's own device fails, or for a
-   * wrong option.
-   *
-   * <pre>{@code
-   * RankGroup.generations(JoinOptions.fromEnvironment().withLeastRanks(1))
-   *     .switchMap(group -> serve(group).onErrorResume(FluxCclException.class, e -> Mono.empty()))
-   *     .blockLast();
-   * }</pre>
+   * <p>The device and its buffers live on through all generations, until the Flux has ended; what
+   * else belongs to a group ends with it. See docs/reference/generations.md.
    *
    * @param options as for {@link #join}; needs an address, not a unique id
-   * @return the groups, cold; each subscription joins. Signals come on threads that may block
+   * @return the groups, cold; each subscription joins. Cancelling closes the current group. Fails
+   *     when no generation begins within {@link JoinOptions#joinTimeout}, when this rank's own
+   *     device fails, or for a wrong option. Signals come on threads that may block
    */
   public static Flux<RankGroup> generations(JoinOptions options) {
     return Generations.of(options);
@@ -230,6 +223,16 @@ public final class RankGroup implements AutoCloseable {
   /** Returns which generation of its job this group is; the first and only one after a join. */
   public Generation generation() {
     return generation;
+  }
+
+  /**
+   * Returns a signal that processes wait for the next generation, and that this one has fewer ranks
+   * than it may: call {@link #renew} between two steps of yours to let them in.
+   *
+   * @return completes then, on a thread that may block; never in a full or in the only generation
+   */
+  public Mono<Void> newcomers() {
+    return Mono.fromFuture(newcomers, true).publishOn(Schedulers.boundedElastic());
   }
 
   /**

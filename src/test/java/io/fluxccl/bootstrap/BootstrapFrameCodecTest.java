@@ -22,6 +22,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Pong;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Register;
 import io.fluxccl.bootstrap.BootstrapFrame.Silent;
+import io.fluxccl.bootstrap.BootstrapFrame.Spare;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
 import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
 import io.netty.buffer.Unpooled;
@@ -86,7 +87,7 @@ class BootstrapFrameCodecTest {
             .as(
                 (generation, previous, jobId, root) ->
                     new Convened(generation, previous.size() - 1, previous, jobId, root.address())),
-        Arbitraries.of(new Ping(), new Pong(), new Goodbye(), new Attach()));
+        Arbitraries.of(new Spare(), new Ping(), new Pong(), new Goodbye(), new Attach()));
   }
 
   private static Arbitrary<byte[]> bytes(int length) {

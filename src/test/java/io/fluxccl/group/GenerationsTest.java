@@ -29,6 +29,7 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -185,20 +186,28 @@ class GenerationsTest {
         .containsExactlyElementsOf(gone == 0 ? List.of(1, 2) : List.of(0, 1));
     assertWorks(second);
     all.add(start(options(gone).withLeastRanks(1)));
-    // It waits until a generation begins, and nothing tells when it has come.
-    RankGroup any = second.get(0);
-    while (any.nRanks() < RANKS) {
-      any.renew("somebody may wait");
-      any = all.get(0).next();
-    }
-    RankGroup newcomer = all.get(2).next();
-    assertThat(newcomer.rank()).isEqualTo(2);
-    assertThat(newcomer.generation().previousRanks()).containsExactly(0, 1, -1);
-    RankGroup other = all.get(1).next();
-    while (other.nRanks() < RANKS) {
-      other = all.get(1).next();
-    }
-    assertWorks(List.of(any, other, newcomer));
+    StepVerifier.create(second.get(1).newcomers()).expectComplete().verify(LONG);
+    second.get(1).renew("to let a newcomer in");
+    List<RankGroup> third = next(all);
+    assertThat(third).extracting(RankGroup::rank).containsExactly(0, 1, 2);
+    assertThat(third.get(2).generation().previousRanks()).containsExactly(0, 1, -1);
+    assertWorks(third);
+  }
+
+  @Test
+  void shouldLetASpareWaitLongerThanTheJoinLimitWhileAGenerationRuns() throws Exception {
+    List<Process> all = startAll(0);
+    List<RankGroup> first = next(all);
+    Process spare = start(options(1).withJoinTimeout(Duration.ofSeconds(1)));
+    assertThatThrownBy(() -> spare.end.get(3, TimeUnit.SECONDS))
+        .isInstanceOf(TimeoutException.class);
+    assertWorks(first);
+    all.get(1).subscription.dispose();
+    first.get(0).renew("rank 1 has left");
+    all.set(1, spare);
+    List<RankGroup> second = next(all);
+    assertThat(second.get(1).generation().previousRanks()).containsExactly(0, -1, 2);
+    assertWorks(second);
   }
 
   @Test
