@@ -19,13 +19,20 @@ import io.fluxccl.device.FloatView;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
+import io.fluxccl.group.DeviceChoice;
+import io.fluxccl.group.Grid;
+import io.fluxccl.group.JoinOptions;
+import io.fluxccl.group.RankGroup;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.junit.jupiter.api.Test;
@@ -39,6 +46,7 @@ import reactor.core.scheduler.Schedulers;
 class CollectivesAndPipelinesTest {
   private static final Duration LONG = Duration.ofSeconds(60);
   private static final int COUNT = 1000;
+  private static final Executor MAY_BLOCK = Schedulers.boundedElastic()::schedule;
 
   private interface Body {
     void run(LocalRank rank, Collectives collectives, DeviceBuffer x) throws Exception;
@@ -308,5 +316,30 @@ class CollectivesAndPipelinesTest {
               .isInstanceOf(Aborted.class)
               .hasMessageContaining("by rank 0 while in flight");
         });
+  }
+
+  @Test
+  void shouldFormSubGroups() throws Exception {
+    List<RankGroup> job = RankGroup.local(4, JoinOptions.of(0, 1).withDevice(DeviceChoice.HOST));
+    CompletableFuture.allOf(
+            job.stream()
+                .map(group -> CompletableFuture.runAsync(() -> useSubGroups(group), MAY_BLOCK))
+                .toArray(CompletableFuture<?>[]::new))
+        .get(60, TimeUnit.SECONDS);
+    RankGroup.closeAll(job);
+  }
+
+  private static void useSubGroups(RankGroup group) {
+    DeviceBuffer hidden = group.device().allocate(COUNT * 4L);
+    setFirst(hidden, group.rank());
+    Map<String, RankGroup> groups =
+        group.grid(Grid.of("tensor", 2).by("pipeline", 2)).join(); // ranks 0+1, 2+3 and 0+2, 1+3
+    RankGroup tensor = groups.get("tensor");
+    tensor.collectives().allReduce(hidden, DataType.FLOAT32, ReduceOp.SUM).block(LONG);
+    assertThat(first(hidden)).isEqualTo(group.rank() < 2 ? 1 : 5);
+    int color = group.rank() % 2 == 0 ? 0 : -1; // negative: takes no part
+    Optional<RankGroup> even = group.split("even", color, group.rank()).join();
+    assertThat(even.isPresent()).isEqualTo(group.rank() % 2 == 0);
+    hidden.close();
   }
 }
