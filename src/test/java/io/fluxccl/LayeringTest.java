@@ -55,7 +55,8 @@ class LayeringTest {
               "io.fluxccl.samples.alltoall",
               "io.fluxccl.samples.fusion",
               "io.fluxccl.samples.overlap",
-              "io.fluxccl.samples.pipeline"));
+              "io.fluxccl.samples.pipeline",
+              "io.fluxccl.samples.stepserver"));
 
   private final JavaClasses library =
       new ClassFileImporter()
@@ -93,6 +94,17 @@ class LayeringTest {
   @Test
   void shouldHaveNoCyclesBetweenPackages() {
     slices().matching("(io.fluxccl..)").should().beFreeOfCycles().check(library);
+  }
+
+  @Test
+  void shouldServeHttpInSamplesOnly() {
+    noClasses()
+        .that()
+        .resideOutsideOfPackages("io.fluxccl.samples..")
+        .should()
+        .dependOnClassesThat()
+        .resideInAPackage("reactor.netty..")
+        .check(library);
   }
 
   @Test

@@ -5,27 +5,32 @@ import static org.assertj.core.api.Assertions.assertThat;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 
-/** The guide's pages show code of these tests, or of none. */
+/** The guide's pages show code of these tests, or of a sample that has tests, or of none. */
 class PagesTest {
   @Test
   void shouldShowOnlyCodeThatIsTested() throws IOException {
-    compare("java", Path.of("src/test/java/io/fluxccl/docs"), ".+\\.java");
+    List<String> tested = new ArrayList<>();
+    tested.addAll(contents(Path.of("src/test/java/io/fluxccl/docs"), ".+\\.java"));
+    Path sample = Path.of("samples/step-server/java/io/fluxccl/samples/stepserver");
+    tested.addAll(contents(sample, ".+\\.java"));
+    compare("java", tested);
   }
 
   @Test
   void shouldShowOnlyKernelsThatAreTested() throws IOException {
-    compare("cuda", Path.of("src/test/resources/cuda"), ".+\\.cu");
+    compare("cuda", contents(Path.of("src/test/resources/cuda"), ".+\\.cu"));
   }
 
-  private static void compare(String language, Path tests, String name) throws IOException {
+  private static void compare(String language, List<String> files) throws IOException {
     Pattern blocks = Pattern.compile("(?s)```" + language + "\n(.*?)```");
-    String tested = squeezed(String.join("\n", contents(tests, name)));
+    String tested = squeezed(String.join("\n", files));
     for (String page : contents(Path.of("docs"), "\\d+-.+\\.md")) {
       Matcher block = blocks.matcher(page);
       while (block.find()) {

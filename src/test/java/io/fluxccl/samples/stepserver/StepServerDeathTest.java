@@ -1,0 +1,94 @@
+package io.fluxccl.samples.stepserver;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.awaitility.Awaitility.await;
+
+import io.fluxccl.bootstrap.JobSecret;
+import io.fluxccl.group.DeviceChoice;
+import io.fluxccl.group.JoinOptions;
+import io.fluxccl.group.RankGroup;
+import io.fluxccl.testing.Ports;
+import java.io.IOException;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** Rank 0 in this JVM; rank 1 is a process that is really killed. */
+@Tag("multiprocess")
+@Timeout(180)
+class StepServerDeathTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
+
+  private final JobSecret secret = JobSecret.random();
+  private final List<Process> processes = new ArrayList<>();
+  private int port;
+
+  @BeforeEach
+  void choosePort() throws IOException {
+    port = Ports.free();
+  }
+
+  @AfterEach
+  void kill() {
+    processes.forEach(Process::destroyForcibly);
+  }
+
+  private Process startFollower() throws IOException {
+    List<String> command = new ArrayList<>();
+    command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+    Arrays.stream(System.getProperty("fluxccl.jvm.args", "").split("\\s+"))
+        .filter(arg -> !arg.isEmpty())
+        .forEach(command::add);
+    command.addAll(List.of("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
+    command.addAll(List.of("-cp", System.getProperty("java.class.path")));
+    command.addAll(List.of(StepServer.class.getName(), "0"));
+    ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
+    builder.redirectOutput(ProcessBuilder.Redirect.DISCARD);
+    builder.environment().put("FLUXCCL_RANK", "1");
+    builder.environment().put("FLUXCCL_NRANKS", "2");
+    builder.environment().put("FLUXCCL_ADDR", "127.0.0.1:" + port);
+    builder.environment().put("FLUXCCL_SECRET", secret.text());
+    processes.add(builder.start());
+    return processes.get(processes.size() - 1);
+  }
+
+  @Test
+  void shouldServeAgainWhenAKilledRankIsReplaced() throws Exception {
+    JoinOptions options =
+        JoinOptions.of(0, 2)
+            .withDevice(DeviceChoice.HOST)
+            .withAddress("127.0.0.1:" + port)
+            .withSecret(secret);
+    Process follower = startFollower();
+    StepServer server = new StepServer(0);
+    CompletableFuture<Void> serving = server.serve(RankGroup.generations(options)).toFuture();
+    EventClient client = new EventClient(server.http.block(LONG).port());
+    client.awaitServing();
+    List<String> before = client.all(9, 30);
+    assertThat(before).hasSize(30);
+    ConcurrentLinkedQueue<String> seen = new ConcurrentLinkedQueue<>();
+    CompletableFuture<Void> running =
+        client.tokens(3, 1_000_000).doOnNext(seen::add).then().toFuture();
+    await().until(() -> seen.size() > 3);
+    follower.destroyForcibly();
+    assertThat(running).succeedsWithin(LONG);
+    assertThat(seen).contains("event: error");
+    assertThat(client.status("/generate/1/1").block(LONG)).isEqualTo(503);
+    Process replacement = startFollower();
+    client.awaitServing();
+    assertThat(client.all(9, 30)).isEqualTo(before);
+    server.stop.tryEmitEmpty();
+    assertThat(serving).succeedsWithin(LONG);
+    assertThat(replacement.waitFor()).isZero();
+    server.http.block(LONG).disposeNow();
+  }
+}

@@ -1,0 +1,145 @@
+package io.fluxccl.samples.stepserver;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.awaitility.Awaitility.await;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.bootstrap.JobSecret;
+import io.fluxccl.group.DeviceChoice;
+import io.fluxccl.group.JoinOptions;
+import io.fluxccl.group.RankGroup;
+import io.fluxccl.testing.Ports;
+import java.io.IOException;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.TimeoutException;
+import java.util.stream.IntStream;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import reactor.core.Disposable;
+import reactor.core.publisher.Flux;
+import reactor.core.publisher.Mono;
+import reactor.test.StepVerifier;
+
+@Timeout(120)
+class StepServerTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
+  private static final int RANKS = 2;
+  private static final int ENDLESS = 1_000_000;
+
+  private final List<StepServer> servers = new ArrayList<>();
+  private final List<CompletableFuture<Void>> serving = new ArrayList<>();
+  private final ConcurrentLinkedQueue<RankGroup> groups = new ConcurrentLinkedQueue<>();
+  private EventClient client;
+
+  @BeforeEach
+  void start() throws IOException {
+    int port = Ports.free();
+    JobSecret secret = JobSecret.random();
+    for (int rank = 0; rank < RANKS; rank++) {
+      JoinOptions options =
+          JoinOptions.of(rank, RANKS)
+              .withDevice(DeviceChoice.HOST)
+              .withAddress("127.0.0.1:" + port)
+              .withSecret(secret);
+      StepServer server = new StepServer(0);
+      servers.add(server);
+      serving.add(server.serve(RankGroup.generations(options).doOnNext(groups::add)).toFuture());
+    }
+    await().until(() -> groups.size() == RANKS);
+    client = new EventClient(servers.get(0).http.block(LONG).port());
+    client.awaitServing();
+  }
+
+  @AfterEach
+  void stop() {
+    servers.get(0).stop.tryEmitEmpty();
+    serving.forEach(each -> assertThat(each).succeedsWithin(LONG));
+    servers.get(0).http.block(LONG).disposeNow();
+  }
+
+  private static Disposable open(Flux<String> events, ConcurrentLinkedQueue<String> seen) {
+    return events.onErrorResume(e -> Mono.just("closed")).subscribe(seen::add);
+  }
+
+  private List<Disposable> fill(int count) {
+    List<Disposable> opened = new ArrayList<>();
+    for (int i = 0; i < count; i++) {
+      ConcurrentLinkedQueue<String> seen = new ConcurrentLinkedQueue<>();
+      opened.add(open(client.tokens(i, ENDLESS), seen));
+      await().until(() -> !seen.isEmpty());
+    }
+    return opened;
+  }
+
+  @Test
+  void shouldGiveTheSameTokensAloneAndInABatch() {
+    List<List<String>> alone = IntStream.range(0, 12).mapToObj(i -> client.all(i, 40)).toList();
+    assertThat(alone).allSatisfy(each -> assertThat(each).hasSize(40));
+    assertThat(alone.stream().flatMap(List::stream).distinct()).hasSizeGreaterThan(5);
+    Flux<List<String>> together =
+        Flux.range(0, 12).flatMapSequential(i -> client.tokens(i, 40).collectList());
+    StepVerifier.create(together).expectNextSequence(alone).expectComplete().verify(LONG);
+  }
+
+  @Test
+  void shouldGoOnForOthersWhenAClientDisconnectsOrTimesOut() {
+    List<String> expected = client.all(5, 200);
+    List<Disposable> disconnecting = fill(3);
+    CompletableFuture<List<String>> other = client.tokens(5, 200).collectList().toFuture();
+    disconnecting.forEach(Disposable::dispose);
+    StepVerifier.create(client.tokens(7, ENDLESS).then().timeout(Duration.ofMillis(200)))
+        .expectError(TimeoutException.class)
+        .verify(LONG);
+    assertThat(other).succeedsWithin(LONG).isEqualTo(expected);
+    // Those that have left make room: otherwise this would wait for ever.
+    assertThat(client.all(5, 200)).isEqualTo(expected);
+  }
+
+  @Test
+  void shouldAnswer429WhenTooManyWait() {
+    List<Disposable> running = fill(Mlp.MAX_BATCH);
+    ConcurrentLinkedQueue<String> seen = new ConcurrentLinkedQueue<>();
+    List<Disposable> waiting = new ArrayList<>();
+    for (int i = 0; i < Batcher.MAX_WAITING + 1; i++) {
+      waiting.add(open(client.tokens(i, 1), seen));
+    }
+    await().until(() -> seen.contains("status 429"));
+    assertThat(seen).containsExactly("status 429");
+    running.get(0).dispose();
+    await().until(() -> seen.size() == Batcher.MAX_WAITING + 1);
+    assertThat(seen.stream().filter(each -> each.startsWith("data: ")))
+        .hasSize(Batcher.MAX_WAITING);
+    running.forEach(Disposable::dispose);
+  }
+
+  @Test
+  void shouldRefuseWhatIsNoPrompt() {
+    assertThat(client.status("/generate/64/1").block(LONG)).isEqualTo(400);
+    assertThat(client.status("/generate/-1/1").block(LONG)).isEqualTo(400);
+    assertThat(client.status("/generate/1/0").block(LONG)).isEqualTo(400);
+    assertThat(client.status("/generate/1/99999999").block(LONG)).isEqualTo(400);
+    assertThat(client.status("/else").block(LONG)).isEqualTo(404);
+  }
+
+  @Test
+  void shouldServeAgainAfterARankHasFailed() {
+    List<String> before = client.all(9, 30);
+    ConcurrentLinkedQueue<String> seen = new ConcurrentLinkedQueue<>();
+    Disposable running = open(client.tokens(3, ENDLESS), seen);
+    await().until(() -> seen.size() > 3);
+    RankGroup follower = groups.stream().filter(each -> each.rank() == 1).findFirst().orElseThrow();
+    follower.communicator().abort(Aborted.of(1, "rank 1 is broken"));
+    await().until(() -> seen.stream().anyMatch(each -> each.contains("rank 1 is broken")));
+    assertThat(seen).contains("event: error");
+    client.awaitServing();
+    assertThat(groups).hasSize(2 * RANKS);
+    assertThat(client.all(9, 30)).isEqualTo(before);
+    running.dispose();
+  }
+}
