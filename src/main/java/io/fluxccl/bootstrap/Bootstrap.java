@@ -23,6 +23,11 @@ public interface Bootstrap extends AutoCloseable {
     return "";
   }
 
+  /** Returns the bootstrap of the whole job: this one, unless it is a sub-group. */
+  default Bootstrap job() {
+    return this;
+  }
+
   /** Returns this rank, from 0. */
   int rank();
 

@@ -113,6 +113,11 @@ final class SubBootstrap extends RingBootstrap {
   }
 
   @Override
+  public Bootstrap job() {
+    return job;
+  }
+
+  @Override
   String describe() {
     return "rank " + rank() + " of " + nRanks() + " of sub-group " + name();
   }

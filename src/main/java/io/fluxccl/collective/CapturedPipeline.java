@@ -20,8 +20,8 @@ import reactor.core.publisher.Mono;
  * Each run enqueues it as one launch, with the buffers, the kernels' arguments and the algorithms
  * of the recording. Any thread may run it, any number of times: runs queue up behind each other.
  *
- * <p>A pipeline that waits {@linkplain Pipeline#after for another lane} between its steps is
- * recorded as several graphs with the waits between them.
+ * <p>A pipeline that waits {@linkplain Pipeline#after for another lane}, or has a collective of
+ * one, is recorded as several graphs with those steps between them.
  *
  * <p>It keeps the device buffers that it uses. It does not keep the registrations that were open
  * when it was recorded, nor the pinned memory that it copies to or from: after one of these is
@@ -32,6 +32,7 @@ public final class CapturedPipeline implements AutoCloseable {
   final Lane lane;
   private final List<Step> source;
   private final List<CollectiveCall> calls;
+  private final List<Step.CollectOn> onOtherLanes;
   private final int rounds;
   private final List<Registration> registrations;
   private final List<PinnedBuffer> pinned;
@@ -48,6 +49,7 @@ public final class CapturedPipeline implements AutoCloseable {
     this.lane = lane;
     this.source = source;
     this.calls = source.stream().flatMap(step -> step.calls().stream()).toList();
+    this.onOtherLanes = source.stream().flatMap(step -> step.onOtherLanes().stream()).toList();
     this.rounds = source.stream().mapToInt(Step::rounds).sum();
     Set<Registration> used = new LinkedHashSet<>();
     calls.forEach(call -> lane.registrations.addUsed(call, used));
@@ -198,7 +200,12 @@ public final class CapturedPipeline implements AutoCloseable {
 
     @Override
     public boolean involvesPeers() {
-      return !captured.calls.isEmpty();
+      return !captured.calls.isEmpty() || !captured.onOtherLanes.isEmpty();
+    }
+
+    @Override
+    public List<CollectOn> onOtherLanes() {
+      return captured.onOtherLanes;
     }
 
     @Override

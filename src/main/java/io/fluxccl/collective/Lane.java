@@ -16,6 +16,7 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Supplier;
 import org.agrona.concurrent.SystemNanoClock;
 import reactor.core.Exceptions;
 import reactor.core.publisher.Mono;
@@ -29,6 +30,8 @@ import reactor.core.scheduler.Schedulers;
 final class Lane implements AutoCloseable {
   /** Set-ups open files and map memory, which the thread that received a message must not. */
   static final Executor MAY_BLOCK = Schedulers.boundedElastic()::schedule;
+
+  private static final AtomicLong NUMBERS = new AtomicLong();
 
   final Communicator communicator;
   final DeviceStream stream;
@@ -49,13 +52,19 @@ final class Lane implements AutoCloseable {
   private final CompletableFuture<Void> lifetime = new CompletableFuture<>();
 
   // No run may be enqueued behind the work that closing waits for.
-  private final Object enqueueing = new Object();
+  final Object enqueueing = new Object();
+
+  /** The place of its lock among those of several lanes. */
+  final long number = NUMBERS.getAndIncrement();
+
+  /** The last run of another lane that has a collective of this one. */
+  volatile OtherLanes.Use use = OtherLanes.Use.NONE;
 
   // How many collectives of all ranks were enqueued; guarded by enqueueing.
-  private long rounds;
+  long rounds;
 
   // How many of them are done. Threads that complete runs may arrive in another order.
-  private final AtomicLong roundsDone = new AtomicLong();
+  final AtomicLong roundsDone = new AtomicLong();
 
   // Guarded by enqueueing.
   private final Set<CapturedPipeline> captures = new HashSet<>();
@@ -110,7 +119,10 @@ final class Lane implements AutoCloseable {
    * @param what the steps are, for messages
    */
   Mono<Void> run(List<Step> steps, Object what) {
-    return published(Run.mono(this, steps, what));
+    return published(
+        OtherLanes.areUsed(steps)
+            ? Run.mono(this, steps, what, limitNs)
+            : Run.mono(this, steps, what));
   }
 
   /** {@link #run(List, Object)} with a time limit of its own. */
@@ -131,11 +143,14 @@ final class Lane implements AutoCloseable {
     }
     ConsistencyCheck.Turn turn;
     try {
-      synchronized (enqueueing) {
-        refuseIfOver();
-        check(run.steps, false);
-        turn = consistency.nextTurn();
-      }
+      turn =
+          locked(
+              run.others(),
+              () -> {
+                refuseIfOver();
+                check(run.steps, false);
+                return consistency.nextTurn();
+              });
     } catch (Throwable e) {
       refused(run, e);
       return;
@@ -152,21 +167,12 @@ final class Lane implements AutoCloseable {
   private void start(Run run, boolean agreed) {
     CompletableFuture<Void> done;
     try {
-      synchronized (enqueueing) {
-        refuseIfOver();
-        check(run.steps, true);
-        if (!run.begin()) {
-          return;
-        }
-        run.lastRound = rounds + roundsOf(run.steps);
-        refuseIfMissing(run);
-        enqueue(run.steps);
-        rounds = run.lastRound;
-        done = stream.completion();
-        inFlight.add(run);
+      done = run.others() == null ? enqueueAlone(run) : run.others().locked(() -> enqueue(run));
+      if (done == null) {
+        return;
       }
       // A peer may have left before this run was among those in flight.
-      refuseIfMissing(run);
+      refuseIfMissing(run, run.lastRound);
       // After a failure in the meantime the kernels may have seen it and done nothing.
       refuseIfFailed();
     } catch (Throwable e) {
@@ -183,6 +189,41 @@ final class Lane implements AutoCloseable {
     done.whenComplete(run);
   }
 
+  private <T> T locked(OtherLanes others, Supplier<T> body) {
+    if (others != null) {
+      return others.locked(body);
+    }
+    synchronized (enqueueing) {
+      return body.get();
+    }
+  }
+
+  // Without a lambda, which would be allocated for each run.
+  private CompletableFuture<Void> enqueueAlone(Run run) {
+    synchronized (enqueueing) {
+      return enqueue(run);
+    }
+  }
+
+  /** Enqueues a run, under the lock; returns its completion, or null if it was withdrawn. */
+  private CompletableFuture<Void> enqueue(Run run) {
+    refuseIfOver();
+    check(run.steps, true);
+    if (!run.begin()) {
+      return null;
+    }
+    run.lastRound = rounds + roundsOf(run.steps);
+    refuseIfMissing(run, run.lastRound);
+    if (run.others() != null) {
+      run.others().begin(run);
+    }
+    enqueue(run.steps);
+    rounds = run.lastRound;
+    CompletableFuture<Void> done = stream.completion();
+    inFlight.add(run);
+    return done;
+  }
+
   /** Fails a run, also for an error that must not be caught, which is then thrown on. */
   private static void refused(Run run, Throwable reason) {
     run.fail(reason);
@@ -197,8 +238,8 @@ final class Lane implements AutoCloseable {
     return rounds;
   }
 
-  private void refuseIfMissing(Run run) {
-    RemoteFailure missing = leaveNotices.missing(run.lastRound, run);
+  void refuseIfMissing(Run run, long lastRound) {
+    RemoteFailure missing = leaveNotices.missing(lastRound, run);
     if (missing != null) {
       communicator.abort(missing);
       throw missing;
@@ -209,6 +250,10 @@ final class Lane implements AutoCloseable {
   private void left(int peer) {
     Run newest = inFlight.newest();
     RemoteFailure missing = newest == null ? null : leaveNotices.missing(newest.lastRound, newest);
+    OtherLanes.Use other = use;
+    if (missing == null && other.isInFlight()) {
+      missing = leaveNotices.missing(other.lastRound(), other.run());
+    }
     if (missing != null && communicator.failure() == null) {
       communicator.abort(missing);
     }
@@ -247,13 +292,15 @@ final class Lane implements AutoCloseable {
 
   /** Records steps, while nothing is enqueued on this lane; see {@link Pipeline#capture}. */
   CapturedPipeline capture(List<Step> steps) {
-    synchronized (enqueueing) {
-      refuseIfOver();
-      check(steps, true);
-      CapturedPipeline captured = CapturedPipeline.of(this, steps);
-      captures.add(captured);
-      return captured;
-    }
+    return locked(
+        OtherLanes.of(this, steps),
+        () -> {
+          refuseIfOver();
+          check(steps, true);
+          CapturedPipeline captured = CapturedPipeline.of(this, steps);
+          captures.add(captured);
+          return captured;
+        });
   }
 
   /** Closes a captured pipeline between two runs. */
@@ -265,7 +312,7 @@ final class Lane implements AutoCloseable {
     }
   }
 
-  private void refuseIfOver() {
+  void refuseIfOver() {
     refuseIfFailed();
     if (closing.hasBegun()) {
       throw InvalidUsage.of("collectives on rank %d: closed", rank());
@@ -297,8 +344,14 @@ final class Lane implements AutoCloseable {
       abort(failure);
     }
     FluxCclException reason = communicator.failure();
-    if (reason == null) {
+    OtherLanes others = run.others();
+    if (reason == null && others != null && others.haveFailed()) {
+      others.fail(run);
+    } else if (reason == null) {
       roundsDone.accumulateAndGet(run.lastRound, Math::max);
+      if (others != null) {
+        others.end();
+      }
       run.complete();
     } else {
       run.fail(reason);

@@ -90,6 +90,31 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
     return with(new Step.Collect(CallChecks.requireBuffers(call, topology())));
   }
 
+  /**
+   * Adds a collective of another group or lane. It is behind the steps before, in front of the
+   * steps after, and in the order of the other lane, whose later operations wait for it. Its ranks
+   * must enqueue it in the same order among the operations of that lane. In checked mode it is not
+   * compared.
+   *
+   * @param other of this job and on this rank's device: a lane, a sub-group's collectives, or those
+   *     of the group that this one is a sub-group of
+   * @param call as for {@link #then(CollectiveCall)}, with the ranks of {@code other}
+   * @throws InvalidUsage if {@code other} is of another job or device, or a buffer is missing
+   */
+  public Pipeline then(Collectives other, CollectiveCall call) {
+    InvalidUsage.requireNonNull(other, "then", "other");
+    if (other.lane == lane) {
+      return then(call);
+    }
+    if (other.lane.communicator.device() != lane.communicator.device()
+        || other.lane.communicator.bootstrap().job() != lane.communicator.bootstrap().job()) {
+      throw new InvalidUsage(
+          "then: those collectives are of another job or device; give a lane or a sub-group of this"
+              + " rank's group");
+    }
+    return with(new Step.CollectOn(other.lane, CallChecks.requireBuffers(call, other.topology())));
+  }
+
   @Override
   public RankTopology topology() {
     return lane.peers.topology();

@@ -73,6 +73,11 @@ abstract class Run implements BiConsumer<Void, Throwable> {
     return lane.limitNs;
   }
 
+  /** Returns the other lanes that it uses, or null. */
+  OtherLanes others() {
+    return null;
+  }
+
   @Override
   public final String toString() {
     return description();
@@ -193,19 +198,26 @@ abstract class Run implements BiConsumer<Void, Throwable> {
     }
   }
 
-  /** The run of one subscription to a Mono with a time limit of its own. */
+  /** The run of one subscription to a Mono with a time limit, or other lanes, of its own. */
   private static final class Limited extends Subscribed {
     private final long limitNs;
+    private final OtherLanes others;
 
     Limited(
         Lane lane, List<Step> steps, Object what, Subscriber<? super Void> actual, long limitNs) {
       super(lane, steps, what, actual);
       this.limitNs = limitNs;
+      this.others = OtherLanes.of(lane, steps);
     }
 
     @Override
     long limitNs() {
       return limitNs;
+    }
+
+    @Override
+    OtherLanes others() {
+      return others;
     }
   }
 }

@@ -44,6 +44,11 @@ interface Step {
     return List.of(this);
   }
 
+  /** Returns its collectives of other lanes. */
+  default List<CollectOn> onOtherLanes() {
+    return List.of();
+  }
+
   /** Returns the pinned memory that it uses, which a graph does not keep. */
   default List<PinnedBuffer> pinned() {
     return List.of();
@@ -79,6 +84,40 @@ interface Step {
     @Override
     public boolean involvesPeers() {
       return true;
+    }
+  }
+
+  /**
+   * A collective of another lane, in the order of this one and of that one. It runs on this lane's
+   * stream; that lane's stream waits for it.
+   */
+  record CollectOn(Lane other, CollectiveCall what) implements Step {
+    @Override
+    public void check(Lane lane, boolean first) {
+      other.refuseIfOver();
+      other.algorithms.check(what, false);
+    }
+
+    @Override
+    public void enqueue(Lane lane, DeviceStream stream) {
+      stream.waitFor(other.stream);
+      other.algorithms.enqueue(what, stream);
+      other.stream.waitFor(stream);
+    }
+
+    @Override
+    public List<CollectOn> onOtherLanes() {
+      return List.of(this);
+    }
+
+    @Override
+    public boolean involvesPeers() {
+      return true;
+    }
+
+    @Override
+    public boolean isRecordable() {
+      return false;
     }
   }
 

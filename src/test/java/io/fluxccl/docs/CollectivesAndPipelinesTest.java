@@ -337,6 +337,13 @@ class CollectivesAndPipelinesTest {
     RankGroup tensor = groups.get("tensor");
     tensor.collectives().allReduce(hidden, DataType.FLOAT32, ReduceOp.SUM).block(LONG);
     assertThat(first(hidden)).isEqualTo(group.rank() < 2 ? 1 : 5);
+    Pipeline layer =
+        tensor
+            .pipeline()
+            .allReduce(hidden, DataType.FLOAT32, ReduceOp.SUM)
+            .then(groups.get("pipeline").collectives(), CollectiveCall.barrier());
+    layer.run().block(LONG);
+    assertThat(first(hidden)).isEqualTo(group.rank() < 2 ? 2 : 10);
     int color = group.rank() % 2 == 0 ? 0 : -1; // negative: takes no part
     Optional<RankGroup> even = group.split("even", color, group.rank()).join();
     assertThat(even.isPresent()).isEqualTo(group.rank() % 2 == 0);

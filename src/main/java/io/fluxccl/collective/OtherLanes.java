@@ -1,0 +1,119 @@
+package io.fluxccl.collective;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.FluxCclException;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.function.Supplier;
+
+/**
+ * The lanes that a run uses beside the one that executes it: steps of {@link
+ * Pipeline#then(Collectives, CollectiveCall)}. Their locks are taken in the order of the lanes'
+ * numbers, so that two such runs can't wait for each other. Their communicators belong to the same
+ * job, so they fail together. One object for each run.
+ */
+final class OtherLanes {
+  /**
+   * The last run of another lane that has collectives of a lane.
+   *
+   * @param lastRound the number of the last of them on the lane
+   */
+  record Use(Run run, long lastRound) {
+    static final Use NONE = new Use(null, 0);
+
+    boolean isInFlight() {
+      return run != null && !run.isOver();
+    }
+  }
+
+  private final Lane own;
+  private final List<Lane> lanes;
+
+  /** Those and the own one, by number. */
+  private final List<Lane> locked;
+
+  /** How many collectives of all ranks there are, by lane; then the number of the last one. */
+  private final int[] rounds;
+
+  private final long[] lastRounds;
+
+  private OtherLanes(Lane own, List<Step.CollectOn> steps) {
+    this.own = own;
+    this.lanes = steps.stream().map(Step.CollectOn::other).distinct().toList();
+    this.locked = new ArrayList<>(lanes);
+    locked.add(own);
+    locked.sort(Comparator.comparingLong(lane -> lane.number));
+    this.rounds = new int[lanes.size()];
+    this.lastRounds = new long[lanes.size()];
+    for (Step.CollectOn step : steps) {
+      rounds[lanes.indexOf(step.other())] += step.what().collective().isByAll() ? 1 : 0;
+    }
+  }
+
+  /** Returns the other lanes of steps, or null if there is none. */
+  static OtherLanes of(Lane own, List<Step> steps) {
+    return areUsed(steps)
+        ? new OtherLanes(own, steps.stream().flatMap(step -> step.onOtherLanes().stream()).toList())
+        : null;
+  }
+
+  /** Returns whether steps use other lanes. Allocates nothing. */
+  static boolean areUsed(List<Step> steps) {
+    for (int i = 0; i < steps.size(); i++) {
+      if (!steps.get(i).onOtherLanes().isEmpty()) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** Executes something with the locks of all lanes. */
+  <T> T locked(Supplier<T> body) {
+    return locked(0, body);
+  }
+
+  private <T> T locked(int index, Supplier<T> body) {
+    if (index == locked.size()) {
+      return body.get();
+    }
+    synchronized (locked.get(index).enqueueing) {
+      return locked(index + 1, body);
+    }
+  }
+
+  /** Counts the collectives, before they are enqueued; with all locks. */
+  void begin(Run run) {
+    for (int i = 0; i < lanes.size(); i++) {
+      lastRounds[i] = lanes.get(i).rounds + rounds[i];
+      lanes.get(i).refuseIfMissing(run, lastRounds[i]);
+    }
+    for (int i = 0; i < lanes.size(); i++) {
+      lanes.get(i).rounds = lastRounds[i];
+      lanes.get(i).use = new Use(run, lastRounds[i]);
+    }
+  }
+
+  /** Counts the collectives as done. */
+  void end() {
+    for (int i = 0; i < lanes.size(); i++) {
+      lanes.get(i).roundsDone.accumulateAndGet(lastRounds[i], Math::max);
+    }
+  }
+
+  /** Returns whether one of the other lanes' communicators has failed or was closed. */
+  boolean haveFailed() {
+    return lanes.stream().anyMatch(lane -> lane.communicator.failure() != null);
+  }
+
+  /** Ends a run behind a failure of another lane: the job fails, and the own lane with it. */
+  void fail(Run run) {
+    for (Lane lane : lanes) {
+      if (lane.communicator.isClosed()) {
+        String text = "%s: the communicator of another lane that it uses was closed";
+        own.communicator.abort(Aborted.of(FluxCclException.NO_RANK, text, run));
+      }
+    }
+    own.communicator.failed().thenAccept(run::fail);
+  }
+}
