@@ -121,7 +121,7 @@ public final class StepLoop {
   /**
    * Creates this rank's part of a loop. Sends nothing yet.
    *
-   * @param group whose rank 0 leads
+   * @param group whose rank 0 leads; in a sub-group, its own rank 0
    * @param maxCommandBytes the longest command, 0 or more; the same on every rank
    * @param maxInFlight how many steps may be in flight on a rank, 1 or more: a step begins on a
    *     rank when the step so many before it has completed there. With 1, steps may share buffers

@@ -17,6 +17,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CopyOnWriteArrayList;
@@ -188,18 +189,21 @@ class StepLoopTest {
 
   @Test
   void shouldUseNoTimeAndHaveNoLimitWhileNoStepComes() throws Exception {
+    ThreadMXBean threads = ManagementFactory.getThreadMXBean();
+    List<Long> earlier = Arrays.stream(threads.getAllThreadIds()).boxed().toList();
     StepLoop leader = lead(STEP_LIMIT, 1, group -> command -> group.collectives().barrier());
     leader.step(bytes(1)).block(LONG);
-    ThreadMXBean threads = ManagementFactory.getThreadMXBean();
     await().pollDelay(Duration.ofSeconds(1)).until(() -> true);
-    long[] ids = threads.getAllThreadIds();
+    // Not those that other tests have left.
+    long[] ids =
+        Arrays.stream(threads.getAllThreadIds()).filter(id -> !earlier.contains(id)).toArray();
+    assertThat(ids).hasSizeGreaterThanOrEqualTo(RANKS);
     long[] before = cpuNanos(threads, ids);
     await().pollDelay(IDLE).until(() -> true);
     long[] after = cpuNanos(threads, ids);
     long used = 0;
     for (int i = 0; i < ids.length; i++) {
-      boolean isThis = ids[i] == Thread.currentThread().getId();
-      used += before[i] < 0 || after[i] < 0 || isThis ? 0 : after[i] - before[i];
+      used += before[i] < 0 || after[i] < 0 ? 0 : after[i] - before[i];
     }
     assertThat(Duration.ofNanos(used)).isLessThan(IDLE.dividedBy(20));
     assertThat(following).noneMatch(CompletableFuture::isDone);
@@ -245,6 +249,36 @@ class StepLoopTest {
     StepVerifier.create(others.get(0).step(new byte[0])).expectComplete().verify(LONG);
     others.get(0).shutdown();
     second.forEach(each -> assertThat(each).succeedsWithin(LONG));
+  }
+
+  @Test
+  void shouldLeadInEachSubGroupApart() {
+    groups.addAll(RankGroup.local(4));
+    List<CompletableFuture<Optional<RankGroup>>> splitting =
+        groups.stream().map(group -> group.split("tensor", group.rank() / 2, 0)).toList();
+    List<List<Integer>> seen = new ArrayList<>();
+    for (CompletableFuture<Optional<RankGroup>> each : splitting) {
+      RankGroup pair = each.join().orElseThrow();
+      List<Integer> mine = new CopyOnWriteArrayList<>();
+      seen.add(mine);
+      Step step =
+          command -> {
+            mine.add((int) command[0]);
+            return pair.collectives().barrier();
+          };
+      loops.add(StepLoop.of(pair, step));
+    }
+    following.add(loops.get(1).follow().toFuture());
+    following.add(loops.get(3).follow().toFuture());
+    StepVerifier.create(loops.get(0).step(bytes(1)).and(loops.get(2).step(bytes(2))))
+        .expectComplete()
+        .verify(LONG);
+    assertThat(loops.get(0).shutdown()).succeedsWithin(LONG);
+    assertThat(following.get(0)).succeedsWithin(LONG);
+    StepVerifier.create(loops.get(2).step(bytes(3))).expectComplete().verify(LONG);
+    assertThat(loops.get(2).shutdown()).succeedsWithin(LONG);
+    assertThat(following.get(1)).succeedsWithin(LONG);
+    assertThat(seen).containsExactly(List.of(1), List.of(1), List.of(2, 3), List.of(2, 3));
   }
 
   @Test
