@@ -145,7 +145,10 @@ final class RankProcesses implements AutoCloseable {
         break;
       }
       int its = process(rank).exitValue();
-      if (its != ExitCode.OK && end == null && isRestarted(rank, its)) {
+      if (its != ExitCode.OK
+          && end == null
+          && left == variables.nRanks()
+          && isRestarted(rank, its)) {
         continue;
       }
       left--;
@@ -169,7 +172,7 @@ final class RankProcesses implements AutoCloseable {
     return processes.get(rank);
   }
 
-  /** Starts a rank that has failed again, unless too many were. */
+  /** Starts a rank that has failed again, unless too many were. Once a rank is done, none is. */
   private boolean isRestarted(int rank, int code) {
     if (restarts == 0 || ending) {
       return false;

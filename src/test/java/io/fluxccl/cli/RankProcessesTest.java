@@ -69,13 +69,17 @@ class RankProcessesTest {
   /** Ends a rank with an error until it has been started so often. */
   private String failing(int times) {
     String count = folder + "/count";
-    return "[ $FLUXCCL_RANK = 0 ] && exit 0; echo x >> "
+    return "[ $FLUXCCL_RANK = 0 ] && { while [ ! -e "
+        + folder
+        + "/up ]; do sleep 0.05; done; exit 0; }; echo x >> "
         + count
         + "; [ $(wc -l < "
         + count
         + ") -gt "
         + times
-        + " ] || exit 3; echo up as $FLUXCCL_RANK";
+        + " ] || exit 3; echo up as $FLUXCCL_RANK; touch "
+        + folder
+        + "/up";
   }
 
   @Test
@@ -88,6 +92,15 @@ class RankProcessesTest {
         .containsExactly(
             "rank 1 ended with code 3 and is started again; 1 restarts are left",
             "rank 1 ended with code 3 and is started again; 0 restarts are left");
+  }
+
+  @Test
+  void shouldNotStartARankAgainWhenAnotherIsDone() throws InterruptedException {
+    String script = "[ $FLUXCCL_RANK = 0 ] && exit 0; sleep 1; exit 3";
+    try (RankProcesses ranks = start(2, RankProcesses.UNLIMITED, script)) {
+      assertThat(ranks.await(GRACE)).isEqualTo(3);
+    }
+    assertThat(notices).singleElement().asString().startsWith("rank 1 ended with code 3");
   }
 
   @Test
