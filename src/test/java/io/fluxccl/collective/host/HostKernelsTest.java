@@ -230,7 +230,9 @@ class HostKernelsTest {
             DeviceBuffer memory = rank.device().allocate(2 * BYTES);
             DeviceBuffer x = memory.slice(0, BYTES);
             DeviceBuffer y = memory.slice(BYTES, BYTES);
-            Collectives collectives = create(rank, LONG, 1);
+            CollectivesOptions options =
+                CollectivesOptions.DEFAULT.withTimeout(LONG).withThreads(1).withAbortOnCancel(true);
+            Collectives collectives = Collectives.create(rank.communicator(), options).join();
             rank.meet();
             CompletableFuture<Void> last = null;
             for (int i = 0; i < 200; i++) {
