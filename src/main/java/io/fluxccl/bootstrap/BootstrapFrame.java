@@ -97,7 +97,9 @@ sealed interface BootstrapFrame {
       long generation, int rank, List<Integer> previousRanks, byte[] jobId, InetSocketAddress root)
       implements BootstrapFrame {}
 
-  /** To a process that waits: a generation runs. To a member of that: it has room, and one waits. */
+  /**
+   * To a process that waits: a generation runs. To a member of that: it has room, and one waits.
+   */
   record Spare() implements BootstrapFrame {}
 
   // ---- between any two ----
