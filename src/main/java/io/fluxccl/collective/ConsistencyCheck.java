@@ -9,6 +9,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.device.DeviceBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -62,7 +63,7 @@ final class ConsistencyCheck {
     CompletableFuture<Void> agreed =
         turn.before().isDone()
             ? turn.before().thenCompose(reach)
-            : turn.before().thenComposeAsync(reach, Lane.MAY_BLOCK);
+            : turn.before().thenComposeAsync(reach, BlockingTasks.EXECUTOR);
     agreed.whenComplete((ready, failure) -> compared(turn, run, start, failure));
   }
 

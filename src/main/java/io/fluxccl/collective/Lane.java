@@ -14,7 +14,6 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.Executor;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Supplier;
 import org.agrona.concurrent.SystemNanoClock;
@@ -29,8 +28,6 @@ import reactor.core.scheduler.Schedulers;
  */
 final class Lane implements AutoCloseable {
   /** Set-ups open files and map memory, which the thread that received a message must not. */
-  static final Executor MAY_BLOCK = Schedulers.boundedElastic()::schedule;
-
   private static final AtomicLong NUMBERS = new AtomicLong();
 
   final Communicator communicator;

@@ -1,6 +1,7 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceStream;
@@ -78,7 +79,7 @@ final class LaneClosing {
       free();
     } else {
       // Not on the thread that completes it: freeing may wait for that thread.
-      drained.whenCompleteAsync((done, failure) -> free(), Lane.MAY_BLOCK);
+      drained.whenCompleteAsync((done, failure) -> free(), BlockingTasks.EXECUTOR);
     }
   }
 

@@ -3,6 +3,7 @@ package io.fluxccl.collective;
 import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DeviceStream;
@@ -62,17 +63,18 @@ final class LaneOpening {
     return communicator
         .inTurn(options.tag(), opening::start)
         .thenApply(Lane::live)
-        .whenCompleteAsync((lane, failure) -> opening.closeStreamUnless(lane), Lane.MAY_BLOCK);
+        .whenCompleteAsync(
+            (lane, failure) -> opening.closeStreamUnless(lane), BlockingTasks.EXECUTOR);
   }
 
   private CompletableFuture<Lane> start() {
-    return CompletableFuture.runAsync(this::describeThisRank, Lane.MAY_BLOCK)
+    return CompletableFuture.runAsync(this::describeThisRank, BlockingTasks.EXECUTOR)
         .thenCompose(described -> exchangeDescriptions())
-        .thenComposeAsync(exchanged -> connect(), Lane.MAY_BLOCK)
-        .thenComposeAsync(connected -> prepareFamilies(), Lane.MAY_BLOCK)
-        .thenComposeAsync(prepared -> awaitAllRanks(), Lane.MAY_BLOCK)
+        .thenComposeAsync(exchanged -> connect(), BlockingTasks.EXECUTOR)
+        .thenComposeAsync(connected -> prepareFamilies(), BlockingTasks.EXECUTOR)
+        .thenComposeAsync(prepared -> awaitAllRanks(), BlockingTasks.EXECUTOR)
         .thenApply(ready -> makeLane())
-        .whenCompleteAsync((lane, failure) -> giveUp(failure), Lane.MAY_BLOCK);
+        .whenCompleteAsync((lane, failure) -> giveUp(failure), BlockingTasks.EXECUTOR);
   }
 
   /** Loads families and the tuning file, and looks for networks. */
@@ -141,7 +143,7 @@ final class LaneOpening {
     for (AlgorithmFamily family : families) {
       if (family.supports(peers.topology())) {
         done =
-            done.thenComposeAsync(ready -> family.prepare(peers), Lane.MAY_BLOCK)
+            done.thenComposeAsync(ready -> family.prepare(peers), BlockingTasks.EXECUTOR)
                 .thenAccept(sets::add);
       }
     }

@@ -5,6 +5,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
@@ -200,7 +201,7 @@ public final class PeerConnections implements AutoCloseable {
               queueing.run();
               return queueing;
             })
-        .thenAcceptAsync(done -> {}, Lane.MAY_BLOCK);
+        .thenAcceptAsync(done -> {}, BlockingTasks.EXECUTOR);
   }
 
   /**
@@ -224,7 +225,7 @@ public final class PeerConnections implements AutoCloseable {
         .thenApply(
             done -> all.stream().map(CompletableFuture::join).toArray(RegisteredMemory[]::new))
         .thenCompose(this::requireSameSizes)
-        .whenCompleteAsync(onFailure(() -> forget(all)), Lane.MAY_BLOCK);
+        .whenCompleteAsync(onFailure(() -> forget(all)), BlockingTasks.EXECUTOR);
   }
 
   /** Registers a buffer for all transports in use. */

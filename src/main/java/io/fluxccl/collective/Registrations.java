@@ -3,6 +3,7 @@ package io.fluxccl.collective;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.RegisteredMemory;
 import java.util.ArrayList;
@@ -54,8 +55,8 @@ final class Registrations {
    */
   CompletableFuture<Registration> register(DeviceBuffer buffer) {
     return exchange(buffer)
-        .thenApplyAsync(this::notifySets, Lane.MAY_BLOCK)
-        .whenCompleteAsync((done, failure) -> {}, Lane.MAY_BLOCK);
+        .thenApplyAsync(this::notifySets, BlockingTasks.EXECUTOR)
+        .whenCompleteAsync((done, failure) -> {}, BlockingTasks.EXECUTOR);
   }
 
   private Registration notifySets(Registration registration) {
@@ -83,10 +84,11 @@ final class Registrations {
         () -> {
           CompletableFuture<Void> ready = CompletableFuture.completedFuture(null);
           for (AlgorithmSet set : sets) {
-            ready = ready.thenComposeAsync(done -> set.reserve(buffer.size()), Lane.MAY_BLOCK);
+            ready =
+                ready.thenComposeAsync(done -> set.reserve(buffer.size()), BlockingTasks.EXECUTOR);
           }
           return ready
-              .thenComposeAsync(done -> peers.exchange(buffer), Lane.MAY_BLOCK)
+              .thenComposeAsync(done -> peers.exchange(buffer), BlockingTasks.EXECUTOR)
               .thenCompose(memories -> awaitPeers(buffer, memories));
         });
   }
@@ -98,8 +100,9 @@ final class Registrations {
       DeviceBuffer buffer, RegisteredMemory[] memories) {
     return peers
         .awaitAllRanks()
-        .thenApplyAsync(met -> add(buffer, memories), Lane.MAY_BLOCK)
-        .whenCompleteAsync(PeerConnections.onFailure(() -> peers.forget(memories)), Lane.MAY_BLOCK);
+        .thenApplyAsync(met -> add(buffer, memories), BlockingTasks.EXECUTOR)
+        .whenCompleteAsync(
+            PeerConnections.onFailure(() -> peers.forget(memories)), BlockingTasks.EXECUTOR);
   }
 
   /** Adds a registration, which calls bound from now on may use. */

@@ -6,6 +6,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.AbortFlag;
@@ -22,11 +23,9 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.Executor;
 import java.util.function.Supplier;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
-import reactor.core.scheduler.Schedulers;
 
 /**
  * Connections and memory between the ranks of a job. {@code …OnSetup} methods queue an operation
@@ -47,9 +46,8 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
    * Mapping memory and opening a transport wait for the operating system. A GPU's driver may also
    * wait for kernels, and those for a peer that this JVM's bootstrap thread serves.
    */
-  private static final Executor MAY_BLOCK = Schedulers.boundedElastic()::schedule;
-
   private final Bootstrap bootstrap;
+
   private final Device device;
   private final CommunicatorOptions options;
   private final TransportContexts transports;
@@ -73,7 +71,7 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
       Device device,
       CommunicatorOptions options,
       Supplier<? extends Iterable<TransportProvider>> providers) {
-    super(new SetupMessages(bootstrap, MAY_BLOCK));
+    super(new SetupMessages(bootstrap, BlockingTasks.EXECUTOR));
     this.bootstrap = bootstrap;
     this.device = device;
     this.options = options;
@@ -258,7 +256,7 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
   public CompletableFuture<Void> setup(java.time.Duration timeout) {
     Deadline deadline = Deadline.after(timeout);
     // Not on the bootstrap's thread: a continuation that blocks there would wait for itself.
-    return setups.run(deadline).whenCompleteAsync((done, reason) -> {}, MAY_BLOCK);
+    return setups.run(deadline).whenCompleteAsync((done, reason) -> {}, BlockingTasks.EXECUTOR);
   }
 
   /**

@@ -4,15 +4,14 @@ import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.AbortFlag;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
-import reactor.core.scheduler.Schedulers;
 
 /**
  * Fails a communicator once, for the first reason: sets the abort flag that kernels watch, notifies
@@ -54,7 +53,7 @@ final class FailedState {
       // First, because a continuation of what is announced may close the bootstrap: the other ranks
       // would take that for leaving in good order.
       bootstrap.abort(named.attributedTo(bootstrap.rank()));
-      aside(() -> announce(named));
+      BlockingTasks.EXECUTOR.execute(() -> announce(named));
     }
   }
 
@@ -64,7 +63,7 @@ final class FailedState {
     if (begin(reason)) {
       // Continuations of users must hold up neither the bootstrap's thread, which answers
       // heartbeats, nor a proxy's.
-      aside(() -> announce(reason));
+      BlockingTasks.EXECUTOR.execute(() -> announce(reason));
     }
   }
 
@@ -99,16 +98,9 @@ final class FailedState {
   /** {@link Communicator#failed}. Its continuations may wait for what fails after it. */
   CompletableFuture<FluxCclException> failed() {
     CompletableFuture<FluxCclException> failed = lifecycle.failed();
-    return failed.isDone() ? failed : failed.thenApplyAsync(reason -> reason, FailedState::aside);
-  }
-
-  /** Runs a task that may block on a thread that the library does not need. */
-  private static void aside(Runnable task) {
-    try {
-      Schedulers.boundedElastic().schedule(task);
-    } catch (RejectedExecutionException e) {
-      task.run();
-    }
+    return failed.isDone()
+        ? failed
+        : failed.thenApplyAsync(reason -> reason, BlockingTasks.EXECUTOR);
   }
 
   /** {@link Communicator#inFlight}. */

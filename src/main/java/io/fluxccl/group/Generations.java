@@ -9,6 +9,7 @@ import io.fluxccl.bootstrap.Meeting;
 import io.fluxccl.bootstrap.Membership;
 import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.bootstrap.TcpBootstrap;
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.device.Device;
 import java.util.Optional;
 import java.util.OptionalInt;
@@ -67,7 +68,7 @@ final class Generations {
     meeting
         .attend(membership, lostRank(cause), deadline)
         .thenCompose(place -> join(place, cause))
-        .whenCompleteAsync(this::joined, RankGroup.MAY_BLOCK);
+        .whenCompleteAsync(this::joined, BlockingTasks.EXECUTOR);
   }
 
   private OptionalInt lostRank(FluxCclException cause) {
@@ -94,7 +95,7 @@ final class Generations {
         .thenApplyAsync(
             connected ->
                 new RankGroup(bootstrap, () -> device(bootstrap), false, generation, options),
-            RankGroup.MAY_BLOCK)
+            BlockingTasks.EXECUTOR)
         .thenCompose(RankGroup::createCollectives);
   }
 
@@ -128,7 +129,7 @@ final class Generations {
         next.nRanks(),
         next.generation().number());
     sink.next(next);
-    next.communicator().failed().thenAcceptAsync(this::ended, RankGroup.MAY_BLOCK);
+    next.communicator().failed().thenAcceptAsync(this::ended, BlockingTasks.EXECUTOR);
   }
 
   private void failedToJoin(FluxCclException reason) {
@@ -169,7 +170,7 @@ final class Generations {
       closed = CompletableFuture.allOf(closed, closing);
     }
     if (closedHere) {
-      closing.thenRunAsync(sink::complete, RankGroup.MAY_BLOCK);
+      closing.thenRunAsync(sink::complete, BlockingTasks.EXECUTOR);
     } else {
       meet(reason);
     }
@@ -200,7 +201,7 @@ final class Generations {
     CompletableFuture<Void> closing =
         last == null ? CompletableFuture.completedFuture(null) : last.closeAsync();
     CompletableFuture.allOf(closed, closing)
-        .whenCompleteAsync((done, failure) -> closeDevice(), RankGroup.MAY_BLOCK);
+        .whenCompleteAsync((done, failure) -> closeDevice(), BlockingTasks.EXECUTOR);
   }
 
   private synchronized void closeDevice() {

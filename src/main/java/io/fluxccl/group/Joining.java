@@ -6,6 +6,7 @@ import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.bootstrap.LocalBootstrap;
 import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.bootstrap.TcpBootstrap;
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.device.Device;
 import java.util.ArrayList;
 import java.util.List;
@@ -28,7 +29,7 @@ final class Joining {
         .thenCompose(given -> join(given.get()))
         // Continuations that block must not block the bootstrap's thread.
         .whenCompleteAsync(
-            (group, failure) -> complete(result, group, failure), RankGroup.MAY_BLOCK);
+            (group, failure) -> complete(result, group, failure), BlockingTasks.EXECUTOR);
     return result;
   }
 
@@ -50,7 +51,7 @@ final class Joining {
         .initialize(place)
         .exceptionallyCompose(failure -> close(bootstrap, failure))
         // Opening a GPU takes a while, in which the bootstrap's thread has other things to do.
-        .thenApplyAsync(connected -> open(bootstrap, place, options), RankGroup.MAY_BLOCK)
+        .thenApplyAsync(connected -> open(bootstrap, place, options), BlockingTasks.EXECUTOR)
         .thenCompose(RankGroup::createCollectives);
   }
 

@@ -11,6 +11,7 @@ import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.communicator.CommunicatorOptions;
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.Device;
@@ -20,7 +21,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.Executor;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
 import org.agrona.CloseHelper;
@@ -28,7 +28,6 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
-import reactor.core.scheduler.Schedulers;
 
 /**
  * This process's place in a job: its rank, a device, a communicator with all ranks, and the
@@ -45,8 +44,6 @@ public final class RankGroup implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(RankGroup.class);
   private static final Duration LEAVE_LIMIT = Duration.ofSeconds(5);
   private static final long CLOSE_SECONDS = 2 * LEAVE_LIMIT.toSeconds();
-
-  static final Executor MAY_BLOCK = Schedulers.boundedElastic()::schedule;
 
   /** Tags of the group's own connections begin here, out of the way of users' tags. */
   private static final int COLLECTIVES_TAG = 1 << 20;
@@ -232,7 +229,7 @@ public final class RankGroup implements AutoCloseable {
    * @return completes then, on a thread that may block; never in a full or in the only generation
    */
   public Mono<Void> newcomers() {
-    return Mono.fromFuture(newcomers, true).publishOn(Schedulers.boundedElastic());
+    return Mono.fromFuture(() -> newcomers.thenRunAsync(() -> {}, BlockingTasks.EXECUTOR));
   }
 
   /**
@@ -337,7 +334,7 @@ public final class RankGroup implements AutoCloseable {
           .handle((done, failure) -> null)
           .thenCompose(done -> subGroups.close())
           // Closing waits for threads and drivers, and the bootstrap's thread must not.
-          .thenComposeAsync(done -> closeNow(), MAY_BLOCK)
+          .thenComposeAsync(done -> closeNow(), BlockingTasks.EXECUTOR)
           .whenComplete((done, failure) -> Closing.complete(closed, failure));
     }
     return closed.copy();

@@ -4,6 +4,7 @@ import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.bootstrap.Split;
+import io.fluxccl.concurrent.BlockingTasks;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -72,10 +73,10 @@ final class SubGroups {
               }
               return groups;
             },
-            RankGroup.MAY_BLOCK)
+            BlockingTasks.EXECUTOR)
         .thenCompose(SubGroups::createCollectives)
         // Continuations that block must not block the bootstrap's thread.
-        .whenCompleteAsync((groups, failure) -> {}, RankGroup.MAY_BLOCK);
+        .whenCompleteAsync((groups, failure) -> {}, BlockingTasks.EXECUTOR);
   }
 
   private RankGroup add(RankGroup group) {

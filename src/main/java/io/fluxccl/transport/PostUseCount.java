@@ -1,9 +1,7 @@
 package io.fluxccl.transport;
 
 import io.fluxccl.concurrent.UseCount;
-import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.atomic.AtomicBoolean;
-import reactor.core.scheduler.Schedulers;
 
 /**
  * For transports: counts the posts that use a resource. After close, new posts are refused. The
@@ -54,22 +52,4 @@ public class PostUseCount extends UseCount implements AutoCloseable {
 
   /** Called once new users are refused, before the resource can be freed. */
   protected void closing() {}
-
-  /**
-   * Runs a task that may block: on this thread, or on Reactor's elastic threads if this thread must
-   * not block, such as a proxy's thread.
-   *
-   * @param task the task to run
-   */
-  public static void runBlocking(Runnable task) {
-    if (Schedulers.isInNonBlockingThread()) {
-      try {
-        Schedulers.boundedElastic().schedule(task);
-        return;
-      } catch (RejectedExecutionException e) {
-        // The JVM is shutting down, and no other thread would run the task.
-      }
-    }
-    task.run();
-  }
 }

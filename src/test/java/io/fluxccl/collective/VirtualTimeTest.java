@@ -6,6 +6,7 @@ import static io.fluxccl.collective.PipelineKernels.ints;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.awaitility.Awaitility.await;
 
+import io.fluxccl.Aborted;
 import io.fluxccl.Timeout;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
@@ -73,6 +74,15 @@ class VirtualTimeTest {
       time.advanceTimeBy(LIMIT.multipliedBy(1000));
     }
     both.forEach(rank -> assertThat(rank.communicator().failure()).isNull());
+  }
+
+  @Test
+  void shouldTellOfAFailureWhileVirtualTimeComesAndGoes() {
+    var thread =
+        both.get(1).communicator().failed().thenApply(reason -> Thread.currentThread().getName());
+    VirtualTimeScheduler.getOrSet();
+    both.get(0).communicator().abort(new Aborted(0, "enough"));
+    assertThat(thread).succeedsWithin(LONG).asString().startsWith("fluxccl-blocking-");
   }
 
   @Test

@@ -32,7 +32,7 @@ class MemoryReceivingTest {
       CompletableFuture<Void> received = receiver.setup(LONG);
       send(ranks.ranks().get(0), TransportFlags.of(Transport.SHM));
       assertThat(received).succeedsWithin(LONG);
-      assertThat(thread).succeedsWithin(LONG).asString().startsWith("boundedElastic");
+      assertThat(thread).succeedsWithin(LONG).asString().startsWith("fluxccl-blocking");
       memory.join().close();
     }
   }

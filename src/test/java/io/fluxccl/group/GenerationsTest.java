@@ -256,7 +256,7 @@ class GenerationsTest {
 
   private static long threads() {
     return Thread.getAllStackTraces().keySet().stream()
-        .filter(thread -> !thread.getName().startsWith("boundedElastic"))
+        .filter(thread -> !thread.getName().startsWith("fluxccl-blocking"))
         .count();
   }
 

@@ -60,6 +60,6 @@ class RankGroupClosingTest {
     List<CompletableFuture<Void>> closing = new ArrayList<>();
     groups.forEach(group -> closing.add(group.closeAsync()));
     assertThat(closing).allSatisfy(each -> assertThat(each).succeedsWithin(LONG));
-    assertThat(threads).hasSize(2).allMatch(name -> name.startsWith("boundedElastic"));
+    assertThat(threads).hasSize(2).allMatch(name -> name.startsWith("fluxccl-blocking"));
   }
 }

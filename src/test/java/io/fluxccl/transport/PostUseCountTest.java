@@ -2,6 +2,7 @@ package io.fluxccl.transport;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.NonblockingThread;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
@@ -12,8 +13,7 @@ class PostUseCountTest {
 
   private final CompletableFuture<Thread> freed = new CompletableFuture<>();
   private final PostUseCount users =
-      new PostUseCount(
-          () -> PostUseCount.runBlocking(() -> freed.complete(Thread.currentThread())));
+      new PostUseCount(() -> BlockingTasks.run(() -> freed.complete(Thread.currentThread())));
 
   @Test
   void shouldNotFreeOnAThreadThatMustNotBlock() throws Exception {

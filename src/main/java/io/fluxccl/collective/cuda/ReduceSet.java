@@ -7,6 +7,7 @@ import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.GpuKernels;
 import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.Registration;
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.cuda.CudaDevice;
@@ -18,8 +19,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.Executor;
-import reactor.core.scheduler.Schedulers;
 
 /** The algorithms that reduce on a lane, and the state that they share. */
 final class ReduceSet implements AlgorithmSet {
@@ -95,13 +94,12 @@ final class ReduceSet implements AlgorithmSet {
 
   static CompletableFuture<AlgorithmSet> prepare(PeerConnections connections) {
     // Allocating, filling and loading kernels block, but set-ups continue on threads that must not.
-    Executor blocking = Schedulers.boundedElastic()::schedule;
-    return CompletableFuture.supplyAsync(() -> new ReduceSet(connections), blocking)
+    return CompletableFuture.supplyAsync(() -> new ReduceSet(connections), BlockingTasks.EXECUTOR)
         .thenCompose(
             set ->
                 connections
                     .exchange(set.state)
-                    .thenApplyAsync(set::bind, blocking)
+                    .thenApplyAsync(set::bind, BlockingTasks.EXECUTOR)
                     .whenComplete(PeerConnections.onFailure(set::close)));
   }
 

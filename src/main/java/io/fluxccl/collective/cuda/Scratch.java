@@ -2,10 +2,10 @@ package io.fluxccl.collective.cuda;
 
 import io.fluxccl.collective.KernelStruct;
 import io.fluxccl.collective.PeerConnections;
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.RegisteredMemory;
 import java.util.concurrent.CompletableFuture;
-import reactor.core.scheduler.Schedulers;
 
 /**
  * Memory of every rank for calls on registered buffers of up to some size: sentinel packets for the
@@ -87,8 +87,7 @@ final class Scratch implements AutoCloseable {
 
   /** Allocates and exchanges scratch; every rank calls this. */
   static CompletableFuture<Scratch> create(PeerConnections peers, long bytes, GpuGrid grid) {
-    return CompletableFuture.supplyAsync(
-            () -> allocate(peers, bytes, grid), Schedulers.boundedElastic()::schedule)
+    return CompletableFuture.supplyAsync(() -> allocate(peers, bytes, grid), BlockingTasks.EXECUTOR)
         .thenCompose(
             scratch ->
                 peers

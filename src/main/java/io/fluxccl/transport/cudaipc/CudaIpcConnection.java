@@ -3,6 +3,7 @@ package io.fluxccl.transport.cudaipc;
 import io.fluxccl.Deadline;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaStream;
@@ -57,7 +58,7 @@ final class CudaIpcConnection extends MappedConnection {
    */
   private final PinnedBuffer line;
 
-  private final PostUseCount users = new PostUseCount(() -> PostUseCount.runBlocking(this::unused));
+  private final PostUseCount users = new PostUseCount(() -> BlockingTasks.run(this::unused));
   private final PendingFlushes flushes = new PendingFlushes(this::flushTimeout);
 
   /** 1 while a thread enqueues an operation: a stream accepts one thread at a time. */

@@ -1,7 +1,7 @@
 package io.fluxccl.transport.mapped;
 
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.transport.CountedMemory;
-import io.fluxccl.transport.PostUseCount;
 
 /**
  * Memory of this rank, or a peer's memory that is mapped in this process. A closed memory stays
@@ -37,6 +37,6 @@ public final class MappedMemory extends CountedMemory {
   @Override
   protected void lastUserLeft() {
     // Unmapping takes stream locks, and the last user may be a proxy thread, which must not block.
-    PostUseCount.runBlocking(() -> context.free(this, unmap));
+    BlockingTasks.run(() -> context.free(this, unmap));
   }
 }

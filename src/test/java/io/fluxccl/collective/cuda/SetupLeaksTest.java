@@ -13,6 +13,7 @@ import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.FakeMemory;
 import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.RankTopology;
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.host.ChildJvm;
@@ -31,14 +32,13 @@ import java.util.function.Function;
 import jcuda.driver.JCudaDriver;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import reactor.core.scheduler.Schedulers;
 
 /** That sets give back what they took, also when their set-up fails or comes too late. */
 @FakeCuda
 @Timeout(120)
 class SetupLeaksTest {
   private static final Duration LONG = Duration.ofSeconds(100);
-  private static final Executor BLOCKING = Schedulers.boundedElastic()::schedule;
+  private static final Executor BLOCKING = BlockingTasks.EXECUTOR;
   private static final long GRANULE = 2 << 20;
 
   /** A family without algorithms, whose set-up is the test. */

@@ -1,0 +1,40 @@
+package io.fluxccl.concurrent;
+
+import java.util.concurrent.Executor;
+import java.util.concurrent.Executors;
+import java.util.concurrent.atomic.AtomicInteger;
+import reactor.core.scheduler.Schedulers;
+
+/**
+ * Runs tasks that may block, and users' continuations, on daemon threads of the JVM: as many as are
+ * needed, each kept for a minute. Not Reactor's elastic threads: those are limited in number, and a
+ * test that installs virtual time replaces them, losing tasks when it ends.
+ */
+public final class BlockingTasks {
+  private static final AtomicInteger THREADS = new AtomicInteger();
+
+  /** Runs each task on a thread that may block; never refuses one. */
+  public static final Executor EXECUTOR = Executors.newCachedThreadPool(BlockingTasks::thread);
+
+  private BlockingTasks() {}
+
+  private static Thread thread(Runnable task) {
+    Thread thread = new Thread(task, "fluxccl-blocking-" + THREADS.getAndIncrement());
+    thread.setDaemon(true);
+    return thread;
+  }
+
+  /**
+   * Runs a task that may block: on this thread, or on another if this one must not block, such as a
+   * proxy's thread.
+   *
+   * @param task the task to run
+   */
+  public static void run(Runnable task) {
+    if (Schedulers.isInNonBlockingThread()) {
+      EXECUTOR.execute(task);
+    } else {
+      task.run();
+    }
+  }
+}
