@@ -28,7 +28,7 @@ import org.slf4j.LoggerFactory;
 abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
   static final int LIMIT_MILLIS = 5000;
 
-  /** What is said of a side that accepts a connection and sends nothing. */
+  /** The error's text for a side that accepts a connection and sends nothing. */
   static final String UNANSWERED =
       "it accepts connections but does not answer; is another service at this port, or is its"
           + " process stopped?";

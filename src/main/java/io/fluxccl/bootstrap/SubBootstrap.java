@@ -142,7 +142,8 @@ final class SubBootstrap extends RingBootstrap {
     }
   }
 
-  // What a rank sent to this sub-group before it left that has arrived: on the same connection.
+  // A rank's messages to this sub-group travel on its connection to the job, ahead of its leave
+  // notice.
   @Override
   boolean mayStillDeliver(int peer) {
     return job.hasDeparted(ranks.get(peer)) && job.mayStillDeliver(ranks.get(peer));

@@ -44,18 +44,19 @@ public record JoinOptions(
     int leastRanks,
     Duration patience) {
   private static final int MAX_NAME_LENGTH = 64;
+  private static final String WHERE = "JoinOptions";
 
   /** Refuses a join limit that is not positive, a name of odd characters, and missing values. */
   public JoinOptions {
-    requireGiven("place", place);
-    requireGiven("name", name);
-    requireGiven("joinTimeout", joinTimeout);
-    requireGiven("device", device);
-    requireGiven("collectives", collectives);
+    InvalidUsage.requireNonNull(place, WHERE, "place");
+    InvalidUsage.requireNonNull(name, WHERE, "name");
+    InvalidUsage.requireNonNull(joinTimeout, WHERE, "joinTimeout");
+    InvalidUsage.requireNonNull(device, WHERE, "device");
+    InvalidUsage.requireNonNull(collectives, WHERE, "collectives");
+    InvalidUsage.requireNonNull(patience, WHERE, "patience");
     if (joinTimeout.isNegative() || joinTimeout.isZero()) {
       throw InvalidUsage.of("joinTimeout=%s; give more than zero", joinTimeout);
     }
-    requireGiven("patience", patience);
     if (leastRanks < 0 || leastRanks > place.nRanks()) {
       throw InvalidUsage.of(
           "leastRanks=%s; give 0 for all, or up to nRanks=%s", leastRanks, place.nRanks());
@@ -67,12 +68,6 @@ public record JoinOptions(
       throw InvalidUsage.of(
           "name=%s; give up to %s letters, digits, dots, dashes and underscores",
           name, MAX_NAME_LENGTH);
-    }
-  }
-
-  private static void requireGiven(String what, Object value) {
-    if (value == null) {
-      throw InvalidUsage.of("%s=null; give a value", what);
     }
   }
 

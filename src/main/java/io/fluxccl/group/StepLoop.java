@@ -76,7 +76,7 @@ public final class StepLoop {
   private long begun;
   private volatile boolean ending;
 
-  /** What every rank does in each step. */
+  /** The work of one rank in a step. */
   @FunctionalInterface
   public interface Step {
     /**

@@ -66,7 +66,7 @@ class RefusedWaitsTest {
         "allGather", (rank, on) -> rank.bootstrap().allGather(new byte[1], Deadline.after(LONG)));
   }
 
-  /** What a library's thread gets that waits for a future in every way. */
+  /** Returns what each way of waiting for a future throws on a thread of the library. */
   private static List<Throwable> waitOn(CompletableFuture<?> pending) throws Exception {
     List<Throwable> refused = new ArrayList<>();
     CompletableFuture<?> derived = pending.thenApply(done -> done).copy();

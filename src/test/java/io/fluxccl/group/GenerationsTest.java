@@ -49,7 +49,7 @@ class GenerationsTest {
   private final List<Process> processes = new ArrayList<>();
   private int port;
 
-  /** What stands for a process of the job in this JVM. */
+  /** A part of this JVM in place of a process of the job. */
   private static final class Process {
     final BlockingQueue<RankGroup> groups = new LinkedBlockingQueue<>();
     final CompletableFuture<Void> end = new CompletableFuture<>();
