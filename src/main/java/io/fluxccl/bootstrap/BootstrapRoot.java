@@ -257,6 +257,9 @@ final class BootstrapRoot extends Handshake.Gate {
   private void failed(Failed reason) {
     if (!failed) {
       failed = true;
+      if (formed) {
+        listener.close(); // those that live may want to meet at this address
+      }
       sendAll(reason);
     }
   }

@@ -9,8 +9,10 @@ import io.netty.channel.Channel;
 import io.netty.channel.ChannelFuture;
 import io.netty.channel.ChannelHandler;
 import io.netty.channel.ChannelHandlerContext;
+import io.netty.channel.ChannelInboundHandlerAdapter;
 import io.netty.channel.ChannelInitializer;
 import io.netty.channel.ChannelOption;
+import io.netty.channel.ConnectTimeoutException;
 import io.netty.channel.EventLoop;
 import io.netty.channel.group.ChannelGroup;
 import io.netty.channel.socket.nio.NioServerSocketChannel;
@@ -19,6 +21,8 @@ import io.netty.handler.codec.DecoderException;
 import io.netty.handler.codec.LengthFieldBasedFrameDecoder;
 import io.netty.handler.codec.LengthFieldPrepender;
 import io.netty.handler.codec.MessageToMessageEncoder;
+import io.netty.util.ReferenceCountUtil;
+import java.net.ConnectException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.nio.ByteOrder;
@@ -106,6 +110,65 @@ final class Frames {
         .option(ChannelOption.CONNECT_TIMEOUT_MILLIS, Handshake.LIMIT_MILLIS)
         .handler(pipeline(channels, () -> handshake))
         .connect(to, from == null ? null : new InetSocketAddress(from, 0));
+  }
+
+  /**
+   * Asks whether a process listens somewhere.
+   *
+   * @param greeted called once it has sent something, or the connection has ended
+   * @param refused called when it surely does not listen
+   */
+  static void probe(
+      EventLoop loop,
+      InetSocketAddress at,
+      ChannelGroup channels,
+      Runnable greeted,
+      Runnable refused) {
+    ChannelInboundHandlerAdapter closer =
+        new ChannelInboundHandlerAdapter() {
+          @Override
+          public void channelRead(ChannelHandlerContext ctx, Object greeting) {
+            // Not before: closing with bytes unread would look like a failure to the other side.
+            ReferenceCountUtil.release(greeting);
+            ctx.close();
+          }
+
+          @Override
+          public void channelInactive(ChannelHandlerContext ctx) {
+            greeted.run();
+          }
+
+          @Override
+          public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
+            ctx.close();
+          }
+        };
+    ChannelInitializer<Channel> handler =
+        new ChannelInitializer<>() {
+          @Override
+          protected void initChannel(Channel channel) {
+            channels.add(channel);
+            channel.pipeline().addLast(closer);
+          }
+        };
+    new Bootstrap()
+        .group(loop)
+        .channel(NioSocketChannel.class)
+        .option(ChannelOption.CONNECT_TIMEOUT_MILLIS, Handshake.LIMIT_MILLIS)
+        .handler(handler)
+        .connect(at)
+        .addListener(
+            done -> {
+              // A time-out is a ConnectException as well, and says nothing.
+              boolean isRefused =
+                  done.cause() instanceof ConnectException
+                      && !(done.cause() instanceof ConnectTimeoutException);
+              if (isRefused) {
+                refused.run();
+              } else if (!done.isSuccess()) {
+                greeted.run();
+              }
+            });
   }
 
   private static ChannelInitializer<Channel> pipeline(

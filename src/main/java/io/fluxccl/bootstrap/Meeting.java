@@ -28,20 +28,18 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The place where the processes of a job meet before each of its generations. Whichever process can
- * listen at the job's address hosts the meeting; when it dies, another one does. So the meeting
- * outlives every process, as long as one of them runs on the host of the address. Thread-safe.
+ * The place where the processes of a job meet before each of its generations, or the ranks of a
+ * failed job that live, to go on without the others. Whichever process can listen at the job's
+ * address hosts the meeting; when it dies, another one does. So the meeting outlives every process,
+ * as long as one of them runs on the host of the address. Thread-safe.
  */
 public final class Meeting implements AutoCloseable {
   private static final long FIRST_BACKOFF_MILLIS = 10;
   private static final long MAX_BACKOFF_MILLIS = 200;
 
-  private final RankEnvironment place;
-  private final BootstrapOptions options;
+  private final MeetingPlace place;
   private final int least;
   private final Duration patience;
-  private final SessionKey key;
-  private final RootAddress address;
   private final SharedEventLoop thread;
   private final EventLoop loop;
 
@@ -75,26 +73,31 @@ public final class Meeting implements AutoCloseable {
    * @throws InvalidUsage if there is no address
    */
   public Meeting(RankEnvironment place, BootstrapOptions options, int least, Duration patience) {
-    if (place.uniqueId().isPresent()) {
-      throw new InvalidUsage(
-          "generations meet at an address, which any process can take over, not at a unique id;"
-              + " set FLUXCCL_ADDR and FLUXCCL_SECRET");
-    }
     if (least < 1 || least > place.nRanks()) {
       throw InvalidUsage.of("leastRanks=%s of nRanks=%s", least, place.nRanks());
     }
-    this.place = place;
-    this.options = options;
+    this.place = MeetingPlace.of(place, options);
     this.least = least;
     this.patience = patience;
-    this.address = RootAddress.parse(place.requireAddress());
-    this.key =
-        options
-            .secret()
-            .or(place::secret)
-            .map(SessionKey::of)
-            .orElseGet(() -> SessionKey.withoutSecret(place.jobIdentity()));
     // Last: a wrong option must not keep the thread.
+    this.thread = SharedEventLoop.acquire();
+    this.loop = thread.loop();
+    this.channels = new DefaultChannelGroup(loop, true);
+  }
+
+  /**
+   * Creates a meeting of the ranks of a job that has failed. A generation begins once all of them
+   * that live have come; dead are those that nothing listens for any more, and those that {@link
+   * #attend} is told of.
+   *
+   * @param failed the bootstrap of this process's rank; to be closed after the meeting, because it
+   *     is by this that the others see that it lives
+   * @param generation the number that the failed job has
+   */
+  public Meeting(TcpBootstrap failed, long generation) {
+    this.place = MeetingPlace.of(failed, generation);
+    this.least = 1;
+    this.patience = Duration.ZERO;
     this.thread = SharedEventLoop.acquire();
     this.loop = thread.loop();
     this.channels = new DefaultChannelGroup(loop, true);
@@ -108,7 +111,8 @@ public final class Meeting implements AutoCloseable {
    * @param deadline by when the generation must have begun; as much time again whenever a smaller
    *     generation that went on without this process has ended
    * @return the place in the generation; fails with {@link Timeout}, naming ranks that have not
-   *     come, or with {@link InvalidUsage} if the others expect another number of ranks
+   *     come, with {@link InvalidUsage} if the others expect another number of ranks, or with
+   *     {@link Aborted} if the other ranks of a failed job have gone on without this one
    */
   public CompletableFuture<Membership> attend(
       Membership previous, OptionalInt lost, Deadline deadline) {
@@ -132,6 +136,11 @@ public final class Meeting implements AutoCloseable {
     }
     attendance = new Attendance(request, result, deadline);
     startTimer(deadline);
+    Aborted refusal = place.refusal(request.generation(), request.lost());
+    if (refusal != null) {
+      end().completeExceptionally(refusal);
+      return;
+    }
     backoffMillis = FIRST_BACKOFF_MILLIS;
     if (session != null) {
       session.send(request);
@@ -143,7 +152,7 @@ public final class Meeting implements AutoCloseable {
   private void startTimer(Deadline deadline) {
     timer =
         loop.schedule(
-            () -> end().completeExceptionally(late(deadline)),
+            () -> end().completeExceptionally(place.late(deadline.timeout(), missing, trouble)),
             deadline.remainingNanos(),
             TimeUnit.NANOSECONDS);
   }
@@ -170,29 +179,12 @@ public final class Meeting implements AutoCloseable {
     return result;
   }
 
-  private FluxCclException late(Deadline deadline) {
-    long millis = deadline.timeout().toMillis();
-    return missing.isEmpty()
-        ? Timeout.of(
-            FluxCclException.NO_RANK,
-            "no generation of the job at %s began within %s ms: %s",
-            address,
-            millis,
-            trouble)
-        : Timeout.of(
-            missing.get(0),
-            "no generation of the job at %s began within %s ms: nobody has come for ranks %s of %s",
-            address,
-            millis,
-            missing,
-            place.nRanks());
-  }
-
   // ---- reaching the host, or being it ----
 
   private void reach() {
-    Rendezvous.resolve(address)
-        .thenApplyAsync(ip -> Rendezvous.checkTrusted(ip, address, key, options, describe()), loop)
+    place
+        .resolve()
+        .thenApplyAsync(place::checkTrusted, loop)
         .thenCompose(this::hostIfPossible)
         .whenCompleteAsync(
             (at, failure) -> {
@@ -208,16 +200,12 @@ public final class Meeting implements AutoCloseable {
             loop);
   }
 
-  private String describe() {
-    return "rank " + place.rank() + " of " + place.nRanks();
-  }
-
   private CompletableFuture<InetSocketAddress> hostIfPossible(InetAddress ip) {
-    InetSocketAddress wanted = new InetSocketAddress(ip, address.port());
+    InetSocketAddress wanted = new InetSocketAddress(ip, place.address().port());
     if (host != null || closed) {
       return CompletableFuture.completedFuture(wanted);
     }
-    MeetingHost candidate = new MeetingHost(loop, place.nRanks(), key, options);
+    MeetingHost candidate = new MeetingHost(loop, place);
     return candidate
         .open(wanted)
         .handle(
@@ -234,13 +222,9 @@ public final class Meeting implements AutoCloseable {
     if (attendance == null || session != null || closed) {
       return;
     }
-    InetAddress from =
-        address.networkInterface() == null
-            ? null
-            : NetworkAddresses.ofInterface(address.networkInterface());
     new Handshake.Connector(
-            key, LinkKind.MEETING, place.rank(), place.nRanks(), -1, new Connecting())
-        .connect(loop, from, at, channels);
+            place.key(), LinkKind.MEETING, place.rank(), place.nRanks(), -1, new Connecting())
+        .connect(loop, place.from(), at, channels);
   }
 
   private void again(String why) {
@@ -270,7 +254,7 @@ public final class Meeting implements AutoCloseable {
             .completeExceptionally(
                 InvalidUsage.of(
                     "%s is refused: the job at %s has %s ranks",
-                    describe(), address, expectedRanks));
+                    place, place.address(), expectedRanks));
       } else {
         again("it is no meeting: its ranks join one generation only");
       }
@@ -294,13 +278,15 @@ public final class Meeting implements AutoCloseable {
             news.generation(),
             news.rank(),
             news.previousRanks(),
-            key.forJob(news.jobId()),
+            place.key().forJob(news.jobId()),
             news.root());
     end().complete(membership);
   }
 
   private void spare() {
-    if (attendance != null) {
+    if (attendance != null && place.failed() != null) {
+      end().completeExceptionally(place.goneOn(FluxCclException.NO_RANK));
+    } else if (attendance != null) {
       stopTimer();
     } else if (membership != null) {
       membership.newcomersWait();
@@ -337,7 +323,7 @@ public final class Meeting implements AutoCloseable {
     @Override
     public void channelInactive(ChannelHandlerContext ctx) {
       session = null;
-      String why = "the process that hosts the meeting at " + address + " is gone";
+      String why = "the process that hosts the meeting at " + place.address() + " is gone";
       broken(new RemoteFailure(FluxCclException.NO_RANK, why));
       restartTimer();
       again(why);

@@ -42,16 +42,20 @@ final class MeetingHost extends Handshake.Gate {
   /** How long survivors have that are expected, although a connection with them was never seen. */
   private static final long SETTLE_MILLIS = 1_000;
 
+  /** How often it is checked which ranks of a failed job, that have not come, still live. */
+  private static final long PROBE_MILLIS = 100;
+
   private static final int ATTEND_LIMIT = 1 << 20;
 
   /** The roots that this process has opened, by the address at which they listen. */
   private static final Map<InetSocketAddress, BootstrapRoot> ROOTS = new ConcurrentHashMap<>();
 
   private final EventLoop loop;
-  private final int nRanks;
-  private final BootstrapOptions options;
-  private final SessionKey sessionKey;
+  private final MeetingPlace place;
   private final CompletableFuture<SessionKey> key;
+
+  private final Set<Integer> dead = new HashSet<>();
+  private final Set<Integer> probed = new HashSet<>();
   private final DefaultChannelGroup channels;
   private final Set<Session> sessions = new LinkedHashSet<>();
   private Channel listener;
@@ -61,12 +65,10 @@ final class MeetingHost extends Handshake.Gate {
   private long roundBeganNanos;
   private ScheduledFuture<?> timer;
 
-  MeetingHost(EventLoop loop, int nRanks, SessionKey key, BootstrapOptions options) {
+  MeetingHost(EventLoop loop, MeetingPlace place) {
     this.loop = loop;
-    this.nRanks = nRanks;
-    this.options = options;
-    this.sessionKey = key;
-    this.key = CompletableFuture.completedFuture(key);
+    this.place = place;
+    this.key = CompletableFuture.completedFuture(place.key());
     this.channels = new DefaultChannelGroup(loop, true);
   }
 
@@ -99,7 +101,7 @@ final class MeetingHost extends Handshake.Gate {
 
   @Override
   int expectedRanks() {
-    return nRanks;
+    return place.nRanks();
   }
 
   @Override
@@ -107,7 +109,7 @@ final class MeetingHost extends Handshake.Gate {
     if (proof.kind() != LinkKind.MEETING) {
       return Admission.JOB_COMPLETE;
     }
-    return proof.nRanks() == nRanks ? Admission.WELCOME : Admission.WRONG_RANK_COUNT;
+    return proof.nRanks() == place.nRanks() ? Admission.WELCOME : Admission.WRONG_RANK_COUNT;
   }
 
   @Override
@@ -141,27 +143,35 @@ final class MeetingHost extends Handshake.Gate {
     last = Math.max(last, generation);
     List<Session> survivors = survivors(waiting, last);
     long least = waiting.stream().mapToInt(each -> each.request.least()).max().getAsInt();
-    if (waiting.size() >= nRanks) {
-      convene(last + 1, survivors, waiting);
-    } else if (!survivors.isEmpty() && waiting.size() >= least) {
+    boolean complete = waiting.size() >= place.nRanks();
+    if (!complete && place.isFailed(last)) {
+      complete = areAllHere(last, survivors);
+      if (!complete) {
+        // Those that live may be about to come.
+        later(() -> probe(waiting, survivors), TimeUnit.MILLISECONDS.toNanos(PROBE_MILLIS));
+      }
+    } else if (!complete && !survivors.isEmpty() && waiting.size() >= least) {
       long patience =
           waiting.stream().mapToLong(each -> each.request.patienceMillis()).max().getAsLong();
       long limit = areAllHere(last, survivors) ? patience : Math.max(patience, SETTLE_MILLIS);
       long left = TimeUnit.MILLISECONDS.toNanos(limit) - (System.nanoTime() - roundBeganNanos);
-      if (left <= 0) {
-        convene(last + 1, survivors, waiting);
-      } else {
-        decideIn(left);
+      complete = left <= 0;
+      if (!complete) {
+        later(this::decide, left);
       }
     }
-    sendMissing(waiting, last);
+    if (complete) {
+      convene(last + 1, survivors, waiting);
+    } else {
+      sendMissing(waiting, survivors, last);
+    }
   }
 
-  private void decideIn(long nanos) {
+  private void later(Runnable task, long nanos) {
     if (timer != null) {
       timer.cancel(false);
     }
-    timer = loop.schedule(this::decide, nanos, TimeUnit.NANOSECONDS);
+    timer = loop.schedule(task, nanos, TimeUnit.NANOSECONDS);
   }
 
   private static List<Session> survivors(List<Session> waiting, long last) {
@@ -171,43 +181,74 @@ final class MeetingHost extends Handshake.Gate {
         .toList();
   }
 
+  /** Returns ranks of the last generation that are known not to come. */
+  private Set<Integer> lost(List<Session> survivors) {
+    Set<Integer> lost = new HashSet<>(dead);
+    survivors.forEach(each -> lost.addAll(each.request.lost()));
+    return lost;
+  }
+
   /** Whether all members of the last generation have come, but for those that are lost. */
   private boolean areAllHere(long last, List<Session> survivors) {
-    Set<Integer> lost = new HashSet<>();
-    survivors.forEach(each -> lost.addAll(each.request.lost()));
+    Set<Integer> lost = lost(survivors);
     if (last == generation) {
       return sessions.stream()
           .noneMatch(
               each -> each.memberOf == last && each.request == null && !lost.contains(each.rank));
     }
-    return survivors.size() >= survivors.get(0).request.previousSize() - lost.size();
+    survivors.forEach(each -> lost.add(each.request.previousRank()));
+    int size = survivors.get(0).request.previousSize();
+    return IntStream.range(0, size).allMatch(lost::contains);
+  }
+
+  /** Looks whether the ranks of a failed job live that have not come. */
+  private void probe(List<Session> waiting, List<Session> survivors) {
+    for (int rank : missing(waiting, lost(survivors))) {
+      if (probed.add(rank)) {
+        Frames.probe(
+            loop,
+            place.failed().member(rank).address(),
+            channels,
+            () -> probed.remove(rank),
+            () -> {
+              dead.add(rank);
+              decide();
+            });
+      }
+    }
+    decide();
+  }
+
+  private List<Integer> missing(List<Session> waiting, Set<Integer> lost) {
+    Set<Integer> wished = new HashSet<>(lost);
+    waiting.stream().filter(each -> each.request != null).forEach(each -> wished.add(each.wish()));
+    return IntStream.range(0, place.nRanks())
+        .filter(rank -> !wished.contains(rank))
+        .boxed()
+        .toList();
   }
 
   /**
    * Tells those who wait which ranks nobody has come for yet. While a generation runs, newcomers
    * learn that they may have to wait for long, and its members, if it has room, of newcomers.
    */
-  private void sendMissing(List<Session> waiting, long last) {
+  private void sendMissing(List<Session> waiting, List<Session> survivors, long last) {
     List<Session> running =
         sessions.stream()
             .filter(each -> each.request == null && last > 0 && each.memberOf == last)
             .toList();
     List<Session> newcomers =
-        waiting.stream()
-            .filter(each -> each.request != null && each.request.generation() < last)
-            .toList();
+        waiting.stream().filter(each -> each.request.generation() < last).toList();
     if (!running.isEmpty() && !newcomers.isEmpty()) {
       newcomers.forEach(each -> each.send(new Spare()));
-      if (running.size() < nRanks) {
+      if (running.size() < place.nRanks()) {
         running.forEach(each -> each.send(new Spare()));
       }
     }
-    Set<Integer> wished = new HashSet<>();
-    waiting.forEach(each -> wished.add(each.wish()));
-    List<Integer> missing =
-        IntStream.range(0, nRanks).filter(rank -> !wished.contains(rank)).boxed().toList();
+    // In another job those that are lost are to be replaced.
+    List<Integer> missing = missing(waiting, place.isFailed(last) ? lost(survivors) : Set.of());
     waiting.stream()
-        .filter(each -> each.request != null && (running.isEmpty() || !newcomers.contains(each)))
+        .filter(each -> running.isEmpty() || !newcomers.contains(each))
         .forEach(each -> each.send(new Waiting(missing)));
   }
 
@@ -216,10 +257,11 @@ final class MeetingHost extends Handshake.Gate {
   private void convene(long next, List<Session> survivors, List<Session> waiting) {
     List<Session> chosen = new ArrayList<>(survivors);
     waiting.stream().filter(each -> !survivors.contains(each)).forEach(chosen::add);
-    Session[] members = ranked(chosen.subList(0, Math.min(nRanks, chosen.size())), survivors);
+    Session[] members = ranked(chosen.subList(0, Math.min(place.nRanks(), chosen.size())));
     convening = true;
     byte[] jobId = SessionKey.nonce(BootstrapFrameCodec.JOB_ID_BYTES);
-    BootstrapRoot root = new BootstrapRoot(sessionKey.forJob(jobId), members.length, options);
+    BootstrapRoot root =
+        new BootstrapRoot(place.key().forJob(jobId), members.length, place.options());
     InetSocketAddress here = (InetSocketAddress) listener.localAddress();
     root.open(new InetSocketAddress(here.getAddress(), 0))
         .whenComplete(
@@ -227,7 +269,7 @@ final class MeetingHost extends Handshake.Gate {
               convening = false;
               if (failure != null) {
                 LOG.warn("generation {}: {}; trying again", next, failure.getMessage());
-                decideIn(TimeUnit.MILLISECONDS.toNanos(SETTLE_MILLIS));
+                later(this::decide, TimeUnit.MILLISECONDS.toNanos(SETTLE_MILLIS));
                 return;
               }
               ROOTS.put(at, root);
@@ -240,12 +282,12 @@ final class MeetingHost extends Handshake.Gate {
    * Returns members by rank. In a full generation survivors keep their ranks and newcomers get the
    * free ones, by their wishes; in a smaller one survivors move up.
    */
-  private Session[] ranked(List<Session> chosen, List<Session> survivors) {
+  private Session[] ranked(List<Session> chosen) {
     Session[] members = new Session[chosen.size()];
     List<Session> unplaced = new ArrayList<>();
     for (Session each : chosen) {
       int wish = each.wish();
-      boolean full = chosen.size() == nRanks;
+      boolean full = chosen.size() == place.nRanks();
       if (full && wish >= 0 && wish < members.length && members[wish] == null) {
         members[wish] = each;
       } else {

@@ -2,6 +2,7 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.FluxCclException;
 import java.net.InetSocketAddress;
+import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
@@ -36,6 +37,21 @@ public final class Membership {
     this.previousRanks = List.copyOf(previousRanks);
     this.key = key;
     this.root = root;
+  }
+
+  /**
+   * Returns the place of a rank whose job no meeting has decided: to attend the first one.
+   *
+   * @param job initialized
+   * @param generation the number that the job has
+   */
+  public static Membership of(TcpBootstrap job, long generation) {
+    return new Membership(
+        generation,
+        job.rank(),
+        Collections.nCopies(job.nRanks(), NEWCOMER),
+        job.jobKey(),
+        job.root());
   }
 
   /** Returns the generation's number, from 1. */

@@ -75,6 +75,11 @@ final class PeerLinks extends Handshake.Gate {
     return ring;
   }
 
+  /** Returns the key of the connections between the ranks; null before {@link #begin}. */
+  SessionKey jobKey() {
+    return key.getNow(null);
+  }
+
   /** Returns the neighbour that is not connected yet, during set-up. */
   int missingNeighbour() {
     return to(bootstrap.next()).link() == null ? bootstrap.next() : bootstrap.previous();
@@ -85,9 +90,8 @@ final class PeerLinks extends Handshake.Gate {
   }
 
   void connect(int peer, Handshake.Outcome outcome) {
-    SessionKey jobKey = key.getNow(null);
     new Handshake.Connector(
-            jobKey, LinkKind.PEER, bootstrap.rank(), bootstrap.nRanks(), peer, outcome)
+            jobKey(), LinkKind.PEER, bootstrap.rank(), bootstrap.nRanks(), peer, outcome)
         .connect(bootstrap.loop, from, members.get(peer).address(), channels);
   }
 

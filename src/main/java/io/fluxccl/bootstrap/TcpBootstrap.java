@@ -17,12 +17,14 @@ import io.netty.channel.group.ChannelGroup;
 import io.netty.channel.group.DefaultChannelGroup;
 import io.netty.util.concurrent.ScheduledFuture;
 import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.util.List;
 import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.stream.IntStream;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -229,6 +231,29 @@ public final class TcpBootstrap extends RingBootstrap {
 
   ChannelGroup channels() {
     return channels;
+  }
+
+  // ---- what a meeting of the ranks that live needs to know, once this is initialized ----
+
+  BootstrapOptions options() {
+    return options;
+  }
+
+  /** Returns where the ranks registered. */
+  InetSocketAddress root() {
+    return rendezvous.root();
+  }
+
+  /** Returns the key that the ranks of this job have, and no earlier or later incarnation of it. */
+  SessionKey jobKey() {
+    return links.jobKey();
+  }
+
+  /** Returns a rank that has left in good order, and is none of those. On the event loop. */
+  OptionalInt departedExcept(List<Integer> others) {
+    return IntStream.range(0, nRanks())
+        .filter(each -> hasDeparted(each) && !others.contains(each))
+        .findFirst();
   }
 
   // ---- heartbeats ----

@@ -1,17 +1,13 @@
 package io.fluxccl.group;
 
-import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
-import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.Meeting;
 import io.fluxccl.bootstrap.Membership;
 import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.bootstrap.TcpBootstrap;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.device.Device;
-import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import org.agrona.CloseHelper;
@@ -65,38 +61,19 @@ final class Generations {
     if (cause == null || deadline == null) {
       deadline = Deadline.after(options.joinTimeout());
     }
+    OptionalInt lost =
+        membership == null ? OptionalInt.empty() : Joining.lostRank(cause, membership.rank());
     meeting
-        .attend(membership, lostRank(cause), deadline)
+        .attend(membership, lost, deadline)
         .thenCompose(place -> join(place, cause))
         .whenCompleteAsync(this::joined, BlockingTasks.EXECUTOR);
-  }
-
-  private OptionalInt lostRank(FluxCclException cause) {
-    boolean isOther =
-        cause != null
-            && membership != null
-            && cause.rank() >= 0
-            && cause.rank() != membership.rank()
-            && !(cause instanceof Aborted);
-    return isOther ? OptionalInt.of(cause.rank()) : OptionalInt.empty();
   }
 
   private CompletableFuture<RankGroup> join(Membership place, FluxCclException cause) {
     synchronized (this) {
       membership = place;
     }
-    Generation generation =
-        new Generation(place.generation(), place.previousRanks(), Optional.ofNullable(cause));
-    TcpBootstrap bootstrap =
-        TcpBootstrap.create(place.rank(), place.nRanks(), options.bootstrapOptions());
-    return bootstrap
-        .initialize(place)
-        .exceptionallyCompose(failure -> Joining.close(bootstrap, failure))
-        .thenApplyAsync(
-            connected ->
-                new RankGroup(bootstrap, () -> device(bootstrap), false, generation, options),
-            BlockingTasks.EXECUTOR)
-        .thenCompose(RankGroup::createCollectives);
+    return Joining.join(place, cause, this::device, options).thenApply(RankGroup::renewable);
   }
 
   /** Returns the device, which all generations share. */
@@ -135,11 +112,7 @@ final class Generations {
   private void failedToJoin(FluxCclException reason) {
     boolean again;
     synchronized (this) {
-      again =
-          membership != null
-              && !deadline.expired()
-              && !(reason instanceof InvalidUsage)
-              && !isOfOwnDevice(reason);
+      again = membership != null && !deadline.expired() && Joining.mayBeHealed(reason);
     }
     if (again) {
       LOG.info("a generation failed while it was set up: {}", reason.getMessage());
@@ -147,11 +120,6 @@ final class Generations {
     } else {
       sink.error(reason.inJob(options.name()));
     }
-  }
-
-  /** Whether this rank's device has failed; the driver's status of another rank's is not known. */
-  private static boolean isOfOwnDevice(FluxCclException reason) {
-    return reason instanceof DeviceFailure failure && failure.status() != 0;
   }
 
   /** The current group has failed or was closed. */

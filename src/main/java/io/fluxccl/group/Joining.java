@@ -1,17 +1,24 @@
 package io.fluxccl.group;
 
+import io.fluxccl.Aborted;
+import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.bootstrap.LocalBootstrap;
+import io.fluxccl.bootstrap.Membership;
 import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.bootstrap.TcpBootstrap;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.device.Device;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
+import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.function.Function;
 import java.util.function.Supplier;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -55,6 +62,51 @@ final class Joining {
         .thenCompose(RankGroup::createCollectives);
   }
 
+  /**
+   * Joins a generation that a meeting has decided.
+   *
+   * @param cause why the one before has ended, or null
+   * @param device opens it, or gives the one that this process has; the group does not own it
+   */
+  static CompletableFuture<RankGroup> join(
+      Membership place,
+      FluxCclException cause,
+      Function<TcpBootstrap, Device> device,
+      JoinOptions options) {
+    Generation generation =
+        new Generation(place.generation(), place.previousRanks(), Optional.ofNullable(cause));
+    TcpBootstrap bootstrap =
+        TcpBootstrap.create(place.rank(), place.nRanks(), options.bootstrapOptions());
+    return bootstrap
+        .initialize(place)
+        .exceptionallyCompose(failure -> close(bootstrap, failure))
+        .thenApplyAsync(
+            connected ->
+                new RankGroup(bootstrap, () -> device.apply(bootstrap), false, generation, options),
+            BlockingTasks.EXECUTOR)
+        .thenCompose(RankGroup::createCollectives);
+  }
+
+  /**
+   * Returns the rank without which a job goes on at once after a failure: the one that the failure
+   * names, unless that has only aborted.
+   *
+   * @param cause of the failure, or null
+   * @param self this rank
+   */
+  static OptionalInt lostRank(FluxCclException cause, int self) {
+    boolean isOther =
+        cause != null && cause.rank() >= 0 && cause.rank() != self && !(cause instanceof Aborted);
+    return isOther ? OptionalInt.of(cause.rank()) : OptionalInt.empty();
+  }
+
+  /** Returns whether another generation may do better than one that failed in its set-up. */
+  static boolean mayBeHealed(FluxCclException reason) {
+    // The driver's status is known only of this rank's device.
+    boolean isOfOwnDevice = reason instanceof DeviceFailure failure && failure.status() != 0;
+    return !(reason instanceof InvalidUsage) && !isOfOwnDevice;
+  }
+
   static void warnOf(RankEnvironment place) {
     GroupVariables.ofProcess().unknown().forEach(LOG::warn);
     if (!place.launched()) {
@@ -95,7 +147,7 @@ final class Joining {
       groups.stream().map(RankGroup::createCollectives).toList().forEach(Joining::await);
       return groups;
     } catch (RuntimeException | Error e) {
-      groups.forEach(RankGroup::closeNow);
+      groups.forEach(group -> group.closing.closeNow());
       bootstraps.forEach(LocalBootstrap::closeAsync);
       throw e;
     }

@@ -1,10 +1,8 @@
 package io.fluxccl.group;
 
 import io.fluxccl.Aborted;
-import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.NonblockingFuture;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.bootstrap.Split;
 import io.fluxccl.collective.Collectives;
@@ -13,9 +11,7 @@ import io.fluxccl.communicator.Communicator;
 import io.fluxccl.communicator.CommunicatorOptions;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.Closing;
-import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.Device;
-import java.time.Duration;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
@@ -23,7 +19,6 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
-import org.agrona.CloseHelper;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import reactor.core.publisher.Flux;
@@ -42,8 +37,7 @@ import reactor.core.publisher.Mono;
  */
 public final class RankGroup implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(RankGroup.class);
-  private static final Duration LEAVE_LIMIT = Duration.ofSeconds(5);
-  private static final long CLOSE_SECONDS = 2 * LEAVE_LIMIT.toSeconds();
+  private static final long CLOSE_SECONDS = 2 * GroupClosing.LEAVE_LIMIT.toSeconds();
 
   /** Tags of the group's own connections begin here, out of the way of users' tags. */
   private static final int COLLECTIVES_TAG = 1 << 20;
@@ -54,18 +48,12 @@ public final class RankGroup implements AutoCloseable {
   private final Device device;
   private final Communicator communicator;
 
-  /** Owns the device, the communicator and the collectives. */
-  private final Lifecycle lifecycle = new Lifecycle("the rank group");
-
-  final CompletableFuture<Void> closed = NonblockingFuture.create();
-
-  /** Completed when the group of which this is a sub-group closes. */
-  final CompletableFuture<Void> parentCloses = new CompletableFuture<>();
+  final GroupClosing closing = new GroupClosing(this);
 
   /** Completed when processes wait that this generation has room for. */
   final CompletableFuture<Void> newcomers = new CompletableFuture<>();
 
-  private final SubGroups subGroups;
+  final SubGroups subGroups;
 
   /** Counts the step loops. */
   final AtomicInteger loops = new AtomicInteger();
@@ -75,6 +63,11 @@ public final class RankGroup implements AutoCloseable {
 
   // Set before a caller gets the group; null unless all ranks are in this JVM.
   private LocalRanks localRanks;
+
+  // Set before a caller gets the group: whether another generation follows it.
+  boolean renewable;
+
+  private final Shrinking shrinking;
 
   /** Creates a group with a bootstrap, which it owns from now on, and a device that it may own. */
   RankGroup(
@@ -87,13 +80,12 @@ public final class RankGroup implements AutoCloseable {
     this.generation = generation;
     this.options = options;
     this.subGroups = new SubGroups(this, options.setupTimeout());
+    this.shrinking = new Shrinking(this, options);
     try {
       this.device = device.get();
-      if (ownsDevice) {
-        lifecycle.own(this.device);
-      }
+      closing.ownDevice(ownsDevice);
       this.communicator =
-          lifecycle.own(
+          closing.own(
               Communicator.create(
                   bootstrap,
                   this.device,
@@ -102,7 +94,7 @@ public final class RankGroup implements AutoCloseable {
       // The other ranks need not wait for this one.
       bootstrap.abort(FluxCclException.from(e).attributedTo(bootstrap.rank()));
       bootstrap.closeAsync();
-      CloseHelper.quietClose(lifecycle);
+      closing.closeWhatItHas();
       throw e;
     }
   }
@@ -179,10 +171,10 @@ public final class RankGroup implements AutoCloseable {
       FluxCclException reason = FluxCclException.from(failure).inJob(name());
       // The other ranks need not wait for this one.
       communicator.abort(reason);
-      closeNow();
+      closing.closeNow();
       throw reason;
     }
-    collectives = lifecycle.own(ready);
+    collectives = closing.own(ready);
     return this;
   }
 
@@ -241,7 +233,7 @@ public final class RankGroup implements AutoCloseable {
    * @throws InvalidUsage if no generation can follow this group
    */
   public void renew(String reason) {
-    if (generation == Generation.ONLY) {
+    if (!renewable) {
       throw new InvalidUsage("renew: only groups of RankGroup.generations have a next one");
     }
     communicator.abort(
@@ -284,10 +276,49 @@ public final class RankGroup implements AutoCloseable {
     return subGroups.grid(grid, this::openSubGroup);
   }
 
+  /**
+   * Forms a group of the ranks of this one but some: a {@link #split}. All ranks call it, those
+   * that are left out as well. The job still fails as a whole, also when one of these dies. To go
+   * on without a rank that has died, {@link #shrink}.
+   *
+   * @param ranks to leave out; the same on every rank
+   * @return the sub-group, ranks in their order; empty on a rank that is left out. Fails as a split
+   *     does, or with {@link InvalidUsage} if there is no such rank
+   */
+  public CompletableFuture<Optional<RankGroup>> without(int... ranks) {
+    return subGroups.without(ranks);
+  }
+
+  /**
+   * Goes on, after a failure, with the ranks that live: closes this group and joins a smaller one,
+   * in which ranks keep their order. The device and its buffers live on in that group, which owns
+   * them; all else is made anew. Every rank that lives calls it, before it closes this group. Left
+   * behind are ranks whose process has ended, and the rank that the failure names, unless that
+   * {@linkplain Aborted aborted}. If nobody is, as after an abort, the new group has all ranks.
+   *
+   * <p>The ranks meet where those of the failed job did, so one that lives must be on that host.
+   * For a group of {@link #join}: those of {@link #generations} have a next one by themselves,
+   * sub-groups are formed anew, and {@link #local} ranks die together.
+   *
+   * @return the smaller group, which can shrink again. Fails with {@link io.fluxccl.Timeout} after
+   *     {@link JoinOptions#joinTimeout}, naming a rank that lives and did not call it, and may then
+   *     be called again; with {@link Aborted} if the others go on without this rank; with {@link
+   *     InvalidUsage} if this group has not failed, or can't shrink. Continuations may block
+   */
+  public CompletableFuture<RankGroup> shrink() {
+    return shrinking.begin();
+  }
+
   private RankGroup openSubGroup(Bootstrap ranks, Object key) {
     RankGroup group = new RankGroup(ranks, () -> device, false, generation, options);
-    group.closed.whenComplete((done, failure) -> subGroups.remove(group));
+    group.renewable = renewable;
+    group.closing.closed().whenComplete((done, failure) -> subGroups.remove(group));
     return localRanks == null ? group : group.among(localRanks.subGroup(key, ranks.nRanks()));
+  }
+
+  RankGroup renewable() {
+    renewable = true;
+    return this;
   }
 
   RankGroup among(LocalRanks all) {
@@ -329,38 +360,12 @@ public final class RankGroup implements AutoCloseable {
    *     is
    */
   public CompletableFuture<Void> closeAsync() {
-    if (lifecycle.beginClose()) {
-      awaitOthers()
-          .handle((done, failure) -> null)
-          .thenCompose(done -> subGroups.close())
-          // Closing waits for threads and drivers, and the bootstrap's thread must not.
-          .thenComposeAsync(done -> closeNow(), BlockingTasks.EXECUTOR)
-          .whenComplete((done, failure) -> Closing.complete(closed, failure));
-    }
-    return closed.copy();
-  }
-
-  private CompletableFuture<?> awaitOthers() {
-    return communicator.failure() == null
-        ? CompletableFuture.anyOf(
-            communicator.inFlight(bootstrap.barrier(Deadline.after(LEAVE_LIMIT))), parentCloses)
-        : CompletableFuture.completedFuture(null);
+    closing.begin();
+    return closing.closed();
   }
 
   boolean isClosing() {
-    return lifecycle.isClosed();
-  }
-
-  /** Closes all it owns, then the bootstrap. Throws nothing: a failure is the result's. */
-  CompletableFuture<Void> closeNow() {
-    CompletableFuture<Void> own = new CompletableFuture<>();
-    try {
-      lifecycle.closeChildren();
-      own.complete(null);
-    } catch (Throwable e) {
-      own.completeExceptionally(FluxCclException.from(e));
-    }
-    return CompletableFuture.allOf(bootstrap.closeAsync(), own);
+    return closing.hasBegun();
   }
 
   /**

@@ -16,6 +16,7 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.BiFunction;
+import java.util.stream.IntStream;
 
 /** The sub-groups of one rank's group, from their forming to their end. Thread-safe. */
 final class SubGroups {
@@ -47,6 +48,18 @@ final class SubGroups {
               }
               return byName;
             });
+  }
+
+  /** {@link RankGroup#without}. */
+  CompletableFuture<Optional<RankGroup>> without(int... ranks) {
+    for (int each : ranks) {
+      if (each < 0 || each >= parent.nRanks()) {
+        return CompletableFuture.failedFuture(
+            InvalidUsage.of("without rank %s of nRanks=%s", each, parent.nRanks()));
+      }
+    }
+    boolean isOut = IntStream.of(ranks).anyMatch(each -> each == parent.rank());
+    return parent.split(isOut ? -1 : 0, parent.rank());
   }
 
   /**
@@ -86,7 +99,7 @@ final class SubGroups {
         return group;
       }
     }
-    group.closeNow();
+    group.closing.closeNow();
     throw InvalidUsage.of(
         "split on rank %s of %s: the group is closed", parent.rank(), parent.nRanks());
   }
@@ -115,7 +128,7 @@ final class SubGroups {
       closing = true;
       last = List.copyOf(open);
     }
-    last.forEach(group -> group.parentCloses.complete(null));
+    last.forEach(group -> group.closing.parentCloses());
     return close(last).exceptionally(failure -> null);
   }
 

@@ -8,6 +8,7 @@ import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.IntView;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
 import java.util.List;
@@ -17,7 +18,8 @@ import reactor.core.publisher.Mono;
 /**
  * A rank that all-reduces until something fails, or with "hosts" does all that can be done inside
  * hosts and between them, then says what and when, on the clock that all processes of a machine
- * share. Started by {@link RankDeathTest}.
+ * share. With "shrink" it goes on with the ranks that live, and says when that works. Started by
+ * {@link RankDeathTest}.
  */
 final class LongRun {
   private LongRun() {}
@@ -37,9 +39,22 @@ final class LongRun {
         System.out.println(
             "failed " + failure.code() + " rank=" + failure.rank() + " at=" + System.nanoTime());
         System.out.println(failure.getMessage());
+        if (args[1].equals("shrink")) {
+          shrink(group);
+        }
       }
     }
     System.out.println("closed");
+  }
+
+  private static void shrink(RankGroup group) {
+    try (RankGroup smaller = group.shrink().join();
+        IntView view = smaller.device().allocateInts(4)) {
+      view.put(3, 1);
+      smaller.collectives().allReduce(view.buffer(), DataType.INT32, ReduceOp.SUM).block();
+      System.out.println(
+          "shrunk sum=" + view.get(3) + " rank=" + smaller.rank() + " at=" + System.nanoTime());
+    }
   }
 
   private static Runnable allReduce(RankGroup group, Duration timeout, String transport) {
@@ -48,7 +63,7 @@ final class LongRun {
             .withTimeout(timeout)
             .withSetupTimeout(Duration.ofSeconds(60))
             .withTag(1);
-    if (!transport.equals("auto")) {
+    if (!transport.equals("auto") && !transport.equals("shrink")) {
       options = options.withTransport(Transport.valueOf(transport));
     }
     DeviceBuffer large = group.device().allocate(1 << 18);

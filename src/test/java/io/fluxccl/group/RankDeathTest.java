@@ -35,9 +35,14 @@ class RankDeathTest {
   /** Four ranks, two on each of two hosts. */
   private static final String TWO_HOSTS = "hosts";
 
+  /** Four ranks, which go on without those that die. */
+  private static final String SHRINK = "shrink";
+
   private static final int ROUNDS = Integer.getInteger("fluxccl.kill.rounds", Rounds.of(1, 6));
 
   private static final Pattern FAILED = Pattern.compile("failed (\\w+) rank=(-?\\d+) at=(-?\\d+)");
+  private static final Pattern SHRUNK =
+      Pattern.compile("shrunk sum=(\\d+) rank=(\\d+) at=(-?\\d+)");
   private static final Duration PATIENCE = Duration.ofSeconds(60);
 
   /** Of all processes that a test started: what they leave behind bears it. */
@@ -49,6 +54,7 @@ class RankDeathTest {
     final List<String> lines = new ArrayList<>();
     final CompletableFuture<Void> running = new CompletableFuture<>();
     final CompletableFuture<Matcher> failed = new CompletableFuture<>();
+    final CompletableFuture<Matcher> shrunk = new CompletableFuture<>();
     final CompletableFuture<Void> closed = new CompletableFuture<>();
 
     Rank(Process process) {
@@ -73,6 +79,10 @@ class RankDeathTest {
             closed.complete(null);
           } else if (matcher.find()) {
             failed.complete(matcher);
+          } else if (line.startsWith("shrunk")) {
+            Matcher result = SHRUNK.matcher(line);
+            result.find();
+            shrunk.complete(result);
           }
         }
       } catch (IOException e) {
@@ -81,6 +91,7 @@ class RankDeathTest {
       IllegalStateException ended = new IllegalStateException("ended; it printed " + output());
       running.completeExceptionally(ended);
       failed.completeExceptionally(ended);
+      shrunk.completeExceptionally(ended);
       closed.completeExceptionally(ended);
     }
 
@@ -130,7 +141,7 @@ class RankDeathTest {
   }
 
   private static int ranksFor(String transport) {
-    return transport.equals(TWO_HOSTS) ? 4 : RANKS;
+    return transport.equals(TWO_HOSTS) || transport.equals(SHRINK) ? 4 : RANKS;
   }
 
   private static <T> T await(CompletableFuture<T> future) throws Exception {
@@ -161,6 +172,39 @@ class RankDeathTest {
             await(ranks.get(rank).closed);
             assertThat(ranks.get(rank).process.waitFor(60, TimeUnit.SECONDS)).as(about).isTrue();
             assertThat(ranks.get(rank).process.exitValue()).as(about).isZero();
+          }
+        }
+      } finally {
+        destroy(ranks);
+      }
+    }
+    assertThat(segmentsLeft()).isEmpty();
+  }
+
+  @ParameterizedTest(name = "killed at once: ranks {0}")
+  @ValueSource(strings = {"2", "0", "0,1", "1,3", "0,1,2"})
+  void shouldGoOnWithoutRanksThatAreKilled(String killed) throws Exception {
+    List<Integer> victims = Arrays.stream(killed.split(",")).map(Integer::valueOf).toList();
+    for (int round = 0; round < ROUNDS; round++) {
+      List<Rank> ranks = start(30_000, SHRINK);
+      try {
+        for (Rank rank : ranks) {
+          await(rank.running);
+        }
+        long began = System.nanoTime();
+        victims.forEach(victim -> ranks.get(victim).process.destroyForcibly());
+        int place = 0;
+        for (int rank = 0; rank < ranks.size(); rank++) {
+          if (!victims.contains(rank)) {
+            String about = "rank " + rank + ":\n" + ranks.get(rank).output();
+            Matcher shrunk = await(ranks.get(rank).shrunk);
+            int left = ranks.size() - victims.size();
+            assertThat(shrunk.group(1)).as(about).isEqualTo(Integer.toString(left));
+            assertThat(shrunk.group(2)).as(about).isEqualTo(Integer.toString(place++));
+            long millis = TimeUnit.NANOSECONDS.toMillis(Long.parseLong(shrunk.group(3)) - began);
+            // A second, and a busy machine's time to make all anew.
+            assertThat(millis).as(about).isLessThan(5_000);
+            await(ranks.get(rank).closed);
           }
         }
       } finally {

@@ -193,8 +193,8 @@ class SubGroupsTest {
   void shouldCloseSubGroupsBeforeTheGroup() {
     List<RankGroup> pairs = pairs(local(2));
     List<String> order = new ArrayList<>();
-    pairs.get(0).closed.thenRun(() -> order.add("sub-group"));
-    job.get(0).closed.thenRun(() -> order.add("group"));
+    pairs.get(0).closing.closed().thenRun(() -> order.add("sub-group"));
+    job.get(0).closing.closed().thenRun(() -> order.add("group"));
     RankGroup.closeAll(job);
     assertThat(order).containsExactly("sub-group", "group");
     assertThat(pairs.get(1).communicator().isClosed()).isTrue();
@@ -208,10 +208,10 @@ class SubGroupsTest {
     List<RankGroup> ranks = local(32);
     for (RankGroup each : ranks.subList(0, 31)) {
       each.close();
-      assertThat(each.closed).isNotDone();
+      assertThat(each.closing.closed()).isNotDone();
     }
     ranks.get(31).close();
-    assertThat(ranks).allSatisfy(each -> assertThat(each.closed).isCompleted());
+    assertThat(ranks).allSatisfy(each -> assertThat(each.closing.closed()).isCompleted());
     assertThat(ranks).allSatisfy(each -> assertThat(each.communicator().isClosed()).isTrue());
   }
 
@@ -219,10 +219,10 @@ class SubGroupsTest {
   void shouldCloseSubGroupsOfLocalRanksInAPlainLoop() {
     List<RankGroup> pairs = pairs(local(4));
     pairs.get(0).close();
-    assertThat(pairs.get(0).closed).isNotDone();
+    assertThat(pairs.get(0).closing.closed()).isNotDone();
     pairs.get(1).close();
-    assertThat(pairs.get(0).closed).isCompleted();
-    assertThat(pairs.get(2).closed).isNotDone();
+    assertThat(pairs.get(0).closing.closed()).isCompleted();
+    assertThat(pairs.get(2).closing.closed()).isNotDone();
   }
 
   @Test

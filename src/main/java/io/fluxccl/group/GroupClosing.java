@@ -1,0 +1,119 @@
+package io.fluxccl.group;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.NonblockingFuture;
+import io.fluxccl.concurrent.BlockingTasks;
+import io.fluxccl.concurrent.Closing;
+import io.fluxccl.concurrent.Lifecycle;
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import org.agrona.CloseHelper;
+
+/** What a group owns, and how it leaves its job and closes that. Thread-safe. */
+final class GroupClosing {
+  static final Duration LEAVE_LIMIT = Duration.ofSeconds(5);
+
+  private final RankGroup group;
+
+  /** Owns the device, the communicator and the collectives. */
+  private final Lifecycle lifecycle = new Lifecycle("the rank group");
+
+  private final CompletableFuture<Void> closed = NonblockingFuture.create();
+  private final CompletableFuture<Void> parentCloses = new CompletableFuture<>();
+  private volatile boolean ownsDevice;
+
+  GroupClosing(RankGroup group) {
+    this.group = group;
+  }
+
+  <T extends AutoCloseable> T own(T child) {
+    return lifecycle.own(child);
+  }
+
+  /** Sets whether the device is closed at the end. First called before anything else is owned. */
+  void ownDevice(boolean owned) {
+    ownsDevice = owned;
+    lifecycle.own(
+        () -> {
+          if (ownsDevice) {
+            group.device().close();
+          }
+        });
+  }
+
+  /** Closes the device at the end, too. */
+  void takeDevice() {
+    ownsDevice = true;
+  }
+
+  boolean hasBegun() {
+    return lifecycle.isClosed();
+  }
+
+  /** Returns a new future that completes when all is closed. */
+  CompletableFuture<Void> closed() {
+    return closed.copy();
+  }
+
+  /** Waits no longer for the other ranks: the group of which this is a sub-group closes. */
+  void parentCloses() {
+    parentCloses.complete(null);
+  }
+
+  /** {@link RankGroup#closeAsync}. */
+  void begin() {
+    if (lifecycle.beginClose()) {
+      leave();
+    }
+  }
+
+  /**
+   * Begins to close the group, but leaves its device to the caller.
+   *
+   * @return false if it is closed already, and its device with it
+   */
+  boolean beginWithoutDevice() {
+    boolean first = lifecycle.beginClose();
+    if (first) {
+      ownsDevice = false;
+      leave();
+    }
+    return first;
+  }
+
+  private void leave() {
+    awaitOthers()
+        .handle((done, failure) -> null)
+        .thenCompose(done -> group.subGroups.close())
+        // Closing waits for threads and drivers, and the bootstrap's thread must not.
+        .thenComposeAsync(done -> closeNow(), BlockingTasks.EXECUTOR)
+        .whenComplete((done, failure) -> Closing.complete(closed, failure));
+  }
+
+  private CompletableFuture<?> awaitOthers() {
+    if (group.communicator().failure() != null) {
+      return CompletableFuture.completedFuture(null);
+    }
+    Deadline deadline = Deadline.after(LEAVE_LIMIT);
+    return CompletableFuture.anyOf(
+        group.communicator().inFlight(group.bootstrap().barrier(deadline)), parentCloses);
+  }
+
+  /** Closes all it owns, then the bootstrap. Throws nothing: a failure is the result's. */
+  CompletableFuture<Void> closeNow() {
+    CompletableFuture<Void> own = new CompletableFuture<>();
+    try {
+      lifecycle.closeChildren();
+      own.complete(null);
+    } catch (Throwable e) {
+      own.completeExceptionally(FluxCclException.from(e));
+    }
+    return CompletableFuture.allOf(group.bootstrap().closeAsync(), own);
+  }
+
+  /** Closes what a group owns that could not be created. */
+  void closeWhatItHas() {
+    CloseHelper.quietClose(lifecycle);
+  }
+}
