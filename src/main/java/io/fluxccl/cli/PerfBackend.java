@@ -71,9 +71,7 @@ interface PerfBackend {
    * @param options of the rank
    * @return the ranks, until one is closed without a failure
    */
-  default Flux<Generation> generations(RankOptions options) {
-    return Flux.error(new UnsupportedOperationException());
-  }
+  Flux<Generation> generations(RankOptions options);
 
   /** Returns the requirements of GPUs by name: available, or why not. */
   default Map<String, String> gpuSupport() {

@@ -4,26 +4,21 @@ import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.collective.Collective;
-import io.fluxccl.group.DeviceChoice;
-import io.fluxccl.transport.Transport;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.EnumMap;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.function.Function;
-import java.util.stream.Collectors;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
 
 /** The options of {@code perf}, by the conventions of nccl-tests. */
 final class PerfOptions {
-  private static final String AUTO = "auto";
   private static final int MOST_GRAPH = 1000;
 
   @Option(
@@ -124,18 +119,7 @@ final class PerfOptions {
       description = "Measure this library too, row by row: nccl. Needs GPUs.")
   private String compare;
 
-  @Option(
-      names = "--device",
-      paramLabel = "DEVICE",
-      description = "auto, host, cuda, or cuda:N for one GPU. Default: FLUXCCL_DEVICE, or auto.")
-  private String device;
-
-  @Option(
-      names = "--transport",
-      paramLabel = "NAME",
-      defaultValue = AUTO,
-      description = "auto (the default), or a transport that 'fluxccl info' lists, such as SHM.")
-  private String transport;
+  @Mixin private final RankChoices choices = new RankChoices();
 
   @Option(
       names = {"-c", "--check"},
@@ -158,13 +142,6 @@ final class PerfOptions {
       negatable = true,
       description = "Show on stderr what is being measured. Default: if stderr is a terminal.")
   Optional<Boolean> progress = Optional.empty();
-
-  @Option(
-      names = "--timeout",
-      paramLabel = "SECONDS",
-      defaultValue = "30",
-      description = "Limit of one collective, and of each step of the set-up. Default 30.")
-  private double timeoutSeconds;
 
   @Option(
       names = "--jit-warmup",
@@ -210,26 +187,13 @@ final class PerfOptions {
       collectives.forEach(collective -> algorithms.put(collective, algorithm));
     }
     return new PerfBackend.RankOptions(
-        device == null ? DeviceChoice.fromEnvironment() : DeviceChoice.parse(device),
-        transport(),
-        timeout(),
+        choices.device(),
+        choices.transport(),
+        choices.timeout(),
         register,
         algorithms,
         tuning,
         compare != null);
-  }
-
-  private Optional<Transport> transport() {
-    if (transport.equals(AUTO)) {
-      return Optional.empty();
-    }
-    try {
-      return Optional.of(Transport.valueOf(transport.toUpperCase(Locale.ROOT)));
-    } catch (IllegalArgumentException e) {
-      String all =
-          Arrays.stream(Transport.values()).map(t -> ", " + t).collect(Collectors.joining());
-      throw new InvalidUsage("transport=" + transport + " is none of auto" + all, e);
-    }
   }
 
   /**
@@ -254,7 +218,7 @@ final class PerfOptions {
         graph,
         checks,
         seconds("jit-warmup", jitWarmUpSeconds, 0),
-        timeout(),
+        choices.timeout(),
         sizes.describe());
   }
 
@@ -292,11 +256,7 @@ final class PerfOptions {
     };
   }
 
-  private Duration timeout() {
-    return seconds("timeout", timeoutSeconds, 0.001);
-  }
-
-  private static Duration seconds(String name, double value, double least) {
+  static Duration seconds(String name, double value, double least) {
     require(
         value >= least && value <= 86_400,
         "%s=%s is out of range; give %s to 86400 seconds",

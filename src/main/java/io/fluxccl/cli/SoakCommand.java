@@ -4,15 +4,11 @@ import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonGenerator;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.RankEnvironment;
-import io.fluxccl.group.DeviceChoice;
-import io.fluxccl.transport.Transport;
 import java.io.IOException;
 import java.io.StringWriter;
 import java.io.UncheckedIOException;
 import java.nio.file.Path;
-import java.time.Duration;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Random;
@@ -21,6 +17,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import picocli.CommandLine.Command;
+import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.Spec;
@@ -55,11 +52,7 @@ final class SoakCommand implements Callable<Integer> {
       description = "How long. Default ${DEFAULT-VALUE}.")
   private int seconds;
 
-  @Option(names = "--device", description = "auto, host, cuda, or cuda:N. Default: FLUXCCL_DEVICE.")
-  private String device;
-
-  @Option(names = "--transport", paramLabel = "NAME", description = "The only transport to use.")
-  private String transport;
+  @Mixin private final RankChoices choices = new RankChoices();
 
   @Option(
       names = "--max-bytes",
@@ -67,13 +60,6 @@ final class SoakCommand implements Callable<Integer> {
       defaultValue = "67108864",
       description = "The largest buffer in bytes. Default ${DEFAULT-VALUE}.")
   private long maxBytes;
-
-  @Option(
-      names = "--timeout",
-      paramLabel = "SECONDS",
-      defaultValue = "30",
-      description = "Limit of each collective and of joining. Default ${DEFAULT-VALUE}.")
-  private int timeoutSeconds;
 
   @Option(names = "--restart", description = "Replace ranks that die, whoever has killed them.")
   private boolean restart;
@@ -103,8 +89,8 @@ final class SoakCommand implements Callable<Integer> {
 
   @Override
   public Integer call() throws InterruptedException {
-    if (seconds < 1 || maxBytes < 64 || timeoutSeconds < 1 || killEverySeconds < 0) {
-      throw new InvalidUsage("seconds, max-bytes (64 or more) and timeout must be positive");
+    if (seconds < 1 || maxBytes < 64 || killEverySeconds < 0) {
+      throw new InvalidUsage("seconds, max-bytes (64 or more) and kill-every must be positive");
     }
     if (RankEnvironment.from(context.environment()).launched()) {
       return runRank();
@@ -121,9 +107,9 @@ final class SoakCommand implements Callable<Integer> {
   private int runRank() throws InterruptedException {
     PerfBackend.RankOptions options =
         new PerfBackend.RankOptions(
-            device == null ? DeviceChoice.fromEnvironment() : DeviceChoice.parse(device),
-            Optional.ofNullable(transport).map(SoakCommand::transport),
-            Duration.ofSeconds(timeoutSeconds),
+            choices.device(),
+            choices.transport(),
+            choices.timeout(),
             true,
             Map.of(),
             Optional.empty(),
@@ -134,14 +120,6 @@ final class SoakCommand implements Callable<Integer> {
             : System.currentTimeMillis() + TimeUnit.SECONDS.toMillis(seconds);
     SoakRank rank = new SoakRank(context.backend(), options, maxBytes, seed, until, context.out());
     return rank.run() == 0 ? ExitCode.OK : ExitCode.FAILURE;
-  }
-
-  private static Transport transport(String name) {
-    try {
-      return Transport.valueOf(name.toUpperCase(Locale.ROOT));
-    } catch (IllegalArgumentException e) {
-      throw new InvalidUsage("transport=" + name + " is none; see fluxccl info", e);
-    }
   }
 
   // ---- the process that starts the ranks ----

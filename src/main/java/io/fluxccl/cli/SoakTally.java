@@ -1,10 +1,8 @@
 package io.fluxccl.cli;
 
-import java.io.IOException;
+import io.fluxccl.device.host.SegmentDirectory;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -13,15 +11,20 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
-import java.util.stream.Stream;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 
 /** Adds up what the ranks of a soak report on stdout. Thread-safe. */
 final class SoakTally implements LineForwarder.Sink {
-  /** What each line of a report begins with; then a word for its kind, and numbers. */
+  /** The prefix of each line of a report, before a word for its kind, and four numbers. */
   static final String MARK = "soak ";
 
+  private static final Pattern REPORT =
+      Pattern.compile(
+          MARK + "(ready|count|leak) (\\d{1,18}) (\\d{1,9}) (-?\\d{1,18}) (-?\\d{1,18})");
+
   private final PrintStream err;
-  private final Set<String> segmentsBefore = segments();
+  private final Set<String> segmentsBefore = SegmentDirectory.files();
 
   // By generation and rank: collectives and wrong elements.
   private final Map<Long, Map<Integer, long[]>> counts = new TreeMap<>();
@@ -33,7 +36,7 @@ final class SoakTally implements LineForwarder.Sink {
   private boolean recovering;
 
   /**
-   * What a soak has found.
+   * The findings of a soak.
    *
    * @param collectives how many ran
    * @param wrong elements
@@ -76,23 +79,32 @@ final class SoakTally implements LineForwarder.Sink {
       err.println("[" + rank + "] " + text);
       return;
     }
-    String[] words = text.split(" ");
-    long generation = Long.parseLong(words[2]);
-    int number = Integer.parseInt(words[3]);
-    switch (words[1]) {
-      case "ready" -> ready(generation, number, Integer.parseInt(words[4]));
+    Matcher report = REPORT.matcher(text);
+    // A rank that is killed may leave half a line.
+    if (end == End.LINE && report.matches()) {
+      add(report);
+    }
+  }
+
+  private void add(Matcher report) {
+    long generation = Long.parseLong(report.group(2));
+    int rank = Integer.parseInt(report.group(3));
+    long one = Long.parseLong(report.group(4));
+    long two = Long.parseLong(report.group(5));
+    switch (report.group(1)) {
+      case "ready" -> ready(generation, rank, one);
       case "count" ->
           counts
               .computeIfAbsent(generation, absent -> new HashMap<>())
-              .put(number, new long[] {Long.parseLong(words[4]), Long.parseLong(words[5])});
+              .put(rank, new long[] {one, two});
       default -> {
-        leaks.merge("threads", Long.parseLong(words[4]), Math::max);
-        leaks.merge("descriptors", Long.parseLong(words[5]), Math::max);
+        leaks.merge("threads", one, Math::max);
+        leaks.merge("descriptors", two, Math::max);
       }
     }
   }
 
-  private void ready(long generation, int rank, int nRanks) {
+  private void ready(long generation, int rank, long nRanks) {
     Set<Integer> here = ready.computeIfAbsent(generation, absent -> new HashSet<>());
     here.add(rank);
     if (here.size() == nRanks && recovering) {
@@ -131,7 +143,7 @@ final class SoakTally implements LineForwarder.Sink {
       wrong += byRank.values().stream().mapToLong(each -> each[1]).sum();
     }
     List<Long> sorted = recoveriesMillis.stream().sorted().toList();
-    Set<String> left = segments();
+    Set<String> left = SegmentDirectory.files();
     left.removeAll(segmentsBefore);
     Map<String, Long> found = new TreeMap<>(leaks);
     found.put("segments", (long) left.size());
@@ -143,21 +155,5 @@ final class SoakTally implements LineForwarder.Sink {
         sorted.isEmpty() ? 0 : sorted.get(sorted.size() / 2),
         sorted.isEmpty() ? 0 : sorted.get(sorted.size() - 1),
         found);
-  }
-
-  /** Returns the files of shared memory on this host. */
-  private static Set<String> segments() {
-    String given = System.getenv("FLUXCCL_SHM_DIR");
-    Path folder = Path.of(given == null || given.isBlank() ? "/dev/shm" : given.strip());
-    Set<String> names = new HashSet<>();
-    try (Stream<Path> files = Files.list(folder)) {
-      files
-          .map(file -> file.getFileName().toString())
-          .filter(name -> name.startsWith("fluxccl-"))
-          .forEach(names::add);
-    } catch (IOException e) {
-      return names; // without such a folder there is no shared memory
-    }
-    return names;
   }
 }

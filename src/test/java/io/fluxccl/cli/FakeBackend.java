@@ -20,6 +20,7 @@ import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.IntFunction;
+import reactor.core.publisher.Flux;
 
 /** Ranks in plain memory, with exact arithmetic, that can be told to misbehave. */
 final class FakeBackend implements PerfBackend {
@@ -91,6 +92,11 @@ final class FakeBackend implements PerfBackend {
 
   @Override
   public PerfRank fromEnvironment(RankOptions options) {
+    throw new UnsupportedOperationException("these ranks share one JVM");
+  }
+
+  @Override
+  public Flux<Generation> generations(RankOptions options) {
     throw new UnsupportedOperationException("these ranks share one JVM");
   }
 

@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.IntFunction;
+import reactor.core.publisher.Flux;
 
 /**
  * The command line with ranks that have a process each but never talk: they pretend that the others
@@ -31,6 +32,11 @@ final class PretendMain {
       return new Rank(
           Integer.parseInt(System.getenv(RankVariables.RANK)),
           Integer.parseInt(System.getenv(RankVariables.RANKS)));
+    }
+
+    @Override
+    public Flux<Generation> generations(RankOptions options) {
+      throw new UnsupportedOperationException("these ranks never heal");
     }
 
     @Override

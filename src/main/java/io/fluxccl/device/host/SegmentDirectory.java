@@ -5,7 +5,9 @@ import java.io.IOException;
 import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.HashSet;
 import java.util.Optional;
+import java.util.Set;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.slf4j.Logger;
@@ -17,7 +19,7 @@ import org.slf4j.LoggerFactory;
  * unlinking; what a process that was killed in that moment left behind is swept up here, once per
  * process.
  */
-final class SegmentDirectory {
+public final class SegmentDirectory {
   static final String VARIABLE = "FLUXCCL_SHM_DIR";
   static final Logger LOG = LoggerFactory.getLogger(SegmentDirectory.class);
 
@@ -37,6 +39,17 @@ final class SegmentDirectory {
   /** Returns the directory; sweeps it at first use. */
   static Path get() {
     return Holder.DIRECTORY;
+  }
+
+  /** Returns the names of the files of shared memory that are there, of all processes. */
+  public static Set<String> files() {
+    Set<String> names = new HashSet<>();
+    try (DirectoryStream<Path> files = Files.newDirectoryStream(get(), "fluxccl-*")) {
+      files.forEach(file -> names.add(file.getFileName().toString()));
+    } catch (IOException e) {
+      LOG.debug("could not list {}", get(), e);
+    }
+    return names;
   }
 
   /**

@@ -1,0 +1,74 @@
+package io.fluxccl.cli;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.cli.LineForwarder.Sink.End;
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+class SoakTallyTest {
+  private final ByteArrayOutputStream printed = new ByteArrayOutputStream();
+  private final SoakTally tally =
+      new SoakTally(new PrintStream(printed, true, StandardCharsets.UTF_8));
+
+  private void line(int rank, String text) {
+    line(rank, text, End.LINE);
+  }
+
+  private void line(int rank, String text, End end) {
+    tally.line(rank, false, text.getBytes(StandardCharsets.UTF_8), end);
+  }
+
+  @Test
+  void shouldAddUpTheReportsOfRanksAndGenerations() {
+    line(0, "soak ready 1 0 2 0");
+    line(1, "soak ready 1 1 2 0");
+    line(0, "soak count 1 0 90 0");
+    line(1, "soak count 1 1 100 2");
+    line(1, "soak count 1 1 110 3");
+    line(0, "soak leak 1 0 3 -1");
+    tally.restarted(1);
+    line(0, "soak ready 2 0 2 0");
+    line(1, "soak ready 2 1 2 0");
+    line(1, "soak count 2 1 7 0");
+    SoakTally.Result result = tally.result();
+    assertThat(result.collectives()).isEqualTo(117);
+    assertThat(result.wrong()).isEqualTo(3);
+    assertThat(result.generations()).isEqualTo(2);
+    assertThat(result.deaths()).isEqualTo(1);
+    assertThat(result.leaks()).containsEntry("threads", 3L).containsEntry("descriptors", 0L);
+  }
+
+  @ParameterizedTest
+  @ValueSource(
+      strings = {
+        "soak ",
+        "soak count",
+        "soak count 1 0 12",
+        "soak count 1 0 x 4",
+        "soak count 1 0 99999999999999999999 0",
+        "soak count 1 0 5 5 5",
+        "soak other 1 0 5 5"
+      })
+  void shouldIgnoreALineThatIsNoReport(String text) {
+    line(0, text);
+    assertThat(tally.result().collectives()).isZero();
+    assertThat(tally.result().wrong()).isZero();
+  }
+
+  @Test
+  void shouldIgnoreALineThatIsCut() {
+    line(0, "soak count 1 0 12 3", End.STREAM);
+    assertThat(tally.result().wrong()).isZero();
+  }
+
+  @Test
+  void shouldForwardAllElse() {
+    line(1, "hello");
+    assertThat(printed.toString(StandardCharsets.UTF_8)).isEqualTo("[1] hello\n");
+  }
+}
