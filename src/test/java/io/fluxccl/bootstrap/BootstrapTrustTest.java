@@ -33,6 +33,7 @@ import java.util.concurrent.CompletableFuture;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /** A job of four goes on and succeeds while strangers knock at its doors. */
@@ -145,6 +146,7 @@ class BootstrapTrustTest {
   }
 
   @Test
+  @Tag("long")
   void shouldCloseWhoDawdlesInTheHandshake() throws IOException {
     List<Socket> dawdlers = new ArrayList<>();
     long start = System.nanoTime();
@@ -163,7 +165,7 @@ class BootstrapTrustTest {
 
   @Test
   void shouldRefuseAWrongSecretAndNoSecret() {
-    BootstrapOptions.Builder other = BootstrapOptions.builder().timeout(Duration.ofSeconds(3));
+    BootstrapOptions.Builder other = BootstrapOptions.builder().timeout(Duration.ofSeconds(1));
     for (JobSecret secret : new JobSecret[] {JobSecret.random(), null}) {
       try (TcpBootstrap stranger = TcpBootstrap.create(3, N, other.secret(secret).build())) {
         assertThat(failureOf(stranger.initialize(address)))

@@ -24,6 +24,7 @@ import io.fluxccl.proxy.ChannelTrigger;
 import io.fluxccl.proxy.DirectMemoryDevice;
 import io.fluxccl.proxy.ProxyOptions;
 import io.fluxccl.semaphore.Host2DeviceSemaphore;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.Links;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
@@ -132,7 +133,7 @@ class ProxyChannelTest {
   @ParameterizedTest
   @EnumSource(names = {"SHM", "ETHERNET"})
   void shouldNeverShowASignalBeforeItsData(Transport transport) {
-    int rounds = 10_000;
+    int rounds = Rounds.of(1_000, 10_000);
     int words = 64;
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
@@ -175,7 +176,7 @@ class ProxyChannelTest {
   @EnumSource(names = {"SHM", "ETHERNET"})
   void shouldLetFourThreadsFlushOneChannelAtOnce(Transport transport) {
     int threads = 4;
-    int rounds = 500;
+    int rounds = Rounds.of(150, 500);
     int bytes = 4096;
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(

@@ -25,7 +25,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 class SmChannelTest {
-  private static final int ROUNDS = Rounds.of(200, 1000);
+  private static final int ROUNDS = Rounds.of(100, 1000);
   private static final Duration LONG = Duration.ofSeconds(120);
 
   /**

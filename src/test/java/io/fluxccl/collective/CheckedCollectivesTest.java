@@ -10,6 +10,7 @@ import io.fluxccl.ReduceOp;
 import io.fluxccl.Timeout;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
@@ -339,7 +340,7 @@ class CheckedCollectivesTest {
             Collectives collectives =
                 Collectives.create(
                         rank.communicator(),
-                        CHECKED.withTimeout(Duration.ofSeconds(2)).withSetupTimeout(LONG))
+                        CHECKED.withTimeout(Duration.ofSeconds(1)).withSetupTimeout(LONG))
                     .join();
             rank.meet();
             if (rank.rank() == 0) {
@@ -562,7 +563,7 @@ class CheckedCollectivesTest {
               CompletableFuture<Void> first = collectives.barrier().toFuture();
               Mono<Void> withdrawn = collectives.barrier();
               List<CompletableFuture<Void>> others = new ArrayList<>();
-              for (int i = 0; i < 50_000; i++) {
+              for (int i = 0; i < Rounds.of(5_000, 50_000); i++) {
                 others.add(withdrawn.toFuture());
               }
               CompletableFuture<Void> last = collectives.barrier().toFuture();
@@ -586,7 +587,7 @@ class CheckedCollectivesTest {
               if (rank.rank() == 0) {
                 Mono<Void> barrier = collectives.barrier();
                 List<CompletableFuture<Void>> waiting = new ArrayList<>();
-                for (int i = 0; i < 50_000; i++) {
+                for (int i = 0; i < Rounds.of(5_000, 50_000); i++) {
                   waiting.add(barrier.toFuture());
                 }
                 rank.communicator().abort(new Aborted(0, "in a test"));

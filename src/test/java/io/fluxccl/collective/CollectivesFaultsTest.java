@@ -28,7 +28,7 @@ import reactor.test.StepVerifier;
 /** What becomes of operations to which somebody does not come, or of which somebody has enough. */
 class CollectivesFaultsTest {
   private static final Duration LONG = Duration.ofSeconds(120);
-  private static final Duration SHORT = Duration.ofSeconds(1);
+  private static final Duration SHORT = Duration.ofMillis(300);
   private static final CollectivesOptions ABORT_ON_CANCEL =
       CollectivesOptions.DEFAULT.withTimeout(LONG).withAbortOnCancel(true);
 

@@ -14,6 +14,7 @@ import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.FloatView;
 import io.fluxccl.testing.Ports;
+import io.fluxccl.testing.Rounds;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
@@ -198,8 +199,8 @@ class GenerationsTest {
   void shouldLetASpareWaitLongerThanTheJoinLimitWhileAGenerationRuns() throws Exception {
     List<Process> all = startAll(0);
     List<RankGroup> first = next(all);
-    Process spare = start(options(1).withJoinTimeout(Duration.ofSeconds(1)));
-    assertThatThrownBy(() -> spare.end.get(3, TimeUnit.SECONDS))
+    Process spare = start(options(1).withJoinTimeout(Duration.ofMillis(500)));
+    assertThatThrownBy(() -> spare.end.get(1500, TimeUnit.MILLISECONDS))
         .isInstanceOf(TimeoutException.class);
     assertWorks(first);
     all.get(1).subscription.dispose();
@@ -233,7 +234,7 @@ class GenerationsTest {
     }
     long before = descriptors();
     long threadsBefore = threads();
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < Rounds.of(8, 20); i++) {
       groups = renewed(all, groups);
     }
     // Groups that have ended are closed behind the next one's back.
@@ -271,7 +272,7 @@ class GenerationsTest {
 
   @Test
   void shouldNameTheRanksThatDoNotCome() {
-    JoinOptions options = options(1).withJoinTimeout(Duration.ofSeconds(3));
+    JoinOptions options = options(1).withJoinTimeout(Duration.ofSeconds(1));
     StepVerifier.create(RankGroup.generations(options))
         .expectErrorSatisfies(
             error ->
@@ -286,7 +287,7 @@ class GenerationsTest {
   void shouldSayWhatAnswersWhereTheMeetingShouldBe() throws IOException {
     try (ServerSocket other = new ServerSocket(port, 1, InetAddress.getLoopbackAddress())) {
       CompletableFuture.runAsync(() -> answerLikeAWebServer(other));
-      JoinOptions options = options(1).withJoinTimeout(Duration.ofSeconds(3));
+      JoinOptions options = options(1).withJoinTimeout(Duration.ofSeconds(1));
       StepVerifier.create(RankGroup.generations(options))
           .expectErrorSatisfies(
               error -> assertThat(error).hasMessageContaining("HTTP").hasMessageContaining("chat"))
@@ -307,7 +308,7 @@ class GenerationsTest {
   @Test
   void shouldWaitForTheAddressOfAHostThatHasNoneYet() {
     JoinOptions options =
-        options(0).withAddress("nowhere.invalid:29500").withJoinTimeout(Duration.ofSeconds(2));
+        options(0).withAddress("nowhere.invalid:29500").withJoinTimeout(Duration.ofSeconds(1));
     StepVerifier.create(RankGroup.generations(options))
         .expectErrorSatisfies(
             error ->

@@ -123,6 +123,7 @@ class GpuTestsTest {
   }
 
   @Test
+  @Tag("long")
   void shouldStopAClassAtItsLimitAndKeepWhatWasDone() throws Exception {
     String out = run(1, Hanging.class, "--limit", "6");
     assertThat(out)

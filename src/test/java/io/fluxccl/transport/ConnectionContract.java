@@ -7,6 +7,7 @@ import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.testing.Rounds;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -46,12 +47,12 @@ public abstract class ConnectionContract<R extends ConnectedRanks> {
 
   /** How often a signal is followed by a look at its data. */
   protected int signalRounds() {
-    return 10_000;
+    return Rounds.of(1_000, 10_000);
   }
 
   /** How often two threads flush at once. */
   protected int flushRounds() {
-    return 5_000;
+    return Rounds.of(500, 5_000);
   }
 
   /** How many longs are written before a signal, in turn. */
@@ -66,7 +67,7 @@ public abstract class ConnectionContract<R extends ConnectedRanks> {
 
   /** More small writes than may be on their way at once. */
   protected int manyWrites() {
-    return 50_000;
+    return Rounds.of(20_000, 50_000);
   }
 
   @Test

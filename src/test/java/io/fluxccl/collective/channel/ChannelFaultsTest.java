@@ -45,7 +45,7 @@ class ChannelFaultsTest {
       ranks.run(
           LONG,
           rank -> {
-            Duration limit = rank.rank() == 0 ? Duration.ofSeconds(1) : LONG;
+            Duration limit = rank.rank() == 0 ? Duration.ofMillis(300) : LONG;
             Collectives collectives = open(rank, options.withTimeout(limit).withSetupTimeout(LONG));
             rank.meet();
             if (rank.rank() != 3) {
@@ -90,7 +90,7 @@ class ChannelFaultsTest {
                 open(
                     rank,
                     byHosts(kind)
-                        .withTimeout(Duration.ofSeconds(rank.rank() + 1))
+                        .withTimeout(Duration.ofMillis(300L * (rank.rank() + 1)))
                         .withSetupTimeout(LONG));
             DeviceBuffer x = rank.device().allocate(16 << 20);
             DeviceBuffer y = rank.device().allocate(16 << 20);

@@ -29,6 +29,11 @@ final class Trial {
   private static final Duration LONG = Duration.ofSeconds(120);
   private static final byte GUARD = 0x5a;
   private static final int GUARD_BYTES = 64;
+  private static final int STEP = 1024;
+
+  /** Of every type, the values that take turns in inputs: 0, 1, 2 and again. */
+  private static final byte[][] TURNS =
+      Arrays.stream(DataType.values()).map(Trial::turns).toArray(byte[][]::new);
 
   private final Collectives collectives;
   private final Device device;
@@ -37,9 +42,10 @@ final class Trial {
   private final boolean registered;
 
   /**
-   * Whether only every third call is made, the same on every rank: in the loop, but on real GPUs.
+   * In the loop only the first call and every third is made, the same on every rank, or every sixth
+   * on emulated GPUs, which are slow; on real GPUs all.
    */
-  private final boolean thin;
+  private final int every;
 
   private int round;
 
@@ -51,9 +57,8 @@ final class Trial {
   Trial(Collectives collectives, boolean registered) {
     this.registered = registered;
     this.collectives = collectives;
-    this.thin =
-        !Rounds.LONG
-            && (EmulatedGpus.HERE || collectives.communicator().device().kind() == DeviceKind.HOST);
+    boolean onHost = collectives.communicator().device().kind() == DeviceKind.HOST;
+    this.every = Rounds.LONG ? 1 : EmulatedGpus.HERE ? 6 : onHost ? 3 : 1;
     this.device = collectives.communicator().device();
     this.rank = collectives.topology().rank();
     this.nRanks = collectives.topology().nRanks();
@@ -81,7 +86,8 @@ final class Trial {
   /** Runs it, on memory that begins so many elements behind a line. */
   void run(Shape shape, int shift) {
     int seed = round++;
-    if (thin && (seed + seed / 3 + shape.count() + shape.type().ordinal() + nRanks) % 3 != 0) {
+    if (seed > 0
+        && (seed + seed / every + shape.count() + shape.type().ordinal() + nRanks) % every != 0) {
       return;
     }
     int size = shape.type().size();
@@ -224,9 +230,32 @@ final class Trial {
 
   private byte[] input(Shape shape, int seed, int of) {
     byte[] bytes = new byte[(int) inputElements(shape, of) * shape.type().size()];
+    fill(bytes, 0, bytes.length, shape, seed, of, 0);
+    return bytes;
+  }
+
+  /**
+   * Puts a rank's input there, from one of its elements on. Element i is (i + of * 5 + seed + i /
+   * STEP) % 3: the values take turns, and those in different blocks are out of step.
+   */
+  private void fill(byte[] out, int at, int bytes, Shape shape, int seed, int of, int first) {
+    int size = shape.type().size();
+    byte[] turns = TURNS[shape.type().ordinal()];
+    int i = first;
+    int end = first + bytes / size;
+    while (i < end) {
+      int n = Math.min(end - i, STEP - i % STEP);
+      System.arraycopy(
+          turns, (i + of * 5 + seed + i / STEP) % 3 * size, out, at + (i - first) * size, n * size);
+      i += n;
+    }
+  }
+
+  private static byte[] turns(DataType type) {
+    byte[] bytes = new byte[(STEP + 2) * type.size()];
     ByteBuffer out = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN);
-    for (int i = 0; i < bytes.length / shape.type().size(); i++) {
-      put(out, shape.type(), (i * 7 + of * 5 + seed + (i >>> 10)) % 3);
+    for (int i = 0; i < STEP + 2; i++) {
+      put(out, type, i % 3);
     }
     return bytes;
   }
@@ -257,29 +286,28 @@ final class Trial {
           reduced(shape, seed, 0, out);
         }
       }
-      case BROADCAST -> System.arraycopy(input(shape, seed, shape.root()), 0, out, 0, part);
-      case SCATTER -> System.arraycopy(input(shape, seed, shape.root()), rank * part, out, 0, part);
+      case BROADCAST -> fill(out, 0, part, shape, seed, shape.root(), 0);
+      case SCATTER -> fill(out, 0, part, shape, seed, shape.root(), rank * shape.count());
       case ALL_GATHER, GATHER -> {
         for (int from = 0; from < nRanks && out.length > 0; from++) {
-          System.arraycopy(input(shape, seed, from), 0, out, from * part, part);
+          fill(out, from * part, part, shape, seed, from, 0);
         }
       }
       case ALL_TO_ALL -> {
         for (int from = 0; from < nRanks; from++) {
-          System.arraycopy(input(shape, seed, from), rank * part, out, from * part, part);
+          fill(out, from * part, part, shape, seed, from, rank * shape.count());
         }
       }
-      case SEND_RECEIVE ->
-          System.arraycopy(input(shape, seed, (rank + nRanks - 1) % nRanks), 0, out, 0, part);
+      case SEND_RECEIVE -> fill(out, 0, part, shape, seed, (rank + nRanks - 1) % nRanks, 0);
       case ALL_TO_ALL_V -> {
         int at = 0;
         for (int from = 0; from < nRanks; from++) {
           int offset = 0;
           for (int to = 0; to < rank; to++) {
-            offset += (int) countOf(shape, from, to) * size;
+            offset += (int) countOf(shape, from, to);
           }
           int length = (int) countOf(shape, from, rank) * size;
-          System.arraycopy(input(shape, seed, from), offset, out, at, length);
+          fill(out, at, length, shape, seed, from, offset);
           at += length;
         }
       }
@@ -296,7 +324,9 @@ final class Trial {
     long[] sources = new long[nRanks];
     for (int of = 0; of < nRanks; of++) {
       inputs[of] = new UnsafeBuffer(ByteBuffer.allocateDirect(out.length));
-      inputs[of].putBytes(0, input(shape, seed, of), offset, out.length);
+      byte[] input = new byte[out.length];
+      fill(input, 0, out.length, shape, seed, of, offset / shape.type().size());
+      inputs[of].putBytes(0, input);
       sources[of] = inputs[of].addressOffset();
     }
     UnsafeBuffer result = new UnsafeBuffer(ByteBuffer.allocateDirect(out.length));

@@ -8,6 +8,7 @@ import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testing.EmulatedGpus;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRanks;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -35,16 +36,17 @@ class ExchangeEmulatedTest extends ExchangeContract {
 
   @Test
   void shouldChooseBySizeAndRegistration() {
+    int most = Rounds.of(16, 64) << 20;
     try (LocalRanks ranks = ranks(8)) {
       ranks.run(
           LONG,
           rank -> {
             try (Collectives collectives = Collectives.create(rank.communicator()).join();
                 DeviceBuffer input = rank.device().allocate(8 << 20);
-                DeviceBuffer output = rank.device().allocate(64 << 20)) {
+                DeviceBuffer output = rank.device().allocate((long) most)) {
               assertThat(chosen(collectives, input, output, 1 << 10)).isEqualTo("exchange-ll8");
               assertThat(chosen(collectives, input, output, 1 << 20)).isEqualTo("exchange-ll128");
-              assertThat(chosen(collectives, input, output, 64 << 20)).isEqualTo("exchange-ll128");
+              assertThat(chosen(collectives, input, output, most)).isEqualTo("exchange-ll128");
               collectives.register(output).join();
               assertThat(chosen(collectives, input, output, 1 << 20)).isEqualTo("exchange-ll128");
               assertThat(chosen(collectives, input, output, 16 << 20)).isEqualTo("exchange-push");

@@ -13,6 +13,7 @@ import io.fluxccl.collective.Registration;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.cuda.CudaBuffer;
 import io.fluxccl.testing.EmulatedGpus;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.nio.ByteBuffer;
@@ -33,7 +34,7 @@ import reactor.core.publisher.Mono;
 @EmulatedGpus
 class ReduceSequencesEmulatedTest {
   private static final Duration LONG = Duration.ofSeconds(300);
-  private static final int CALLS = 60;
+  private static final int CALLS = Rounds.of(25, 60);
   private static final int MOST = 60_000;
 
   /** What all ranks do in turn: of all sizes, so that algorithms and grids change all the time. */

@@ -57,7 +57,7 @@ class HostCollectivesTest {
                 DeviceBuffer unknown = rank.device().allocate(size);
                 Collectives collectives = create(rank, algorithm, threads);
                 Registration registration = collectives.register(known).join()) {
-              for (int i = 0; i < Rounds.of(30, 150); i++) {
+              for (int i = 0; i < Rounds.of(20, 150); i++) {
                 Exercise exercise = Exercise.draw(random, nRanks, maxBytes);
                 // Mostly all ranks' buffers are registered, or none; sometimes only some ranks'.
                 int choice = random.nextInt(5);
@@ -123,7 +123,7 @@ class HostCollectivesTest {
             try (DeviceBuffer memory = rank.device().allocate(Exercise.memory(nRanks, maxBytes));
                 Collectives collectives = create(rank, "any", 2);
                 Registration registration = collectives.register(memory).join()) {
-              for (int i = 0; i < 6; i++) {
+              for (int i = 0; i < Rounds.of(3, 6); i++) {
                 Exercise exercise = Exercise.of(random, nRanks, collective, maxBytes);
                 Exercise.Run run = exercise.on(rank.rank(), memory);
                 collectives.barrier().then(collectives.run(run.call)).block(LONG);

@@ -182,7 +182,7 @@ class HostKernelsTest {
             DeviceBuffer x = memory.slice(0, BYTES);
             DeviceBuffer y = memory.slice(BYTES, BYTES);
             Collectives collectives =
-                create(rank, rank.rank() == 0 ? Duration.ofSeconds(1) : LONG, 2);
+                create(rank, rank.rank() == 0 ? Duration.ofMillis(250) : LONG, 2);
             collectives.register(memory).join();
             rank.meet();
             if (rank.rank() == 0) {
@@ -204,7 +204,7 @@ class HostKernelsTest {
           rank -> {
             DeviceBuffer memory = rank.device().allocate(BYTES);
             HostMemory.fill(memory.address(), BYTES, (byte) 1);
-            Collectives collectives = create(rank, Duration.ofSeconds(1), 1);
+            Collectives collectives = create(rank, Duration.ofMillis(250), 1);
             collectives.register(memory).join();
             rank.meet();
             if (rank.rank() == 0) {

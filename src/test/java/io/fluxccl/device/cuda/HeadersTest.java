@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
@@ -40,6 +41,7 @@ class HeadersTest {
 
   @ParameterizedTest
   @MethodSource("kernels")
+  @Tag("long")
   void shouldCompileTheKernelsOfTestsAndSamples(Path kernel) throws Exception {
     assertThat(nvcc("-cubin", kernel)).isEmpty();
   }

@@ -3,6 +3,7 @@ package io.fluxccl.transport.ib;
 import static io.fluxccl.transport.ib.IbRanks.get;
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.ConnectionContract;
 import io.fluxccl.transport.Contents;
@@ -41,7 +42,7 @@ abstract class IbConnectionContract extends ConnectionContract<IbRanks> {
 
   @Override
   protected int manyWrites() {
-    return 10_000;
+    return Rounds.of(4_000, 10_000);
   }
 
   /** Fewer bytes are allocated; with 1 none, but for the few that counting them takes. */

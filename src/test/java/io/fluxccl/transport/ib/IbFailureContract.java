@@ -103,7 +103,7 @@ abstract class IbFailureContract {
     other.close();
     // Whichever of the two would have called, the other is gone.
     FluxCclException reason =
-        failureOf(end.connect(other.wire(), Deadline.after(Duration.ofSeconds(3))));
+        failureOf(end.connect(other.wire(), Deadline.after(Duration.ofSeconds(1))));
     assertThat(reason).isInstanceOfAny(TransportFailure.class, io.fluxccl.Timeout.class);
     assertThat(reason.rank()).isEqualTo(1);
     assertThat(reason).hasMessageContaining("rank 1");

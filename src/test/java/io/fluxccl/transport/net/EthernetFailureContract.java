@@ -7,6 +7,7 @@ import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
@@ -101,7 +102,7 @@ abstract class EthernetFailureContract {
   void shouldWriteNothingMoreWhenMemoryIsDeregisteredDuringAWrite() throws Exception {
     int size = 64 << 20;
     RegisteredMemory big = ranks.memory(0, size);
-    for (int round = 0; round < 5; round++) {
+    for (int round = 0; round < Rounds.of(2, 5); round++) {
       Connection link = ranks.connect(round).get(0);
       DeviceBuffer buffer = ranks.devices.get(1).allocate(size);
       RegisteredMemory owned = ranks.register(1, buffer);

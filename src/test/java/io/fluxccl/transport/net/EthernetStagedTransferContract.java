@@ -100,7 +100,7 @@ abstract class EthernetStagedTransferContract {
     byte[][] bytes = {Contents.fill(sources[0], 3), Contents.fill(sources[1], 4)};
     byte[][] expected = {new byte[size], new byte[size]};
     Random random = new Random(5);
-    for (int i = 0; i < 400; i++) {
+    for (int i = 0; i < Rounds.of(150, 400); i++) {
       for (int rank = 0; rank < 2; rank++) {
         int length = 1 + random.nextInt(1 << (1 + random.nextInt(20)));
         int from = random.nextInt(size - length);
@@ -120,12 +120,12 @@ abstract class EthernetStagedTransferContract {
 
   @Test
   void shouldNeverShowSignalBeforeItsDataUnderLoad() throws Exception {
-    assertOrder(ranks.memory(1, 8), 3000);
+    assertOrder(ranks.memory(1, 8), Rounds.of(1000, 3000));
   }
 
   @Test
   void shouldNeverShowSignalInHostMemoryBeforeDataInTheDevices() throws Exception {
-    assertOrder(direct(1, 8), 1000);
+    assertOrder(direct(1, 8), Rounds.of(400, 1000));
   }
 
   /** Posts as fast as it can; whoever sees a signal must see all the data before it. */

@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.device.DeviceKind;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.ConnectionContract;
 import io.fluxccl.transport.Contents;
@@ -40,7 +41,7 @@ abstract class NetConnectionContract extends ConnectionContract<NetRanks> {
   /** More than may wait. */
   @Override
   protected int manyWrites() {
-    return 70_000;
+    return Rounds.of(20_000, 70_000);
   }
 
   @Override
@@ -50,7 +51,7 @@ abstract class NetConnectionContract extends ConnectionContract<NetRanks> {
 
   @Override
   protected int signalRounds() {
-    return 2000;
+    return Rounds.of(500, 2000);
   }
 
   /** On a rail, and within a message. */

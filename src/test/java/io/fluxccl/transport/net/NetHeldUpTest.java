@@ -18,6 +18,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -75,6 +76,7 @@ class NetHeldUpTest {
   }
 
   @Test
+  @Tag("long")
   void shouldSayWhoHoldsTheCloseUpAndReleaseTheMemoryWhenThatReturns() throws Exception {
     Connection link = ranks.connect(0).get(0);
     writeFrom(link);
