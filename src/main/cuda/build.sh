@@ -17,7 +17,8 @@ fatbin=$target/fluxccl.fatbin
 unit=$target/builtin.cu
 mkdir -p "$target"
 # Another build may run at the same time: each writes files of its own, a rename is atomic.
-trap 'rm -f "$unit.$$" "$fatbin.$$"' EXIT
+parts=$fatbin.parts.$$
+trap 'rm -rf "$unit.$$" "$fatbin.$$" "$parts"' EXIT
 
 {
   echo "// Made by build.sh: all kernels that FluxCCL brings along, one translation unit."
@@ -45,12 +46,27 @@ nvcc=${CUDA_HOME:+$CUDA_HOME/bin/nvcc}
 [ -x "$nvcc" ] || skip "no nvcc in CUDA_HOME, on the PATH or in /usr/local/cuda/bin"
 command -v "${NVCC_CCBIN:-gcc}" >/dev/null || skip "nvcc needs a host compiler, and there is no gcc"
 
-# Native code for what most people have, and PTX, which the driver compiles for all other GPUs.
+# Native code for what most people have, and PTX, which the driver compiles for all other GPUs. A single nvcc compiles
+# for one architecture before it begins with the others, therefore one for each.
 oldest=$("$nvcc" --list-gpu-arch | sed -n 's/^compute_\([0-9]*\)$/\1/p' | sort -n | head -n 1)
-"$nvcc" -fatbin -std=c++17 -O3 -Werror all-warnings --threads 2 \
-  -gencode "arch=compute_$oldest,code=compute_$oldest" \
-  -gencode arch=compute_80,code=sm_80 \
-  -gencode "arch=compute_90,code=[sm_90,compute_90]" \
-  -I"$here" -I"$here/include" "$unit" -o "$fatbin.$$"
+tools=$("$nvcc" --dryrun -ptx "$unit" -o "$parts/none.ptx" 2>&1 | sed -n 's/^#\$ _HERE_=//p')
+compile() {
+  "$nvcc" -std=c++17 -O3 -Werror all-warnings -I"$here" -I"$here/include" "$@"
+}
+mkdir "$parts"
+compile -ptx -arch=compute_90 "$unit" -o "$parts/90.ptx" && compile -cubin -arch=sm_90 "$parts/90.ptx" -o "$parts/90.cubin" &
+newest=$!
+compile -cubin -arch=sm_80 "$unit" -o "$parts/80.cubin" &
+older=$!
+compile -ptx -arch="compute_$oldest" "$unit" -o "$parts/oldest.ptx" &
+any=$!
+failed=0
+for part in $newest $older $any; do wait "$part" || failed=1; done
+[ "$failed" = 0 ] || exit 1
+"${tools:-$(dirname "$nvcc")}/fatbinary" --create="$fatbin.$$" -64 \
+  --image3=kind=ptx,sm="$oldest",file="$parts/oldest.ptx" \
+  --image3=kind=elf,sm=80,file="$parts/80.cubin" \
+  --image3=kind=elf,sm=90,file="$parts/90.cubin" \
+  --image3=kind=ptx,sm=90,file="$parts/90.ptx"
 mv -f "$fatbin.$$" "$fatbin"
 echo "$sum" > "$stamp"

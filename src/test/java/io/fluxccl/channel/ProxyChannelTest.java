@@ -96,7 +96,7 @@ class ProxyChannelTest {
     "ETHERNET,1048576"
   })
   void shouldPlayPingPong(Transport transport, int elements) {
-    int rounds = elements > 100_000 ? 100 : 1000;
+    int rounds = elements > 100_000 ? Rounds.of(20, 100) : Rounds.of(200, 1000);
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,
@@ -558,7 +558,7 @@ class ProxyChannelTest {
               link.local.close();
               service.proxyChannel(0, target, source).deviceHandle().put(0, 32, 8);
               reported.await();
-              for (int i = 0; i < 2; i++) {
+              for (int i = 0; i < Rounds.of(1, 2); i++) {
                 assertThatThrownBy(service::stopProxy)
                     .isInstanceOf(Timeout.class)
                     .hasMessageContaining("handler has not returned");

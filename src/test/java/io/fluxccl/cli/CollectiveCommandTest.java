@@ -16,6 +16,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import javax.xml.parsers.DocumentBuilderFactory;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -280,6 +281,7 @@ class CollectiveCommandTest {
   }
 
   @Test
+  @Tag("long")
   void shouldRefuseToOverwriteWhatIsNoTuningFile() throws IOException {
     Path file = Files.writeString(folder.resolve("precious"), "a letter\n");
 

@@ -107,6 +107,7 @@ class MultiProcessTest {
   }
 
   @Test
+  @Tag("long")
   void shouldPassOnTheProgressOfRankZeroOnly() throws Exception {
     startPerf("-1:", "--progress");
 
@@ -120,6 +121,7 @@ class MultiProcessTest {
   }
 
   @Test
+  @Tag("long")
   void shouldFailWhenARankOfAnotherProcessHasWrongElements() throws Exception {
     startPerf("0:wrong");
 
@@ -136,6 +138,7 @@ class MultiProcessTest {
   }
 
   @Test
+  @Tag("long")
   void shouldEndItsRanksWhenTheLauncherIsTerminated() throws Exception {
     startPerf("0:hang");
     List<Long> pids = awaitRanks();

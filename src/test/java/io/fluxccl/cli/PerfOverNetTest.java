@@ -4,6 +4,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.netplugin.vendor.NativeNetPlugin;
 import io.fluxccl.testing.RequiresNativeLibrary;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.testing.TestNet;
 import java.io.File;
 import java.nio.file.Files;
@@ -32,7 +33,7 @@ class PerfOverNetTest {
             "perf",
             "all-reduce",
             "--ranks",
-            "4",
+            Integer.toString(Rounds.of(2, 4)),
             "--transport",
             "NET",
             "--counts",

@@ -6,6 +6,7 @@ import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.bootstrap.RankEnvironment;
+import io.fluxccl.testing.Rounds;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -323,12 +324,15 @@ class RankProcessesTest {
         };
 
     // Together they take longer than a pipe without bytes is waited for.
-    try (RankProcesses ranks = RankProcesses.start(List.of("seq", "1", "200"), 1, 0, slow)) {
+    int count = Rounds.of(120, 200);
+    try (RankProcesses ranks =
+        RankProcesses.start(List.of("seq", "1", Integer.toString(count)), 1, 0, slow)) {
       assertThat(ranks.await(GRACE)).isZero();
     }
 
     assertThat(lines)
-        .containsExactlyElementsOf(IntStream.rangeClosed(1, 200).mapToObj(i -> "0:" + i).toList());
+        .containsExactlyElementsOf(
+            IntStream.rangeClosed(1, count).mapToObj(i -> "0:" + i).toList());
   }
 
   @Test

@@ -120,7 +120,7 @@ class ManyCancelledRunsTest {
 
   @Test
   void shouldKeepOrderResultsAndMemory() {
-    int rounds = Rounds.of(200, 10_000) / 4;
+    int rounds = Rounds.of(100, 10_000) / 4;
     try (LocalRanks ranks = LocalRanks.of(RANKS)) {
       ranks.run(
           Duration.ofSeconds(500),

@@ -141,6 +141,7 @@ class GpuTestsTest {
   }
 
   @Test
+  @Tag("long")
   void shouldPassWhenEverythingIsSkipped() {
     assertThat(run(0, Impossible.class))
         .contains("skipped 2: needs 4096 GPUs, there are ")
@@ -148,6 +149,7 @@ class GpuTestsTest {
   }
 
   @Test
+  @Tag("long")
   void shouldFailWhenWhatComesBeforeTheTestsFails() {
     assertThat(run(1, Broken.class)).contains("before all").contains("1 failed");
   }

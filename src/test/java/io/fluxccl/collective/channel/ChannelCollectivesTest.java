@@ -11,6 +11,7 @@ import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.channel.Trial.Shape;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
@@ -245,7 +246,7 @@ class ChannelCollectivesTest {
                 DeviceBuffer out = rank.device().allocate(most * 4L)) {
               collectives.register(in).join();
               collectives.register(out).join();
-              for (int round = 0; round < 24; round++) {
+              for (int round = 0; round < Rounds.of(8, 24); round++) {
                 int n = round % 4 == 0 ? 100 : most;
                 HostMemory.fill(in.address(), n * 4L, (byte) (rank.rank() + 1));
                 HostMemory.fill(out.address(), n * 4L, (byte) 0x55);

@@ -32,7 +32,7 @@ class StuckPluginTest {
 
   @Test
   void shouldLeaveWhatACallIsInAndCloseTheRest() throws Exception {
-    Path library = TestNet.library(folder, 11, "STUCK_MS=3000");
+    Path library = TestNet.library(folder, 11, "STUCK_MS=1500");
     VendorPlugin plugin = VendorPlugin.open(PluginSearch.open(library.toString()), false, SHORT);
     NetLink link = new NetLink(plugin, 0);
     ByteBuffer source = NetLink.memory(64);

@@ -2,6 +2,7 @@ package io.fluxccl.transport.net;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
 import java.io.File;
@@ -15,10 +16,10 @@ import org.junit.jupiter.params.provider.ValueSource;
 class EthernetLeakTest {
   @ParameterizedTest
   @ValueSource(booleans = {false, true})
-  void shouldLeaveNoThreadAndNoFileWhenClosedAHundredTimes(boolean staged) throws Exception {
+  void shouldLeaveNoThreadAndNoFileWhenClosedManyTimes(boolean staged) throws Exception {
     rounds(staged, 3);
     int files = openFiles();
-    rounds(staged, 100);
+    rounds(staged, Rounds.of(30, 100));
     Awaitility.await()
         .untilAsserted(
             () -> {

@@ -2,6 +2,7 @@ package io.fluxccl.transport.net;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.RegisteredMemory;
@@ -37,7 +38,7 @@ class EthernetWriteTest {
     random.nextBytes(pattern);
     Contents.put(source, 0, pattern);
     byte[] expected = new byte[SIZE];
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < Rounds.of(15, 40); i++) {
       int size = random.nextInt(1 << (1 + random.nextInt(21)));
       int from = random.nextInt(SIZE - size + 1);
       int to = random.nextInt(SIZE - size + 1);

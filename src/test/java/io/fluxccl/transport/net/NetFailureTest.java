@@ -136,7 +136,7 @@ class NetFailureTest {
       Endpoint a = ranks.endpoint(0, 1, 0);
       Endpoint b = ranks.endpoint(1, 0, 0);
       // Who notices first hangs up; the other then waits for it until its deadline.
-      Deadline deadline = Deadline.after(Duration.ofSeconds(5));
+      Deadline deadline = Deadline.after(Duration.ofSeconds(2));
       CompletableFuture<Connection> toB = a.connect(b.wire(), deadline);
       CompletableFuture<Connection> toA = b.connect(a.wire(), deadline);
       assertThatThrownBy(() -> get(toB)).hasCauseInstanceOf(FluxCclException.class);
@@ -192,7 +192,7 @@ class NetFailureTest {
       byte[] wire = b.wire();
       wire[28 + 5] ^= 1;
       // Depending on who is first this end is made, and then ends, or waits until its deadline.
-      CompletableFuture<Connection> toB = a.connect(wire, Deadline.after(Duration.ofSeconds(5)));
+      CompletableFuture<Connection> toB = a.connect(wire, Deadline.after(Duration.ofSeconds(2)));
       CompletableFuture<Connection> toA = b.connect(a.wire(), Deadline.after(LIMIT));
       assertThatThrownBy(() -> get(toA))
           .hasCauseInstanceOf(TransportFailure.class)
