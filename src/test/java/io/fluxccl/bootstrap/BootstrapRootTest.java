@@ -19,9 +19,9 @@ class BootstrapRootTest {
     byte[] secret = SessionKey.nonce(UniqueId.SECRET_LENGTH);
     BootstrapRoot root =
         new BootstrapRoot(
-            SessionKey.of(secret), 0, BootstrapOptions.defaults(), Duration.ofMillis(1500));
+            SessionKey.of(secret), 0, BootstrapOptions.defaults(), Duration.ofSeconds(3));
     UniqueId id = UniqueId.of(await(root.open(ANY_PORT)), secret);
-    BootstrapOptions hasty = BootstrapOptions.builder().timeout(Duration.ofSeconds(1)).build();
+    BootstrapOptions hasty = BootstrapOptions.builder().timeout(Duration.ofSeconds(2)).build();
     try (TcpBootstrap rank = TcpBootstrap.create(0, 2, hasty)) {
       assertThat(failureOf(rank.initialize(id)))
           .isInstanceOf(Timeout.class)

@@ -133,7 +133,7 @@ class ProxyChannelTest {
   @ParameterizedTest
   @EnumSource(names = {"SHM", "ETHERNET"})
   void shouldNeverShowASignalBeforeItsData(Transport transport) {
-    int rounds = Rounds.of(1_000, 10_000);
+    int rounds = Rounds.of(300, 10_000);
     int words = 64;
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(

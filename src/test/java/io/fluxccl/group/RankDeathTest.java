@@ -223,7 +223,7 @@ class RankDeathTest {
 
   @Test
   void shouldTimeOutNamingARankThatStopsAnswering() throws Exception {
-    int limit = Rounds.of(2_000, 5_000);
+    int limit = Rounds.of(3_000, 5_000);
     for (int victim = 0; victim < Rounds.of(1, RANKS); victim++) {
       List<Rank> ranks = start(limit, "auto");
       try {
