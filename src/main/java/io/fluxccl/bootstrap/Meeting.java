@@ -25,6 +25,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 
 /**
@@ -125,13 +126,17 @@ public final class Meeting implements AutoCloseable {
             lost.stream().boxed().toList(),
             least,
             patience.toMillis());
-    loop.execute(() -> begin(request, result, deadline));
+    try {
+      loop.execute(() -> begin(request, result, deadline));
+    } catch (RejectedExecutionException e) {
+      result.completeExceptionally(wasClosed());
+    }
     return result;
   }
 
   private void begin(Attend request, CompletableFuture<Membership> result, Deadline deadline) {
     if (closed) {
-      result.completeExceptionally(new Aborted(FluxCclException.NO_RANK, "the meeting was closed"));
+      result.completeExceptionally(wasClosed());
       return;
     }
     attendance = new Attendance(request, result, deadline);
@@ -147,6 +152,10 @@ public final class Meeting implements AutoCloseable {
     } else {
       reach();
     }
+  }
+
+  private static Aborted wasClosed() {
+    return new Aborted(FluxCclException.NO_RANK, "the meeting was closed");
   }
 
   private void startTimer(Deadline deadline) {
@@ -186,14 +195,13 @@ public final class Meeting implements AutoCloseable {
         .resolve()
         .thenApplyAsync(place::checkTrusted, loop)
         .thenCompose(this::hostIfPossible)
+        .thenAcceptAsync(this::connect, loop)
         .whenCompleteAsync(
-            (at, failure) -> {
+            (connecting, failure) -> {
               FluxCclException reason = failure == null ? null : FluxCclException.from(failure);
-              if (reason == null) {
-                connect(at);
-              } else if (reason.getCause() instanceof UnknownHostException) {
+              if (reason != null && reason.getCause() instanceof UnknownHostException) {
                 again(reason.getMessage()); // a name may get its address later than we are started
-              } else if (attendance != null) {
+              } else if (reason != null && attendance != null) {
                 end().completeExceptionally(reason);
               }
             },
@@ -213,7 +221,11 @@ public final class Meeting implements AutoCloseable {
               if (failure != null) {
                 return wanted; // another process hosts it, here or elsewhere
               }
-              host = candidate;
+              if (closed) {
+                candidate.close();
+              } else {
+                host = candidate;
+              }
               return bound;
             });
   }
@@ -333,22 +345,25 @@ public final class Meeting implements AutoCloseable {
   /** Leaves the meeting. A wait for the next generation fails. Waits for nothing. Idempotent. */
   @Override
   public void close() {
-    loop.execute(
-        () -> {
-          if (closed) {
-            return;
-          }
-          closed = true;
-          if (attendance != null) {
-            end()
-                .completeExceptionally(
-                    new Aborted(FluxCclException.NO_RANK, "the meeting was closed"));
-          }
-          if (session != null) {
-            session.sendGoodbye();
-          }
-          leaveSoon();
-        });
+    try {
+      loop.execute(this::leave);
+    } catch (RejectedExecutionException e) {
+      return; // it was closed before, and its thread has ended
+    }
+  }
+
+  private void leave() {
+    if (closed) {
+      return;
+    }
+    closed = true;
+    if (attendance != null) {
+      end().completeExceptionally(wasClosed());
+    }
+    if (session != null) {
+      session.sendGoodbye();
+    }
+    leaveSoon();
   }
 
   private void leaveSoon() {

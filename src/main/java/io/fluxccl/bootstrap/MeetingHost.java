@@ -267,14 +267,16 @@ final class MeetingHost extends Handshake.Gate {
         .whenComplete(
             (at, failure) -> {
               convening = false;
-              if (failure != null) {
+              if (closed && failure == null) {
+                root.kill();
+              } else if (failure != null) {
                 LOG.warn("generation {}: {}; trying again", next, failure.getMessage());
                 later(this::decide, TimeUnit.MILLISECONDS.toNanos(SETTLE_MILLIS));
-                return;
+              } else {
+                ROOTS.put(at, root);
+                root.ended().thenRun(() -> ROOTS.remove(at));
+                begin(next, members, jobId, at);
               }
-              ROOTS.put(at, root);
-              root.ended().thenRun(() -> ROOTS.remove(at));
-              begin(next, members, jobId, at);
             });
   }
 

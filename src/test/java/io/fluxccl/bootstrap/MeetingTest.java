@@ -1,0 +1,90 @@
+package io.fluxccl.bootstrap;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.awaitility.Awaitility.await;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.Deadline;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.testing.Ports;
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.time.Duration;
+import java.util.OptionalInt;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** What {@code GenerationsTest} does not reach. */
+@Timeout(120)
+class MeetingTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
+
+  private int port;
+
+  @BeforeEach
+  void choosePort() throws IOException {
+    port = Ports.free();
+  }
+
+  private static Meeting meeting(String address, int nRanks) {
+    RankEnvironment place = RankEnvironment.of(0, nRanks).withAddress(address);
+    return new Meeting(place, BootstrapOptions.defaults(), nRanks, Duration.ZERO);
+  }
+
+  private static CompletableFuture<Membership> attend(Meeting meeting) {
+    return meeting.attend(null, OptionalInt.empty(), Deadline.after(LONG));
+  }
+
+  @Test
+  void shouldRefuseToBeAttendedAfterItsThreadHasEnded() {
+    Meeting meeting = meeting("127.0.0.1:" + port, 2);
+    CompletableFuture<Membership> before = attend(meeting);
+    meeting.close();
+    assertThat(before).failsWithin(LONG).withThrowableThat().withCauseInstanceOf(Aborted.class);
+    for (int i = 0; i < 20; i++) {
+      assertThat(attend(meeting))
+          .failsWithin(LONG)
+          .withThrowableThat()
+          .withCauseInstanceOf(Aborted.class);
+      LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(50));
+      meeting.close();
+    }
+  }
+
+  @Test
+  void shouldFailAtOnceWithoutTheInterfaceOfItsAddress() {
+    try (Meeting meeting = meeting("nowhere0:127.0.0.1:" + port, 2)) {
+      assertThat(attend(meeting))
+          .failsWithin(Duration.ofSeconds(20))
+          .withThrowableThat()
+          .withCauseInstanceOf(InvalidUsage.class)
+          .withMessageContaining("nowhere0");
+    }
+  }
+
+  @Test
+  void shouldReleaseThePortWheneverItIsClosed() {
+    for (int i = 0; i < 100; i++) {
+      Meeting meeting = meeting("127.0.0.1:" + port, i % 2 + 1);
+      attend(meeting);
+      LockSupport.parkNanos(TimeUnit.MICROSECONDS.toNanos(20L * i));
+      meeting.close();
+      await().atMost(LONG).until(this::isFree);
+    }
+  }
+
+  private boolean isFree() {
+    try (ServerSocket socket = new ServerSocket()) {
+      socket.setReuseAddress(true);
+      socket.bind(new java.net.InetSocketAddress(InetAddress.getLoopbackAddress(), port));
+      return true;
+    } catch (IOException e) {
+      return false;
+    }
+  }
+}
