@@ -11,7 +11,6 @@ import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.Random;
 import java.util.concurrent.Callable;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
@@ -67,7 +66,10 @@ final class SoakCommand implements Callable<Integer> {
   @Option(
       names = "--kill-every",
       paramLabel = "S",
-      description = "Kill a random rank every S seconds. Needs --restart.")
+      description = {
+        "Kill a random rank every S seconds; of three ranks or more, sometimes two at once, or a"
+            + " second one within 2 s, while the job heals. Needs --restart."
+      })
   private int killEverySeconds;
 
   @Option(
@@ -139,12 +141,7 @@ final class SoakCommand implements Callable<Integer> {
       timer.scheduleAtFixedRate(
           tally::progress, PROGRESS_SECONDS, PROGRESS_SECONDS, TimeUnit.SECONDS);
       if (killEverySeconds > 0) {
-        Random random = new Random(seed);
-        timer.scheduleAtFixedRate(
-            () -> kill(processes, random.nextInt(ranks), tally, until),
-            killEverySeconds,
-            killEverySeconds,
-            TimeUnit.SECONDS);
+        new SoakKiller(processes, tally, timer, seed, ranks, killEverySeconds, until).start();
       }
       code = processes.await(RankProcesses.GRACE);
     } finally {
@@ -158,18 +155,6 @@ final class SoakCommand implements Callable<Integer> {
     return good ? ExitCode.OK : code == ExitCode.OK ? ExitCode.FAILURE : code;
   }
 
-  /**
-   * Kills a rank, but not before the first generation works, nor so late that its replacement would
-   * find the others gone.
-   */
-  private void kill(RankProcesses processes, int rank, SoakTally tally, long until) {
-    boolean early = tally.result().generations() == 0;
-    if (!early
-        && System.currentTimeMillis() < until - TimeUnit.SECONDS.toMillis(killEverySeconds)) {
-      processes.kill(rank);
-    }
-  }
-
   private static String text(SoakTally.Result result) {
     StringWriter text = new StringWriter();
     try (JsonGenerator out = new JsonFactory().createGenerator(text)) {
@@ -178,6 +163,8 @@ final class SoakCommand implements Callable<Integer> {
       out.writeNumberField("wrong", result.wrong());
       out.writeNumberField("generations", result.generations());
       out.writeNumberField("kills", result.deaths());
+      out.writeNumberField("double_kills", result.doubleKills());
+      out.writeNumberField("cancelled", result.cancelled());
       out.writeObjectFieldStart("recovery_ms");
       out.writeNumberField("median", result.medianRecoveryMillis());
       out.writeNumberField("max", result.maxRecoveryMillis());

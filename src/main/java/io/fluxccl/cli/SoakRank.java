@@ -40,11 +40,14 @@ final class SoakRank {
   private final long maxBytes;
   private final long seed;
   private final long untilMillis;
+  private final long halfTimeMillis;
   private final PrintStream out;
 
   private long wrong;
   private long firstThreads = -1;
   private long firstDescriptors;
+  private long firstHeap;
+  private long firstResident;
 
   SoakRank(
       PerfBackend backend,
@@ -58,6 +61,7 @@ final class SoakRank {
     this.maxBytes = maxBytes;
     this.seed = seed;
     this.untilMillis = untilMillis;
+    this.halfTimeMillis = (System.currentTimeMillis() + untilMillis) / 2;
     this.out = out;
   }
 
@@ -111,6 +115,37 @@ final class SoakRank {
     say("leak", generation, rank, threads - firstThreads, descriptors - firstDescriptors);
   }
 
+  /** Measures memory after half of the time, when all is warm; later says what has been added. */
+  private void sayMemory(long generation, int rank, boolean last) {
+    boolean first = firstHeap == 0;
+    if (System.currentTimeMillis() < halfTimeMillis || !first && !last) {
+      return;
+    }
+    System.gc();
+    Runtime runtime = Runtime.getRuntime();
+    long heap = (runtime.totalMemory() - runtime.freeMemory()) / 1024;
+    long resident = resident();
+    if (first) {
+      firstHeap = heap;
+      firstResident = resident;
+    } else {
+      say("memory", generation, rank, heap - firstHeap, resident - firstResident);
+    }
+  }
+
+  /** Returns the KiB of memory that this process has. */
+  private static long resident() {
+    try (Stream<String> lines = Files.lines(Path.of("/proc/self/status"))) {
+      return lines
+          .filter(line -> line.startsWith("VmRSS:"))
+          .map(line -> Long.parseLong(line.replaceAll("\\D", "")))
+          .findFirst()
+          .orElse(0L);
+    } catch (IOException e) {
+      return 0; // not Linux
+    }
+  }
+
   private static long descriptors() {
     try (Stream<Path> open = Files.list(Path.of("/proc/self/fd"))) {
       return open.count();
@@ -128,6 +163,7 @@ final class SoakRank {
     private final Map<List<Object>, BufferContents> contents = new HashMap<>();
     private long collectives;
     private long wrongHere;
+    private long cancelled;
 
     Rounds(PerfRank rank, PerfBackend.Generation joined) {
       this.joined = joined;
@@ -149,7 +185,10 @@ final class SoakRank {
         }
         if (round % ROUNDS_BETWEEN_REPORTS == ROUNDS_BETWEEN_REPORTS - 1) {
           say("count", generation, rank.rank(), collectives, wrongHere);
-          if (isOver()) {
+          say("cancel", generation, rank.rank(), cancelled, 0);
+          boolean last = isOver();
+          sayMemory(generation, rank.rank(), last);
+          if (last) {
             sayLeaks(generation, rank.rank());
             return;
           }
@@ -201,6 +240,7 @@ final class SoakRank {
           rank.library().prepare(shape, placement, calls, mode == Mode.CAPTURED)) {
         if (mode == Mode.CANCELLED) {
           prepared.run(1).cancel(false); // goes on nevertheless
+          cancelled++;
           barrier();
         } else {
           prepared.run(1).join();

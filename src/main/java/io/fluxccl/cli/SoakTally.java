@@ -21,17 +21,28 @@ final class SoakTally implements LineForwarder.Sink {
 
   private static final Pattern REPORT =
       Pattern.compile(
-          MARK + "(ready|count|leak) (\\d{1,18}) (\\d{1,9}) (-?\\d{1,18}) (-?\\d{1,18})");
+          MARK
+              + "(ready|count|cancel|leak|memory) (\\d{1,18}) (\\d{1,9}) (-?\\d{1,18})"
+              + " (-?\\d{1,18})");
 
   private final PrintStream err;
   private final Set<String> segmentsBefore = SegmentDirectory.files();
 
   // By generation and rank: collectives and wrong elements.
   private final Map<Long, Map<Integer, long[]>> counts = new TreeMap<>();
+
+  // By generation: the most that a rank has cancelled.
+  private final Map<Long, Long> cancelled = new HashMap<>();
   private final Map<Long, Set<Integer>> ready = new HashMap<>();
   private final List<Long> recoveriesMillis = new ArrayList<>();
-  private final Map<String, Long> leaks = new TreeMap<>(Map.of("threads", 0L, "descriptors", 0L));
+  private final Map<String, Long> leaks =
+      new TreeMap<>(Map.of("threads", 0L, "descriptors", 0L, "heap_kib", 0L, "rss_kib", 0L));
   private long deaths;
+  private long doubleKills;
+
+  // Generations whose numbers were given again, and what was wrong in them.
+  private long forgotten;
+  private long wrongBefore;
   private long firstDeathNanos;
   private boolean recovering;
 
@@ -42,6 +53,8 @@ final class SoakTally implements LineForwarder.Sink {
    * @param wrong elements
    * @param generations of the job
    * @param deaths of ranks that were replaced
+   * @param doubleKills how often two were killed at once or shortly one after the other
+   * @param cancelled runs that were cancelled on each rank, and went on
    * @param medianRecoveryMillis from the first death to the first right result of all ranks of the
    *     next generation; 0 without a death
    * @param leaks how much more there is of each resource than at first
@@ -51,6 +64,8 @@ final class SoakTally implements LineForwarder.Sink {
       long wrong,
       long generations,
       long deaths,
+      long doubleKills,
+      long cancelled,
       long medianRecoveryMillis,
       long maxRecoveryMillis,
       Map<String, Long> leaks) {
@@ -93,10 +108,12 @@ final class SoakTally implements LineForwarder.Sink {
     long two = Long.parseLong(report.group(5));
     switch (report.group(1)) {
       case "ready" -> ready(generation, rank, one);
-      case "count" ->
-          counts
-              .computeIfAbsent(generation, absent -> new HashMap<>())
-              .put(rank, new long[] {one, two});
+      case "count" -> count(generation, rank, one, two);
+      case "cancel" -> cancelled.merge(generation, one, Math::max);
+      case "memory" -> {
+        leaks.merge("heap_kib", one, Math::max);
+        leaks.merge("rss_kib", two, Math::max);
+      }
       default -> {
         leaks.merge("threads", one, Math::max);
         leaks.merge("descriptors", two, Math::max);
@@ -104,9 +121,24 @@ final class SoakTally implements LineForwarder.Sink {
     }
   }
 
+  private void count(long generation, int rank, long collectives, long wrong) {
+    long[] before =
+        counts
+            .computeIfAbsent(generation, absent -> new HashMap<>())
+            .put(rank, new long[] {collectives, wrong});
+    if (before != null && before[0] > collectives) {
+      wrongBefore += before[1];
+    }
+  }
+
   private void ready(long generation, int rank, long nRanks) {
     Set<Integer> here = ready.computeIfAbsent(generation, absent -> new HashSet<>());
-    here.add(rank);
+    if (!here.add(rank)) {
+      // All ranks died before one of them told another that there had been generations.
+      here.clear();
+      here.add(rank);
+      forgotten++;
+    }
     if (here.size() == nRanks && recovering) {
       recovering = false;
       recoveriesMillis.add(TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - firstDeathNanos));
@@ -120,6 +152,11 @@ final class SoakTally implements LineForwarder.Sink {
       recovering = true;
       firstDeathNanos = System.nanoTime();
     }
+  }
+
+  /** Counts that two ranks were killed, the second before the job had healed, or about so. */
+  synchronized void killedTwo() {
+    doubleKills++;
   }
 
   @Override
@@ -137,7 +174,7 @@ final class SoakTally implements LineForwarder.Sink {
 
   synchronized Result result() {
     long collectives = 0;
-    long wrong = 0;
+    long wrong = wrongBefore;
     for (Map<Integer, long[]> byRank : counts.values()) {
       collectives += byRank.values().stream().mapToLong(each -> each[0]).max().orElse(0);
       wrong += byRank.values().stream().mapToLong(each -> each[1]).sum();
@@ -150,8 +187,10 @@ final class SoakTally implements LineForwarder.Sink {
     return new Result(
         collectives,
         wrong,
-        ready.size(),
+        ready.size() + forgotten,
         deaths,
+        doubleKills,
+        cancelled.values().stream().mapToLong(Long::longValue).sum(),
         sorted.isEmpty() ? 0 : sorted.get(sorted.size() / 2),
         sorted.isEmpty() ? 0 : sorted.get(sorted.size() - 1),
         found);

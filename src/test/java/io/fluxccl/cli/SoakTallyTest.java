@@ -31,16 +31,39 @@ class SoakTallyTest {
     line(1, "soak count 1 1 100 2");
     line(1, "soak count 1 1 110 3");
     line(0, "soak leak 1 0 3 -1");
+    line(0, "soak cancel 1 0 30 0");
+    line(1, "soak cancel 1 1 33 0");
+    line(1, "soak memory 1 1 -5 64");
     tally.restarted(1);
+    tally.killedTwo();
     line(0, "soak ready 2 0 2 0");
     line(1, "soak ready 2 1 2 0");
     line(1, "soak count 2 1 7 0");
+    line(1, "soak cancel 2 1 2 0");
     SoakTally.Result result = tally.result();
     assertThat(result.collectives()).isEqualTo(117);
     assertThat(result.wrong()).isEqualTo(3);
     assertThat(result.generations()).isEqualTo(2);
     assertThat(result.deaths()).isEqualTo(1);
-    assertThat(result.leaks()).containsEntry("threads", 3L).containsEntry("descriptors", 0L);
+    assertThat(result.doubleKills()).isEqualTo(1);
+    assertThat(result.cancelled()).isEqualTo(35);
+    assertThat(result.leaks())
+        .containsEntry("threads", 3L)
+        .containsEntry("descriptors", 0L)
+        .containsEntry("heap_kib", 0L)
+        .containsEntry("rss_kib", 64L);
+  }
+
+  @Test
+  void shouldForgetNothingWrongWhenGenerationsAreCountedAnew() {
+    line(0, "soak ready 1 0 1 0");
+    line(0, "soak count 1 0 90 4");
+    tally.restarted(0);
+    line(0, "soak ready 1 0 1 0");
+    line(0, "soak count 1 0 20 1");
+    SoakTally.Result result = tally.result();
+    assertThat(result.wrong()).isEqualTo(5);
+    assertThat(result.generations()).isEqualTo(2);
   }
 
   @ParameterizedTest

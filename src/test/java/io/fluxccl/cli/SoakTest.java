@@ -66,8 +66,11 @@ class SoakTest {
         .containsEntry("wrong", 0L)
         .containsEntry("generations", 1L)
         .containsEntry("kills", 0L)
+        .containsEntry("double_kills", 0L)
         .containsEntry("segments", 0L);
+    assertThat(result()).containsKeys("heap_kib", "rss_kib");
     assertThat(result().get("collectives")).isGreaterThan(8);
+    assertThat(result().get("cancelled")).isPositive();
   }
 
   @Test
