@@ -141,7 +141,7 @@ public final class CapturedPipeline implements AutoCloseable {
 
   @Override
   public String toString() {
-    return "a captured pipeline of " + source.size() + " steps";
+    return "a captured pipeline of " + source.size() + " steps" + OtherLanes.describe(lane, source);
   }
 
   /** A launch of one graph. */

@@ -85,7 +85,7 @@ final class ConsistencyCheck {
     if (!(reason instanceof InvalidUsage)) {
       communicator.abort(reason);
     }
-    run.fail(reason);
+    run.fail(reason.inJob(communicator.bootstrap().name()));
   }
 
   /** Compares a run with all peers; nothing if it was withdrawn before, which the peers notice. */

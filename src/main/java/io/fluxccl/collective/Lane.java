@@ -15,6 +15,7 @@ import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Supplier;
 import org.agrona.concurrent.SystemNanoClock;
 import reactor.core.Exceptions;
@@ -55,7 +56,7 @@ final class Lane implements AutoCloseable {
   final long number = NUMBERS.getAndIncrement();
 
   /** The last run of another lane that has a collective of this one. */
-  volatile OtherLanes.Use use = OtherLanes.Use.NONE;
+  final AtomicReference<OtherLanes.Use> use = new AtomicReference<>(OtherLanes.Use.NONE);
 
   // How many collectives of all ranks were enqueued; guarded by enqueueing.
   long rounds;
@@ -222,8 +223,9 @@ final class Lane implements AutoCloseable {
   }
 
   /** Fails a run, also for an error that must not be caught, which is then thrown on. */
-  private static void refused(Run run, Throwable reason) {
-    run.fail(reason);
+  private void refused(Run run, Throwable reason) {
+    String job = communicator.bootstrap().name();
+    run.fail(reason instanceof FluxCclException known ? known.inJob(job) : reason);
     Exceptions.throwIfFatal(reason);
   }
 
@@ -247,7 +249,7 @@ final class Lane implements AutoCloseable {
   private void left(int peer) {
     Run newest = inFlight.newest();
     RemoteFailure missing = newest == null ? null : leaveNotices.missing(newest.lastRound, newest);
-    OtherLanes.Use other = use;
+    OtherLanes.Use other = use.get();
     if (missing == null && other.isInFlight()) {
       missing = leaveNotices.missing(other.lastRound(), other.run());
     }
@@ -347,7 +349,7 @@ final class Lane implements AutoCloseable {
     } else if (reason == null) {
       roundsDone.accumulateAndGet(run.lastRound, Math::max);
       if (others != null) {
-        others.end();
+        others.end(run);
       }
       run.complete();
     } else {
@@ -363,7 +365,8 @@ final class Lane implements AutoCloseable {
   private void late(Run run) {
     if (communicator.failure() == null) {
       Duration limit = Duration.ofNanos(run.limitNs());
-      communicator.abort(InFlightTracker.timeoutOf(communicator, run.description(), limit));
+      Communicator blamed = run.others() == null ? communicator : run.others().waiting();
+      blamed.abort(InFlightTracker.timeoutOf(blamed, run.description(), limit));
     }
   }
 

@@ -2,10 +2,13 @@ package io.fluxccl.collective;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.communicator.Communicator;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
 import java.util.function.Supplier;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 
 /**
  * The lanes that a run uses beside the one that executes it: steps of {@link
@@ -68,6 +71,18 @@ final class OtherLanes {
     return false;
   }
 
+  /** Returns which lanes steps use, for messages; empty if only the own one. */
+  static String describe(Lane own, List<Step> steps) {
+    OtherLanes others = of(own, steps);
+    return others == null
+        ? ""
+        : Stream.concat(Stream.of(own), others.lanes.stream())
+            .map(
+                lane ->
+                    (lane.communicator.bootstrap().name() + " tag=" + lane.options.tag()).strip())
+            .collect(Collectors.joining(" and ", " of ", " (in this order on every rank?)"));
+  }
+
   /** Executes something with the locks of all lanes. */
   <T> T locked(Supplier<T> body) {
     return locked(0, body);
@@ -90,14 +105,35 @@ final class OtherLanes {
     }
     for (int i = 0; i < lanes.size(); i++) {
       lanes.get(i).rounds = lastRounds[i];
-      lanes.get(i).use = new Use(run, lastRounds[i]);
+      lanes.get(i).use.set(new Use(run, lastRounds[i]));
     }
   }
 
-  /** Counts the collectives as done. */
-  void end() {
+  /**
+   * Returns the communicator that knows which rank a run waits for: the own one, or else another.
+   */
+  Communicator waiting() {
+    return Stream.concat(Stream.of(own), lanes.stream())
+        .map(lane -> lane.communicator)
+        .filter(OtherLanes::isWaiting)
+        .findFirst()
+        .orElse(own.communicator);
+  }
+
+  private static boolean isWaiting(Communicator communicator) {
+    return communicator.bootstrap().unresponsiveRank().isPresent()
+        || communicator.abortFlag().waitingFor() >= 0;
+  }
+
+  /** Counts the collectives as done; the other lanes forget the run. */
+  void end(Run run) {
     for (int i = 0; i < lanes.size(); i++) {
-      lanes.get(i).roundsDone.accumulateAndGet(lastRounds[i], Math::max);
+      Lane lane = lanes.get(i);
+      lane.roundsDone.accumulateAndGet(lastRounds[i], Math::max);
+      Use last = lane.use.get();
+      if (last.run() == run) {
+        lane.use.compareAndSet(last, Use.NONE); // unless a later run uses the lane by now
+      }
     }
   }
 

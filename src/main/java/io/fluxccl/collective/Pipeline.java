@@ -96,6 +96,9 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
    * must enqueue it in the same order among the operations of that lane. In checked mode it is not
    * compared.
    *
+   * <p>All ranks must also use the lanes in the same order: if one rank runs a collective of lane A
+   * and behind that one of B, and another rank B and behind that A, both wait until the time limit.
+   *
    * @param other of this job and on this rank's device: a lane, a sub-group's collectives, or those
    *     of the group that this one is a sub-group of
    * @param call as for {@link #then(CollectiveCall)}, with the ranks of {@code other}
@@ -252,6 +255,6 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
 
   @Override
   public String toString() {
-    return "a pipeline of " + steps.size() + " steps";
+    return "a pipeline of " + steps.size() + " steps" + OtherLanes.describe(lane, steps);
   }
 }

@@ -17,6 +17,7 @@ import io.fluxccl.device.FloatView;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import java.util.function.IntFunction;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -128,6 +129,33 @@ class SubGroupPipelinesTest {
       }
     }
     StepVerifier.create(Mono.when(all)).expectComplete().verify(LONG);
+  }
+
+  @Test
+  void shouldEndARingOfWaitsByTheTimeLimitAndNameTheLanes() {
+    Collectives whole = job.get(0).collectives();
+    Collectives pair = pairs.get(1).collectives();
+    Duration limit = Duration.ofSeconds(2);
+    List<Mono<Void>> all = new ArrayList<>();
+    // Rank 0 is first in the whole group, rank 1 in the pair: none gets to its second collective.
+    all.add(whole.pipeline().barrier().then(pairs.get(0).collectives(), sum(0)).run(limit));
+    all.add(
+        pair.pipeline()
+            .allReduce(buffers.get(1), FLOAT32, SUM)
+            .then(job.get(1).collectives(), CollectiveCall.barrier())
+            .run(limit));
+    for (int rank = 2; rank < 4; rank++) {
+      all.add(job.get(rank).collectives().barrier());
+    }
+    List<CompletableFuture<Throwable>> failures =
+        all.stream().map(each -> each.toFuture().handle((done, failure) -> failure)).toList();
+    List<Throwable> found = failures.stream().map(CompletableFuture::join).toList();
+    assertThat(found.get(0))
+        .isInstanceOf(io.fluxccl.Timeout.class)
+        .hasMessageContaining("a pipeline of 2 steps of ")
+        .hasMessageContaining("pair tag=")
+        .hasMessageContaining("in this order on every rank?");
+    assertThat(((FluxCclException) found.get(0)).rank()).isNotNegative();
   }
 
   @Test
