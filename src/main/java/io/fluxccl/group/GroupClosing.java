@@ -8,6 +8,7 @@ import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.Lifecycle;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import org.agrona.CloseHelper;
 
 /** What a group owns, and how it leaves its job and closes that. Thread-safe. */
@@ -23,8 +24,14 @@ final class GroupClosing {
   private final CompletableFuture<Void> parentCloses = new CompletableFuture<>();
   private volatile boolean ownsDevice;
 
-  GroupClosing(RankGroup group) {
+  private final Duration stepLimit;
+
+  /**
+   * @param stepLimit how long an operation may take
+   */
+  GroupClosing(RankGroup group, Duration stepLimit) {
     this.group = group;
+    this.stepLimit = stepLimit;
   }
 
   <T extends AutoCloseable> T own(T child) {
@@ -83,12 +90,30 @@ final class GroupClosing {
   }
 
   private void leave() {
-    awaitOthers()
+    drain()
+        .handle((done, failure) -> null)
+        .thenCompose(done -> awaitOthers())
         .handle((done, failure) -> null)
         .thenCompose(done -> group.subGroups.close())
         // Closing waits for threads and drivers, and the bootstrap's thread must not.
         .thenComposeAsync(done -> closeNow(), BlockingTasks.EXECUTOR)
         .whenComplete((done, failure) -> Closing.complete(closed, failure));
+  }
+
+  /**
+   * Waits for what is enqueued, as runs are whose subscribers have cancelled: closing would end
+   * them. Each has a time limit; this one is for what has none.
+   */
+  private CompletableFuture<?> drain() {
+    if (group.communicator().failure() != null) {
+      return CompletableFuture.completedFuture(null);
+    }
+    CompletableFuture<Void> idle = new CompletableFuture<>();
+    group.device().whenEnqueuedWorkIsDone(() -> idle.complete(null));
+    return group
+        .communicator()
+        .inFlight(idle)
+        .completeOnTimeout(null, Deadline.after(stepLimit).remainingNanos(), TimeUnit.NANOSECONDS);
   }
 
   private CompletableFuture<?> awaitOthers() {

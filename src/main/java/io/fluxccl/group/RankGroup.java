@@ -48,7 +48,7 @@ public final class RankGroup implements AutoCloseable {
   private final Device device;
   private final Communicator communicator;
 
-  final GroupClosing closing = new GroupClosing(this);
+  final GroupClosing closing;
 
   /** Completed when processes wait that this generation has room for. */
   final CompletableFuture<Void> newcomers = new CompletableFuture<>();
@@ -80,6 +80,7 @@ public final class RankGroup implements AutoCloseable {
     this.generation = generation;
     this.options = options;
     this.subGroups = new SubGroups(this, options.setupTimeout());
+    this.closing = new GroupClosing(this, options.collectives().timeout());
     this.shrinking = new Shrinking(this, options);
     try {
       this.device = device.get();
@@ -352,9 +353,10 @@ public final class RankGroup implements AutoCloseable {
   }
 
   /**
-   * Leaves the job: waits, a few seconds at most, until the other ranks close too, so that no rank
-   * is cut off in an operation; then closes everything but buffers, which are their owner's. Does
-   * not wait when the job has failed.
+   * Leaves the job: waits for the operations in flight, within their time limit, those that were
+   * cancelled as well; then, a few seconds at most, until the other ranks close too, so that no
+   * rank is cut off; then closes everything but buffers, which are their owner's. Does not wait
+   * when the job has failed.
    *
    * @return completes when all is closed; fails if something could not be closed, when all the rest
    *     is
