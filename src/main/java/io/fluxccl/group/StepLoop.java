@@ -230,7 +230,7 @@ public final class StepLoop {
             ended.whenComplete((done, failure) -> thread.dispose());
             receive(thread);
           }
-          return Mono.fromFuture(ended, true);
+          return ended();
         });
   }
 
@@ -268,6 +268,16 @@ public final class StepLoop {
   }
 
   // ---- every rank ----
+
+  /**
+   * Returns the end of this loop, on any rank.
+   *
+   * @return completes as {@link #shutdown} and {@link #follow} do; fails with the reason of the
+   *     job's end
+   */
+  public Mono<Void> ended() {
+    return Mono.fromFuture(ended, true);
+  }
 
   /** Begins the steps whose turn it is. One thread at a time does, and does so for the others. */
   private void drain() {

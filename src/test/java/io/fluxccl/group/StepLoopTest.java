@@ -98,6 +98,7 @@ class StepLoopTest {
       StepVerifier.create(leader.step(bytes(i))).expectComplete().verify(LONG);
       assertThat(views.get(0).get(0)).isEqualTo(i * 6);
     }
+    following.add(leader.ended().toFuture());
     assertThat(leader.shutdown()).succeedsWithin(LONG);
     following.forEach(each -> assertThat(each).succeedsWithin(LONG));
     assertThat(views).allSatisfy(view -> assertThat(view.get(0)).isEqualTo(99 * 6));
@@ -353,6 +354,7 @@ class StepLoopTest {
   void shouldEndOnAllRanksWhenARankAborts() {
     StepLoop leader = lead(LONG, 1, group -> command -> Mono.never());
     following.add(leader.step(bytes(0)).toFuture());
+    following.add(leader.ended().toFuture());
     groups.get(1).communicator().abort(Aborted.of(1, "rank 1 has enough"));
     assertAllEndWith("rank 1 has enough");
   }

@@ -61,10 +61,9 @@ public final class StepServer {
       return loop.follow();
     }
     Batcher requests = new Batcher(loop, model);
-    Mono<Void> failed = Mono.fromFuture(group.communicator().failed(), true).flatMap(Mono::error);
     Mono<Void> stopped = stop.asMono().then(Mono.fromFuture(loop::shutdown));
     return http.doOnNext(bound -> batcher = requests)
-        .then(Mono.firstWithSignal(failed, stopped))
+        .then(Mono.firstWithSignal(loop.ended(), stopped))
         .doOnError(requests::fail)
         .doOnTerminate(() -> batcher = null);
   }
