@@ -6,8 +6,8 @@
 # CC, CFLAGS  the compiler and more options for it
 #
 # Does nothing when the library is newer than its sources; and, saying so in one line, when there is
-# no C compiler or no jni.h: all but VMM memory, NVRTC, vendors' network plugins and NUMA binding works
-# without it.
+# no C compiler or no jni.h: all but VMM memory, NVRTC, cuBLASLt, vendors' network plugins and NUMA
+# binding works without it.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)

@@ -5,8 +5,8 @@ import java.util.Optional;
 
 /**
  * FluxCCL's own native code, {@code libfluxccl.so}, for what Java and JCuda can't do. It is
- * optional: only CUDA's VMM memory, NVRTC, vendors' network plug-ins and the binding of threads to
- * NUMA nodes need it. Loaded once, by the first call of a method here. Thread-safe.
+ * optional: only CUDA's VMM memory, NVRTC, cuBLASLt, vendors' network plug-ins and the binding of
+ * threads to NUMA nodes need it. Loaded once, by the first call of a method here. Thread-safe.
  *
  * <p>{@link NativeResource} finds the file: in the jar, or where {@value #PATH_PROPERTY} points.
  */

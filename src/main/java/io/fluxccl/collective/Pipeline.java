@@ -2,12 +2,14 @@ package io.fluxccl.collective;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.Consumer;
 import java.util.stream.Stream;
 import reactor.core.publisher.Mono;
 
@@ -65,6 +67,24 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
    */
   public Pipeline launch(Kernel kernel, int gridDim, int blockDim, KernelArgs args) {
     return with(new Step.Launch(kernel, gridDim, blockDim, args));
+  }
+
+  /**
+   * Adds work that is neither a kernel nor a copy of this library, such as a {@link
+   * io.fluxccl.device.cuda.MatrixProduct} or calls of another library on {@link
+   * io.fluxccl.device.cuda.CudaStream#handle()}. Each run calls it once, to enqueue; {@link
+   * #capture} calls it once to record, and runs of what it captured don't.
+   *
+   * <p>It is called with the lane's lock held, and the steps before it enqueued: it must enqueue
+   * alone, wait for nothing, neither for the stream nor for another rank, and not use collectives.
+   * What it throws aborts the run on every rank, because peers may wait already. It keeps its
+   * buffers open itself, unless it is captured and uses methods of this library.
+   *
+   * @param name for messages
+   * @param work what, given the lane's stream, or the one that records; only during the call
+   */
+  public Pipeline enqueue(String name, Consumer<? super DeviceStream> work) {
+    return with(new Step.Work(name, work));
   }
 
   /** Adds a copy within the device; offsets and size in bytes. */

@@ -8,6 +8,7 @@ import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
 import java.util.List;
+import java.util.function.Consumer;
 
 /** One operation that a lane enqueues. Immutable. */
 interface Step {
@@ -142,6 +143,24 @@ interface Step {
     @Override
     public void enqueue(Lane lane, DeviceStream stream) {
       stream.launch(kernel, gridDim, blockDim, args);
+    }
+  }
+
+  /** Whatever the user enqueues. */
+  record Work(String name, Consumer<? super DeviceStream> what) implements Step {
+    public Work {
+      InvalidUsage.requireNonNull(name, "enqueue", "name");
+      InvalidUsage.requireNonNull(what, "enqueue", "work");
+    }
+
+    @Override
+    public void check(Lane lane, boolean first) {
+      // What is wrong shows when it enqueues.
+    }
+
+    @Override
+    public void enqueue(Lane lane, DeviceStream stream) {
+      what.accept(stream);
     }
   }
 

@@ -88,6 +88,38 @@ abstract class PipelineContract {
   }
 
   @Test
+  void shouldEnqueueWorkOfOthersBetweenCollectives() {
+    onEachRank(
+        (rank, collectives) -> {
+          DeviceBuffer x = ints(rank.device(), 1 + rank.rank(), 10, 100);
+          DeviceBuffer kept = ints(rank.device(), 0, 0, 0);
+          AtomicInteger calls = new AtomicInteger();
+          Pipeline pipeline =
+              collectives
+                  .pipeline()
+                  .allReduce(x, INT32, SUM)
+                  .enqueue(
+                      "keep",
+                      stream -> {
+                        calls.incrementAndGet();
+                        stream.copy(kept, 0, x, 0, 12);
+                      })
+                  .allReduce(x, INT32, SUM);
+          verify(pipeline.run());
+          assertThat(get(kept)).containsExactly(3, 20, 200);
+          assertThat(get(x)).containsExactly(6, 40, 400);
+          assertThat(calls).hasValue(1);
+          try (CapturedPipeline captured = pipeline.capture()) {
+            assertThat(calls).hasValue(2);
+            verify(captured.run(2));
+          }
+          assertThat(get(kept)).containsExactly(48, 320, 3200);
+          assertThat(get(x)).containsExactly(96, 640, 6400);
+          assertThat(calls).hasValue(2);
+        });
+  }
+
+  @Test
   void shouldOfferEveryCollective() {
     onEachRank(
         (rank, collectives) -> {

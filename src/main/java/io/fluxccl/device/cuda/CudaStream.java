@@ -8,6 +8,7 @@ import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.Recording;
+import java.util.function.IntSupplier;
 import jcuda.driver.CUfunction;
 import jcuda.driver.CUresult;
 import jcuda.driver.CUstream;
@@ -164,6 +165,27 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
       }
     }
     return this;
+  }
+
+  /**
+   * Enqueues what a function of another library enqueues on {@link #stream}, in turn with this
+   * library's own calls.
+   *
+   * @param args the buffers that it uses
+   * @param call gives what that function returns
+   * @return that
+   */
+  int enqueueKernels(KernelArgs args, IntSupplier call) {
+    synchronized (lock) {
+      begin();
+      keep(args);
+      int result;
+      try (EnqueueLock held = tryLock()) {
+        result = call.getAsInt();
+      }
+      ended();
+      return result;
+    }
   }
 
   private int launchOverlapping(

@@ -18,8 +18,10 @@ record CudaToolkit(Map<String, String> environment) {
   /** Environment: the file of libnvrtc, or the folder that it lies in. */
   static final String NVRTC_VARIABLE = "FLUXCCL_NVRTC";
 
-  private static final List<String> NVRTC_NAMES =
-      List.of("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so");
+  /** Environment: the file of libcublasLt, or the folder that it lies in. */
+  static final String CUBLASLT_VARIABLE = "FLUXCCL_CUBLASLT";
+
+  private static final List<String> ENDINGS = List.of(".so.13", ".so.12", ".so");
 
   private static final List<String> LIBRARY_FOLDERS =
       List.of("lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib");
@@ -54,21 +56,31 @@ record CudaToolkit(Map<String, String> environment) {
    * names, for which the system's loader looks, and then the files of the toolkits.
    */
   List<String> nvrtcCandidates() {
-    String given = environment.getOrDefault(NVRTC_VARIABLE, "");
+    return candidates(NVRTC_VARIABLE, "libnvrtc");
+  }
+
+  /** Returns what to give to dlopen for cuBLASLt, in order, as {@link #nvrtcCandidates}. */
+  List<String> cublasLtCandidates() {
+    return candidates(CUBLASLT_VARIABLE, "libcublasLt");
+  }
+
+  private List<String> candidates(String variable, String library) {
+    List<String> names = ENDINGS.stream().map(library::concat).toList();
+    String given = environment.getOrDefault(variable, "");
     if (!given.isEmpty()) {
       Path path = Path.of(given).toAbsolutePath();
-      return Files.isDirectory(path) ? inFolder(path) : List.of(path.toString());
+      return Files.isDirectory(path) ? inFolder(path, names) : List.of(path.toString());
     }
-    List<String> candidates = new ArrayList<>(NVRTC_NAMES);
+    List<String> candidates = new ArrayList<>(names);
     homes().stream()
         .flatMap(home -> LIBRARY_FOLDERS.stream().map(home::resolve))
         .filter(Files::isDirectory)
-        .forEach(libraries -> candidates.addAll(inFolder(libraries)));
+        .forEach(libraries -> candidates.addAll(inFolder(libraries, names)));
     return candidates;
   }
 
-  private static List<String> inFolder(Path folder) {
-    return NVRTC_NAMES.stream().map(name -> folder.resolve(name).toString()).toList();
+  private static List<String> inFolder(Path folder, List<String> names) {
+    return names.stream().map(name -> folder.resolve(name).toString()).toList();
   }
 
   /** Returns where nvcc may be, in order. */

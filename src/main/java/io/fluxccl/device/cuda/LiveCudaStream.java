@@ -7,6 +7,7 @@ import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.IntSupplier;
 import jcuda.driver.CUresult;
 import jcuda.driver.CUstream;
 import jcuda.driver.JCudaDriver;
@@ -126,6 +127,13 @@ final class LiveCudaStream extends CudaStream {
       Kernel kernel, int gridDim, int blockDim, int sharedBytes, KernelArgs args) {
     try (LaunchGate entered = LaunchGate.PROCESS.enter()) {
       return super.launch(kernel, gridDim, blockDim, sharedBytes, args);
+    }
+  }
+
+  @Override
+  int enqueueKernels(KernelArgs args, IntSupplier call) {
+    try (LaunchGate entered = LaunchGate.PROCESS.enter()) {
+      return super.enqueueKernels(args, call);
     }
   }
 

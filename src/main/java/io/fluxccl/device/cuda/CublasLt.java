@@ -1,0 +1,50 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.NativeLibrary;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+
+/** NVIDIA's library of matrix products, the first that can be opened. */
+final class CublasLt {
+  final long library;
+  final String version;
+
+  private CublasLt(long library) {
+    this.library = library;
+    long number = CublasLtCalls.version(library);
+    this.version = "cuBLASLt " + number / 10_000 + "." + number / 100 % 100 + "." + number % 100;
+  }
+
+  /**
+   * Opens it.
+   *
+   * @throws DeviceFailure if there is none, with what was tried
+   */
+  static CublasLt find(CudaToolkit toolkit) {
+    NativeLibrary.require("cuBLASLt");
+    List<String> problems = new ArrayList<>();
+    for (String candidate : toolkit.cublasLtCandidates()) {
+      try {
+        return new CublasLt(CublasLtCalls.open(candidate.getBytes(StandardCharsets.UTF_8)));
+      } catch (UnsatisfiedLinkError e) {
+        problems.add(e.getMessage());
+      }
+    }
+    throw new DeviceFailure(
+        0,
+        "CUBLASLT_MISSING",
+        String.format(
+            "no libcublasLt found; looked for %s; install the CUDA toolkit's cuBLAS (package"
+                + " libcublas-13-0, or nvidia-cublas of pip) or set %s to its file or folder",
+            String.join("; ", problems), CudaToolkit.CUBLASLT_VARIABLE));
+  }
+
+  void check(int status, String call) {
+    if (status != 0) {
+      String word = new String(CublasLtCalls.describe(library, status), StandardCharsets.UTF_8);
+      throw new DeviceFailure(status, word, call + ": " + word + " (" + version + ")");
+    }
+  }
+}
