@@ -1,0 +1,118 @@
+package io.fluxccl.samples.inference;
+
+import io.fluxccl.group.JoinOptions;
+import io.fluxccl.group.RankGroup;
+import io.fluxccl.samples.inference.engine.InferenceEngine;
+import io.fluxccl.samples.inference.engine.ModelOptions;
+import io.fluxccl.samples.inference.http.HttpApi;
+import io.fluxccl.samples.inference.model.ChatTemplate;
+import java.io.IOException;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import picocli.CommandLine;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Option;
+
+/**
+ * One rank of the server; a launcher starts as many as the model is shared by. Rank 0 serves HTTP.
+ */
+@Command(
+    name = "inference-server",
+    mixinStandardHelpOptions = true,
+    sortOptions = false,
+    description = "Serves a model of the Llama family, shared by the ranks of the job.")
+public final class InferenceServer implements Callable<Integer> {
+  private static final Logger LOG = LoggerFactory.getLogger(InferenceServer.class);
+  private static final Duration SHUTDOWN = Duration.ofSeconds(30);
+
+  @Option(names = "--model", paramLabel = "FOLDER", required = true, description = "the model")
+  private Path model;
+
+  @Option(names = "--host", defaultValue = "127.0.0.1", description = "address (${DEFAULT-VALUE})")
+  private String host;
+
+  @Option(names = "--port", defaultValue = "8080", description = "port (${DEFAULT-VALUE})")
+  private int port;
+
+  @Option(
+      names = "--rows",
+      defaultValue = "64",
+      description = "tokens of a step, prompts' included (${DEFAULT-VALUE})")
+  private int rows;
+
+  @Option(
+      names = "--sequences",
+      defaultValue = "32",
+      description = "requests that share a step (${DEFAULT-VALUE})")
+  private int sequences;
+
+  @Option(
+      names = "--pages",
+      defaultValue = "1024",
+      description = "pages of the cache, of 16 tokens each (${DEFAULT-VALUE})")
+  private int pages;
+
+  @Option(
+      names = "--waiting",
+      defaultValue = "256",
+      description = "requests that may wait for a place (${DEFAULT-VALUE})")
+  private int waiting;
+
+  private InferenceServer() {}
+
+  /** Runs a rank; the process ends with the server. */
+  public static void main(String[] args) {
+    System.exit(new CommandLine(new InferenceServer()).execute(args));
+  }
+
+  @Override
+  public Integer call() throws IOException, InterruptedException {
+    JoinOptions options = JoinOptions.fromEnvironment();
+    ModelOptions limits = new ModelOptions(rows, sequences, pages, waiting);
+    InferenceEngine engine = new InferenceEngine(model, limits);
+    CountDownLatch served = new CountDownLatch(1);
+    Runnable stop = () -> {};
+    if (options.place().rank() == 0) {
+      HttpApi http = new HttpApi(engine, ChatTemplate.of(engine::hasToken), host, port);
+      http.start().block();
+      stop =
+          () -> {
+            http.stop(SHUTDOWN).block();
+            engine.close();
+          };
+    }
+    endInOrder(stop, served);
+    try {
+      engine.serve(RankGroup.generations(options)).block();
+    } finally {
+      served.countDown();
+    }
+    return 0;
+  }
+
+  /**
+   * A signal to end finishes what runs: rank 0 stops the server, and all ranks, which the launcher
+   * signals together, stay until their part is done.
+   */
+  private static void endInOrder(Runnable stop, CountDownLatch served) {
+    Runnable hook =
+        () -> {
+          if (served.getCount() > 0) {
+            stop.run();
+          }
+          try {
+            if (!served.await(2 * SHUTDOWN.toSeconds(), TimeUnit.SECONDS)) {
+              LOG.warn("ended before the other ranks did");
+            }
+          } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+          }
+        };
+    Runtime.getRuntime().addShutdownHook(new Thread(hook, "shutdown"));
+  }
+}

@@ -1,0 +1,162 @@
+package io.fluxccl.samples.inference.engine;
+
+import io.fluxccl.samples.inference.engine.TextPiece.End;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Queue;
+import java.util.Set;
+import java.util.function.IntUnaryOperator;
+
+/**
+ * The sequences on rank 0 that share steps, and those that wait for a place. A step has a row for
+ * each sequence that goes on, and fills the rest with the tokens of prompts, in their order. A
+ * sequence gets all the pages that it may need when it enters, so it never has to leave.
+ * Thread-safe.
+ */
+final class Batch {
+  private final ModelOptions options;
+  private final Set<Integer> ends;
+
+  // The rest is guarded by this.
+  private final Queue<Sequence> waiting = new ArrayDeque<>();
+  private final List<Sequence> running = new ArrayList<>();
+  private final Deque<Integer> freeNumbers = new ArrayDeque<>();
+  private final Deque<Integer> freePages = new ArrayDeque<>();
+
+  /** The sequences that get a token from the step in flight, in the order of its rows. */
+  private final List<Sequence> chosen = new ArrayList<>();
+
+  Batch(ModelOptions options, Set<Integer> ends) {
+    this.options = options;
+    this.ends = ends;
+    for (int i = 0; i < options.maxSequences(); i++) {
+      freeNumbers.add(i);
+    }
+    for (int i = 0; i < options.pages(); i++) {
+      freePages.add(i);
+    }
+  }
+
+  /** A token of a sequence, and whether the sequence ends with it. */
+  record Token(Sequence sequence, int token, End end) {}
+
+  /** Returns false if too many sequences wait. Those that enter with the next step do not wait. */
+  synchronized boolean add(Sequence sequence) {
+    waiting.removeIf(each -> each.abandoned);
+    return waiting.size() < options.maxWaiting() + freeNumbers.size() && waiting.add(sequence);
+  }
+
+  /** Composes the next step; null if there is nothing to do. */
+  synchronized byte[] nextStep() {
+    chosen.clear();
+    leave();
+    enter();
+    List<StepRows.Row> last = new ArrayList<>();
+    List<StepRows.Row> others = new ArrayList<>();
+    int free = options.maxRows() - (int) running.stream().filter(s -> s.remaining() == 1).count();
+    for (Sequence sequence : running) {
+      int remaining = sequence.remaining();
+      int count = remaining == 1 ? 1 : Math.min(remaining, free);
+      free -= remaining == 1 ? 0 : count;
+      sequence.inStep = count;
+      for (int i = 0; i < count; i++) {
+        boolean isLast = i + 1 == remaining;
+        (isLast ? last : others).add(sequence.row(sequence.computed + i));
+      }
+      if (count == remaining) {
+        chosen.add(sequence);
+      }
+    }
+    int count = last.size() + others.size();
+    int next = last.size();
+    last.addAll(others);
+    return count == 0 ? null : StepRows.command(last, count, next);
+  }
+
+  private void leave() {
+    for (Iterator<Sequence> all = running.iterator(); all.hasNext(); ) {
+      Sequence sequence = all.next();
+      if (sequence.abandoned) {
+        free(sequence);
+        all.remove();
+      }
+    }
+  }
+
+  private void free(Sequence sequence) {
+    freeNumbers.add(sequence.number);
+    for (int page : sequence.pages) {
+      freePages.add(page);
+    }
+  }
+
+  private void enter() {
+    waiting.removeIf(each -> each.abandoned);
+    while (!waiting.isEmpty()
+        && !freeNumbers.isEmpty()
+        && waiting.peek().pagesNeeded() <= freePages.size()) {
+      Sequence sequence = waiting.remove();
+      sequence.number = freeNumbers.remove();
+      sequence.pages = new int[sequence.pagesNeeded()];
+      for (int i = 0; i < sequence.pages.length; i++) {
+        sequence.pages[i] = freePages.remove();
+      }
+      running.add(sequence);
+    }
+  }
+
+  /**
+   * Takes over the results of the step in flight.
+   *
+   * @param next the token of each chosen row
+   * @return the new tokens; sequences that end have left
+   */
+  synchronized List<Token> finishStep(IntUnaryOperator next) {
+    running.forEach(sequence -> sequence.computed += sequence.inStep);
+    List<Token> tokens = new ArrayList<>();
+    for (int i = 0; i < chosen.size(); i++) {
+      Sequence sequence = chosen.get(i);
+      int token = next.applyAsInt(i);
+      sequence.add(token);
+      End end = ends.contains(token) ? End.STOP : sequence.isFull() ? End.LENGTH : End.NOT_YET;
+      tokens.add(new Token(sequence, token, end));
+      if (end != End.NOT_YET) {
+        running.remove(sequence);
+        free(sequence);
+      }
+    }
+    return tokens;
+  }
+
+  /** Forgets the step in flight and the cache: the ranks are others. */
+  synchronized void restart() {
+    chosen.clear();
+    running.forEach(sequence -> sequence.computed = 0);
+  }
+
+  /** Removes all sequences and returns them. */
+  synchronized List<Sequence> clear() {
+    chosen.clear();
+    List<Sequence> all = new ArrayList<>(running);
+    running.forEach(this::free);
+    running.clear();
+    all.addAll(waiting);
+    waiting.clear();
+    return all;
+  }
+
+  synchronized int running() {
+    return running.size();
+  }
+
+  synchronized int waiting() {
+    return waiting.size();
+  }
+
+  synchronized int pagesUsed() {
+    return options.pages() - freePages.size();
+  }
+}

@@ -1,0 +1,344 @@
+package io.fluxccl.samples.inference.engine;
+
+import static io.fluxccl.samples.inference.engine.ModelOptions.PAGE;
+
+import io.fluxccl.DataType;
+import io.fluxccl.collective.Pipeline;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.PinnedBuffer;
+import io.fluxccl.device.cuda.CudaCompileOptions;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.CudaModule;
+import io.fluxccl.device.cuda.MatrixProduct;
+import io.fluxccl.device.cuda.MatrixProducts;
+import io.fluxccl.samples.inference.model.LlamaConfig;
+import io.fluxccl.samples.inference.model.Tensor;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.UncheckedIOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * Kernels on a GPU: those of {@code llama.cu}, compiled for this model's heads at the first start,
+ * and cuBLASLt's matrix products. Activations and weights are of bfloat16, the residual stream and
+ * logits of 32 bits. A kernel is captured for a number of rows and skips those that a step has not.
+ */
+final class CudaKernels implements Kernels {
+  /** System property: {@code true} computes in 32 bits, to compare with other implementations. */
+  static final String FLOAT_PROPERTY = "inference.float32";
+
+  /** System property: for how many rows matrix products are to be fastest. */
+  static final String TYPICAL_ROWS_PROPERTY = "inference.typicalRows";
+
+  private static final int TYPICAL_ROWS = 64;
+  private static final int MOST_THREADS = 1024;
+
+  private final LlamaConfig config;
+  private final ModelOptions options;
+  private final DataType type;
+  private final CudaDevice device;
+  private final PinnedBuffer step;
+  private final CudaModule module;
+  private final MatrixProducts products;
+  private final Map<String, MatrixProduct> plans = new HashMap<>();
+  private final List<DeviceBuffer> buffers = new ArrayList<>();
+
+  private final int rank;
+  private final int nRanks;
+  private final int kvHeads;
+  private final int pagesOfSequence;
+
+  /** The {@link StepRows} of this step, on the GPU. */
+  private final DeviceBuffer rowsHere;
+
+  private final DeviceBuffer frequencies;
+
+  /** The numbers of each sequence's pages. */
+  private final DeviceBuffer pages;
+
+  // By layer: [page][kvHead][token][element].
+  private final DeviceBuffer keys;
+  private final DeviceBuffer values;
+
+  /**
+   * Creates the kernels of one rank.
+   *
+   * @param rank its number
+   * @param nRanks how many ranks share each layer
+   * @param step the {@link StepRows}
+   */
+  CudaKernels(
+      CudaDevice device,
+      LlamaConfig config,
+      ModelOptions options,
+      int rank,
+      int nRanks,
+      PinnedBuffer step) {
+    this.device = device;
+    this.config = config;
+    this.options = options;
+    this.rank = rank;
+    this.nRanks = nRanks;
+    this.step = step;
+    this.type = Boolean.getBoolean(FLOAT_PROPERTY) ? DataType.FLOAT32 : DataType.BFLOAT16;
+    this.kvHeads = config.kvHeads() / nRanks;
+    this.pagesOfSequence = (config.context() + PAGE - 1) / PAGE;
+    this.products = new MatrixProducts(device);
+    this.module = compile().prepare(device);
+    this.rowsHere = allocate(StepRows.memoryBytes(options.maxRows()));
+    this.frequencies = allocate((long) config.inverseFrequencies().length * Float.BYTES);
+    ByteBuffer bytes = ByteBuffer.allocate((int) frequencies.size()).order(ByteOrder.LITTLE_ENDIAN);
+    bytes.asFloatBuffer().put(config.inverseFrequencies());
+    frequencies.upload(0, bytes);
+    this.pages = allocate((long) options.maxSequences() * pagesOfSequence * Integer.BYTES);
+    this.keys = allocate(config.layers() * cacheBytesOfLayer());
+    this.values = allocate(config.layers() * cacheBytesOfLayer());
+  }
+
+  private long cacheBytesOfLayer() {
+    return type.bytes((long) options.pages() * PAGE * kvHeads * config.headDim());
+  }
+
+  private CudaModule compile() {
+    CudaCompileOptions compileOptions =
+        CudaCompileOptions.DEFAULT
+            .withOption("-DHEAD_DIM=" + config.headDim())
+            .withOption("-DGROUP=" + config.heads() / config.kvHeads());
+    if (type == DataType.FLOAT32) {
+      compileOptions = compileOptions.withOption("-DFLOAT_ELEMENTS");
+    }
+    return CudaModule.fromSource("llama.cu", source(), compileOptions);
+  }
+
+  static String source() {
+    try (InputStream in = CudaKernels.class.getResourceAsStream("llama.cu")) {
+      return new String(in.readAllBytes(), StandardCharsets.UTF_8);
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+
+  private DeviceBuffer allocate(long bytes) {
+    DeviceBuffer buffer = device.allocate(bytes);
+    buffers.add(buffer);
+    return buffer;
+  }
+
+  @Override
+  public DataType type() {
+    return type;
+  }
+
+  @Override
+  public Weights load(Tensor... stacked) {
+    return load(null, stacked);
+  }
+
+  @Override
+  public Weights loadMatrix(DataType productType, Tensor... stacked) {
+    int outputs = Arrays.stream(stacked).mapToInt(Tensor::rows).sum();
+    int inputs = stacked[0].cols();
+    int typical = Integer.getInteger(TYPICAL_ROWS_PROPERTY, TYPICAL_ROWS);
+    // One for all layers.
+    MatrixProduct product =
+        plans.computeIfAbsent(
+            outputs + " " + inputs + productType,
+            key ->
+                products.plan(
+                    outputs, inputs, type, productType, Math.min(typical, options.maxRows())));
+    return load(product, stacked);
+  }
+
+  private Weights load(MatrixProduct product, Tensor... stacked) {
+    int outputs = Arrays.stream(stacked).mapToInt(Tensor::rows).sum();
+    int inputs = stacked[0].cols();
+    DeviceBuffer buffer = allocate(type.bytes((long) outputs * inputs));
+    long offset = 0;
+    for (Tensor tensor : stacked) {
+      CudaWeights.upload(tensor, type, buffer, offset);
+      offset += type.bytes((long) tensor.rows() * inputs);
+    }
+    return new CudaWeights(buffer, outputs, inputs, product);
+  }
+
+  private static DeviceBuffer buffer(Weights weights) {
+    return ((CudaWeights) weights).buffer();
+  }
+
+  private Pipeline launch(Pipeline before, String kernel, int blocks, int threads, Object... args) {
+    return before.launch(module.kernel(kernel), blocks, threads, KernelArgs.of(args));
+  }
+
+  @Override
+  public Pipeline embed(Pipeline before, int rows, Weights table, DeviceBuffer out) {
+    // The first kernel of a step: from here on kernels read its rows from the GPU's memory.
+    Pipeline copied = before.copy(rowsHere, 0, step, 0, StepRows.commandBytes(rows));
+    return launch(copied, "embed", rows, 256, rowsHere, buffer(table), config.hidden(), out);
+  }
+
+  @Override
+  public Pipeline norm(Pipeline before, int rows, DeviceBuffer x, Weights gain, DeviceBuffer out) {
+    return norm(before, rows, x, 0L, gain, out);
+  }
+
+  @Override
+  public Pipeline addNorm(
+      Pipeline before,
+      int rows,
+      DeviceBuffer x,
+      DeviceBuffer delta,
+      Weights gain,
+      DeviceBuffer out) {
+    return norm(before, rows, x, delta, gain, out);
+  }
+
+  private Pipeline norm(
+      Pipeline before, int rows, DeviceBuffer x, Object delta, Weights gain, DeviceBuffer out) {
+    return launch(
+        before,
+        "addNorm",
+        rows,
+        512,
+        rowsHere,
+        x,
+        delta,
+        buffer(gain),
+        config.epsilon(),
+        config.hidden(),
+        out);
+  }
+
+  @Override
+  public Pipeline multiply(
+      Pipeline before, int rows, DeviceBuffer in, Weights weights, DeviceBuffer out) {
+    CudaWeights matrix = (CudaWeights) weights;
+    return before.enqueue(
+        "multiply", stream -> matrix.product().enqueue(stream, rows, in, matrix.buffer(), out));
+  }
+
+  @Override
+  public Pipeline attend(Pipeline before, int rows, int layer, DeviceBuffer qkv, DeviceBuffer out) {
+    DeviceBuffer layerKeys = keys.slice(layer * cacheBytesOfLayer(), cacheBytesOfLayer());
+    DeviceBuffer layerValues = values.slice(layer * cacheBytesOfLayer(), cacheBytesOfLayer());
+    Pipeline stored =
+        launch(
+            before,
+            "turnAndStore",
+            rows,
+            256,
+            rowsHere,
+            qkv,
+            frequencies,
+            kvHeads,
+            layerKeys,
+            layerValues,
+            pages,
+            pagesOfSequence);
+    return launch(
+        stored,
+        "attend",
+        rows * kvHeads,
+        256,
+        rowsHere,
+        qkv,
+        layerKeys,
+        layerValues,
+        pages,
+        pagesOfSequence,
+        kvHeads,
+        out);
+  }
+
+  @Override
+  public Pipeline gate(Pipeline before, int rows, DeviceBuffer gateAndUp, DeviceBuffer out) {
+    int width = config.intermediate() / nRanks;
+    int blocks = (width + MOST_THREADS - 1) / MOST_THREADS;
+    return launch(before, "gate", rows * blocks, 256, rowsHere, gateAndUp, width, blocks, out);
+  }
+
+  private int vocabulary() {
+    return config.vocabulary() / nRanks;
+  }
+
+  @Override
+  public Pipeline most(Pipeline before, int rows, DeviceBuffer logits, DeviceBuffer most) {
+    return launch(before, "most", rows, MOST_THREADS, rowsHere, logits, vocabulary(), most);
+  }
+
+  @Override
+  public Pipeline masses(
+      Pipeline before,
+      int rows,
+      int level,
+      DeviceBuffer logits,
+      DeviceBuffer most,
+      DeviceBuffer limits,
+      DeviceBuffer masses) {
+    return launch(
+        before,
+        "masses",
+        rows,
+        MOST_THREADS,
+        rowsHere,
+        level,
+        logits,
+        vocabulary(),
+        most,
+        limits,
+        masses);
+  }
+
+  @Override
+  public Pipeline limit(
+      Pipeline before,
+      int rows,
+      int level,
+      DeviceBuffer coarse,
+      DeviceBuffer fine,
+      DeviceBuffer limits) {
+    return launch(before, "limit", rows, Nucleus.BINS, rowsHere, level, coarse, fine, limits);
+  }
+
+  @Override
+  public Pipeline best(
+      Pipeline before,
+      int rows,
+      DeviceBuffer logits,
+      DeviceBuffer most,
+      DeviceBuffer limits,
+      DeviceBuffer best) {
+    return launch(
+        before,
+        "best",
+        rows,
+        MOST_THREADS,
+        rowsHere,
+        logits,
+        vocabulary(),
+        rank * vocabulary(),
+        most == null ? 0L : most,
+        limits == null ? 0L : limits,
+        best);
+  }
+
+  @Override
+  public Pipeline choose(Pipeline before, int rows, DeviceBuffer best) {
+    long next = step.deviceAddress() + StepRows.nextOffset(options.maxRows(), 0);
+    return launch(before, "choose", 1, 256, rowsHere, best, next);
+  }
+
+  @Override
+  public void close() {
+    buffers.forEach(DeviceBuffer::close);
+    products.close();
+    module.close();
+  }
+}

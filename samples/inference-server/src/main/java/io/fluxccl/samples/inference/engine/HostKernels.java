@@ -1,0 +1,311 @@
+package io.fluxccl.samples.inference.engine;
+
+import io.fluxccl.DataType;
+import io.fluxccl.collective.Pipeline;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.PinnedBuffer;
+import io.fluxccl.device.host.HostKernel;
+import io.fluxccl.samples.inference.model.LlamaConfig;
+import io.fluxccl.samples.inference.model.Tensor;
+import java.nio.FloatBuffer;
+import java.util.Arrays;
+import java.util.function.IntConsumer;
+
+/**
+ * Kernels in Java for the host device. Each runs on the one thread of the rank's stream. Weights
+ * are floats, transposed, so that the loops over outputs become vector instructions; each output is
+ * added up over the inputs in their order, whatever the batch.
+ */
+final class HostKernels implements Kernels {
+  private final LlamaConfig config;
+  private final PinnedBuffer step;
+  private final int maxRows;
+  private final HostAttention attention;
+  private final HostSampling sampling;
+  private final float[] in;
+  private final float[] out;
+
+  /**
+   * Creates the kernels of one rank.
+   *
+   * @param rank its number
+   * @param nRanks how many ranks share each layer
+   * @param step the {@link StepRows}
+   */
+  HostKernels(LlamaConfig config, ModelOptions options, int rank, int nRanks, PinnedBuffer step) {
+    this.config = config;
+    this.step = step;
+    this.maxRows = options.maxRows();
+    this.attention = new HostAttention(config, options, nRanks, step);
+    this.sampling = new HostSampling(config.vocabulary() / nRanks, rank, maxRows, step);
+    int qkv = (config.heads() + 2 * config.kvHeads()) * config.headDim();
+    int width = Math.max(2 * config.intermediate(), Math.max(config.hidden(), qkv)) / nRanks;
+    width = Math.max(width, Math.max(config.hidden(), config.vocabulary() / nRanks));
+    this.in = new float[maxRows * width];
+    this.out = new float[maxRows * width];
+  }
+
+  /** {@code columns[input * outputs + output]}. */
+  private record HostWeights(float[] columns, int outputs, int inputs) implements Weights {}
+
+  @Override
+  public DataType type() {
+    return DataType.FLOAT32;
+  }
+
+  @Override
+  public Weights load(Tensor... stacked) {
+    int inputs = stacked[0].cols();
+    int outputs = Arrays.stream(stacked).mapToInt(Tensor::rows).sum();
+    float[] columns = new float[outputs * inputs];
+    int output = 0;
+    for (Tensor tensor : stacked) {
+      for (int row = 0; row < tensor.rows(); row++, output++) {
+        for (int col = 0; col < inputs; col++) {
+          columns[col * outputs + output] = tensor.get(row, col);
+        }
+      }
+    }
+    return new HostWeights(columns, outputs, inputs);
+  }
+
+  @Override
+  public Weights loadMatrix(DataType product, Tensor... stacked) {
+    return load(stacked);
+  }
+
+  static FloatBuffer floats(DeviceBuffer buffer) {
+    return buffer.asByteBuffer().orElseThrow().asFloatBuffer();
+  }
+
+  /** Adds a kernel that is called with the number of rows that the step really has. */
+  private Pipeline launch(Pipeline before, String name, IntConsumer body) {
+    HostKernel kernel =
+        HostKernel.of(name, (thread, args) -> body.accept(StepRows.rows(step.buffer())));
+    return before.launch(kernel, 1, 1, KernelArgs.NONE);
+  }
+
+  /** Adds a kernel that is called for each row that gets a next token. */
+  private Pipeline launchForChosen(Pipeline before, String name, IntConsumer body) {
+    HostKernel kernel =
+        HostKernel.of(
+            name,
+            (thread, args) -> {
+              int chosen = StepRows.chosen(step.buffer());
+              for (int row = 0; row < chosen; row++) {
+                body.accept(row);
+              }
+            });
+    return before.launch(kernel, 1, 1, KernelArgs.NONE);
+  }
+
+  private StepRows.Row row(int row) {
+    return StepRows.row(step.buffer(), row);
+  }
+
+  @Override
+  public Pipeline embed(Pipeline before, int rows, Weights table, DeviceBuffer to) {
+    HostWeights weights = (HostWeights) table;
+    FloatBuffer target = floats(to);
+    int width = config.hidden();
+    return launch(
+        before,
+        "embed",
+        count -> {
+          for (int row = 0; row < count; row++) {
+            int token = row(row).token();
+            for (int i = 0; i < width; i++) {
+              target.put(row * width + i, weights.columns[i * weights.outputs + token]);
+            }
+          }
+        });
+  }
+
+  @Override
+  public Pipeline norm(Pipeline before, int rows, DeviceBuffer x, Weights gain, DeviceBuffer to) {
+    float[] gains = ((HostWeights) gain).columns;
+    FloatBuffer source = floats(x);
+    FloatBuffer target = floats(to);
+    return launch(
+        before,
+        "norm",
+        count -> {
+          source.get(0, in, 0, count * config.hidden());
+          normalise(count, gains, target);
+        });
+  }
+
+  @Override
+  public Pipeline addNorm(
+      Pipeline before,
+      int rows,
+      DeviceBuffer x,
+      DeviceBuffer delta,
+      Weights gain,
+      DeviceBuffer to) {
+    float[] gains = ((HostWeights) gain).columns;
+    FloatBuffer residual = floats(x);
+    FloatBuffer added = floats(delta);
+    FloatBuffer target = floats(to);
+    return launch(
+        before,
+        "add-norm",
+        count -> {
+          int size = count * config.hidden();
+          residual.get(0, in, 0, size);
+          added.get(0, out, 0, size);
+          for (int i = 0; i < size; i++) {
+            in[i] += out[i];
+          }
+          residual.put(0, in, 0, size);
+          normalise(count, gains, target);
+        });
+  }
+
+  private void normalise(int count, float[] gains, FloatBuffer target) {
+    int width = config.hidden();
+    for (int from = 0; from < count * width; from += width) {
+      float squares = 0;
+      for (int i = 0; i < width; i++) {
+        squares += in[from + i] * in[from + i];
+      }
+      float scale = (float) (1 / Math.sqrt(squares / width + config.epsilon()));
+      for (int i = 0; i < width; i++) {
+        out[from + i] = in[from + i] * scale * gains[i];
+      }
+    }
+    target.put(0, out, 0, count * width);
+  }
+
+  @Override
+  public Pipeline multiply(
+      Pipeline before, int rows, DeviceBuffer from, Weights weights, DeviceBuffer to) {
+    HostWeights matrix = (HostWeights) weights;
+    FloatBuffer source = floats(from);
+    FloatBuffer target = floats(to);
+    return launch(
+        before,
+        "multiply",
+        all -> {
+          int count = Math.min(all, rows);
+          source.get(0, in, 0, count * matrix.inputs);
+          Arrays.fill(out, 0, count * matrix.outputs, 0);
+          multiply(count, matrix);
+          target.put(0, out, 0, count * matrix.outputs);
+        });
+  }
+
+  /** Goes through the weights once, four inputs at a time; the widths are multiples of four. */
+  private void multiply(int count, HostWeights matrix) {
+    int outputs = matrix.outputs;
+    int inputs = matrix.inputs;
+    for (int input = 0; input < inputs; input += 4) {
+      for (int row = 0; row < count; row++) {
+        addFour(
+            out, row * outputs, matrix.columns, input * outputs, outputs, in, row * inputs + input);
+      }
+    }
+  }
+
+  private static void addFour(
+      float[] sums, int at, float[] weights, int column, int outputs, float[] inputs, int input) {
+    float x0 = inputs[input];
+    float x1 = inputs[input + 1];
+    float x2 = inputs[input + 2];
+    float x3 = inputs[input + 3];
+    int column1 = column + outputs;
+    int column2 = column1 + outputs;
+    int column3 = column2 + outputs;
+    for (int i = 0; i < outputs; i++) {
+      sums[at + i] =
+          sums[at + i]
+              + x0 * weights[column + i]
+              + x1 * weights[column1 + i]
+              + x2 * weights[column2 + i]
+              + x3 * weights[column3 + i];
+    }
+  }
+
+  @Override
+  public Pipeline attend(Pipeline before, int rows, int layer, DeviceBuffer qkv, DeviceBuffer to) {
+    FloatBuffer source = floats(qkv);
+    FloatBuffer target = floats(to);
+    return launch(
+        before,
+        "attend",
+        count -> {
+          source.get(0, in, 0, count * attention.inputWidth());
+          attention.attend(layer, count, in, out);
+          target.put(0, out, 0, count * attention.outputWidth());
+        });
+  }
+
+  @Override
+  public Pipeline gate(Pipeline before, int rows, DeviceBuffer gateAndUp, DeviceBuffer to) {
+    FloatBuffer source = floats(gateAndUp);
+    FloatBuffer target = floats(to);
+    int width = (int) (to.size() / Float.BYTES / maxRows);
+    return launch(
+        before,
+        "gate",
+        count -> {
+          source.get(0, in, 0, count * 2 * width);
+          for (int row = 0; row < count; row++) {
+            int gate = row * 2 * width;
+            for (int i = 0; i < width; i++) {
+              float x = in[gate + i];
+              out[row * width + i] = (float) (x / (1 + Math.exp(-x))) * in[gate + width + i];
+            }
+          }
+          target.put(0, out, 0, count * width);
+        });
+  }
+
+  @Override
+  public Pipeline most(Pipeline before, int rows, DeviceBuffer logits, DeviceBuffer most) {
+    return launchForChosen(before, "most", sampling.most(logits, most));
+  }
+
+  @Override
+  public Pipeline masses(
+      Pipeline before,
+      int rows,
+      int level,
+      DeviceBuffer logits,
+      DeviceBuffer most,
+      DeviceBuffer limits,
+      DeviceBuffer masses) {
+    return launchForChosen(before, "masses", sampling.masses(level, logits, most, limits, masses));
+  }
+
+  @Override
+  public Pipeline limit(
+      Pipeline before,
+      int rows,
+      int level,
+      DeviceBuffer coarse,
+      DeviceBuffer fine,
+      DeviceBuffer limits) {
+    return launchForChosen(before, "limit", sampling.limit(level, coarse, fine, limits));
+  }
+
+  @Override
+  public Pipeline best(
+      Pipeline before,
+      int rows,
+      DeviceBuffer logits,
+      DeviceBuffer most,
+      DeviceBuffer limits,
+      DeviceBuffer best) {
+    return launchForChosen(before, "best", sampling.best(logits, most, limits, best));
+  }
+
+  @Override
+  public Pipeline choose(Pipeline before, int rows, DeviceBuffer best) {
+    return launchForChosen(before, "choose", sampling.choose(best));
+  }
+
+  @Override
+  public void close() {}
+}

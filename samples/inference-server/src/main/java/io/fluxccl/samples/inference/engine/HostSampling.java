@@ -1,0 +1,145 @@
+package io.fluxccl.samples.inference.engine;
+
+import static io.fluxccl.samples.inference.engine.HostKernels.floats;
+
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.PinnedBuffer;
+import java.nio.ByteOrder;
+import java.nio.FloatBuffer;
+import java.nio.IntBuffer;
+import java.nio.LongBuffer;
+import java.util.Arrays;
+import java.util.function.IntConsumer;
+
+/** The host device's kernels that choose tokens ({@link Nucleus}); each is called for one row. */
+final class HostSampling {
+  private final int width;
+  private final int firstToken;
+  private final int maxRows;
+  private final PinnedBuffer step;
+  private final float[] logits;
+  private final long[] sums = new long[Nucleus.BINS];
+
+  /**
+   * Creates the kernels of one rank.
+   *
+   * @param width tokens of the vocabulary for which this rank has logits
+   */
+  HostSampling(int width, int rank, int maxRows, PinnedBuffer step) {
+    this.width = width;
+    this.firstToken = rank * width;
+    this.maxRows = maxRows;
+    this.step = step;
+    this.logits = new float[width];
+  }
+
+  private static LongBuffer longs(DeviceBuffer buffer) {
+    return buffer.asByteBuffer().orElseThrow().asLongBuffer();
+  }
+
+  private static IntBuffer ints(DeviceBuffer buffer) {
+    return buffer.asByteBuffer().orElseThrow().asIntBuffer();
+  }
+
+  private StepRows.Row row(int row) {
+    return StepRows.row(step.buffer(), row);
+  }
+
+  IntConsumer most(DeviceBuffer from, DeviceBuffer to) {
+    FloatBuffer source = floats(from);
+    FloatBuffer target = floats(to);
+    return row -> {
+      source.get(row * width, logits);
+      float most = Float.NEGATIVE_INFINITY;
+      for (float logit : logits) {
+        most = Math.max(most, logit);
+      }
+      target.put(row, most);
+    };
+  }
+
+  IntConsumer masses(
+      int level, DeviceBuffer from, DeviceBuffer largest, DeviceBuffer limits, DeviceBuffer to) {
+    FloatBuffer source = floats(from);
+    FloatBuffer mosts = floats(largest);
+    IntBuffer bins = ints(limits);
+    LongBuffer target = longs(to);
+    return row -> {
+      Arrays.fill(sums, 0);
+      float temperature = row(row).temperature();
+      if (temperature > 0) {
+        source.get(row * width, logits);
+        float most = mosts.get(row);
+        for (float logit : logits) {
+          int distance = Nucleus.distance(most, logit, temperature);
+          if (level == 0) {
+            sums[distance / Nucleus.BINS] += Nucleus.mass(most, logit, temperature);
+          } else if (distance / Nucleus.BINS == bins.get(row)) {
+            sums[distance % Nucleus.BINS] += Nucleus.mass(most, logit, temperature);
+          }
+        }
+      }
+      target.put(row * Nucleus.BINS, sums);
+    };
+  }
+
+  IntConsumer limit(int level, DeviceBuffer coarse, DeviceBuffer fine, DeviceBuffer limits) {
+    LongBuffer first = longs(coarse);
+    LongBuffer second = longs(fine);
+    IntBuffer target = ints(limits);
+    return row -> {
+      first.get(row * Nucleus.BINS, sums);
+      double all = 0;
+      for (long sum : sums) {
+        all += sum;
+      }
+      long reach = (long) (all * row(row).topP());
+      int bin = Nucleus.firstBin(sums, reach);
+      if (level == 1) {
+        for (int before = 0; before < bin; before++) {
+          reach -= sums[before];
+        }
+        second.get(row * Nucleus.BINS, sums);
+        bin = bin * Nucleus.BINS + Nucleus.firstBin(sums, reach);
+      }
+      target.put(row, bin);
+    };
+  }
+
+  IntConsumer best(DeviceBuffer from, DeviceBuffer largest, DeviceBuffer limits, DeviceBuffer to) {
+    FloatBuffer source = floats(from);
+    FloatBuffer mosts = largest == null ? null : floats(largest);
+    IntBuffer distances = limits == null ? null : ints(limits);
+    LongBuffer target = longs(to);
+    return row -> {
+      source.get(row * width, logits);
+      StepRows.Row settings = row(row);
+      float temperature = settings.temperature();
+      boolean limited = distances != null && temperature > 0 && settings.topP() < 1;
+      long best = Long.MIN_VALUE;
+      for (int i = 0; i < width; i++) {
+        if (limited
+            && Nucleus.distance(mosts.get(row), logits[i], temperature) > distances.get(row)) {
+          continue;
+        }
+        int token = firstToken + i;
+        float score = logits[i];
+        if (temperature > 0) {
+          score = score / temperature + Nucleus.gumbel(settings.seed(), settings.position(), token);
+        }
+        best = Math.max(best, Nucleus.candidate(score, token));
+      }
+      target.put(row, best);
+    };
+  }
+
+  IntConsumer choose(DeviceBuffer from) {
+    LongBuffer source = longs(from);
+    return row ->
+        step.buffer()
+            .putInt(
+                StepRows.nextOffset(maxRows, row),
+                Nucleus.token(source.get(row)),
+                ByteOrder.LITTLE_ENDIAN);
+  }
+}

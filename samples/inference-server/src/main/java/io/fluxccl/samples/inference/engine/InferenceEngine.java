@@ -1,0 +1,295 @@
+package io.fluxccl.samples.inference.engine;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.group.RankGroup;
+import io.fluxccl.group.StepLoop;
+import io.fluxccl.samples.inference.engine.Refused.Reason;
+import io.fluxccl.samples.inference.engine.TextPiece.End;
+import io.fluxccl.samples.inference.model.LlamaConfig;
+import io.fluxccl.samples.inference.model.SafeTensors;
+import io.fluxccl.samples.inference.model.Tokenizer;
+import java.io.IOException;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.Locale;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.stream.IntStream;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import reactor.core.publisher.Flux;
+import reactor.core.publisher.Mono;
+import reactor.core.publisher.Sinks;
+import reactor.core.scheduler.Scheduler;
+import reactor.core.scheduler.Schedulers;
+
+/**
+ * A rank of the server. Every rank runs its part of the model in one generation after the other;
+ * rank 0 has the requests and leads the steps. They are in its memory only, so they survive the
+ * death of any other rank: the next generation computes their caches again and goes on.
+ */
+public final class InferenceEngine implements TextEngine, AutoCloseable {
+  private static final Logger LOG = LoggerFactory.getLogger(InferenceEngine.class);
+  private static final Duration SOON = Duration.ofSeconds(1);
+  private static final double SMOOTHING = 0.1;
+
+  private final LlamaConfig config;
+  private final SafeTensors weights;
+  private final Tokenizer tokenizer;
+  private final String name;
+  private final ModelOptions options;
+  private final Batch batch;
+
+  /** Turns tokens into text, in their order, off the thread that leads the steps. */
+  private final Scheduler texts = Schedulers.newSingle("texts", true);
+
+  private final AtomicLong steps = new AtomicLong();
+  private final AtomicLong tokens = new AtomicLong();
+  private final Sinks.Empty<Void> stop = Sinks.empty();
+  private volatile double stepMillis;
+  private volatile Generation serving;
+  private volatile long generation;
+  private volatile int nRanks;
+  private volatile String device = "";
+
+  /** The rank that the last generation lost; -1 while one serves, or if it is not known. */
+  private volatile int lostRank = -1;
+
+  private volatile boolean draining;
+
+  /**
+   * Opens a model's folder; nothing runs before {@link #serve}.
+   *
+   * @throws IOException if a file is missing or malformed
+   */
+  public InferenceEngine(Path folder, ModelOptions options) throws IOException {
+    config = LlamaConfig.read(folder);
+    weights = SafeTensors.open(folder);
+    tokenizer = Tokenizer.read(folder);
+    name = folder.toAbsolutePath().normalize().getFileName().toString();
+    this.options = options;
+    batch = new Batch(options, config.ends());
+  }
+
+  /** Returns whether the model's vocabulary has a token of this text. */
+  public boolean hasToken(String text) {
+    return tokenizer.has(text);
+  }
+
+  /** What rank 0 leads in one generation. */
+  private final class Generation {
+    private final StepLoop loop;
+    private final RankModel model;
+    private final double communicationShare;
+
+    // Guarded by this.
+    private boolean inFlight;
+    private boolean ended;
+    private long begun;
+
+    Generation(StepLoop loop, RankModel model) {
+      this.loop = loop;
+      this.model = model;
+      this.communicationShare = model.communicationShare();
+    }
+
+    /** Begins a step, if none is in flight and there is work. */
+    synchronized void step() {
+      if (inFlight || ended) {
+        return;
+      }
+      byte[] command = batch.nextStep();
+      if (command != null) {
+        inFlight = true;
+        begun = System.nanoTime();
+        loop.step(command).subscribe(null, reason -> {}, this::done);
+      }
+    }
+
+    private synchronized void done() {
+      if (ended) {
+        return;
+      }
+      inFlight = false;
+      double millis = (System.nanoTime() - begun) / 1e6;
+      stepMillis = stepMillis == 0 ? millis : stepMillis + SMOOTHING * (millis - stepMillis);
+      steps.incrementAndGet();
+      List<Batch.Token> next = batch.finishStep(model::next);
+      tokens.addAndGet(next.size());
+      texts.schedule(() -> next.forEach(InferenceEngine::send));
+      step();
+    }
+
+    synchronized void end() {
+      ended = true;
+    }
+  }
+
+  private static void send(Batch.Token token) {
+    Sequence sequence = token.sequence();
+    if (token.end() == End.STOP) {
+      sequence.stream.end();
+    } else if (!sequence.stream.add(token.token(), token.end())) {
+      sequence.abandoned = true;
+    }
+  }
+
+  /**
+   * Takes part in one generation after the other, until {@link #close} on rank 0.
+   *
+   * @param generations as of {@link RankGroup#generations}
+   */
+  public Mono<Void> serve(Flux<RankGroup> generations) {
+    return generations
+        .concatMap(group -> serve(group).onErrorResume(FluxCclException.class, this::lost))
+        .then();
+  }
+
+  private Mono<Void> lost(FluxCclException reason) {
+    LOG.warn("generation {} ended: {}", generation, reason.getMessage());
+    lostRank = reason.rank();
+    return Mono.empty(); // the next generation begins
+  }
+
+  private Mono<Void> serve(RankGroup group) {
+    generation = group.generation().number();
+    nRanks = group.nRanks();
+    device = group.device().kind().name().toLowerCase(Locale.ROOT);
+    Mono<Void> served =
+        Mono.using(
+            () -> new RankModel(group, config, weights, options),
+            model -> serve(group, model),
+            RankModel::close);
+    return served
+        .subscribeOn(Schedulers.boundedElastic())
+        .then(Mono.defer(() -> Mono.fromFuture(group.closeAsync())));
+  }
+
+  private Mono<Void> serve(RankGroup group, RankModel model) {
+    int commandBytes = StepRows.commandBytes(options.maxRows());
+    StepLoop loop = StepLoop.of(group, commandBytes, 1, model::step);
+    if (group.rank() > 0) {
+      return loop.follow();
+    }
+    Generation own = new Generation(loop, model);
+    batch.restart();
+    serving = own;
+    lostRank = -1;
+    LOG.info("generation {} serves with {} ranks", generation, group.nRanks());
+    own.step();
+    Mono<Void> stopped = stop.asMono().then(Mono.fromFuture(loop::shutdown));
+    return Mono.firstWithSignal(loop.ended(), stopped)
+        .doFinally(
+            end -> {
+              serving = null;
+              own.end();
+            });
+  }
+
+  @Override
+  public Flux<TextPiece> generate(TextRequest request) {
+    return Flux.defer(() -> begin(request)).subscribeOn(Schedulers.boundedElastic());
+  }
+
+  private Flux<TextPiece> begin(TextRequest request) {
+    int[] prompt = tokenizer.encode(request.prompt());
+    int room = config.context() - prompt.length;
+    if (prompt.length == 0 || room < 1) {
+      return refuse(
+          Reason.INVALID,
+          "the prompt has %d tokens; 1 to %d are possible",
+          prompt.length,
+          config.context() - 1);
+    }
+    TextStream stream = new TextStream(tokenizer, prompt.length, request.stop());
+    int maxTokens = Math.min(request.maxTokens(), room);
+    Sequence sequence = new Sequence(prompt, maxTokens, request.sampling(), stream);
+    if (sequence.pagesNeeded() > options.pages()) {
+      return refuse(
+          Reason.INVALID,
+          "prompt and answer need %d pages of the cache, which has %d",
+          sequence.pagesNeeded(),
+          options.pages());
+    }
+    if (draining || generation == 0) {
+      return refuse(Reason.UNAVAILABLE, draining ? "the server shuts down" : "ranks are missing");
+    }
+    if (!batch.add(sequence)) {
+      return refuse(Reason.BUSY, "%d requests wait already", options.maxWaiting());
+    }
+    Generation own = serving;
+    if (own != null) {
+      own.step();
+    }
+    Duration deadline = request.deadline();
+    Mono<Void> late =
+        Mono.delay(deadline)
+            .then(
+                Mono.error(
+                    new Refused(
+                        Reason.DEADLINE,
+                        "not done within " + deadline.toMillis() + " ms",
+                        Duration.ZERO)));
+    return stream.pieces().takeUntilOther(late).doFinally(end -> sequence.abandoned = true);
+  }
+
+  private static Flux<TextPiece> refuse(Reason reason, String format, Object... values) {
+    Duration retry = reason == Reason.INVALID ? Duration.ZERO : SOON;
+    return Flux.error(new Refused(reason, String.format(format, values), retry));
+  }
+
+  @Override
+  public EngineStatus status() {
+    Generation own = serving;
+    List<EngineStatus.Rank> ranks =
+        IntStream.range(0, nRanks)
+            .mapToObj(rank -> new EngineStatus.Rank(rank, device, state(own, rank)))
+            .toList();
+    return new EngineStatus(
+        own != null && !draining,
+        generation,
+        ranks,
+        batch.running(),
+        batch.waiting(),
+        options.maxWaiting(),
+        batch.pagesUsed(),
+        options.pages(),
+        steps.get(),
+        tokens.get(),
+        stepMillis,
+        own == null ? 0 : own.communicationShare);
+  }
+
+  private String state(Generation own, int rank) {
+    if (own != null) {
+      return "serving";
+    }
+    return rank == lostRank ? "missing" : "joining";
+  }
+
+  @Override
+  public String modelName() {
+    return name;
+  }
+
+  @Override
+  public Mono<Void> drain() {
+    return Mono.defer(
+        () -> {
+          draining = true;
+          return Flux.interval(Duration.ofMillis(10))
+              .takeUntil(tick -> batch.running() + batch.waiting() == 0)
+              .then();
+        });
+  }
+
+  /** Ends the job on all ranks, if this is rank 0. Requests that run end with an error. */
+  @Override
+  public void close() {
+    draining = true;
+    stop.tryEmitEmpty();
+    Refused reason = new Refused(Reason.UNAVAILABLE, "the server shuts down", SOON);
+    List<Sequence> all = batch.clear();
+    texts.schedule(() -> all.forEach(sequence -> sequence.stream.fail(reason)));
+  }
+}

@@ -1,0 +1,61 @@
+package io.fluxccl.samples.inference.engine;
+
+/**
+ * How a token is chosen, as every kind of device does it. A token's distance is how far its logit,
+ * divided by the temperature, is behind that of the most likely token, in steps of 1/2048, at most
+ * {@link #FARTHEST}. The nucleus are the tokens up to the distance at which their probabilities add
+ * up to topP. Among them the one with the largest logit plus Gumbel noise wins, which chooses each
+ * with its probability and needs no sum over the ranks.
+ */
+final class Nucleus {
+  static final int BINS = 256;
+  static final int FARTHEST = BINS * BINS - 1;
+  private static final float STEPS = 2048;
+  private static final double FIXED_POINT = 1L << 40;
+
+  private Nucleus() {}
+
+  static int distance(float most, float logit, float temperature) {
+    return (int) Math.min(FARTHEST, (most - logit) / temperature * STEPS);
+  }
+
+  /** Returns the probability at a distance, relative to the most likely token's, in fixed point. */
+  static long mass(float most, float logit, float temperature) {
+    return (long) (Math.exp((logit - most) / (double) temperature) * FIXED_POINT);
+  }
+
+  /** Returns the first bin with which the masses reach a share of their sum, or the last one. */
+  static int firstBin(long[] masses, long reach) {
+    long sum = 0;
+    for (int bin = 0; bin < BINS - 1; bin++) {
+      sum += masses[bin];
+      if (sum >= reach) {
+        return bin;
+      }
+    }
+    return BINS - 1;
+  }
+
+  /** Returns noise that depends on a request's seed, the token's position and its number only. */
+  static float gumbel(long seed, int position, int token) {
+    long mixed = seed * 0x9e3779b97f4a7c15L + ((long) position << 32 | token);
+    mixed = (mixed ^ (mixed >>> 30)) * 0xbf58476d1ce4e5b9L;
+    mixed = (mixed ^ (mixed >>> 27)) * 0x94d049bb133111ebL;
+    mixed ^= mixed >>> 31;
+    double uniform = ((mixed >>> 12) + 0.5) / (1L << 52);
+    return (float) -Math.log(-Math.log(uniform));
+  }
+
+  /** Returns a token and its score as one number; the better score is the larger number. */
+  static long candidate(float score, int token) {
+    int bits = Float.floatToRawIntBits(score);
+    // As an integer, ordered like the floats.
+    int ordered = bits ^ (bits >> 31 & Integer.MAX_VALUE);
+    // Of equal scores the lower token wins, on whatever rank it is.
+    return (long) ordered << 32 | Integer.MAX_VALUE - token;
+  }
+
+  static int token(long candidate) {
+    return Integer.MAX_VALUE - (int) candidate;
+  }
+}

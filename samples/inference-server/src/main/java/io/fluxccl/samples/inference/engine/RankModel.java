@@ -1,0 +1,275 @@
+package io.fluxccl.samples.inference.engine;
+
+import io.fluxccl.DataType;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.collective.CapturedPipeline;
+import io.fluxccl.collective.CapturedSizes;
+import io.fluxccl.collective.Pipeline;
+import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.PinnedBuffer;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.group.RankGroup;
+import io.fluxccl.samples.inference.model.LlamaConfig;
+import io.fluxccl.samples.inference.model.Tensor;
+import io.fluxccl.samples.inference.model.TensorSource;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.stream.IntStream;
+import reactor.core.publisher.Mono;
+
+/**
+ * One rank's part of a model, for one generation of the ranks. Of each layer it has some of the
+ * heads and some of the MLP's units: rows of the projections into them, columns of those out of
+ * them, so that the sum over the ranks is the layer's output. Of the vocabulary it has some tokens.
+ *
+ * <p>A step is captured for several numbers of rows, and replayed with whatever the {@link
+ * StepRows} then say.
+ */
+final class RankModel implements AutoCloseable {
+  private static final StepRows.Row WARM_UP = new StepRows.Row(0, 0, 0, 0, 0, 1, 0);
+  private static final int TIMED_RUNS = 20;
+
+  private final LlamaConfig config;
+  private final ModelOptions options;
+  private final RankGroup group;
+  private final Kernels kernels;
+  private final PinnedBuffer rows;
+  private final List<DeviceBuffer> buffers = new ArrayList<>();
+  private final List<Layer> layers = new ArrayList<>();
+
+  private final Kernels.Weights embedding;
+  private final Kernels.Weights lastGain;
+  private final Kernels.Weights head;
+
+  // Activations, a row for each row of a step.
+  private final DeviceBuffer residual;
+  private final DeviceBuffer normed;
+  private final DeviceBuffer qkv;
+  private final DeviceBuffer found;
+  private final DeviceBuffer delta;
+  private final DeviceBuffer gateAndUp;
+  private final DeviceBuffer gated;
+
+  // A row for each row that gets a next token.
+  private final DeviceBuffer logits;
+  private final DeviceBuffer most;
+  private final DeviceBuffer coarse;
+  private final DeviceBuffer fine;
+  private final DeviceBuffer limits;
+  private final DeviceBuffer best;
+
+  private final CapturedSizes steps;
+  private final CapturedSizes nucleusSteps;
+  private final double communicationShare;
+
+  /** A layer's weights on this rank. */
+  private record Layer(
+      Kernels.Weights attentionGain,
+      Kernels.Weights qkv,
+      Kernels.Weights attentionOut,
+      Kernels.Weights mlpGain,
+      Kernels.Weights gateAndUp,
+      Kernels.Weights down) {}
+
+  /** Loads this rank's weights and captures the steps. Blocks for as long as that takes. */
+  RankModel(RankGroup group, LlamaConfig config, TensorSource weights, ModelOptions options) {
+    config.requireDivisible(group.nRanks());
+    this.config = config;
+    this.options = options;
+    this.group = group;
+    Device device = group.device();
+    int nRanks = group.nRanks();
+    rows = device.allocatePinned(StepRows.memoryBytes(options.maxRows()));
+    kernels =
+        device.kind() == DeviceKind.CUDA
+            ? new CudaKernels((CudaDevice) device, config, options, group.rank(), nRanks, rows)
+            : new HostKernels(config, options, group.rank(), nRanks, rows);
+    Tensor table = weights.get("model.embed_tokens.weight", config.vocabulary(), config.hidden());
+    embedding = kernels.load(table);
+    for (int i = 0; i < config.layers(); i++) {
+      layers.add(load(weights, "model.layers." + i + "."));
+    }
+    lastGain = kernels.load(weights.get("model.norm.weight", 1, config.hidden()));
+    Tensor output =
+        config.tied() ? table : weights.get("lm_head.weight", config.vocabulary(), config.hidden());
+    head = kernels.loadMatrix(DataType.FLOAT32, output.rows(group.rank(), nRanks));
+
+    int qkvWidth = (config.heads() + 2 * config.kvHeads()) / nRanks * config.headDim();
+    residual = allocate(DataType.FLOAT32.bytes((long) options.maxRows() * config.hidden()));
+    normed = activations(config.hidden());
+    qkv = activations(qkvWidth);
+    found = activations(config.heads() / nRanks * config.headDim());
+    delta = activations(config.hidden());
+    gateAndUp = activations(2 * config.intermediate() / nRanks);
+    gated = activations(config.intermediate() / nRanks);
+    logits = forChosen(DataType.FLOAT32, config.vocabulary() / nRanks);
+    most = forChosen(DataType.FLOAT32, 1);
+    coarse = forChosen(DataType.INT64, Nucleus.BINS);
+    fine = forChosen(DataType.INT64, Nucleus.BINS);
+    limits = forChosen(DataType.INT32, 1);
+    best = forChosen(DataType.INT64, 1);
+
+    int[] sizes =
+        IntStream.concat(
+                IntStream.iterate(1, size -> size < options.maxRows(), size -> 2 * size),
+                IntStream.of(options.maxRows()))
+            .toArray();
+    steps = CapturedSizes.of(sizes, size -> step(size, false));
+    nucleusSteps = CapturedSizes.of(sizes, size -> step(size, true));
+    steps.captureAll();
+    nucleusSteps.captureAll();
+    communicationShare = measureCommunication();
+  }
+
+  /** Compares a step with its sums alone, for one row. Every rank calls this. */
+  private double measureCommunication() {
+    Pipeline sums = group.pipeline();
+    for (int i = 0; i < 2 * layers.size(); i++) {
+      sums = sum(sums, 1);
+    }
+    rows.buffer().putBytes(0, StepRows.command(List.of(WARM_UP), 1, 1));
+    try (CapturedPipeline alone = sums.capture()) {
+      return Math.min(1, nanos(alone) / nanos(steps.atLeast(1)));
+    }
+  }
+
+  private static double nanos(CapturedPipeline pipeline) {
+    pipeline.run(TIMED_RUNS).block();
+    long begun = System.nanoTime();
+    pipeline.run(TIMED_RUNS).block();
+    return System.nanoTime() - begun;
+  }
+
+  double communicationShare() {
+    return communicationShare;
+  }
+
+  private Layer load(TensorSource weights, String prefix) {
+    int rank = group.rank();
+    int nRanks = group.nRanks();
+    int hidden = config.hidden();
+    int queries = config.heads() * config.headDim();
+    int keys = config.kvHeads() * config.headDim();
+    String attention = prefix + "self_attn.";
+    String mlp = prefix + "mlp.";
+    DataType type = kernels.type();
+    return new Layer(
+        kernels.load(weights.get(prefix + "input_layernorm.weight", 1, hidden)),
+        kernels.loadMatrix(
+            type,
+            weights.get(attention + "q_proj.weight", queries, hidden).rows(rank, nRanks),
+            weights.get(attention + "k_proj.weight", keys, hidden).rows(rank, nRanks),
+            weights.get(attention + "v_proj.weight", keys, hidden).rows(rank, nRanks)),
+        kernels.loadMatrix(
+            type, weights.get(attention + "o_proj.weight", hidden, queries).cols(rank, nRanks)),
+        kernels.load(weights.get(prefix + "post_attention_layernorm.weight", 1, hidden)),
+        kernels.loadMatrix(
+            type,
+            weights.get(mlp + "gate_proj.weight", config.intermediate(), hidden).rows(rank, nRanks),
+            weights.get(mlp + "up_proj.weight", config.intermediate(), hidden).rows(rank, nRanks)),
+        kernels.loadMatrix(
+            type,
+            weights
+                .get(mlp + "down_proj.weight", hidden, config.intermediate())
+                .cols(rank, nRanks)));
+  }
+
+  private DeviceBuffer activations(int width) {
+    return allocate(kernels.type().bytes((long) options.maxRows() * width));
+  }
+
+  private DeviceBuffer forChosen(DataType type, int width) {
+    return allocate(type.bytes((long) options.maxSequences() * width));
+  }
+
+  private DeviceBuffer allocate(long bytes) {
+    DeviceBuffer buffer = group.device().allocate(bytes);
+    buffers.add(buffer);
+    return buffer;
+  }
+
+  private Pipeline step(int size, boolean nucleus) {
+    Pipeline step = kernels.embed(group.pipeline(), size, embedding, residual);
+    step = kernels.norm(step, size, residual, layers.get(0).attentionGain, normed);
+    for (int i = 0; i < layers.size(); i++) {
+      Layer layer = layers.get(i);
+      boolean last = i == layers.size() - 1;
+      step = kernels.multiply(step, size, normed, layer.qkv, qkv);
+      step = kernels.attend(step, size, i, qkv, found);
+      step = kernels.multiply(step, size, found, layer.attentionOut, delta);
+      step = sum(step, size);
+      step = kernels.addNorm(step, size, residual, delta, layer.mlpGain, normed);
+      step = kernels.multiply(step, size, normed, layer.gateAndUp, gateAndUp);
+      step = kernels.gate(step, size, gateAndUp, gated);
+      step = kernels.multiply(step, size, gated, layer.down, delta);
+      step = sum(step, size);
+      Kernels.Weights gain = last ? lastGain : layers.get(i + 1).attentionGain;
+      step = kernels.addNorm(step, size, residual, delta, gain, normed);
+    }
+    return choose(step, Math.min(size, options.maxSequences()), nucleus);
+  }
+
+  private Pipeline sum(Pipeline before, int size) {
+    long bytes = kernels.type().bytes((long) size * config.hidden());
+    return before.allReduce(delta.slice(0, bytes), kernels.type(), ReduceOp.SUM);
+  }
+
+  /** Adds the choice of the next tokens, which each rank begins with its part of the vocabulary. */
+  private Pipeline choose(Pipeline before, int size, boolean nucleus) {
+    Pipeline step = kernels.multiply(before, size, normed, head, logits);
+    if (nucleus) {
+      step = kernels.most(step, size, logits, most);
+      step = reduce(step, most, size, 1, DataType.FLOAT32, ReduceOp.MAX);
+      for (int level = 0; level < 2; level++) {
+        DeviceBuffer masses = level == 0 ? coarse : fine;
+        step = kernels.masses(step, size, level, logits, most, limits, masses);
+        step = reduce(step, masses, size, Nucleus.BINS, DataType.INT64, ReduceOp.SUM);
+        step = kernels.limit(step, size, level, coarse, fine, limits);
+      }
+    }
+    step = kernels.best(step, size, logits, nucleus ? most : null, nucleus ? limits : null, best);
+    step = reduce(step, best, size, 1, DataType.INT64, ReduceOp.MAX);
+    return kernels.choose(step, size, best);
+  }
+
+  private static Pipeline reduce(
+      Pipeline before, DeviceBuffer buffer, int size, int width, DataType type, ReduceOp op) {
+    return before.allReduce(buffer.slice(0, type.bytes((long) size * width)), type, op);
+  }
+
+  /** Begins a step on this rank ({@link StepRows#command}). */
+  Mono<Void> step(byte[] command) {
+    rows.buffer().putBytes(0, command);
+    int count = (command.length - StepRows.HEADER) / StepRows.ROW;
+    return (StepRows.hasNucleus(command) ? nucleusSteps : steps).atLeast(count).run();
+  }
+
+  /** Returns the token that follows a chosen row, after its step. */
+  int next(int row) {
+    return rows.buffer()
+        .getInt(StepRows.nextOffset(options.maxRows(), row), ByteOrder.LITTLE_ENDIAN);
+  }
+
+  /** Returns the logits of a chosen row for this rank's part of the vocabulary; for tests. */
+  float[] logits(int row) {
+    int width = config.vocabulary() / group.nRanks();
+    float[] result = new float[width];
+    ByteBuffer bytes = ByteBuffer.allocate(width * Float.BYTES).order(ByteOrder.LITTLE_ENDIAN);
+    logits.download(DataType.FLOAT32.bytes((long) row * width), bytes);
+    bytes.flip().asFloatBuffer().get(result);
+    return result;
+  }
+
+  @Override
+  public void close() {
+    steps.close();
+    nucleusSteps.close();
+    kernels.close();
+    buffers.forEach(DeviceBuffer::close);
+    rows.close();
+  }
+}

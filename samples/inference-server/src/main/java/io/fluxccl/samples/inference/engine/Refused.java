@@ -1,0 +1,46 @@
+package io.fluxccl.samples.inference.engine;
+
+import java.time.Duration;
+
+/** A request that was not answered to its end. The message is for the client. */
+public final class Refused extends RuntimeException {
+  private static final long serialVersionUID = 1;
+
+  private final Reason reason;
+  private final transient Duration retryAfter;
+
+  /** Why. */
+  public enum Reason {
+    /** Something in the request is out of range. */
+    INVALID,
+    /** Too many requests wait. */
+    BUSY,
+    /** Ranks are missing, or the server shuts down. */
+    UNAVAILABLE,
+    /** Its deadline has passed. */
+    DEADLINE,
+    /** A rank failed while the request ran. */
+    FAILED
+  }
+
+  /**
+   * Creates one.
+   *
+   * @param retryAfter when to come again; zero if that does not help
+   */
+  public Refused(Reason reason, String message, Duration retryAfter) {
+    super(message, null, false, false);
+    this.reason = reason;
+    this.retryAfter = retryAfter;
+  }
+
+  /** Returns why. */
+  public Reason reason() {
+    return reason;
+  }
+
+  /** Returns when to come again; zero if that does not help. */
+  public Duration retryAfter() {
+    return retryAfter;
+  }
+}

@@ -1,0 +1,226 @@
+package io.fluxccl.samples.inference.engine;
+
+import static io.fluxccl.samples.inference.engine.ModelOptions.PAGE;
+
+import io.fluxccl.group.DeviceChoice;
+import io.fluxccl.samples.inference.engine.TextRequest.Sampling;
+import io.fluxccl.samples.inference.model.LlamaConfig;
+import io.fluxccl.samples.inference.model.SafeTensors;
+import io.fluxccl.samples.inference.model.Tensor;
+import io.fluxccl.samples.inference.model.TensorSource;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.Set;
+
+/**
+ * Measures steps of a model whose ranks are all in this JVM, and checks what they compute: that a
+ * prompt gets the same tokens alone and in a batch, and for a model of a folder the host device's.
+ *
+ * <pre>
+ *   StepBenchmark MODEL_FOLDER|8b [--device auto|cuda|host] [--ranks N] [--rows 1,8,64]
+ *       [--steps 50] [--context 512] [--check 12] [--prompt ID,ID,... [--tokens 32]]
+ * </pre>
+ */
+public final class StepBenchmark {
+  private static final int WARM_UP_STEPS = 5;
+
+  private final Map<String, String> options = new HashMap<>();
+  private final int[] rowCounts;
+  private final int steps;
+  private final int context;
+  private final LlamaConfig config;
+  private final TensorSource weights;
+  private final boolean isRandom;
+
+  private StepBenchmark(String[] args) throws IOException {
+    for (int i = 1; i + 1 < args.length; i += 2) {
+      options.put(args[i], args[i + 1]);
+    }
+    rowCounts = numbers("--rows", "1,8,64");
+    steps = Integer.parseInt(options.getOrDefault("--steps", "50"));
+    isRandom = args[0].equals("8b");
+    config = isRandom ? llama8b() : LlamaConfig.read(Path.of(args[0]));
+    weights = isRandom ? randomWeights() : SafeTensors.open(Path.of(args[0]));
+    int wanted = Integer.parseInt(options.getOrDefault("--context", "512"));
+    context = Math.min(config.context(), wanted) / PAGE * PAGE;
+  }
+
+  /** Runs it. */
+  public static void main(String[] args) throws IOException {
+    new StepBenchmark(args).run();
+    System.exit(0);
+  }
+
+  private int[] numbers(String option, String otherwise) {
+    return Arrays.stream(options.getOrDefault(option, otherwise).split(","))
+        .mapToInt(Integer::parseInt)
+        .toArray();
+  }
+
+  private static LlamaConfig llama8b() {
+    int headDim = 128;
+    float[] frequencies = new float[headDim / 2];
+    for (int i = 0; i < frequencies.length; i++) {
+      frequencies[i] = (float) Math.pow(500_000, -2.0 * i / headDim);
+    }
+    return new LlamaConfig(
+        4096, 14336, 32, 32, 8, headDim, 128_256, 8192, 1e-5f, frequencies, false, Set.of());
+  }
+
+  /** All matrices have the same numbers, of which a GPU gets a copy for each. */
+  private TensorSource randomWeights() {
+    Random random = new Random(1);
+    byte[] block = new byte[(1 << 21) - 14]; // its length divides no row's
+    ByteBuffer numbers = ByteBuffer.wrap(block).order(ByteOrder.LITTLE_ENDIAN);
+    while (numbers.hasRemaining()) {
+      float number = 0.02f * (float) random.nextGaussian();
+      numbers.putShort((short) (Float.floatToRawIntBits(number) >>> 16));
+    }
+    ByteBuffer matrix = ByteBuffer.allocateDirect(config.vocabulary() * config.hidden() * 2);
+    while (matrix.hasRemaining()) {
+      matrix.put(block, 0, Math.min(block.length, matrix.remaining()));
+    }
+    ByteBuffer gain = ByteBuffer.allocate(config.hidden() * 2).order(ByteOrder.LITTLE_ENDIAN);
+    while (gain.hasRemaining()) {
+      gain.putShort((short) (Float.floatToRawIntBits(1) >>> 16));
+    }
+    return (name, rows, cols) -> new Tensor(rows == 1 ? gain : matrix, true, rows, cols, cols, 0);
+  }
+
+  private void run() {
+    int nRanks = Integer.parseInt(options.getOrDefault("--ranks", "1"));
+    DeviceChoice device = DeviceChoice.parse(options.getOrDefault("--device", "auto"));
+    int maxRows = Math.max(16, Arrays.stream(rowCounts).max().orElseThrow());
+    int pages = maxRows * (context / PAGE);
+    ModelOptions limits = new ModelOptions(maxRows, maxRows, pages, 1000);
+    long begun = System.nanoTime();
+    try (LocalModels models = LocalModels.open(nRanks, device, config, weights, limits)) {
+      System.out.printf(
+          "%d ranks on %s, ready after %.1f s%n",
+          nRanks, models.device(), (System.nanoTime() - begun) / 1e9);
+      checkBatches(models);
+      List<Integer> tokens = new ArrayList<>();
+      List<float[]> logits = new ArrayList<>();
+      if (options.containsKey("--prompt")) {
+        tokens = generate(models, logits);
+        System.out.println("tokens " + tokens);
+      }
+      if (options.containsKey("--prompt") && !isRandom && !device.equals(DeviceChoice.HOST)) {
+        compare(limits, tokens, logits);
+      }
+      fillPageTable(models, maxRows);
+      for (int rows : rowCounts) {
+        measure(models, nRanks, rows, 0);
+        measure(models, nRanks, rows, 0.8f);
+      }
+    }
+  }
+
+  private void checkBatches(LocalModels models) {
+    int count = Integer.parseInt(options.getOrDefault("--check", "12"));
+    Random random = new Random(3);
+    List<int[]> prompts = new ArrayList<>();
+    for (int i = 0; i < count; i++) {
+      prompts.add(random.ints(1 + random.nextInt(40), 0, config.vocabulary()).toArray());
+    }
+    for (Sampling sampling : List.of(Sampling.GREEDY, new Sampling(0.8f, 0.9f, 17))) {
+      List<List<Integer>> together = models.generate(prompts, 24, sampling);
+      int same = 0;
+      for (int i = 0; i < count; i++) {
+        List<Integer> alone = models.generate(List.of(prompts.get(i)), 24, sampling).get(0);
+        same += alone.equals(together.get(i)) ? 1 : 0;
+      }
+      System.out.printf(
+          "%s: %d of %d prompts got the same tokens alone and in a batch: %s%n",
+          sampling, same, count, same == count ? "OK" : "WRONG");
+    }
+  }
+
+  private List<Integer> generate(LocalModels models, List<float[]> logits) {
+    int count = Integer.parseInt(options.getOrDefault("--tokens", "32"));
+    int[] prompt = numbers("--prompt", "");
+    return models
+        .generate(List.of(prompt), count, Sampling.GREEDY, (index, row) -> logits.add(row))
+        .get(0);
+  }
+
+  /** Compares the logits as long as the tokens before them are the same. */
+  private void compare(ModelOptions limits, List<Integer> tokens, List<float[]> logits) {
+    List<float[]> expected = new ArrayList<>();
+    List<Integer> onHost;
+    try (LocalModels host = LocalModels.open(1, DeviceChoice.HOST, config, weights, limits)) {
+      onHost = generate(host, expected);
+    }
+    int same = 0;
+    float most = 0;
+    float largest = 0;
+    while (same < tokens.size()) {
+      float[] row = expected.get(same);
+      for (int i = 0; i < row.length; i++) {
+        most = Math.max(most, Math.abs(row[i] - logits.get(same)[i]));
+        largest = Math.max(largest, Math.abs(row[i]));
+      }
+      if (!tokens.get(same).equals(onHost.get(same))) {
+        break;
+      }
+      same++;
+    }
+    System.out.printf(
+        "host   %s%nthe first %d of %d tokens are the host's; until there logits, up to %.3f,"
+            + " differ by at most %.5f%n",
+        onHost, same, tokens.size(), largest, most);
+  }
+
+  private StepRows.Row row(int sequence, int position, float temperature) {
+    int slot = sequence * context + position;
+    int token = (sequence * 31 + position) % config.vocabulary();
+    return new StepRows.Row(token, position, sequence, slot, temperature, 0.9f, sequence);
+  }
+
+  /** Names every page once, as the rows of prompts would. */
+  private void fillPageTable(LocalModels models, int sequences) {
+    for (int position = 0; position < context; position += PAGE) {
+      List<StepRows.Row> rows = new ArrayList<>();
+      for (int sequence = 0; sequence < sequences; sequence++) {
+        rows.add(row(sequence, position, 0));
+      }
+      models.step(StepRows.command(rows, sequences, 0));
+    }
+  }
+
+  private void measure(LocalModels models, int nRanks, int count, float temperature) {
+    List<StepRows.Row> rows = new ArrayList<>();
+    for (int sequence = 0; sequence < count; sequence++) {
+      rows.add(row(sequence, context - 1, temperature));
+    }
+    byte[] command = StepRows.command(rows, count, count);
+    for (int i = 0; i < WARM_UP_STEPS; i++) {
+      models.step(command);
+    }
+    long begun = System.nanoTime();
+    for (int i = 0; i < steps; i++) {
+      models.step(command);
+    }
+    double seconds = (System.nanoTime() - begun) / 1e9 / steps;
+    double gigabytes = weightBytes() / 1e9 / nRanks;
+    System.out.printf(
+        "%4d rows, context %d, temperature %.1f: %8.3f ms a step, %8.0f tokens/s, %6.0f GB/s of"
+            + " weights a rank%n",
+        count, context, temperature, seconds * 1e3, count / seconds, gigabytes / seconds);
+  }
+
+  /** The bytes of weights that a step reads. */
+  private double weightBytes() {
+    double heads = (double) config.headDim() * (2 * config.heads() + 2 * config.kvHeads());
+    double layer = config.hidden() * (heads + 3.0 * config.intermediate());
+    return 2 * (config.layers() * layer + (double) config.vocabulary() * config.hidden());
+  }
+}

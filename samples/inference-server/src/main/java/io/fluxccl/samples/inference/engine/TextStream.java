@@ -1,0 +1,128 @@
+package io.fluxccl.samples.inference.engine;
+
+import io.fluxccl.samples.inference.model.Tokenizer;
+import java.util.Arrays;
+import java.util.List;
+import reactor.core.publisher.Flux;
+import reactor.core.publisher.Sinks;
+
+/**
+ * The answer to one request: turns tokens into pieces of text, and ends at stop texts. Its methods
+ * are called by one thread, but for {@link #pieces}. What the client has not read waits here.
+ */
+final class TextStream {
+  /** What a tokenizer writes for half a character. */
+  private static final char INCOMPLETE = '\ufffd';
+
+  private final Tokenizer tokenizer;
+  private final int promptTokens;
+  private final List<String> stops;
+  private final Sinks.Many<TextPiece> sink = Sinks.many().unicast().onBackpressureBuffer();
+
+  private int[] tokens = new int[16];
+  private int count;
+
+  /**
+   * The tokens from here on are decoded together, because a token's text depends on the last one.
+   */
+  private int from;
+
+  /** The tokens up to here are in {@link #text}. */
+  private int read;
+
+  private final StringBuilder text = new StringBuilder();
+
+  /** The text up to here has been sent. */
+  private int sent;
+
+  private boolean over;
+
+  TextStream(Tokenizer tokenizer, int promptTokens, List<String> stops) {
+    this.tokenizer = tokenizer;
+    this.promptTokens = promptTokens;
+    this.stops = stops;
+  }
+
+  Flux<TextPiece> pieces() {
+    return sink.asFlux();
+  }
+
+  /**
+   * Adds a token.
+   *
+   * @return false if its text ends the answer; what follows is ignored
+   */
+  boolean add(int token, TextPiece.End end) {
+    if (over) {
+      return false;
+    }
+    if (count == tokens.length) {
+      tokens = Arrays.copyOf(tokens, 2 * count);
+    }
+    tokens[count++] = token;
+    decode(end != TextPiece.End.NOT_YET);
+    int stop = firstStop();
+    if (stop >= 0) {
+      text.setLength(Math.max(stop, sent));
+      send(text.length(), TextPiece.End.STOP);
+    } else {
+      send(end == TextPiece.End.NOT_YET ? safeLength() : text.length(), end);
+    }
+    return !over;
+  }
+
+  /** Ends the answer: the model chose a token that ends texts, and has no text itself. */
+  void end() {
+    if (!over) {
+      decode(true);
+      send(text.length(), TextPiece.End.STOP);
+    }
+  }
+
+  void fail(Throwable reason) {
+    over = true;
+    sink.tryEmitError(reason);
+  }
+
+  private void decode(boolean last) {
+    String before = tokenizer.decode(tokens, from, read);
+    String all = tokenizer.decode(tokens, from, count);
+    if (all.length() > before.length() && (last || all.charAt(all.length() - 1) != INCOMPLETE)) {
+      text.append(all, before.length(), all.length());
+      from = read;
+      read = count;
+    }
+  }
+
+  private int firstStop() {
+    int first = -1;
+    for (String stop : stops) {
+      int at = text.indexOf(stop, Math.max(0, sent - stop.length()));
+      first = at >= 0 && (first < 0 || at < first) ? at : first;
+    }
+    return first;
+  }
+
+  /** Returns how much of the text can't be the beginning of a stop text. */
+  private int safeLength() {
+    int safe = text.length();
+    for (String stop : stops) {
+      for (int held = Math.min(stop.length() - 1, text.length() - sent); held > 0; held--) {
+        if (stop.startsWith(text.substring(text.length() - held))) {
+          safe = Math.min(safe, text.length() - held);
+          break;
+        }
+      }
+    }
+    return safe;
+  }
+
+  private void send(int to, TextPiece.End end) {
+    over = end != TextPiece.End.NOT_YET;
+    sink.tryEmitNext(new TextPiece(text.substring(sent, to), promptTokens, count, end));
+    sent = to;
+    if (over) {
+      sink.tryEmitComplete();
+    }
+  }
+}

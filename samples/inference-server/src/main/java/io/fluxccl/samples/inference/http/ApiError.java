@@ -1,0 +1,91 @@
+package io.fluxccl.samples.inference.http;
+
+import com.fasterxml.jackson.databind.node.JsonNodeFactory;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.fluxccl.samples.inference.engine.Refused;
+import java.time.Duration;
+import java.util.Locale;
+import java.util.concurrent.TimeoutException;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/** What a client is told instead of an answer, in OpenAI's form. */
+final class ApiError extends RuntimeException {
+  private static final long serialVersionUID = 1;
+  private static final Logger LOG = LoggerFactory.getLogger(ApiError.class);
+
+  /** The status, unless an answer has begun. */
+  final int status;
+
+  private final String type;
+  private final String param;
+  private final String code;
+  private final transient Duration retryAfter;
+
+  private ApiError(int status, String type, String message, String param, String code, Duration r) {
+    super(message, null, false, false);
+    this.status = status;
+    this.type = type;
+    this.param = param;
+    this.code = code;
+    this.retryAfter = r;
+  }
+
+  /** An error of the client. */
+  static ApiError client(int status, String message, String param, String code) {
+    return new ApiError(status, "invalid_request_error", message, param, code, Duration.ZERO);
+  }
+
+  /** A parameter that is out of range, or of a wrong type. */
+  static ApiError invalid(String param, String message) {
+    return client(400, "'" + param + "' " + message, param, "invalid_value");
+  }
+
+  /** What a client is told of any failure. */
+  static ApiError of(Throwable failure) {
+    if (failure instanceof ApiError known) {
+      return known;
+    }
+    if (failure instanceof Refused refused) {
+      return of(refused);
+    }
+    if (failure instanceof TimeoutException) {
+      return of(new Refused(Refused.Reason.DEADLINE, "The deadline has passed", Duration.ZERO));
+    }
+    LOG.error("A request failed", failure);
+    return new ApiError(
+        500, "server_error", "The server failed", null, "internal_error", Duration.ZERO);
+  }
+
+  private static ApiError of(Refused refused) {
+    int status =
+        switch (refused.reason()) {
+          case INVALID -> 400;
+          case BUSY -> 429;
+          case UNAVAILABLE -> 503;
+          case DEADLINE -> 504;
+          case FAILED -> 500;
+        };
+    String type =
+        status == 400
+            ? "invalid_request_error"
+            : status == 429 ? "rate_limit_error" : "server_error";
+    String code = refused.reason().name().toLowerCase(Locale.ROOT);
+    return new ApiError(status, type, refused.getMessage(), null, code, refused.retryAfter());
+  }
+
+  /** For the header of this name; 0 if to come again does not help. */
+  long retryAfterSeconds() {
+    return retryAfter.plusMillis(999).toSeconds();
+  }
+
+  ObjectNode body() {
+    ObjectNode body = JsonNodeFactory.instance.objectNode();
+    body.putObject("error")
+        .put("message", getMessage())
+        .put("type", type)
+        .put("param", param)
+        .put("code", code);
+    return body;
+  }
+}

@@ -1,0 +1,209 @@
+package io.fluxccl.samples.inference.http;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import io.fluxccl.samples.inference.engine.TextRequest;
+import io.fluxccl.samples.inference.engine.TextRequest.Sampling;
+import io.fluxccl.samples.inference.model.ChatTemplate;
+import java.io.IOException;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.function.Predicate;
+import java.util.stream.Collectors;
+
+/**
+ * What a client asks for.
+ *
+ * @param text what the engine is asked
+ * @param chat whether it is answered as a chat
+ * @param stream whether it is answered piece by piece
+ * @param includeUsage whether the counts of tokens are to follow the pieces
+ */
+record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includeUsage) {
+  private static final Set<String> ROLES =
+      Set.of("system", "developer", "user", "assistant", "tool");
+  private static final int COMPLETION_TOKENS = 16; // as OpenAI's
+  private static final int CHAT_TOKENS = 1024;
+  private static final int MAX_STOPS = 4;
+  private static final Duration DEADLINE = Duration.ofSeconds(120);
+  private static final double MAX_DEADLINE_SECONDS = 3600;
+
+  /**
+   * Reads a request.
+   *
+   * @param template makes a prompt of messages; null to read a prompt
+   * @param timeoutMillis of the header; null if there is none
+   * @throws ApiError says what is wrong
+   */
+  static ApiRequest parse(byte[] body, String model, ChatTemplate template, String timeoutMillis) {
+    JsonNode json = object(body);
+    String asked = string(json, "model", model);
+    if (!asked.equals(model)) {
+      throw unknownModel(asked);
+    }
+    if (integer(json, "n", 1) != 1) {
+      throw ApiError.invalid("n", "must be 1");
+    }
+    boolean chat = template != null;
+    String prompt = chat ? template.render(messages(json)) : prompt(json);
+    boolean usage = bool(json.path("stream_options"), "include_usage");
+    Duration deadline = deadline(json, timeoutMillis);
+    TextRequest text =
+        new TextRequest(prompt, maxTokens(json, chat), sampling(json), stops(json), deadline);
+    return new ApiRequest(text, chat, bool(json, "stream"), usage);
+  }
+
+  static ApiError unknownModel(String name) {
+    return ApiError.client(
+        404, "The model '" + name + "' does not exist", "model", "model_not_found");
+  }
+
+  private static JsonNode object(byte[] body) {
+    try {
+      JsonNode json = Json.MAPPER.readTree(body);
+      if (json.isObject()) {
+        return json;
+      }
+    } catch (IOException e) {
+      // Told below, without Jackson's words.
+    }
+    throw ApiError.client(400, "The body is not a JSON object", null, "invalid_json");
+  }
+
+  private static String prompt(JsonNode json) {
+    JsonNode prompt = json.path("prompt");
+    JsonNode only = prompt.isArray() && prompt.size() == 1 ? prompt.get(0) : prompt;
+    if (!only.isTextual()) {
+      throw ApiError.invalid("prompt", "must be a string, or a list of one string");
+    }
+    return only.textValue();
+  }
+
+  private static List<ChatTemplate.Message> messages(JsonNode json) {
+    List<ChatTemplate.Message> messages = new ArrayList<>();
+    for (JsonNode message : json.path("messages")) {
+      String role = message.path("role").asText();
+      if (!ROLES.contains(role)) {
+        throw ApiError.invalid("messages", "must have roles of " + ROLES);
+      }
+      String sent = role.equals("developer") ? "system" : role;
+      messages.add(new ChatTemplate.Message(sent, content(message.path("content"))));
+    }
+    if (messages.isEmpty()) {
+      throw ApiError.invalid("messages", "must be a list of at least one message");
+    }
+    return messages;
+  }
+
+  private static String content(JsonNode content) {
+    if (content.isTextual()) {
+      return content.textValue();
+    }
+    StringBuilder text = new StringBuilder();
+    for (JsonNode part : content) {
+      if (!part.path("type").asText().equals("text") || !part.path("text").isTextual()) {
+        throw ApiError.invalid("messages", "must have text only");
+      }
+      text.append(part.path("text").textValue());
+    }
+    if (!content.isArray()) {
+      throw ApiError.invalid("messages", "must have contents that are strings or lists of texts");
+    }
+    return text.toString();
+  }
+
+  private static int maxTokens(JsonNode json, boolean chat) {
+    boolean newer = chat && isPresent(json.path("max_completion_tokens"));
+    String name = newer ? "max_completion_tokens" : "max_tokens";
+    long tokens = integer(json, name, chat ? CHAT_TOKENS : COMPLETION_TOKENS);
+    if (tokens < 1 || tokens > Integer.MAX_VALUE) {
+      throw ApiError.invalid(name, "must be at least 1");
+    }
+    return (int) tokens;
+  }
+
+  private static Sampling sampling(JsonNode json) {
+    double temperature = number(json, "temperature", 1);
+    if (!(temperature >= 0 && temperature <= 2)) {
+      throw ApiError.invalid("temperature", "must be from 0 to 2");
+    }
+    double topP = number(json, "top_p", 1);
+    if (!(topP > 0 && topP <= 1)) {
+      throw ApiError.invalid("top_p", "must be above 0, and at most 1");
+    }
+    long seed = integer(json, "seed", ThreadLocalRandom.current().nextLong());
+    return new Sampling((float) temperature, (float) topP, seed);
+  }
+
+  private static List<String> stops(JsonNode json) {
+    JsonNode stop = json.path("stop");
+    List<JsonNode> each = new ArrayList<>();
+    if (stop.isArray()) {
+      stop.forEach(each::add);
+    } else if (isPresent(stop)) {
+      each.add(stop);
+    }
+    if (each.size() > MAX_STOPS || each.stream().anyMatch(text -> text.asText().isEmpty())) {
+      throw ApiError.invalid("stop", "must be up to " + MAX_STOPS + " strings, none empty");
+    }
+    return each.stream()
+        .map(text -> checked(text, "stop", JsonNode::isTextual, "strings").textValue())
+        .collect(Collectors.toUnmodifiableList());
+  }
+
+  private static Duration deadline(JsonNode json, String timeoutMillis) {
+    double seconds = number(json, "timeout", DEADLINE.toSeconds());
+    if (timeoutMillis != null) {
+      seconds = timeoutMillis.matches("\\d{1,9}") ? Integer.parseInt(timeoutMillis) / 1000.0 : 0;
+    }
+    if (!(seconds > 0 && seconds <= MAX_DEADLINE_SECONDS)) {
+      throw ApiError.invalid("timeout", "must be above 0, and at most an hour");
+    }
+    return Duration.ofNanos((long) (seconds * 1e9));
+  }
+
+  private static String string(JsonNode json, String name, String absent) {
+    JsonNode node = json.path(name);
+    return isPresent(node)
+        ? checked(node, name, JsonNode::isTextual, "a string").textValue()
+        : absent;
+  }
+
+  private static boolean bool(JsonNode json, String name) {
+    JsonNode node = json.path(name);
+    return isPresent(node)
+        && checked(node, name, JsonNode::isBoolean, "true or false").booleanValue();
+  }
+
+  private static double number(JsonNode json, String name, double absent) {
+    JsonNode node = json.path(name);
+    return isPresent(node)
+        ? checked(node, name, JsonNode::isNumber, "a number").doubleValue()
+        : absent;
+  }
+
+  private static long integer(JsonNode json, String name, long absent) {
+    JsonNode node = json.path(name);
+    return isPresent(node)
+        ? checked(
+                node,
+                name,
+                each -> each.isIntegralNumber() && each.canConvertToLong(),
+                "a whole number")
+            .longValue()
+        : absent;
+  }
+
+  private static boolean isPresent(JsonNode node) {
+    return !node.isMissingNode() && !node.isNull();
+  }
+
+  private static JsonNode checked(JsonNode node, String name, Predicate<JsonNode> is, String what) {
+    if (!is.test(node)) {
+      throw ApiError.invalid(name, "must be " + what);
+    }
+    return node;
+  }
+}

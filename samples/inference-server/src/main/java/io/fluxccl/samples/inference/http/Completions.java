@@ -1,0 +1,141 @@
+package io.fluxccl.samples.inference.http;
+
+import io.fluxccl.samples.inference.engine.Refused;
+import io.fluxccl.samples.inference.engine.TextEngine;
+import io.fluxccl.samples.inference.engine.TextPiece;
+import io.fluxccl.samples.inference.engine.TextRequest;
+import io.fluxccl.samples.inference.model.ChatTemplate;
+import io.netty.buffer.ByteBuf;
+import io.netty.buffer.Unpooled;
+import io.netty.handler.codec.http.HttpHeaderNames;
+import java.io.ByteArrayOutputStream;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.concurrent.atomic.AtomicReference;
+import reactor.core.Scannable;
+import reactor.core.publisher.Flux;
+import reactor.core.publisher.Mono;
+import reactor.core.publisher.Sinks;
+import reactor.core.scheduler.Scheduler;
+import reactor.core.scheduler.Schedulers;
+import reactor.netty.http.server.HttpServerRequest;
+import reactor.netty.http.server.HttpServerResponse;
+
+/** Answers requests for text. */
+final class Completions {
+  private static final int MAX_BODY = 1 << 20;
+
+  private final TextEngine engine;
+  private final ApiMetrics metrics;
+  private final Duration slowReader;
+  private final Sinks.Empty<Void> cut = Sinks.empty();
+
+  /**
+   * Creates it.
+   *
+   * @param slowReader how long after its deadline an answer may still be read
+   */
+  Completions(TextEngine engine, ApiMetrics metrics, Duration slowReader) {
+    this.engine = engine;
+    this.metrics = metrics;
+    this.slowReader = slowReader;
+  }
+
+  /**
+   * Answers one.
+   *
+   * @param template makes a prompt of messages; null to answer a prompt
+   */
+  Mono<Void> answer(HttpServerRequest request, HttpServerResponse response, ChatTemplate template) {
+    String model = engine.modelName();
+    String timeout = request.requestHeaders().get("X-Request-Timeout-Ms");
+    return body(request, response)
+        .map(body -> ApiRequest.parse(body, model, template, timeout))
+        .flatMap(
+            asked -> {
+              AnswerFormat format = new AnswerFormat(asked, model);
+              Flux<TextPiece> pieces =
+                  metrics.observe(generate(asked.text())).publishOn(loopOf(response));
+              return (asked.stream()
+                      ? stream(pieces, format, response)
+                      : whole(pieces, format, response))
+                  .timeout(asked.text().deadline().plus(slowReader));
+            });
+  }
+
+  /** Ends all answers, with an error. */
+  void cut() {
+    cut.tryEmitEmpty();
+  }
+
+  private Flux<TextPiece> generate(TextRequest request) {
+    Refused refused =
+        new Refused(Refused.Reason.UNAVAILABLE, "The server shuts down", Duration.ofSeconds(1));
+    Mono<TextPiece> whenCut =
+        Mono.defer(() -> cut.scan(Scannable.Attr.TERMINATED) ? Mono.error(refused) : Mono.empty());
+    return engine.generate(request).takeUntilOther(cut.asMono()).concatWith(whenCut);
+  }
+
+  /** The engine's threads only hand pieces over; JSON is written by the connection's. */
+  private static Scheduler loopOf(HttpServerResponse response) {
+    AtomicReference<Scheduler> loop = new AtomicReference<>();
+    response.withConnection(
+        connection -> loop.set(Schedulers.fromExecutor(connection.channel().eventLoop())));
+    return loop.get();
+  }
+
+  private static Mono<byte[]> body(HttpServerRequest request, HttpServerResponse response) {
+    ApiError tooLarge =
+        ApiError.client(413, "The body has more than " + MAX_BODY + " bytes", null, "too_large");
+    String length = request.requestHeaders().get(HttpHeaderNames.CONTENT_LENGTH, "0");
+    Mono<byte[]> body =
+        request
+            .receive()
+            .asByteArray()
+            .collect(
+                ByteArrayOutputStream::new,
+                (all, part) -> {
+                  if (all.size() + part.length > MAX_BODY) {
+                    throw tooLarge;
+                  }
+                  all.writeBytes(part);
+                })
+            .map(ByteArrayOutputStream::toByteArray);
+    return (Long.parseLong(length) > MAX_BODY ? Mono.<byte[]>error(tooLarge) : body)
+        .doOnError(e -> response.keepAlive(false)); // rather than to read the rest
+  }
+
+  private static Mono<Void> whole(
+      Flux<TextPiece> pieces, AnswerFormat format, HttpServerResponse response) {
+    StringBuilder text = new StringBuilder();
+    return pieces
+        .doOnNext(piece -> text.append(piece.text()))
+        .last()
+        .flatMap(last -> HttpApi.json(response, 200, format.whole(text.toString(), last)));
+  }
+
+  /** The status waits for the first piece; an error behind it is an event. */
+  private static Mono<Void> stream(
+      Flux<TextPiece> pieces, AnswerFormat format, HttpServerResponse response) {
+    return pieces
+        .switchOnFirst(
+            (first, all) ->
+                first.isOnError()
+                    ? Mono.<Void>error(first.getThrowable())
+                    : response
+                        .sse()
+                        .header(HttpHeaderNames.CACHE_CONTROL, "no-cache")
+                        .header("X-Accel-Buffering", "no")
+                        .send(events(all, format), event -> true)
+                        .then())
+        .then();
+  }
+
+  private static Flux<ByteBuf> events(Flux<TextPiece> pieces, AnswerFormat format) {
+    return pieces
+        .map(format::events)
+        .filter(events -> !events.isEmpty())
+        .onErrorResume(e -> Mono.just(AnswerFormat.event(ApiError.of(e).body())))
+        .map(events -> Unpooled.wrappedBuffer(events.getBytes(StandardCharsets.UTF_8)));
+  }
+}

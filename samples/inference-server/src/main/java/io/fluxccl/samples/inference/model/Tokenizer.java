@@ -1,0 +1,51 @@
+package io.fluxccl.samples.inference.model;
+
+import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.Map;
+
+/** Turns text into tokens and back, as {@code tokenizer.json} says. Thread-safe. */
+public final class Tokenizer implements AutoCloseable {
+  private final HuggingFaceTokenizer tokenizer;
+
+  private Tokenizer(HuggingFaceTokenizer tokenizer) {
+    this.tokenizer = tokenizer;
+  }
+
+  /** Reads a model's folder. */
+  public static Tokenizer read(Path folder) throws IOException {
+    Map<String, String> options = Map.of("truncation", "false", "padding", "false");
+    Path file = folder.resolve("tokenizer.json");
+    return new Tokenizer(HuggingFaceTokenizer.newInstance(file, options));
+  }
+
+  /** Returns whether the vocabulary has a token of this text. */
+  public boolean has(String token) {
+    return tokenizer.tokenize(token).contains(token);
+  }
+
+  /** Returns the tokens of a prompt. */
+  public int[] encode(String text) {
+    long[] ids = tokenizer.encode(text).getIds();
+    int[] tokens = new int[ids.length];
+    for (int i = 0; i < ids.length; i++) {
+      tokens[i] = (int) ids[i];
+    }
+    return tokens;
+  }
+
+  /** Returns the text of some tokens. Half a character at an end is U+FFFD. */
+  public String decode(int[] tokens, int from, int to) {
+    long[] ids = new long[to - from];
+    for (int i = 0; i < ids.length; i++) {
+      ids[i] = tokens[from + i];
+    }
+    return tokenizer.decode(ids, true);
+  }
+
+  @Override
+  public void close() {
+    tokenizer.close();
+  }
+}

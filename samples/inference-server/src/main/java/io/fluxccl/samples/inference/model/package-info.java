@@ -1,0 +1,2 @@
+/** What a Hugging Face folder says of a model: its shape, its weights, its tokens. */
+package io.fluxccl.samples.inference.model;

@@ -1,0 +1,2 @@
+/** The inference server: HTTP in front of a model that several ranks share. */
+package io.fluxccl.samples.inference;

@@ -1,0 +1,189 @@
+package io.fluxccl.samples.inference;
+
+import static java.util.concurrent.TimeUnit.SECONDS;
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.awaitility.Awaitility.await;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.IOException;
+import java.net.ServerSocket;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.stream.Collectors;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import reactor.core.publisher.Mono;
+import reactor.netty.http.client.HttpClient;
+
+/** The server as processes, a rank each, that are killed while they answer. */
+@Timeout(240)
+class KilledRanksTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
+  private static final ObjectMapper JSON = new ObjectMapper();
+  private static final String PROMPT = "In the beginning God created";
+
+  @TempDir private Path folder;
+  private Process launcher;
+  private HttpClient client;
+
+  @BeforeEach
+  void start() throws IOException {
+    int port;
+    try (ServerSocket free = new ServerSocket(0)) {
+      port = free.getLocalPort();
+    }
+    client = HttpClient.create().baseUrl("http://127.0.0.1:" + port);
+    String java = ProcessHandle.current().info().command().orElseThrow();
+    String classPath = System.getProperty("java.class.path");
+    ProcessBuilder builder =
+        new ProcessBuilder(
+            List.of(
+                java,
+                "-cp",
+                classPath,
+                "io.fluxccl.cli.Main",
+                "launch",
+                "-n",
+                "2",
+                "--restart",
+                "10",
+                "--",
+                java,
+                "-cp",
+                classPath,
+                InferenceServer.class.getName(),
+                "--model",
+                "model",
+                "--port",
+                String.valueOf(port)));
+    builder.environment().put("FLUXCCL_DEVICE", "host");
+    builder.redirectErrorStream(true).redirectOutput(folder.resolve("log").toFile());
+    launcher = builder.start();
+    awaitReady();
+  }
+
+  @AfterEach
+  void stop() throws InterruptedException {
+    launcher.destroy();
+    assertThat(launcher.waitFor(60, SECONDS)).isTrue();
+    assertThat(launcher.descendants()).isEmpty();
+  }
+
+  private void awaitReady() {
+    await()
+        .atMost(LONG)
+        .pollInterval(Duration.ofMillis(20))
+        .until(() -> status("/health/ready").onErrorReturn(0).block(LONG) == 200);
+  }
+
+  private Mono<Integer> status(String path) {
+    return client
+        .get()
+        .uri(path)
+        .responseSingle((response, body) -> Mono.just(response.status().code()));
+  }
+
+  /**
+   * Asks for a stream of events.
+   *
+   * @param begun completes with the first one
+   * @return the texts of all
+   */
+  private CompletableFuture<List<String>> stream(int maxTokens, CompletableFuture<Void> begun) {
+    String body =
+        String.format(
+            "{\"model\": \"model\", \"prompt\": \"%s\", \"max_tokens\": %d, \"temperature\": 0,"
+                + " \"stream\": true}",
+            PROMPT, maxTokens);
+    return client
+        .headers(headers -> headers.set("Content-Type", "application/json"))
+        .post()
+        .uri("/v1/completions")
+        .send((request, out) -> out.sendString(Mono.just(body)))
+        .responseContent()
+        .asString(StandardCharsets.UTF_8)
+        .doOnNext(part -> begun.complete(null))
+        .collect(Collectors.joining())
+        .map(KilledRanksTest::texts)
+        .toFuture();
+  }
+
+  private static List<String> texts(String events) {
+    assertThat(events).endsWith("data: [DONE]\n\n");
+    return events
+        .lines()
+        .filter(line -> line.startsWith("data: {"))
+        .map(KilledRanksTest::text)
+        .toList();
+  }
+
+  private static String text(String event) {
+    try {
+      JsonNode json = JSON.readTree(event.substring("data: ".length()));
+      assertThat(json.has("error")).as(event).isFalse();
+      return json.get("choices").get(0).get("text").asText();
+    } catch (IOException e) {
+      throw new IllegalStateException(event, e);
+    }
+  }
+
+  /** The process of a rank: the launcher's children are told apart by what they were given. */
+  private ProcessHandle rank(int rank) {
+    return launcher
+        .children()
+        .filter(process -> environment(process).contains("FLUXCCL_RANK=" + rank + "\0"))
+        .findFirst()
+        .orElseThrow();
+  }
+
+  private static String environment(ProcessHandle process) {
+    try {
+      Path file = Path.of("/proc", String.valueOf(process.pid()), "environ");
+      return Files.readString(file, StandardCharsets.ISO_8859_1);
+    } catch (IOException e) {
+      return "";
+    }
+  }
+
+  @Test
+  void shouldGoOnWithAnAnswerWhenAnotherRankIsKilled() {
+    List<String> alone = stream(300, new CompletableFuture<>()).orTimeout(60, SECONDS).join();
+    for (int round = 0; round < 2; round++) {
+      CompletableFuture<Void> begun = new CompletableFuture<>();
+      CompletableFuture<List<String>> answer = stream(300, begun);
+      begun.orTimeout(60, SECONDS).join();
+      rank(1).destroyForcibly();
+      assertThat(answer).succeedsWithin(LONG).isEqualTo(alone);
+      awaitReady();
+    }
+  }
+
+  @Test
+  void shouldServeAgainWhenTheRankWithTheRequestsIsKilled() {
+    CompletableFuture<Void> begun = new CompletableFuture<>();
+    CompletableFuture<List<String>> answer = stream(400, begun);
+    begun.orTimeout(60, SECONDS).join();
+    rank(0).destroyForcibly();
+    assertThat(answer).failsWithin(LONG); // the connection ends early, and the client knows
+    awaitReady();
+    assertThat(stream(10, begun).orTimeout(60, SECONDS).join()).isNotEmpty();
+  }
+
+  @Test
+  void shouldFinishWhatRunsWhenItIsToldToEnd() throws InterruptedException {
+    CompletableFuture<Void> begun = new CompletableFuture<>();
+    CompletableFuture<List<String>> answer = stream(200, begun);
+    begun.orTimeout(60, SECONDS).join();
+    launcher.destroy();
+    assertThat(answer.orTimeout(60, SECONDS).join()).hasSizeGreaterThanOrEqualTo(200);
+    assertThat(launcher.waitFor(60, SECONDS)).isTrue();
+  }
+}

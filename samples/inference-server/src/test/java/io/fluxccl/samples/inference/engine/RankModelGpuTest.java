@@ -1,0 +1,57 @@
+package io.fluxccl.samples.inference.engine;
+
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import io.fluxccl.device.cuda.CudaDriver;
+import io.fluxccl.device.cuda.MatrixProducts;
+import io.fluxccl.group.DeviceChoice;
+import java.io.IOException;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+
+/**
+ * The same on GPUs. In bfloat16, or with {@code -Dinference.float32=true} in 32 bits. Skipped where
+ * there is none, which says why.
+ */
+@Tag("gpu")
+class RankModelGpuTest extends RankModelTest {
+  private static final boolean FLOAT = Boolean.getBoolean(CudaKernels.FLOAT_PROPERTY);
+
+  /** FluxCCL's driver for tests, whose kernels run on the CPU: some hundred times slower. */
+  private static final boolean EMULATED = "1".equals(System.getenv("FAKE_CUDA_EMULATE"));
+
+  @BeforeAll
+  static void requireGpu() {
+    assumeTrue(CudaDriver.count() > 0, () -> CudaDriver.unavailableBecause().orElse("no GPU"));
+    String problem = MatrixProducts.unavailableBecause().orElse("");
+    assumeTrue(problem.isEmpty(), problem);
+  }
+
+  @Override
+  DeviceChoice device() {
+    return DeviceChoice.CUDA;
+  }
+
+  @Override
+  float tolerance() {
+    return FLOAT ? 1e-4f : 0.15f;
+  }
+
+  @Override
+  int prompts() {
+    return EMULATED ? 4 : super.prompts();
+  }
+
+  @Override
+  int tokens() {
+    return EMULATED ? 6 : super.tokens();
+  }
+
+  @Override
+  @Test
+  void shouldGiveTheSameTokensOnAnyNumberOfRanks() throws IOException {
+    assumeTrue(FLOAT, "each rank's part of a sum is rounded to bfloat16");
+    super.shouldGiveTheSameTokensOnAnyNumberOfRanks();
+  }
+}
