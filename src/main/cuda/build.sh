@@ -18,7 +18,9 @@ unit=$target/builtin.cu
 mkdir -p "$target"
 # Another build may run at the same time: each writes files of its own, a rename is atomic.
 parts=$fatbin.parts.$$
-trap 'rm -rf "$unit.$$" "$fatbin.$$" "$parts"' EXIT
+compiling=
+trap '[ -z "$compiling" ] || kill $compiling 2>/dev/null || true; rm -rf "$unit.$$" "$fatbin.$$" "$parts"' EXIT
+trap 'exit 130' INT TERM
 
 {
   echo "// Made by build.sh: all kernels that FluxCCL brings along, one translation unit."
@@ -60,9 +62,9 @@ compile -cubin -arch=sm_80 "$unit" -o "$parts/80.cubin" &
 older=$!
 compile -ptx -arch="compute_$oldest" "$unit" -o "$parts/oldest.ptx" &
 any=$!
-failed=0
-for part in $newest $older $any; do wait "$part" || failed=1; done
-[ "$failed" = 0 ] || exit 1
+compiling="$newest $older $any"
+for part in $compiling; do wait "$part"; done
+compiling=
 "${tools:-$(dirname "$nvcc")}/fatbinary" --create="$fatbin.$$" -64 \
   --image3=kind=ptx,sm="$oldest",file="$parts/oldest.ptx" \
   --image3=kind=elf,sm=80,file="$parts/80.cubin" \

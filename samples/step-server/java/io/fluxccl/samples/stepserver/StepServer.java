@@ -64,8 +64,8 @@ public final class StepServer {
     Mono<Void> stopped = stop.asMono().then(Mono.fromFuture(loop::shutdown));
     return http.doOnNext(bound -> batcher = requests)
         .then(Mono.firstWithSignal(loop.ended(), stopped))
-        .doOnError(requests::fail)
-        .doOnTerminate(() -> batcher = null);
+        .doOnTerminate(() -> batcher = null)
+        .doOnError(requests::fail);
   }
 
   private Publisher<Void> generate(HttpServerRequest request, HttpServerResponse response) {
