@@ -85,6 +85,7 @@ public final class StepBenchmark {
       numbers.putShort((short) (Float.floatToRawIntBits(number) >>> 16));
     }
     ByteBuffer matrix = ByteBuffer.allocateDirect(config.vocabulary() * config.hidden() * 2);
+    matrix.order(ByteOrder.LITTLE_ENDIAN);
     while (matrix.hasRemaining()) {
       matrix.put(block, 0, Math.min(block.length, matrix.remaining()));
     }

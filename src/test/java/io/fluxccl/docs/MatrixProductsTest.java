@@ -1,0 +1,73 @@
+package io.fluxccl.docs;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import io.fluxccl.DataType;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.collective.Collectives;
+import io.fluxccl.collective.Pipeline;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.MatrixProduct;
+import io.fluxccl.device.cuda.MatrixProducts;
+import io.fluxccl.testing.EmulatedGpus;
+import io.fluxccl.testing.RequiresGpus;
+import io.fluxccl.testkit.LocalRanks;
+import java.time.Duration;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** A product between collectives, as collectives-and-pipelines shows it. */
+@EmulatedGpus
+@RequiresGpus(1)
+@Timeout(120)
+class MatrixProductsTest {
+  private final int rows = 3;
+  private final int inputs = 16;
+  private final int outputs = 32;
+
+  /** As bfloat16, little-endian: all 1. */
+  private static DeviceBuffer ones(CudaDevice gpu, int count) {
+    byte[] bytes = new byte[2 * count];
+    for (int i = 0; i < count; i++) {
+      bytes[2 * i] = (byte) 0x80;
+      bytes[2 * i + 1] = 0x3f;
+    }
+    DeviceBuffer buffer = gpu.allocate(bytes.length);
+    buffer.upload(0, bytes);
+    return buffer;
+  }
+
+  @Test
+  void shouldMultiplyBetweenCollectives() {
+    String problem = MatrixProducts.unavailableBecause().orElse("");
+    assumeTrue(problem.isEmpty(), problem);
+    try (LocalRanks ranks = LocalRanks.onGpus(1)) {
+      ranks.run(
+          rank -> {
+            CudaDevice gpu = (CudaDevice) rank.device();
+            DeviceBuffer x = ones(gpu, rows * inputs);
+            DeviceBuffer weights = ones(gpu, outputs * inputs);
+            DeviceBuffer y = gpu.allocate(2L * rows * outputs);
+            try (Collectives collectives = Collectives.create(rank.communicator()).join()) {
+              MatrixProducts products = new MatrixProducts(gpu); // finds cuBLASLt
+              MatrixProduct projection =
+                  products.plan(
+                      outputs, inputs, DataType.BFLOAT16, DataType.BFLOAT16, 64); // typical rows
+              Pipeline layer =
+                  collectives
+                      .pipeline()
+                      .enqueue("project", stream -> projection.enqueue(stream, rows, x, weights, y))
+                      .allReduce(y, DataType.BFLOAT16, ReduceOp.SUM);
+              layer.run().block(Duration.ofSeconds(60));
+              products.close();
+            }
+            byte[] found = new byte[(int) y.size()];
+            y.download(0, found);
+            assertThat(found[1]).isEqualTo((byte) 0x41); // 16 is 0x4180
+            assertThat(found[found.length - 2]).isEqualTo((byte) 0x80);
+          });
+    }
+  }
+}
