@@ -27,9 +27,10 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Kernels on a GPU: those of {@code llama.cu}, compiled for this model's heads at the first start,
- * and cuBLASLt's matrix products. Activations and weights are of bfloat16, the residual stream and
- * logits of 32 bits. A kernel is captured for a number of rows and skips those that a step has not.
+ * Kernels on a GPU: those of {@code llama.cu} and {@code sampling.cu}, compiled for this model's
+ * heads at the first start, and cuBLASLt's matrix products. Activations and weights are of
+ * bfloat16, the residual stream and logits of 32 bits. A kernel is captured for a number of rows
+ * and skips those that a step has not.
  */
 final class CudaKernels implements Kernels {
   /** System property: {@code true} computes in 32 bits, to compare with other implementations. */
@@ -118,8 +119,13 @@ final class CudaKernels implements Kernels {
     return CudaModule.fromSource("llama.cu", source(), compileOptions);
   }
 
+  /** Returns what is compiled. */
   static String source() {
-    try (InputStream in = CudaKernels.class.getResourceAsStream("llama.cu")) {
+    return read("llama.cu") + read("sampling.cu");
+  }
+
+  private static String read(String name) {
+    try (InputStream in = CudaKernels.class.getResourceAsStream(name)) {
       return new String(in.readAllBytes(), StandardCharsets.UTF_8);
     } catch (IOException e) {
       throw new UncheckedIOException(e);

@@ -93,43 +93,6 @@ __device__ T ofBlock(T value, Combine combine) {
   return value;
 }
 
-// How far a token is behind the most likely one, and its probability relative to that.
-__device__ inline int distanceOf(float most, float logit, float temperature) {
-  return static_cast<int>(fminf(kBins * kBins - 1, (most - logit) / temperature * 2048.0f));
-}
-__device__ inline unsigned long long massOf(float most, float logit, float temperature) {
-  return static_cast<unsigned long long>(exp((logit - most) / static_cast<double>(temperature)) * (1ll << 40));
-}
-
-__device__ inline float gumbel(long long seed, int position, int token) {
-  unsigned long long mixed = static_cast<unsigned long long>(seed) * 0x9e3779b97f4a7c15ull +
-                             (static_cast<unsigned long long>(position) << 32 | static_cast<unsigned>(token));
-  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9ull;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebull;
-  mixed ^= mixed >> 31;
-  const double uniform = (static_cast<double>(mixed >> 12) + 0.5) / static_cast<double>(1ll << 52);
-  return static_cast<float>(-log(-log(uniform)));
-}
-
-__device__ inline long long candidate(float score, int token) {
-  const int bits = __float_as_int(score);
-  const int ordered = bits ^ (bits >> 31 & 0x7fffffff);
-  return static_cast<long long>(static_cast<unsigned long long>(static_cast<long long>(ordered)) << 32) |
-         (0x7fffffff - token);
-}
-
-// Returns the first bin with which the masses reach a share of their sum, or the last one.
-__device__ inline int firstBin(const long long* masses, long long reach) {
-  long long sum = 0;
-  for (int bin = 0; bin < kBins - 1; ++bin) {
-    sum += masses[bin];
-    if (sum >= reach) {
-      return bin;
-    }
-  }
-  return kBins - 1;
-}
-
 }  // namespace
 
 // A block for each row.
@@ -210,80 +173,66 @@ extern "C" __global__ void turnAndStore(const Step* step, Element* qkv, const fl
   }
 }
 
-// A block of 256 threads for each row and head of keys; all its queries share the loads. Some lanes read a token together;
-// such a team goes through every kTeams-th token with a softmax of its own, and those are merged at the end.
-extern "C" __global__ void __launch_bounds__(256)
-    attend(const Step* step, const Element* qkv, const Element* keys, const Element* values, const int* pages,
-           int pagesOfSequence, int kvHeads, Element* out) {
-  constexpr int kWarps = 8;
-  constexpr int kLanes = HEAD_DIM / kVector;
-  constexpr int kTeams = kWarps * 32 / kLanes;
-  constexpr int kAtOnce = GROUP <= 4 ? 4 : 2;
-  constexpr float kNone = -1e30f;
-  static_assert(kLanes >= 1 && kLanes <= 32 && 32 % kLanes == 0, "a token's key is read by 1, 2, 4 ... 32 lanes");
-  __shared__ float mosts[kWarps][GROUP];
-  __shared__ float wholes[kWarps][GROUP];
-  __shared__ float parts[kWarps][GROUP * HEAD_DIM];
+// Attention: some lanes, a team, read a token together; a team goes through every kTeams-th token of its warps.
+constexpr int kWarps = 8;  // of 256 threads
+constexpr int kLanes = HEAD_DIM / kVector;
+constexpr int kTeams = kWarps * 32 / kLanes;
+constexpr int kAtOnce = GROUP <= 4 ? 4 : 2;
+constexpr float kNone = -1e30f;
+static_assert(kLanes >= 1 && kLanes <= 32 && 32 % kLanes == 0, "a token's key is read by 1, 2, 4 ... 32 lanes");
 
-  const int index = blockIdx.x / kvHeads;
-  const int head = blockIdx.x % kvHeads;
-  if (index >= step->rows) {
-    return;
+namespace {
+
+// What the warps of a block have found.
+struct Warps {
+  float most[kWarps][GROUP];
+  float whole[kWarps][GROUP];
+  float sum[kWarps][GROUP * HEAD_DIM];
+
+  __device__ __forceinline__ float merged(int element) const {
+    const int g = element / HEAD_DIM;
+    float highest = kNone;
+    for (int w = 0; w < kWarps; ++w) {
+      highest = fmaxf(highest, most[w][g]);
+    }
+    float all = 0;
+    float found = 0;
+    for (int w = 0; w < kWarps; ++w) {
+      const float share = exp2f(most[w][g] - highest);
+      all += whole[w][g] * share;
+      found += sum[w][element] * share;
+    }
+    return found / all;
   }
-  const int length = step->row(index).position + 1;
-  const int* own = pages + static_cast<size_t>(step->row(index).sequence) * pagesOfSequence;
-  const int team = threadIdx.x / kLanes;
-  const int element = threadIdx.x % kLanes * kVector;
+};
 
-  float query[GROUP][kVector];
+// A softmax in progress: a lane's elements of what the queries have found.
+struct Found {
   float sum[GROUP][kVector];
   float most[GROUP];
   float whole[GROUP];
-  const float scale = 1.4426950408889634f / sqrtf(HEAD_DIM);  // for powers of 2
-#pragma unroll
-  for (int g = 0; g < GROUP; ++g) {
-    const size_t at = (static_cast<size_t>(index) * (GROUP + 2) * kvHeads + head * GROUP + g) * HEAD_DIM + element;
-    unpack(*reinterpret_cast<const int4*>(qkv + at), query[g]);
+
+  __device__ __forceinline__ void begin(int g) {
     most[g] = kNone;
     whole[g] = 0;
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {
-      query[g][i] *= scale;
       sum[g][i] = 0;
     }
   }
 
-  for (int base = 0; base < length; base += kTeams * kAtOnce) {
-    int4 key[kAtOnce];
-    int4 value[kAtOnce];
+  // Scores are those of queries that were scaled for powers of 2.
+  __device__ __forceinline__ void raise(int g, float highest) {
+    const float shrink = exp2f(most[g] - highest);
+    most[g] = highest;
+    whole[g] *= shrink;
 #pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      const int token = min(base + u * kTeams + team, length - 1);
-      const size_t at =
-          ((static_cast<size_t>(own[token / kPage]) * kvHeads + head) * kPage + token % kPage) * HEAD_DIM + element;
-      key[u] = *reinterpret_cast<const int4*>(keys + at);
-      value[u] = *reinterpret_cast<const int4*>(values + at);
+    for (int i = 0; i < kVector; ++i) {
+      sum[g][i] *= shrink;
     }
-    float score[kAtOnce][GROUP];
-#pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      float k[kVector];
-      unpack(key[u], k);
-      const bool valid = base + u * kTeams + team < length;
-#pragma unroll
-      for (int g = 0; g < GROUP; ++g) {
-        float dot = 0;
-#pragma unroll
-        for (int i = 0; i < kVector; ++i) {
-          dot += query[g][i] * k[i];
-        }
-#pragma unroll
-        for (int offset = kLanes / 2; offset > 0; offset /= 2) {
-          dot += __shfl_xor_sync(kAll, dot, offset);
-        }
-        score[u][g] = valid ? dot : kNone;
-      }
-    }
+  }
+
+  __device__ __forceinline__ void add(const float (&score)[kAtOnce][GROUP], const int4 (&value)[kAtOnce]) {
 #pragma unroll
     for (int g = 0; g < GROUP; ++g) {
       float highest = most[g];
@@ -291,13 +240,7 @@ extern "C" __global__ void __launch_bounds__(256)
       for (int u = 0; u < kAtOnce; ++u) {
         highest = fmaxf(highest, score[u][g]);
       }
-      const float shrink = exp2f(most[g] - highest);
-      most[g] = highest;
-      whole[g] *= shrink;
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) {
-        sum[g][i] *= shrink;
-      }
+      raise(g, highest);
     }
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
@@ -315,50 +258,110 @@ extern "C" __global__ void __launch_bounds__(256)
     }
   }
 
-  // The teams of a warp, then the warps.
+  // Merges the teams of a warp.
+  __device__ __forceinline__ void merge() {
 #pragma unroll
-  for (int offset = kLanes; offset < 32; offset *= 2) {
+    for (int offset = kLanes; offset < 32; offset *= 2) {
 #pragma unroll
-    for (int g = 0; g < GROUP; ++g) {
-      const float other = __shfl_xor_sync(kAll, most[g], offset);
-      const float highest = fmaxf(most[g], other);
-      const float mine = exp2f(most[g] - highest);
-      const float theirs = exp2f(other - highest);
-      most[g] = highest;
-      whole[g] = whole[g] * mine + __shfl_xor_sync(kAll, whole[g], offset) * theirs;
+      for (int g = 0; g < GROUP; ++g) {
+        raise(g, fmaxf(most[g], __shfl_xor_sync(kAll, most[g], offset)));
+        whole[g] += __shfl_xor_sync(kAll, whole[g], offset);
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) {
-        sum[g][i] = sum[g][i] * mine + __shfl_xor_sync(kAll, sum[g][i], offset) * theirs;
+        for (int i = 0; i < kVector; ++i) {
+          sum[g][i] += __shfl_xor_sync(kAll, sum[g][i], offset);
+        }
       }
     }
   }
-  const int warp = threadIdx.x / 32;
-  if (threadIdx.x % 32 < kLanes) {
+
+  // The first team of a warp stores.
+  __device__ __forceinline__ void store(Warps& warps, int warp, int lane, int element) const {
+    if (lane >= kLanes) {
+      return;
+    }
 #pragma unroll
     for (int g = 0; g < GROUP; ++g) {
-      mosts[warp][g] = most[g];
-      wholes[warp][g] = whole[g];
+      warps.most[warp][g] = most[g];
+      warps.whole[warp][g] = whole[g];
 #pragma unroll
       for (int i = 0; i < kVector; ++i) {
-        parts[warp][g * HEAD_DIM + element + i] = sum[g][i];
+        warps.sum[warp][g * HEAD_DIM + element + i] = sum[g][i];
       }
     }
   }
+};
+
+// A lane's part of a query times one of a key; all lanes of the team get the sum.
+__device__ __forceinline__ float dotOf(const float (&query)[kVector], const float (&key)[kVector]) {
+  float dot = 0;
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) {
+    dot += query[i] * key[i];
+  }
+#pragma unroll
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) {
+    dot += __shfl_xor_sync(kAll, dot, offset);
+  }
+  return dot;
+}
+
+}  // namespace
+
+// A block of 256 threads for each row and head of keys, whose queries share the loads.
+extern "C" __global__ void __launch_bounds__(256)
+    attend(const Step* step, const Element* qkv, const Element* keys, const Element* values, const int* pages,
+           int pagesOfSequence, int kvHeads, Element* out) {
+  __shared__ Warps warps;
+  const int index = blockIdx.x / kvHeads;
+  const int head = blockIdx.x % kvHeads;
+  if (index >= step->rows) {
+    return;
+  }
+  const int length = step->row(index).position + 1;
+  const int* own = pages + static_cast<size_t>(step->row(index).sequence) * pagesOfSequence;
+  const int team = threadIdx.x / kLanes;
+  const int element = threadIdx.x % kLanes * kVector;
+  float query[GROUP][kVector];
+  Found found;
+#pragma unroll
+  for (int g = 0; g < GROUP; ++g) {
+    const size_t at = (static_cast<size_t>(index) * (GROUP + 2) * kvHeads + head * GROUP + g) * HEAD_DIM + element;
+    unpack(*reinterpret_cast<const int4*>(qkv + at), query[g]);
+    found.begin(g);
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) {
+      query[g][i] *= 1.4426950408889634f / sqrtf(HEAD_DIM);  // so that powers of 2 will do
+    }
+  }
+  for (int base = team; base - team < length; base += kTeams * kAtOnce) {
+    int4 key[kAtOnce];
+    int4 value[kAtOnce];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      const int token = min(base + u * kTeams, length - 1);
+      const size_t at =
+          ((static_cast<size_t>(own[token / kPage]) * kvHeads + head) * kPage + token % kPage) * HEAD_DIM + element;
+      key[u] = *reinterpret_cast<const int4*>(keys + at);
+      value[u] = *reinterpret_cast<const int4*>(values + at);
+    }
+    float score[kAtOnce][GROUP];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      float k[kVector];
+      unpack(key[u], k);
+#pragma unroll
+      for (int g = 0; g < GROUP; ++g) {
+        const float dot = dotOf(query[g], k);
+        score[u][g] = base + u * kTeams < length ? dot : kNone;
+      }
+    }
+    found.add(score, value);
+  }
+  found.merge();
+  found.store(warps, threadIdx.x / 32, threadIdx.x % 32, element);
   __syncthreads();
   for (int i = threadIdx.x; i < GROUP * HEAD_DIM; i += blockDim.x) {
-    const int g = i / HEAD_DIM;
-    float highest = kNone;
-    for (int w = 0; w < kWarps; ++w) {
-      highest = fmaxf(highest, mosts[w][g]);
-    }
-    float all = 0;
-    float found = 0;
-    for (int w = 0; w < kWarps; ++w) {
-      const float share = exp2f(mosts[w][g] - highest);
-      all += wholes[w][g] * share;
-      found += parts[w][i] * share;
-    }
-    out[(static_cast<size_t>(index) * kvHeads + head) * GROUP * HEAD_DIM + i] = toElement(found / all);
+    out[(static_cast<size_t>(index) * kvHeads + head) * GROUP * HEAD_DIM + i] = toElement(warps.merged(i));
   }
 }
 
@@ -372,115 +375,5 @@ extern "C" __global__ void gate(const Step* step, const Element* gateAndUp, int 
   for (int i = blockIdx.x % blocks * blockDim.x + threadIdx.x; i < width; i += blocks * blockDim.x) {
     const float x = toFloat(from[i]);
     out[row * width + i] = toElement(x / (1 + expf(-x)) * toFloat(from[width + i]));
-  }
-}
-
-// The following: a block for each row that gets a next token.
-
-extern "C" __global__ void most(const Step* step, const float* logits, int width, float* most) {
-  const int row = blockIdx.x;
-  if (row >= step->chosen) {
-    return;
-  }
-  const float* from = logits + static_cast<size_t>(row) * width;
-  float highest = from[0];
-  for (int i = threadIdx.x; i < width; i += blockDim.x) {
-    highest = fmaxf(highest, from[i]);
-  }
-  highest = ofBlock(highest, Most());
-  if (threadIdx.x == 0) {
-    most[row] = highest;
-  }
-}
-
-extern "C" __global__ void masses(const Step* step, int level, const float* logits, int width, const float* mosts,
-                                  const int* limits, unsigned long long* masses) {
-  __shared__ unsigned long long sums[kBins];
-  const int row = blockIdx.x;
-  if (row >= step->chosen) {
-    return;
-  }
-  for (int bin = threadIdx.x; bin < kBins; bin += blockDim.x) {
-    sums[bin] = 0;
-  }
-  __syncthreads();
-  const float temperature = step->row(row).temperature;
-  const float* from = logits + static_cast<size_t>(row) * width;
-  for (int i = threadIdx.x; temperature > 0 && i < width; i += blockDim.x) {
-    const int distance = distanceOf(mosts[row], from[i], temperature);
-    if (level == 0) {
-      atomicAdd(&sums[distance / kBins], massOf(mosts[row], from[i], temperature));
-    } else if (distance / kBins == limits[row]) {
-      atomicAdd(&sums[distance % kBins], massOf(mosts[row], from[i], temperature));
-    }
-  }
-  __syncthreads();
-  for (int bin = threadIdx.x; bin < kBins; bin += blockDim.x) {
-    masses[static_cast<size_t>(row) * kBins + bin] = sums[bin];
-  }
-}
-
-extern "C" __global__ void limit(const Step* step, int level, const long long* coarse, const long long* fine, int* limits) {
-  __shared__ long long first[kBins];
-  __shared__ long long second[kBins];
-  const int row = blockIdx.x;
-  if (row >= step->chosen) {
-    return;
-  }
-  for (int bin = threadIdx.x; bin < kBins; bin += blockDim.x) {
-    first[bin] = coarse[static_cast<size_t>(row) * kBins + bin];
-    second[bin] = level == 0 ? 0 : fine[static_cast<size_t>(row) * kBins + bin];
-  }
-  __syncthreads();
-  if (threadIdx.x != 0) {
-    return;
-  }
-  double all = 0;
-  for (int bin = 0; bin < kBins; ++bin) {
-    all += static_cast<double>(first[bin]);
-  }
-  long long reach = static_cast<long long>(all * step->row(row).topP);
-  int bin = firstBin(first, reach);
-  if (level == 1) {
-    for (int before = 0; before < bin; ++before) {
-      reach -= first[before];
-    }
-    bin = bin * kBins + firstBin(second, reach);
-  }
-  limits[row] = bin;
-}
-
-// mosts and limits are null if every row's topP is 1.
-extern "C" __global__ void best(const Step* step, const float* logits, int width, int firstToken, const float* mosts,
-                                const int* limits, long long* best) {
-  const int index = blockIdx.x;
-  if (index >= step->chosen) {
-    return;
-  }
-  const Row row = step->row(index);
-  const float* from = logits + static_cast<size_t>(index) * width;
-  const bool limited = limits != nullptr && row.temperature > 0 && row.topP < 1;
-  long long highest = static_cast<long long>(1ull << 63);
-  for (int i = threadIdx.x; i < width; i += blockDim.x) {
-    if (limited && distanceOf(mosts[index], from[i], row.temperature) > limits[index]) {
-      continue;
-    }
-    float score = from[i];
-    if (row.temperature > 0) {
-      score = score / row.temperature + gumbel(row.seed, row.position, firstToken + i);
-    }
-    const long long one = candidate(score, firstToken + i);
-    highest = highest < one ? one : highest;
-  }
-  highest = ofBlock(highest, Most());
-  if (threadIdx.x == 0) {
-    best[index] = highest;
-  }
-}
-
-// One block; next is memory of the host.
-extern "C" __global__ void choose(const Step* step, const long long* best, int* next) {
-  for (int row = threadIdx.x; row < step->chosen; row += blockDim.x) {
-    next[row] = 0x7fffffff - static_cast<int>(best[row]);
   }
 }

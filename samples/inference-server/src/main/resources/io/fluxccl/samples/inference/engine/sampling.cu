@@ -1,0 +1,151 @@
+// The choice of tokens, as Nucleus.java says; compiled behind llama.cu. Kernels but the last have a block for each row
+// that gets a next token.
+
+namespace {
+
+// How far a token is behind the most likely one, and its probability relative to that.
+__device__ inline int distanceOf(float most, float logit, float temperature) {
+  return static_cast<int>(fminf(kBins * kBins - 1, (most - logit) / temperature * 2048.0f));
+}
+__device__ inline unsigned long long massOf(float most, float logit, float temperature) {
+  return static_cast<unsigned long long>(exp((logit - most) / static_cast<double>(temperature)) * (1ll << 40));
+}
+
+__device__ inline float gumbel(long long seed, int position, int token) {
+  unsigned long long mixed = static_cast<unsigned long long>(seed) * 0x9e3779b97f4a7c15ull +
+                             (static_cast<unsigned long long>(position) << 32 | static_cast<unsigned>(token));
+  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9ull;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebull;
+  mixed ^= mixed >> 31;
+  const double uniform = (static_cast<double>(mixed >> 12) + 0.5) / static_cast<double>(1ll << 52);
+  return static_cast<float>(-log(-log(uniform)));
+}
+
+__device__ inline long long candidate(float score, int token) {
+  const int bits = __float_as_int(score);
+  const int ordered = bits ^ (bits >> 31 & 0x7fffffff);
+  return static_cast<long long>(static_cast<unsigned long long>(static_cast<long long>(ordered)) << 32) |
+         (0x7fffffff - token);
+}
+
+// Returns the first bin with which the masses reach a share of their sum, or the last one.
+__device__ inline int firstBin(const long long* masses, long long reach) {
+  long long sum = 0;
+  for (int bin = 0; bin < kBins - 1; ++bin) {
+    sum += masses[bin];
+    if (sum >= reach) {
+      return bin;
+    }
+  }
+  return kBins - 1;
+}
+
+}  // namespace
+
+extern "C" __global__ void most(const Step* step, const float* logits, int width, float* most) {
+  const int row = blockIdx.x;
+  if (row >= step->chosen) {
+    return;
+  }
+  const float* from = logits + static_cast<size_t>(row) * width;
+  float highest = from[0];
+  for (int i = threadIdx.x; i < width; i += blockDim.x) {
+    highest = fmaxf(highest, from[i]);
+  }
+  highest = ofBlock(highest, Most());
+  if (threadIdx.x == 0) {
+    most[row] = highest;
+  }
+}
+
+extern "C" __global__ void masses(const Step* step, int level, const float* logits, int width, const float* mosts,
+                                  const int* limits, unsigned long long* masses) {
+  __shared__ unsigned long long sums[kBins];
+  const int row = blockIdx.x;
+  if (row >= step->chosen) {
+    return;
+  }
+  for (int bin = threadIdx.x; bin < kBins; bin += blockDim.x) {
+    sums[bin] = 0;
+  }
+  __syncthreads();
+  const float temperature = step->row(row).temperature;
+  const float* from = logits + static_cast<size_t>(row) * width;
+  for (int i = threadIdx.x; temperature > 0 && i < width; i += blockDim.x) {
+    const int distance = distanceOf(mosts[row], from[i], temperature);
+    if (level == 0) {
+      atomicAdd(&sums[distance / kBins], massOf(mosts[row], from[i], temperature));
+    } else if (distance / kBins == limits[row]) {
+      atomicAdd(&sums[distance % kBins], massOf(mosts[row], from[i], temperature));
+    }
+  }
+  __syncthreads();
+  for (int bin = threadIdx.x; bin < kBins; bin += blockDim.x) {
+    masses[static_cast<size_t>(row) * kBins + bin] = sums[bin];
+  }
+}
+
+extern "C" __global__ void limit(const Step* step, int level, const long long* coarse, const long long* fine, int* limits) {
+  __shared__ long long first[kBins];
+  __shared__ long long second[kBins];
+  const int row = blockIdx.x;
+  if (row >= step->chosen) {
+    return;
+  }
+  for (int bin = threadIdx.x; bin < kBins; bin += blockDim.x) {
+    first[bin] = coarse[static_cast<size_t>(row) * kBins + bin];
+    second[bin] = level == 0 ? 0 : fine[static_cast<size_t>(row) * kBins + bin];
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) {
+    return;
+  }
+  double all = 0;
+  for (int bin = 0; bin < kBins; ++bin) {
+    all += static_cast<double>(first[bin]);
+  }
+  long long reach = static_cast<long long>(all * step->row(row).topP);
+  int bin = firstBin(first, reach);
+  if (level == 1) {
+    for (int before = 0; before < bin; ++before) {
+      reach -= first[before];
+    }
+    bin = bin * kBins + firstBin(second, reach);
+  }
+  limits[row] = bin;
+}
+
+// mosts and limits are null if every row's topP is 1.
+extern "C" __global__ void best(const Step* step, const float* logits, int width, int firstToken, const float* mosts,
+                                const int* limits, long long* best) {
+  const int index = blockIdx.x;
+  if (index >= step->chosen) {
+    return;
+  }
+  const Row row = step->row(index);
+  const float* from = logits + static_cast<size_t>(index) * width;
+  const bool limited = limits != nullptr && row.temperature > 0 && row.topP < 1;
+  long long highest = static_cast<long long>(1ull << 63);
+  for (int i = threadIdx.x; i < width; i += blockDim.x) {
+    if (limited && distanceOf(mosts[index], from[i], row.temperature) > limits[index]) {
+      continue;
+    }
+    float score = from[i];
+    if (row.temperature > 0) {
+      score = score / row.temperature + gumbel(row.seed, row.position, firstToken + i);
+    }
+    const long long one = candidate(score, firstToken + i);
+    highest = highest < one ? one : highest;
+  }
+  highest = ofBlock(highest, Most());
+  if (threadIdx.x == 0) {
+    best[index] = highest;
+  }
+}
+
+// One block; next is memory of the host.
+extern "C" __global__ void choose(const Step* step, const long long* best, int* next) {
+  for (int row = threadIdx.x; row < step->chosen; row += blockDim.x) {
+    next[row] = 0x7fffffff - static_cast<int>(best[row]);
+  }
+}
