@@ -112,13 +112,24 @@ final class BootstrapRoot extends Handshake.Gate {
     unused =
         loop.schedule(
             () -> {
-              if (sessions.isEmpty() && users == 0) {
+              if (isUnused()) {
                 LOG.warn("no rank connects to the root at {}; it closes", listener.localAddress());
                 finish();
               }
             },
             patience.toNanos(),
             TimeUnit.NANOSECONDS);
+  }
+
+  private boolean isUnused() {
+    return sessions.isEmpty() && users == 0;
+  }
+
+  /** Closes the root if no rank has come to it yet. */
+  void killUnused() {
+    if (isUnused()) {
+      kill();
+    }
   }
 
   /** Returns a future that completes when the root has closed, by itself or by {@link #leave}. */

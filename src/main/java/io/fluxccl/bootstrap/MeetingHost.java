@@ -50,6 +50,9 @@ final class MeetingHost extends Handshake.Gate {
   /** The roots that this process has opened, by the address at which they listen. */
   private static final Map<InetSocketAddress, BootstrapRoot> ROOTS = new ConcurrentHashMap<>();
 
+  /** That of the last generation; null before the first. */
+  private BootstrapRoot newestRoot;
+
   private final EventLoop loop;
   private final MeetingPlace place;
   private final CompletableFuture<SessionKey> key;
@@ -92,6 +95,9 @@ final class MeetingHost extends Handshake.Gate {
       timer.cancel(false);
     }
     channels.close();
+    if (newestRoot != null) {
+      newestRoot.killUnused(); // a generation whose members are told, and end before they come
+    }
   }
 
   @Override
@@ -274,6 +280,7 @@ final class MeetingHost extends Handshake.Gate {
                 later(this::decide, TimeUnit.MILLISECONDS.toNanos(SETTLE_MILLIS));
               } else {
                 ROOTS.put(at, root);
+                newestRoot = root;
                 root.ended().thenRun(() -> ROOTS.remove(at));
                 begin(next, members, jobId, at);
               }

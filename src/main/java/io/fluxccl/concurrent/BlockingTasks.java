@@ -1,20 +1,25 @@
 package io.fluxccl.concurrent;
 
+import static java.util.concurrent.TimeUnit.SECONDS;
+
 import java.util.concurrent.Executor;
-import java.util.concurrent.Executors;
+import java.util.concurrent.SynchronousQueue;
+import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.atomic.AtomicInteger;
 import reactor.core.scheduler.Schedulers;
 
 /**
  * Runs tasks that may block, and users' continuations, on daemon threads of the JVM: as many as are
- * needed, each kept for a minute. Not Reactor's elastic threads: those are limited in number, and a
- * test that installs virtual time replaces them, losing tasks when it ends.
+ * needed, each kept for two seconds. Not Reactor's elastic threads: those are limited in number,
+ * and a test that installs virtual time replaces them, losing tasks when it ends.
  */
 public final class BlockingTasks {
   private static final AtomicInteger THREADS = new AtomicInteger();
 
   /** Runs each task on a thread that may block; never refuses one. */
-  public static final Executor EXECUTOR = Executors.newCachedThreadPool(BlockingTasks::thread);
+  public static final Executor EXECUTOR =
+      new ThreadPoolExecutor(
+          0, Integer.MAX_VALUE, 2, SECONDS, new SynchronousQueue<>(), BlockingTasks::thread);
 
   private BlockingTasks() {}
 

@@ -37,7 +37,7 @@ record GroupVariables(Map<String, String> byName) {
   /** All variables of this prefix that any part of the library or its scripts reads. */
   private static final List<String> KNOWN =
       List.of(
-          "ADDR CACHE_DIR CHECKS CLASSPATH DEVICE HOSTID IB_DEVICES INSECURE JAVA_OPTS",
+          "ADDR CACHE_DIR CHECKS CLASSPATH CUBLASLT DEVICE HOSTID IB_DEVICES INSECURE JAVA_OPTS",
           "JOIN_TIMEOUT LEAST_RANKS LOCAL_RANK LOCAL_SIZE LOG NAME NCCL NETWORK NRANKS NVRTC"
               + " OVERLAP_LAUNCHES",
           "PARENT_PID PATIENCE PORT_RANGE RANK SECRET SECRET_FILE SHM_DIR TIMEOUT TUNING UNIQUE_ID",
