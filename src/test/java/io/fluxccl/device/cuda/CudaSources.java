@@ -28,10 +28,16 @@ final class CudaSources {
         .toList();
   }
 
-  /** The kernels of tests and of samples. */
+  /**
+   * The kernels of tests and of samples, but for those of the inference server, which its own tests
+   * compile with the options that they need.
+   */
   static List<Path> kernels() {
+    Path samples = Path.of("samples").toAbsolutePath();
     List<Path> files = new ArrayList<>(filesIn(TESTS, ".cu"));
-    files.addAll(filesIn(Path.of("samples").toAbsolutePath(), ".cu"));
+    filesIn(samples, ".cu").stream()
+        .filter(file -> !file.startsWith(samples.resolve("inference-server")))
+        .forEach(files::add);
     return files;
   }
 
