@@ -7,7 +7,7 @@
 
 #include "jni_support.h"
 
-/* What cublasLt.h says; that header need not be there. */
+/* Constants and types of cublasLt.h, which a machine need not have. */
 enum { SUCCESS = 0, ALLOC_FAILED = 3, NOT_SUPPORTED = 15 };
 enum { COMPUTE_32F = 68, TYPE_32F = 0 };
 enum { OPERATION_TRANSPOSED = 1 };

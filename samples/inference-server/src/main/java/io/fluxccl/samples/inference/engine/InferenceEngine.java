@@ -76,7 +76,7 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
     return tokenizer.has(text);
   }
 
-  /** What rank 0 leads in one generation. */
+  /** The steps that rank 0 leads in one generation. */
   private final class Generation {
     private final StepLoop loop;
     private final RankModel model;

@@ -26,7 +26,7 @@ final class LocalModels implements AutoCloseable {
     this.batch = new Batch(options, Set.of());
   }
 
-  /** What follows a step that gave a token. */
+  /** Called after each step that gave a token. */
   interface Listener {
     void token(int index, float[] logits);
   }

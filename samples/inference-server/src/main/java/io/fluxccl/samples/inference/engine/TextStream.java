@@ -11,7 +11,7 @@ import reactor.core.publisher.Sinks;
  * are called by one thread, but for {@link #pieces}. What the client has not read waits here.
  */
 final class TextStream {
-  /** What a tokenizer writes for half a character. */
+  /** A tokenizer decodes half a character to this one. */
   private static final char INCOMPLETE = '\ufffd';
 
   private final Tokenizer tokenizer;

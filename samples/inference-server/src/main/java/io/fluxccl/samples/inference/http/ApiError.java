@@ -9,7 +9,7 @@ import java.util.concurrent.TimeoutException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** What a client is told instead of an answer, in OpenAI's form. */
+/** An error that a client gets instead of an answer, in OpenAI's form. */
 final class ApiError extends RuntimeException {
   private static final long serialVersionUID = 1;
   private static final Logger LOG = LoggerFactory.getLogger(ApiError.class);
@@ -41,7 +41,7 @@ final class ApiError extends RuntimeException {
     return client(400, "'" + param + "' " + message, param, "invalid_value");
   }
 
-  /** What a client is told of any failure. */
+  /** Returns the error that a client gets for any failure. */
   static ApiError of(Throwable failure) {
     if (failure instanceof ApiError known) {
       return known;
