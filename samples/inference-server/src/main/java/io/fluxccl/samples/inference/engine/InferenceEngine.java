@@ -127,10 +127,16 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
 
   private static void send(Batch.Token token) {
     Sequence sequence = token.sequence();
-    if (token.end() == End.STOP) {
-      sequence.stream.end();
-    } else if (!sequence.stream.add(token.token(), token.end())) {
+    try {
+      if (token.end() == End.STOP) {
+        sequence.stream.end();
+      } else if (!sequence.stream.add(token.token(), token.end())) {
+        sequence.abandoned = true;
+      }
+    } catch (RuntimeException e) { // of the tokenizer: the other answers go on
+      LOG.error("a token has no text", e);
       sequence.abandoned = true;
+      sequence.stream.fail(e);
     }
   }
 
