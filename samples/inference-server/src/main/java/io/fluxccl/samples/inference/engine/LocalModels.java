@@ -1,5 +1,6 @@
 package io.fluxccl.samples.inference.engine;
 
+import io.fluxccl.collective.CapturedPipeline;
 import io.fluxccl.group.DeviceChoice;
 import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
@@ -67,6 +68,11 @@ final class LocalModels implements AutoCloseable {
                 .map(model -> model.step(command).toFuture())
                 .toArray(CompletableFuture<?>[]::new))
         .join();
+  }
+
+  /** Captures a step on all ranks without its all-reduces; its rows are those of the last step. */
+  List<CapturedPipeline> withoutReduces(int size) {
+    return models.stream().map(model -> model.withoutReduces(size)).toList();
   }
 
   /** Returns the logits of a chosen row of the last step, of all ranks. */

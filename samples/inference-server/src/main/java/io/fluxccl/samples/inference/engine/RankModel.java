@@ -66,6 +66,9 @@ final class RankModel implements AutoCloseable {
   private final CapturedSizes nucleusSteps;
   private final double communicationShare;
 
+  /** Whether a step that is captured has its all-reduces. */
+  private boolean reduces = true;
+
   /** A layer's weights on this rank. */
   private record Layer(
       Kernels.Weights attentionGain,
@@ -125,15 +128,23 @@ final class RankModel implements AutoCloseable {
     communicationShare = measureCommunication();
   }
 
-  /** Compares a step with its sums alone, for one row. Every rank calls this. */
+  /** Compares a step of one row with and without its all-reduces. Every rank calls this. */
   private double measureCommunication() {
-    Pipeline sums = group.pipeline();
-    for (int i = 0; i < 2 * layers.size(); i++) {
-      sums = sum(sums, 1);
-    }
     rows.buffer().putBytes(0, StepRows.command(List.of(WARM_UP), 1, 1));
-    try (CapturedPipeline alone = sums.capture()) {
-      return Math.min(1, nanos(alone) / nanos(steps.atLeast(1)));
+    try (CapturedPipeline alone = withoutReduces(1)) {
+      return Math.max(0, 1 - nanos(alone) / nanos(steps.atLeast(1)));
+    }
+  }
+
+  /**
+   * Captures a step without its all-reduces, whose results are wrong, to measure what they take.
+   */
+  CapturedPipeline withoutReduces(int size) {
+    reduces = false;
+    try {
+      return step(size, false).capture();
+    } finally {
+      reduces = true;
     }
   }
 
@@ -214,8 +225,7 @@ final class RankModel implements AutoCloseable {
   }
 
   private Pipeline sum(Pipeline before, int size) {
-    long bytes = kernels.type().bytes((long) size * config.hidden());
-    return before.allReduce(delta.slice(0, bytes), kernels.type(), ReduceOp.SUM);
+    return reduce(before, delta, size, config.hidden(), kernels.type(), ReduceOp.SUM);
   }
 
   /** Adds the choice of the next tokens, which each rank begins with its part of the vocabulary. */
@@ -236,9 +246,10 @@ final class RankModel implements AutoCloseable {
     return kernels.choose(step, size, best);
   }
 
-  private static Pipeline reduce(
+  private Pipeline reduce(
       Pipeline before, DeviceBuffer buffer, int size, int width, DataType type, ReduceOp op) {
-    return before.allReduce(buffer.slice(0, type.bytes((long) size * width)), type, op);
+    DeviceBuffer part = buffer.slice(0, type.bytes((long) size * width));
+    return reduces ? before.allReduce(part, type, op) : before;
   }
 
   /** Begins a step on this rank ({@link StepRows#command}). */

@@ -2,6 +2,7 @@ package io.fluxccl.samples.inference.engine;
 
 import static io.fluxccl.samples.inference.engine.ModelOptions.PAGE;
 
+import io.fluxccl.collective.CapturedPipeline;
 import io.fluxccl.group.DeviceChoice;
 import io.fluxccl.samples.inference.engine.TextRequest.Sampling;
 import io.fluxccl.samples.inference.model.LlamaConfig;
@@ -19,6 +20,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.Set;
+import reactor.core.publisher.Mono;
 
 /**
  * Measures steps of a model whose ranks are all in this JVM, and checks what they compute: that a
@@ -27,7 +29,11 @@ import java.util.Set;
  * <pre>
  *   StepBenchmark MODEL_FOLDER|8b [--device auto|cuda|host] [--ranks N] [--rows 1,8,64]
  *       [--steps 50] [--context 512] [--check 12] [--prompt ID,ID,... [--tokens 32]]
+ *       [--communication yes]
  * </pre>
+ *
+ * <p>With {@code --communication} it also runs each step without its all-reduces: what they take is
+ * the difference.
  */
 public final class StepBenchmark {
   private static final int WARM_UP_STEPS = 5;
@@ -203,19 +209,40 @@ public final class StepBenchmark {
       rows.add(row(sequence, context - 1, temperature));
     }
     byte[] command = StepRows.command(rows, count, count);
-    for (int i = 0; i < WARM_UP_STEPS; i++) {
-      models.step(command);
-    }
-    long begun = System.nanoTime();
-    for (int i = 0; i < steps; i++) {
-      models.step(command);
-    }
-    double seconds = (System.nanoTime() - begun) / 1e9 / steps;
+    double seconds = seconds(() -> models.step(command));
     double gigabytes = weightBytes() / 1e9 / nRanks;
     System.out.printf(
         "%4d rows, context %d, temperature %.1f: %8.3f ms a step, %8.0f tokens/s, %6.0f GB/s of"
-            + " weights a rank%n",
-        count, context, temperature, seconds * 1e3, count / seconds, gigabytes / seconds);
+            + " weights a rank%s%n",
+        count,
+        context,
+        temperature,
+        seconds * 1e3,
+        count / seconds,
+        gigabytes / seconds,
+        options.containsKey("--communication") && temperature == 0
+            ? communication(models, count, seconds)
+            : "");
+  }
+
+  private double seconds(Runnable step) {
+    for (int i = 0; i < WARM_UP_STEPS; i++) {
+      step.run();
+    }
+    long begun = System.nanoTime();
+    for (int i = 0; i < steps; i++) {
+      step.run();
+    }
+    return (System.nanoTime() - begun) / 1e9 / steps;
+  }
+
+  private String communication(LocalModels models, int count, double seconds) {
+    List<CapturedPipeline> silent = models.withoutReduces(count);
+    double alone =
+        seconds(() -> Mono.when(silent.stream().map(CapturedPipeline::run).toList()).block());
+    silent.forEach(CapturedPipeline::close);
+    return String.format(
+        ", communication %.3f ms (%.0f%%)", (seconds - alone) * 1e3, 100 * (1 - alone / seconds));
   }
 
   /** The bytes of weights that a step reads. */
