@@ -87,7 +87,7 @@ public final class InferenceServer implements Callable<Integer> {
           };
     }
     endInOrder(stop, served);
-    try {
+    try (engine) {
       engine.serve(RankGroup.generations(options)).block();
     } finally {
       served.countDown();

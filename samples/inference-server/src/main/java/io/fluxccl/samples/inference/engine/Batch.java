@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Queue;
 import java.util.Set;
 import java.util.function.IntUnaryOperator;
+import java.util.stream.IntStream;
 
 /**
  * The sequences on rank 0 that share steps, and those that wait for a place. A step has a row for
@@ -32,12 +33,7 @@ final class Batch {
   Batch(ModelOptions options, Set<Integer> ends) {
     this.options = options;
     this.ends = ends;
-    for (int i = 0; i < options.maxSequences(); i++) {
-      freeNumbers.add(i);
-    }
-    for (int i = 0; i < options.pages(); i++) {
-      freePages.add(i);
-    }
+    clear();
   }
 
   /** A token of a sequence, and whether the sequence ends with it. */
@@ -137,14 +133,17 @@ final class Batch {
     running.forEach(sequence -> sequence.computed = 0);
   }
 
-  /** Removes all sequences and returns them. */
+  /** Removes all sequences, even in the middle of a step, and returns them. */
   synchronized List<Sequence> clear() {
-    chosen.clear();
     List<Sequence> all = new ArrayList<>(running);
-    running.forEach(this::free);
-    running.clear();
     all.addAll(waiting);
+    chosen.clear();
+    running.clear();
     waiting.clear();
+    freeNumbers.clear();
+    freePages.clear();
+    IntStream.range(0, options.maxSequences()).forEach(freeNumbers::add);
+    IntStream.range(0, options.pages()).forEach(freePages::add);
     return all;
   }
 

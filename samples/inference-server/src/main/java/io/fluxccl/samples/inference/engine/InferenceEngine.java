@@ -98,11 +98,15 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
       if (inFlight || ended) {
         return;
       }
-      byte[] command = batch.nextStep();
-      if (command != null) {
-        inFlight = true;
-        begun = System.nanoTime();
-        loop.step(command).subscribe(null, reason -> {}, this::done);
+      try {
+        byte[] command = batch.nextStep();
+        if (command != null) {
+          inFlight = true;
+          begun = System.nanoTime();
+          loop.step(command).subscribe(null, reason -> {}, this::done);
+        }
+      } catch (RuntimeException e) {
+        wentWrong(e);
       }
     }
 
@@ -110,6 +114,15 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
       if (ended) {
         return;
       }
+      try {
+        finish();
+      } catch (RuntimeException e) {
+        wentWrong(e);
+      }
+      step();
+    }
+
+    private void finish() {
       inFlight = false;
       double millis = (System.nanoTime() - begun) / 1e6;
       stepMillis = stepMillis == 0 ? millis : stepMillis + SMOOTHING * (millis - stepMillis);
@@ -117,12 +130,23 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
       List<Batch.Token> next = batch.finishStep(model::next);
       tokens.addAndGet(next.size());
       texts.schedule(() -> next.forEach(InferenceEngine::send));
-      step();
+    }
+
+    /** Whichever request it was, the next step would go wrong in the same way with it. */
+    private void wentWrong(RuntimeException reason) {
+      LOG.error("a step went wrong; the requests of the batch and the queue end", reason);
+      inFlight = false;
+      failAll(new Refused(Reason.FAILED, "a step went wrong", SOON));
     }
 
     synchronized void end() {
       ended = true;
     }
+  }
+
+  private void failAll(Refused reason) {
+    List<Sequence> all = batch.clear();
+    texts.schedule(() -> all.forEach(sequence -> sequence.stream.fail(reason)));
   }
 
   private static void send(Batch.Token token) {
@@ -198,6 +222,9 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
   }
 
   private Flux<TextPiece> begin(TextRequest request) {
+    if (draining || generation == 0) {
+      return refuse(Reason.UNAVAILABLE, draining ? "the server shuts down" : "ranks are missing");
+    }
     int[] prompt = tokenizer.encode(request.prompt());
     int room = config.context() - prompt.length;
     if (prompt.length == 0 || room < 1) {
@@ -217,11 +244,12 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
           sequence.pagesNeeded(),
           options.pages());
     }
-    if (draining || generation == 0) {
-      return refuse(Reason.UNAVAILABLE, draining ? "the server shuts down" : "ranks are missing");
-    }
     if (!batch.add(sequence)) {
       return refuse(Reason.BUSY, "%d requests wait already", options.maxWaiting());
+    }
+    if (draining) { // since then: close() may not have seen this sequence
+      sequence.abandoned = true;
+      return refuse(Reason.UNAVAILABLE, "the server shuts down");
     }
     Generation own = serving;
     if (own != null) {
@@ -289,13 +317,22 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
         });
   }
 
-  /** Ends the job on all ranks, if this is rank 0. Requests that run end with an error. */
+  /**
+   * Ends the job on all ranks, if this is rank 0. Requests that run end with an error. Blocks until
+   * they have, or a second at most. Idempotent.
+   */
   @Override
   public void close() {
     draining = true;
-    stop.tryEmitEmpty();
-    Refused reason = new Refused(Reason.UNAVAILABLE, "the server shuts down", SOON);
-    List<Sequence> all = batch.clear();
-    texts.schedule(() -> all.forEach(sequence -> sequence.stream.fail(reason)));
+    if (stop.tryEmitEmpty().isFailure()) {
+      return;
+    }
+    Generation own = serving;
+    if (own != null) {
+      own.end();
+    }
+    failAll(new Refused(Reason.UNAVAILABLE, "the server shuts down", SOON));
+    texts.disposeGracefully().timeout(SOON, Mono.empty()).block();
+    tokenizer.close();
   }
 }

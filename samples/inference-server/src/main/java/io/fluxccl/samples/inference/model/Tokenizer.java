@@ -4,10 +4,19 @@ import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
 import java.io.IOException;
 import java.nio.file.Path;
 import java.util.Map;
+import java.util.concurrent.locks.ReadWriteLock;
+import java.util.concurrent.locks.ReentrantReadWriteLock;
+import java.util.function.Supplier;
 
-/** Turns text into tokens and back, as {@code tokenizer.json} says. Thread-safe. */
+/**
+ * Turns text into tokens and back, as {@code tokenizer.json} says. Thread-safe. After {@link
+ * #close} its methods throw IllegalStateException.
+ */
 public final class Tokenizer implements AutoCloseable {
   private final HuggingFaceTokenizer tokenizer;
+
+  /** Native code must not run while its memory is freed: users share the lock, close() has it. */
+  private final ReadWriteLock lock = new ReentrantReadWriteLock();
 
   private Tokenizer(HuggingFaceTokenizer tokenizer) {
     this.tokenizer = tokenizer;
@@ -22,12 +31,12 @@ public final class Tokenizer implements AutoCloseable {
 
   /** Returns whether the vocabulary has a token of this text. */
   public boolean has(String token) {
-    return tokenizer.tokenize(token).contains(token);
+    return use(() -> tokenizer.tokenize(token).contains(token));
   }
 
   /** Returns the tokens of a prompt. */
   public int[] encode(String text) {
-    long[] ids = tokenizer.encode(text).getIds();
+    long[] ids = use(() -> tokenizer.encode(text).getIds());
     int[] tokens = new int[ids.length];
     for (int i = 0; i < ids.length; i++) {
       tokens[i] = (int) ids[i];
@@ -41,11 +50,25 @@ public final class Tokenizer implements AutoCloseable {
     for (int i = 0; i < ids.length; i++) {
       ids[i] = tokens[from + i];
     }
-    return tokenizer.decode(ids, true);
+    return use(() -> tokenizer.decode(ids, true));
+  }
+
+  private <T> T use(Supplier<T> work) {
+    lock.readLock().lock();
+    try {
+      return work.get();
+    } finally {
+      lock.readLock().unlock();
+    }
   }
 
   @Override
   public void close() {
-    tokenizer.close();
+    lock.writeLock().lock();
+    try {
+      tokenizer.close();
+    } finally {
+      lock.writeLock().unlock();
+    }
   }
 }

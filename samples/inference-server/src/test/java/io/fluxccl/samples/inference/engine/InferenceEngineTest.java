@@ -1,6 +1,7 @@
 package io.fluxccl.samples.inference.engine;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.Aborted;
@@ -21,6 +22,8 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.MethodSource;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 import reactor.core.publisher.Sinks;
@@ -62,9 +65,15 @@ class InferenceEngineTest {
 
   @AfterEach
   void close() {
-    engines.get(0).close();
+    engines.forEach(InferenceEngine::close);
     generations.forEach(Sinks.Many::tryEmitComplete);
     serving.forEach(each -> assertThat(each).succeedsWithin(LONG));
+    await()
+        .atMost(LONG)
+        .until(
+            () -> Thread.getAllStackTraces().keySet(),
+            threads -> threads.stream().noneMatch(thread -> thread.getName().startsWith("texts")));
+    assertThatThrownBy(() -> engines.get(0).hasToken("w1")).hasMessageContaining("released");
   }
 
   private static TextRequest request(String prompt, int maxTokens) {
@@ -140,6 +149,21 @@ class InferenceEngineTest {
     expectRefused(engine.generate(late).delayElements(LONG), Refused.Reason.DEADLINE);
     engine.drain().block(LONG);
     expectRefused(engine.generate(request("w1", 1)), Refused.Reason.UNAVAILABLE);
+  }
+
+  @ParameterizedTest
+  @MethodSource
+  void shouldFailTheRequestsOfAStepThatGoesWrongAndServeOn(TextRequest wrong) {
+    TextEngine engine = meet();
+    String alone = text(engine.generate(request("w3 w4", 9))).block(LONG);
+    expectRefused(engine.generate(wrong), Refused.Reason.FAILED);
+    assertThat(text(engine.generate(request("w3 w4", 9))).block(LONG)).isEqualTo(alone);
+    await().atMost(LONG).until(() -> engine.status().pagesUsed() == 0);
+  }
+
+  /** A row that can't be composed, and a token for which there is no room. */
+  static List<TextRequest> shouldFailTheRequestsOfAStepThatGoesWrongAndServeOn() {
+    return List.of(new TextRequest("w5", 3, null, List.of(), LONG), request("w5", 0));
   }
 
   @Test
