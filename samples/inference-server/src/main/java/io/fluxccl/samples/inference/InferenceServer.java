@@ -7,6 +7,8 @@ import io.fluxccl.samples.inference.engine.ModelOptions;
 import io.fluxccl.samples.inference.http.HttpApi;
 import io.fluxccl.samples.inference.model.ChatTemplate;
 import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.concurrent.Callable;
@@ -63,18 +65,43 @@ public final class InferenceServer implements Callable<Integer> {
       description = "requests that may wait for a place (${DEFAULT-VALUE})")
   private int waiting;
 
+  @Option(
+      names = "--check-ranks",
+      paramLabel = "N",
+      description = "serve nothing, but fail if N ranks could never serve this")
+  private int checkRanks;
+
   private InferenceServer() {}
 
   /** Runs a rank; the process ends with the server. */
   public static void main(String[] args) {
-    System.exit(new CommandLine(new InferenceServer()).execute(args));
+    System.exit(commandLine().execute(args));
+  }
+
+  /** Returns what main runs. */
+  static CommandLine commandLine() {
+    return new CommandLine(new InferenceServer())
+        .setExecutionExceptionHandler(
+            (e, command, parsed) -> {
+              if (e instanceof IllegalArgumentException || e instanceof IOException) {
+                command.getErr().println("inference-server: " + e.getMessage());
+                return 1;
+              }
+              throw e;
+            });
   }
 
   @Override
   public Integer call() throws IOException, InterruptedException {
-    JoinOptions options = JoinOptions.fromEnvironment();
     ModelOptions limits = new ModelOptions(rows, sequences, pages, waiting);
     InferenceEngine engine = new InferenceEngine(model, limits);
+    if (checkRanks > 0) {
+      engine.requireDivisible(checkRanks);
+      requireFree();
+      return 0;
+    }
+    JoinOptions options = JoinOptions.fromEnvironment();
+    engine.requireDivisible(options.place().nRanks());
     CountDownLatch served = new CountDownLatch(1);
     Runnable stop = () -> {};
     if (options.place().rank() == 0) {
@@ -93,6 +120,14 @@ public final class InferenceServer implements Callable<Integer> {
       served.countDown();
     }
     return 0;
+  }
+
+  private void requireFree() throws IOException {
+    try {
+      new ServerSocket(port, 1, InetAddress.getByName(host)).close();
+    } catch (IOException e) {
+      throw new IOException(host + ":" + port + ": " + e.getMessage(), e);
+    }
   }
 
   /**

@@ -71,6 +71,15 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
     batch = new Batch(options, config.ends());
   }
 
+  /**
+   * Refuses a number of ranks that can't share the model.
+   *
+   * @throws IllegalArgumentException that says which can
+   */
+  public void requireDivisible(int ranks) {
+    config.requireDivisible(ranks);
+  }
+
   /** Returns whether the model's vocabulary has a token of this text. */
   public boolean hasToken(String text) {
     return tokenizer.has(text);

@@ -1,0 +1,51 @@
+package io.fluxccl.samples.inference;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import org.junit.jupiter.api.Test;
+import picocli.CommandLine;
+
+/** What {@code run} asks before it starts ranks that would be started again for ever. */
+class InferenceServerTest {
+  private final StringWriter err = new StringWriter();
+
+  private int check(String... args) {
+    CommandLine line = InferenceServer.commandLine().setErr(new PrintWriter(err, true));
+    return line.execute(args);
+  }
+
+  @Test
+  void shouldAcceptRanksThatCanShareTheModel() {
+    assertThat(check("--model", "model", "--port", "0", "--check-ranks", "2")).isZero();
+    assertThat(err.toString()).isEmpty();
+  }
+
+  @Test
+  void shouldRefuseRanksThatCannotInOneSentence() {
+    assertThat(check("--model", "model", "--port", "0", "--check-ranks", "3")).isEqualTo(1);
+    assertThat(err.toString().lines())
+        .containsExactly(
+            "inference-server: ranks=3; they must divide kvHeads=4, intermediate=512 and"
+                + " vocabulary=2048");
+  }
+
+  @Test
+  void shouldRefuseAModelThatIsNotThere() {
+    assertThat(check("--model", "nowhere", "--check-ranks", "1")).isEqualTo(1);
+    assertThat(err.toString().lines()).hasSize(1).allMatch(line -> line.contains("nowhere"));
+  }
+
+  @Test
+  void shouldRefuseAPortThatIsTaken() throws IOException {
+    try (ServerSocket taken = new ServerSocket(0, 1, InetAddress.getByName("127.0.0.1"))) {
+      String port = String.valueOf(taken.getLocalPort());
+      assertThat(check("--model", "model", "--port", port, "--check-ranks", "1")).isEqualTo(1);
+      assertThat(err.toString().lines()).hasSize(1).allMatch(line -> line.contains("in use"));
+    }
+  }
+}
