@@ -19,9 +19,9 @@ class BootstrapRootTest {
     byte[] secret = SessionKey.nonce(UniqueId.SECRET_LENGTH);
     BootstrapRoot root =
         new BootstrapRoot(
-            SessionKey.of(secret), 0, BootstrapOptions.defaults(), Duration.ofSeconds(3));
+            SessionKey.of(secret), 0, BootstrapOptions.defaults(), Duration.ofSeconds(2));
     UniqueId id = UniqueId.of(await(root.open(ANY_PORT)), secret);
-    BootstrapOptions hasty = BootstrapOptions.builder().timeout(Duration.ofSeconds(2)).build();
+    BootstrapOptions hasty = BootstrapOptions.builder().timeout(Duration.ofSeconds(1)).build();
     try (TcpBootstrap rank = TcpBootstrap.create(0, 2, hasty)) {
       assertThat(failureOf(rank.initialize(id)))
           .isInstanceOf(Timeout.class)

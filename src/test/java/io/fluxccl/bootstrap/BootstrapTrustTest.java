@@ -165,7 +165,7 @@ class BootstrapTrustTest {
 
   @Test
   void shouldRefuseAWrongSecretAndNoSecret() {
-    BootstrapOptions.Builder other = BootstrapOptions.builder().timeout(Duration.ofSeconds(6));
+    BootstrapOptions.Builder other = BootstrapOptions.builder().timeout(Duration.ofSeconds(2));
     // At the same time: each takes as long as it may.
     try (TcpBootstrap wrong = TcpBootstrap.create(3, N, other.secret(JobSecret.random()).build());
         TcpBootstrap without = TcpBootstrap.create(3, N, other.secret(null).build())) {

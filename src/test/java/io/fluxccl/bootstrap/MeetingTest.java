@@ -7,6 +7,7 @@ import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.testing.Ports;
+import io.fluxccl.testing.Rounds;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
@@ -69,10 +70,11 @@ class MeetingTest {
 
   @Test
   void shouldReleaseThePortWheneverItIsClosed() {
-    for (int i = 0; i < 100; i++) {
+    int rounds = Rounds.of(25, 100);
+    for (int i = 0; i < rounds; i++) {
       Meeting meeting = meeting("127.0.0.1:" + port, i % 2 + 1);
       attend(meeting);
-      LockSupport.parkNanos(TimeUnit.MICROSECONDS.toNanos(20L * i));
+      LockSupport.parkNanos(TimeUnit.MICROSECONDS.toNanos(2000L / rounds * i));
       meeting.close();
       await().atMost(LONG).until(this::isFree);
     }

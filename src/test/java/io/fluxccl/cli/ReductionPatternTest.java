@@ -29,7 +29,7 @@ class ReductionPatternTest {
   @ParameterizedTest
   @EnumSource
   void shouldExpectWhatExactArithmeticGives(DataType type) {
-    for (int nRanks : new int[] {1, 2, 3, 8, 64}) {
+    for (int nRanks : Rounds.LONG ? new int[] {1, 2, 3, 8, 64} : new int[] {1, 3, 8}) {
       for (ReduceOp op : ReduceOp.values()) {
         ReductionPattern pattern = new ReductionPattern(type, op, nRanks);
         List<ByteBuffer> inputs = IntStream.range(0, nRanks).mapToObj(pattern::input).toList();

@@ -174,7 +174,7 @@ class ShrinkTest {
                 options
                     .withAddress("127.0.0.1:" + port)
                     .withSecret(secret)
-                    .withJoinTimeout(Duration.ofSeconds(5)));
+                    .withJoinTimeout(Duration.ofSeconds(3)));
     lose(first, 0);
     CompletableFuture<RankGroup> one = first.get(1).shrink();
     CompletableFuture<RankGroup> two = first.get(2).shrink();

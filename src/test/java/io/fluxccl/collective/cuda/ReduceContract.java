@@ -30,8 +30,8 @@ final class ReduceContract {
   private static final int MARGIN = 64;
 
   /**
-   * Emulated GPUs are slow: in the loop they do a third of the cases, spread over types and counts,
-   * and a seventh among many ranks.
+   * Emulated GPUs are slow: in the loop they do a fifth of the cases, spread over types and counts,
+   * and fewer among many ranks.
    */
   private static final boolean THIN = EmulatedGpus.HERE && !Rounds.LONG;
 
@@ -60,7 +60,7 @@ final class ReduceContract {
   /** Checks that the algorithm does at least so many calls, all of them right. */
   void check(LocalRanks ranks, List<Integer> counts, int least) {
     ranks.run(LONG, rank -> check(rank, counts));
-    assertThat(done.get()).isGreaterThan(THIN ? least / 12 : least);
+    assertThat(done.get()).isGreaterThan(THIN ? least / 20 : least);
   }
 
   private void check(LocalRank rank, List<Integer> counts) {
@@ -94,7 +94,7 @@ final class ReduceContract {
         List.of(Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.REDUCE)) {
       for (DataType type : DataType.values()) {
         for (int count : counts) {
-          int every = !THIN ? 1 : n < 8 ? 3 : 7;
+          int every = !THIN ? 1 : n < 8 ? 5 : 11;
           if (i % every != i / every % every) {
             i++;
             continue;

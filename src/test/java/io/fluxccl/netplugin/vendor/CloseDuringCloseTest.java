@@ -38,7 +38,7 @@ class CloseDuringCloseTest {
   @ParameterizedTest
   @MethodSource("objects")
   void shouldUnloadTheLibraryOnlyOnceTheCloseHasReturned(String object) throws Exception {
-    Path library = TestNet.collectiveLibrary(folder, 11, "CLOSE_MS=1000");
+    Path library = TestNet.collectiveLibrary(folder, 11, "CLOSE_MS=300");
     // Another process, because to unload it earlier is the end of that one.
     try (ChildJvm child =
         ChildJvm.start(CloseDuringCloseTest.class, List.of(), library.toString(), object)) {

@@ -41,7 +41,7 @@ abstract class NetConnectionContract extends ConnectionContract<NetRanks> {
   /** More than may wait. */
   @Override
   protected int manyWrites() {
-    return Rounds.of(20_000, 70_000);
+    return Rounds.of(6_000, 70_000);
   }
 
   @Override
