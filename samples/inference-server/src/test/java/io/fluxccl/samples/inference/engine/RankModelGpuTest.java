@@ -9,6 +9,8 @@ import java.io.IOException;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /**
  * The same on GPUs. In bfloat16, or with {@code -Dinference.float32=true} in 32 bits. Skipped where
@@ -40,12 +42,20 @@ class RankModelGpuTest extends RankModelTest {
 
   @Override
   int prompts() {
-    return EMULATED ? 4 : super.prompts();
+    return EMULATED ? 3 : super.prompts();
   }
 
   @Override
   int tokens() {
     return EMULATED ? 6 : super.tokens();
+  }
+
+  @Override
+  @ParameterizedTest
+  @ValueSource(ints = {1, 2, 4})
+  void shouldGiveTheSameTokensAloneAndInABatch(int nRanks) throws IOException {
+    assumeTrue(!EMULATED || nRanks == 2, "half a minute each on the CPU");
+    super.shouldGiveTheSameTokensAloneAndInABatch(nRanks);
   }
 
   @Override
