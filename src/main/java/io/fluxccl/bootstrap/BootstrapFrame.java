@@ -30,7 +30,8 @@ sealed interface BootstrapFrame {
   }
 
   /**
-   * The acceptor's decision, with its own proof.
+   * The acceptor's decision, with its own proof; a refusal for {@link Admission#WRONG_SECRET} has
+   * none.
    *
    * @param expectedRanks how many ranks the job has
    */
@@ -140,7 +141,7 @@ sealed interface BootstrapFrame {
     MEETING
   }
 
-  /** The acceptor's decision on a connector that knows the secret. */
+  /** The acceptor's decision on a connector. */
   enum Admission {
     WELCOME,
     /** A rank is connected. */
@@ -150,7 +151,9 @@ sealed interface BootstrapFrame {
     /** The connector expects another number of ranks. */
     WRONG_RANK_COUNT,
     /** The job has no such rank. */
-    RANK_OUT_OF_RANGE
+    RANK_OUT_OF_RANGE,
+    /** The connector has not proved that it knows the secret. */
+    WRONG_SECRET
   }
 
   /** One rank as the other ranks know it. */

@@ -20,6 +20,8 @@ import java.time.Duration;
 import java.util.List;
 import java.util.OptionalInt;
 import java.util.concurrent.TimeUnit;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * A rank's connection with the root: tried until it works, then kept open as the sign of life; it
@@ -27,6 +29,7 @@ import java.util.concurrent.TimeUnit;
  * #unresponsiveRank}.
  */
 final class ControlConnection implements Handshake.Outcome {
+  private static final Logger LOG = LoggerFactory.getLogger(ControlConnection.class);
   private static final long FIRST_BACKOFF_MILLIS = 10;
   private static final long MAX_BACKOFF_MILLIS = 200;
   private static final int SHOWN_RANKS = 16;
@@ -34,13 +37,13 @@ final class ControlConnection implements Handshake.Outcome {
   private final TcpBootstrap bootstrap;
   private final Rendezvous rendezvous;
   private final HeartbeatClock clock;
+  private final Patience patience;
 
   private Handshake.Connector connector;
   private Session session;
   private boolean formed;
   private boolean stopped;
   private long backoffMillis = FIRST_BACKOFF_MILLIS;
-  private long foreignSince; // System.nanoTime(), or 0
   private List<Integer> missing = List.of();
   private String trouble = "no answer yet";
   private int rootHost = FluxCclException.NO_RANK;
@@ -52,6 +55,7 @@ final class ControlConnection implements Handshake.Outcome {
     this.bootstrap = bootstrap;
     this.rendezvous = rendezvous;
     this.clock = new HeartbeatClock(heartbeatInterval);
+    this.patience = new Patience(bootstrap.options().timeout());
   }
 
   void connect() {
@@ -86,6 +90,7 @@ final class ControlConnection implements Handshake.Outcome {
 
   @Override
   public void refused(Admission admission, int expectedRanks) {
+    patience.reset();
     if (admission == Admission.WRONG_RANK_COUNT || admission == Admission.RANK_OUT_OF_RANGE) {
       bootstrap.failSetup(
           InvalidUsage.of(
@@ -100,17 +105,14 @@ final class ControlConnection implements Handshake.Outcome {
 
   @Override
   public void lost(String why) {
-    foreignSince = 0;
+    patience.reset();
     again(why);
   }
 
-  // For as long as rank 0 tries to bind its port, an earlier service may be about to release it.
   @Override
   public void foreign(String why) {
-    if (foreignSince == 0) {
-      foreignSince = System.nanoTime();
-    }
-    if (System.nanoTime() - foreignSince < Rendezvous.BIND_RETRY_NANOS) {
+    patience.begins();
+    if (!patience.isOver()) {
       again(why + "; is another service at this port?");
       return;
     }
@@ -119,6 +121,20 @@ final class ControlConnection implements Handshake.Outcome {
         InvalidUsage.of(
             "%s: initialize found another service at the root's address %s: %s; choose a free port",
             bootstrap.describe(), rendezvous.root(), why));
+  }
+
+  @Override
+  public void mistrusted() {
+    String where = bootstrap.describe() + ": initialize reached the root at " + rendezvous.root();
+    if (patience.begins()) {
+      LOG.warn("{}: {}", where, Handshake.SECRETS_DIFFER);
+    }
+    if (!patience.isOver()) {
+      again(Handshake.SECRETS_DIFFER);
+      return;
+    }
+    stop();
+    bootstrap.failSetup(new InvalidUsage(where + ": " + Handshake.SECRETS_DIFFER));
   }
 
   private void again(String why) {

@@ -33,6 +33,11 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       "it accepts connections but does not answer; is another service at this port, or is its"
           + " process stopped?";
 
+  /** The error's text for a side that refuses this side's proof. */
+  static final String SECRETS_DIFFER =
+      "it refuses this rank's secret; give every rank the same FLUXCCL_SECRET, and every job an"
+          + " address of its own";
+
   private static final Logger LOG = LoggerFactory.getLogger(Handshake.class);
   private static final int MAX_UNPROVEN = 1024;
 
@@ -100,6 +105,14 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     default void foreign(String why) {
       lost(why);
     }
+
+    /**
+     * The acceptor says that this side's secret is wrong. Nothing proves that it is the job's own
+     * acceptor: it shares no secret with this side.
+     */
+    default void mistrusted() {
+      lost(SECRETS_DIFFER);
+    }
   }
 
   /**
@@ -107,6 +120,9 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
    * has shown that it knows the secret.
    */
   static final class Acceptor extends Handshake {
+    private static final Verdict WRONG_SECRET =
+        new Verdict(Admission.WRONG_SECRET, 0, new byte[BootstrapFrameCodec.MAC_BYTES]);
+
     private final Gate gate;
     private boolean proofReceived;
     private boolean counted;
@@ -148,6 +164,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
         return;
       }
       if (!SessionKey.equal(key.connectorProof(proof, nonce), proof.mac())) {
+        ctx.channel().writeAndFlush(WRONG_SECRET);
         refuse(ctx, "wrong secret, or a job that is over");
         return;
       }
@@ -261,6 +278,12 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
 
     private void decide(ChannelHandlerContext ctx, Verdict verdict) {
       Admission admission = verdict.admission();
+      if (admission == Admission.WRONG_SECRET) {
+        decided = true;
+        ctx.close();
+        outcome.mistrusted();
+        return;
+      }
       byte[] expected =
           key.acceptorProof(request, acceptorNonce, admission, verdict.expectedRanks());
       if (!SessionKey.equal(expected, verdict.mac())) {
@@ -316,7 +339,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       return acceptorNonce == null
           ? "it accepts connections and closes them without a greeting; is another service at this"
               + " port?"
-          : "it closed the connection during the handshake; is the secret the same?";
+          : "it closed the connection during the handshake";
     }
   }
 }

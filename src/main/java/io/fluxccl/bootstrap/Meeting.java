@@ -27,6 +27,8 @@ import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * The place where the processes of a job meet before each of its generations, or the ranks of a
@@ -35,6 +37,7 @@ import java.util.concurrent.TimeUnit;
  * as long as one of them runs on the host of the address. Thread-safe.
  */
 public final class Meeting implements AutoCloseable {
+  private static final Logger LOG = LoggerFactory.getLogger(Meeting.class);
   private static final long FIRST_BACKOFF_MILLIS = 10;
   private static final long MAX_BACKOFF_MILLIS = 200;
 
@@ -53,6 +56,7 @@ public final class Meeting implements AutoCloseable {
   /** Ends the attendance when it takes too long; null while a generation runs without this rank. */
   private ScheduledFuture<?> timer;
 
+  private Patience refusals;
   private Membership membership;
   private boolean closed;
   private long backoffMillis = FIRST_BACKOFF_MILLIS;
@@ -112,8 +116,9 @@ public final class Meeting implements AutoCloseable {
    * @param deadline by when the generation must have begun; as much time again whenever a smaller
    *     generation that went on without this process has ended
    * @return the place in the generation; fails with {@link Timeout}, naming ranks that have not
-   *     come, with {@link InvalidUsage} if the others expect another number of ranks, or with
-   *     {@link Aborted} if the other ranks of a failed job have gone on without this one
+   *     come, with {@link InvalidUsage} if the others expect another number of ranks or another
+   *     secret, or with {@link Aborted} if the other ranks of a failed job have gone on without
+   *     this one
    */
   public CompletableFuture<Membership> attend(
       Membership previous, OptionalInt lost, Deadline deadline) {
@@ -147,6 +152,7 @@ public final class Meeting implements AutoCloseable {
       return;
     }
     backoffMillis = FIRST_BACKOFF_MILLIS;
+    refusals = new Patience(deadline.timeout());
     if (session != null) {
       session.send(request);
     } else {
@@ -261,6 +267,7 @@ public final class Meeting implements AutoCloseable {
 
     @Override
     public void refused(Admission admission, int expectedRanks) {
+      refusals.reset();
       if (admission == Admission.WRONG_RANK_COUNT && attendance != null) {
         end()
             .completeExceptionally(
@@ -274,7 +281,22 @@ public final class Meeting implements AutoCloseable {
 
     @Override
     public void lost(String why) {
+      refusals.reset();
       again(why);
+    }
+
+    @Override
+    public void mistrusted() {
+      if (refusals.begins()) {
+        LOG.warn("{}", place.mistrusted().getMessage());
+      }
+      // A member of an earlier generation has the right secret: another process holds the address.
+      boolean newcomer = attendance != null && attendance.request.generation() == 0;
+      if (newcomer && refusals.isOver()) {
+        end().completeExceptionally(place.mistrusted());
+      } else {
+        again(Handshake.SECRETS_DIFFER);
+      }
     }
   }
 
@@ -363,10 +385,6 @@ public final class Meeting implements AutoCloseable {
     if (session != null) {
       session.sendGoodbye();
     }
-    leaveSoon();
-  }
-
-  private void leaveSoon() {
     // The host closes the socket when it has read the goodbye.
     loop.schedule(
         () -> {

@@ -99,6 +99,12 @@ record MeetingPlace(
         other == FluxCclException.NO_RANK ? "the others" : "rank " + other);
   }
 
+  /** Returns the failure of a rank with another secret than the process at the address. */
+  InvalidUsage mistrusted() {
+    return InvalidUsage.of(
+        "%s reached the job's address %s: %s", this, address, Handshake.SECRETS_DIFFER);
+  }
+
   /**
    * Returns the failure of a wait.
    *

@@ -10,18 +10,20 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 import io.fluxccl.ErrorCode;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
+import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
+import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
 import io.netty.channel.Channel;
 import io.netty.channel.group.DefaultChannelGroup;
 import java.io.IOException;
 import java.io.InputStream;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.net.ServerSocket;
 import java.net.Socket;
 import java.net.SocketException;
 import java.nio.ByteBuffer;
@@ -40,6 +42,9 @@ import org.junit.jupiter.api.Test;
 @org.junit.jupiter.api.Timeout(60)
 class BootstrapTrustTest {
   private static final int N = 4;
+
+  /** A wrong secret is told after a quarter of it. */
+  private static final Duration LIMIT = Duration.ofSeconds(3);
 
   private final BootstrapOptions options =
       BootstrapOptions.builder().secret(JobSecret.random()).timeout(Duration.ofSeconds(20)).build();
@@ -124,7 +129,7 @@ class BootstrapTrustTest {
     say(door, encode(new Proof(LinkKind.ROOT, 3, N, -1, guess, guess)));
     say(door, encode(new Proof(LinkKind.PEER, 3, N, 0, guess, guess)));
     // A greeting of another protocol, as long as a real one.
-    byte[] greeting = encode(new BootstrapFrame.Greeting(guess));
+    byte[] greeting = encode(new Greeting(guess));
     greeting[6] ^= 1;
     say(door, greeting);
   }
@@ -165,13 +170,38 @@ class BootstrapTrustTest {
 
   @Test
   void shouldRefuseAWrongSecretAndNoSecret() {
-    BootstrapOptions.Builder other = BootstrapOptions.builder().timeout(Duration.ofSeconds(2));
-    // At the same time: each takes as long as it may.
+    // Refused long before the limit, at the same time.
+    BootstrapOptions.Builder other = BootstrapOptions.builder().timeout(LIMIT);
     try (TcpBootstrap wrong = TcpBootstrap.create(3, N, other.secret(JobSecret.random()).build());
         TcpBootstrap without = TcpBootstrap.create(3, N, other.secret(null).build())) {
       for (CompletableFuture<Void> stranger :
           List.of(wrong.initialize(address), without.initialize(address))) {
-        assertThat(failureOf(stranger)).isInstanceOf(Timeout.class).hasMessageContaining("secret");
+        assertThat(failureOf(stranger))
+            .isInstanceOf(InvalidUsage.class)
+            .hasMessageContaining(address + ": it refuses this rank's secret");
+      }
+    }
+    letTheLastComeAndSucceed();
+  }
+
+  /** A refusal has no proof: one that a stranger forged must not keep a rank from its job. */
+  @Test
+  void shouldJoinAfterARefusalThatWasForged() throws Exception {
+    byte[] zeros = new byte[BootstrapFrameCodec.MAC_BYTES];
+    try (ServerSocket forger = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
+        TcpBootstrap other = TcpBootstrap.create(1, 2, options)) {
+      String place = "127.0.0.1:" + forger.getLocalPort();
+      CompletableFuture<Void> joined = other.initialize(place);
+      try (Socket victim = forger.accept()) {
+        victim.getOutputStream().write(encode(new Greeting(new byte[32])));
+        assertThat(victim.getInputStream().read()).isNotNegative();
+        victim.getOutputStream().write(encode(new Verdict(Admission.WRONG_SECRET, 0, zeros)));
+        forger.close();
+        assertCloses(victim);
+      }
+      try (TcpBootstrap host = TcpBootstrap.create(0, 2, options)) {
+        await(host.initialize(place));
+        await(joined);
       }
     }
     letTheLastComeAndSucceed();

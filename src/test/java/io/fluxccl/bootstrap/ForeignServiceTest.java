@@ -71,7 +71,7 @@ class ForeignServiceTest {
   void shouldSayBeforeTheTimeLimitThatAnotherServiceAnswers() throws Exception {
     byte[] banner = "SSH-2.0-OpenSSH_9.6p1\r\n".getBytes(StandardCharsets.US_ASCII);
     String address = addressOf(saying(banner));
-    assertThat(join(address, Duration.ofSeconds(30)))
+    assertThat(join(address, Duration.ofSeconds(4)))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("another service")
         .hasMessageContaining(address)
@@ -83,9 +83,8 @@ class ForeignServiceTest {
   void shouldShowBytesThatAreNoText() throws Exception {
     byte[] bytes = {0x4a, 0, 0, 0, 0x0a, 0x38, 0x2e, 0x30, 0x2e, 0x33};
     assertThat(join(addressOf(saying(bytes)), Duration.ofMillis(500)))
-        .isInstanceOf(Timeout.class)
-        .hasMessageContaining("it sent 0x4a0000000a382e30)")
-        .hasMessageContaining("is another service at this port?");
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("it sent 0x4a0000000a382e30)");
   }
 
   @Test

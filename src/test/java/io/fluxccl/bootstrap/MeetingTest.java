@@ -69,6 +69,27 @@ class MeetingTest {
   }
 
   @Test
+  void shouldSayBeforeTheLimitThatTheSecretIsWrong() {
+    String address = "127.0.0.1:" + port;
+    try (Meeting host = meeting(address, 2)) {
+      CompletableFuture<Membership> waiting = attend(host);
+      await().atMost(LONG).until(() -> !isFree());
+      BootstrapOptions other = BootstrapOptions.builder().secret(JobSecret.random()).build();
+      RankEnvironment place = RankEnvironment.of(1, 2).withAddress(address);
+      try (Meeting stranger = new Meeting(place, other, 2, Duration.ZERO)) {
+        assertThat(
+                stranger.attend(null, OptionalInt.empty(), Deadline.after(Duration.ofMillis(2400))))
+            .failsWithin(LONG)
+            .withThrowableThat()
+            .withCauseInstanceOf(InvalidUsage.class)
+            .withMessageContaining(address)
+            .withMessageContaining("it refuses this rank's secret");
+      }
+      assertThat(waiting).isNotDone();
+    }
+  }
+
+  @Test
   void shouldReleaseThePortWheneverItIsClosed() {
     int rounds = Rounds.of(25, 100);
     for (int i = 0; i < rounds; i++) {
