@@ -15,6 +15,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -154,7 +155,7 @@ class KilledRanksTest {
   }
 
   @Test
-  void shouldGoOnWithAnAnswerWhenAnotherRankIsKilled() {
+  void shouldGoOnWithAnAnswerWhenAnotherRankIsKilled() throws IOException {
     List<String> alone = stream(300, new CompletableFuture<>()).orTimeout(60, SECONDS).join();
     for (int round = 0; round < 2; round++) {
       CompletableFuture<Void> begun = new CompletableFuture<>();
@@ -163,6 +164,15 @@ class KilledRanksTest {
       rank(1).destroyForcibly();
       assertThat(answer).succeedsWithin(LONG).isEqualTo(alone);
       awaitReady();
+    }
+    // Only the processes that are new, two to begin with, have loaded the model.
+    assertThat(lines("has loaded its weights")).isEqualTo(4);
+    assertThat(lines("rank 0 has kept its weights")).isEqualTo(2);
+  }
+
+  private long lines(String text) throws IOException {
+    try (Stream<String> log = Files.lines(folder.resolve("log"))) {
+      return log.filter(line -> line.contains(text)).count();
     }
   }
 

@@ -57,6 +57,9 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
 
   private volatile boolean draining;
 
+  /** Its weights stay on the device between two generations; only used by the one that serves. */
+  private RankModel model;
+
   /**
    * Opens a model's folder; nothing runs before {@link #serve}.
    *
@@ -195,13 +198,34 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
     nRanks = group.nRanks();
     device = group.device().kind().name().toLowerCase(Locale.ROOT);
     Mono<Void> served =
-        Mono.using(
-            () -> new RankModel(group, config, weights, options),
-            model -> serve(group, model),
-            RankModel::close);
+        Mono.using(() -> open(group), opened -> serve(group, opened), RankModel::leave);
     return served
         .subscribeOn(Schedulers.boundedElastic())
+        .then(Mono.fromRunnable(this::closeModel))
         .then(Mono.defer(() -> Mono.fromFuture(group.closeAsync())));
+  }
+
+  private RankModel open(RankGroup group) {
+    long begun = System.nanoTime();
+    boolean keeps = model != null && model.fits(group);
+    if (!keeps) {
+      closeModel();
+      model = new RankModel(group, config, weights, options);
+    }
+    model.join(group);
+    LOG.info(
+        "rank {} {} its weights and is ready after {} ms",
+        group.rank(),
+        keeps ? "has kept" : "has loaded",
+        (System.nanoTime() - begun) / 1_000_000);
+    return model;
+  }
+
+  private void closeModel() {
+    if (model != null) {
+      model.close();
+      model = null;
+    }
   }
 
   private Mono<Void> serve(RankGroup group, RankModel model) {

@@ -45,7 +45,11 @@ final class LocalModels implements AutoCloseable {
               .map(
                   group ->
                       CompletableFuture.supplyAsync(
-                          () -> new RankModel(group, config, weights, options),
+                          () -> {
+                            RankModel model = new RankModel(group, config, weights, options);
+                            model.join(group);
+                            return model;
+                          },
                           task -> new Thread(task).start()))
               .toList();
       List<RankModel> models = opening.stream().map(CompletableFuture::join).toList();

@@ -16,26 +16,29 @@ import io.fluxccl.samples.inference.model.Tensor;
 import io.fluxccl.samples.inference.model.TensorSource;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 import java.util.stream.IntStream;
+import java.util.stream.Stream;
 import reactor.core.publisher.Mono;
 
 /**
- * One rank's part of a model, for one generation of the ranks. Of each layer it has some of the
- * heads and some of the MLP's units: rows of the projections into them, columns of those out of
- * them, so that the sum over the ranks is the layer's output. Of the vocabulary it has some tokens.
+ * One rank's part of a model. Of each layer it has some of the heads and some of the MLP's units:
+ * rows of the projections into them, columns of those out of them, so that the sum over the ranks
+ * is the layer's output. Of the vocabulary it has some tokens.
  *
  * <p>A step is captured for several numbers of rows, and replayed with whatever the {@link
- * StepRows} then say.
+ * StepRows} then say. The weights stay when a generation of the ranks ends; what was captured goes.
  */
 final class RankModel implements AutoCloseable {
   private static final StepRows.Row WARM_UP = new StepRows.Row(0, 0, 0, 0, 0, 1, 0);
-  private static final int TIMED_RUNS = 20;
+  private static final int TIMED_RUNS = 5;
+  private static final Duration PATIENCE = Duration.ofSeconds(30);
 
   private final LlamaConfig config;
   private final ModelOptions options;
-  private final RankGroup group;
   private final Kernels kernels;
   private final PinnedBuffer rows;
   private final List<DeviceBuffer> buffers = new ArrayList<>();
@@ -62,9 +65,11 @@ final class RankModel implements AutoCloseable {
   private final DeviceBuffer limits;
   private final DeviceBuffer best;
 
-  private final CapturedSizes steps;
-  private final CapturedSizes nucleusSteps;
-  private final double communicationShare;
+  // Of this generation; null before the first one.
+  private RankGroup group;
+  private CapturedSizes steps;
+  private CapturedSizes nucleusSteps;
+  private double communicationShare;
 
   /** Whether a step that is captured has its all-reduces. */
   private boolean reduces = true;
@@ -78,7 +83,7 @@ final class RankModel implements AutoCloseable {
       Kernels.Weights gateAndUp,
       Kernels.Weights down) {}
 
-  /** Loads this rank's weights and captures the steps. Blocks for as long as that takes. */
+  /** Loads this rank's weights. Blocks for as long as that takes. */
   RankModel(RankGroup group, LlamaConfig config, TensorSource weights, ModelOptions options) {
     config.requireDivisible(group.nRanks());
     this.config = config;
@@ -115,7 +120,23 @@ final class RankModel implements AutoCloseable {
     fine = forChosen(DataType.INT64, Nucleus.BINS);
     limits = forChosen(DataType.INT32, 1);
     best = forChosen(DataType.INT64, 1);
+  }
 
+  /**
+   * Returns whether this can go on in another generation: for the same rank, on the same device.
+   */
+  boolean fits(RankGroup next) {
+    return next.device() == group.device()
+        && next.rank() == group.rank()
+        && next.nRanks() == group.nRanks();
+  }
+
+  /** Captures the steps of a generation, and forgets those of the last one. Blocks meanwhile. */
+  void join(RankGroup next) {
+    leave();
+    // A step of the last generation may still write.
+    Mono.<Void>create(sink -> next.device().whenEnqueuedWorkIsDone(sink::success)).block(PATIENCE);
+    group = next;
     int[] sizes =
         IntStream.concat(
                 IntStream.iterate(1, size -> size < options.maxRows(), size -> 2 * size),
@@ -275,10 +296,14 @@ final class RankModel implements AutoCloseable {
     return result;
   }
 
+  /** Forgets the steps of this generation. */
+  void leave() {
+    Stream.of(steps, nucleusSteps).filter(Objects::nonNull).forEach(CapturedSizes::close);
+  }
+
   @Override
   public void close() {
-    steps.close();
-    nucleusSteps.close();
+    leave();
     kernels.close();
     buffers.forEach(DeviceBuffer::close);
     rows.close();
