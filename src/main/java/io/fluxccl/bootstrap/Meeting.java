@@ -382,6 +382,9 @@ public final class Meeting implements AutoCloseable {
     if (attendance != null) {
       end().completeExceptionally(wasClosed());
     }
+    if (host != null) {
+      host.close(); // now: a generation that it still began would end with it
+    }
     if (session != null) {
       session.sendGoodbye();
     }
@@ -389,9 +392,6 @@ public final class Meeting implements AutoCloseable {
     loop.schedule(
         () -> {
           channels.close();
-          if (host != null) {
-            host.close();
-          }
           thread.leave();
         },
         session == null ? 0 : MAX_BACKOFF_MILLIS,

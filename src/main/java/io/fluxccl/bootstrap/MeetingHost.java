@@ -42,6 +42,11 @@ final class MeetingHost extends Handshake.Gate {
   /** How long survivors have that are expected, although a connection with them was never seen. */
   private static final long SETTLE_MILLIS = 1_000;
 
+  /**
+   * How long members have that are connected and have not come: on a busy machine some are late.
+   */
+  private static final long SILENT_MILLIS = 5_000;
+
   /** How often it is checked which ranks of a failed job, that have not come, still live. */
   private static final long PROBE_MILLIS = 100;
 
@@ -159,7 +164,8 @@ final class MeetingHost extends Handshake.Gate {
     } else if (!complete && !survivors.isEmpty() && waiting.size() >= least) {
       long patience =
           waiting.stream().mapToLong(each -> each.request.patienceMillis()).max().getAsLong();
-      long limit = areAllHere(last, survivors) ? patience : Math.max(patience, SETTLE_MILLIS);
+      long absent = last == generation ? SILENT_MILLIS : SETTLE_MILLIS;
+      long limit = areAllHere(last, survivors) ? patience : Math.max(patience, absent);
       long left = TimeUnit.MILLISECONDS.toNanos(limit) - (System.nanoTime() - roundBeganNanos);
       complete = left <= 0;
       if (!complete) {

@@ -1,6 +1,7 @@
 package io.fluxccl.bootstrap;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.Aborted;
@@ -12,9 +13,12 @@ import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.LockSupport;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -90,6 +94,32 @@ class MeetingTest {
   }
 
   @Test
+  void shouldBeginNoGenerationThatItLeaves() {
+    List<Meeting> meetings = meetOf(3);
+    List<Membership> first = attendAll(meetings, List.of());
+    meetings.get(0).close(); // came first, and hosts
+    List<Membership> second = attendAll(meetings.subList(1, 3), first.subList(1, 3));
+    assertThat(second).extracting(Membership::generation).containsExactly(2L, 2L);
+    assertThat(second.get(0).previousRanks()).containsExactly(1, 2);
+    assertThatThrownBy(() -> second.get(0).broken().get(400, TimeUnit.MILLISECONDS))
+        .isInstanceOf(TimeoutException.class);
+    meetings.forEach(Meeting::close);
+  }
+
+  @Test
+  void shouldWaitForAMemberThatIsConnectedAndLate() {
+    List<Meeting> meetings = meetOf(3);
+    List<Membership> first = attendAll(meetings, List.of());
+    CompletableFuture<Membership> zero = attend(meetings.get(0), first.get(0));
+    CompletableFuture<Membership> one = attend(meetings.get(1), first.get(1));
+    assertThatThrownBy(() -> one.get(1_500, TimeUnit.MILLISECONDS))
+        .isInstanceOf(TimeoutException.class);
+    assertThat(attend(meetings.get(2), first.get(2))).succeedsWithin(LONG);
+    assertThat(zero.join().nRanks()).isEqualTo(3);
+    meetings.forEach(Meeting::close);
+  }
+
+  @Test
   void shouldReleaseThePortWheneverItIsClosed() {
     int rounds = Rounds.of(25, 100);
     for (int i = 0; i < rounds; i++) {
@@ -99,6 +129,32 @@ class MeetingTest {
       meeting.close();
       await().atMost(LONG).until(this::isFree);
     }
+  }
+
+  /** Meetings of which a generation after the first needs one rank only; the first one hosts. */
+  private List<Meeting> meetOf(int nRanks) {
+    List<Meeting> meetings = new ArrayList<>();
+    for (int rank = 0; rank < nRanks; rank++) {
+      RankEnvironment place = RankEnvironment.of(rank, nRanks).withAddress("127.0.0.1:" + port);
+      meetings.add(new Meeting(place, BootstrapOptions.defaults(), 1, Duration.ZERO));
+    }
+    return meetings;
+  }
+
+  private static CompletableFuture<Membership> attend(Meeting meeting, Membership previous) {
+    return meeting.attend(previous, OptionalInt.empty(), Deadline.after(LONG));
+  }
+
+  /** Lets all attend and returns the generation's members in their order. */
+  private List<Membership> attendAll(List<Meeting> meetings, List<Membership> previous) {
+    List<CompletableFuture<Membership>> all = new ArrayList<>();
+    for (int i = 0; i < meetings.size(); i++) {
+      all.add(attend(meetings.get(i), previous.isEmpty() ? null : previous.get(i)));
+      if (i == 0 && previous.isEmpty()) {
+        await().atMost(LONG).until(() -> !isFree());
+      }
+    }
+    return all.stream().map(CompletableFuture::join).toList();
   }
 
   private boolean isFree() {
