@@ -1,6 +1,8 @@
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.OpenFiles;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.concurrent.RecurringWarning;
 import io.netty.bootstrap.Bootstrap;
 import io.netty.bootstrap.ServerBootstrap;
 import io.netty.buffer.ByteBuf;
@@ -30,6 +32,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Supplier;
+import org.slf4j.LoggerFactory;
 
 /** Sockets that carry {@link BootstrapFrame}s, each behind its length in 4 bytes, big endian. */
 final class Frames {
@@ -78,12 +81,19 @@ final class Frames {
         .addListener(
             (ChannelFuture bound) -> {
               if (bound.isSuccess()) {
+                bound.channel().pipeline().addLast(new AcceptTrouble());
                 listening.complete(bound.channel());
                 return;
               }
               String problem =
-                  "%s can't listen at %s: %s; choose a free port and an address of this host"
-                      .formatted(owner, address, describe(bound.cause()));
+                  "%s can't listen at %s: %s"
+                      .formatted(
+                          owner,
+                          address,
+                          OpenFiles.explain(
+                              bound.cause(),
+                              describe(bound.cause())
+                                  + "; choose a free port and an address of this host"));
               listening.completeExceptionally(new TransportFailure(rank, problem, bound.cause()));
             });
     return listening;
@@ -191,7 +201,19 @@ final class Frames {
   static String describe(Throwable cause) {
     Throwable inner =
         cause instanceof DecoderException && cause.getCause() != null ? cause.getCause() : cause;
-    return inner.getMessage() == null ? inner.toString() : inner.getMessage();
+    return OpenFiles.explain(
+        inner, inner.getMessage() == null ? inner.toString() : inner.getMessage());
+  }
+
+  /** Reports that a listener can't accept; Netty tries again after a second. */
+  private static final class AcceptTrouble extends ChannelInboundHandlerAdapter {
+    private static final RecurringWarning WARNING =
+        new RecurringWarning(LoggerFactory.getLogger(Frames.class));
+
+    @Override
+    public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
+      WARNING.warn("no connection accepted at " + ctx.channel() + ": " + describe(cause));
+    }
   }
 
   /** The other side began with bytes that are no length of a FluxCCL frame. */

@@ -1,11 +1,13 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.OpenFiles;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
+import io.fluxccl.concurrent.RecurringWarning;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelFutureListener;
 import io.netty.channel.ChannelHandlerContext;
@@ -15,6 +17,8 @@ import io.netty.channel.group.ChannelGroup;
 import io.netty.util.concurrent.ScheduledFuture;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.util.LinkedHashSet;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.slf4j.Logger;
@@ -39,7 +43,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
           + " address of its own";
 
   private static final Logger LOG = LoggerFactory.getLogger(Handshake.class);
-  private static final int MAX_UNPROVEN = 1024;
+  private static final RecurringWarning STRANGERS = new RecurringWarning(LOG);
 
   final byte[] nonce = SessionKey.nonce(BootstrapFrameCodec.NONCE_BYTES);
   private ScheduledFuture<?> deadline;
@@ -74,8 +78,8 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
 
   /** Decides which connectors to admit. */
   abstract static class Gate {
-    private int unproven;
-    private boolean warned;
+    /** The sockets that have not proved themselves, the oldest first. */
+    private final Set<ChannelHandlerContext> unproven = new LinkedHashSet<>();
 
     /** The key of the connections; a handshake waits while it is not known. */
     abstract CompletableFuture<SessionKey> key();
@@ -125,7 +129,6 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
 
     private final Gate gate;
     private boolean proofReceived;
-    private boolean counted;
 
     Acceptor(Gate gate) {
       this.gate = gate;
@@ -133,12 +136,13 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
 
     @Override
     public void channelActive(ChannelHandlerContext ctx) {
-      if (gate.unproven >= MAX_UNPROVEN) {
-        refuse(ctx, "too many unfinished handshakes");
-        return;
+      if (gate.unproven.size() >= OpenFiles.pendingSockets()) {
+        // A rank proves itself within a round trip, so the oldest is the least likely to be one.
+        ChannelHandlerContext oldest = gate.unproven.iterator().next();
+        gate.unproven.remove(oldest);
+        refuse(oldest, "too many sockets have not proved themselves, and this is the oldest");
       }
-      gate.unproven++;
-      counted = true;
+      gate.unproven.add(ctx);
       startDeadline(ctx);
       ctx.channel().writeAndFlush(new Greeting(nonce));
     }
@@ -168,7 +172,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
         refuse(ctx, "wrong secret, or a job that is over");
         return;
       }
-      done();
+      done(ctx);
       Admission admission = gate.judge(proof);
       int ranks = gate.expectedRanks();
       byte[] mac = key.acceptorProof(proof, nonce, admission, ranks);
@@ -187,15 +191,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       if (!ctx.channel().isOpen()) {
         return;
       }
-      if (gate.warned) {
-        LOG.debug("closed a connection from {}: {}", remote(ctx), why);
-      } else {
-        gate.warned = true;
-        LOG.warn(
-            "closed a connection from {}: {}; more of them are logged at debug level",
-            remote(ctx),
-            why);
-      }
+      STRANGERS.warn("closed a connection from " + remote(ctx) + ": " + why);
       ctx.close();
     }
 
@@ -203,22 +199,19 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       return ctx.channel().remoteAddress();
     }
 
-    private void done() {
+    private void done(ChannelHandlerContext ctx) {
       stopDeadline();
-      if (counted) {
-        counted = false;
-        gate.unproven--;
-      }
+      gate.unproven.remove(ctx);
     }
 
     @Override
     public void channelInactive(ChannelHandlerContext ctx) {
-      done();
+      done(ctx);
     }
 
     @Override
     public void handlerRemoved(ChannelHandlerContext ctx) {
-      done();
+      done(ctx);
     }
   }
 

@@ -1,5 +1,8 @@
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.FluxCclException;
+import io.fluxccl.OpenFiles;
+import io.fluxccl.TransportFailure;
 import io.fluxccl.concurrent.UseCount;
 import io.netty.channel.EventLoop;
 import io.netty.channel.EventLoopGroup;
@@ -50,9 +53,20 @@ final class SharedEventLoop extends UseCount {
   /** Adds a user, and starts the thread for the first one. */
   static synchronized SharedEventLoop acquire() {
     if (current == null || !current.tryRetain()) {
-      current = new SharedEventLoop();
+      current = start();
     }
     return current;
+  }
+
+  private static SharedEventLoop start() {
+    try {
+      return new SharedEventLoop();
+    } catch (IllegalStateException e) {
+      throw new TransportFailure(
+          FluxCclException.NO_RANK,
+          "the bootstrap's thread can't start: " + OpenFiles.explain(e, e.toString()),
+          e);
+    }
   }
 
   EventLoop loop() {

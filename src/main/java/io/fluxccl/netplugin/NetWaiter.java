@@ -1,6 +1,7 @@
 package io.fluxccl.netplugin;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.OpenFiles;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.concurrent.Closing;
 import java.io.IOException;
@@ -67,7 +68,8 @@ public final class NetWaiter implements AutoCloseable {
       pipe.source().configureBlocking(false);
       pipe.source().register(selector, SelectionKey.OP_READ);
     } catch (IOException e) {
-      throw new TransportFailure(FluxCclException.NO_RANK, "no selector: " + e, e);
+      throw new TransportFailure(
+          FluxCclException.NO_RANK, "no selector: " + OpenFiles.explain(e, e.toString()), e);
     }
   }
 

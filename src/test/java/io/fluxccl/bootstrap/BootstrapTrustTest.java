@@ -10,6 +10,7 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 import io.fluxccl.ErrorCode;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.OpenFiles;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
@@ -148,6 +149,19 @@ class BootstrapTrustTest {
     attack(ranks.get(1).member(2).address());
     await(onAll(ranks, each -> each.barrier(soon())));
     assertThat(ranks).noneMatch(each -> each.failure().isDone());
+  }
+
+  @Test
+  void shouldDropTheOldestOfTooManyAndLetARankIn() throws IOException {
+    Socket first = knock(root);
+    for (int i = 0; i < OpenFiles.pendingSockets() + 20; i++) {
+      knock(root);
+    }
+    letTheLastComeAndSucceed();
+    long start = System.nanoTime();
+    assertCloses(first);
+    assertThat(Duration.ofNanos(System.nanoTime() - start))
+        .isLessThan(Duration.ofMillis(Handshake.LIMIT_MILLIS / 2));
   }
 
   @Test

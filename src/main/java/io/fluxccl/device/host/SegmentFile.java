@@ -3,6 +3,7 @@ package io.fluxccl.device.host;
 import io.fluxccl.Aborted;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.OpenFiles;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.MappedByteBuffer;
@@ -122,15 +123,15 @@ final class SegmentFile {
         0,
         "SHARED_MEMORY",
         String.format(
-            "%s shared memory of %s bytes in %s failed (%s bytes are free): %s; free"
-                + " some, raise its size (docker --shm-size, mount -o remount,size=), or set %s"
-                + " to a larger directory",
-            step,
-            size,
-            directory,
-            directory.toFile().getUsableSpace(),
-            cause,
-            SegmentDirectory.VARIABLE),
+            "%s shared memory of %s bytes in %s failed: %s",
+            step, size, directory, OpenFiles.explain(cause, adviceOnSpace(directory, cause))),
         cause);
+  }
+
+  private static String adviceOnSpace(Path directory, IOException cause) {
+    return String.format(
+        "%s (%s bytes are free); free some, raise its size (docker --shm-size, mount -o"
+            + " remount,size=), or set %s to a larger directory",
+        cause, directory.toFile().getUsableSpace(), SegmentDirectory.VARIABLE);
   }
 }

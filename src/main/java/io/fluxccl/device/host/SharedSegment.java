@@ -2,6 +2,7 @@ package io.fluxccl.device.host;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.OpenFiles;
 import io.fluxccl.concurrent.UseCount;
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -137,7 +138,7 @@ public final class SharedSegment extends UseCount {
               ? " has ended or closed it, or is in another process namespace (docker --pid)"
               : " does not let us look into it (run both as the same user, with the same"
                   + " capabilities)";
-      throw refused(name, "process " + name.pid() + why, e);
+      throw refused(name, OpenFiles.explain(e, "process " + name.pid() + why), e);
     }
   }
 

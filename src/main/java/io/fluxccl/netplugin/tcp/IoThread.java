@@ -1,6 +1,7 @@
 package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.OpenFiles;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.concurrent.NonblockingThread;
 import java.io.IOException;
@@ -43,7 +44,8 @@ final class IoThread implements AutoCloseable {
     try {
       selector = Selector.open();
     } catch (IOException e) {
-      throw new TransportFailure(FluxCclException.NO_RANK, "no selector: " + e, e);
+      throw new TransportFailure(
+          FluxCclException.NO_RANK, "no selector: " + OpenFiles.explain(e, e.toString()), e);
     }
     thread = new NonblockingThread(this::run, "fluxccl-net-" + number);
     thread.start();

@@ -1,6 +1,7 @@
 package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.OpenFiles;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
@@ -107,10 +108,14 @@ final class TcpConnect implements AutoCloseable {
     return new RemoteFailure(
         FluxCclException.NO_RANK,
         String.format(
-            "connect to %s on %s: %s; is its process alive, and is this interface the one"
-                + " that reaches it"
-                + " (FLUXCCL_NET_IFNAME)?",
-            text(), plugin.deviceName(device), e.getMessage()));
+            "connect to %s on %s: %s",
+            text(),
+            plugin.deviceName(device),
+            OpenFiles.explain(
+                e,
+                e.getMessage()
+                    + "; is its process alive, and is this interface the one that reaches it"
+                    + " (FLUXCCL_NET_IFNAME)?")));
   }
 
   private String text() {

@@ -2,6 +2,7 @@ package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.JvmAccess;
+import io.fluxccl.concurrent.RecurringWarning;
 import io.fluxccl.netplugin.ConnectionState;
 import io.fluxccl.netplugin.ConnectionTable;
 import io.fluxccl.netplugin.NetHandle;
@@ -28,6 +29,9 @@ public final class TcpNetPlugin implements NetPlugin {
   public static final String NAME = "fluxccl";
 
   private static final Logger LOG = LoggerFactory.getLogger(TcpNetPlugin.class);
+
+  /** What strangers do at the listeners of this process. */
+  static final RecurringWarning STRANGERS = new RecurringWarning(LOG);
 
   private final TcpOptions options;
   private final List<TcpDevice> devices;
@@ -160,11 +164,6 @@ public final class TcpNetPlugin implements NetPlugin {
 
   String deviceName(int device) {
     return devices.get(device).name();
-  }
-
-  /** Logs a message that matters only for the diagnosis of a problem. */
-  void note(String message) {
-    LOG.info(message);
   }
 
   <T extends TcpComm> T remember(T comm) {

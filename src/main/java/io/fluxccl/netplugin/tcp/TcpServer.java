@@ -1,6 +1,7 @@
 package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.OpenFiles;
 import io.fluxccl.TransportFailure;
 import java.io.IOException;
 import java.net.BindException;
@@ -25,7 +26,7 @@ import java.util.concurrent.TimeUnit;
  */
 final class TcpServer {
   /** The most pending sockets: sockets that have not sent their hello. */
-  static final int MAX_PENDING = 1024;
+  static final int MAX_PENDING = OpenFiles.pendingSockets();
 
   private static final int BACKLOG = 1024;
   private static final long TEND_NANOS = TimeUnit.MILLISECONDS.toNanos(20);
@@ -68,9 +69,13 @@ final class TcpServer {
       throw new TransportFailure(
           FluxCclException.NO_RANK,
           String.format(
-              "listen on %s (%s): %s; check that the address is this host's, and widen"
-                  + " FLUXCCL_PORT_RANGE",
-              device.name(), device.address().getHostAddress(), e.getMessage()),
+              "listen on %s (%s): %s",
+              device.name(),
+              device.address().getHostAddress(),
+              OpenFiles.explain(
+                  e,
+                  e.getMessage()
+                      + "; check that the address is this host's, and widen FLUXCCL_PORT_RANGE")),
           e);
     }
     server = opened;
@@ -152,18 +157,18 @@ final class TcpServer {
           return;
         }
         if (pending.size() == MAX_PENDING) {
-          Sockets.close(pending.poll().channel);
+          drop(pending.poll(), "too many send no hello, and this is the oldest");
         }
         ByteBuffer hello = WireDescriptor.buffer(WireDescriptor.HELLO_LENGTH);
         pending.add(new PendingSocket(channel, hello, now));
         Sockets.configure(channel);
       }
     } catch (IOException e) {
+      String why = "accept on " + device.name() + ": " + OpenFiles.explain(e, e.getMessage());
       // The socket was gone before it was accepted; hellos of other sockets are read later.
-      plugin.note("a socket was gone before it was accepted: " + e.getMessage());
+      TcpNetPlugin.STRANGERS.warn(why);
       if (++failedAccepts > MAX_FAILED_ACCEPTS) {
-        throw new TransportFailure(
-            FluxCclException.NO_RANK, "accept on " + device.name() + ": " + e.getMessage(), e);
+        throw new TransportFailure(FluxCclException.NO_RANK, why, e);
       }
     }
   }
@@ -193,10 +198,15 @@ final class TcpServer {
       wrong = "failed: " + e.getMessage();
     }
     if (wrong != null) {
-      plugin.note("dropped a stray connection from " + remote(socket.channel) + ": " + wrong);
-      Sockets.close(socket.channel);
+      drop(socket, wrong);
     }
     return wrong != null;
+  }
+
+  private static void drop(PendingSocket socket, String why) {
+    TcpNetPlugin.STRANGERS.warn(
+        "dropped a stray connection from " + remote(socket.channel) + ": " + why);
+    Sockets.close(socket.channel);
   }
 
   /**
