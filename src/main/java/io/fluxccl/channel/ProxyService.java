@@ -11,6 +11,7 @@ import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
+import io.fluxccl.TransportFailure;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.PinnedBuffer;
@@ -52,6 +53,10 @@ public final class ProxyService implements AutoCloseable {
   private final FlushTracker[] channels = new FlushTracker[MAX_IDS];
   private final RegisteredMemory[] memories = new RegisteredMemory[MAX_MEMORIES];
   private volatile int channelCount;
+
+  /** Whether a connection has failed since the proxy last looked. */
+  private volatile boolean connectionFailed;
+
   private int memoryCount;
   private boolean startRequested;
   private final Lifecycle lifecycle;
@@ -147,6 +152,8 @@ public final class ProxyService implements AutoCloseable {
     channels[id] =
         new FlushTracker(semaphore, connection, flushWords.buffer(), id * FLUSH_WORD_STRIDE);
     channelCount = id + 1;
+    // A kernel may wait for the peer while nobody posts here.
+    connection.failed().thenRun(() -> connectionFailed = true);
     startIfNeeded();
     return id;
   }
@@ -293,11 +300,25 @@ public final class ProxyService implements AutoCloseable {
     }
   }
 
+  /** Fails the channels whose connections have failed, but for those that were closed here. */
+  private void failWithConnections() {
+    connectionFailed = false;
+    for (int id = 0, n = channelCount; id < n; id++) {
+      if (channels[id].connection.failure() instanceof TransportFailure lost) {
+        fail(id, channels[id], lost);
+      }
+    }
+  }
+
   /** Polls the flushes that kernels wait for. */
   private final class Flushes implements ProxyDuty {
     @Override
     public int doWork() {
       int steps = 0;
+      if (connectionFailed) {
+        failWithConnections();
+        steps++;
+      }
       for (int id = 0, n = channelCount; id < n; id++) {
         FlushTracker channel = channels[id];
         if (channel.isFlushing()) {

@@ -29,6 +29,7 @@ import io.fluxccl.testkit.Links;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.ConnectionEnd;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
@@ -308,6 +309,38 @@ class ProxyChannelTest {
               assertThat(service.failure(good)).isNull();
               assertThat(goodChannel.poll()).isTrue();
               assertThat(goodChannel.awaitFlush(goodFlush)).isTrue();
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldFailTheChannelWhoseConnectionIsLostWhileNothingIsPushed() {
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      ranks.run(
+          rank -> {
+            Links lost = Links.to(rank, 0, 0, Transport.SHM, 64);
+            Links closed = Links.to(rank, 0, 1, Transport.SHM, 64);
+            AtomicReference<Object> told = new AtomicReference<>("nothing");
+            try (ProxyService service =
+                    new ProxyService(
+                        rank.communicator(),
+                        64,
+                        ProxyOptions.defaults(),
+                        (id, peer, reason) -> told.set(id + " " + peer + " " + reason.code()));
+                AgentInvoker proxy = new AgentInvoker(thrown -> {}, null, service.proxy())) {
+              int bad = service.addSemaphore(semaphoreOf(lost));
+              int good = service.addSemaphore(semaphoreOf(closed));
+              rank.communicator().setup().join();
+              proxy.start();
+              closed.connection.close();
+              proxy.invoke();
+              assertThat(told).hasValue("nothing");
+              ((ConnectionEnd) lost.connection).fail("the cable is cut", null);
+              proxy.invoke();
+              assertThat(told).hasValue(bad + " 0 TRANSPORT_FAILURE");
+              assertThat(service.failure(bad)).hasMessageContaining("the cable is cut");
+              assertThat(service.failure(good)).isNull();
             }
           });
     }

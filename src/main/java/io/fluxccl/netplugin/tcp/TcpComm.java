@@ -227,7 +227,8 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
     // them apart: they depend on the locale.
     return e instanceof ClosedChannelException
         ? new TransportFailure(FluxCclException.NO_RANK, message + "closed here", e)
-        : new RemoteFailure(FluxCclException.NO_RANK, message + "; the peer is gone");
+        : new RemoteFailure(
+            FluxCclException.NO_RANK, message + "; the peer is gone, or the path to it");
   }
 
   /**
