@@ -45,9 +45,6 @@ public final class TcpNetPlugin implements NetPlugin {
   /** The server of each device that has listeners, or null. Guarded by this. */
   private final TcpServer[] servers;
 
-  /** Whether servers stay open, without listeners, until the network is closed. */
-  private boolean keepsServers;
-
   private int turn;
   private volatile boolean closed;
 
@@ -72,8 +69,8 @@ public final class TcpNetPlugin implements NetPlugin {
   }
 
   /**
-   * Opens a network of one device, which has a given address. The device listens at its port until
-   * the network is closed.
+   * Opens a network of one device, which has a given address. The device listens at once, and again
+   * whenever it has listeners: when the last one closes, the port closes too.
    *
    * @param address an address of this host
    * @param options how TCP is used; its choice of interfaces is ignored
@@ -83,7 +80,6 @@ public final class TcpNetPlugin implements NetPlugin {
     String name = address.getHostAddress();
     TcpDevice device = new TcpDevice(name, address, TcpDevice.UNKNOWN_SPEED_MBPS, null);
     TcpNetPlugin plugin = new TcpNetPlugin(options, List.of(device));
-    plugin.keepsServers = true;
     plugin.server(0);
     return plugin;
   }
@@ -181,7 +177,7 @@ public final class TcpNetPlugin implements NetPlugin {
   synchronized void forget(TcpListenComm listener, int device) {
     unfinished.remove(listener);
     TcpServer server = servers[device];
-    if (server != null && !keepsServers && server.remove(listener)) {
+    if (server != null && server.remove(listener)) {
       servers[device] = null;
       server.close();
     }

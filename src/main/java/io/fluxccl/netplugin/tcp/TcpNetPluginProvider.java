@@ -2,6 +2,7 @@ package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetPluginProvider;
+import java.net.InetAddress;
 import java.util.Optional;
 
 /** Provides {@link TcpNetPlugin}, configured by the environment. */
@@ -27,5 +28,19 @@ public final class TcpNetPluginProvider implements NetPluginProvider {
   @Override
   public NetPlugin open() {
     return new TcpNetPlugin(TcpOptions.fromEnvironment(System::getenv));
+  }
+
+  /**
+   * Opens the network for a rank. It listens only where the other ranks reach it, unless the
+   * environment names interfaces: a job at the loopback is not to be reached from other hosts.
+   *
+   * @param address at which the other ranks reach this one
+   * @return as {@link #open()}
+   */
+  public NetPlugin openAt(InetAddress address) {
+    TcpOptions options = TcpOptions.fromEnvironment(System::getenv);
+    return options.interfaces().isDefault()
+        ? TcpNetPlugin.at(address, options)
+        : new TcpNetPlugin(options);
   }
 }

@@ -6,7 +6,9 @@ import io.fluxccl.TransportFailure;
 import io.fluxccl.netplugin.CheckedNetPlugin;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetPluginProvider;
+import io.fluxccl.netplugin.tcp.TcpNetPluginProvider;
 import io.fluxccl.netplugin.vendor.NativeNetPlugin;
+import java.net.InetAddress;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
@@ -19,7 +21,8 @@ import java.util.ServiceLoader;
  * @param network the required name of the network, as in {@code NCCL_NET}, or null for any
  * @param library the vendor's library, as in {@code NCCL_NET_PLUGIN}, or null; {@code none} for no
  *     library
- * @param devices comma-separated numbers or names of devices, or null for all
+ * @param devices comma-separated numbers or names of devices, or null for all; over TCP for the one
+ *     with the rank's address
  * @param keepLoaded whether a vendor's library stays loaded after its last use
  */
 record NetChoice(String network, String library, String devices, boolean keepLoaded) {
@@ -42,14 +45,16 @@ record NetChoice(String network, String library, String devices, boolean keepLoa
   /**
    * Opens the network, or shares it if it is open already.
    *
+   * @param address at which the other ranks reach this one, where TCP listens unless devices are
+   *     chosen; null to open it for a look only
    * @throws FluxCclException if there is no such network; the message lists what was tried
    */
-  OpenPlugins.Lease open() {
+  OpenPlugins.Lease open(InetAddress address) {
     List<String> tried = new ArrayList<>();
     Optional<OpenPlugins.Lease> found =
         library == null && network != null
-            ? inJava(tried).or(() -> vendors(tried))
-            : vendors(tried).or(() -> inJava(tried));
+            ? inJava(address, tried).or(() -> vendors(tried))
+            : vendors(tried).or(() -> inJava(address, tried));
     return found.orElseThrow(
         () ->
             new TransportFailure(
@@ -83,22 +88,29 @@ record NetChoice(String network, String library, String devices, boolean keepLoa
     return Optional.of(lease);
   }
 
-  private Optional<OpenPlugins.Lease> inJava(List<String> tried) {
+  private Optional<OpenPlugins.Lease> inJava(InetAddress address, List<String> tried) {
     return ServiceLoader.load(NetPluginProvider.class).stream()
         .map(ServiceLoader.Provider::get)
         .filter(provider -> network == null || provider.name().equalsIgnoreCase(network))
         .sorted(Comparator.comparingInt(NetPluginProvider::priority).reversed())
-        .flatMap(provider -> open(provider, tried).stream())
+        .flatMap(provider -> open(provider, address, tried).stream())
         .findFirst();
   }
 
-  private static Optional<OpenPlugins.Lease> open(NetPluginProvider provider, List<String> tried) {
+  private Optional<OpenPlugins.Lease> open(
+      NetPluginProvider provider, InetAddress address, List<String> tried) {
     Optional<String> reason = provider.unavailableBecause();
     if (reason.isPresent()) {
       tried.add(provider.name() + ": " + reason.get());
       return Optional.empty();
     }
     try {
+      if (provider instanceof TcpNetPluginProvider tcp && address != null && devices == null) {
+        return Optional.of(
+            OpenPlugins.lease(
+                "provider " + provider.name() + " at " + address.getHostAddress(),
+                () -> CheckedNetPlugin.of(tcp.openAt(address))));
+      }
       return Optional.of(
           OpenPlugins.lease(
               "provider " + provider.name(), () -> CheckedNetPlugin.of(provider.open())));

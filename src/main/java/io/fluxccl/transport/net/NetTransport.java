@@ -71,7 +71,7 @@ public final class NetTransport implements TransportProvider {
     requireNet(transport);
     NetChoice choice = NetChoice.fromEnvironment();
     try {
-      OpenPlugins.Lease lease = choice.open();
+      OpenPlugins.Lease lease = choice.open(null);
       hold(lease);
       choice.devicesOf(lease.plugin());
       return Optional.empty();
@@ -92,7 +92,7 @@ public final class NetTransport implements TransportProvider {
   public Optional<String> description(Transport transport) {
     requireNet(transport);
     NetChoice choice = NetChoice.fromEnvironment();
-    try (OpenPlugins.Lease lease = choice.open()) {
+    try (OpenPlugins.Lease lease = choice.open(null)) {
       NetPlugin plugin = lease.plugin();
       List<String> devices = new ArrayList<>();
       for (int device : choice.devicesOf(plugin)) {
@@ -119,7 +119,7 @@ public final class NetTransport implements TransportProvider {
   }
 
   static NetContext open(NetChoice choice, TransportEnvironment environment) {
-    OpenPlugins.Lease lease = choice.open();
+    OpenPlugins.Lease lease = choice.open(environment.hostAddress());
     try {
       int[] devices = choice.devicesOf(lease.plugin());
       return new NetContext(Transport.NET, environment, lease.plugin(), lease, devices, null);

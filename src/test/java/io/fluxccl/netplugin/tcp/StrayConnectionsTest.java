@@ -12,6 +12,7 @@ import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetSendComm;
 import java.io.IOException;
+import java.net.ConnectException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.ServerSocket;
@@ -128,6 +129,18 @@ class StrayConnectionsTest {
       }
       checkThatItStillAccepts(listener);
       acceptUntilDropped(listener, strays.get(0));
+    }
+  }
+
+  @Test
+  void shouldListenOnlyWhileSomebodyIsToConnect() {
+    network.close();
+    network = TcpNetPlugin.at(InetAddress.getLoopbackAddress(), OPTIONS);
+    for (int i = 0; i < 2; i++) {
+      NetListenComm listener = network.listen(0);
+      checkThatItStillAccepts(listener);
+      listener.close();
+      assertThatThrownBy(() -> stray(listener)).isInstanceOf(ConnectException.class);
     }
   }
 

@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
 import java.lang.management.ManagementFactory;
@@ -47,6 +48,13 @@ class NetOverTcpTest extends NetConnectionContract {
       }
     }
     return sum;
+  }
+
+  @Test
+  void shouldListenAtTheJobsAddressOnly() {
+    NetPlugin plugin = ranks.context(0).plugin();
+    assertThat(plugin.devices()).isEqualTo(1);
+    assertThat(plugin.properties(0).name()).isEqualTo("127.0.0.1");
   }
 
   @Test
