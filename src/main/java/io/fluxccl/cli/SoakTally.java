@@ -40,8 +40,9 @@ final class SoakTally implements LineForwarder.Sink {
   private long deaths;
   private long doubleKills;
 
-  // Generations whose numbers were given again, and what was wrong in them.
+  // Generations whose numbers were given again, and what was done and wrong in them.
   private long forgotten;
+  private long collectivesBefore;
   private long wrongBefore;
   private long firstDeathNanos;
   private boolean recovering;
@@ -122,13 +123,9 @@ final class SoakTally implements LineForwarder.Sink {
   }
 
   private void count(long generation, int rank, long collectives, long wrong) {
-    long[] before =
-        counts
-            .computeIfAbsent(generation, absent -> new HashMap<>())
-            .put(rank, new long[] {collectives, wrong});
-    if (before != null && before[0] > collectives) {
-      wrongBefore += before[1];
-    }
+    counts
+        .computeIfAbsent(generation, absent -> new HashMap<>())
+        .put(rank, new long[] {collectives, wrong});
   }
 
   private void ready(long generation, int rank, long nRanks) {
@@ -138,11 +135,28 @@ final class SoakTally implements LineForwarder.Sink {
       here.clear();
       here.add(rank);
       forgotten++;
+      keep(counts.remove(generation));
     }
     if (here.size() == nRanks && recovering) {
       recovering = false;
       recoveriesMillis.add(TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - firstDeathNanos));
     }
+  }
+
+  /** Counts what ranks have done in a generation whose number comes again; null for nothing. */
+  private void keep(Map<Integer, long[]> byRank) {
+    if (byRank != null) {
+      collectivesBefore += most(byRank);
+      wrongBefore += wrong(byRank);
+    }
+  }
+
+  private static long most(Map<Integer, long[]> byRank) {
+    return byRank.values().stream().mapToLong(each -> each[0]).max().orElse(0);
+  }
+
+  private static long wrong(Map<Integer, long[]> byRank) {
+    return byRank.values().stream().mapToLong(each -> each[1]).sum();
   }
 
   @Override
@@ -173,11 +187,11 @@ final class SoakTally implements LineForwarder.Sink {
   }
 
   synchronized Result result() {
-    long collectives = 0;
+    long collectives = collectivesBefore;
     long wrong = wrongBefore;
     for (Map<Integer, long[]> byRank : counts.values()) {
-      collectives += byRank.values().stream().mapToLong(each -> each[0]).max().orElse(0);
-      wrong += byRank.values().stream().mapToLong(each -> each[1]).sum();
+      collectives += most(byRank);
+      wrong += wrong(byRank);
     }
     List<Long> sorted = recoveriesMillis.stream().sorted().toList();
     Set<String> left = SegmentDirectory.files();

@@ -55,13 +55,14 @@ class SoakTallyTest {
   }
 
   @Test
-  void shouldForgetNothingWrongWhenGenerationsAreCountedAnew() {
+  void shouldForgetNothingWhenGenerationsAreCountedAnew() {
     line(0, "soak ready 1 0 1 0");
     line(0, "soak count 1 0 90 4");
     tally.restarted(0);
     line(0, "soak ready 1 0 1 0");
     line(0, "soak count 1 0 20 1");
     SoakTally.Result result = tally.result();
+    assertThat(result.collectives()).isEqualTo(110);
     assertThat(result.wrong()).isEqualTo(5);
     assertThat(result.generations()).isEqualTo(2);
   }
