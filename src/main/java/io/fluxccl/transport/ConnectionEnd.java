@@ -258,7 +258,8 @@ public abstract class ConnectionEnd implements Connection {
 
   /** Returns the connection's name for messages. */
   protected final String describe() {
-    return "the " + transport + " connection to rank " + remoteRank + " (tag " + tag + ")";
+    return "the %s connection of rank %d to rank %d (tag %d)"
+        .formatted(transport, rank, remoteRank, tag);
   }
 
   @Override

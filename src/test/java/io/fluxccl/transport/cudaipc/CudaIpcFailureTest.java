@@ -143,7 +143,8 @@ class CudaIpcFailureTest {
     try (ChildJvm child = ChildJvm.start(Broken.class, List.of())) {
       for (int i = 0; i < 5; i++) {
         assertThat(child.readLine())
-            .startsWith("TRANSPORT_FAILURE rank=1 the CUDA_IPC connection to rank 1 (tag 5): ")
+            .startsWith(
+                "TRANSPORT_FAILURE rank=1 the CUDA_IPC connection of rank 0 to rank 1 (tag 5): ")
             .contains("CUDA_ERROR_ILLEGAL_ADDRESS")
             .endsWith(" true");
       }

@@ -122,7 +122,7 @@ class NetFailureTest {
       FluxCclException failure = get(link.failed());
       assertThat(failure)
           .isInstanceOf(TransportFailure.class)
-          .hasMessageContaining("the NET connection to rank 1 (tag 0)")
+          .hasMessageContaining("the NET connection of rank 0 to rank 1 (tag 0)")
           .hasMessageContaining("remote error");
       assertThat(failure.rank()).isEqualTo(1);
       assertThatThrownBy(() -> get(flush)).isInstanceOf(ExecutionException.class).hasCause(failure);
