@@ -42,6 +42,10 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       "it refuses this rank's secret; give every rank the same FLUXCCL_SECRET, and every job an"
           + " address of its own";
 
+  /** The error's text for a side without a secret whose process another user has started. */
+  private static final String OTHER_USER =
+      "its process belongs to another user; ranks of several users need the same FLUXCCL_SECRET";
+
   private static final Logger LOG = LoggerFactory.getLogger(Handshake.class);
   private static final RecurringWarning STRANGERS = new RecurringWarning(LOG);
 
@@ -55,7 +59,8 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
   /** Closes the connection. */
   abstract void refuse(ChannelHandlerContext ctx, String why);
 
-  final void startDeadline(ChannelHandlerContext ctx) {
+  final void begin(ChannelHandlerContext ctx) {
+    SocketOwners.opened(ctx.channel());
     String late = "no handshake within " + LIMIT_MILLIS + " ms";
     deadline =
         ctx.executor().schedule(() -> refuseLate(ctx, late), LIMIT_MILLIS, TimeUnit.MILLISECONDS);
@@ -69,6 +74,12 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     if (deadline != null) {
       deadline.cancel(false);
     }
+  }
+
+  /** Without a secret any process can prove itself: over loopback the user must be the same. */
+  static boolean isOfAnotherUser(ChannelHandlerContext ctx, SessionKey key) {
+    return key.known()
+        && SocketOwners.differ(ctx.channel().localAddress(), ctx.channel().remoteAddress());
   }
 
   @Override
@@ -105,7 +116,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     /** There is no connection, or no handshake. */
     void lost(String why);
 
-    /** The other side sent bytes that are not FluxCCL's. */
+    /** The other side sent bytes that are not FluxCCL's, or is another user's process. */
     default void foreign(String why) {
       lost(why);
     }
@@ -143,7 +154,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
         refuse(oldest, "too many sockets have not proved themselves, and this is the oldest");
       }
       gate.unproven.add(ctx);
-      startDeadline(ctx);
+      begin(ctx);
       ctx.channel().writeAndFlush(new Greeting(nonce));
     }
 
@@ -170,6 +181,11 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       if (!SessionKey.equal(key.connectorProof(proof, nonce), proof.mac())) {
         ctx.channel().writeAndFlush(WRONG_SECRET);
         refuse(ctx, "wrong secret, or a job that is over");
+        return;
+      }
+      if (isOfAnotherUser(ctx, key)) {
+        ctx.channel().writeAndFlush(WRONG_SECRET);
+        refuse(ctx, OTHER_USER);
         return;
       }
       done(ctx);
@@ -248,7 +264,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     @Override
     public void channelActive(ChannelHandlerContext ctx) {
       connected = true;
-      startDeadline(ctx);
+      begin(ctx);
     }
 
     /** Whether there is a connection on which the other side has sent no greeting yet. */
@@ -259,6 +275,12 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     @Override
     protected void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
       if (frame instanceof Greeting greeting && acceptorNonce == null) {
+        if (isOfAnotherUser(ctx, key)) {
+          decided = true;
+          ctx.close();
+          outcome.foreign(OTHER_USER);
+          return;
+        }
         acceptorNonce = greeting.nonce();
         byte[] mac = key.connectorProof(request, acceptorNonce);
         ctx.channel().writeAndFlush(request.withMac(mac));

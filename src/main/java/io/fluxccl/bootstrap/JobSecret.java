@@ -26,6 +26,10 @@ public record JobSecret(String text) {
 
   private static final int MIN_CHARACTERS = 16;
   private static final int MAX_FILE_BYTES = 4096;
+  private static final int ROOT = 0;
+  private static final int PERMISSIONS = 0777;
+  private static final int OWNER_ALL = 0700;
+  private static final int GROUP_READ = 0040;
 
   /** Refuses a secret of less than 16 characters. */
   public JobSecret {
@@ -52,10 +56,10 @@ public record JobSecret(String text) {
 
   /**
    * The secret that this process was started with: {@value #VARIABLE}, or else the content of the
-   * file that {@value #FILE_VARIABLE} names.
+   * file that {@value #FILE_VARIABLE} names, which other users must not be able to read.
    *
    * @return the secret, or empty when neither is set
-   * @throws InvalidUsage if it is too short or the file can't be read
+   * @throws InvalidUsage if it is too short or the file can't be read, or others can read it
    */
   public static Optional<JobSecret> fromEnvironment() {
     return from(System.getenv());
@@ -71,6 +75,7 @@ public record JobSecret(String text) {
       return Optional.empty();
     }
     try {
+      checkPrivate(Path.of(file));
       if (Files.size(Path.of(file)) > MAX_FILE_BYTES) {
         throw InvalidUsage.of(
             "%s=%s is over %s bytes; is it the secret?", FILE_VARIABLE, file, MAX_FILE_BYTES);
@@ -79,6 +84,26 @@ public record JobSecret(String text) {
       return Optional.of(new JobSecret(check(content, FILE_VARIABLE + "=" + file)));
     } catch (IOException | java.nio.file.InvalidPathException e) {
       throw new InvalidUsage(FILE_VARIABLE + "=" + file + " can't be read: " + e, e);
+    }
+  }
+
+  /** Refuses a file that other users can read or have written. */
+  private static void checkPrivate(Path file) throws IOException {
+    int owner = (Integer) Files.getAttribute(file, "unix:uid");
+    int mode = (Integer) Files.getAttribute(file, "unix:mode");
+    int user = (Integer) Files.getAttribute(Path.of("/proc/self"), "unix:uid");
+    if (owner != user && owner != ROOT) {
+      throw InvalidUsage.of(
+          "%s=%s belongs to user %s, not to this user, %s; run: chown %s %s",
+          FILE_VARIABLE, file, owner, user, user, file);
+    }
+    // Orchestrators mount secrets as files of root that a group of the container can read.
+    int allowed = owner == ROOT && user != ROOT ? OWNER_ALL | GROUP_READ : OWNER_ALL;
+    if ((mode & PERMISSIONS & ~allowed) != 0) {
+      throw InvalidUsage.of(
+          "%s=%s has mode %03o, so other users can read or change the secret; run: chmod 600 %s"
+              + " (a mounted secret: defaultMode 0400)",
+          FILE_VARIABLE, file, mode & PERMISSIONS, file);
     }
   }
 

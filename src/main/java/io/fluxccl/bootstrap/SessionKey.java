@@ -17,15 +17,17 @@ import javax.crypto.spec.SecretKeySpec;
  * go in front for either side, so neither proof can be played back as the other. Immutable.
  *
  * @param guarded whether it was made of a secret
+ * @param known whether any process can make it: there is no secret, and it is not of links between
+ *     ranks that were admitted
  */
-record SessionKey(byte[] key, boolean guarded) {
+record SessionKey(byte[] key, boolean guarded, boolean known) {
   private static final String ALGORITHM = "HmacSHA256";
   private static final SecureRandom RANDOM = new SecureRandom();
 
   private static final String NO_SECRET = "FluxCCL without a secret|";
 
   static SessionKey of(byte[] secret) {
-    return new SessionKey(secret, true);
+    return new SessionKey(secret, true, false);
   }
 
   static SessionKey of(JobSecret secret) {
@@ -39,12 +41,12 @@ record SessionKey(byte[] key, boolean guarded) {
    * @param jobIdentity what the job's ranks have in common; may be empty
    */
   static SessionKey withoutSecret(String jobIdentity) {
-    return new SessionKey((NO_SECRET + jobIdentity).getBytes(StandardCharsets.UTF_8), false);
+    return new SessionKey((NO_SECRET + jobIdentity).getBytes(StandardCharsets.UTF_8), false, true);
   }
 
   /** The key for links between ranks of one incarnation of the job. */
   SessionKey forJob(byte[] jobId) {
-    return new SessionKey(mac("links", ByteBuffer.wrap(jobId)), guarded);
+    return new SessionKey(mac("links", ByteBuffer.wrap(jobId)), guarded, false);
   }
 
   static byte[] nonce(int length) {

@@ -2,12 +2,14 @@ package io.fluxccl.bootstrap;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.fluxccl.InvalidUsage;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermissions;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
@@ -17,6 +19,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 class RankEnvironmentTest {
   private static final Map<String, String> OWN =
@@ -223,6 +226,7 @@ class RankEnvironmentTest {
   @Test
   void shouldReadTheSecretFromAFile(@TempDir Path folder) throws IOException {
     Path file = Files.writeString(folder.resolve("secret"), "a secret of the job\n");
+    Files.setPosixFilePermissions(file, PosixFilePermissions.fromString("rw-------"));
     assertThat(JobSecret.from(Map.of("FLUXCCL_SECRET_FILE", file.toString())))
         .hasValue(JobSecret.of("a secret of the job"));
     Files.writeString(file, "x".repeat(10_000));
@@ -230,6 +234,30 @@ class RankEnvironmentTest {
         .isInstanceOf(InvalidUsage.class);
     JobSecret random = JobSecret.random();
     assertThat(JobSecret.of(random.text())).isEqualTo(random).hasSameHashCodeAs(random);
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"rw-r--r--", "rw----r--", "rw--w----", "rw-----w-"})
+  void shouldRefuseASecretThatOthersCanReadOrChange(String mode, @TempDir Path folder)
+      throws IOException {
+    Path file = Files.writeString(folder.resolve("secret"), "a secret of the job\n");
+    Files.setPosixFilePermissions(file, PosixFilePermissions.fromString(mode));
+    assertThatThrownBy(() -> JobSecret.from(Map.of("FLUXCCL_SECRET_FILE", file.toString())))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("run: chmod 600 " + file);
+  }
+
+  @Test
+  void shouldRefuseASecretOfAnotherUser(@TempDir Path folder) throws IOException {
+    assumeTrue(
+        Files.getAttribute(Path.of("/proc/self"), "unix:uid").equals(0),
+        "only root can give files away");
+    Path file = Files.writeString(folder.resolve("secret"), "a secret of the job\n");
+    Files.setPosixFilePermissions(file, PosixFilePermissions.fromString("rw-------"));
+    Files.setAttribute(file, "unix:uid", 65534);
+    assertThatThrownBy(() -> JobSecret.from(Map.of("FLUXCCL_SECRET_FILE", file.toString())))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("run: chown 0 " + file);
   }
 
   @Test

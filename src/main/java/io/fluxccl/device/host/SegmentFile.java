@@ -13,9 +13,11 @@ import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
+import java.nio.file.attribute.FileAttribute;
+import java.nio.file.attribute.PosixFilePermission;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.security.SecureRandom;
 import java.util.Set;
-import java.util.concurrent.atomic.AtomicLong;
 import org.agrona.BufferUtil;
 import org.agrona.CloseHelper;
 
@@ -27,25 +29,24 @@ import org.agrona.CloseHelper;
 final class SegmentFile {
   private static final Path OWN_DESCRIPTORS = Path.of("/proc/self/fd");
   private static final int ZEROS_LENGTH = 256 * 1024;
-  private static final AtomicLong NUMBER = new AtomicLong();
+  private static final SecureRandom RANDOM = new SecureRandom();
+  private static final Set<StandardOpenOption> OPTIONS =
+      Set.of(StandardOpenOption.CREATE_NEW, StandardOpenOption.READ, StandardOpenOption.WRITE);
+  private static final FileAttribute<Set<PosixFilePermission>> PRIVATE =
+      PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rw-------"));
 
   private SegmentFile() {}
 
   /** Returns an open, unlinked file of zeros, mapped. Not for a thread that is interrupted. */
   static SharedSegment create(long size) {
     Path directory = SegmentDirectory.get();
+    // Random, so that no other user of the directory can take the name first.
     Path path =
-        directory.resolve(
-            SegmentDirectory.fileName(Long.toUnsignedString(NUMBER.getAndIncrement())));
+        directory.resolve(SegmentDirectory.fileName(Long.toUnsignedString(RANDOM.nextLong())));
     FileChannel channel = null;
     boolean done = false;
     try {
-      channel =
-          FileChannel.open(
-              path,
-              Set.of(
-                  StandardOpenOption.CREATE_NEW, StandardOpenOption.READ, StandardOpenOption.WRITE),
-              PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rw-------")));
+      channel = FileChannel.open(path, OPTIONS, PRIVATE);
       int descriptor = descriptorOf(path);
       Files.deleteIfExists(path);
       fill(channel, size, directory);
