@@ -69,13 +69,7 @@ final class CudaKernels implements Kernels {
   private final DeviceBuffer keys;
   private final DeviceBuffer values;
 
-  /**
-   * Creates the kernels of one rank.
-   *
-   * @param rank its number
-   * @param nRanks how many ranks share each layer
-   * @param step the {@link StepRows}
-   */
+  /** Creates the kernels of one rank of {@code nRanks}, which read {@code step}'s StepRows. */
   CudaKernels(
       CudaDevice device,
       LlamaConfig config,
@@ -275,19 +269,13 @@ final class CudaKernels implements Kernels {
   }
 
   @Override
-  public Pipeline most(Pipeline before, int rows, DeviceBuffer logits, DeviceBuffer most) {
-    return launch(before, "most", rows, MOST_THREADS, rowsHere, logits, vocabulary(), most);
+  public Pipeline most(Pipeline before, int rows, Choice choice) {
+    return launch(
+        before, "most", rows, MOST_THREADS, rowsHere, choice.logits(), vocabulary(), choice.most());
   }
 
   @Override
-  public Pipeline masses(
-      Pipeline before,
-      int rows,
-      int level,
-      DeviceBuffer logits,
-      DeviceBuffer most,
-      DeviceBuffer limits,
-      DeviceBuffer masses) {
+  public Pipeline masses(Pipeline before, int rows, int level, Choice choice) {
     return launch(
         before,
         "masses",
@@ -295,50 +283,47 @@ final class CudaKernels implements Kernels {
         MOST_THREADS,
         rowsHere,
         level,
-        logits,
+        choice.logits(),
         vocabulary(),
-        most,
-        limits,
-        masses);
+        choice.most(),
+        choice.limits(),
+        choice.masses(level));
   }
 
   @Override
-  public Pipeline limit(
-      Pipeline before,
-      int rows,
-      int level,
-      DeviceBuffer coarse,
-      DeviceBuffer fine,
-      DeviceBuffer limits) {
-    return launch(before, "limit", rows, Nucleus.BINS, rowsHere, level, coarse, fine, limits);
+  public Pipeline limit(Pipeline before, int rows, int level, Choice choice) {
+    return launch(
+        before,
+        "limit",
+        rows,
+        Nucleus.BINS,
+        rowsHere,
+        level,
+        choice.coarse(),
+        choice.fine(),
+        choice.limits());
   }
 
   @Override
-  public Pipeline best(
-      Pipeline before,
-      int rows,
-      DeviceBuffer logits,
-      DeviceBuffer most,
-      DeviceBuffer limits,
-      DeviceBuffer best) {
+  public Pipeline best(Pipeline before, int rows, boolean nucleus, Choice choice) {
     return launch(
         before,
         "best",
         rows,
         MOST_THREADS,
         rowsHere,
-        logits,
+        choice.logits(),
         vocabulary(),
         rank * vocabulary(),
-        most == null ? 0L : most,
-        limits == null ? 0L : limits,
-        best);
+        nucleus ? choice.most() : 0L,
+        nucleus ? choice.limits() : 0L,
+        choice.best());
   }
 
   @Override
-  public Pipeline choose(Pipeline before, int rows, DeviceBuffer best) {
+  public Pipeline choose(Pipeline before, int rows, Choice choice) {
     long next = step.deviceAddress() + StepRows.nextOffset(options.maxRows(), 0);
-    return launch(before, "choose", 1, 256, rowsHere, best, next);
+    return launch(before, "choose", 1, 256, rowsHere, choice.best(), next);
   }
 
   @Override

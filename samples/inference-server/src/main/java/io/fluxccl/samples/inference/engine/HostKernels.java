@@ -26,13 +26,7 @@ final class HostKernels implements Kernels {
   private final float[] in;
   private final float[] out;
 
-  /**
-   * Creates the kernels of one rank.
-   *
-   * @param rank its number
-   * @param nRanks how many ranks share each layer
-   * @param step the {@link StepRows}
-   */
+  /** Creates the kernels of one rank of {@code nRanks}, which read {@code step}'s StepRows. */
   HostKernels(LlamaConfig config, ModelOptions options, int rank, int nRanks, PinnedBuffer step) {
     this.config = config;
     this.step = step;
@@ -263,47 +257,28 @@ final class HostKernels implements Kernels {
   }
 
   @Override
-  public Pipeline most(Pipeline before, int rows, DeviceBuffer logits, DeviceBuffer most) {
-    return launchForChosen(before, "most", sampling.most(logits, most));
+  public Pipeline most(Pipeline before, int rows, Choice choice) {
+    return launchForChosen(before, "most", sampling.most(choice));
   }
 
   @Override
-  public Pipeline masses(
-      Pipeline before,
-      int rows,
-      int level,
-      DeviceBuffer logits,
-      DeviceBuffer most,
-      DeviceBuffer limits,
-      DeviceBuffer masses) {
-    return launchForChosen(before, "masses", sampling.masses(level, logits, most, limits, masses));
+  public Pipeline masses(Pipeline before, int rows, int level, Choice choice) {
+    return launchForChosen(before, "masses", sampling.masses(level, choice));
   }
 
   @Override
-  public Pipeline limit(
-      Pipeline before,
-      int rows,
-      int level,
-      DeviceBuffer coarse,
-      DeviceBuffer fine,
-      DeviceBuffer limits) {
-    return launchForChosen(before, "limit", sampling.limit(level, coarse, fine, limits));
+  public Pipeline limit(Pipeline before, int rows, int level, Choice choice) {
+    return launchForChosen(before, "limit", sampling.limit(level, choice));
   }
 
   @Override
-  public Pipeline best(
-      Pipeline before,
-      int rows,
-      DeviceBuffer logits,
-      DeviceBuffer most,
-      DeviceBuffer limits,
-      DeviceBuffer best) {
-    return launchForChosen(before, "best", sampling.best(logits, most, limits, best));
+  public Pipeline best(Pipeline before, int rows, boolean nucleus, Choice choice) {
+    return launchForChosen(before, "best", sampling.best(nucleus, choice));
   }
 
   @Override
-  public Pipeline choose(Pipeline before, int rows, DeviceBuffer best) {
-    return launchForChosen(before, "choose", sampling.choose(best));
+  public Pipeline choose(Pipeline before, int rows, Choice choice) {
+    return launchForChosen(before, "choose", sampling.choose(choice));
   }
 
   @Override

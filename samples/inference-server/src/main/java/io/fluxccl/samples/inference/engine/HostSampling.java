@@ -45,9 +45,9 @@ final class HostSampling {
     return StepRows.row(step.buffer(), row);
   }
 
-  IntConsumer most(DeviceBuffer from, DeviceBuffer to) {
-    FloatBuffer source = floats(from);
-    FloatBuffer target = floats(to);
+  IntConsumer most(Kernels.Choice choice) {
+    FloatBuffer source = floats(choice.logits());
+    FloatBuffer target = floats(choice.most());
     return row -> {
       source.get(row * width, logits);
       float most = Float.NEGATIVE_INFINITY;
@@ -58,12 +58,11 @@ final class HostSampling {
     };
   }
 
-  IntConsumer masses(
-      int level, DeviceBuffer from, DeviceBuffer largest, DeviceBuffer limits, DeviceBuffer to) {
-    FloatBuffer source = floats(from);
-    FloatBuffer mosts = floats(largest);
-    IntBuffer bins = ints(limits);
-    LongBuffer target = longs(to);
+  IntConsumer masses(int level, Kernels.Choice choice) {
+    FloatBuffer source = floats(choice.logits());
+    FloatBuffer mosts = floats(choice.most());
+    IntBuffer bins = ints(choice.limits());
+    LongBuffer target = longs(choice.masses(level));
     return row -> {
       Arrays.fill(sums, 0);
       float temperature = row(row).temperature();
@@ -83,10 +82,10 @@ final class HostSampling {
     };
   }
 
-  IntConsumer limit(int level, DeviceBuffer coarse, DeviceBuffer fine, DeviceBuffer limits) {
-    LongBuffer first = longs(coarse);
-    LongBuffer second = longs(fine);
-    IntBuffer target = ints(limits);
+  IntConsumer limit(int level, Kernels.Choice choice) {
+    LongBuffer first = longs(choice.coarse());
+    LongBuffer second = longs(choice.fine());
+    IntBuffer target = ints(choice.limits());
     return row -> {
       first.get(row * Nucleus.BINS, sums);
       double all = 0;
@@ -106,16 +105,16 @@ final class HostSampling {
     };
   }
 
-  IntConsumer best(DeviceBuffer from, DeviceBuffer largest, DeviceBuffer limits, DeviceBuffer to) {
-    FloatBuffer source = floats(from);
-    FloatBuffer mosts = largest == null ? null : floats(largest);
-    IntBuffer distances = limits == null ? null : ints(limits);
-    LongBuffer target = longs(to);
+  IntConsumer best(boolean nucleus, Kernels.Choice choice) {
+    FloatBuffer source = floats(choice.logits());
+    FloatBuffer mosts = floats(choice.most());
+    IntBuffer distances = ints(choice.limits());
+    LongBuffer target = longs(choice.best());
     return row -> {
       source.get(row * width, logits);
       StepRows.Row settings = row(row);
       float temperature = settings.temperature();
-      boolean limited = distances != null && temperature > 0 && settings.topP() < 1;
+      boolean limited = nucleus && temperature > 0 && settings.topP() < 1;
       long best = Long.MIN_VALUE;
       for (int i = 0; i < width; i++) {
         if (limited
@@ -133,8 +132,8 @@ final class HostSampling {
     };
   }
 
-  IntConsumer choose(DeviceBuffer from) {
-    LongBuffer source = longs(from);
+  IntConsumer choose(Kernels.Choice choice) {
+    LongBuffer source = longs(choice.best());
     return row ->
         step.buffer()
             .putInt(

@@ -60,61 +60,51 @@ interface Kernels extends AutoCloseable {
   /** {@code out = silu(gate) * up}; gate and up are side by side. */
   Pipeline gate(Pipeline before, int rows, DeviceBuffer gateAndUp, DeviceBuffer out);
 
-  /** {@code most = } the largest logit of this rank's part of the vocabulary; all are FLOAT32. */
-  Pipeline most(Pipeline before, int rows, DeviceBuffer logits, DeviceBuffer most);
-
   /**
-   * Adds up the probability of this rank's tokens by how far they are behind the most likely one,
-   * in {@link Nucleus#BINS} bins a row, INT64 in fixed point, so that the sum is exact in any
-   * order.
+   * What the choice of tokens is made from: a row for each row of the step that gets a next token.
    *
-   * @param level 0: coarse; 1: fine, within the coarse bin that {@code limits} names
-   * @param most of all ranks
-   * @param limits INT32; not read on level 0
-   * @param masses written on this level
+   * @param logits of this rank's part of the vocabulary; FLOAT32
+   * @param most the largest logit; FLOAT32
+   * @param coarse masses of level 0: how likely tokens are, by how far they are behind the most
+   *     likely one, in {@link Nucleus#BINS} bins; INT64 in fixed point, so that their sum over the
+   *     ranks is exact in any order
+   * @param fine masses of level 1, within the coarse bin that {@code limits} names
+   * @param limits the bin with which masses reach {@code topP}; INT32. After level 0 the coarse
+   *     one, after level 1 the largest distance of a token that may be chosen
+   * @param best the best token as {@link Nucleus#candidate}; INT64
    */
-  Pipeline masses(
-      Pipeline before,
-      int rows,
-      int level,
+  record Choice(
       DeviceBuffer logits,
       DeviceBuffer most,
-      DeviceBuffer limits,
-      DeviceBuffer masses);
-
-  /**
-   * Finds the bin with which the masses reach {@code topP}.
-   *
-   * @param level 0: the coarse bin; 1: the distance, which is the coarse bin and the fine one
-   * @param coarse the masses of all ranks on level 0
-   * @param fine the masses of all ranks on level 1; not read on level 0
-   */
-  Pipeline limit(
-      Pipeline before,
-      int rows,
-      int level,
       DeviceBuffer coarse,
       DeviceBuffer fine,
-      DeviceBuffer limits);
+      DeviceBuffer limits,
+      DeviceBuffer best) {
+
+    DeviceBuffer masses(int level) {
+      return level == 0 ? coarse : fine;
+    }
+  }
+
+  /** Finds the largest logit of this rank. */
+  Pipeline most(Pipeline before, int rows, Choice choice);
+
+  /** Adds up the masses of this rank's tokens on a level; {@code most} is that of all ranks. */
+  Pipeline masses(Pipeline before, int rows, int level, Choice choice);
+
+  /** Finds the limit on a level; its masses are those of all ranks. */
+  Pipeline limit(Pipeline before, int rows, int level, Choice choice);
 
   /**
-   * Finds this rank's best token of each row: the largest logit, divided by the temperature and
-   * with Gumbel noise from the row's seed, if it has a temperature. Written as {@link
-   * Nucleus#candidate}.
+   * Finds this rank's best token: the largest logit, divided by the temperature and with Gumbel
+   * noise from the row's seed, if it has a temperature.
    *
-   * @param most of all ranks; null if every row's {@code topP} is 1
-   * @param limits the largest distance of a token that may win; null with {@code most}
+   * @param nucleus whether limits were found; if not, every row's {@code topP} is 1
    */
-  Pipeline best(
-      Pipeline before,
-      int rows,
-      DeviceBuffer logits,
-      DeviceBuffer most,
-      DeviceBuffer limits,
-      DeviceBuffer best);
+  Pipeline best(Pipeline before, int rows, boolean nucleus, Choice choice);
 
   /** Stores each row's next token, from {@code best} of all ranks, in the {@link StepRows}. */
-  Pipeline choose(Pipeline before, int rows, DeviceBuffer best);
+  Pipeline choose(Pipeline before, int rows, Choice choice);
 
   @Override
   void close();

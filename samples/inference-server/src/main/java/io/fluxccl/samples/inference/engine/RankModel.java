@@ -57,13 +57,7 @@ final class RankModel implements AutoCloseable {
   private final DeviceBuffer gateAndUp;
   private final DeviceBuffer gated;
 
-  // A row for each row that gets a next token.
-  private final DeviceBuffer logits;
-  private final DeviceBuffer most;
-  private final DeviceBuffer coarse;
-  private final DeviceBuffer fine;
-  private final DeviceBuffer limits;
-  private final DeviceBuffer best;
+  private final Kernels.Choice choice;
 
   // Of this generation; null before the first one.
   private RankGroup group;
@@ -114,12 +108,14 @@ final class RankModel implements AutoCloseable {
     delta = activations(config.hidden());
     gateAndUp = activations(2 * config.intermediate() / nRanks);
     gated = activations(config.intermediate() / nRanks);
-    logits = forChosen(DataType.FLOAT32, config.vocabulary() / nRanks);
-    most = forChosen(DataType.FLOAT32, 1);
-    coarse = forChosen(DataType.INT64, Nucleus.BINS);
-    fine = forChosen(DataType.INT64, Nucleus.BINS);
-    limits = forChosen(DataType.INT32, 1);
-    best = forChosen(DataType.INT64, 1);
+    choice =
+        new Kernels.Choice(
+            forChosen(DataType.FLOAT32, config.vocabulary() / nRanks),
+            forChosen(DataType.FLOAT32, 1),
+            forChosen(DataType.INT64, Nucleus.BINS),
+            forChosen(DataType.INT64, Nucleus.BINS),
+            forChosen(DataType.INT32, 1),
+            forChosen(DataType.INT64, 1));
   }
 
   /**
@@ -251,20 +247,19 @@ final class RankModel implements AutoCloseable {
 
   /** Adds the choice of the next tokens, which each rank begins with its part of the vocabulary. */
   private Pipeline choose(Pipeline before, int size, boolean nucleus) {
-    Pipeline step = kernels.multiply(before, size, normed, head, logits);
+    Pipeline step = kernels.multiply(before, size, normed, head, choice.logits());
     if (nucleus) {
-      step = kernels.most(step, size, logits, most);
-      step = reduce(step, most, size, 1, DataType.FLOAT32, ReduceOp.MAX);
+      step = kernels.most(step, size, choice);
+      step = reduce(step, choice.most(), size, 1, DataType.FLOAT32, ReduceOp.MAX);
       for (int level = 0; level < 2; level++) {
-        DeviceBuffer masses = level == 0 ? coarse : fine;
-        step = kernels.masses(step, size, level, logits, most, limits, masses);
-        step = reduce(step, masses, size, Nucleus.BINS, DataType.INT64, ReduceOp.SUM);
-        step = kernels.limit(step, size, level, coarse, fine, limits);
+        step = kernels.masses(step, size, level, choice);
+        step = reduce(step, choice.masses(level), size, Nucleus.BINS, DataType.INT64, ReduceOp.SUM);
+        step = kernels.limit(step, size, level, choice);
       }
     }
-    step = kernels.best(step, size, logits, nucleus ? most : null, nucleus ? limits : null, best);
-    step = reduce(step, best, size, 1, DataType.INT64, ReduceOp.MAX);
-    return kernels.choose(step, size, best);
+    step = kernels.best(step, size, nucleus, choice);
+    step = reduce(step, choice.best(), size, 1, DataType.INT64, ReduceOp.MAX);
+    return kernels.choose(step, size, choice);
   }
 
   private Pipeline reduce(
@@ -291,7 +286,7 @@ final class RankModel implements AutoCloseable {
     int width = config.vocabulary() / group.nRanks();
     float[] result = new float[width];
     ByteBuffer bytes = ByteBuffer.allocate(width * Float.BYTES).order(ByteOrder.LITTLE_ENDIAN);
-    logits.download(DataType.FLOAT32.bytes((long) row * width), bytes);
+    choice.logits().download(DataType.FLOAT32.bytes((long) row * width), bytes);
     bytes.flip().asFloatBuffer().get(result);
     return result;
   }
