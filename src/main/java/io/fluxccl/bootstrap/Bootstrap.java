@@ -8,6 +8,7 @@ import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.stream.IntStream;
+import reactor.core.publisher.Flux;
 
 /**
  * The network of a job's control messages. All operations return futures; none blocks a thread.
@@ -154,6 +155,13 @@ public interface Bootstrap extends AutoCloseable {
    * operation that times out names it.
    */
   OptionalInt unresponsiveRank();
+
+  /**
+   * Returns {@link #unresponsiveRank} at the moment, and again whenever it changes.
+   *
+   * @return a Flux without an end, signalled on this bootstrap's thread: subscribers must not block
+   */
+  Flux<OptionalInt> silence();
 
   /**
    * Fails the job: every rank's {@link #failure()} completes with this reason. Only the first

@@ -15,6 +15,8 @@ import java.util.Optional;
  * @param networkInterface the network interface to use, if one is named
  * @param insecure whether to allow addresses that other hosts can reach without a secret
  * @param heartbeatInterval how often the root asks each rank for a heartbeat: 200 ms unless set
+ * @param livenessTimeout how long a rank may answer no heartbeat before the job fails; zero, which
+ *     is the default, for no limit
  * @param messageLimit the longest message in bytes: 64 MiB unless set
  * @param hostIdentity the host and process that the other ranks take this rank to be on
  */
@@ -25,6 +27,7 @@ public record BootstrapOptions(
     Optional<String> networkInterface,
     boolean insecure,
     Duration heartbeatInterval,
+    Duration livenessTimeout,
     int messageLimit,
     HostIdentity hostIdentity) {
   /** The environment variable that stands for {@link Builder#insecure}: 1, or 0 for false. */
@@ -43,6 +46,9 @@ public record BootstrapOptions(
     if (heartbeatInterval.compareTo(MIN_INTERVAL) < 0
         || heartbeatInterval.compareTo(MAX_INTERVAL) > 0) {
       throw InvalidUsage.of("heartbeatInterval=%s; give 10 ms to 10 s", heartbeatInterval);
+    }
+    if (livenessTimeout.isNegative()) {
+      throw InvalidUsage.of("livenessTimeout=%s; give zero or more", livenessTimeout);
     }
     if (messageLimit < 1 || messageLimit > MAX_MESSAGE_LIMIT) {
       throw InvalidUsage.of("messageLimit=%s; give 1 to %s", messageLimit, MAX_MESSAGE_LIMIT);
@@ -79,6 +85,7 @@ public record BootstrapOptions(
     private String networkInterface;
     private boolean insecure;
     private Duration heartbeatInterval = Duration.ofMillis(200);
+    private Duration livenessTimeout = Duration.ZERO;
     private int messageLimit = DEFAULT_MESSAGE_LIMIT;
     private HostIdentity hostIdentity = HostIdentity.current();
 
@@ -129,6 +136,12 @@ public record BootstrapOptions(
       return this;
     }
 
+    /** Sets how long a rank may answer no heartbeat before the job fails; zero for no limit. */
+    public Builder livenessTimeout(Duration value) {
+      livenessTimeout = value;
+      return this;
+    }
+
     /** Sets how often the root asks each rank for a heartbeat; 10 ms to 10 s. */
     public Builder heartbeatInterval(Duration value) {
       heartbeatInterval = value;
@@ -159,6 +172,7 @@ public record BootstrapOptions(
           Optional.ofNullable(networkInterface),
           insecure,
           heartbeatInterval,
+          livenessTimeout,
           messageLimit,
           hostIdentity);
     }

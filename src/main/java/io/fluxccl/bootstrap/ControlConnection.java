@@ -18,15 +18,13 @@ import io.netty.util.concurrent.ScheduledFuture;
 import java.net.InetSocketAddress;
 import java.time.Duration;
 import java.util.List;
-import java.util.OptionalInt;
 import java.util.concurrent.TimeUnit;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
  * A rank's connection with the root: tried until it works, then kept open as the sign of life; it
- * learns from the root which ranks answer no heartbeat. Only on the event loop, but for {@link
- * #unresponsiveRank}.
+ * learns from the root which ranks answer no heartbeat. Only on the event loop.
  */
 final class ControlConnection implements Handshake.Outcome {
   private static final Logger LOG = LoggerFactory.getLogger(ControlConnection.class);
@@ -49,7 +47,6 @@ final class ControlConnection implements Handshake.Outcome {
   private int rootHost = FluxCclException.NO_RANK;
   private ScheduledFuture<?> ticks;
   private List<Integer> silent = List.of();
-  private volatile int unresponsive = FluxCclException.NO_RANK;
 
   ControlConnection(TcpBootstrap bootstrap, Rendezvous rendezvous, Duration heartbeatInterval) {
     this.bootstrap = bootstrap;
@@ -227,24 +224,19 @@ final class ControlConnection implements Handshake.Outcome {
       session.excuseSilence();
     }
     findUnresponsive();
+    bootstrap.liveness.check();
   }
 
   // A root that is gone is not silent, and of silent ranks it alone knows.
   private void findUnresponsive() {
     boolean rootSilent = formed && session.isSilentSince(clock.silenceLimit());
-    unresponsive =
+    bootstrap.liveness.set(
         rootSilent && rootHost >= 0 && rootHost != bootstrap.rank()
             ? rootHost
             : silent.stream()
                 .filter(each -> each != bootstrap.rank() && !bootstrap.hasDeparted(each))
                 .findFirst()
-                .orElse(FluxCclException.NO_RANK);
-  }
-
-  /** {@link Bootstrap#unresponsiveRank}. Any thread. */
-  OptionalInt unresponsiveRank() {
-    int rank = unresponsive;
-    return rank < 0 ? OptionalInt.empty() : OptionalInt.of(rank);
+                .orElse(FluxCclException.NO_RANK));
   }
 
   private final class Session extends FrameSession {
@@ -275,7 +267,7 @@ final class ControlConnection implements Handshake.Outcome {
     @Override
     public void channelInactive(ChannelHandlerContext ctx) {
       silent = List.of();
-      unresponsive = FluxCclException.NO_RANK;
+      bootstrap.liveness.set(FluxCclException.NO_RANK);
       if (!stopped && formed) {
         bootstrap.rootGone(receivedGoodbye());
       } else if (!stopped) {

@@ -11,6 +11,7 @@ import java.util.Collections;
 import java.util.List;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
+import reactor.core.publisher.Flux;
 
 /**
  * The bootstrap of ranks of one JVM, which exchange messages through memory: for tests, and for
@@ -124,6 +125,11 @@ public final class LocalBootstrap extends RingBootstrap {
       }
     }
     return CompletableFuture.completedFuture(null);
+  }
+
+  @Override
+  public Flux<OptionalInt> silence() {
+    return Flux.just(OptionalInt.empty()).concatWith(Flux.never());
   }
 
   @Override

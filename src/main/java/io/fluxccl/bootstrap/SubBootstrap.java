@@ -13,6 +13,7 @@ import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
+import reactor.core.publisher.Flux;
 
 /**
  * A bootstrap over some ranks of another one. It is a bootstrap of its own, with its own state and
@@ -151,9 +152,17 @@ final class SubBootstrap extends RingBootstrap {
 
   @Override
   public OptionalInt unresponsiveRank() {
-    OptionalInt silent = job.unresponsiveRank();
-    return silent.isPresent() && ranks.contains(silent.getAsInt())
-        ? OptionalInt.of(ranks.indexOf(silent.getAsInt()))
+    return here(job.unresponsiveRank());
+  }
+
+  @Override
+  public Flux<OptionalInt> silence() {
+    return job.silence().map(this::here).distinctUntilChanged();
+  }
+
+  private OptionalInt here(OptionalInt rankOfJob) {
+    return rankOfJob.isPresent() && ranks.contains(rankOfJob.getAsInt())
+        ? OptionalInt.of(ranks.indexOf(rankOfJob.getAsInt()))
         : OptionalInt.empty();
   }
 

@@ -27,6 +27,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.stream.IntStream;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
+import reactor.core.publisher.Flux;
 
 /**
  * The bootstrap over TCP. One of the ranks, or the process that created the {@link UniqueId}, hosts
@@ -45,11 +46,10 @@ public final class TcpBootstrap extends RingBootstrap {
   private final AtomicBoolean begun = new AtomicBoolean();
   private final CompletableFuture<Void> ready = NonblockingFuture.create();
   private final ChannelGroup channels;
-
-  // Set on the event loop; heartbeats are asked for on any thread.
-  volatile ControlConnection control;
+  final Liveness liveness;
 
   // The rest is of the event loop only.
+  ControlConnection control;
   private Rendezvous rendezvous;
   BootstrapRoot localRoot;
   private boolean rootGone;
@@ -60,6 +60,7 @@ public final class TcpBootstrap extends RingBootstrap {
     super(options.name(), rank, nRanks, options.messageLimit());
     this.options = options;
     this.channels = new DefaultChannelGroup(loop, true);
+    this.liveness = new Liveness(this, options.livenessTimeout());
   }
 
   /**
@@ -205,13 +206,10 @@ public final class TcpBootstrap extends RingBootstrap {
           peer,
           millis);
     }
+    String text = "%s: initialize: the root's address was not found within %s ms";
     return control != null
         ? control.late(millis)
-        : Timeout.of(
-            FluxCclException.NO_RANK,
-            "%s: initialize: the root's address was not found within %s ms",
-            describe(),
-            millis);
+        : Timeout.of(FluxCclException.NO_RANK, text, describe(), millis);
   }
 
   private void join(Rendezvous found) {
@@ -256,11 +254,14 @@ public final class TcpBootstrap extends RingBootstrap {
         .findFirst();
   }
 
-  // ---- heartbeats ----
-
   @Override
   public OptionalInt unresponsiveRank() {
-    return control == null ? OptionalInt.empty() : control.unresponsiveRank();
+    return liveness.silentRank();
+  }
+
+  @Override
+  public Flux<OptionalInt> silence() {
+    return liveness.changes();
   }
 
   // ---- messages ----

@@ -73,7 +73,12 @@ final class Generations {
     synchronized (this) {
       membership = place;
     }
-    return Joining.join(place, cause, this::device, options).thenApply(RankGroup::renewable);
+    CompletableFuture<RankGroup> joining = Joining.join(place, cause, this::device, options);
+    return joining.thenApply(
+        next -> {
+          next.renewable = true;
+          return next;
+        });
   }
 
   /** Returns the device, which all generations share. */

@@ -29,6 +29,7 @@ record GroupVariables(Map<String, String> byName) {
   private static final String TIMEOUT = "FLUXCCL_TIMEOUT";
   private static final String LEAST_RANKS = "FLUXCCL_LEAST_RANKS";
   private static final String PATIENCE = "FLUXCCL_PATIENCE";
+  private static final String LIVENESS_TIMEOUT = "FLUXCCL_LIVENESS_TIMEOUT";
   private static final String TUNING = "FLUXCCL_TUNING";
   private static final String NETWORK = "FLUXCCL_NETWORK";
   private static final String CHECKS = "FLUXCCL_CHECKS";
@@ -38,8 +39,8 @@ record GroupVariables(Map<String, String> byName) {
   private static final List<String> KNOWN =
       List.of(
           "ADDR CACHE_DIR CHECKS CLASSPATH CUBLASLT DEVICE HOSTID IB_DEVICES INSECURE JAVA_OPTS",
-          "JOIN_TIMEOUT LEAST_RANKS LOCAL_RANK LOCAL_SIZE LOG NAME NCCL NETWORK NRANKS NVRTC"
-              + " OVERLAP_LAUNCHES",
+          "JOIN_TIMEOUT LEAST_RANKS LIVENESS_TIMEOUT LOCAL_RANK LOCAL_SIZE LOG NAME NCCL NETWORK"
+              + " NRANKS NVRTC OVERLAP_LAUNCHES",
           "PARENT_PID PATIENCE PORT_RANGE RANK SECRET SECRET_FILE SHM_DIR TIMEOUT TUNING UNIQUE_ID",
           "NET NET_CLASSPATH NET_DEVICES NET_IFNAME NET_JAVA_HOME NET_JAVA_OPTIONS NET_JMX",
           "NET_KEEP_LOADED NET_PORT_RANGE NET_SPEED NET_STREAMS NET_TABLE NET_THREADS NET_TIMEOUT");
@@ -58,12 +59,22 @@ record GroupVariables(Map<String, String> byName) {
     DeviceChoice device = DeviceChoice.from(System.getProperty(DeviceChoice.PROPERTY), byName);
     JoinOptions options =
         new JoinOptions(
-            place, "", Deadline.DEFAULT_TIMEOUT, false, device, collectives(), 0, Duration.ZERO);
+            place,
+            "",
+            Deadline.DEFAULT_TIMEOUT,
+            false,
+            device,
+            collectives(),
+            0,
+            Duration.ZERO,
+            Duration.ZERO);
     options = read(NAME, options, JoinOptions::withName);
     options = read(JOIN_TIMEOUT, options, (from, text) -> from.withJoinTimeout(seconds(text)));
     options = read(TIMEOUT, options, (from, text) -> from.withTimeout(seconds(text)));
     options = read(LEAST_RANKS, options, (from, text) -> from.withLeastRanks(count(text)));
     options = read(PATIENCE, options, (from, text) -> from.withPatience(seconds(text)));
+    options =
+        read(LIVENESS_TIMEOUT, options, (from, text) -> from.withLivenessTimeout(seconds(text)));
     return read(INSECURE, options, (from, text) -> from.withInsecure(flag(text)));
   }
 

@@ -33,6 +33,8 @@ import java.time.Duration;
  * @param leastRanks the fewest ranks with which {@link RankGroup#generations} go on after a
  *     failure; 0: only with all of them, so that each dead rank must be replaced
  * @param patience how long a smaller generation waits for replacements
+ * @param livenessTimeout how long a rank may answer no heartbeat, because it is stopped or can't be
+ *     reached, before the job fails; zero for no limit
  */
 public record JoinOptions(
     RankEnvironment place,
@@ -42,7 +44,8 @@ public record JoinOptions(
     DeviceChoice device,
     CollectivesOptions collectives,
     int leastRanks,
-    Duration patience) {
+    Duration patience,
+    Duration livenessTimeout) {
   private static final int MAX_NAME_LENGTH = 64;
   private static final String WHERE = "JoinOptions";
 
@@ -54,6 +57,7 @@ public record JoinOptions(
     InvalidUsage.requireNonNull(device, WHERE, "device");
     InvalidUsage.requireNonNull(collectives, WHERE, "collectives");
     InvalidUsage.requireNonNull(patience, WHERE, "patience");
+    InvalidUsage.requireNonNull(livenessTimeout, WHERE, "livenessTimeout");
     if (joinTimeout.isNegative() || joinTimeout.isZero()) {
       throw InvalidUsage.of("joinTimeout=%s; give more than zero", joinTimeout);
     }
@@ -63,6 +67,9 @@ public record JoinOptions(
     }
     if (patience.isNegative()) {
       throw InvalidUsage.of("patience=%s; give zero or more", patience);
+    }
+    if (livenessTimeout.isNegative()) {
+      throw InvalidUsage.of("livenessTimeout=%s; give zero or more", livenessTimeout);
     }
     if (!name.matches("[A-Za-z0-9._-]{0," + MAX_NAME_LENGTH + "}")) {
       throw InvalidUsage.of(
@@ -116,12 +123,21 @@ public record JoinOptions(
   /** Returns these options with another name of the job. */
   public JoinOptions withName(String newName) {
     return new JoinOptions(
-        place, newName, joinTimeout, insecure, device, collectives, leastRanks, patience);
+        place,
+        newName,
+        joinTimeout,
+        insecure,
+        device,
+        collectives,
+        leastRanks,
+        patience,
+        livenessTimeout);
   }
 
   /** Returns these options with another limit for joining. */
   public JoinOptions withJoinTimeout(Duration limit) {
-    return new JoinOptions(place, name, limit, insecure, device, collectives, leastRanks, patience);
+    return new JoinOptions(
+        place, name, limit, insecure, device, collectives, leastRanks, patience, livenessTimeout);
   }
 
   /** Returns these options with another limit for each operation of the collectives. */
@@ -132,19 +148,43 @@ public record JoinOptions(
   /** Returns these options with or without leave to meet in the open without a secret. */
   public JoinOptions withInsecure(boolean allowed) {
     return new JoinOptions(
-        place, name, joinTimeout, allowed, device, collectives, leastRanks, patience);
+        place,
+        name,
+        joinTimeout,
+        allowed,
+        device,
+        collectives,
+        leastRanks,
+        patience,
+        livenessTimeout);
   }
 
   /** Returns these options with another device. */
   public JoinOptions withDevice(DeviceChoice newDevice) {
     return new JoinOptions(
-        place, name, joinTimeout, insecure, newDevice, collectives, leastRanks, patience);
+        place,
+        name,
+        joinTimeout,
+        insecure,
+        newDevice,
+        collectives,
+        leastRanks,
+        patience,
+        livenessTimeout);
   }
 
   /** Returns these options with other options of collectives. */
   public JoinOptions withCollectives(CollectivesOptions newCollectives) {
     return new JoinOptions(
-        place, name, joinTimeout, insecure, device, newCollectives, leastRanks, patience);
+        place,
+        name,
+        joinTimeout,
+        insecure,
+        device,
+        newCollectives,
+        leastRanks,
+        patience,
+        livenessTimeout);
   }
 
   /**
@@ -154,23 +194,49 @@ public record JoinOptions(
    */
   public JoinOptions withLeastRanks(int count) {
     return new JoinOptions(
-        place, name, joinTimeout, insecure, device, collectives, count, patience);
+        place, name, joinTimeout, insecure, device, collectives, count, patience, livenessTimeout);
   }
 
   /** Returns these options with the time that a smaller generation waits for replacements. */
   public JoinOptions withPatience(Duration limit) {
     return new JoinOptions(
-        place, name, joinTimeout, insecure, device, collectives, leastRanks, limit);
+        place,
+        name,
+        joinTimeout,
+        insecure,
+        device,
+        collectives,
+        leastRanks,
+        limit,
+        livenessTimeout);
+  }
+
+  /** Returns these options with the time that a rank may be silent; zero for no limit. */
+  public JoinOptions withLivenessTimeout(Duration limit) {
+    return new JoinOptions(
+        place, name, joinTimeout, insecure, device, collectives, leastRanks, patience, limit);
   }
 
   private JoinOptions withPlace(RankEnvironment newPlace) {
     return new JoinOptions(
-        newPlace, name, joinTimeout, insecure, device, collectives, leastRanks, patience);
+        newPlace,
+        name,
+        joinTimeout,
+        insecure,
+        device,
+        collectives,
+        leastRanks,
+        patience,
+        livenessTimeout);
   }
 
   BootstrapOptions bootstrapOptions() {
     BootstrapOptions.Builder builder =
-        BootstrapOptions.builder().timeout(joinTimeout).insecure(insecure).name(name);
+        BootstrapOptions.builder()
+            .timeout(joinTimeout)
+            .insecure(insecure)
+            .name(name)
+            .livenessTimeout(livenessTimeout);
     place.secret().ifPresent(builder::secret);
     return builder.build();
   }

@@ -40,7 +40,8 @@ final class LocalRanks {
    * @return all ranks, if all are closing or closed; otherwise nothing
    */
   CompletableFuture<Void> closed() {
-    boolean last = ranks.size() == nRanks && ranks.stream().allMatch(RankGroup::isClosing);
+    boolean last =
+        ranks.size() == nRanks && ranks.stream().allMatch(each -> each.closing.hasBegun());
     return last ? SubGroups.close(ranks) : CompletableFuture.completedFuture(null);
   }
 }

@@ -16,6 +16,7 @@ import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
@@ -23,6 +24,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
+import reactor.core.scheduler.Schedulers;
 
 /**
  * This process's place in a job: its rank, a device, a communicator with all ranks, and the
@@ -44,7 +46,7 @@ public final class RankGroup implements AutoCloseable {
 
   private final Bootstrap bootstrap;
   private final Generation generation;
-  private final JoinOptions options;
+  final JoinOptions options;
   private final Device device;
   private final Communicator communicator;
 
@@ -62,7 +64,7 @@ public final class RankGroup implements AutoCloseable {
   private Collectives collectives;
 
   // Set before a caller gets the group; null unless all ranks are in this JVM.
-  private LocalRanks localRanks;
+  LocalRanks localRanks;
 
   // Set before a caller gets the group: whether another generation follows it.
   boolean renewable;
@@ -241,6 +243,20 @@ public final class RankGroup implements AutoCloseable {
         Aborted.of(rank(), "rank %s ends generation %s: %s", rank(), generation.number(), reason));
   }
 
+  /**
+   * Returns the rank that has answered no heartbeat for over a second: it is stopped, or can't be
+   * reached. By itself that ends nothing; see {@link JoinOptions#livenessTimeout}.
+   *
+   * @return the silent rank or empty, at once and whenever that changes; completes when this group
+   *     fails or is closed. Signals come on threads that may block
+   */
+  public Flux<OptionalInt> silentRank() {
+    return bootstrap
+        .silence()
+        .takeUntilOther(Mono.fromFuture(communicator::failed))
+        .publishOn(Schedulers.fromExecutor(BlockingTasks.EXECUTOR));
+  }
+
   /** {@link #split(String, int, int)}, with a number for a name. */
   public CompletableFuture<Optional<RankGroup>> split(int color, int key) {
     return split("", color, key);
@@ -263,7 +279,7 @@ public final class RankGroup implements AutoCloseable {
    */
   public CompletableFuture<Optional<RankGroup>> split(String name, int color, int key) {
     List<Split> one = List.of(new Split(name, color, key, 0));
-    return subGroups.split(one, this::openSubGroup).thenApply(groups -> groups.get(0));
+    return subGroups.split(one).thenApply(groups -> groups.get(0));
   }
 
   /**
@@ -274,7 +290,7 @@ public final class RankGroup implements AutoCloseable {
    * @throws InvalidUsage if the grid has another number of places
    */
   public CompletableFuture<Map<String, RankGroup>> grid(Grid grid) {
-    return subGroups.grid(grid, this::openSubGroup);
+    return subGroups.grid(grid);
   }
 
   /**
@@ -308,18 +324,6 @@ public final class RankGroup implements AutoCloseable {
    */
   public CompletableFuture<RankGroup> shrink() {
     return shrinking.begin();
-  }
-
-  private RankGroup openSubGroup(Bootstrap ranks, Object key) {
-    RankGroup group = new RankGroup(ranks, () -> device, false, generation, options);
-    group.renewable = renewable;
-    group.closing.closed().whenComplete((done, failure) -> subGroups.remove(group));
-    return localRanks == null ? group : group.among(localRanks.subGroup(key, ranks.nRanks()));
-  }
-
-  RankGroup renewable() {
-    renewable = true;
-    return this;
   }
 
   RankGroup among(LocalRanks all) {
@@ -364,10 +368,6 @@ public final class RankGroup implements AutoCloseable {
   public CompletableFuture<Void> closeAsync() {
     closing.begin();
     return closing.closed();
-  }
-
-  boolean isClosing() {
-    return closing.hasBegun();
   }
 
   /**

@@ -54,7 +54,7 @@ final class Shrinking {
       why = "this is a sub-group; shrink the job's group, and form it anew";
     } else if (!(last.bootstrap() instanceof TcpBootstrap)) {
       why = "the ranks share a JVM, and none of them dies alone";
-    } else if (last.isClosing()) {
+    } else if (last.closing.hasBegun()) {
       why = "this group is closed";
     } else if (cause == null) {
       why = "this group has not failed; without() forms a smaller one";

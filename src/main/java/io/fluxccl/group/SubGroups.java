@@ -15,7 +15,6 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
-import java.util.function.BiFunction;
 import java.util.stream.IntStream;
 
 /** The sub-groups of one rank's group, from their forming to their end. Thread-safe. */
@@ -36,10 +35,9 @@ final class SubGroups {
   }
 
   /** {@link RankGroup#grid}. */
-  CompletableFuture<Map<String, RankGroup>> grid(
-      Grid grid, BiFunction<Bootstrap, Object, RankGroup> opener) {
+  CompletableFuture<Map<String, RankGroup>> grid(Grid grid) {
     List<Split> parts = grid.splits(parent.rank(), parent.nRanks());
-    return split(parts, opener)
+    return split(parts)
         .thenApply(
             groups -> {
               Map<String, RankGroup> byName = new LinkedHashMap<>();
@@ -62,14 +60,8 @@ final class SubGroups {
     return parent.split(isOut ? -1 : 0, parent.rank());
   }
 
-  /**
-   * Forms sub-groups; {@link RankGroup#split}.
-   *
-   * @param opener opens one, without collectives, of a bootstrap and a key that is the same on all
-   *     its ranks
-   */
-  CompletableFuture<List<Optional<RankGroup>>> split(
-      List<Split> parts, BiFunction<Bootstrap, Object, RankGroup> opener) {
+  /** {@link RankGroup#split}, several at once. */
+  CompletableFuture<List<Optional<RankGroup>>> split(List<Split> parts) {
     CompletableFuture<List<Optional<Bootstrap>>> formed;
     int number;
     synchronized (this) {
@@ -82,7 +74,7 @@ final class SubGroups {
               List<Optional<RankGroup>> groups = new ArrayList<>();
               for (int i = 0; i < parts.size(); i++) {
                 Object key = List.of(number, i, parts.get(i).color());
-                groups.add(bootstraps.get(i).map(each -> add(opener.apply(each, key))));
+                groups.add(bootstraps.get(i).map(each -> add(open(each, key))));
               }
               return groups;
             },
@@ -90,6 +82,17 @@ final class SubGroups {
         .thenCompose(SubGroups::createCollectives)
         // Continuations that block must not block the bootstrap's thread.
         .whenCompleteAsync((groups, failure) -> {}, BlockingTasks.EXECUTOR);
+  }
+
+  /** Opens a group, without collectives; the key is the same on all its ranks. */
+  private RankGroup open(Bootstrap ranks, Object key) {
+    RankGroup group =
+        new RankGroup(ranks, parent::device, false, parent.generation(), parent.options);
+    group.renewable = parent.renewable;
+    group.closing.closed().whenComplete((done, failure) -> remove(group));
+    return parent.localRanks == null
+        ? group
+        : group.among(parent.localRanks.subGroup(key, ranks.nRanks()));
   }
 
   private RankGroup add(RankGroup group) {
@@ -104,7 +107,7 @@ final class SubGroups {
         "split on rank %s of %s: the group is closed", parent.rank(), parent.nRanks());
   }
 
-  synchronized void remove(RankGroup group) {
+  private synchronized void remove(RankGroup group) {
     open.remove(group);
   }
 

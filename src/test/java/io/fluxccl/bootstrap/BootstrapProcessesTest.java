@@ -18,6 +18,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.OptionalInt;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
@@ -99,6 +100,8 @@ class BootstrapProcessesTest {
     try (TcpBootstrap rank0 = TcpBootstrap.create(0, 3, BootstrapOptions.defaults())) {
       await(rank0.initialize(address));
       await(rank0.allGather(new byte[0], soon()));
+      List<OptionalInt> silence = new CopyOnWriteArrayList<>();
+      rank0.silence().subscribe(silence::add);
       signal(stopped, "STOP");
       // Waiting for rank 2, which is well: the one that is not is to blame.
       FluxCclException late = failureOf(rank0.recv(2, 1, in(4000)));
@@ -109,12 +112,36 @@ class BootstrapProcessesTest {
       signal(stopped, "CONT");
       Awaitility.await().until(rank0::unresponsiveRank, OptionalInt::isEmpty);
       assertThat(rank0.failure()).isNotDone();
+      Awaitility.await()
+          .untilAsserted(
+              () ->
+                  assertThat(silence)
+                      .containsExactly(
+                          OptionalInt.empty(), OptionalInt.of(1), OptionalInt.empty()));
       signal(stopped, "KILL");
       long start = System.nanoTime();
       FluxCclException reason = await(rank0.failure().copy());
       assertThat(reason).isInstanceOf(RemoteFailure.class);
       assertThat(reason.rank()).isEqualTo(1);
       assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(Duration.ofSeconds(10));
+    }
+  }
+
+  @Test
+  void shouldEndTheJobWhenARankIsSilentForTooLong() throws Exception {
+    String address = "127.0.0.1:" + TcpRanks.freePort();
+    Process stopped = startRank(1, 2, address);
+    BootstrapOptions options =
+        BootstrapOptions.builder().livenessTimeout(Duration.ofMillis(500)).build();
+    try (TcpBootstrap rank0 = TcpBootstrap.create(0, 2, options)) {
+      await(rank0.initialize(address));
+      await(rank0.allGather(new byte[0], soon()));
+      signal(stopped, "STOP");
+      FluxCclException reason = await(rank0.failure().copy());
+      assertThat(reason)
+          .isInstanceOf(Timeout.class)
+          .hasMessageContaining("rank 1 has answered no heartbeat for 500 ms");
+      assertThat(reason.rank()).isEqualTo(1);
     }
   }
 

@@ -45,6 +45,8 @@ class JoinOptionsTest {
   void shouldReadEveryOptionFromItsVariable() {
     assertThat(from(Map.of("FLUXCCL_LEAST_RANKS", "1", "FLUXCCL_PATIENCE", "2")))
         .isEqualTo(from(Map.of()).withLeastRanks(1).withPatience(Duration.ofSeconds(2)));
+    assertThat(from(Map.of("FLUXCCL_LIVENESS_TIMEOUT", "5")).livenessTimeout())
+        .isEqualTo(Duration.ofSeconds(5));
     JoinOptions options =
         from(
             Map.of(

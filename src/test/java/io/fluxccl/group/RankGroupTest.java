@@ -12,6 +12,7 @@ import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
@@ -20,6 +21,16 @@ import reactor.test.StepVerifier;
 
 class RankGroupTest {
   private static final Duration LONG = Duration.ofSeconds(60);
+
+  @Test
+  void shouldSayThatNoRankIsSilentUntilItIsClosed() {
+    RankGroup group = RankGroup.local(1).get(0);
+    StepVerifier.create(group.silentRank())
+        .expectNext(OptionalInt.empty())
+        .then(group::close)
+        .expectComplete()
+        .verify(LONG);
+  }
 
   @Test
   void shouldEndWithATypedErrorWhenAnotherRankClosesItsGroup() throws Exception {
