@@ -7,19 +7,14 @@ import io.fluxccl.collective.Pipeline;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
-import io.fluxccl.device.cuda.CudaCompileOptions;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaModule;
 import io.fluxccl.device.cuda.MatrixProduct;
 import io.fluxccl.device.cuda.MatrixProducts;
 import io.fluxccl.samples.inference.model.LlamaConfig;
 import io.fluxccl.samples.inference.model.Tensor;
-import java.io.IOException;
-import java.io.InputStream;
-import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -27,10 +22,10 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Kernels on a GPU: those of {@code llama.cu} and {@code sampling.cu}, compiled for this model's
- * heads at the first start, and cuBLASLt's matrix products. Activations and weights are of
- * bfloat16, the residual stream and logits of 32 bits. A kernel is captured for a number of rows
- * and skips those that a step has not.
+ * Kernels on a GPU, compiled for this model's heads at the first start. Matrix products are those
+ * of {@link Products} where the GPU and the model allow, otherwise cuBLASLt's, and attention is the
+ * one that goes with them. Activations and weights are of bfloat16, the residual stream and logits
+ * of 32 bits. A kernel is captured for a number of rows and skips those that a step has not.
  */
 final class CudaKernels implements Kernels {
   /** System property: {@code true} computes in 32 bits, to compare with other implementations. */
@@ -41,6 +36,12 @@ final class CudaKernels implements Kernels {
 
   private static final int TYPICAL_ROWS = 64;
   private static final int MOST_THREADS = 1024;
+  private static final int MOST_HIDDEN = 16 * MOST_THREADS;
+
+  /** Rows and heads up to which a cluster of blocks attends for each. */
+  private static final int MOST_CLUSTERS = 132;
+
+  private static final int BLOCKS_OF_CLUSTER = 8;
 
   private final LlamaConfig config;
   private final ModelOptions options;
@@ -48,7 +49,11 @@ final class CudaKernels implements Kernels {
   private final CudaDevice device;
   private final PinnedBuffer step;
   private final CudaModule module;
-  private final MatrixProducts products;
+
+  /** One of the two is null. */
+  private final Products products;
+
+  private final MatrixProducts cublas;
   private final Map<String, MatrixProduct> plans = new HashMap<>();
   private final List<DeviceBuffer> buffers = new ArrayList<>();
 
@@ -86,8 +91,14 @@ final class CudaKernels implements Kernels {
     this.type = Boolean.getBoolean(FLOAT_PROPERTY) ? DataType.FLOAT32 : DataType.BFLOAT16;
     this.kvHeads = config.kvHeads() / nRanks;
     this.pagesOfSequence = (config.context() + PAGE - 1) / PAGE;
-    this.products = new MatrixProducts(device);
-    this.module = compile().prepare(device);
+    if (config.hidden() % 4 != 0 || config.hidden() > MOST_HIDDEN) {
+      throw new IllegalArgumentException(
+          "hidden_size=" + config.hidden() + "; a multiple of 4 up to " + MOST_HIDDEN);
+    }
+    boolean isOwn = Products.areFor(device, config, nRanks, type);
+    this.module = CudaSource.compile(config, type, isOwn).prepare(device);
+    this.products = isOwn ? new Products(device, module, nRanks == 1, options.maxRows()) : null;
+    this.cublas = isOwn ? null : new MatrixProducts(device);
     this.rowsHere = allocate(StepRows.memoryBytes(options.maxRows()));
     this.frequencies = allocate((long) config.inverseFrequencies().length * Float.BYTES);
     ByteBuffer bytes = ByteBuffer.allocate((int) frequencies.size()).order(ByteOrder.LITTLE_ENDIAN);
@@ -102,30 +113,6 @@ final class CudaKernels implements Kernels {
     return type.bytes((long) options.pages() * PAGE * kvHeads * config.headDim());
   }
 
-  private CudaModule compile() {
-    CudaCompileOptions compileOptions =
-        CudaCompileOptions.DEFAULT
-            .withOption("-DHEAD_DIM=" + config.headDim())
-            .withOption("-DGROUP=" + config.heads() / config.kvHeads());
-    if (type == DataType.FLOAT32) {
-      compileOptions = compileOptions.withOption("-DFLOAT_ELEMENTS");
-    }
-    return CudaModule.fromSource("llama.cu", source(), compileOptions);
-  }
-
-  /** Returns what is compiled. */
-  static String source() {
-    return read("llama.cu") + read("sampling.cu");
-  }
-
-  private static String read(String name) {
-    try (InputStream in = CudaKernels.class.getResourceAsStream(name)) {
-      return new String(in.readAllBytes(), StandardCharsets.UTF_8);
-    } catch (IOException e) {
-      throw new UncheckedIOException(e);
-    }
-  }
-
   private DeviceBuffer allocate(long bytes) {
     DeviceBuffer buffer = device.allocate(bytes);
     buffers.add(buffer);
@@ -138,12 +125,28 @@ final class CudaKernels implements Kernels {
   }
 
   @Override
+  public int roomFor(int rows) {
+    return products == null ? rows : products.tileRows();
+  }
+
+  @Override
   public Weights load(Tensor... stacked) {
     return load(null, stacked);
   }
 
   @Override
+  public Weights loadGated(Tensor gate, Tensor up) {
+    return products == null
+        ? loadMatrix(type, gate, up)
+        : products.load(Products.Kind.GATED, gate, up);
+  }
+
+  @Override
   public Weights loadMatrix(DataType productType, Tensor... stacked) {
+    if (products != null) {
+      boolean isFloat = productType == DataType.FLOAT32;
+      return products.load(isFloat ? Products.Kind.FLOATS : Products.Kind.PARTS, stacked);
+    }
     int outputs = Arrays.stream(stacked).mapToInt(Tensor::rows).sum();
     int inputs = stacked[0].cols();
     int typical = Integer.getInteger(TYPICAL_ROWS_PROPERTY, TYPICAL_ROWS);
@@ -152,7 +155,7 @@ final class CudaKernels implements Kernels {
         plans.computeIfAbsent(
             outputs + " " + inputs + productType,
             key ->
-                products.plan(
+                cublas.plan(
                     outputs, inputs, type, productType, Math.min(typical, options.maxRows())));
     return load(product, stacked);
   }
@@ -161,11 +164,7 @@ final class CudaKernels implements Kernels {
     int outputs = Arrays.stream(stacked).mapToInt(Tensor::rows).sum();
     int inputs = stacked[0].cols();
     DeviceBuffer buffer = allocate(type.bytes((long) outputs * inputs));
-    long offset = 0;
-    for (Tensor tensor : stacked) {
-      CudaWeights.upload(tensor, type, buffer, offset);
-      offset += type.bytes((long) tensor.rows() * inputs);
-    }
+    CudaWeights.upload(type, buffer, stacked);
     return new CudaWeights(buffer, outputs, inputs, product);
   }
 
@@ -174,7 +173,7 @@ final class CudaKernels implements Kernels {
   }
 
   private Pipeline launch(Pipeline before, String kernel, int blocks, int threads, Object... args) {
-    return before.launch(module.kernel(kernel), blocks, threads, KernelArgs.of(args));
+    return before.launch(module.kernel(kernel).overlapping(), blocks, threads, KernelArgs.of(args));
   }
 
   @Override
@@ -186,7 +185,7 @@ final class CudaKernels implements Kernels {
 
   @Override
   public Pipeline norm(Pipeline before, int rows, DeviceBuffer x, Weights gain, DeviceBuffer out) {
-    return norm(before, rows, x, 0L, gain, out);
+    return norm(before, rows, x, Products.noSums(), 0L, gain, out);
   }
 
   @Override
@@ -197,28 +196,48 @@ final class CudaKernels implements Kernels {
       DeviceBuffer delta,
       Weights gain,
       DeviceBuffer out) {
-    return norm(before, rows, x, delta, gain, out);
+    return norm(before, rows, x, sumsOf(delta), delta, gain, out);
   }
 
   private Pipeline norm(
-      Pipeline before, int rows, DeviceBuffer x, Object delta, Weights gain, DeviceBuffer out) {
+      Pipeline before,
+      int rows,
+      DeviceBuffer x,
+      byte[] sums,
+      Object delta,
+      Weights gain,
+      DeviceBuffer out) {
     return launch(
         before,
         "addNorm",
         rows,
-        512,
+        config.hidden() > MOST_HIDDEN / 2 ? MOST_THREADS : MOST_THREADS / 2,
         rowsHere,
         x,
+        sums,
         delta,
         buffer(gain),
         config.epsilon(),
         config.hidden(),
+        tileRows(),
         out);
+  }
+
+  private byte[] sumsOf(DeviceBuffer product) {
+    return products == null ? Products.noSums() : products.sumsOf(product);
+  }
+
+  /** The rows of a tile of what is multiplied, or 0 if there are no tiles. */
+  private int tileRows() {
+    return products == null ? 0 : products.tileRows();
   }
 
   @Override
   public Pipeline multiply(
       Pipeline before, int rows, DeviceBuffer in, Weights weights, DeviceBuffer out) {
+    if (weights instanceof Products.Weights tiled) {
+      return products.multiply(before, rows, in, tiled, out);
+    }
     CudaWeights matrix = (CudaWeights) weights;
     return before.enqueue(
         "multiply", stream -> matrix.product().enqueue(stream, rows, in, matrix.buffer(), out));
@@ -232,9 +251,10 @@ final class CudaKernels implements Kernels {
         launch(
             before,
             "turnAndStore",
-            rows,
+            rows * kvHeads,
             256,
             rowsHere,
+            sumsOf(qkv),
             qkv,
             frequencies,
             kvHeads,
@@ -242,11 +262,12 @@ final class CudaKernels implements Kernels {
             layerValues,
             pages,
             pagesOfSequence);
+    boolean inClusters = products != null && rows * kvHeads <= MOST_CLUSTERS;
     return launch(
         stored,
-        "attend",
-        rows * kvHeads,
-        256,
+        inClusters ? "attendByCluster" : "attend",
+        rows * kvHeads * (inClusters ? BLOCKS_OF_CLUSTER : 1),
+        products == null ? 256 : 128,
         rowsHere,
         qkv,
         layerKeys,
@@ -254,6 +275,7 @@ final class CudaKernels implements Kernels {
         pages,
         pagesOfSequence,
         kvHeads,
+        tileRows(),
         out);
   }
 
@@ -262,6 +284,19 @@ final class CudaKernels implements Kernels {
     int width = config.intermediate() / nRanks;
     int blocks = (width + MOST_THREADS - 1) / MOST_THREADS;
     return launch(before, "gate", rows * blocks, 256, rowsHere, gateAndUp, width, blocks, out);
+  }
+
+  @Override
+  public Pipeline multiplyGated(
+      Pipeline before,
+      int rows,
+      DeviceBuffer in,
+      Weights weights,
+      DeviceBuffer gateAndUp,
+      DeviceBuffer out) {
+    return weights instanceof Products.Weights
+        ? multiply(before, rows, in, weights, out)
+        : Kernels.super.multiplyGated(before, rows, in, weights, gateAndUp, out);
   }
 
   private int vocabulary() {
@@ -329,7 +364,11 @@ final class CudaKernels implements Kernels {
   @Override
   public void close() {
     buffers.forEach(DeviceBuffer::close);
-    products.close();
+    if (products != null) {
+      products.close();
+    } else {
+      cublas.close();
+    }
     module.close();
   }
 }

@@ -16,8 +16,17 @@ record CudaWeights(DeviceBuffer buffer, int outputs, int inputs, MatrixProduct p
     implements Kernels.Weights {
   private static final int PIECE_BYTES = 4 << 20;
 
+  /** Copies matrices of equal width, stacked. */
+  static void upload(DataType type, DeviceBuffer target, Tensor... stacked) {
+    long offset = 0;
+    for (Tensor tensor : stacked) {
+      upload(tensor, type, target, offset);
+      offset += type.bytes((long) tensor.rows() * tensor.cols());
+    }
+  }
+
   /** Copies a part of a file, mapped into memory, to the GPU; in pieces where it must change. */
-  static void upload(Tensor tensor, DataType type, DeviceBuffer target, long offset) {
+  private static void upload(Tensor tensor, DataType type, DeviceBuffer target, long offset) {
     boolean sameType = tensor.bfloat16() == (type == DataType.BFLOAT16);
     if (sameType && tensor.stride() == tensor.cols()) {
       int bytes = Math.toIntExact(type.bytes((long) tensor.rows() * tensor.cols()));

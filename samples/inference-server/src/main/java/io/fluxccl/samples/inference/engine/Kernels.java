@@ -31,6 +31,16 @@ interface Kernels extends AutoCloseable {
   /** Loads matrices of equal width, stacked, to multiply by; the product's elements are given. */
   Weights loadMatrix(DataType product, Tensor... stacked);
 
+  /** Loads a gate and an up matrix for {@link #multiplyGated}. */
+  default Weights loadGated(Tensor gate, Tensor up) {
+    return loadMatrix(type(), gate, up);
+  }
+
+  /** Returns for how many rows a buffer of activations needs room if a step has so many. */
+  default int roomFor(int rows) {
+    return rows;
+  }
+
   /** {@code out = table[token]}, the residual stream; each step's first kernel. */
   Pipeline embed(Pipeline before, int rows, Weights table, DeviceBuffer out);
 
@@ -46,7 +56,10 @@ interface Kernels extends AutoCloseable {
       Weights gain,
       DeviceBuffer out);
 
-  /** {@code out = in * weights^T}, of {@link #loadMatrix}. */
+  /**
+   * {@code out = in * weights^T}, of {@link #loadMatrix}. What {@code out} then holds only these
+   * kernels know, but for what ranks sum.
+   */
   Pipeline multiply(Pipeline before, int rows, DeviceBuffer in, Weights weights, DeviceBuffer out);
 
   /**
@@ -59,6 +72,17 @@ interface Kernels extends AutoCloseable {
 
   /** {@code out = silu(gate) * up}; gate and up are side by side. */
   Pipeline gate(Pipeline before, int rows, DeviceBuffer gateAndUp, DeviceBuffer out);
+
+  /** {@link #multiply} by the weights of {@link #loadGated}, and {@link #gate}. */
+  default Pipeline multiplyGated(
+      Pipeline before,
+      int rows,
+      DeviceBuffer in,
+      Weights weights,
+      DeviceBuffer gateAndUp,
+      DeviceBuffer out) {
+    return gate(multiply(before, rows, in, weights, gateAndUp), rows, gateAndUp, out);
+  }
 
   /**
    * What the choice of tokens is made from: a row for each row of the step that gets a next token.

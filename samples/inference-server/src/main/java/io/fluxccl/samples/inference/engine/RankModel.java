@@ -195,8 +195,7 @@ final class RankModel implements AutoCloseable {
         kernels.loadMatrix(
             type, weights.get(attention + "o_proj.weight", hidden, queries).cols(rank, nRanks)),
         kernels.load(weights.get(prefix + "post_attention_layernorm.weight", 1, hidden)),
-        kernels.loadMatrix(
-            type,
+        kernels.loadGated(
             weights.get(mlp + "gate_proj.weight", config.intermediate(), hidden).rows(rank, nRanks),
             weights.get(mlp + "up_proj.weight", config.intermediate(), hidden).rows(rank, nRanks)),
         kernels.loadMatrix(
@@ -207,7 +206,7 @@ final class RankModel implements AutoCloseable {
   }
 
   private DeviceBuffer activations(int width) {
-    return allocate(kernels.type().bytes((long) options.maxRows() * width));
+    return allocate(kernels.type().bytes((long) kernels.roomFor(options.maxRows()) * width));
   }
 
   private DeviceBuffer forChosen(DataType type, int width) {
@@ -231,8 +230,7 @@ final class RankModel implements AutoCloseable {
       step = kernels.multiply(step, size, found, layer.attentionOut, delta);
       step = sum(step, size);
       step = kernels.addNorm(step, size, residual, delta, layer.mlpGain, normed);
-      step = kernels.multiply(step, size, normed, layer.gateAndUp, gateAndUp);
-      step = kernels.gate(step, size, gateAndUp, gated);
+      step = kernels.multiplyGated(step, size, normed, layer.gateAndUp, gateAndUp, gated);
       step = kernels.multiply(step, size, gated, layer.down, delta);
       step = sum(step, size);
       Kernels.Weights gain = last ? lastGain : layers.get(i + 1).attentionGain;

@@ -1,6 +1,6 @@
-// A step's kernels but for the matrix products, which are cuBLASLt's. Kernels.java says what each computes, StepRows.java
-// and Nucleus.java how rows are described and tokens chosen. Every result depends on its own row alone, bit by bit:
-// sums are made in an order that neither the number of rows nor of blocks changes.
+// A step's kernels but for attention, the choice of tokens and the matrix products. Kernels.java says what each
+// computes, StepRows.java and Nucleus.java how rows are described and tokens chosen. Every result depends on its own
+// row alone, bit by bit: sums are made in an order that neither the number of rows nor of blocks changes.
 
 // What one compilation is for; CudaKernels.java names them.
 #ifndef HEAD_DIM
@@ -10,6 +10,8 @@
 #define GROUP 4
 #endif
 
+#include <fluxccl/ptx.cuh>
+
 namespace {
 
 constexpr int kPage = 16;
@@ -18,12 +20,14 @@ constexpr unsigned kAll = 0xffffffffu;
 
 #ifdef FLOAT_ELEMENTS
 using Element = float;
+using Four = int4;  // as much as four elements
 __device__ inline float toFloat(Element element) { return element; }
 __device__ inline Element toElement(float value) { return value; }
 #else
 struct Element {  // a bfloat16
   unsigned short bits;
 };
+using Four = int2;  // as much as four elements
 __device__ inline float toFloat(Element element) { return __uint_as_float(static_cast<unsigned>(element.bits) << 16); }
 __device__ inline Element toElement(float value) {
   const unsigned bits = __float_as_uint(value);
@@ -32,19 +36,70 @@ __device__ inline Element toElement(float value) {
 }
 #endif
 
-constexpr int kVector = 16 / sizeof(Element);  // elements of a load
+constexpr int kTileInputs = 64;
 
-__device__ inline void unpack(const int4& loaded, float* to) {
-  const int words[] = {loaded.x, loaded.y, loaded.z, loaded.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-#ifdef FLOAT_ELEMENTS
-    to[i] = __int_as_float(words[i]);
-#else
-    to[2 * i] = __int_as_float(words[i] << 16);
-    to[2 * i + 1] = __int_as_float(words[i] & static_cast<int>(0xffff0000u));
-#endif
+// Where an element of what is multiplied by weights is. With tileRows 0, row by row. Otherwise tiles of 64 elements of
+// so many rows, their 16-byte chunks swizzled as wgmma reads them.
+__device__ inline size_t placeOf(int row, int element, int width, int tileRows) {
+  if (tileRows == 0) {
+    return static_cast<size_t>(row) * width + element;
   }
+  const size_t inTiles = (static_cast<size_t>(element / kTileInputs) * tileRows + row) * kTileInputs;
+  return inTiles + ((element / 8 ^ row) & 7) * 8 + element % 8;
+}
+
+__device__ inline float gated(float gate, float up) { return gate / (1 + expf(-gate)) * up; }
+
+__device__ inline void storeFour(Element* to, float a, float b, float c, float d) {
+  alignas(sizeof(Four)) const Element four[] = {toElement(a), toElement(b), toElement(c), toElement(d)};
+  *reinterpret_cast<Four*>(to) = *reinterpret_cast<const Four*>(four);
+}
+
+__device__ inline float4 loadFour(const Element* from) {
+  alignas(sizeof(Four)) Element four[4];
+  *reinterpret_cast<Four*>(four) = *reinterpret_cast<const Four*>(from);
+  return {toFloat(four[0]), toFloat(four[1]), toFloat(four[2]), toFloat(four[3])};
+}
+
+// A product that was left as sums over parts of its inputs, to be added in their order; or none, if parts is 0.
+struct Sums {
+  const float* first;
+  long long stride;  // from one part's matrix to the next one's
+  int parts;
+  int unused;
+
+  // Returns an element of the product, which otherwise is in a matrix.
+  __device__ float at(const Element* otherwise, size_t index) const {
+    if (parts == 0) {
+      return toFloat(otherwise[index]);
+    }
+    float sum = first[index];
+#pragma unroll 4
+    for (int part = 1; part < parts; ++part) {
+      sum += first[part * stride + index];
+    }
+    return sum;
+  }
+
+  __device__ float4 four(const Element* otherwise, size_t index) const {
+    if (parts == 0) {
+      return loadFour(otherwise + index);
+    }
+    float4 sum = *reinterpret_cast<const float4*>(first + index);
+#pragma unroll 4
+    for (int part = 1; part < parts; ++part) {
+      const float4 more = *reinterpret_cast<const float4*>(first + part * stride + index);
+      sum = {sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w};
+    }
+    return sum;
+  }
+};
+
+// Begins a kernel, whose launch may overlap the one before. In this order, because kernels that wait for another rank
+// may be in front: meanwhile the next one must not take room from a rank on the same GPU.
+__device__ inline void beginLaunch() {
+  fluxccl::awaitLaunchBefore();
+  fluxccl::letNextLaunchBegin();
 }
 
 struct Row {
@@ -98,6 +153,7 @@ __device__ T ofBlock(T value, Combine combine) {
 // A block for each row.
 extern "C" __global__ void embed(const Step* step, const Element* table, int width, float* out) {
   const int row = blockIdx.x;
+  beginLaunch();
   if (row >= step->rows) {
     return;
   }
@@ -107,38 +163,59 @@ extern "C" __global__ void embed(const Step* step, const Element* table, int wid
   }
 }
 
-// A block for each row. Adds delta first, unless it is null.
-extern "C" __global__ void __launch_bounds__(512)
-    addNorm(const Step* step, float* x, const Element* delta, const Element* gain, float epsilon, int width, Element* out) {
+// A block for each row, whose width is at most 16 times the threads. Adds sums
+// or delta first, if there are some.
+extern "C" __global__ void __launch_bounds__(1024)
+    addNorm(const Step* step, float* x, Sums sums, const Element* delta, const Element* gain, float epsilon, int width,
+            int tileRows, Element* out) {
+  constexpr int kMostOfThread = 4;
   const int row = blockIdx.x;
+  beginLaunch();
   if (row >= step->rows) {
     return;
   }
-  const size_t first = static_cast<size_t>(row) * width;
+  float4* fours = reinterpret_cast<float4*>(x + static_cast<size_t>(row) * width);
+  float4 kept[kMostOfThread];
+  float4 gains[kMostOfThread];
   float squares = 0;
-  for (int i = threadIdx.x; i < width; i += blockDim.x) {
-    float value = x[first + i];
-    if (delta != nullptr) {
-      value += toFloat(delta[first + i]);
-      x[first + i] = value;
+#pragma unroll
+  for (int i = 0; i < kMostOfThread; ++i) {
+    const int four = threadIdx.x + i * blockDim.x;
+    if (four < width / 4) {
+      float4 value = fours[four];
+      gains[i] = loadFour(gain + 4 * four);
+      if (delta != nullptr || sums.parts > 0) {
+        const float4 more = sums.four(delta, static_cast<size_t>(row) * width + 4 * four);
+        value = {value.x + more.x, value.y + more.y, value.z + more.z, value.w + more.w};
+        fours[four] = value;
+      }
+      squares += value.x * value.x + value.y * value.y + value.z * value.z + value.w * value.w;
+      kept[i] = value;
     }
-    squares += value * value;
   }
   const float scale = 1.0f / sqrtf(ofBlock(squares, Sum()) / width + epsilon);
-  for (int i = threadIdx.x; i < width; i += blockDim.x) {
-    out[first + i] = toElement(x[first + i] * scale * toFloat(gain[i]));
+#pragma unroll
+  for (int i = 0; i < kMostOfThread; ++i) {
+    const int four = threadIdx.x + i * blockDim.x;
+    if (four < width / 4) {
+      storeFour(out + placeOf(row, 4 * four, width, tileRows), kept[i].x * scale * gains[i].x,
+                kept[i].y * scale * gains[i].y, kept[i].z * scale * gains[i].z, kept[i].w * scale * gains[i].w);
+    }
   }
 }
 
-// RoPE: a block for each row turns queries in place, and stores turned keys, values, and the page's number.
-// Keys and values of a layer: [page][head][token][element].
-extern "C" __global__ void turnAndStore(const Step* step, Element* qkv, const float* frequencies, int kvHeads, Element* keys,
-                                        Element* values, int* pages, int pagesOfSequence) {
+// RoPE: a block for each row and head of keys turns the queries that share it, and stores the turned key, the value and
+// the page's number. Keys and values of a layer: [page][head][token][element]. Queries, keys and values come from sums
+// or from qkv, where the queries go to.
+extern "C" __global__ void turnAndStore(const Step* step, Sums sums, Element* qkv, const float* frequencies,
+                                        int kvHeads, Element* keys, Element* values, int* pages, int pagesOfSequence) {
   constexpr int kHalf = HEAD_DIM / 2;
   __shared__ float cosines[kHalf];
   __shared__ float sines[kHalf];
-  const int index = blockIdx.x;
-  if (index >= step->rows) {
+  const int index = blockIdx.x / kvHeads;
+  const int kvHead = blockIdx.x % kvHeads;
+  if (index >= step->rows) {  // copied before the step's first kernel
+    beginLaunch();
     return;
   }
   const Row row = step->row(index);
@@ -149,231 +226,50 @@ extern "C" __global__ void turnAndStore(const Step* step, Element* qkv, const fl
     cosines[i] = cosf(within);
     sines[i] = sinf(within);
   }
+  __syncthreads();
+  beginLaunch();
   if (threadIdx.x == 0) {
     pages[row.sequence * pagesOfSequence + row.position / kPage] = row.slot / kPage;
   }
-  __syncthreads();
   const int heads = GROUP * kvHeads;
-  Element* from = qkv + static_cast<size_t>(index) * (heads + 2 * kvHeads) * HEAD_DIM;
-  const size_t page = static_cast<size_t>(row.slot / kPage) * kvHeads;
-  const int token = row.slot % kPage;
-  for (int i = threadIdx.x; i < (heads + kvHeads) * kHalf; i += blockDim.x) {
-    const int head = i / kHalf;
+  const size_t first = static_cast<size_t>(index) * (heads + 2 * kvHeads) * HEAD_DIM;
+  const size_t stored =
+      ((static_cast<size_t>(row.slot / kPage) * kvHeads + kvHead) * kPage + row.slot % kPage) * HEAD_DIM;
+  for (int i = threadIdx.x; i < (GROUP + 1) * kHalf; i += blockDim.x) {
+    const bool isQuery = i < GROUP * kHalf;
+    const int head = isQuery ? kvHead * GROUP + i / kHalf : heads + kvHead;
     const int element = i % kHalf;
-    Element* at = from + head * HEAD_DIM + element;
-    Element* to = head < heads ? at : keys + ((page + head - heads) * kPage + token) * HEAD_DIM + element;
-    const float x = toFloat(at[0]);
-    const float y = toFloat(at[kHalf]);
+    const size_t at = first + head * HEAD_DIM + element;
+    Element* to = isQuery ? qkv + at : keys + stored + element;
+    const float x = sums.at(qkv, at);
+    const float y = sums.at(qkv, at + kHalf);
     to[0] = toElement(x * cosines[element] - y * sines[element]);
     to[kHalf] = toElement(y * cosines[element] + x * sines[element]);
   }
-  for (int i = threadIdx.x; i < kvHeads * HEAD_DIM; i += blockDim.x) {
-    const int head = i / HEAD_DIM;
-    values[((page + head) * kPage + token) * HEAD_DIM + i % HEAD_DIM] = from[(heads + kvHeads) * HEAD_DIM + i];
+  for (int i = threadIdx.x; i < HEAD_DIM; i += blockDim.x) {
+    values[stored + i] = toElement(sums.at(qkv, first + (heads + kvHeads + kvHead) * HEAD_DIM + i));
   }
 }
 
-// Attention: some lanes, a team, read a token together; a team goes through every kTeams-th token of its warps.
-constexpr int kWarps = 8;  // of 256 threads
-constexpr int kLanes = HEAD_DIM / kVector;
-constexpr int kTeams = kWarps * 32 / kLanes;
-constexpr int kAtOnce = GROUP <= 4 ? 4 : 2;
-constexpr float kNone = -1e30f;
-static_assert(kLanes >= 1 && kLanes <= 32 && 32 % kLanes == 0, "a token's key is read by 1, 2, 4 ... 32 lanes");
-
-namespace {
-
-// What the warps of a block have found.
-struct Warps {
-  float most[kWarps][GROUP];
-  float whole[kWarps][GROUP];
-  float sum[kWarps][GROUP * HEAD_DIM];
-
-  __device__ __forceinline__ float merged(int element) const {
-    const int g = element / HEAD_DIM;
-    float highest = kNone;
-    for (int w = 0; w < kWarps; ++w) {
-      highest = fmaxf(highest, most[w][g]);
-    }
-    float all = 0;
-    float found = 0;
-    for (int w = 0; w < kWarps; ++w) {
-      const float share = exp2f(most[w][g] - highest);
-      all += whole[w][g] * share;
-      found += sum[w][element] * share;
-    }
-    return found / all;
-  }
-};
-
-// A softmax in progress: a lane's elements of what the queries have found.
-struct Found {
-  float sum[GROUP][kVector];
-  float most[GROUP];
-  float whole[GROUP];
-
-  __device__ __forceinline__ void begin(int g) {
-    most[g] = kNone;
-    whole[g] = 0;
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-      sum[g][i] = 0;
-    }
-  }
-
-  // Scores are those of queries that were scaled for powers of 2.
-  __device__ __forceinline__ void raise(int g, float highest) {
-    const float shrink = exp2f(most[g] - highest);
-    most[g] = highest;
-    whole[g] *= shrink;
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-      sum[g][i] *= shrink;
-    }
-  }
-
-  __device__ __forceinline__ void add(const float (&score)[kAtOnce][GROUP], const int4 (&value)[kAtOnce]) {
-#pragma unroll
-    for (int g = 0; g < GROUP; ++g) {
-      float highest = most[g];
-#pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) {
-        highest = fmaxf(highest, score[u][g]);
-      }
-      raise(g, highest);
-    }
-#pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      float v[kVector];
-      unpack(value[u], v);
-#pragma unroll
-      for (int g = 0; g < GROUP; ++g) {
-        const float weight = score[u][g] > kNone ? exp2f(score[u][g] - most[g]) : 0;
-        whole[g] += weight;
-#pragma unroll
-        for (int i = 0; i < kVector; ++i) {
-          sum[g][i] += weight * v[i];
-        }
-      }
-    }
-  }
-
-  // Merges the teams of a warp.
-  __device__ __forceinline__ void merge() {
-#pragma unroll
-    for (int offset = kLanes; offset < 32; offset *= 2) {
-#pragma unroll
-      for (int g = 0; g < GROUP; ++g) {
-        raise(g, fmaxf(most[g], __shfl_xor_sync(kAll, most[g], offset)));
-        whole[g] += __shfl_xor_sync(kAll, whole[g], offset);
-#pragma unroll
-        for (int i = 0; i < kVector; ++i) {
-          sum[g][i] += __shfl_xor_sync(kAll, sum[g][i], offset);
-        }
-      }
-    }
-  }
-
-  // The first team of a warp stores.
-  __device__ __forceinline__ void store(Warps& warps, int warp, int lane, int element) const {
-    if (lane >= kLanes) {
-      return;
-    }
-#pragma unroll
-    for (int g = 0; g < GROUP; ++g) {
-      warps.most[warp][g] = most[g];
-      warps.whole[warp][g] = whole[g];
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) {
-        warps.sum[warp][g * HEAD_DIM + element + i] = sum[g][i];
-      }
-    }
-  }
-};
-
-// A lane's part of a query times one of a key; all lanes of the team get the sum.
-__device__ __forceinline__ float dotOf(const float (&query)[kVector], const float (&key)[kVector]) {
-  float dot = 0;
-#pragma unroll
-  for (int i = 0; i < kVector; ++i) {
-    dot += query[i] * key[i];
-  }
-#pragma unroll
-  for (int offset = kLanes / 2; offset > 0; offset /= 2) {
-    dot += __shfl_xor_sync(kAll, dot, offset);
-  }
-  return dot;
-}
-
-}  // namespace
-
-// A block of 256 threads for each row and head of keys, whose queries share the loads.
-extern "C" __global__ void __launch_bounds__(256)
-    attend(const Step* step, const Element* qkv, const Element* keys, const Element* values, const int* pages,
-           int pagesOfSequence, int kvHeads, Element* out) {
-  __shared__ Warps warps;
-  const int index = blockIdx.x / kvHeads;
-  const int head = blockIdx.x % kvHeads;
-  if (index >= step->rows) {
-    return;
-  }
-  const int length = step->row(index).position + 1;
-  const int* own = pages + static_cast<size_t>(step->row(index).sequence) * pagesOfSequence;
-  const int team = threadIdx.x / kLanes;
-  const int element = threadIdx.x % kLanes * kVector;
-  float query[GROUP][kVector];
-  Found found;
-#pragma unroll
-  for (int g = 0; g < GROUP; ++g) {
-    const size_t at = (static_cast<size_t>(index) * (GROUP + 2) * kvHeads + head * GROUP + g) * HEAD_DIM + element;
-    unpack(*reinterpret_cast<const int4*>(qkv + at), query[g]);
-    found.begin(g);
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-      query[g][i] *= 1.4426950408889634f / sqrtf(HEAD_DIM);  // so that powers of 2 will do
-    }
-  }
-  for (int base = team; base - team < length; base += kTeams * kAtOnce) {
-    int4 key[kAtOnce];
-    int4 value[kAtOnce];
-#pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      const int token = min(base + u * kTeams, length - 1);
-      const size_t at =
-          ((static_cast<size_t>(own[token / kPage]) * kvHeads + head) * kPage + token % kPage) * HEAD_DIM + element;
-      key[u] = *reinterpret_cast<const int4*>(keys + at);
-      value[u] = *reinterpret_cast<const int4*>(values + at);
-    }
-    float score[kAtOnce][GROUP];
-#pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      float k[kVector];
-      unpack(key[u], k);
-#pragma unroll
-      for (int g = 0; g < GROUP; ++g) {
-        const float dot = dotOf(query[g], k);
-        score[u][g] = base + u * kTeams < length ? dot : kNone;
-      }
-    }
-    found.add(score, value);
-  }
-  found.merge();
-  found.store(warps, threadIdx.x / 32, threadIdx.x % 32, element);
-  __syncthreads();
-  for (int i = threadIdx.x; i < GROUP * HEAD_DIM; i += blockDim.x) {
-    out[(static_cast<size_t>(index) * kvHeads + head) * GROUP * HEAD_DIM + i] = toElement(warps.merged(i));
+// Adds a product's sums; a block for each 1024 elements.
+extern "C" __global__ void addParts(Sums sums, long long count, Element* out) {
+  beginLaunch();
+  const size_t four = (static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 4;
+  if (four < static_cast<size_t>(count)) {
+    const float4 sum = sums.four(nullptr, four);
+    storeFour(out + four, sum.x, sum.y, sum.z, sum.w);
   }
 }
 
 // Some blocks for each row.
 extern "C" __global__ void gate(const Step* step, const Element* gateAndUp, int width, int blocks, Element* out) {
   const size_t row = blockIdx.x / blocks;
+  beginLaunch();
   if (row >= static_cast<size_t>(step->rows)) {
     return;
   }
   const Element* from = gateAndUp + row * 2 * width;
   for (int i = blockIdx.x % blocks * blockDim.x + threadIdx.x; i < width; i += blocks * blockDim.x) {
-    const float x = toFloat(from[i]);
-    out[row * width + i] = toElement(x / (1 + expf(-x)) * toFloat(from[width + i]));
+    out[row * width + i] = toElement(gated(toFloat(from[i]), toFloat(from[width + i])));
   }
 }

@@ -44,6 +44,7 @@ __device__ inline int firstBin(const long long* masses, long long reach) {
 
 extern "C" __global__ void most(const Step* step, const float* logits, int width, float* most) {
   const int row = blockIdx.x;
+  beginLaunch();
   if (row >= step->chosen) {
     return;
   }
@@ -62,6 +63,7 @@ extern "C" __global__ void masses(const Step* step, int level, const float* logi
                                   const int* limits, unsigned long long* masses) {
   __shared__ unsigned long long sums[kBins];
   const int row = blockIdx.x;
+  beginLaunch();
   if (row >= step->chosen) {
     return;
   }
@@ -85,10 +87,12 @@ extern "C" __global__ void masses(const Step* step, int level, const float* logi
   }
 }
 
-extern "C" __global__ void limit(const Step* step, int level, const long long* coarse, const long long* fine, int* limits) {
+extern "C" __global__ void limit(const Step* step, int level, const long long* coarse, const long long* fine,
+                                 int* limits) {
   __shared__ long long first[kBins];
   __shared__ long long second[kBins];
   const int row = blockIdx.x;
+  beginLaunch();
   if (row >= step->chosen) {
     return;
   }
@@ -119,21 +123,24 @@ extern "C" __global__ void limit(const Step* step, int level, const long long* c
 extern "C" __global__ void best(const Step* step, const float* logits, int width, int firstToken, const float* mosts,
                                 const int* limits, long long* best) {
   const int index = blockIdx.x;
+  beginLaunch();
   if (index >= step->chosen) {
     return;
   }
   const Row row = step->row(index);
   const float* from = logits + static_cast<size_t>(index) * width;
-  const bool limited = limits != nullptr && row.temperature > 0 && row.topP < 1;
+  const bool limited = limits != nullptr && row.topP < 1;
   long long highest = static_cast<long long>(1ull << 63);
-  for (int i = threadIdx.x; i < width; i += blockDim.x) {
+#pragma unroll 8
+  for (int i = threadIdx.x; row.temperature <= 0 && i < width; i += blockDim.x) {
+    const long long one = candidate(from[i], firstToken + i);
+    highest = highest < one ? one : highest;
+  }
+  for (int i = threadIdx.x; row.temperature > 0 && i < width; i += blockDim.x) {
     if (limited && distanceOf(mosts[index], from[i], row.temperature) > limits[index]) {
       continue;
     }
-    float score = from[i];
-    if (row.temperature > 0) {
-      score = score / row.temperature + gumbel(row.seed, row.position, firstToken + i);
-    }
+    const float score = from[i] / row.temperature + gumbel(row.seed, row.position, firstToken + i);
     const long long one = candidate(score, firstToken + i);
     highest = highest < one ? one : highest;
   }
@@ -145,6 +152,7 @@ extern "C" __global__ void best(const Step* step, const float* logits, int width
 
 // One block; next is memory of the host.
 extern "C" __global__ void choose(const Step* step, const long long* best, int* next) {
+  beginLaunch();
   for (int row = threadIdx.x; row < step->chosen; row += blockDim.x) {
     next[row] = 0x7fffffff - static_cast<int>(best[row]);
   }

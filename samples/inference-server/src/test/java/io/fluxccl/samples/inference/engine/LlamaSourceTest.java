@@ -16,9 +16,11 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** {@code llama.cu} compiles, for several models, also where there is no GPU. */
+/** {@link CudaSource} compiles, for several models, also where there is no GPU. */
 @Timeout(120)
 class LlamaSourceTest {
+  private static final String HEADERS = "-I../../src/main/cuda/include";
+
   @TempDir private Path folder;
 
   @BeforeAll
@@ -28,12 +30,20 @@ class LlamaSourceTest {
   }
 
   @ParameterizedTest
-  @ValueSource(strings = {"-DHEAD_DIM=128 -DGROUP=4", "-DHEAD_DIM=64 -DGROUP=8 -DFLOAT_ELEMENTS"})
-  void shouldCompile(String model) throws IOException, InterruptedException {
-    Path source = Files.writeString(folder.resolve("llama.cu"), CudaKernels.source());
+  @ValueSource(
+      strings = {
+        "-DHEAD_DIM=128 -DGROUP=4 -arch=sm_80",
+        "-DHEAD_DIM=64 -DGROUP=8 -DFLOAT_ELEMENTS -arch=sm_90",
+        "-DHEAD_DIM=128 -DGROUP=4 -arch=sm_90a",
+        "-DHEAD_DIM=32 -DGROUP=2 -arch=sm_90a",
+        "-DHEAD_DIM=64 -DGROUP=8 -arch=sm_90a"
+      })
+  void shouldCompile(String options) throws IOException, InterruptedException {
+    String text = CudaSource.text(options.contains("90a"));
+    Path source = Files.writeString(folder.resolve("llama.cu"), text);
     Path log = folder.resolve("log");
-    List<String> command = new ArrayList<>(List.of("nvcc", "-std=c++17", "-arch=sm_90", "-cubin"));
-    command.addAll(List.of(model.split(" ")));
+    List<String> command = new ArrayList<>(List.of("nvcc", "-std=c++17", "-cubin", HEADERS));
+    command.addAll(List.of(options.split(" ")));
     command.addAll(List.of("-Werror", "all-warnings", "-o", folder.resolve("cubin").toString()));
     command.add(source.toString());
     Process compiler =

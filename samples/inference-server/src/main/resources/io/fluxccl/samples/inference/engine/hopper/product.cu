@@ -1,0 +1,301 @@
+// Products with matrices of weights on GPUs of compute capability 9.0; compiled behind hopper.cu, launched by
+// Products.java. A block multiplies 128 outputs by 8 to 256 rows: its producer brings tiles of 64 inputs into shared
+// memory, two warpgroups multiply them. An output is summed in one order, which the matrix's shape alone decides: its
+// inputs may be in parts, whose sums the next kernel adds.
+
+#include <fluxccl/ptx.cuh>
+
+namespace {
+
+constexpr int kOutputs = 128;              // of a tile
+constexpr int kConsumers = 256;            // threads that multiply; 32 more bring the tiles
+constexpr int kWeightBytes = 128 * kTileInputs * 2;
+constexpr int kSwizzled = 1024;            // 8 rows of 128 bytes: the unit of wgmma's swizzle
+
+__device__ constexpr int stageBytes(int rows) { return kWeightBytes + rows * kTileInputs * 2; }
+
+// As Products.java allocates. Up to 128 rows, two blocks share a multiprocessor.
+__device__ constexpr int stagesOf(int rows) {
+  return rows == 256 ? 4 : rows == 128 ? 3 : rows == 64 ? 4 : rows == 8 ? 6 : 5;
+}
+
+// Registers 0 to 127 of wgmma's sums, as text and as operands.
+#define TEXT_4 "%0, %1, %2, %3"
+#define TEXT_8 TEXT_4 ", %4, %5, %6, %7"
+#define TEXT_16 TEXT_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define TEXT_32 TEXT_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define TEXT_64                                                                                                 \
+  TEXT_32                                                                                                       \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, " \
+  "%53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define TEXT_128                                                                                                  \
+  TEXT_64                                                                                                         \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, "   \
+  "%85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, "     \
+  "%105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, " \
+  "%123, %124, %125, %126, %127"
+#define SUMS_4(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
+#define SUMS_8(i) SUMS_4(i), SUMS_4(i + 4)
+#define SUMS_16(i) SUMS_8(i), SUMS_8(i + 8)
+#define SUMS_32(i) SUMS_16(i), SUMS_16(i + 16)
+#define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
+#define SUMS_128(i) SUMS_64(i), SUMS_64(i + 64)
+
+// Adds 64 outputs x 16 inputs of weights times rows, by their descriptors; count is half the number of rows.
+#define WGMMA(rows, count, a, b)                                                                           \
+  __device__ __forceinline__ void wgmma(float (&sums)[count], fluxccl::uint64_t weights, fluxccl::uint64_t in) { \
+    asm volatile(                                                                                          \
+        "{\n\t.reg .pred add;\n\tsetp.eq.u32 add, 0, 0;\n\t"                                               \
+        "wgmma.mma_async.sync.aligned.m64n" #rows "k16.f32.bf16.bf16 {" TEXT_##count "}, %" #a ", %" #b    \
+        ", add, 1, 1, 0, 0;\n\t}"                                                                          \
+        : SUMS_##count(0)                                                                                  \
+        : "l"(weights), "l"(in));                                                                          \
+  }
+WGMMA(8, 4, 4, 5)
+WGMMA(16, 8, 8, 9)
+WGMMA(32, 16, 16, 17)
+WGMMA(64, 32, 32, 33)
+WGMMA(128, 64, 64, 65)
+WGMMA(256, 128, 128, 129)
+
+// Describes a tile of rows of 128 bytes with their 16-byte chunks swizzled.
+__device__ __forceinline__ fluxccl::uint64_t descriptor(const void* tile) {
+  return fluxccl::uint64_t{(fluxccl::sharedAddress(tile) & 0x3ffff) >> 4} | 1ull << 16 |
+         fluxccl::uint64_t{kSwizzled >> 4} << 32 | 1ull << 62;
+}
+
+template <int kCount>
+__device__ __forceinline__ void keep(float (&sums)[kCount]) {  // in their registers, over what is asynchronous
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    asm volatile("" : "+f"(sums[i])::"memory");
+  }
+}
+
+// One product, as a launch gives it.
+struct Product {
+  const Element* weights;  // as pack arranges them
+  const Element* in;       // tiled rows
+  void* out;               // with gates, elements of silu(gate) * up in tiled rows; otherwise Sums
+  int outputs;
+  int inputs;
+  int rows;
+  int tileRows;  // of in and of gated rows; a part's matrix of sums has so many
+  int parts;
+  int isGated;
+};
+
+// Goes through this block's tiles of 64 inputs. An item is a part of the inputs for 128 outputs and kRows rows.
+template <int kRows>
+struct Cursor {
+  const Product& product;
+  int item;
+  int tile;  // among those of the outputs
+  int end;
+
+  __device__ __forceinline__ explicit Cursor(const Product& of) : product(of), item(blockIdx.x) { begin(); }
+
+  __device__ __forceinline__ int columns() const { return (product.rows + kRows - 1) / kRows; }
+  __device__ __forceinline__ int deep() const { return product.inputs / kTileInputs; }
+  __device__ __forceinline__ int part() const { return item / columns() % product.parts; }
+  __device__ __forceinline__ int outputs() const { return item / columns() / product.parts; }
+  __device__ __forceinline__ int firstRow() const { return item % columns() * kRows; }
+  __device__ __forceinline__ bool isOver() const {
+    return item >= (product.outputs + kOutputs - 1) / kOutputs * product.parts * columns();
+  }
+
+  __device__ __forceinline__ void begin() {
+    tile = deep() * part() / product.parts;
+    end = deep() * (part() + 1) / product.parts;
+  }
+
+  __device__ __forceinline__ void nextItem() {
+    item += gridDim.x;
+    begin();
+  }
+
+  __device__ __forceinline__ void next() {
+    if (++tile == end) {
+      nextItem();
+    }
+  }
+};
+
+template <int kRows>
+struct Block {
+  static constexpr int kStages = stagesOf(kRows);
+  static constexpr int kStage = stageBytes(kRows);
+
+  const Product& product;
+  fluxccl::TransactionBarrier* full;
+  fluxccl::TransactionBarrier* empty;
+  unsigned char* stages;
+
+  __device__ __forceinline__ const Element* weightsAt(const Cursor<kRows>& at) const {
+    return product.weights + (static_cast<size_t>(at.outputs()) * at.deep() + at.tile) * (kWeightBytes / 2);
+  }
+
+  __device__ __forceinline__ void loadWeights(const Cursor<kRows>& at, int stage) const {
+    full[stage].arriveAndExpect(kStage);
+    fluxccl::bulkLoad(stages + stage * kStage, weightsAt(at), kWeightBytes, full + stage);
+  }
+
+  __device__ __forceinline__ void loadRows(const Cursor<kRows>& at, int stage) const {
+    const size_t row = static_cast<size_t>(at.tile) * product.tileRows + at.firstRow();
+    fluxccl::bulkLoad(stages + stage * kStage + kWeightBytes, product.in + row * kTileInputs, kRows * kTileInputs * 2,
+                      full + stage);
+  }
+
+  // By one thread. Weights don't depend on the launches before.
+  __device__ __forceinline__ void produce() const {
+    Cursor<kRows> weights(product);
+    for (int stage = 0; stage < kStages && !weights.isOver(); ++stage) {
+      loadWeights(weights, stage);
+      weights.next();
+    }
+    fluxccl::awaitLaunchBefore();  // and the next launch begins behind this one: its weights would be in the way
+    int step = 0;
+    for (Cursor<kRows> rows(product); !rows.isOver(); rows.next()) {
+      const int stage = step % kStages;
+      if (step >= kStages) {
+        while (!empty[stage].isOver((step / kStages - 1) & 1)) {
+        }
+        loadWeights(weights, stage);
+        weights.next();
+      }
+      loadRows(rows, stage);
+      ++step;
+    }
+  }
+
+  // By two warpgroups, each of which has 64 of the outputs.
+  __device__ __forceinline__ void consume() const {
+    const int group = threadIdx.x / 128;
+    float sums[kRows / 2];
+    int step = 0;
+    for (Cursor<kRows> at(product); !at.isOver(); at.nextItem()) {
+#pragma unroll
+      for (int i = 0; i < kRows / 2; ++i) {
+        sums[i] = 0;
+      }
+      for (int left = at.end - at.tile; left > 0; --left) {
+        const int stage = step % kStages;
+        while (!full[stage].isOver(step / kStages & 1)) {
+        }
+        const fluxccl::uint64_t weights = descriptor(stages + stage * kStage + group * (kWeightBytes / 2));
+        const fluxccl::uint64_t in = descriptor(stages + stage * kStage + kWeightBytes);
+        keep(sums);
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+        for (int k = 0; k < kTileInputs / 16; ++k) {
+          wgmma(sums, weights + 2 * k, in + 2 * k);  // 16 inputs are 32 bytes
+        }
+        asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 1;" ::: "memory");
+        keep(sums);
+        if (left < at.end - at.tile && threadIdx.x % 32 == 0) {
+          empty[(step - 1) % kStages].arrive();  // the group before has read it
+        }
+        ++step;
+      }
+      asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+      keep(sums);
+      if (at.end > at.tile && threadIdx.x % 32 == 0) {
+        empty[(step - 1) % kStages].arrive();
+      }
+#pragma unroll
+      for (int i = 0; i < kRows / 8; ++i) {
+        store(at, at.firstRow() + i * 8, {sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]});
+      }
+    }
+  }
+
+  // Stores a thread's sums of 8 rows, as wgmma leaves them: two rows of one output, and of the output 8 behind it.
+  __device__ __forceinline__ void store(const Cursor<kRows>& at, int eightRows, float4 sums) const {
+    const int lane = threadIdx.x % 32;
+    const int first = at.outputs() * kOutputs + threadIdx.x / 32 * 16;
+    if (product.isGated) {
+      const unsigned two = transposed(packed(gated(sums.x, sums.z), gated(sums.y, sums.w)));
+      const int row = eightRows + lane / 4;
+      const int unit = first / 2 + lane % 4 * 2;
+      if (row < product.rows && unit < product.outputs / 2) {
+        Element* out = static_cast<Element*>(product.out);
+        *reinterpret_cast<unsigned*>(out + placeOf(row, unit, 0, product.tileRows)) = two;
+      }
+      return;
+    }
+    const int row = eightRows + lane % 4 * 2;
+    const int output = first + lane / 4;
+    const size_t matrix = static_cast<size_t>(at.part()) * product.tileRows;
+    float* to = static_cast<float*>(product.out) + (matrix + row) * product.outputs + output;
+    for (int i = 0; i < 2; ++i) {
+      if (row + i < product.rows && output < product.outputs) {
+        to[i * product.outputs] = i == 0 ? sums.x : sums.y;
+      }
+      if (row + i < product.rows && output + 8 < product.outputs) {
+        to[i * product.outputs + 8] = i == 0 ? sums.z : sums.w;
+      }
+    }
+  }
+};
+
+template <int kRows>
+__device__ __forceinline__ void multiply(const Product& product) {
+  constexpr int kStages = stagesOf(kRows);
+  __shared__ fluxccl::TransactionBarrier barriers[2 * kStages];
+  unsigned char* dynamic = fluxccl::dynamicShared();
+  dynamic += (kSwizzled - fluxccl::sharedAddress(dynamic) % kSwizzled) % kSwizzled;
+  const Block<kRows> block = {product, barriers, barriers + kStages, dynamic};
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      block.full[i].init(1);
+      block.empty[i].init(kConsumers / 32);
+    }
+    fluxccl::fenceBarrierInit();
+  }
+  __syncthreads();
+  if (threadIdx.x < kConsumers) {
+    fluxccl::awaitLaunchBefore();  // without polling
+    block.consume();
+  } else if (threadIdx.x == kConsumers) {
+    block.produce();
+  }
+}
+
+}  // namespace
+
+#define PRODUCT(rows, blocks)                                                                                \
+  extern "C" __global__ void __launch_bounds__(kConsumers + 32, blocks)                                      \
+      product##rows(const Element* weights, const Element* in, void* out, int outputs, int inputs, int count, \
+                    int tileRows, int parts, int isGated) {                                                  \
+    multiply<rows>({weights, in, out, outputs, inputs, count, tileRows, parts, isGated});                    \
+  }
+PRODUCT(8, 2)
+PRODUCT(16, 2)
+PRODUCT(32, 2)
+PRODUCT(64, 2)
+PRODUCT(128, 2)
+PRODUCT(256, 1)
+
+// Arranges weights, rows of inputs, as tiles of 128 outputs x 64 inputs, swizzled for wgmma. If they are gates and ups,
+// half of the rows each, 8 gates and their 8 ups take turns, so that one thread of a product gets both.
+extern "C" __global__ void pack(const Element* from, int outputs, int inputs, int isGated, Element* to) {
+  const int tilesOfInputs = inputs / kTileInputs;
+  const size_t tiles = static_cast<size_t>((outputs + kOutputs - 1) / kOutputs) * tilesOfInputs;
+  const size_t chunks = tiles * kOutputs * 8;
+  for (size_t chunk = blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x; chunk < chunks;
+       chunk += static_cast<size_t>(gridDim.x) * blockDim.x) {
+    const int row = static_cast<int>(chunk / 8 % kOutputs);
+    const size_t tile = chunk / 8 / kOutputs;
+    const size_t position = tile / tilesOfInputs * kOutputs + row;
+    size_t output = position;
+    if (isGated) {
+      output = position / 16 * 8 + position % 8 + (position % 16 < 8 ? 0 : outputs / 2);
+    }
+    const size_t input = tile % tilesOfInputs * kTileInputs + ((chunk ^ row) & 7) * 8;
+    int4 value = {0, 0, 0, 0};
+    if (position < static_cast<size_t>(outputs)) {
+      value = *reinterpret_cast<const int4*>(from + output * inputs + input);
+    }
+    reinterpret_cast<int4*>(to)[chunk] = value;
+  }
+}
