@@ -24,7 +24,8 @@ import reactor.core.publisher.Mono;
 
 /**
  * Measures steps of a model whose ranks are all in this JVM, and checks what they compute: that a
- * prompt gets the same tokens alone and in a batch, and for a model of a folder the host device's.
+ * row gets the same bits and a prompt the same tokens alone and in a batch, and for a model of a
+ * folder the host device's.
  *
  * <pre>
  *   StepBenchmark MODEL_FOLDER|8b [--device auto|cuda|host] [--ranks N] [--rows 1,8,64]
@@ -113,6 +114,7 @@ public final class StepBenchmark {
       System.out.printf(
           "%d ranks on %s, ready after %.1f s%n",
           nRanks, models.device(), (System.nanoTime() - begun) / 1e9);
+      checkRows(models, maxRows);
       checkBatches(models);
       List<Integer> tokens = new ArrayList<>();
       List<float[]> logits = new ArrayList<>();
@@ -129,6 +131,30 @@ public final class StepBenchmark {
         measure(models, nRanks, rows, 0.8f);
       }
     }
+  }
+
+  /** Compares a row's logits, bit by bit, alone and in several places of steps of several sizes. */
+  private void checkRows(LocalModels models, int maxRows) {
+    float[] alone = null;
+    int compared = 0;
+    int same = 0;
+    for (int count = 1; count <= maxRows; count = count < 4 ? count + 1 : count * 2 - 1) {
+      for (int place : new int[] {0, count / 2, count - 1}) {
+        List<StepRows.Row> rows = new ArrayList<>();
+        for (int i = 0; i < count; i++) {
+          int token = i == place ? 7 : (i * 131 + count) % config.vocabulary();
+          rows.add(new StepRows.Row(token, 0, i, i * context, 0, 1, 0));
+        }
+        models.step(StepRows.command(rows, count, count));
+        float[] logits = models.logits(place);
+        alone = alone == null ? logits : alone;
+        compared++;
+        same += Arrays.equals(alone, logits) && Float.isFinite(logits[0]) ? 1 : 0;
+      }
+    }
+    System.out.printf(
+        "a row's logits in %d of %d places of steps of 1 to %d rows have the same bits: %s%n",
+        same, compared, maxRows, same == compared ? "OK" : "WRONG");
   }
 
   private void checkBatches(LocalModels models) {
