@@ -14,8 +14,8 @@ import picocli.CommandLine.Parameters;
       "Start ranks on this machine. The environment tells each its rank: FLUXCCL_RANK,"
           + " FLUXCCL_NRANKS, FLUXCCL_LOCAL_RANK, FLUXCCL_ADDR, FLUXCCL_SECRET.",
       "The exit code is that of the rank that fails first; the others then have 5 s to end before"
-          + " they are killed. FLUXCCL_PARENT_PID names the launcher: ranks that are fluxccl"
-          + " commands end when it is gone, even when it was killed."
+          + " they are killed. FLUXCCL_PARENT_PID names the launcher: when it is gone, even"
+          + " when it was killed, its ranks end."
     },
     sortOptions = false)
 final class LaunchCommand implements Callable<Integer> {

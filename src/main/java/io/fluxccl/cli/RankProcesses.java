@@ -23,8 +23,8 @@ import java.util.concurrent.locks.LockSupport;
 /**
  * The ranks of a job as child processes. No rank outlives this object, nor does a process that a
  * rank has started: not when a rank ends, nor when this process is asked to end. If this process is
- * killed, ranks that are {@code fluxccl} themselves end by {@link ParentWatch}; other commands have
- * to watch FLUXCCL_PARENT_PID themselves.
+ * killed, ranks that are {@code fluxccl} themselves end by {@link ParentWatch}, and a guard kills
+ * what is left.
  *
  * <p>On Linux the processes of the job are known by the job's secret in their environment, which
  * they keep when their parent is gone. Elsewhere only descendants of ranks are known.
@@ -52,6 +52,14 @@ final class RankProcesses implements AutoCloseable {
 
   private static final Duration CHECK_PERIOD = Duration.ofMillis(20);
 
+  /**
+   * A shell whose input ends when this process is gone. It leaves ranks a while to end by
+   * themselves, and then kills every process of the job.
+   */
+  private static final String GUARD =
+      "while read -r line; do :; done; sleep 2; for each in /proc/[0-9]*; do"
+          + " if grep -qzxF \"$JOB\" $each/environ; then kill -9 ${each#/proc/}; fi; done";
+
   // By rank. Guarded by this.
   private final List<Process> processes = new ArrayList<>();
   private final List<String> command;
@@ -60,6 +68,9 @@ final class RankProcesses implements AutoCloseable {
   private final List<LineForwarder> forwarders = new ArrayList<>();
   private final BlockingQueue<Integer> ended = new LinkedBlockingQueue<>();
   private final Thread onShutdown = new Thread(this::terminate, "fluxccl-launch-shutdown");
+
+  /** Its output stream has the only end of a pipe; null where it can't be started. */
+  private Process guard;
 
   /** How many ranks that fail may still be started again. */
   private int restarts;
@@ -116,6 +127,7 @@ final class RankProcesses implements AutoCloseable {
 
   private void startAll() throws IOException {
     Runtime.getRuntime().addShutdownHook(onShutdown);
+    guard = startGuard();
     try {
       for (int rank = 0; rank < variables.nRanks(); rank++) {
         startRank(rank);
@@ -123,6 +135,21 @@ final class RankProcesses implements AutoCloseable {
     } catch (IOException e) {
       close();
       throw e;
+    }
+  }
+
+  private Process startGuard() {
+    ProcessBuilder builder =
+        new ProcessBuilder("/bin/sh", "-c", GUARD)
+            .redirectOutput(ProcessBuilder.Redirect.DISCARD)
+            .redirectError(ProcessBuilder.Redirect.DISCARD);
+    // As another variable, so that it is no process of the job itself.
+    builder.environment().keySet().removeIf(name -> !name.equals("PATH"));
+    builder.environment().put("JOB", RankVariables.SECRET + "=" + variables.secret());
+    try {
+      return builder.start();
+    } catch (IOException e) {
+      return null; // an image without a shell
     }
   }
 
@@ -271,6 +298,9 @@ final class RankProcesses implements AutoCloseable {
     left.addAll(ofJob());
     left.forEach(ProcessHandle::destroyForcibly);
     awaitEnd(left, Deadline.after(TERMINATION_GRACE));
+    if (guard != null) {
+      guard.destroyForcibly();
+    }
   }
 
   /** Returns the processes that have the job's secret, as far as this one may read it. */

@@ -3,6 +3,7 @@ package io.fluxccl.cli;
 import io.fluxccl.bootstrap.JobSecret;
 import java.io.IOException;
 import java.net.InetAddress;
+import java.net.NetworkInterface;
 import java.net.ServerSocket;
 import java.util.Map;
 
@@ -33,6 +34,12 @@ record RankVariables(int nRanks, String address, String secret) {
   /** Returns the variables of a new job on this host, with a free port and a random secret. */
   static RankVariables forThisHost(int nRanks) throws IOException {
     InetAddress loopback = InetAddress.getByName("127.0.0.1");
+    // A port can be bound there, even though nothing can connect to it.
+    NetworkInterface carrier = NetworkInterface.getByInetAddress(loopback);
+    if (carrier == null || !carrier.isUp()) {
+      throw new IOException(
+          "this network namespace has no 127.0.0.1, where ranks meet; run: ip link set lo up");
+    }
     try (ServerSocket socket = new ServerSocket(0, 1, loopback)) {
       String address = loopback.getHostAddress() + ":" + socket.getLocalPort();
       return new RankVariables(nRanks, address, JobSecret.random().text());

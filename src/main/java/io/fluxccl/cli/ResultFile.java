@@ -25,9 +25,10 @@ record ResultFile(String option, Path path) {
     }
     try {
       Files.writeString(temporary(), "");
-      Files.delete(temporary());
     } catch (IOException e) {
       throw refused(e);
+    } finally {
+      temporary().toFile().delete();
     }
   }
 
@@ -43,6 +44,8 @@ record ResultFile(String option, Path path) {
           temporary(), path, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
     } catch (IOException e) {
       throw refused(e);
+    } finally {
+      temporary().toFile().delete(); // there only after a failure
     }
   }
 

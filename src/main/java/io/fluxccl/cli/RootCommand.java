@@ -101,8 +101,16 @@ final class RootCommand implements Runnable {
       return ExitCode.USAGE;
     }
     int code = commandLine(context).execute(args);
-    context.out().flush();
     context.err().flush();
+    // Also flushes. A stream for printing keeps its errors to itself.
+    if (context.out().checkError() && code == ExitCode.OK) {
+      context
+          .err()
+          .println(
+              "fluxccl: standard output can't be written, so it is incomplete; is the disk full, or"
+                  + " has its reader ended?");
+      return ExitCode.FAILURE;
+    }
     return code;
   }
 

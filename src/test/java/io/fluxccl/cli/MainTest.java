@@ -1,9 +1,11 @@
 package io.fluxccl.cli;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonParser;
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.OptionalLibrary;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.UniqueId;
@@ -11,10 +13,14 @@ import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportProvider;
+import java.io.ByteArrayOutputStream;
 import java.io.File;
 import java.io.IOException;
+import java.io.OutputStream;
+import java.io.PrintStream;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Base64;
 import java.util.Iterator;
@@ -40,6 +46,34 @@ class MainTest {
     assertThat(Cli.run(BACKEND, "perf", "all-reduce", "--help").out())
         .contains("--ranks", "--jit-warmup", "--json");
     assertThat(Cli.run(BACKEND, "--version").out()).matches("fluxccl \\d+\\.\\d+\\.\\S+\\s+");
+  }
+
+  @Test
+  void shouldFailWhenWhatItPrintsCannotBeWritten() {
+    OutputStream full =
+        new OutputStream() {
+          @Override
+          public void write(int b) throws IOException {
+            throw new IOException("No space left on device");
+          }
+        };
+    ByteArrayOutputStream err = new ByteArrayOutputStream();
+    CliContext context =
+        new CliContext(
+            BACKEND, "main", Map.of(), new PrintStream(full), new PrintStream(err, true));
+    assertThat(RootCommand.run(context, "info")).isEqualTo(ExitCode.FAILURE);
+    assertThat(err.toString()).contains("standard output can't be written");
+  }
+
+  @Test
+  void shouldLeaveNoTemporaryFileWhenAResultCannotBeWritten(@TempDir Path folder)
+      throws IOException {
+    Path taken = Files.createDirectories(folder.resolve("result").resolve("inside")).getParent();
+    assertThatThrownBy(() -> new ResultFile("json", taken).write("[]"))
+        .isInstanceOf(InvalidUsage.class);
+    try (Stream<Path> left = Files.list(folder)) {
+      assertThat(left).containsExactly(taken);
+    }
   }
 
   @Test

@@ -205,6 +205,29 @@ class MultiProcessTest {
   }
 
   @Test
+  void shouldLeaveNoCommandBehindWhenTheLauncherIsKilled() throws Exception {
+    String seconds = "300." + System.nanoTime();
+    start(
+        "-1:",
+        "launch",
+        "-n",
+        "2",
+        "--",
+        "sh",
+        "-c",
+        "(sleep " + seconds + " &); exec sleep " + seconds);
+    try {
+      await().atMost(Duration.ofSeconds(60)).until(() -> sleeping(seconds).size() == 4);
+      process.destroyForcibly();
+      await()
+          .atMost(Duration.ofSeconds(30))
+          .untilAsserted(() -> assertThat(sleeping(seconds)).isEmpty());
+    } finally {
+      sleeping(seconds).forEach(ProcessHandle::destroyForcibly);
+    }
+  }
+
+  @Test
   void shouldPassOnALongLineAsItIs() throws Exception {
     start("-1:", "launch", "-n", "1", "--", "sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x");
 
