@@ -195,7 +195,7 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
               String.format(
                   "%s %s on %s took longer than %.1f s; %d requests are in flight. Raise"
                       + " FLUXCCL_NET_TIMEOUT if the peer may be that late",
-                  operation(), peer, plugin.deviceName(device), waited / 1e9, inFlight())));
+                  operation(), peer, plugin.deviceName(device), timeoutNanos / 1e9, inFlight())));
     }
     look(now);
     FluxCclException known = failure();
