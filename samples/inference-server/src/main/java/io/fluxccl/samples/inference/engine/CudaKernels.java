@@ -8,6 +8,7 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.CudaKernel;
 import io.fluxccl.device.cuda.CudaModule;
 import io.fluxccl.device.cuda.MatrixProduct;
 import io.fluxccl.device.cuda.MatrixProducts;
@@ -38,10 +39,10 @@ final class CudaKernels implements Kernels {
   private static final int MOST_THREADS = 1024;
   private static final int MOST_HIDDEN = 16 * MOST_THREADS;
 
-  /** Rows and heads up to which a cluster of blocks attends for each. */
-  private static final int MOST_CLUSTERS = 132;
-
+  // Those of hopper/attention.cu and hopper/sampling.cu.
   private static final int BLOCKS_OF_CLUSTER = 8;
+  private static final int WARPS = 4;
+  private static final int MOST_ROWS_FOR_CLUSTERS = 64;
 
   private final LlamaConfig config;
   private final ModelOptions options;
@@ -173,7 +174,12 @@ final class CudaKernels implements Kernels {
   }
 
   private Pipeline launch(Pipeline before, String kernel, int blocks, int threads, Object... args) {
-    return before.launch(module.kernel(kernel).overlapping(), blocks, threads, KernelArgs.of(args));
+    return launch(before, module.kernel(kernel), blocks, threads, args);
+  }
+
+  private static Pipeline launch(
+      Pipeline before, CudaKernel kernel, int blocks, int threads, Object... args) {
+    return before.launch(kernel.overlapping(), blocks, threads, KernelArgs.of(args));
   }
 
   @Override
@@ -262,12 +268,13 @@ final class CudaKernels implements Kernels {
             layerValues,
             pages,
             pagesOfSequence);
-    boolean inClusters = products != null && rows * kvHeads <= MOST_CLUSTERS;
+    int blocks = blocksOfHead(rows * kvHeads);
+    String name = products == null ? "attend" : "attend" + blocks;
     return launch(
         stored,
-        inClusters ? "attendByCluster" : "attend",
-        rows * kvHeads * (inClusters ? BLOCKS_OF_CLUSTER : 1),
-        products == null ? 256 : 128,
+        module.kernel(name).withSharedMemory(products == null ? 0 : sharedBytes()),
+        rows * kvHeads * blocks,
+        products == null ? 256 : WARPS * 32,
         rowsHere,
         qkv,
         layerKeys,
@@ -277,6 +284,16 @@ final class CudaKernels implements Kernels {
         kvHeads,
         tileRows(),
         out);
+  }
+
+  /** Few heads of few rows get a cluster of blocks each: more of the GPU works for them. */
+  private int blocksOfHead(int heads) {
+    boolean isCluster = products != null && 2 * heads <= device.multiprocessors();
+    return isCluster ? BLOCKS_OF_CLUSTER : 1;
+  }
+
+  private int sharedBytes() {
+    return WARPS * 2 * PAGE * config.headDim() * type.size();
   }
 
   @Override
@@ -341,11 +358,12 @@ final class CudaKernels implements Kernels {
 
   @Override
   public Pipeline best(Pipeline before, int rows, boolean nucleus, Choice choice) {
+    boolean isCluster = products != null && rows <= MOST_ROWS_FOR_CLUSTERS;
     return launch(
         before,
-        "best",
-        rows,
-        MOST_THREADS,
+        isCluster ? "bestByCluster" : "best",
+        isCluster ? rows * BLOCKS_OF_CLUSTER : rows,
+        isCluster ? MOST_THREADS / 2 : MOST_THREADS,
         rowsHere,
         choice.logits(),
         vocabulary(),

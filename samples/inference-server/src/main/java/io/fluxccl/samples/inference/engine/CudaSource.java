@@ -20,7 +20,8 @@ final class CudaSource {
           "hopper/hopper.cu",
           "hopper/attention.cu",
           "hopper/product.cu",
-          "sampling.cu");
+          "sampling.cu",
+          "hopper/sampling.cu");
 
   private CudaSource() {}
 

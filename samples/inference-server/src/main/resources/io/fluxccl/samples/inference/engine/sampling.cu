@@ -119,7 +119,29 @@ extern "C" __global__ void limit(const Step* step, int level, const long long* c
   limits[row] = bin;
 }
 
-// mosts and limits are null if every row's topP is 1.
+// Finds the best token among some of a row's; all threads of the block get it. mosts and limits are null if every row's
+// topP is 1.
+__device__ inline long long bestOf(const Step* step, int index, const float* logits, int from, int to, int firstToken,
+                                   const float* mosts, const int* limits) {
+  const Row row = step->row(index);
+  const bool limited = limits != nullptr && row.topP < 1;
+  long long highest = static_cast<long long>(1ull << 63);
+#pragma unroll 8
+  for (int i = from + threadIdx.x; row.temperature <= 0 && i < to; i += blockDim.x) {
+    const long long one = candidate(logits[i], firstToken + i);
+    highest = highest < one ? one : highest;
+  }
+  for (int i = from + threadIdx.x; row.temperature > 0 && i < to; i += blockDim.x) {
+    if (limited && distanceOf(mosts[index], logits[i], row.temperature) > limits[index]) {
+      continue;
+    }
+    const float score = logits[i] / row.temperature + gumbel(row.seed, row.position, firstToken + i);
+    const long long one = candidate(score, firstToken + i);
+    highest = highest < one ? one : highest;
+  }
+  return ofBlock(highest, Most());
+}
+
 extern "C" __global__ void best(const Step* step, const float* logits, int width, int firstToken, const float* mosts,
                                 const int* limits, long long* best) {
   const int index = blockIdx.x;
@@ -127,24 +149,8 @@ extern "C" __global__ void best(const Step* step, const float* logits, int width
   if (index >= step->chosen) {
     return;
   }
-  const Row row = step->row(index);
-  const float* from = logits + static_cast<size_t>(index) * width;
-  const bool limited = limits != nullptr && row.topP < 1;
-  long long highest = static_cast<long long>(1ull << 63);
-#pragma unroll 8
-  for (int i = threadIdx.x; row.temperature <= 0 && i < width; i += blockDim.x) {
-    const long long one = candidate(from[i], firstToken + i);
-    highest = highest < one ? one : highest;
-  }
-  for (int i = threadIdx.x; row.temperature > 0 && i < width; i += blockDim.x) {
-    if (limited && distanceOf(mosts[index], from[i], row.temperature) > limits[index]) {
-      continue;
-    }
-    const float score = from[i] / row.temperature + gumbel(row.seed, row.position, firstToken + i);
-    const long long one = candidate(score, firstToken + i);
-    highest = highest < one ? one : highest;
-  }
-  highest = ofBlock(highest, Most());
+  const float* row = logits + static_cast<size_t>(index) * width;
+  const long long highest = bestOf(step, index, row, 0, width, firstToken, mosts, limits);
   if (threadIdx.x == 0) {
     best[index] = highest;
   }

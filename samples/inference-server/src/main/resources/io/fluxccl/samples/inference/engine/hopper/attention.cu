@@ -1,7 +1,6 @@
 // Attention by tensor cores on GPUs of compute capability 9.0, for up to 8 queries a head of keys; compiled behind
 // hopper.cu. A warp takes a page of 16 tokens at a time: page p of a sequence is for warp p % 4 of group p / 4 % 8.
-// What the warps of a group have found is added in their order, and so are the groups, by one block or by a cluster of
-// eight.
+// What the warps of a group have found is added in their order, and so are the groups, whose blocks are a cluster.
 
 namespace {
 
@@ -11,7 +10,8 @@ constexpr int kNear = HEAD_DIM < 64 ? HEAD_DIM / 8 : 8;  // elements of a value 
 constexpr int kRuns = HEAD_DIM / 8 / kNear;              // how many such runs
 constexpr int kHalf = HEAD_DIM / 16;                     // half of a lane's elements
 constexpr int kFoundOfHead = GROUP * HEAD_DIM;
-constexpr int kBlocksAtOnce = 3;                         // on a multiprocessor
+constexpr int kPlaces = kGroups * kWarpsOfGroup;
+constexpr int kBlocksAtOnce = 4;                         // on a multiprocessor
 constexpr float kNothing = -1e30f;
 static_assert(HEAD_DIM % 32 == 0 && GROUP <= 8, "Products.java chooses the other attention");
 
@@ -47,6 +47,32 @@ __device__ __forceinline__ void multiplyAdd(float (&sums)[4], unsigned a0, unsig
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// The page that a warp has in shared memory: rows of keys, then of values, whose 16-byte chunks are swizzled.
+constexpr int kChunks = HEAD_DIM / 8;  // of a row
+constexpr int kPageBytes = 2 * kPage * HEAD_DIM * 2;
+
+// Which chunk of a row is in which place: lanes that read at once find theirs in different banks.
+__device__ __forceinline__ int placeOfChunk(int row, int chunk) {
+  return row * kChunks + (chunk ^ (((row & 1) << 2 | (row >> 1 & 3)) % kChunks));
+}
+
+// Begins to copy a page, with zeros for what is behind the last token: nothing times them must be nothing.
+__device__ __forceinline__ void fetch(unsigned char* shared, const Element* keys, const Element* values, size_t page,
+                                      int last) {
+  const fluxccl::uint32_t to = fluxccl::sharedAddress(shared);
+#pragma unroll
+  for (int i = 0; i < 2 * kPage * kChunks / 32; ++i) {
+    const int chunk = i % (kPage * kChunks / 32) * 32 + threadIdx.x % 32;
+    const bool isKey = i < kPage * kChunks / 32;
+    const int row = chunk / kChunks;
+    const Element* from = (isKey ? keys : values) + page * kPage * HEAD_DIM + chunk * 8;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                     to + (isKey ? 0 : kPageBytes / 2) + placeOfChunk(row, chunk % kChunks) * 16),
+                 "l"(__cvta_generic_to_global(from)), "r"(row <= last ? 16 : 0)
+                 : "memory");
+  }
+}
+
 // A page's keys and values as a lane holds them. Lane 4 g + t has of the keys of tokens g and 8 + g the 8 elements from
 // 8 t on of each 32, and of the values of tokens 2 t, 2 t + 1, and 8 behind those, runs of kNear elements.
 struct Page {
@@ -60,28 +86,26 @@ struct Page {
     return __byte_perm(run[token][word], run[token + 1][word], element % 2 ? 0x7632 : 0x5410);
   }
 
-  __device__ __forceinline__ void load(const Element* keys, const Element* values, size_t page, int last) {
+  __device__ __forceinline__ void load(const unsigned char* shared) {
     const int g = threadIdx.x % 32 / 4;
     const int t = threadIdx.x % 4;
-    const Element* ofKeys = keys + page * kPage * HEAD_DIM;
-    const Element* ofValues = values + page * kPage * HEAD_DIM;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
 #pragma unroll
       for (int c = 0; c < HEAD_DIM / 32; ++c) {
-        key[i][c] = *reinterpret_cast<const int4*>(ofKeys + min(8 * i + g, last) * HEAD_DIM + c * 32 + t * 8);
+        key[i][c] = *reinterpret_cast<const int4*>(shared + placeOfChunk(8 * i + g, 4 * c + t) * 16);
       }
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
 #pragma unroll
       for (int run = 0; run < kRuns; ++run) {
-        // Values behind the last token are replaced: nothing times them must be nothing.
-        const Element* from = ofValues + min(i / 2 * 8 + 2 * t + i % 2, last) * HEAD_DIM + (run * 8 + g) * kNear;
+        const int element = (run * 8 + g) * kNear;
+        const int place = placeOfChunk(i / 2 * 8 + 2 * t + i % 2, element / 8) * 16 + element % 8 * 2;
         if constexpr (kNear == 8) {
-          *reinterpret_cast<int4*>(value[run][i]) = *reinterpret_cast<const int4*>(from);
+          *reinterpret_cast<int4*>(value[run][i]) = *reinterpret_cast<const int4*>(shared + kPageBytes / 2 + place);
         } else {
-          *reinterpret_cast<int2*>(value[run][i]) = *reinterpret_cast<const int2*>(from);
+          *reinterpret_cast<int2*>(value[run][i]) = *reinterpret_cast<const int2*>(shared + kPageBytes / 2 + place);
         }
       }
     }
@@ -181,68 +205,71 @@ __device__ __forceinline__ Folded foundOf(const Found (&warps)[kWarpsOfGroup], i
   return folded;
 }
 
-// One block, or a cluster of one for each group, has a row and head of keys.
+// Goes through the pages of a warp: those of this block's groups, one group behind the other.
 template <int kBlocks>
-__device__ __forceinline__ void attendTo(const Step* step, const Element* qkv, const Element* keys,
-                                         const Element* values, const int* pages, int pagesOfSequence, int kvHeads,
-                                         int tileRows, Element* out) {
-  constexpr int kThreads = kWarpsOfGroup * 32;
-  constexpr int kShare = kFoundOfHead / kBlocks;  // elements of the result that this block adds up
-  constexpr int kOfThread = (kShare + kThreads - 1) / kThreads;
-  __shared__ Found warps[kWarpsOfGroup];
-  __shared__ Found ofGroup;  // of this block's, for the cluster
-  const int warp = threadIdx.x / 32;
-  const int block = blockIdx.x % kBlocks;
-  const int index = blockIdx.x / kBlocks / kvHeads;
-  const int head = blockIdx.x / kBlocks % kvHeads;
-  beginLaunch();
-  if (index >= step->rows) {
-    return;
+struct Place {
+  int group;
+  int page;
+  int count;  // of the sequence's pages
+
+  __device__ __forceinline__ bool isOver() const { return group * kWarpsOfGroup >= min(count, kPlaces); }
+  __device__ __forceinline__ bool hasPage() const { return !isOver() && page < count; }
+
+  __device__ __forceinline__ void next() {
+    page += kPlaces;
+    if (page >= count) {
+      group += kBlocks;
+      page = group * kWarpsOfGroup + static_cast<int>(threadIdx.x) / 32;
+    }
   }
-  const int last = step->row(index).position;
-  const int* own = pages + static_cast<size_t>(step->row(index).sequence) * pagesOfSequence;
-  const int count = last / kPage + 1;
-  const int groups = min(kGroups, (count + kWarpsOfGroup - 1) / kWarpsOfGroup);
-  int4 query[HEAD_DIM / 32];
+};
+
+// A lane's part of the queries, as State multiplies by them; zeros for those that a head has not.
+__device__ __forceinline__ void loadQueries(const Element* from, int4 (&query)[HEAD_DIM / 32]) {
+  const int g = threadIdx.x % 32 / 4;
 #pragma unroll
   for (int c = 0; c < HEAD_DIM / 32; ++c) {
-    const int g = threadIdx.x % 32 / 4;
-    const size_t at = (static_cast<size_t>(index) * (GROUP + 2) * kvHeads + head * GROUP + g) * HEAD_DIM;
-    const Element* from = qkv + at + c * 32 + threadIdx.x % 4 * 8;
-    query[c] = g < GROUP ? *reinterpret_cast<const int4*>(from) : int4{0, 0, 0, 0};
+    const Element* own = from + g * HEAD_DIM + c * 32 + threadIdx.x % 4 * 8;
+    query[c] = g < GROUP ? *reinterpret_cast<const int4*>(own) : int4{0, 0, 0, 0};
   }
+}
+
+// Brings a warp's pages into shared memory, each while the one before is worked on.
+template <int kBlocks>
+struct Reader {
+  const Element* keys;  // of the head's first page
+  const Element* values;
+  const int* pages;  // of the sequence
+  int kvHeads;
+  int last;  // token
+  unsigned char* shared;
+  Place<kBlocks> ahead;
+  int number;  // of the page to be fetched next
+
+  __device__ __forceinline__ void readNumber() { number = ahead.hasPage() ? pages[ahead.page] : 0; }
+
+  __device__ __forceinline__ void fetchNext() {
+    if (ahead.hasPage()) {
+      fetch(shared, keys, values, static_cast<size_t>(number) * kvHeads, last - ahead.page * kPage);
+    }
+    ahead.next();
+    readNumber();
+  }
+};
+
+// What a block adds up: a group's warps, and its share of the elements over all groups.
+template <int kBlocks>
+struct Adder {
+  static constexpr int kThreads = kWarpsOfGroup * 32;
+  static constexpr int kShare = kFoundOfHead / kBlocks;
+  static constexpr int kOfThread = (kShare + kThreads - 1) / kThreads;
+
+  Found (&warps)[kWarpsOfGroup];
+  Found* ofGroups;  // this block's, for the cluster
   Folded folded[kOfThread];
-  State state;
-  state.begin();
-  Page loaded;
-  int group = block;
-  int page = group * kWarpsOfGroup + warp;
-  if (page < count) {
-    loaded.load(keys, values, static_cast<size_t>(own[page]) * kvHeads + head, last - page * kPage);
-  }
-  while (group < groups) {
-    __syncwarp();
-    int nextGroup = group;
-    int next = page + kGroups * kWarpsOfGroup;
-    if (next >= count) {
-      nextGroup += kBlocks;
-      next = nextGroup < groups ? nextGroup * kWarpsOfGroup + warp : count;
-    }
-    const size_t nextPage = next < count ? own[next] : 0;
-    if (page < count) {
-      state.add(query, loaded, last - page * kPage);
-    }
-    if (next < count) {  // it arrives while groups are added
-      loaded.load(keys, values, nextPage * kvHeads + head, last - next * kPage);
-    }
-    page = next;
-    if (nextGroup == group) {
-      continue;
-    }
-    group = nextGroup;
-    state.store(warps[warp]);
-    state.begin();
-    __syncthreads();
+
+  // Behind the stores of the warps; another barrier must follow.
+  __device__ __forceinline__ void addGroup(int group) {
     if constexpr (kBlocks == 1) {
 #pragma unroll
       for (int i = 0; i < kOfThread; ++i) {
@@ -251,8 +278,8 @@ __device__ __forceinline__ void attendTo(const Step* step, const Element* qkv, c
           folded[i].add(more.most, more.whole, more.sum);
         }
       }
-      __syncthreads();
     } else {
+      Found& ofGroup = ofGroups[group / kBlocks];
       for (int element = threadIdx.x; element < kFoundOfHead; element += kThreads) {
         const Folded more = foundOf(warps, element);
         ofGroup.sum[element] = more.sum;
@@ -263,42 +290,100 @@ __device__ __forceinline__ void attendTo(const Step* step, const Element* qkv, c
       }
     }
   }
-  if constexpr (kBlocks > 1) {
-    syncCluster();
-  }
-#pragma unroll
-  for (int i = 0; i < kOfThread; ++i) {
-    const int mine = threadIdx.x + i * kThreads;
-    const int element = block * kShare + mine;
-    if (mine >= kShare) {
-      break;
-    }
-    if constexpr (kBlocks > 1) {
+
+  __device__ __forceinline__ Folded addGroupsOfCluster(int element, int groups) const {
+    Folded all;
 #pragma unroll 4
-      for (int other = 0; other < groups; ++other) {
-        const int query = element / HEAD_DIM;
-        folded[i].add(loadOf(other, ofGroup.most + query), loadOf(other, ofGroup.whole + query),
-                      loadOf(other, ofGroup.sum + element));
+    for (int group = 0; group < groups; ++group) {
+      const Found& found = ofGroups[group / kBlocks];
+      const int query = element / HEAD_DIM;
+      all.add(loadOf(group % kBlocks, found.most + query), loadOf(group % kBlocks, found.whole + query),
+              loadOf(group % kBlocks, found.sum + element));
+    }
+    return all;
+  }
+
+  __device__ __forceinline__ void store(int block, int groups, int row, int head, int kvHeads, int tileRows,
+                                        Element* out) {
+    if constexpr (kBlocks > 1) {
+      syncCluster();
+    }
+#pragma unroll
+    for (int i = 0; i < kOfThread; ++i) {
+      const int mine = threadIdx.x + i * kThreads;
+      const int element = block * kShare + mine;
+      if (mine < kShare) {
+        const Folded all = kBlocks == 1 ? folded[i] : addGroupsOfCluster(element, groups);
+        out[placeOf(row, head * kFoundOfHead + element, kvHeads * kFoundOfHead, tileRows)] =
+            toElement(all.sum / all.whole);
       }
     }
-    out[placeOf(index, head * kFoundOfHead + element, kvHeads * kFoundOfHead, tileRows)] =
-        toElement(folded[i].sum / folded[i].whole);
+    if constexpr (kBlocks > 1) {
+      syncCluster();  // until then others read from here
+    }
   }
-  if constexpr (kBlocks > 1) {
-    syncCluster();  // until then others read from here
+};
+
+// A cluster of blocks has a row and head of keys, and each block every kBlocks-th group.
+template <int kBlocks>
+__device__ __forceinline__ void attendTo(const Step* step, const Element* qkv, const Element* keys,
+                                         const Element* values, const int* pages, int pagesOfSequence, int kvHeads,
+                                         int tileRows, Element* out) {
+  __shared__ Found warps[kWarpsOfGroup];
+  __shared__ Found ofGroups[kBlocks == 1 ? 1 : kGroups / kBlocks];
+  const int warp = threadIdx.x / 32;
+  const int block = blockIdx.x % kBlocks;
+  const int index = blockIdx.x / kBlocks / kvHeads;
+  const int head = blockIdx.x / kBlocks % kvHeads;
+  beginLaunch();
+  if (index >= step->rows) {
+    return;
   }
+  const int last = step->row(index).position;
+  const int count = last / kPage + 1;
+  const size_t ofHead = static_cast<size_t>(head) * kPage * HEAD_DIM;
+  Place<kBlocks> place = {block, block * kWarpsOfGroup + warp, count};
+  Reader<kBlocks> reader = {keys + ofHead, values + ofHead,
+                            pages + static_cast<size_t>(step->row(index).sequence) * pagesOfSequence,
+                            kvHeads, last, fluxccl::dynamicShared() + warp * kPageBytes, place, 0};
+  reader.readNumber();
+  reader.fetchNext();
+  int4 query[HEAD_DIM / 32];
+  loadQueries(qkv + (static_cast<size_t>(index) * (GROUP + 2) * kvHeads + head * GROUP) * HEAD_DIM, query);
+  Adder<kBlocks> adder = {warps, ofGroups, {}};
+  State state;
+  state.begin();
+  while (!place.isOver()) {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncwarp();
+    if (place.hasPage()) {
+      Page page;
+      page.load(reader.shared);
+      state.add(query, page, last - place.page * kPage);
+    }
+    __syncwarp();  // the page has been read
+    reader.fetchNext();
+    const int group = place.group;
+    place.next();
+    if (place.group != group) {
+      state.store(warps[warp]);
+      state.begin();
+      __syncthreads();
+      adder.addGroup(group);
+      __syncthreads();
+    }
+  }
+  const int groups = min(kGroups, (count + kWarpsOfGroup - 1) / kWarpsOfGroup);
+  adder.store(block, groups, index, head, kvHeads, tileRows, out);
 }
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(128, kBlocksAtOnce)
-    attend(const Step* step, const Element* qkv, const Element* keys, const Element* values, const int* pages,
-           int pagesOfSequence, int kvHeads, int tileRows, Element* out) {
-  attendTo<1>(step, qkv, keys, values, pages, pagesOfSequence, kvHeads, tileRows, out);
-}
-
-extern "C" __global__ void __cluster_dims__(kGroups, 1, 1) __launch_bounds__(128, kBlocksAtOnce)
-    attendByCluster(const Step* step, const Element* qkv, const Element* keys, const Element* values, const int* pages,
-                    int pagesOfSequence, int kvHeads, int tileRows, Element* out) {
-  attendTo<kGroups>(step, qkv, keys, values, pages, pagesOfSequence, kvHeads, tileRows, out);
-}
+#define ATTEND(blocks)                                                                                             \
+  extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(128, kBlocksAtOnce) attend##blocks(  \
+      const Step* step, const Element* qkv, const Element* keys, const Element* values, const int* pages,          \
+      int pagesOfSequence, int kvHeads, int tileRows, Element* out) {                                              \
+    attendTo<blocks>(step, qkv, keys, values, pages, pagesOfSequence, kvHeads, tileRows, out);                     \
+  }
+ATTEND(1)
+ATTEND(8)

@@ -24,12 +24,22 @@ __device__ __forceinline__ void syncCluster() {
   asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// Loads from the shared memory of a block of the cluster what this block has at an address.
+// Load from the shared memory of a block of the cluster what this block has at an address.
 __device__ __forceinline__ float loadOf(int block, const float* shared) {
   float value;
   asm volatile(
       "{\n\t.reg .u32 at;\n\tmapa.shared::cluster.u32 at, %1, %2;\n\tld.shared::cluster.f32 %0, [at];\n\t}"
       : "=f"(value)
+      : "r"(fluxccl::sharedAddress(shared)), "r"(block)
+      : "memory");
+  return value;
+}
+
+__device__ __forceinline__ long long loadOf(int block, const long long* shared) {
+  long long value;
+  asm volatile(
+      "{\n\t.reg .u32 at;\n\tmapa.shared::cluster.u32 at, %1, %2;\n\tld.shared::cluster.s64 %0, [at];\n\t}"
+      : "=l"(value)
       : "r"(fluxccl::sharedAddress(shared)), "r"(block)
       : "memory");
   return value;
