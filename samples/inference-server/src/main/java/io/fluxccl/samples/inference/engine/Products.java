@@ -54,6 +54,7 @@ final class Products implements AutoCloseable {
   private final Map<Integer, CudaKernel> kernels = new HashMap<>();
   private final List<DeviceBuffer> buffers = new ArrayList<>();
   private final Map<DeviceBuffer, byte[]> sums = new IdentityHashMap<>();
+  private final CudaStream loading;
 
   /** Room for the parts of any product; the next kernel has read them before the next product. */
   private DeviceBuffer parts;
@@ -84,6 +85,7 @@ final class Products implements AutoCloseable {
     this.device = device;
     this.module = module;
     this.isAlone = isAlone;
+    this.loading = device.createStream("weights");
     int columns = (maxRows + MOST_ROWS - 1) / MOST_ROWS;
     this.tileRows = columns == 1 ? rowsOfKernel(maxRows) : columns * MOST_ROWS;
     for (int rows = LEAST_ROWS; rows <= MOST_ROWS; rows *= 2) {
@@ -152,16 +154,15 @@ final class Products implements AutoCloseable {
     int count = kind == Kind.PARTS ? partsOf(outputs, inputs) : 1;
     DeviceBuffer packed = device.allocate((long) tiles(outputs) * TILE_OUTPUTS * inputs * 2);
     buffers.add(packed);
-    try (DeviceBuffer rows = device.allocate(DataType.BFLOAT16.bytes((long) outputs * inputs));
-        CudaStream stream = device.createStream("weights")) {
+    try (DeviceBuffer rows = device.allocate(DataType.BFLOAT16.bytes((long) outputs * inputs))) {
       CudaWeights.upload(DataType.BFLOAT16, rows, stacked);
       int gated = kind == Kind.GATED ? 1 : 0;
-      stream.launch(
+      loading.launch(
           module.kernel("pack"),
           8 * device.multiprocessors(),
           256,
           KernelArgs.of(rows, outputs, inputs, gated, packed));
-      stream.completion().join();
+      loading.completion().join();
     }
     if (kind == Kind.PARTS) {
       bytesOfParts = Math.max(bytesOfParts, (long) count * tileRows * outputs * Float.BYTES);
@@ -235,6 +236,7 @@ final class Products implements AutoCloseable {
 
   @Override
   public void close() {
+    loading.close();
     buffers.forEach(DeviceBuffer::close);
   }
 }

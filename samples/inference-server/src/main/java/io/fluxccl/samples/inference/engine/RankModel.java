@@ -1,6 +1,7 @@
 package io.fluxccl.samples.inference.engine;
 
 import io.fluxccl.DataType;
+import io.fluxccl.Deadline;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.collective.CapturedPipeline;
 import io.fluxccl.collective.CapturedSizes;
@@ -142,6 +143,9 @@ final class RankModel implements AutoCloseable {
     nucleusSteps = CapturedSizes.of(sizes, size -> step(size, true));
     steps.captureAll();
     nucleusSteps.captureAll();
+    // A rank that waits in a kernel would hold up another one that still loads on the same GPU, and
+    // loading may take longer than a step's time limit.
+    next.communicator().inFlight(next.bootstrap().barrier(Deadline.never())).join();
     communicationShare = measureCommunication();
   }
 
