@@ -229,14 +229,16 @@ final class ControlConnection implements Handshake.Outcome {
 
   // A root that is gone is not silent, and of silent ranks it alone knows.
   private void findUnresponsive() {
-    boolean rootSilent = formed && session.isSilentSince(clock.silenceLimit());
+    long limit = clock.silenceLimit();
+    boolean rootSilent = formed && session.isSilentSince(limit);
     bootstrap.liveness.set(
         rootSilent && rootHost >= 0 && rootHost != bootstrap.rank()
             ? rootHost
             : silent.stream()
                 .filter(each -> each != bootstrap.rank() && !bootstrap.hasDeparted(each))
                 .findFirst()
-                .orElse(FluxCclException.NO_RANK));
+                .orElse(FluxCclException.NO_RANK),
+        limit);
   }
 
   private final class Session extends FrameSession {
@@ -267,7 +269,7 @@ final class ControlConnection implements Handshake.Outcome {
     @Override
     public void channelInactive(ChannelHandlerContext ctx) {
       silent = List.of();
-      bootstrap.liveness.set(FluxCclException.NO_RANK);
+      bootstrap.liveness.set(FluxCclException.NO_RANK, System.nanoTime());
       if (!stopped && formed) {
         bootstrap.rootGone(receivedGoodbye());
       } else if (!stopped) {

@@ -45,18 +45,23 @@ final class Liveness {
     return changes.asFlux();
   }
 
-  /** Records which rank is silent, or {@link FluxCclException#NO_RANK}. */
-  void set(int rank) {
+  /**
+   * Records which rank is silent, or {@link FluxCclException#NO_RANK}.
+   *
+   * @param noLaterNanos the latest time at which its silence can have begun
+   */
+  void set(int rank, long noLaterNanos) {
     int before = silent;
     if (rank == before) {
       return;
     }
     silent = rank;
-    sinceNanos = System.nanoTime();
+    sinceNanos = noLaterNanos;
     if (rank >= 0) {
       LOG.warn("{}: rank {} answers no heartbeat", bootstrap.describe(), rank);
     } else {
-      LOG.info("{}: rank {} answers heartbeats again", bootstrap.describe(), before);
+      // It answers again, or has ended.
+      LOG.info("{}: rank {} is no longer silent", bootstrap.describe(), before);
     }
     changes.tryEmitNext(silentRank());
   }

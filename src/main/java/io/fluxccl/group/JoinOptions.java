@@ -7,6 +7,7 @@ import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.bootstrap.UniqueId;
 import io.fluxccl.collective.CollectivesOptions;
 import java.time.Duration;
+import java.util.function.Consumer;
 
 /**
  * How a process joins a job. Immutable; {@code with…} methods give a changed copy. What code does
@@ -122,22 +123,12 @@ public record JoinOptions(
 
   /** Returns these options with another name of the job. */
   public JoinOptions withName(String newName) {
-    return new JoinOptions(
-        place,
-        newName,
-        joinTimeout,
-        insecure,
-        device,
-        collectives,
-        leastRanks,
-        patience,
-        livenessTimeout);
+    return changed(copy -> copy.name = newName);
   }
 
   /** Returns these options with another limit for joining. */
   public JoinOptions withJoinTimeout(Duration limit) {
-    return new JoinOptions(
-        place, name, limit, insecure, device, collectives, leastRanks, patience, livenessTimeout);
+    return changed(copy -> copy.joinTimeout = limit);
   }
 
   /** Returns these options with another limit for each operation of the collectives. */
@@ -147,44 +138,17 @@ public record JoinOptions(
 
   /** Returns these options with or without leave to meet in the open without a secret. */
   public JoinOptions withInsecure(boolean allowed) {
-    return new JoinOptions(
-        place,
-        name,
-        joinTimeout,
-        allowed,
-        device,
-        collectives,
-        leastRanks,
-        patience,
-        livenessTimeout);
+    return changed(copy -> copy.insecure = allowed);
   }
 
   /** Returns these options with another device. */
   public JoinOptions withDevice(DeviceChoice newDevice) {
-    return new JoinOptions(
-        place,
-        name,
-        joinTimeout,
-        insecure,
-        newDevice,
-        collectives,
-        leastRanks,
-        patience,
-        livenessTimeout);
+    return changed(copy -> copy.device = newDevice);
   }
 
   /** Returns these options with other options of collectives. */
   public JoinOptions withCollectives(CollectivesOptions newCollectives) {
-    return new JoinOptions(
-        place,
-        name,
-        joinTimeout,
-        insecure,
-        device,
-        newCollectives,
-        leastRanks,
-        patience,
-        livenessTimeout);
+    return changed(copy -> copy.collectives = newCollectives);
   }
 
   /**
@@ -193,41 +157,65 @@ public record JoinOptions(
    * @param count 0 for all
    */
   public JoinOptions withLeastRanks(int count) {
-    return new JoinOptions(
-        place, name, joinTimeout, insecure, device, collectives, count, patience, livenessTimeout);
+    return changed(copy -> copy.leastRanks = count);
   }
 
   /** Returns these options with the time that a smaller generation waits for replacements. */
   public JoinOptions withPatience(Duration limit) {
-    return new JoinOptions(
-        place,
-        name,
-        joinTimeout,
-        insecure,
-        device,
-        collectives,
-        leastRanks,
-        limit,
-        livenessTimeout);
+    return changed(copy -> copy.patience = limit);
   }
 
   /** Returns these options with the time that a rank may be silent; zero for no limit. */
   public JoinOptions withLivenessTimeout(Duration limit) {
-    return new JoinOptions(
-        place, name, joinTimeout, insecure, device, collectives, leastRanks, patience, limit);
+    return changed(copy -> copy.livenessTimeout = limit);
   }
 
   private JoinOptions withPlace(RankEnvironment newPlace) {
-    return new JoinOptions(
-        newPlace,
-        name,
-        joinTimeout,
-        insecure,
-        device,
-        collectives,
-        leastRanks,
-        patience,
-        livenessTimeout);
+    return changed(copy -> copy.place = newPlace);
+  }
+
+  private JoinOptions changed(Consumer<Copy> change) {
+    Copy copy = new Copy(this);
+    change.accept(copy);
+    return copy.options();
+  }
+
+  /** The options of a record while one of them is changed. */
+  private static final class Copy {
+    private RankEnvironment place;
+    private String name;
+    private Duration joinTimeout;
+    private boolean insecure;
+    private DeviceChoice device;
+    private CollectivesOptions collectives;
+    private int leastRanks;
+    private Duration patience;
+    private Duration livenessTimeout;
+
+    Copy(JoinOptions of) {
+      place = of.place;
+      name = of.name;
+      joinTimeout = of.joinTimeout;
+      insecure = of.insecure;
+      device = of.device;
+      collectives = of.collectives;
+      leastRanks = of.leastRanks;
+      patience = of.patience;
+      livenessTimeout = of.livenessTimeout;
+    }
+
+    JoinOptions options() {
+      return new JoinOptions(
+          place,
+          name,
+          joinTimeout,
+          insecure,
+          device,
+          collectives,
+          leastRanks,
+          patience,
+          livenessTimeout);
+    }
   }
 
   BootstrapOptions bootstrapOptions() {

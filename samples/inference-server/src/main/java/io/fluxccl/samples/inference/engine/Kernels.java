@@ -85,7 +85,7 @@ interface Kernels extends AutoCloseable {
   }
 
   /**
-   * What the choice of tokens is made from: a row for each row of the step that gets a next token.
+   * The data from which tokens are chosen: a row for each row of the step that gets a next token.
    *
    * @param logits of this rank's part of the vocabulary; FLOAT32
    * @param most the largest logit; FLOAT32

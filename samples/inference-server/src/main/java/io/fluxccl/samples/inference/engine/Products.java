@@ -65,7 +65,7 @@ final class Products implements AutoCloseable {
   record Weights(DeviceBuffer buffer, int outputs, int inputs, int parts, Kind kind)
       implements Kernels.Weights {}
 
-  /** What a product becomes. */
+  /** The form in which a product writes its results. */
   enum Kind {
     /** Sums in parts. */
     PARTS,

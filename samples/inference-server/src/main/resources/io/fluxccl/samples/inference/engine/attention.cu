@@ -24,7 +24,7 @@ __device__ inline void unpack(const int4& loaded, float* to) {
   }
 }
 
-// What the warps of a block have found.
+// The partial results of a block's warps.
 struct Warps {
   float most[kWarps][GROUP];
   float whole[kWarps][GROUP];

@@ -1,6 +1,6 @@
 // Attention by tensor cores on GPUs of compute capability 9.0, for up to 8 queries a head of keys; compiled behind
 // hopper.cu. A warp takes a page of 16 tokens at a time: page p of a sequence is for warp p % 4 of group p / 4 % 8.
-// What the warps of a group have found is added in their order, and so are the groups, whose blocks are a cluster.
+// A group's partial results are added in its warps' order, then those of the groups, whose blocks are a cluster.
 
 namespace {
 
@@ -112,8 +112,8 @@ struct Page {
   }
 };
 
-// What a warp has found: lane 4 g + t for queries 2 t and 2 t + 1 the elements of the lanes' values, and the weights of
-// its own keys' tokens.
+// A warp's partial results: lane 4 g + t has, for queries 2 t and 2 t + 1, the elements of the lanes' values and the
+// weights of its own keys' tokens.
 struct State {
   float most[2];
   float whole[2];
@@ -195,7 +195,7 @@ struct State {
   }
 };
 
-// What a group has found of an element, by its warps' order.
+// Returns a group's partial result of an element, added in the order of its warps.
 __device__ __forceinline__ Folded foundOf(const Found (&warps)[kWarpsOfGroup], int element) {
   Folded folded;
 #pragma unroll
