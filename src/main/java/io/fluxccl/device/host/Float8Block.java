@@ -8,7 +8,7 @@ import org.agrona.UnsafeApi;
  * is set if the lower half has any: 7 bits of fraction are at least two more than the result has,
  * so that this rounds like the whole float.
  */
-final class Float8Block extends ReductionBlock.FloatBlock {
+final class Float8Block extends FloatBlock {
   private static final long BASE = UnsafeApi.arrayBaseOffset(byte[].class);
   private static final long INT_BASE = UnsafeApi.arrayBaseOffset(int[].class);
   private static final long FLOAT_BASE = UnsafeApi.arrayBaseOffset(float[].class);

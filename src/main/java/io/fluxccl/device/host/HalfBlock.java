@@ -9,7 +9,7 @@ import org.agrona.UnsafeApi;
  * of ints alone and of floats alone, without offsets, become vector code on every JDK. Ints are
  * taken for floats, and back, by copying between arrays for the same reason.
  */
-abstract class HalfBlock extends ReductionBlock.FloatBlock {
+abstract class HalfBlock extends FloatBlock {
   private static final int PAIRS = LENGTH / 2;
   private static final long INT_BASE = UnsafeApi.arrayBaseOffset(int[].class);
   private static final long FLOAT_BASE = UnsafeApi.arrayBaseOffset(float[].class);

@@ -20,7 +20,6 @@ import io.fluxccl.ReduceOp;
  */
 public final class HostReduction {
   private final ReductionBlock[] blocks = new ReductionBlock[DataType.values().length];
-  private final long[] sourcePair = new long[2];
   private final long[] oneTarget = new long[1];
 
   /** With no scratch memory yet. */
@@ -37,10 +36,15 @@ public final class HostReduction {
    * @param count elements
    */
   public void reduce(DataType type, ReduceOp op, long target, long a, long b, long count) {
-    sourcePair[0] = a;
-    sourcePair[1] = b;
-    oneTarget[0] = target;
-    reduce(type, op, sourcePair, 2, oneTarget, 1, count, 1);
+    ReductionBlock block = block(type);
+    int size = type.size();
+    for (long done = 0; done < count; done += ReductionBlock.LENGTH) {
+      int n = (int) Math.min(ReductionBlock.LENGTH, count - done);
+      long offset = done * size;
+      block.load(a + offset, n);
+      block.combine(op, b + offset, n);
+      block.store(target + offset, n);
+    }
   }
 
   /**
