@@ -30,6 +30,8 @@ public final class SegmentDirectory {
 
   private static final class Holder {
     static final Path DIRECTORY = choose(System.getenv(VARIABLE), Path.of("/dev/shm"));
+    static final SharedMemorySpace SPACE =
+        new SharedMemorySpace(DIRECTORY, Path.of("/proc"), Path.of("/sys/fs/cgroup"));
 
     static {
       sweep(DIRECTORY);
@@ -39,6 +41,11 @@ public final class SegmentDirectory {
   /** Returns the directory; sweeps it at first use. */
   static Path get() {
     return Holder.DIRECTORY;
+  }
+
+  /** Returns how much can be taken in the directory. */
+  static SharedMemorySpace space() {
+    return Holder.SPACE;
   }
 
   /** Returns the names of the files of shared memory that are there, of all processes. */

@@ -40,6 +40,7 @@ final class SegmentFile {
   /** Returns an open, unlinked file of zeros, mapped. Not for a thread that is interrupted. */
   static SharedSegment create(long size) {
     Path directory = SegmentDirectory.get();
+    requireSpace(SegmentDirectory.space(), size);
     // Random, so that no other user of the directory can take the name first.
     Path path =
         directory.resolve(SegmentDirectory.fileName(Long.toUnsignedString(RANDOM.nextLong())));
@@ -69,6 +70,16 @@ final class SegmentFile {
         path.toFile().delete();
       }
     }
+  }
+
+  /** Refuses before anything is taken, or the kernel might kill a process of this machine. */
+  private static void requireSpace(SharedMemorySpace space, long size) {
+    space
+        .shortage(size)
+        .ifPresent(
+            why -> {
+              throw failure("allocating", size, why, null);
+            });
   }
 
   /** Returns the number under which this process has the path open; Java has no method for it. */
@@ -120,13 +131,13 @@ final class SegmentFile {
           "the thread was interrupted while " + step + " shared memory of " + size + " bytes",
           cause);
     }
+    return failure(step, size, OpenFiles.explain(cause, adviceOnSpace(directory, cause)), cause);
+  }
+
+  private static DeviceFailure failure(String step, long size, String why, IOException cause) {
+    String what = "%s shared memory of %d bytes in %s failed: %s";
     return new DeviceFailure(
-        0,
-        "SHARED_MEMORY",
-        String.format(
-            "%s shared memory of %s bytes in %s failed: %s",
-            step, size, directory, OpenFiles.explain(cause, adviceOnSpace(directory, cause))),
-        cause);
+        0, "SHARED_MEMORY", what.formatted(step, size, SegmentDirectory.get(), why), cause);
   }
 
   private static String adviceOnSpace(Path directory, IOException cause) {

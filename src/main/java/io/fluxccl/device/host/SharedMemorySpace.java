@@ -1,0 +1,159 @@
+package io.fluxccl.device.host;
+
+import java.io.IOException;
+import java.nio.file.FileStore;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+import java.util.Set;
+
+/**
+ * How much shared memory can still be taken. A file system in memory (tmpfs) may report more free
+ * space than the machine, or the process's control group, has memory. Taking that ends with a
+ * process that the kernel kills, so {@link #shortage} compares both.
+ */
+final class SharedMemorySpace {
+  /** Memory that is left to everything else, in bytes. */
+  static final long RESERVE = 64 << 20;
+
+  private static final Set<String> IN_MEMORY = Set.of("tmpfs", "ramfs");
+  private static final long KIB = 1024;
+  private static final long UNKNOWN = Long.MAX_VALUE;
+
+  private final Path directory;
+  private final Path proc;
+  private final boolean isInMemory;
+
+  /** The control groups of this process, from its own to the root's. */
+  private final List<Path> groups;
+
+  /**
+   * Reads which limits there are.
+   *
+   * @param directory where segments are created
+   * @param proc {@code /proc}, except in tests
+   * @param cgroup {@code /sys/fs/cgroup}, except in tests
+   */
+  SharedMemorySpace(Path directory, Path proc, Path cgroup) {
+    this.directory = directory;
+    this.proc = proc;
+    this.isInMemory = typeOf(directory).filter(IN_MEMORY::contains).isPresent();
+    this.groups = groups(proc.resolve("self/cgroup"), cgroup);
+  }
+
+  private static Optional<String> typeOf(Path directory) {
+    try {
+      FileStore store = Files.getFileStore(directory);
+      return Optional.of(store.type());
+    } catch (IOException e) {
+      return Optional.empty();
+    }
+  }
+
+  /** Lines are {@code 0::/path} in version 2, {@code number:memory:/path} in version 1. */
+  private static List<Path> groups(Path file, Path cgroup) {
+    List<Path> groups = new ArrayList<>();
+    for (String line : lines(file)) {
+      String[] fields = line.split(":", 3);
+      if (fields.length == 3 && Set.of("", "memory").contains(fields[1])) {
+        Path root = cgroup.resolve(fields[1]);
+        Path group = root.resolve(fields[2].substring(1)).normalize();
+        for (; group != null && group.startsWith(root); group = group.getParent()) {
+          groups.add(group);
+        }
+      }
+    }
+    return groups;
+  }
+
+  /**
+   * Returns why so much memory must not be taken.
+   *
+   * @param size bytes
+   * @return what is free and what to do; empty if there is enough
+   */
+  Optional<String> shortage(long size) {
+    return shortage(size, directory.toFile().getUsableSpace(), isInMemory ? memory() : UNKNOWN);
+  }
+
+  /** {@link #shortage(long)} with given figures, in bytes. */
+  Optional<String> shortage(long size, long usable, long memory) {
+    if (size > usable) {
+      return Optional.of(
+          "%s has %d bytes free%s; free some, raise its size (docker --shm-size, mount -o"
+                  .formatted(directory, usable, memory == UNKNOWN ? "" : andMemory(memory))
+              + " remount,size=), or set "
+              + SegmentDirectory.VARIABLE
+              + " to a larger directory");
+    }
+    if (memory != UNKNOWN && size > memory - RESERVE) {
+      return Optional.of(
+          "%s has %d bytes free%s, of which %d are kept for other use; start fewer ranks, free"
+                  .formatted(directory, usable, andMemory(memory), RESERVE)
+              + " memory, or raise the container's memory limit");
+    }
+    return Optional.empty();
+  }
+
+  private static String andMemory(long memory) {
+    return ", and %d bytes of memory are available".formatted(memory);
+  }
+
+  /** Returns the bytes of memory that this process may still take; a large number if unknown. */
+  long memory() {
+    long least = value(lines(proc.resolve("meminfo")), "MemAvailable:", UNKNOWN / KIB) * KIB;
+    for (Path group : groups) {
+      least = Math.min(least, memory(group));
+    }
+    return least;
+  }
+
+  /** A group's file cache counts as used, but is given up when memory is asked for. */
+  private static long memory(Path group) {
+    long limit = number(group, "memory.max", "memory.limit_in_bytes");
+    long used = number(group, "memory.current", "memory.usage_in_bytes");
+    if (limit == UNKNOWN || used == UNKNOWN) {
+      return UNKNOWN;
+    }
+    List<String> stat = lines(group.resolve("memory.stat"));
+    long cache = value(stat, "inactive_file ", 0) + value(stat, "active_file ", 0);
+    return Math.max(0, limit - used + cache);
+  }
+
+  private static long number(Path group, String... names) {
+    for (String name : names) {
+      List<String> lines = lines(group.resolve(name));
+      if (!lines.isEmpty()) {
+        return parse(lines.get(0), UNKNOWN);
+      }
+    }
+    return UNKNOWN;
+  }
+
+  private static long value(List<String> lines, String name, long otherwise) {
+    for (String line : lines) {
+      if (line.startsWith(name)) {
+        return parse(line.substring(name.length()).replace("kB", ""), otherwise);
+      }
+    }
+    return otherwise;
+  }
+
+  private static long parse(String number, long otherwise) {
+    try {
+      return Long.parseLong(number.strip());
+    } catch (NumberFormatException e) {
+      return otherwise; // "max"
+    }
+  }
+
+  private static List<String> lines(Path file) {
+    try {
+      return Files.readAllLines(file);
+    } catch (IOException e) {
+      return List.of();
+    }
+  }
+}
