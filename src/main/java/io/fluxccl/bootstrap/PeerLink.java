@@ -1,6 +1,7 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Attach;
@@ -15,8 +16,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A connection between two ranks after the handshake. Messages go both ways, unless both ranks
- * connected at the same time: then each sends on its own connection. Only on the event loop.
+ * A connection between two ranks after the handshake. Messages go from the connector to the
+ * acceptor only; goodbyes and failures go both ways. Only on the event loop.
  */
 final class PeerLink extends FrameSession {
   private final PeerLinks links;
@@ -56,11 +57,13 @@ final class PeerLink extends FrameSession {
 
   @Override
   void received(ChannelHandlerContext ctx, BootstrapFrame frame) {
-    if (frame instanceof Data data && attached) {
-      links.bootstrap.arrived(data.key(peer), data.message());
+    if (frame instanceof Data data && incoming && attached) {
+      links.bootstrap.arrived(
+          new StreamKey(data.group(), peer, data.space(), data.channel(), data.sequence()),
+          data.message());
     } else if (frame instanceof Attach && incoming && !attached) {
       attached = true;
-      links.attached(this);
+      links.attached();
     } else if (frame instanceof Failed failed) {
       links.bootstrap.fail(failed.toException());
     } else if (frame instanceof Departed departed) {
@@ -128,12 +131,13 @@ final class PeerLink extends FrameSession {
     }
 
     void send(Data data, CompletableFuture<Void> done) {
+      Queued queued = new Queued(data, done);
       if (shut) {
-        done.completeExceptionally(unsent(peer));
+        done.completeExceptionally(gone());
       } else if (link != null) {
-        link.send(data, peer, done);
+        write(queued);
       } else {
-        queue.add(new Queued(data, done));
+        queue.add(queued);
         connect();
       }
     }
@@ -146,19 +150,8 @@ final class PeerLink extends FrameSession {
       }
     }
 
-    /** Uses the connection that the peer has opened, unless this side opens one. */
-    void adopt(PeerLink opened) {
-      if (link == null && !connecting && !shut) {
-        link = opened;
-      }
-    }
-
-    /** Returns whether nothing waits for the connection. */
+    /** Returns whether no message waits for the connection. */
     boolean idle() {
-      return !connecting && nothingToSend();
-    }
-
-    private boolean nothingToSend() {
       queue.removeIf(queued -> queued.done.isDone());
       return queue.isEmpty();
     }
@@ -187,11 +180,12 @@ final class PeerLink extends FrameSession {
         return;
       }
       link = new PeerLink(links, peer, false, channel);
-      link.replace(connector, links.frameLimit);
+      link.replace(connector, BootstrapFrameCodec.CONTROL_LIMIT);
       link.attach();
+      links.attached();
       Queued queued;
       while ((queued = queue.poll()) != null) {
-        link.send(queued.data, peer, queued.done);
+        write(queued);
       }
       links.queueDrained();
     }
@@ -207,11 +201,9 @@ final class PeerLink extends FrameSession {
     }
 
     private void again() {
-      boolean late = links.isFlushing() || System.nanoTime() - keepTryingUntil >= 0;
-      if (shut || (late && nothingToSend())) {
+      if (shut || (idle() && System.nanoTime() - keepTryingUntil >= 0)) {
         connecting = false;
         links.queueDrained();
-        links.unreachable(peer);
         return;
       }
       links.bootstrap.loop.schedule(this::retry, backoffMillis, TimeUnit.MILLISECONDS);
@@ -223,6 +215,22 @@ final class PeerLink extends FrameSession {
       if (!shut) {
         connect();
       }
+    }
+
+    private void write(Queued queued) {
+      link.write(queued.data)
+          .addListener(
+              written -> {
+                if (written.isSuccess()) {
+                  queued.done.complete(null);
+                } else {
+                  queued.done.completeExceptionally(gone());
+                }
+              });
+    }
+
+    private RemoteFailure gone() {
+      return RemoteFailure.of(peer, "rank %s is gone; nothing more can be sent to it", peer);
     }
   }
 }

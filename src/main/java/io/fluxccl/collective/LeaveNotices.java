@@ -124,12 +124,16 @@ final class LeaveNotices {
   }
 
   /**
-   * Sends a notice to all peers. Waits for nothing: a peer that can't be reached is gone itself.
+   * Sends a notice to all peers, unless they all close, too. Waits for nothing: a peer that can't
+   * be reached is gone itself.
    *
    * @param rounds how many collectives of all ranks this rank has taken part in, or will, because
    *     they are enqueued
    */
   void send(long rounds) {
+    if (communicator.endsTogether()) {
+      return;
+    }
     byte[] notice = new WireWriter().int64(lanes[rank()]).int64(rounds).toBytes();
     peers().forEach(peer -> communicator.sendNotice(peer, tag, notice, Deadline.after(SOON)));
   }

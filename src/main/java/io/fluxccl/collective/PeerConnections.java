@@ -18,10 +18,11 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.BiConsumer;
-import java.util.function.IntPredicate;
 import java.util.stream.IntStream;
 import java.util.stream.LongStream;
 
@@ -40,8 +41,11 @@ public final class PeerConnections implements AutoCloseable {
   private final int threads;
   private final RankTopology topology;
 
-  /** This rank's memories and those of the peers, some of which may be on their way. */
-  private final List<CompletableFuture<RegisteredMemory>> memories = new CopyOnWriteArrayList<>();
+  /** The number of this lane on each rank. */
+  private final long[] lanes;
+
+  /** This rank's memories and those of the peers. */
+  private final Set<RegisteredMemory> memories = ConcurrentHashMap.newKeySet();
 
   private Connection[] connections;
   private TransportFlags transports = TransportFlags.NONE;
@@ -66,38 +70,67 @@ public final class PeerConnections implements AutoCloseable {
     this.deadline = deadline;
     this.devices = ranks.stream().map(LaneDescription::device).toList();
     this.threads = ranks.stream().mapToInt(LaneDescription::threads).min().orElse(1);
+    this.lanes = ranks.stream().mapToLong(LaneDescription::lane).toArray();
     this.topology = makeTopology();
+    this.connections = new Connection[ranks.size()];
   }
 
-  /** Connects to all ranks; on failure, connections already made are closed. */
+  /**
+   * Connects to all ranks; on failure, connections already made are closed. Ranks on the host
+   * device connect on demand, where the transport can do that.
+   */
   CompletableFuture<PeerConnections> connect() {
     List<CompletableFuture<Connection>> links = new ArrayList<>();
     return communicator
-        .setup(deadline, () -> connectOnSetup(links))
+        .exchange(tag, "connect(tag=" + tag + ")", this::connectOnDemand, deadline)
+        .thenCompose(begun -> communicator.setup(deadline, () -> connectOnSetup(links)))
         .thenApply(ready -> connected(links))
         .whenComplete(
-            onFailure(() -> links.forEach(link -> link.thenAccept(each -> Closing.all(each)))));
+            onFailure(
+                () -> {
+                  Closing.all(connections);
+                  links.forEach(link -> link.thenAccept(Connection::close));
+                }));
   }
 
-  private PeerConnections connectOnSetup(List<CompletableFuture<Connection>> links) {
+  private byte[] connectOnDemand() {
+    for (int peer = 0; peer < nRanks(); peer++) {
+      if (peer != rank()) {
+        EndpointConfig config = config(peer);
+        transports = transports.with(config.transport());
+        if (topology.kind() == DeviceKind.HOST) {
+          connections[peer] =
+              communicator
+                  .connectOnDemand(peer, tag, config, lanes[rank()], lanes[peer])
+                  .orElse(null);
+        }
+      }
+    }
+    return new byte[0];
+  }
+
+  private EndpointConfig config(int peer) {
     // Longer than the set-up's own deadline, which is the one that counts.
     Duration enough = deadline.timeout().plusSeconds(1);
+    Transport transport = choice.between(rank(), peer, devices, communicator.bootstrap());
+    return EndpointConfig.of(transport).withConnectTimeout(enough);
+  }
+
+  private List<CompletableFuture<Connection>> connectOnSetup(
+      List<CompletableFuture<Connection>> links) {
     for (int peer = 0; peer < nRanks(); peer++) {
-      if (peer == rank()) {
-        links.add(CompletableFuture.completedFuture(null));
-        continue;
+      if (peer != rank() && connections[peer] == null) {
+        links.add(communicator.connectOnSetup(peer, tag, config(peer)));
       }
-      Transport transport = choice.between(rank(), peer, devices, communicator.bootstrap());
-      transports = transports.with(transport);
-      links.add(
-          communicator.connectOnSetup(
-              peer, tag, EndpointConfig.of(transport).withConnectTimeout(enough)));
     }
-    return this;
+    return links;
   }
 
   private PeerConnections connected(List<CompletableFuture<Connection>> links) {
-    connections = links.stream().map(CompletableFuture::join).toArray(Connection[]::new);
+    for (CompletableFuture<Connection> link : links) {
+      Connection connection = link.join();
+      connections[connection.remoteRank()] = connection;
+    }
     return this;
   }
 
@@ -188,23 +221,6 @@ public final class PeerConnections implements AutoCloseable {
   }
 
   /**
-   * Sets up what an algorithm builds on the connections, above all semaphores.
-   *
-   * @param queueing queues set-ups, in the same order on all ranks
-   * @return completes when they are done. Continuations may block
-   */
-  public CompletableFuture<Void> setup(Runnable queueing) {
-    return communicator
-        .setup(
-            Deadline.after(deadline.timeout()),
-            () -> {
-              queueing.run();
-              return queueing;
-            })
-        .thenAcceptAsync(done -> {}, BlockingTasks.EXECUTOR);
-  }
-
-  /**
    * Sends every peer the description of a memory of this rank and receives theirs. The
    * registrations are closed with these connections; at once, on this rank, if the exchange fails.
    *
@@ -213,40 +229,30 @@ public final class PeerConnections implements AutoCloseable {
    *     all ranks have found that. Continuations may block
    */
   public CompletableFuture<RegisteredMemory[]> exchange(DeviceBuffer own) {
-    CompletableFuture<RegisteredMemory> mine;
-    try {
-      mine = CompletableFuture.completedFuture(register(own));
-    } catch (RuntimeException e) {
-      return CompletableFuture.failedFuture(e);
-    }
-    List<CompletableFuture<RegisteredMemory>> all = new ArrayList<>(List.of(mine));
-    memories.add(mine);
-    return setup(() -> exchangeOnSetup(mine.join(), all))
-        .thenApply(
-            done -> all.stream().map(CompletableFuture::join).toArray(RegisteredMemory[]::new))
+    List<RegisteredMemory> exchanged = new CopyOnWriteArrayList<>();
+    return communicator
+        .exchangeMemory(tag, () -> register(own, exchanged), Deadline.after(deadline.timeout()))
+        .thenApply(all -> keep(all, exchanged))
         .thenCompose(this::requireSameSizes)
-        .whenCompleteAsync(onFailure(() -> forget(all)), BlockingTasks.EXECUTOR);
+        .whenCompleteAsync(onFailure(() -> forget(exchanged)), BlockingTasks.EXECUTOR);
   }
 
   /** Registers a buffer for all transports in use. */
-  private RegisteredMemory register(DeviceBuffer buffer) {
+  private RegisteredMemory register(DeviceBuffer buffer, List<RegisteredMemory> exchanged) {
     TransportFlags flags =
         transports.equals(TransportFlags.NONE)
             ? TransportFlags.of(TransportChoice.local(topology.kind()))
             : transports;
-    return communicator.registerMemory(buffer, flags);
+    RegisteredMemory mine = communicator.registerMemory(buffer, flags);
+    exchanged.add(mine);
+    memories.add(mine);
+    return mine;
   }
 
-  /** Adds the peers' memories to this rank's, so that each has its rank's place. */
-  private void exchangeOnSetup(
-      RegisteredMemory mine, List<CompletableFuture<RegisteredMemory>> all) {
-    for (int peer = 0; peer < nRanks(); peer++) {
-      if (peer != rank()) {
-        communicator.sendMemoryOnSetup(mine, peer, tag);
-        all.add(peer, communicator.recvMemoryOnSetup(peer, tag));
-        memories.add(all.get(peer));
-      }
-    }
+  private RegisteredMemory[] keep(RegisteredMemory[] all, List<RegisteredMemory> exchanged) {
+    exchanged.addAll(List.of(all));
+    memories.addAll(exchanged);
+    return all;
   }
 
   /** Refuses memories of different sizes: kernels would write beyond the end of the smallest. */
@@ -271,31 +277,12 @@ public final class PeerConnections implements AutoCloseable {
 
   /** Closes memories of an exchange before these connections are closed. */
   void forget(RegisteredMemory[] exchanged) {
-    List<RegisteredMemory> gone = List.of(exchanged);
-    memories.removeIf(memory -> isDone(memory) && gone.contains(memory.join()));
+    forget(List.of(exchanged));
+  }
+
+  private void forget(List<RegisteredMemory> gone) {
+    gone.forEach(memories::remove);
     Closing.all(gone);
-  }
-
-  /** Closes memories that an exchange has received, and may yet receive. */
-  private void forget(List<CompletableFuture<RegisteredMemory>> gone) {
-    memories.removeAll(gone);
-    close(gone);
-  }
-
-  private static void close(List<CompletableFuture<RegisteredMemory>> all) {
-    Closing.all(all.stream().<AutoCloseable>map(memory -> () -> close(memory)).toList());
-  }
-
-  private static void close(CompletableFuture<RegisteredMemory> memory) {
-    if (isDone(memory)) {
-      memory.join().close();
-    } else {
-      memory.thenAccept(RegisteredMemory::close);
-    }
-  }
-
-  private static boolean isDone(CompletableFuture<?> memory) {
-    return memory.isDone() && !memory.isCompletedExceptionally();
   }
 
   /**
@@ -308,20 +295,18 @@ public final class PeerConnections implements AutoCloseable {
     return communicator.rendezvous(peer, tag, Deadline.after(within));
   }
 
-  private CompletableFuture<Void> rendezvous(IntPredicate with, Duration within) {
-    return CompletableFuture.allOf(
-        IntStream.range(0, nRanks())
-            .filter(peer -> peer != rank() && with.test(peer))
-            .mapToObj(peer -> rendezvous(peer, within))
-            .toArray(CompletableFuture<?>[]::new));
+  /** Returns whether bytes may be on their way between this rank and another. */
+  public boolean mayHaveTransfers(int peer) {
+    return peer != rank() && !isMapped(peer) && connections[peer].isInUse();
   }
 
   /**
    * Waits until every rank has called this method, within the set-up's time limit. Aborts if a rank
    * does not: other ranks may have gone on, and count on this one.
    */
-  CompletableFuture<Void> awaitAllRanks() {
-    return rendezvous(peer -> true, deadline.timeout())
+  CompletableFuture<?> awaitAllRanks() {
+    return communicator
+        .exchange(tag, new byte[0], Deadline.after(deadline.timeout()))
         .whenComplete(
             (met, failure) -> {
               if (failure != null) {
@@ -335,16 +320,20 @@ public final class PeerConnections implements AutoCloseable {
    * seconds. Until then peers may wait for acknowledgements, which end with the connection.
    */
   void leave() {
-    Closing.all(() -> close(memories), this::closeConnectionsAfterPeers);
+    Closing.all(() -> Closing.all(memories), this::closeConnectionsAfterPeers);
   }
 
   private void closeConnectionsAfterPeers() {
-    rendezvous(peer -> !isMapped(peer), LEAVE_TIMEOUT)
+    CompletableFuture.allOf(
+            IntStream.range(0, nRanks())
+                .filter(this::mayHaveTransfers)
+                .mapToObj(peer -> rendezvous(peer, LEAVE_TIMEOUT))
+                .toArray(CompletableFuture<?>[]::new))
         .whenComplete((done, failure) -> Closing.all(connections));
   }
 
   @Override
   public void close() {
-    Closing.all(() -> close(memories), () -> Closing.all(connections));
+    Closing.all(() -> Closing.all(memories), () -> Closing.all(connections));
   }
 }

@@ -33,6 +33,16 @@ public record RankTopology(
     return 1 + hostOf.stream().mapToInt(Integer::intValue).max().orElse(0);
   }
 
+  /** Returns the most ranks of a host. */
+  public int mostRanksPerHost() {
+    int[] ranks = new int[hosts()];
+    int most = 0;
+    for (int host : hostOf) {
+      most = Math.max(most, ++ranks[host]);
+    }
+    return most;
+  }
+
   /** Returns whether this rank maps the other rank's memory. */
   public boolean isMapped(int peer) {
     return mapped && hostOf.get(peer).equals(hostOf.get(rank));

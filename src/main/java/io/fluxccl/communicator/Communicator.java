@@ -19,10 +19,8 @@ import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportFlags;
 import io.fluxccl.transport.TransportProvider;
-import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Supplier;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -42,12 +40,7 @@ import org.slf4j.LoggerFactory;
 public final class Communicator extends PeerMessages implements AutoCloseable {
   private static final Logger LOGGER = LoggerFactory.getLogger(Communicator.class);
 
-  /**
-   * Mapping memory and opening a transport wait for the operating system. A GPU's driver may also
-   * wait for kernels, and those for a peer that this JVM's bootstrap thread serves.
-   */
   private final Bootstrap bootstrap;
-
   private final Device device;
   private final CommunicatorOptions options;
   private final TransportContexts transports;
@@ -61,7 +54,7 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
   /** Cancelled on close: a bootstrap may outlive many communicators. */
   private final CompletableFuture<FluxCclException> bootstrapFailure;
 
-  private final Map<Connection, Boolean> connections = new ConcurrentHashMap<>();
+  private final Connections connections;
 
   /** The reason with which closing fails what is pending; null while it is not closed. */
   private volatile Aborted closeReason;
@@ -80,7 +73,7 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
     // Closed in reverse order: connections, transports, the abort flag.
     this.abortFlag = lifecycle.own(new AbortFlag(device));
     this.transports = lifecycle.own(new TransportContexts(environment(), providers));
-    lifecycle.own(() -> Closing.all(connections.keySet()));
+    this.connections = lifecycle.own(new Connections(messages, transports, this::abort));
     this.memories = new Memories(bootstrap, transports);
     this.setups = new SetupQueue(lifecycle::failure);
     this.failedState = new FailedState(lifecycle, bootstrap, abortFlag, setups);
@@ -153,29 +146,26 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
    */
   public NonblockingFuture<Connection> connectOnSetup(int peer, int tag, EndpointConfig config) {
     messages.checkPeer(peer, tag);
-    Connector connector =
-        new Connector(
-            messages,
-            () -> transports.of(config.transport()).createEndpoint(peer, tag, config),
-            this::keep,
-            peer,
-            tag,
-            config);
+    Connector connector = connections.onSetup(peer, tag, config);
     onSetup(connector);
     return connector.result();
   }
 
-  private void keep(Connection connection) {
-    connections.put(connection, true);
-    // One that has failed stays for the dump; one that was closed goes.
-    connection
-        .failed()
-        .thenAccept(
-            reason -> {
-              if (reason instanceof Aborted) {
-                connections.remove(connection);
-              }
-            });
+  /**
+   * Returns a connection to a peer that the two ends make when one of them first posts; the peer
+   * must call this method, too. Until then it costs no socket and no message. If they can't connect
+   * within the time limit of {@code config}, this communicator aborts.
+   *
+   * @param peer another rank
+   * @param tag as in {@link #connectOnSetup}; connections on demand have tags of their own
+   * @param own the number of this rank's user of the connection, which has been sent to the peer
+   * @param theirs the number that the peer has sent
+   * @return the connection; empty if the transport connects at set-up only
+   */
+  public Optional<Connection> connectOnDemand(
+      int peer, int tag, EndpointConfig config, long own, long theirs) {
+    messages.checkPeer(peer, tag);
+    return connections.onDemand(peer, tag, config, new OnDemand.Numbers(own, theirs));
   }
 
   /**
@@ -290,7 +280,7 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
    * @throws InvalidUsage if the connection is not of this communicator, or was closed
    */
   public int remoteRankOf(Connection connection) {
-    return own(connection).remoteRank();
+    return connections.require(connection).remoteRank();
   }
 
   /**
@@ -299,14 +289,7 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
    * @throws InvalidUsage if the connection is not of this communicator, or was closed
    */
   public int tagOf(Connection connection) {
-    return own(connection).tag();
-  }
-
-  private Connection own(Connection connection) {
-    if (!connections.containsKey(connection)) {
-      throw new InvalidUsage("the connection is not one of this communicator, or was closed");
-    }
-    return connection;
+    return connections.require(connection).tag();
   }
 
   /**
@@ -337,6 +320,11 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
     return failedState.tie(operation);
   }
 
+  @Override
+  Memories memories() {
+    return memories;
+  }
+
   /** Returns why this communicator failed, or null while it works. Allocates nothing. */
   public FluxCclException failure() {
     return lifecycle.failure();
@@ -357,7 +345,7 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
 
   /** Returns several lines for a person: which operation waits for which rank, since when. */
   public String dump() {
-    return CommunicatorDump.of(this, setups, connections.keySet());
+    return CommunicatorDump.of(this, setups, connections.all());
   }
 
   /**

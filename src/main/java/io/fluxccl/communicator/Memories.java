@@ -15,6 +15,7 @@ import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import org.agrona.CloseHelper;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -80,6 +81,24 @@ final class Memories {
     }
     TransportFlags offered = TransportFlags.of(memory.wires().keySet().toArray(new Transport[0]));
     return RegisteredMemory.remote(origin, offered, handles);
+  }
+
+  /** Opens the memories that all ranks but this one have sent, or none of them. May block. */
+  RegisteredMemory[] open(RegisteredMemory mine, List<byte[]> descriptions) {
+    RegisteredMemory[] all = new RegisteredMemory[descriptions.size()];
+    for (int peer = 0; peer < all.length; peer++) {
+      try {
+        all[peer] =
+            peer == mine.rank()
+                ? mine
+                : open(RegisteredMemoryCodec.decode(descriptions.get(peer), peer));
+      } catch (RuntimeException | Error e) {
+        all[mine.rank()] = null;
+        CloseHelper.closeAll(e::addSuppressed, all);
+        throw e;
+      }
+    }
+    return all;
   }
 
   private Optional<TransportContext> usable(Transport transport, List<RuntimeException> unopened) {

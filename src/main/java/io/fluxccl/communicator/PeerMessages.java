@@ -2,16 +2,23 @@ package io.fluxccl.communicator;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.communicator.SetupMessages.Kind;
+import io.fluxccl.transport.RegisteredMemory;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Supplier;
 
 /** The short messages that a {@link Communicator} carries for other layers. */
 abstract class PeerMessages {
   final SetupMessages messages;
+  private volatile boolean endsTogether;
 
   PeerMessages(SetupMessages messages) {
     this.messages = messages;
   }
+
+  /** Opens the memory of peers. */
+  abstract Memories memories();
 
   /** {@link Communicator#inFlight}. */
   abstract <T> CompletableFuture<T> inFlight(CompletableFuture<T> operation);
@@ -62,6 +69,54 @@ abstract class PeerMessages {
   public final CompletableFuture<List<byte[]>> exchange(int tag, byte[] mine, Deadline deadline) {
     messages.checkTag(tag);
     return inFlight(messages.exchangeAll(tag, mine, deadline));
+  }
+
+  /**
+   * Exchanges a short message with all ranks, as {@link #exchange(int, byte[], Deadline)}, where a
+   * rank may be unable to do its part. Then no rank waits for it: all end with its reason.
+   *
+   * @param operation for messages
+   * @param part does this rank's part and returns its message; may block
+   * @return the messages by rank, which are not trusted; or this rank's failure, or {@link
+   *     io.fluxccl.RemoteFailure} naming the first rank that could not do its part
+   */
+  public final CompletableFuture<List<byte[]>> exchange(
+      int tag, String operation, Supplier<byte[]> part, Deadline deadline) {
+    messages.checkTag(tag);
+    return inFlight(messages.exchangeAll(tag, operation, part, deadline));
+  }
+
+  /**
+   * Exchanges the descriptions of one memory of each rank, and opens those of the peers. All ranks
+   * call this method with the same tag, as {@link #exchange(int, byte[], Deadline)}.
+   *
+   * @param register returns this rank's memory; may block. The caller closes it
+   * @return the memories by rank; the caller closes those of the peers. If one can't be opened
+   *     here, all are closed, and the error names its rank. Continuations may block
+   */
+  public final CompletableFuture<RegisteredMemory[]> exchangeMemory(
+      int tag, Supplier<RegisteredMemory> register, Deadline deadline) {
+    AtomicReference<RegisteredMemory> mine = new AtomicReference<>();
+    Supplier<byte[]> part =
+        () -> {
+          mine.set(register.get());
+          return mine.get().serialize();
+        };
+    return exchange(tag, "exchangeMemory(tag=" + tag + ")", part, deadline)
+        .thenApply(all -> memories().open(mine.get(), all));
+  }
+
+  /**
+   * Notes that all ranks have agreed to close their communicators now. Then no rank needs to notify
+   * the others of that, which would connect every rank with every other.
+   */
+  public final void endTogether() {
+    endsTogether = true;
+  }
+
+  /** Returns whether {@link #endTogether} was called. */
+  public final boolean endsTogether() {
+    return endsTogether;
   }
 
   /**

@@ -13,6 +13,8 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.function.Function;
+import java.util.function.Supplier;
+import java.util.stream.IntStream;
 
 /**
  * The messages of a set-up, over the bootstrap. Each kind has tags of its own, so that a connection
@@ -38,7 +40,8 @@ final class SetupMessages {
     MEMORY,
     RENDEZVOUS,
     EXCHANGE,
-    NOTICE
+    NOTICE,
+    DEMAND
   }
 
   private final Bootstrap bootstrap;
@@ -73,9 +76,12 @@ final class SetupMessages {
   }
 
   void sendError(int peer, Kind kind, int tag, Throwable reason, Deadline deadline) {
+    bootstrap.send(peer, wireTag(kind, tag), framed(ERROR, text(reason)), deadline);
+  }
+
+  private static byte[] text(Throwable reason) {
     byte[] text = String.valueOf(reason.getMessage()).getBytes(StandardCharsets.UTF_8);
-    byte[] bounded = Arrays.copyOf(text, Math.min(text.length, MAX_ERROR_LENGTH));
-    bootstrap.send(peer, wireTag(kind, tag), framed(ERROR, bounded), deadline);
+    return Arrays.copyOf(text, Math.min(text.length, MAX_ERROR_LENGTH));
   }
 
   /**
@@ -91,19 +97,23 @@ final class SetupMessages {
               if (failure != null) {
                 throw explain(FluxCclException.from(failure), peer, operation, deadline);
               }
-              if (message.length < 1 || message[0] != FINE) {
-                throw RemoteFailure.of(
-                    peer,
-                    "%s: rank %s could not do its part: %s",
-                    operation,
-                    peer,
-                    message.length < 1 ? "an empty message" : textOf(message));
-              }
-              return Arrays.copyOfRange(message, 1, message.length);
+              return result(peer, operation, message);
             },
             continueOn);
     result.whenComplete((payload, failure) -> arrival.cancel(false));
     return result;
+  }
+
+  private static byte[] result(int peer, String operation, byte[] message) {
+    if (message.length < 1 || message[0] != FINE) {
+      throw RemoteFailure.of(
+          peer,
+          "%s: rank %s could not do its part: %s",
+          operation,
+          peer,
+          message.length < 1 ? "an empty message" : textOf(message));
+    }
+    return Arrays.copyOfRange(message, 1, message.length);
   }
 
   /** Sends an empty message to a peer and waits for its own. */
@@ -136,6 +146,41 @@ final class SetupMessages {
   CompletableFuture<List<byte[]>> exchangeAll(int tag, byte[] mine, Deadline deadline) {
     CompletableFuture<List<byte[]>> exchanged = bootstrap.exchange(tag, mine, deadline);
     return exchanged.whenCompleteAsync((all, failure) -> {}, continueOn);
+  }
+
+  /**
+   * Does this rank's part of a step of all ranks, sends its result or why it could not be done, and
+   * waits for those of all.
+   *
+   * @param operation for messages
+   * @param part returns the result; may block
+   * @return the results; the error of this rank, or else of the first rank that could not do its
+   *     part, after all ranks have sent theirs
+   */
+  CompletableFuture<List<byte[]>> exchangeAll(
+      int tag, String operation, Supplier<byte[]> part, Deadline deadline) {
+    byte[] mine;
+    FluxCclException own = null;
+    try {
+      mine = framed(FINE, part.get());
+    } catch (RuntimeException | Error e) {
+      own = FluxCclException.from(e);
+      mine = framed(ERROR, text(own));
+    }
+    FluxCclException failure = own;
+    return exchangeAll(tag, mine, deadline)
+        .handle(
+            (all, broken) -> {
+              if (failure != null) {
+                throw failure;
+              }
+              if (broken != null) {
+                throw FluxCclException.from(broken);
+              }
+              return IntStream.range(0, all.size())
+                  .mapToObj(peer -> result(peer, operation, all.get(peer)))
+                  .toList();
+            });
   }
 
   static FluxCclException explain(

@@ -122,7 +122,8 @@ final class GroupClosing {
     }
     Deadline deadline = Deadline.after(LEAVE_LIMIT);
     return CompletableFuture.anyOf(
-        group.communicator().inFlight(group.bootstrap().barrier(deadline)), parentCloses);
+            group.communicator().inFlight(group.bootstrap().barrier(deadline)), parentCloses)
+        .thenRun(() -> group.communicator().endTogether());
   }
 
   /** Closes all it owns, then the bootstrap. Throws nothing: a failure is the result's. */

@@ -15,7 +15,7 @@ import org.agrona.MutableDirectBuffer;
 public final class Host2DeviceSemaphore implements DeviceHandle, AutoCloseable {
   private final SemaphoreState state;
   private final AtomicLong outbound = new AtomicLong();
-  private RegisteredMemory remoteInbound;
+  private RegisteredMemory remote;
 
   /**
    * Queues the exchange of the inbound values.
@@ -25,6 +25,19 @@ public final class Host2DeviceSemaphore implements DeviceHandle, AutoCloseable {
    */
   public Host2DeviceSemaphore(Communicator communicator, Connection connection) {
     this.state = new SemaphoreState(communicator, connection);
+  }
+
+  /**
+   * Creates a semaphore in memory that the two ranks have exchanged. It is usable at once.
+   *
+   * @param communicator of the connection
+   * @param connection one of its connections
+   * @param here the place of this end, in memory of this rank
+   * @param there the place of the peer's end
+   */
+  public Host2DeviceSemaphore(
+      Communicator communicator, Connection connection, SemaphorePlace here, SemaphorePlace there) {
+    this.state = new SemaphoreState(communicator, connection, here, there);
   }
 
   /** The connection it belongs to. */
@@ -41,10 +54,10 @@ public final class Host2DeviceSemaphore implements DeviceHandle, AutoCloseable {
    * @throws io.fluxccl.FluxCclException if the connection has failed
    */
   public void signal() {
-    if (remoteInbound == null) {
-      remoteInbound = state.remoteInbound();
+    if (remote == null) {
+      remote = state.remote();
     }
-    state.connection.updateAndSync(remoteInbound, 0, outbound, outbound.get() + 1);
+    state.connection.updateAndSync(remote, state.remoteOffset(), outbound, outbound.get() + 1);
   }
 
   @Override

@@ -70,7 +70,8 @@ public final class Host2HostSemaphore implements AutoCloseable {
    * @throws FluxCclException if the connection has failed
    */
   public void signal() {
-    state.connection.updateAndSync(state.remoteInbound(), 0, outbound, outbound.get() + 1);
+    state.connection.updateAndSync(
+        state.remote(), state.remoteOffset(), outbound, outbound.get() + 1);
   }
 
   /**

@@ -12,34 +12,42 @@ import static io.fluxccl.semaphore.SemaphoreDescriptor.OUTBOUND_OFFSET;
 import static io.fluxccl.semaphore.SemaphoreDescriptor.STATE_LENGTH;
 import static java.nio.ByteOrder.LITTLE_ENDIAN;
 
-import io.fluxccl.NonblockingFuture;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.TransportFlags;
+import java.util.concurrent.CompletableFuture;
 import org.agrona.MutableDirectBuffer;
 
 /**
  * The state of every kind of semaphore: local values, of which the peer writes the inbound one, and
- * the peer's inbound value. Its exchange is queued on the communicator; usable after the
- * communicator's {@code setup()}.
+ * the peer's inbound value. They are its own, and their exchange is queued on the communicator: it
+ * is usable after the communicator's {@code setup()}. Or they are parts of memory that the ranks
+ * have exchanged: it is usable at once.
  */
 final class SemaphoreState implements AutoCloseable {
   final Communicator communicator;
   final Connection connection;
-  private final DeviceBuffer values;
-  private final RegisteredMemory inbound;
-  private final NonblockingFuture<RegisteredMemory> remoteInbound;
+  private final long address;
+  private final CompletableFuture<RegisteredMemory> remote;
+
+  /** Where the peer's inbound value is in that memory. */
+  private final long remoteOffset;
+
+  /** Frees what is the semaphore's own. */
+  private final AutoCloseable own;
 
   SemaphoreState(Communicator communicator, Connection connection) {
     int peer = communicator.remoteRankOf(connection);
     int tag = communicator.tagOf(connection);
     this.communicator = communicator;
     this.connection = connection;
-    this.values = communicator.device().allocate(STATE_LENGTH);
+    DeviceBuffer values = communicator.device().allocate(STATE_LENGTH);
+    RegisteredMemory inbound;
     try {
-      this.inbound =
+      inbound =
           communicator.registerMemory(
               values.slice(INBOUND_OFFSET, Long.BYTES), TransportFlags.of(connection.transport()));
     } catch (RuntimeException | Error e) {
@@ -47,7 +55,25 @@ final class SemaphoreState implements AutoCloseable {
       throw e;
     }
     communicator.sendMemoryOnSetup(inbound, peer, tag);
-    this.remoteInbound = communicator.recvMemoryOnSetup(peer, tag);
+    this.address = values.address();
+    this.remote = communicator.recvMemoryOnSetup(peer, tag);
+    this.remoteOffset = 0;
+    this.own =
+        () -> {
+          remote.thenAccept(RegisteredMemory::close);
+          Closing.all(inbound, values);
+        };
+  }
+
+  /** Takes parts of memory, {@link SemaphoreDescriptor#STATE_LENGTH} zeros at each end. */
+  SemaphoreState(
+      Communicator communicator, Connection connection, SemaphorePlace here, SemaphorePlace there) {
+    this.communicator = communicator;
+    this.connection = connection;
+    this.address = here.memory().buffer().address() + here.offset();
+    this.remote = CompletableFuture.completedFuture(there.memory());
+    this.remoteOffset = there.offset() + INBOUND_OFFSET;
+    this.own = () -> {};
   }
 
   int peer() {
@@ -55,7 +81,7 @@ final class SemaphoreState implements AutoCloseable {
   }
 
   long address(int offset) {
-    return values.address() + offset;
+    return address + offset;
   }
 
   /**
@@ -76,18 +102,20 @@ final class SemaphoreState implements AutoCloseable {
   }
 
   /**
-   * Returns the peer's inbound value.
+   * Returns the memory with the peer's inbound value, at {@link #remoteOffset()}.
    *
    * @throws IllegalStateException before {@code setup()} was called
    */
-  RegisteredMemory remoteInbound() {
-    return remoteInbound.join();
+  RegisteredMemory remote() {
+    return remote.join();
+  }
+
+  long remoteOffset() {
+    return remoteOffset;
   }
 
   @Override
   public void close() {
-    remoteInbound.thenAccept(RegisteredMemory::close);
-    inbound.close();
-    values.close();
+    Closing.all(own);
   }
 }

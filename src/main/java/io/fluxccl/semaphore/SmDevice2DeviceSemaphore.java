@@ -23,6 +23,26 @@ public final class SmDevice2DeviceSemaphore implements DeviceHandle, AutoCloseab
    * @throws InvalidUsage if the connection's transport does not map memory
    */
   public SmDevice2DeviceSemaphore(Communicator communicator, Connection connection) {
+    requireMapped(connection);
+    this.state = new SemaphoreState(communicator, connection);
+  }
+
+  /**
+   * Creates a semaphore in memory that the two ranks have exchanged. It is usable at once.
+   *
+   * @param communicator of the connection
+   * @param connection one of its connections, over SHM or CUDA_IPC
+   * @param here the place of this end, in memory of this rank
+   * @param there the place of the peer's end
+   * @throws InvalidUsage if the connection's transport does not map memory
+   */
+  public SmDevice2DeviceSemaphore(
+      Communicator communicator, Connection connection, SemaphorePlace here, SemaphorePlace there) {
+    requireMapped(connection);
+    this.state = new SemaphoreState(communicator, connection, here, there);
+  }
+
+  private static void requireMapped(Connection connection) {
     Transport transport = connection.transport();
     if (transport != Transport.SHM && transport != Transport.CUDA_IPC) {
       throw InvalidUsage.of(
@@ -30,7 +50,6 @@ public final class SmDevice2DeviceSemaphore implements DeviceHandle, AutoCloseab
               + " mapped memory (SHM, CUDA_IPC); use Host2DeviceSemaphore",
           connection.remoteRank(), transport);
     }
-    this.state = new SemaphoreState(communicator, connection);
   }
 
   /** The connection it belongs to. */
@@ -52,7 +71,7 @@ public final class SmDevice2DeviceSemaphore implements DeviceHandle, AutoCloseab
    */
   @Override
   public void writeHandle(MutableDirectBuffer target, int offset) {
-    state.writeHandle(target, offset, state.remoteInbound().address());
+    state.writeHandle(target, offset, state.remote().address() + state.remoteOffset());
   }
 
   /** Frees the values. No kernel may use the handle any more. Idempotent. */

@@ -87,6 +87,14 @@ public interface Connection extends AutoCloseable {
    */
   CompletableFuture<Void> flush(Duration timeout);
 
+  /**
+   * Returns whether the two ends are connected, or about to be. A connection on demand is not
+   * before the first post of either end.
+   */
+  default boolean isInUse() {
+    return true;
+  }
+
   /** Returns the failure of this connection, or null while it works. */
   FluxCclException failure();
 

@@ -1,6 +1,7 @@
 package io.fluxccl.transport;
 
 import io.fluxccl.Deadline;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 
 /**
@@ -20,6 +21,18 @@ public interface Endpoint extends AutoCloseable {
    *     io.fluxccl.Timeout} or {@link io.fluxccl.InvalidUsage} naming the peer
    */
   CompletableFuture<Connection> connect(byte[] remoteWire, Deadline deadline);
+
+  /**
+   * Returns the connection before the two ends are connected: it keeps what is posted until {@link
+   * #connect} is done, which the caller begins when asked to, or when the peer asks.
+   *
+   * @param demand called once, on a thread that must not block, when something is posted and the
+   *     ends are not connected
+   * @return the connection; empty if this transport connects at set-up only
+   */
+  default Optional<Connection> onDemand(Runnable demand) {
+    return Optional.empty();
+  }
 
   /**
    * Closes an end that was not connected. Does not affect a connection already made. Idempotent.

@@ -32,6 +32,10 @@ public final class PostQueue<M> {
   public static final int LIMIT = 1 << 16;
 
   private static final int SEGMENT_LENGTH = 1024;
+
+  /** The length of the first segment: most connections of a large job never post. */
+  private static final int FIRST_LENGTH = 16;
+
   private static final int WORDS = 4;
   private static final int HANDLES = 2;
 
@@ -51,9 +55,16 @@ public final class PostQueue<M> {
   }
 
   private static final class Segment {
-    final long[] words = new long[SEGMENT_LENGTH * WORDS];
-    final Object[] handles = new Object[SEGMENT_LENGTH * HANDLES];
+    final int length;
+    final long[] words;
+    final Object[] handles;
     Segment next;
+
+    Segment(int length) {
+      this.length = length;
+      this.words = new long[length * WORDS];
+      this.handles = new Object[length * HANDLES];
+    }
   }
 
   /** The one segment kept for reuse. */
@@ -64,7 +75,7 @@ public final class PostQueue<M> {
   private volatile int posting;
 
   // Used by posting threads; guarded by posting.
-  private Segment tail = new Segment();
+  private Segment tail = new Segment(FIRST_LENGTH);
   private int tailIndex;
   private long tickets;
   private boolean closed;
@@ -141,9 +152,9 @@ public final class PostQueue<M> {
   }
 
   private void store(int type, M target, long a, M source, long b, long length) {
-    if (tailIndex == SEGMENT_LENGTH) {
+    if (tailIndex == tail.length) {
       Segment fresh = spare.getAndSet(null);
-      fresh = fresh == null ? new Segment() : fresh;
+      fresh = fresh == null ? new Segment(SEGMENT_LENGTH) : fresh;
       tail.next = fresh;
       tail = fresh;
       tailIndex = 0;
@@ -197,12 +208,14 @@ public final class PostQueue<M> {
         return NONE;
       }
     }
-    if (headIndex == SEGMENT_LENGTH) {
+    if (headIndex == head.length) {
       Segment empty = head;
       head = empty.next;
       headIndex = 0;
       empty.next = null;
-      spare.set(empty);
+      if (empty.length == SEGMENT_LENGTH) {
+        spare.set(empty);
+      }
     }
     return (int) head.words[headIndex * WORDS];
   }

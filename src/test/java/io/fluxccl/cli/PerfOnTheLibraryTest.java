@@ -43,7 +43,7 @@ class PerfOnTheLibraryTest {
     assertThat(run.err())
         // Either rank may be the first to refuse; the other hears whose refusal it is.
         .matches(
-            "fluxccl perf all-reduce: invalid usage: (rank [01]: )?connectOnSetup"
+            "fluxccl perf all-reduce: invalid usage: (rank [01]: )?connectOnDemand"
                 + "\\(rank=[01], tag=\\d+, IB7\\): transport IB7 is not available: .+\\R");
     assertThat(run.code()).isEqualTo(ExitCode.USAGE);
   }

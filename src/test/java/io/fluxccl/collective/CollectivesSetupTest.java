@@ -65,7 +65,6 @@ class CollectivesSetupTest {
 
   @Test
   void shouldCloseARegistrationAfterAnotherHasFailed() {
-    int memoryOfTag0 = 0x40000000 | 1 << 24; // as SetupMessages says
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,
@@ -75,7 +74,7 @@ class CollectivesSetupTest {
                 DeviceBuffer other = rank.device().allocate(64)) {
               Registration registered = collectives.register(one).join();
               if (rank.rank() == 1) {
-                rank.bootstrap().send(0, memoryOfTag0, new byte[0], Deadline.after(LONG)).join();
+                rank.bootstrap().exchange(0, new byte[0], Deadline.after(LONG)).join();
               } else {
                 assertThat(collectives.register(other))
                     .failsWithin(LONG)

@@ -34,9 +34,6 @@ class RegistrationFaultsTest {
   /** Large enough to have a segment of its own. */
   private static final long BYTES = 1 << 20;
 
-  /** As SetupMessages says. */
-  private static final int MEETING_OF_TAG_0 = 0x40000000 | 2 << 24;
-
   /** A family that can't take note of registrations on one rank. */
   private static final class Forgetful extends FakeFamily {
     private final boolean isBroken;
@@ -125,13 +122,15 @@ class RegistrationFaultsTest {
                   .withCauseInstanceOf(RemoteFailure.class);
             } else {
               rank.communicator()
-                  .sendMemoryOnSetup(
-                      rank.communicator().registerMemory(buffer, TransportFlags.of(Transport.SHM)),
+                  .exchangeMemory(
                       0,
-                      0);
-              rank.communicator().recvMemoryOnSetup(0, 0);
-              rank.communicator().setup(LONG).join();
-              rank.bootstrap().send(0, MEETING_OF_TAG_0, new byte[0], Deadline.after(LONG)).join();
+                      () ->
+                          rank.communicator()
+                              .registerMemory(buffer, TransportFlags.of(Transport.SHM)),
+                      Deadline.after(LONG))
+                  .join();
+              rank.bootstrap().closeAsync();
+              return;
             }
             assertThat(rank.communicator().failed().get(60, TimeUnit.SECONDS))
                 .isInstanceOf(RemoteFailure.class);

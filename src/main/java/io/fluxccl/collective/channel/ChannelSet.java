@@ -31,7 +31,12 @@ final class ChannelSet implements AlgorithmSet {
   }
 
   static CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
-    PipeLayout layout = PipeLayout.of(peers.topology().kind(), peers.nRanks(), lanes(peers));
+    PipeLayout layout =
+        PipeLayout.of(
+            peers.topology().kind(),
+            peers.nRanks(),
+            peers.topology().mostRanksPerHost(),
+            lanes(peers));
     return Pipes.open(peers, layout).thenApply(ChannelSet::of);
   }
 

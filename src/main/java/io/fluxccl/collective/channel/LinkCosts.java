@@ -45,12 +45,7 @@ record LinkCosts(int nRanks, int hosts, int most, boolean gpus) {
     if (!topology.mapped()) {
       return new LinkCosts(topology.nRanks(), topology.nRanks(), 1, gpus);
     }
-    int[] ranksOf = new int[topology.hosts()];
-    int most = 0;
-    for (int host : topology.hostOf()) {
-      most = Math.max(most, ++ranksOf[host]);
-    }
-    return new LinkCosts(topology.nRanks(), ranksOf.length, most, gpus);
+    return new LinkCosts(topology.nRanks(), topology.hosts(), topology.mostRanksPerHost(), gpus);
   }
 
   /**

@@ -4,10 +4,12 @@ import io.fluxccl.collective.pipe.CacheLines;
 import io.fluxccl.collective.pipe.SlotRing;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.proxy.ChannelTrigger;
+import io.fluxccl.semaphore.SemaphoreDescriptor;
 
 /**
  * The layout of a rank's staging memory, the same on every rank: for each lane and each other rank
- * an inbox, and behind all inboxes as many outboxes. A box holds a ring of slots.
+ * an inbox, behind all inboxes as many outboxes, and behind these the two semaphores of each pipe.
+ * A box holds a ring of slots.
  *
  * @param nRanks number of ranks
  * @param lanes number of lanes, which work in parallel, each with pipes of its own
@@ -37,8 +39,12 @@ record PipeLayout(int nRanks, int lanes, int slotBytes, long boxBytes) {
   /** Approximate bytes of all inboxes of a rank, and of all outboxes. */
   private static final long BUDGET = 64 << 20;
 
+  /** The same for all ranks of a host together, whose memory is the host's. */
+  private static final long HOST_BUDGET = 512 << 20;
+
   private static final int MAX_SLOT = 128 << 10;
   private static final int MIN_SLOT = 4 << 10;
+  private static final int MIN_HOST_SLOT = 1 << 10;
 
   /** The least bytes of a pair's message that make a lane's share. */
   private static final int LEAST_SHARE = 32 << 10;
@@ -46,17 +52,24 @@ record PipeLayout(int nRanks, int lanes, int slotBytes, long boxBytes) {
   private static final int LEAST_PIECE = 16 << 10;
   private static final int PIECES = 8;
 
-  /** Returns the layout for a number of ranks and at most so many lanes. */
-  static PipeLayout of(DeviceKind kind, int nRanks, int mostLanes) {
+  /**
+   * Returns the layout for ranks on one or more hosts.
+   *
+   * @param most the most ranks of a host
+   * @param mostLanes the most lanes
+   */
+  static PipeLayout of(DeviceKind kind, int nRanks, int most, int mostLanes) {
     // A proxy service has so many semaphores, and a pipe two of them.
     int lanes = Math.max(1, Math.min(mostLanes, ChannelTrigger.MAX_IDS / 2 / (nRanks - 1)));
-    long share = BUDGET / SLOTS / lanes / (nRanks - 1);
+    boolean onHost = kind == DeviceKind.HOST;
+    long budget = onHost ? Math.min(BUDGET, HOST_BUDGET / most) : BUDGET;
+    long share = budget / SLOTS / lanes / (nRanks - 1);
     int slot = MAX_SLOT;
-    while (slot > MIN_SLOT && slot > share) {
+    while (slot > (onHost ? MIN_HOST_SLOT : MIN_SLOT) && slot > share) {
       slot /= 2;
     }
     // The kernels on GPUs have flags elsewhere, and slots without headers.
-    long box = kind == DeviceKind.HOST ? new SlotRing(slot).bytes() : (long) SLOTS * slot;
+    long box = onHost ? new SlotRing(slot).bytes() : (long) SLOTS * slot;
     return new PipeLayout(nRanks, lanes, slot, box);
   }
 
@@ -78,9 +91,15 @@ record PipeLayout(int nRanks, int lanes, int slotBytes, long boxBytes) {
     return (pipes() + index(lane, rank, peer)) * boxBytes;
   }
 
+  /** Returns where the values of a semaphore begin, one of two of a rank's pipe to a peer. */
+  long semaphoreOffset(int which, int lane, int rank, int peer) {
+    long number = which * (long) pipes() + index(lane, rank, peer);
+    return 2 * pipes() * boxBytes + number * SemaphoreDescriptor.STATE_LENGTH;
+  }
+
   /** Returns the bytes of a rank's memory. */
   long bytes() {
-    return 2 * pipes() * boxBytes;
+    return 2 * pipes() * (boxBytes + SemaphoreDescriptor.STATE_LENGTH);
   }
 
   /** Returns how many lanes share a pair's bytes. */

@@ -8,16 +8,16 @@ import io.fluxccl.collective.pipe.MappedPipe;
 import io.fluxccl.collective.pipe.Pipe;
 import io.fluxccl.collective.pipe.SlotRing;
 import io.fluxccl.communicator.Communicator;
-import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.proxy.FifoDescriptor;
 import io.fluxccl.proxy.ProxyOptions;
+import io.fluxccl.semaphore.Host2DeviceSemaphore;
+import io.fluxccl.semaphore.SemaphorePlace;
 import io.fluxccl.semaphore.SmDevice2DeviceSemaphore;
+import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
 import java.time.Duration;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.stream.IntStream;
 
@@ -41,7 +41,6 @@ final class Pipes implements AutoCloseable {
   final PipeLayout layout;
   private final DeviceBuffer memory;
   private final ProxyService proxyService;
-  private final List<SmDevice2DeviceSemaphore> semaphores = new ArrayList<>();
   private final SmDevice2DeviceSemaphore[][] mapped;
   private final int[][] proxied;
   private RegisteredMemory[] memories;
@@ -64,21 +63,9 @@ final class Pipes implements AutoCloseable {
                   .name("fluxccl-proxy-" + peers.rank())
                   .build(),
               abort);
-      clearRings();
     } catch (RuntimeException e) {
       memory.close();
       throw e;
-    }
-  }
-
-  private void clearRings() {
-    boolean onHost = peers.topology().kind() == DeviceKind.HOST;
-    for (int lane = 0; lane < layout.lanes() && onHost; lane++) {
-      for (int peer = 0; peer < peers.nRanks(); peer++) {
-        if (peer != peers.rank() && peers.isMapped(peer)) {
-          ring().clear(inbox(lane, peer));
-        }
-      }
     }
   }
 
@@ -86,12 +73,12 @@ final class Pipes implements AutoCloseable {
     return new SlotRing(layout.slotBytes());
   }
 
-  /** Allocates and exchanges the memory, and connects the semaphores with all ranks. */
+  /** Allocates and exchanges the memory: zeros, with which rings and semaphores begin. */
   static CompletableFuture<Pipes> open(PeerConnections peers, PipeLayout layout) {
     Pipes pipes = new Pipes(peers, layout);
     return peers
         .exchange(pipes.memory)
-        .thenCompose(all -> peers.setup(pipes::addSemaphores).thenApply(done -> pipes.bind(all)))
+        .thenApply(pipes::bind)
         .whenComplete(PeerConnections.onFailure(pipes::close));
   }
 
@@ -104,21 +91,29 @@ final class Pipes implements AutoCloseable {
           if (peer == peers.rank()) {
             continue;
           }
+          Connection connection = peers.connection(peer);
+          SemaphorePlace here = place(which, lane, peers.rank(), peer);
+          SemaphorePlace there = place(which, lane, peer, peers.rank());
           if (!peers.isMapped(peer)) {
             proxied[which][index] =
-                proxyService.buildAndAddSemaphore(communicator, peers.connection(peer));
+                proxyService.addSemaphore(
+                    new Host2DeviceSemaphore(communicator, connection, here, there));
           } else if (peers.topology().kind() == DeviceKind.CUDA) {
             mapped[which][index] =
-                new SmDevice2DeviceSemaphore(communicator, peers.connection(peer));
-            semaphores.add(mapped[which][index]);
+                new SmDevice2DeviceSemaphore(communicator, connection, here, there);
           }
         }
       }
     }
   }
 
+  private SemaphorePlace place(int which, int lane, int rank, int peer) {
+    return new SemaphorePlace(memories[rank], layout.semaphoreOffset(which, lane, rank, peer));
+  }
+
   private Pipes bind(RegisteredMemory[] all) {
     memories = all;
+    addSemaphores();
     memoryIds = new int[peers.nRanks()];
     for (int rank = 0; rank < peers.nRanks(); rank++) {
       if (rank == peers.rank() || !peers.isMapped(rank)) {
@@ -175,7 +170,7 @@ final class Pipes implements AutoCloseable {
     proxyService.stopProxy();
     return CompletableFuture.allOf(
             IntStream.range(0, peers.nRanks())
-                .filter(peer -> peer != peers.rank() && !peers.isMapped(peer))
+                .filter(peers::mayHaveTransfers)
                 .mapToObj(this::drain)
                 .toArray(CompletableFuture<?>[]::new))
         .handle((done, failure) -> null);
@@ -188,11 +183,11 @@ final class Pipes implements AutoCloseable {
         .thenCompose(flushed -> peers.rendezvous(peer, DRAIN_LIMIT));
   }
 
-  /** Stops the proxy and frees memory and semaphores. No kernel may use a pipe any more. */
+  /** Stops the proxy and frees the memory. No kernel may use a pipe any more. */
   @Override
   public void close() {
-    // A semaphore that fails to close must not keep the memory; a running proxy must.
+    // A running proxy keeps the memory.
     proxyService.close();
-    Closing.all(() -> Closing.all(semaphores), memory);
+    memory.close();
   }
 }

@@ -5,6 +5,7 @@ import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.pipe.MappedPipe;
+import io.fluxccl.collective.pipe.SlotRing;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.RegisteredMemory;
 import java.util.ArrayList;
@@ -16,8 +17,17 @@ final class HostSet implements AlgorithmSet {
   /** More workers are not faster: memory bandwidth is the limit. */
   private static final int MAX_WORKERS = 8;
 
+  /**
+   * The most bytes of the rings of all ranks, which are of one host, unless slots get too small.
+   */
+  private static final long BUDGET = 520 << 20;
+
+  /** Messages of which a few fit into a core's second-level cache. */
+  private static final int LARGEST_PAYLOAD = 32 << 10;
+
   private final PeerConnections peers;
   private final int nWorkers;
+  private final SlotRing ring;
 
   /** The rings that peers write, by worker and writer. */
   private final DeviceBuffer rings;
@@ -28,10 +38,9 @@ final class HostSet implements AlgorithmSet {
   private HostSet(PeerConnections peers) {
     this.peers = peers;
     this.nWorkers = Math.min(MAX_WORKERS, peers.threads());
+    this.ring = ringOf(peers.nRanks(), nWorkers);
+    // Memory of zeros: all rings are empty.
     this.rings = peers.communicator().device().allocate(ring(0, nWorkers));
-    for (long at = 0; at < rings.size(); at += Worker.RING.bytes()) {
-      Worker.RING.clear(rings.address() + at);
-    }
   }
 
   static CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
@@ -42,9 +51,14 @@ final class HostSet implements AlgorithmSet {
         .whenComplete(PeerConnections.onFailure(set::close));
   }
 
+  /** Returns the rings of a number of ranks: the more ranks, the smaller their slots. */
+  static SlotRing ringOf(int nRanks, int nWorkers) {
+    return SlotRing.within(BUDGET / nRanks / nRanks / nWorkers, LARGEST_PAYLOAD);
+  }
+
   /** Returns where the ring lies that a rank writes for a peer's worker. */
   private long ring(int writer, int worker) {
-    return ((long) worker * peers.nRanks() + writer) * Worker.RING.bytes();
+    return ((long) worker * peers.nRanks() + writer) * ring.bytes();
   }
 
   private AlgorithmSet bind(RegisteredMemory[] all) {
@@ -69,7 +83,7 @@ final class HostSet implements AlgorithmSet {
       if (peer != rank) {
         long toPeer = all[peer].address() + ring(rank, worker);
         long fromPeer = rings.address() + ring(peer, worker);
-        pipes[peer] = new MappedPipe(peer, Worker.RING, toPeer, fromPeer, abortAddress);
+        pipes[peer] = new MappedPipe(peer, ring, toPeer, fromPeer, abortAddress);
       }
     }
     return pipes;

@@ -26,12 +26,16 @@ import java.util.function.IntPredicate;
  * because the others have taken all but a few of its messages.
  */
 final class Reductions {
-  private static final long STAGED_PIECE = 16 << 10;
-  private static final long PIECE = Worker.RING.payloadBytes();
+  private static final long LARGEST_STAGED_PIECE = 16 << 10;
 
   private final int rank;
   private final int nRanks;
   private final MappedPipe[] pipes;
+
+  /** The most bytes of a message. */
+  private final long piece;
+
+  private final long stagedPiece;
   private final PipeGroup group;
   private final PeerBuffers buffers;
   private final long[] sources;
@@ -51,6 +55,8 @@ final class Reductions {
     this.rank = rank;
     this.nRanks = pipes.length;
     this.pipes = pipes;
+    this.piece = pipes[(rank + 1) % nRanks].payloadBytes();
+    this.stagedPiece = Math.min(LARGEST_STAGED_PIECE, piece);
     this.group = group;
     this.buffers = new PeerBuffers(rank, pipes, sameProcess);
     this.sources = new long[nRanks];
@@ -148,21 +154,21 @@ final class Reductions {
 
   private void oneShot() {
     boolean receives = what.collective() == Collective.REDUCE_SCATTER || getsResult(rank);
-    long pieces = (to - from + PIECE - 1) / PIECE;
+    long pieces = (to - from + piece - 1) / piece;
     // Send a piece ahead, so that a peer finds the next piece copied.
-    for (long piece = 0; piece <= pieces; piece++) {
-      if (piece < pieces && !sendInput(piece)) {
+    for (long number = 0; number <= pieces; number++) {
+      if (number < pieces && !sendInput(number)) {
         return;
       }
-      if (piece > 0 && !reduceInput(piece - 1, receives)) {
+      if (number > 0 && !reduceInput(number - 1, receives)) {
         return;
       }
     }
   }
 
-  private boolean sendInput(long piece) {
-    long at = from + piece * PIECE;
-    long length = Math.min(PIECE, to - at);
+  private boolean sendInput(long number) {
+    long at = from + number * piece;
+    long length = Math.min(piece, to - at);
     for (int i = 1; i < nRanks; i++) {
       int peer = peer(i);
       if (what.sendBytes(rank, peer) > 0
@@ -173,25 +179,25 @@ final class Reductions {
     return true;
   }
 
-  private boolean reduceInput(long piece, boolean receives) {
+  private boolean reduceInput(long number, boolean receives) {
     if (!buffers.receive()) {
       return false;
     }
     if (!receives) {
       return true;
     }
-    long at = from + piece * PIECE;
+    long at = from + number * piece;
     if (!group.take(sources, call.input() + what.sendOffset(rank) + at)) {
       return false;
     }
     targets[0] = call.output() + at;
-    reduce(1, Math.min(PIECE, to - at));
+    reduce(1, Math.min(piece, to - at));
     group.release();
     return true;
   }
 
   private void twoPhases() {
-    long stride = nRanks * STAGED_PIECE;
+    long stride = nRanks * stagedPiece;
     long rounds = (to - from + stride - 1) / stride;
     for (long round = 0; round < rounds + 2; round++) {
       boolean goesOn =
@@ -206,8 +212,8 @@ final class Reductions {
 
   /** Returns where a rank's piece of a round begins, which is where the rank before's ends. */
   private long begin(long round, int of) {
-    long base = from + round * nRanks * STAGED_PIECE;
-    return base + CacheLines.begin(Math.min(nRanks * STAGED_PIECE, to - base), nRanks, of);
+    long base = from + round * nRanks * stagedPiece;
+    return base + CacheLines.begin(Math.min(nRanks * stagedPiece, to - base), nRanks, of);
   }
 
   private boolean sendRound(long round) {

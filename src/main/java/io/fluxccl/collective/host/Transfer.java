@@ -23,7 +23,7 @@ final class Transfer {
       "%s on rank %d: rank %d sends %s, rank %d expects %d bytes and sends %d bytes;"
           + " each rank must expect what its peer sends";
   private static final long SMALL_PIECE = 8 << 10;
-  private static final int SWAP_LENGTH = 16 << 10;
+  private static final int LONGEST_SWAP = 16 << 10;
 
   private final int rank;
   private final int peer;
@@ -94,9 +94,8 @@ final class Transfer {
   }
 
   /** Returns the bytes of a message's pieces; the same at both ends. */
-  private static long piece(long bytes) {
-    return Math.min(
-        Worker.RING.payloadBytes(), Math.max(SMALL_PIECE, CacheLines.roundUp(bytes / 4)));
+  private long piece(long bytes) {
+    return Math.min(pipe.payloadBytes(), Math.max(SMALL_PIECE, CacheLines.roundUp(bytes / 4)));
   }
 
   boolean isDone() {
@@ -283,8 +282,9 @@ final class Transfer {
     long there = theirRegisteredInput();
     // The next slot is free, and belongs to this rank until it publishes the slot.
     long scratch = pipe.slotToSend() + PAYLOAD_OFFSET;
-    for (long at = from; at < to; at += SWAP_LENGTH) {
-      long length = Math.min(SWAP_LENGTH, to - at);
+    long piece = Math.min(LONGEST_SWAP, pipe.payloadBytes());
+    for (long at = from; at < to; at += piece) {
+      long length = Math.min(piece, to - at);
       HostMemory.copy(scratch, source + at, length);
       HostMemory.copy(source + at, there + at, length);
       HostMemory.copy(there + at, scratch, length);

@@ -5,7 +5,6 @@ import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.pipe.CacheLines;
 import io.fluxccl.collective.pipe.MappedPipe;
 import io.fluxccl.collective.pipe.PipeGroup;
-import io.fluxccl.collective.pipe.SlotRing;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.KernelThread;
 import io.fluxccl.device.host.SpinWait;
@@ -16,9 +15,6 @@ import io.fluxccl.device.host.SpinWait;
  * other. A launch may run a worker on another operating-system thread than the launch before.
  */
 final class Worker {
-  /** Rings of messages of which a few fit into a core's second-level cache. */
-  static final SlotRing RING = new SlotRing(32 << 10);
-
   /** From so many bytes on the workers share a message. */
   private static final long SHARE_LIMIT = 128 << 10;
 

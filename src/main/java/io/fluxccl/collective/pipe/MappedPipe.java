@@ -46,6 +46,11 @@ public final class MappedPipe implements Pipe {
     this.abortAddress = abortAddress;
   }
 
+  /** Returns the most bytes of a message, a multiple of the cache line. */
+  public int payloadBytes() {
+    return slotBytes - PAYLOAD_OFFSET;
+  }
+
   /** Returns the rank at the other end. */
   public int peer() {
     return peer;

@@ -1,10 +1,8 @@
 package io.fluxccl.collective.pipe;
 
-import io.fluxccl.device.host.HostMemory;
-
 /**
  * The memory layout of one direction of a {@link MappedPipe}. It lies in the receiver's memory; the
- * sender writes it.
+ * sender writes it. An empty ring is all zeros.
  *
  * <pre>
  *   ring    [0, 64)     number of messages that this rank's peer has taken from the other direction
@@ -32,6 +30,20 @@ public record SlotRing(int payloadBytes) {
   static final int WORD_OFFSET = 8;
   static final int TAKEN_OFFSET = 16;
 
+  /** The least payload: two references to memory, or the pieces of a message. */
+  private static final int LEAST_PAYLOAD = 3 * CacheLines.LENGTH;
+
+  /**
+   * Returns a ring of the largest payload that fits, and not less than 192 bytes.
+   *
+   * @param bytes the bytes of the ring
+   * @param most the largest payload, a multiple of the cache line
+   */
+  public static SlotRing within(long bytes, int most) {
+    long slot = (bytes - CacheLines.LENGTH) / SLOTS & -CacheLines.LENGTH;
+    return new SlotRing((int) Math.max(LEAST_PAYLOAD, Math.min(most, slot - PAYLOAD_OFFSET)));
+  }
+
   /** Returns the bytes of a ring. */
   public long bytes() {
     return CacheLines.LENGTH + (long) SLOTS * slotBytes();
@@ -40,14 +52,5 @@ public record SlotRing(int payloadBytes) {
   /** Returns the bytes from one slot to the next. */
   int slotBytes() {
     return PAYLOAD_OFFSET + payloadBytes;
-  }
-
-  /** Empties the ring at an address, before any rank uses it. Leaves the payloads untouched. */
-  public void clear(long address) {
-    HostMemory.fill(address, CacheLines.LENGTH, (byte) 0);
-    for (long slot = 0; slot < SLOTS; slot++) {
-      long at = address + CacheLines.LENGTH + slot * slotBytes();
-      HostMemory.fill(at, PAYLOAD_OFFSET, (byte) 0);
-    }
   }
 }

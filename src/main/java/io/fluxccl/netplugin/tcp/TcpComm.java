@@ -14,6 +14,7 @@ import io.fluxccl.netplugin.PointerType;
 import io.fluxccl.netplugin.TrafficCounter;
 import java.io.IOException;
 import java.nio.channels.ClosedChannelException;
+import java.nio.channels.SocketChannel;
 import java.util.concurrent.atomic.AtomicReference;
 
 /**
@@ -35,7 +36,7 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
   private final DataStream[] parts;
 
   /** The socket of stream 0, which carries the messages in order. */
-  final TcpSocket socket;
+  final SocketChannel channel;
 
   /**
    * Receives that have no message yet, or sends that are not completely in the socket. Their
@@ -63,12 +64,12 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
    * @param sockets all sockets of the connection, stream 0 first
    * @param sends whether this is the sending end
    */
-  TcpComm(TcpNetPlugin plugin, int device, String peer, TcpSocket[] sockets, boolean sends) {
+  TcpComm(TcpNetPlugin plugin, int device, String peer, SocketChannel[] sockets, boolean sends) {
     this.plugin = plugin;
     this.device = device;
     this.peer = peer;
     timeoutNanos = plugin.options().timeout().toNanos();
-    socket = sockets[0];
+    channel = sockets[0];
     for (int i = 0; i < requests.length; i++) {
       requests[i] = new TcpRequest(this);
     }
@@ -82,7 +83,7 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
   @Override
   public final boolean watchedBy(NetWaiter by) {
     waiter = by;
-    by.add(socket.channel(), this);
+    by.add(channel, this);
     return true;
   }
 
@@ -276,7 +277,7 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
     if (!closed) {
       closed = true;
       stop();
-      socket.close();
+      Sockets.close(channel);
       plugin.forget(this);
     }
   }
@@ -289,7 +290,7 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
     for (DataStream part : parts) {
       part.close();
     }
-    socket.close();
+    Sockets.close(channel);
   }
 
   /**

@@ -6,10 +6,10 @@ import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetRecvComm;
-import io.fluxccl.tls.Tls;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
+import java.nio.channels.SocketChannel;
 
 /**
  * A listener for one connection. {@link TcpServer} accepts the sockets and passes on those whose
@@ -23,7 +23,7 @@ final class TcpListenComm implements NetListenComm {
   private final byte[] handle;
 
   // The connection's sockets, after the first has arrived. Guarded by the server's lock.
-  private TcpSocket[] sockets;
+  private SocketChannel[] sockets;
   private WireDescriptor.Hello first;
   private long firstNanos;
   private int missing;
@@ -36,9 +36,7 @@ final class TcpListenComm implements NetListenComm {
     this.plugin = plugin;
     this.device = device;
     this.server = server;
-    handle =
-        WireDescriptor.handle(
-            server.address(), token, plugin.options().tls().map(Tls::fingerprint).orElse(null));
+    handle = WireDescriptor.handle(server.address(), token);
     server.add(this);
   }
 
@@ -96,19 +94,19 @@ final class TcpListenComm implements NetListenComm {
    * Adds a socket whose hello has this listener's token. Returns false if the socket belongs to
    * another connection. Called with the server's lock held.
    */
-  boolean joins(TcpSocket socket, WireDescriptor.Hello hello, long now) {
+  boolean joins(SocketChannel channel, WireDescriptor.Hello hello, long now) {
     if (first == null) {
       first = hello;
       firstNanos = now;
       missing = WireDescriptor.sockets(hello.streams());
-      sockets = new TcpSocket[missing];
+      sockets = new SocketChannel[missing];
     }
     if (hello.connection() != first.connection()
         || hello.streams() != first.streams()
         || sockets[hello.stream()] != null) {
       return false;
     }
-    sockets[hello.stream()] = socket;
+    sockets[hello.stream()] = channel;
     missing--;
     return true;
   }
@@ -116,13 +114,13 @@ final class TcpListenComm implements NetListenComm {
   /** Throws if the sender of the first socket is gone or does not connect the others in time. */
   private void checkFirst(long now) {
     String who = first.name();
-    for (TcpSocket socket : sockets) {
+    for (SocketChannel socket : sockets) {
       try {
         if (socket != null && socket.read(ByteBuffer.allocate(1)) < 0) {
           throw RemoteFailure.of(
               FluxCclException.NO_RANK,
               "accept: %s (%s) left before all streams were there",
-              socket.remote(),
+              TcpServer.remote(socket),
               who);
         }
       } catch (IOException e) {
@@ -143,7 +141,7 @@ final class TcpListenComm implements NetListenComm {
 
   /** Sends the welcome on the first socket and returns the receiving end. */
   private NetRecvComm welcome() {
-    TcpSocket[] all;
+    SocketChannel[] all;
     WireDescriptor.Hello sender;
     synchronized (server) {
       all = sockets;
@@ -151,7 +149,7 @@ final class TcpListenComm implements NetListenComm {
       sockets = null;
       first = null;
     }
-    String peer = all[0].remote() + " (" + sender.name() + ")";
+    String peer = TcpServer.remote(all[0]) + " (" + sender.name() + ")";
     ByteBuffer out = WireDescriptor.buffer(WireDescriptor.WELCOME_LENGTH);
     WireDescriptor.putWelcome(out, WireDescriptor.ownName());
     TcpRecvComm comm = null;
@@ -164,7 +162,7 @@ final class TcpListenComm implements NetListenComm {
           FluxCclException.NO_RANK, "accept: %s is gone: %s", peer, e.getMessage());
     } finally {
       if (comm == null) {
-        TcpSocket.close(all);
+        Sockets.close(all);
       }
     }
     return plugin.remember(comm);
@@ -179,7 +177,7 @@ final class TcpListenComm implements NetListenComm {
     synchronized (server) {
       server.remove(this);
       if (sockets != null) {
-        TcpSocket.close(sockets);
+        Sockets.close(sockets);
       }
     }
     plugin.forget(this, device);

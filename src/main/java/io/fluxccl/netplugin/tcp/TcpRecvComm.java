@@ -10,6 +10,7 @@ import io.fluxccl.netplugin.NetRequest;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.SelectionKey;
+import java.nio.channels.SocketChannel;
 import org.agrona.BufferUtil;
 import org.agrona.UnsafeApi;
 
@@ -51,7 +52,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
    */
   private FluxCclException ended;
 
-  TcpRecvComm(TcpNetPlugin plugin, int device, String peer, TcpSocket[] sockets) {
+  TcpRecvComm(TcpNetPlugin plugin, int device, String peer, SocketChannel[] sockets) {
     super(plugin, device, peer, sockets, false);
   }
 
@@ -160,7 +161,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
       return false;
     }
     int room = staging.remaining();
-    int n = socket.read(staging);
+    int n = channel.read(staging);
     // Set only between messages: within a message, the rest usually arrives during the poll.
     drained = n < room && isWatched();
     return wasRead(n);
@@ -188,7 +189,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
     view.point(currentAddress, currentLeft);
     long wanted = currentLeft;
     boolean inOneRead = wanted <= RawView.MAX_LENGTH;
-    long n = inOneRead ? socket.read(scattered) : socket.read(scattered[0]);
+    long n = inOneRead ? channel.read(scattered, 0, scattered.length) : channel.read(scattered[0]);
     boolean any = wasRead(n);
     arrived(Math.min(n, wanted));
     return any;
@@ -270,7 +271,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
   private void refuse(FluxCclException reason) {
     fail(reason);
     try {
-      socket.write(WireDescriptor.error(reason));
+      channel.write(WireDescriptor.error(reason));
     } catch (IOException e) {
       // The peer is gone, and needs no reason.
     }

@@ -16,7 +16,6 @@ import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
-import org.agrona.CloseHelper;
 
 /**
  * The listening socket of a device. All listeners of the device share it, so a port range need not
@@ -51,7 +50,7 @@ final class TcpServer {
   private int failedAccepts;
   private long polledNanos = System.nanoTime();
 
-  private record PendingSocket(TcpSocket socket, ByteBuffer hello, long sinceNanos) {}
+  private record PendingSocket(SocketChannel channel, ByteBuffer hello, long sinceNanos) {}
 
   /** Starts to listen at a port of the plugin's range. */
   TcpServer(TcpNetPlugin plugin, TcpDevice device) {
@@ -65,7 +64,7 @@ final class TcpServer {
       address = (InetSocketAddress) opened.getLocalAddress();
     } catch (IOException e) {
       if (opened != null) {
-        CloseHelper.quietClose(opened);
+        Sockets.close(opened);
       }
       throw new TransportFailure(
           FluxCclException.NO_RANK,
@@ -125,8 +124,8 @@ final class TcpServer {
   }
 
   synchronized void close() {
-    CloseHelper.quietClose(server);
-    pending.forEach(each -> each.socket.close());
+    Sockets.close(server);
+    pending.forEach(socket -> Sockets.close(socket.channel));
     pending.clear();
   }
 
@@ -161,11 +160,8 @@ final class TcpServer {
           drop(pending.poll(), "too many send no hello, and this is the oldest");
         }
         ByteBuffer hello = WireDescriptor.buffer(WireDescriptor.HELLO_LENGTH);
-        TcpSocket socket = new TcpSocket(channel);
-        pending.add(new PendingSocket(socket, hello, now));
-        if (plugin.options().tls().isPresent()) {
-          socket.secure(plugin.options().tls().get().accepting());
-        }
+        pending.add(new PendingSocket(channel, hello, now));
+        Sockets.configure(channel);
       }
     } catch (IOException e) {
       String why = "accept on " + device.name() + ": " + OpenFiles.explain(e, e.getMessage());
@@ -178,40 +174,39 @@ final class TcpServer {
   }
 
   /** Reads a hello; returns whether its socket was passed to a listener or dropped. */
-  private boolean isSettled(PendingSocket each, long now) {
+  private boolean isSettled(PendingSocket socket, long now) {
     String wrong = null;
     try {
-      boolean secured = each.socket.isSecured();
-      if (secured && each.socket.read(each.hello) < 0) {
+      if (socket.channel.read(socket.hello) < 0) {
         wrong = "closed without a word";
-      } else if (!each.hello.hasRemaining()) {
-        WireDescriptor.Hello hello = WireDescriptor.readHello(each.hello);
+      } else if (!socket.hello.hasRemaining()) {
+        WireDescriptor.Hello hello = WireDescriptor.readHello(socket.hello);
         TcpListenComm listener = hello == null ? null : listenerOf(hello.token());
         if (hello == null) {
           wrong = "sent what is no hello";
         } else if (listener == null) {
           wrong = "does not know a handle";
-        } else if (listener.joins(each.socket, hello, now)) {
+        } else if (listener.joins(socket.channel, hello, now)) {
           return true;
         } else {
           wrong = "belongs to another connection";
         }
-      } else if (now - each.sinceNanos > plugin.options().handshakeTimeout().toNanos()) {
+      } else if (now - socket.sinceNanos > plugin.options().handshakeTimeout().toNanos()) {
         wrong = "did not send its hello in " + plugin.options().handshakeTimeout();
       }
     } catch (IOException e) {
       wrong = "failed: " + e.getMessage();
     }
     if (wrong != null) {
-      drop(each, wrong);
+      drop(socket, wrong);
     }
     return wrong != null;
   }
 
-  private static void drop(PendingSocket each, String why) {
+  private static void drop(PendingSocket socket, String why) {
     TcpNetPlugin.STRANGERS.warn(
-        "dropped a stray connection from " + each.socket.remote() + ": " + why);
-    each.socket.close();
+        "dropped a stray connection from " + remote(socket.channel) + ": " + why);
+    Sockets.close(socket.channel);
   }
 
   /**
@@ -226,5 +221,17 @@ final class TcpServer {
       }
     }
     return found;
+  }
+
+  /** Returns the address of a socket's peer, for messages. */
+  static String remote(SocketChannel channel) {
+    try {
+      InetSocketAddress remote = (InetSocketAddress) channel.getRemoteAddress();
+      return remote == null
+          ? "nobody"
+          : remote.getAddress().getHostAddress() + ":" + remote.getPort();
+    } catch (IOException e) {
+      return "a closed socket";
+    }
   }
 }

@@ -11,6 +11,7 @@ import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicReference;
 
@@ -109,6 +110,19 @@ final class MappedEndpoint implements Endpoint {
     } catch (FluxCclException e) {
       return CompletableFuture.failedFuture(e);
     }
+  }
+
+  /**
+   * {@inheritDoc}
+   *
+   * <p>Between ranks of the host device there is nothing to connect: the memories that they
+   * exchange tell whether they share a host.
+   */
+  @Override
+  public Optional<Connection> onDemand(Runnable demand) {
+    return context.transport() == Transport.SHM
+        ? Optional.of(context.connect(remoteRank, tag))
+        : Optional.empty();
   }
 
   private Connection connect(byte[] remoteWire) {

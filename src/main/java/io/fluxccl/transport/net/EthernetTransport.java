@@ -6,7 +6,6 @@ import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.tcp.PortRange;
 import io.fluxccl.netplugin.tcp.TcpNetPlugin;
 import io.fluxccl.netplugin.tcp.TcpOptions;
-import io.fluxccl.tls.Tls;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
@@ -76,8 +75,7 @@ public final class EthernetTransport implements TransportProvider {
         TcpOptions.DEFAULT
             .withStreams(1, 1)
             .withPorts(ports)
-            .withTimeouts(Duration.ZERO, TcpOptions.DEFAULT.handshakeTimeout())
-            .withTls(Tls.fromEnvironment());
+            .withTimeouts(Duration.ZERO, TcpOptions.DEFAULT.handshakeTimeout());
     NetPlugin plugin = TcpNetPlugin.at(environment.hostAddress(), options);
     try {
       return new NetContext(

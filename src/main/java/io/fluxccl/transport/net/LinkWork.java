@@ -120,6 +120,11 @@ final class LinkWork implements Inbound.Events {
     };
   }
 
+  /** Returns whether posts are sent. */
+  boolean takesPosts() {
+    return state == State.OPEN;
+  }
+
   private int move() {
     if (connection.failure() != null) {
       return 0;

@@ -28,6 +28,11 @@ final class NetConnection extends AgentConnection {
   private final CompletableFuture<Connection> connected = new CompletableFuture<>();
   private volatile boolean delivered;
 
+  /**
+   * Asks for the peer's end when something is posted; null if that was done, or is not to be done.
+   */
+  private volatile Runnable demand;
+
   /** Confined to the agent, as are the methods that use it. */
   private final LinkWork work;
 
@@ -126,10 +131,21 @@ final class NetConnection extends AgentConnection {
 
   // Connecting.
 
+  /** Keeps posts until the two ends are connected, and asks for that at the first one. */
+  void onDemand(Runnable action) {
+    demand = action;
+  }
+
+  @Override
+  public boolean isInUse() {
+    return demand == null;
+  }
+
   CompletableFuture<Connection> connect(byte[] remoteWire, Deadline deadline) {
     if (!connecting.compareAndSet(false, true)) {
       return CompletableFuture.failedFuture(connectedTwice());
     }
+    demand = null;
     // A caller that cancels the future closes this end.
     connected.whenComplete((connection, error) -> giveUp());
     EndpointWire peer;
@@ -189,13 +205,18 @@ final class NetConnection extends AgentConnection {
 
   // Serving: called by the agent.
 
-  /** Returns whether there are posts that the agent has not taken. Any thread. */
+  /** Returns whether there are posts that the agent should take, or ask for the peer's end for. */
   boolean hasPosts() {
-    return !queue.isEmpty() && !hasPeerLeft();
+    return !queue.isEmpty() && !hasPeerLeft() && (work.takesPosts() || demand != null);
   }
 
   @Override
   protected int doWork() {
+    Runnable asks = demand;
+    if (asks != null && !queue.isEmpty()) {
+      demand = null;
+      asks.run();
+    }
     return work.doWork() + waiters().advance(flushed.get());
   }
 

@@ -24,8 +24,6 @@ class MappedPipeTest {
   MappedPipeTest() {
     long toRight = memory.deviceAddress();
     long toLeft = toRight + RING.bytes();
-    RING.clear(toRight);
-    RING.clear(toLeft);
     HostMemory.putLong(abort, 0);
     left = new MappedPipe(1, RING, toRight, toLeft, abort);
     right = new MappedPipe(0, RING, toLeft, toRight, abort);

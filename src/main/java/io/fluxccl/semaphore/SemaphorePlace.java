@@ -1,0 +1,12 @@
+package io.fluxccl.semaphore;
+
+import io.fluxccl.transport.RegisteredMemory;
+
+/**
+ * The place of a semaphore's values in memory that holds many semaphores.
+ *
+ * @param memory exchanged by the two ranks, and open for longer than the semaphore is used
+ * @param offset bytes from its start, a multiple of 64; {@link SemaphoreDescriptor#STATE_LENGTH}
+ *     zeros begin there
+ */
+public record SemaphorePlace(RegisteredMemory memory, long offset) {}

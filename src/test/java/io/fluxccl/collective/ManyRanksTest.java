@@ -1,0 +1,103 @@
+package io.fluxccl.collective;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.DataType;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.transport.Transport;
+import java.io.File;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.time.Duration;
+import java.util.concurrent.atomic.AtomicLong;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+
+/** What many ranks of one host take, and that they work. */
+class ManyRanksTest {
+  private static final Duration LONG = Duration.ofSeconds(300);
+  private static final long SHARED_LIMIT = 1_300_000_000;
+
+  private static long openFiles() {
+    return new File("/proc/self/fd").list().length;
+  }
+
+  /** Returns the bytes of the segments that this process owns. */
+  private static long sharedMemory() throws IOException {
+    long bytes = 0;
+    for (File file : new File("/proc/self/fd").listFiles()) {
+      try {
+        if (Files.readSymbolicLink(file.toPath()).toString().contains("fluxccl-")) {
+          bytes += file.length();
+        }
+      } catch (NoSuchFileException e) {
+        continue; // closed since it was listed
+      }
+    }
+    return bytes;
+  }
+
+  /** Opens lanes, looks at what they take, and all-reduces. */
+  private static void reduce(
+      int nRanks, Transport transport, String algorithm, long perRank, long bytes) {
+    CollectivesOptions options =
+        CollectivesOptions.DEFAULT
+            .withTransport(transport)
+            .withTimeout(LONG)
+            .withAlgorithm(Collective.ALL_REDUCE, algorithm);
+    AtomicLong files = new AtomicLong();
+    try (LocalRanks ranks = LocalRanks.of(nRanks)) {
+      long before = openFiles();
+      ranks.run(
+          LONG,
+          rank -> {
+            Collectives collectives = Collectives.create(rank.communicator(), options).join();
+            rank.meet();
+            if (rank.rank() == 0) {
+              files.set(openFiles() - before);
+              assertThat(sharedMemory()).isLessThan(SHARED_LIMIT);
+            }
+            rank.meet();
+            try (DeviceBuffer buffer = rank.device().allocate(bytes)) {
+              HostMemory.putInt(buffer.address(), 1);
+              HostMemory.putInt(buffer.address() + bytes - 4, rank.rank());
+              collectives.allReduce(buffer, DataType.INT32, ReduceOp.SUM).block(LONG);
+              assertThat(HostMemory.getInt(buffer.address())).isEqualTo(nRanks);
+              assertThat(HostMemory.getInt(buffer.address() + bytes - 4))
+                  .isEqualTo(nRanks * (nRanks - 1) / 2);
+            }
+            rank.meet();
+          });
+    }
+    assertThat(files.get()).as("open files of all ranks").isLessThan(nRanks * perRank);
+  }
+
+  @Test
+  void shouldReduceAmongThirtyTwoRanksOverSharedMemory() {
+    reduce(32, Transport.SHM, "host-one-shot", 8, 4096);
+    reduce(32, Transport.SHM, "host-staged", 8, 1 << 20);
+  }
+
+  @Test
+  void shouldConnectOnlyNeighboursOverEthernetWhenARingIsChosen() {
+    reduce(32, Transport.ETHERNET, "ring", 20, 1 << 20);
+  }
+
+  @Test
+  void shouldConnectAllPairsOverEthernetWhenACallNeedsThem() {
+    reduce(16, Transport.ETHERNET, "all-pairs", 20, 4096);
+  }
+
+  @Test
+  @Tag("long")
+  void shouldReduceAmongManyRanks() {
+    reduce(128, Transport.SHM, "host-staged", 8, 1 << 20);
+    reduce(256, Transport.SHM, "host-one-shot", 8, 4096);
+    reduce(256, Transport.SHM, "host-staged", 8, 1 << 20);
+    reduce(128, Transport.ETHERNET, "ring", 20, 1 << 20);
+  }
+}
