@@ -16,9 +16,10 @@ mkdir -p "$root"/{bin,lib/native,lib/test}
 
 # What jdeps finds in the libraries and the tests, and what only a name in a string leads to: the
 # JDK's own management beans (bytes allocated, memory of the machine) and the agent that shows beans to
-# others, JFR that Netty asks for, the socket options of Linux, and the agent that Mockito attaches.
+# others, JFR that Netty asks for, the socket options of Linux, the curves of TLS,
+# and the agent that Mockito attaches.
 modules=java.base,java.instrument,java.logging,java.management,java.naming,java.xml
-modules+=,jdk.attach,jdk.jfr,jdk.management,jdk.management.agent,jdk.net,jdk.unsupported
+modules+=,jdk.attach,jdk.crypto.ec,jdk.jfr,jdk.management,jdk.management.agent,jdk.net,jdk.unsupported
 "$java_home/bin/jlink" --add-modules "$modules" --output "$root/runtime" \
   --no-header-files --no-man-pages --strip-debug --vm server
 # Classes of the JDK shared between the JVMs of one machine, and ready at once.

@@ -16,6 +16,9 @@ public enum OptionalLibrary {
   DISNI("DiSNI", "com/ibm/disni/verbs/RdmaCm", "com.ibm.disni:disni:2.1"),
   /** The command line. */
   PICOCLI("picocli", "picocli/CommandLine", "info.picocli:picocli:4.7.7"),
+  /** TLS of the bootstrap. */
+  NETTY_HANDLER(
+      "Netty's TLS", "io/netty/handler/ssl/SslHandler", "io.netty:netty-handler:4.2.18.Final"),
   /** JSON output and input. */
   JACKSON(
       "Jackson",

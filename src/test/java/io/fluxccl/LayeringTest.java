@@ -21,7 +21,7 @@ class LayeringTest {
   private static final List<List<String>> LAYERS =
       List.of(
           List.of("io.fluxccl"),
-          List.of("io.fluxccl.concurrent", "io.fluxccl.wire"),
+          List.of("io.fluxccl.concurrent", "io.fluxccl.wire", "io.fluxccl.tls"),
           List.of("io.fluxccl.device"),
           List.of("io.fluxccl.completion"),
           List.of("io.fluxccl.device.host", "io.fluxccl.device.cuda"),

@@ -10,7 +10,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 class OptionalLibraryTest {
-  private static final Pattern COORDINATES = Pattern.compile("([\\w.]+):([\\w-]+):([\\d.]+)");
+  private static final Pattern COORDINATES = Pattern.compile("([\\w.]+):([\\w-]+):([\\w.]+)");
 
   @ParameterizedTest
   @EnumSource(OptionalLibrary.class)

@@ -75,7 +75,7 @@ abstract class AbstractBootstrap implements Bootstrap {
   /** Sends to another rank; completes {@code done} when the network has it. */
   abstract void transmit(int peer, StreamKey key, Message message, CompletableFuture<Void> done);
 
-  /** Sends a broadcast that has arrived on to the next rank. */
+  /** Sends a broadcast that has arrived on to other ranks. */
   abstract void forwardBroadcast(StreamKey key, Message message);
 
   /** Whether a message of a departed rank may still arrive. */
@@ -124,16 +124,6 @@ abstract class AbstractBootstrap implements Bootstrap {
     return member(rank).address().getAddress();
   }
 
-  /** Returns the next rank in the ring of all ranks. */
-  final int next() {
-    return (rank + 1) % nRanks;
-  }
-
-  /** Returns the previous rank in the ring of all ranks. */
-  final int previous() {
-    return Math.floorMod(rank - 1, nRanks);
-  }
-
   final Member member(int ofRank) {
     List<Member> known = members;
     if (known == null) {
@@ -170,7 +160,8 @@ abstract class AbstractBootstrap implements Bootstrap {
           checkMessage(message);
           post(peer, tagged(rank, tag), Message.of(message), done);
           String operation = "send(peer=" + peer + ", tag=" + tag + ")";
-          operations.trackSend(done, deadline, () -> operations.late(operation, peer, deadline));
+          operations.trackSend(
+              done, deadline, () -> operations.late(operation, List.of(peer), deadline));
         });
     return done;
   }
@@ -188,7 +179,9 @@ abstract class AbstractBootstrap implements Bootstrap {
           operations.track(
               done,
               deadline,
-              () -> operations.late("recv(peer=" + peer + ", tag=" + tag + ")", peer, deadline),
+              () ->
+                  operations.late(
+                      "recv(peer=" + peer + ", tag=" + tag + ")", List.of(peer), deadline),
               () -> mailboxes.forget(key, receiver));
         });
     return done;

@@ -130,9 +130,20 @@ sealed interface BootstrapFrame {
   /** The connector has received the verdict: from now on a lost connection means a lost rank. */
   record Attach() implements BootstrapFrame {}
 
-  /** A message; see {@link StreamKey}. */
+  /**
+   * A message; see {@link StreamKey}. On a connection with the root it is from or to the rank that
+   * hosts the root.
+   */
   record Data(long group, StreamKey.Space space, long channel, int sequence, Message message)
-      implements BootstrapFrame {}
+      implements BootstrapFrame {
+    static Data of(StreamKey key, Message message) {
+      return new Data(key.group(), key.space(), key.channel(), key.sequence(), message);
+    }
+
+    StreamKey key(int sender) {
+      return new StreamKey(group, sender, space, channel, sequence);
+    }
+  }
 
   /** The purpose of a connection. */
   enum LinkKind {

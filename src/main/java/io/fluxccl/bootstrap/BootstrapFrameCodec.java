@@ -55,7 +55,7 @@ final class BootstrapFrameCodec {
   static final int CONTROL_LIMIT = 4 << 20;
 
   /** What a message needs beside its own bytes. */
-  static final int DATA_OVERHEAD = 64;
+  private static final int DATA_OVERHEAD = 64;
 
   static final int MAX_REASON_BYTES = 4096;
 
@@ -113,6 +113,11 @@ final class BootstrapFrameCodec {
           empty(Spare.class, new Spare()));
 
   private BootstrapFrameCodec() {}
+
+  /** Returns the longest frame of a connection that carries messages up to a limit. */
+  static int frameLimit(int messageLimit) {
+    return Math.max(CONTROL_LIMIT, messageLimit + DATA_OVERHEAD);
+  }
 
   private static <F extends BootstrapFrame> Form<F> empty(Class<F> type, F frame) {
     return new Form<>(type, (unused, out) -> {}, in -> frame);

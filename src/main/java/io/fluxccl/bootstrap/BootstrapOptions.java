@@ -165,6 +165,7 @@ public record BootstrapOptions(
      * @throws InvalidUsage if a value is out of range
      */
     public BootstrapOptions build() {
+      TlsChannels.check();
       return new BootstrapOptions(
           name,
           timeout,

@@ -3,6 +3,7 @@ package io.fluxccl.bootstrap;
 import io.fluxccl.ErrorCode;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
+import io.fluxccl.bootstrap.BootstrapFrame.Data;
 import io.fluxccl.bootstrap.BootstrapFrame.Departed;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
@@ -23,6 +24,7 @@ import java.net.InetSocketAddress;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.BitSet;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -52,6 +54,7 @@ final class BootstrapRoot extends Handshake.Gate {
   private final AtomicBoolean finished = new AtomicBoolean();
   private final CompletableFuture<Void> ended = new CompletableFuture<>();
   private final Map<Integer, Session> sessions = new TreeMap<>();
+  private final Map<Integer, TcpBootstrap> hosts = new HashMap<>();
   private final BitSet cameOnce = new BitSet();
   private final BitSet departed = new BitSet();
   private final BitSet departedSent = new BitSet();
@@ -169,6 +172,21 @@ final class BootstrapRoot extends Handshake.Gate {
     return ended;
   }
 
+  /** Adds a bootstrap of this process: if its rank hosts the root, messages for it arrive here. */
+  void host(TcpBootstrap bootstrap) {
+    hosts.put(bootstrap.rank(), bootstrap);
+  }
+
+  /** Sends a message of the rank that hosts the root. */
+  void send(int peer, Data data, CompletableFuture<Void> done) {
+    Session session = sessions.get(peer);
+    if (session == null) {
+      done.completeExceptionally(FrameSession.unsent(peer));
+    } else {
+      session.send(data, peer, done);
+    }
+  }
+
   boolean inEventLoop() {
     return loop.inEventLoop();
   }
@@ -247,7 +265,13 @@ final class BootstrapRoot extends Handshake.Gate {
     }
     formed = true;
     List<Member> members = sessions.values().stream().map(each -> each.register.member()).toList();
-    sendAll(new Peers(jobId, rootHost, members));
+    Peers peers = new Peers(jobId, rootHost, members);
+    TcpBootstrap host = hosts.get(rootHost);
+    if (host != null) {
+      host.control.formed(peers); // first: messages for it may come from now on
+      sessions.values().forEach(each -> each.raiseLimit(host.links.frameLimit));
+    }
+    sendAllBut(rootHost, peers);
     LOG.debug("all {} ranks have registered at {}", nRanks, listener.localAddress());
   }
 
@@ -265,7 +289,8 @@ final class BootstrapRoot extends Handshake.Gate {
     return missing;
   }
 
-  private void failed(Failed reason) {
+  /** Tells all ranks that the job has failed. */
+  void failed(Failed reason) {
     if (!failed) {
       failed = true;
       if (formed) {
@@ -305,8 +330,16 @@ final class BootstrapRoot extends Handshake.Gate {
   }
 
   private void sendAll(BootstrapFrame frame) {
+    sendAllBut(TransportFailure.NO_RANK, frame);
+  }
+
+  private void sendAllBut(int rank, BootstrapFrame frame) {
     // A copy: a write that fails may close its session here and now.
-    List.copyOf(sessions.values()).forEach(session -> session.send(frame));
+    for (Session session : List.copyOf(sessions.values())) {
+      if (session.rank != rank) {
+        session.send(frame);
+      }
+    }
   }
 
   private void tick() {
@@ -346,6 +379,8 @@ final class BootstrapRoot extends Handshake.Gate {
       if (frame instanceof Register first && register == null) {
         register = first;
         registered(this);
+      } else if (frame instanceof Data data && formed && hosts.containsKey(rootHost)) {
+        hosts.get(rootHost).arrived(data.key(rank), data.message());
       } else if (frame instanceof Failed reason && register != null) {
         failed(reason);
       } else if (!(frame instanceof Pong)) {

@@ -4,6 +4,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
+import io.fluxccl.bootstrap.BootstrapFrame.Data;
 import io.fluxccl.bootstrap.BootstrapFrame.Departed;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
@@ -18,6 +19,7 @@ import io.netty.util.concurrent.ScheduledFuture;
 import java.net.InetSocketAddress;
 import java.time.Duration;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -30,7 +32,6 @@ final class ControlConnection implements Handshake.Outcome {
   private static final Logger LOG = LoggerFactory.getLogger(ControlConnection.class);
   private static final long FIRST_BACKOFF_MILLIS = 10;
   private static final long MAX_BACKOFF_MILLIS = 200;
-  private static final int SHOWN_RANKS = 16;
 
   private final TcpBootstrap bootstrap;
   private final Rendezvous rendezvous;
@@ -41,6 +42,7 @@ final class ControlConnection implements Handshake.Outcome {
   private Session session;
   private boolean formed;
   private boolean stopped;
+  private boolean hostLeft;
   private long backoffMillis = FIRST_BACKOFF_MILLIS;
   private List<Integer> missing = List.of();
   private String trouble = "no answer yet";
@@ -72,7 +74,7 @@ final class ControlConnection implements Handshake.Outcome {
     }
     trouble = "it answered and closed the connection";
     session = new Session(channel);
-    session.replace(connector, BootstrapFrameCodec.CONTROL_LIMIT);
+    session.replace(connector, bootstrap.links.frameLimit);
     bootstrap
         .register(((InetSocketAddress) channel.localAddress()).getAddress())
         .whenComplete(
@@ -159,19 +161,31 @@ final class ControlConnection implements Handshake.Outcome {
         "%s: initialize: of the ranks, %s had not come to the root at %s within %s ms;"
             + " were all processes started, with the same address and secret?",
         bootstrap.describe(),
-        describe(missing),
+        Message.describe(missing),
         rendezvous.root(),
         millis);
-  }
-
-  private static String describe(List<Integer> ranks) {
-    int more = ranks.size() - SHOWN_RANKS;
-    return more <= 0 ? ranks.toString() : ranks.subList(0, SHOWN_RANKS) + " and " + more + " more";
   }
 
   void send(BootstrapFrame frame) {
     if (session != null) {
       session.send(frame);
+    }
+  }
+
+  /** Sends a message to the rank that hosts the root. */
+  void send(Data data, CompletableFuture<Void> done) {
+    session.send(data, rootHost, done);
+  }
+
+  /** Returns whether a message of the rank that hosts the root may still arrive. */
+  boolean mayStillDeliver() {
+    return session.isOpen() && !hostLeft;
+  }
+
+  /** Fails what waits for the rank that hosts the root, if that has left. */
+  private void hostMayHaveLeft() {
+    if (rootHost >= 0) {
+      bootstrap.streamMayHaveEnded(rootHost);
     }
   }
 
@@ -202,12 +216,17 @@ final class ControlConnection implements Handshake.Outcome {
   }
 
   private void receivedPeers(ChannelHandlerContext ctx, Peers peers) {
-    if (stopped) {
-      return; // it crossed the goodbye: what begins now would never end
-    }
     if (formed || peers.members().size() != bootstrap.nRanks()) {
       ctx.close();
-      return;
+    } else {
+      formed(peers);
+    }
+  }
+
+  /** Learns that all ranks have registered. */
+  void formed(Peers peers) {
+    if (stopped) {
+      return; // it crossed the goodbye: what begins now would never end
     }
     formed = true;
     missing = List.of();
@@ -257,8 +276,12 @@ final class ControlConnection implements Handshake.Outcome {
       } else if (frame instanceof Silent news) {
         silent = news.ranks();
         findUnresponsive();
+      } else if (frame instanceof Data data && rootHost >= 0) {
+        bootstrap.arrived(data.key(rootHost), data.message());
       } else if (frame instanceof Departed departed) {
+        hostLeft |= departed.ranks().contains(rootHost);
         departed.ranks().forEach(bootstrap::departed);
+        hostMayHaveLeft();
       } else if (frame instanceof Failed failed) {
         bootstrap.fail(failed.toException());
       } else {
@@ -272,6 +295,7 @@ final class ControlConnection implements Handshake.Outcome {
       bootstrap.liveness.set(FluxCclException.NO_RANK, System.nanoTime());
       if (!stopped && formed) {
         bootstrap.rootGone(receivedGoodbye());
+        hostMayHaveLeft();
       } else if (!stopped) {
         again(trouble);
       }

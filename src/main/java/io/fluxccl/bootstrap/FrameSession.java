@@ -1,11 +1,14 @@
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.RemoteFailure;
+import io.fluxccl.bootstrap.BootstrapFrame.Data;
 import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelFuture;
 import io.netty.channel.ChannelHandler;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.SimpleChannelInboundHandler;
+import java.util.concurrent.CompletableFuture;
 
 /**
  * One end of a connection after the handshake. Only on the event loop.
@@ -28,7 +31,7 @@ abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> 
   /** Takes the place of the handshake in the channel's pipeline and allows longer frames. */
   final void replace(ChannelHandler handshake, int limit) {
     channel.pipeline().replace(handshake, "session", this);
-    Frames.raiseLimit(channel, limit);
+    raiseLimit(limit);
   }
 
   /** Handles a frame that is no goodbye. */
@@ -49,6 +52,23 @@ abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> 
     return channel.writeAndFlush(frame);
   }
 
+  /** Sends a message; completes {@code done} when the network has it. */
+  final void send(Data data, int peer, CompletableFuture<Void> done) {
+    write(data)
+        .addListener(
+            written -> {
+              if (written.isSuccess()) {
+                done.complete(null);
+              } else {
+                done.completeExceptionally(unsent(peer));
+              }
+            });
+  }
+
+  static RemoteFailure unsent(int peer) {
+    return RemoteFailure.of(peer, "rank %s is gone; nothing more can be sent to it", peer);
+  }
+
   final void sendGoodbye() {
     send(new Goodbye());
     sentGoodbye = true;
@@ -60,6 +80,14 @@ abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> 
 
   final boolean receivedGoodbye() {
     return receivedGoodbye;
+  }
+
+  final boolean isOpen() {
+    return channel.isActive();
+  }
+
+  final void raiseLimit(int limit) {
+    Frames.raiseLimit(channel, limit);
   }
 
   final void close() {

@@ -76,7 +76,7 @@ final class Frames {
         .childOption(ChannelOption.TCP_NODELAY, true)
         .childOption(ChannelOption.AUTO_CLOSE, false)
         .handler(listener)
-        .childHandler(pipeline(channels, () -> new Handshake.Acceptor(gate)))
+        .childHandler(pipeline(channels, false, () -> new Handshake.Acceptor(gate)))
         .bind(address)
         .addListener(
             (ChannelFuture bound) -> {
@@ -118,7 +118,7 @@ final class Frames {
         .option(ChannelOption.TCP_NODELAY, true)
         .option(ChannelOption.AUTO_CLOSE, false)
         .option(ChannelOption.CONNECT_TIMEOUT_MILLIS, Handshake.LIMIT_MILLIS)
-        .handler(pipeline(channels, () -> handshake))
+        .handler(pipeline(channels, true, () -> handshake))
         .connect(to, from == null ? null : new InetSocketAddress(from, 0));
   }
 
@@ -159,6 +159,7 @@ final class Frames {
           protected void initChannel(Channel channel) {
             channels.add(channel);
             channel.pipeline().addLast(closer);
+            TlsChannels.protect(channel, true);
           }
         };
     new Bootstrap()
@@ -182,12 +183,13 @@ final class Frames {
   }
 
   private static ChannelInitializer<Channel> pipeline(
-      ChannelGroup channels, Supplier<ChannelHandler> handshake) {
+      ChannelGroup channels, boolean connects, Supplier<ChannelHandler> handshake) {
     return new ChannelInitializer<>() {
       @Override
       protected void initChannel(Channel channel) {
         channels.add(channel);
         channel.pipeline().addLast(new Decoder(), PREPENDER, ENCODER, handshake.get());
+        TlsChannels.protect(channel, connects);
       }
     };
   }
@@ -220,13 +222,24 @@ final class Frames {
   static final class ForeignBytes extends DecoderException {
     private static final long serialVersionUID = 1L;
     private static final int MAX_SHOWN = 40;
+
+    /** How a record of TLS begins that opens a connection. */
+    private static final int TLS_HANDSHAKE = 0x1603;
+
     private static final int MAX_SHOWN_HEX = 8;
 
     ForeignBytes(ByteBuf sent) {
       super(
           new TransportFailure(
               TransportFailure.NO_RANK,
-              "it does not speak FluxCCL's protocol (it sent %s)".formatted(show(sent))));
+              "it does not speak FluxCCL's protocol (it sent %s)".formatted(show(sent))
+                  + (isTls(sent)
+                      ? "; it uses TLS and this rank not: give FLUXCCL_TLS to all"
+                      : "")));
+    }
+
+    private static boolean isTls(ByteBuf sent) {
+      return sent.readableBytes() > 1 && sent.getUnsignedShort(sent.readerIndex()) == TLS_HANDSHAKE;
     }
 
     /** Returns the first line as a text, or the first bytes as hex digits if it is none. */

@@ -2,6 +2,7 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.OpenFiles;
+import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
@@ -21,6 +22,7 @@ import java.util.LinkedHashSet;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import javax.net.ssl.SSLException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -35,7 +37,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
   /** The error's text for a side that accepts a connection and sends nothing. */
   static final String UNANSWERED =
       "it accepts connections but does not answer; is another service at this port, or is its"
-          + " process stopped?";
+          + " process stopped, or does it use TLS (FLUXCCL_TLS) and this rank not?";
 
   /** The error's text for a side that refuses this side's proof. */
   static final String SECRETS_DIFFER =
@@ -73,6 +75,16 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
   final void stopDeadline() {
     if (deadline != null) {
       deadline.cancel(false);
+    }
+  }
+
+  /** Returns the fingerprint of the acceptor's certificate; empty without TLS. */
+  static byte[] certificate(ChannelHandlerContext ctx, boolean connects) {
+    try {
+      return TlsChannels.fingerprint(ctx.channel(), connects);
+    } catch (SSLException e) {
+      throw new TransportFailure(
+          FluxCclException.NO_RANK, "the other side has no certificate: " + e.getMessage(), e);
     }
   }
 
@@ -178,7 +190,8 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       if (!ctx.channel().isActive()) {
         return;
       }
-      if (!SessionKey.equal(key.connectorProof(proof, nonce), proof.mac())) {
+      byte[] certificate = certificate(ctx, false);
+      if (!SessionKey.equal(key.connectorProof(proof, nonce, certificate), proof.mac())) {
         ctx.channel().writeAndFlush(WRONG_SECRET);
         refuse(ctx, "wrong secret, or a job that is over");
         return;
@@ -191,7 +204,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       done(ctx);
       Admission admission = gate.judge(proof);
       int ranks = gate.expectedRanks();
-      byte[] mac = key.acceptorProof(proof, nonce, admission, ranks);
+      byte[] mac = key.acceptorProof(proof, nonce, certificate, admission, ranks);
       Verdict verdict = new Verdict(admission, ranks, mac);
       if (admission == Admission.WELCOME) {
         gate.admitted(ctx.channel(), this, proof);
@@ -282,7 +295,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
           return;
         }
         acceptorNonce = greeting.nonce();
-        byte[] mac = key.connectorProof(request, acceptorNonce);
+        byte[] mac = key.connectorProof(request, acceptorNonce, certificate(ctx, true));
         ctx.channel().writeAndFlush(request.withMac(mac));
       } else if (frame instanceof Verdict verdict && acceptorNonce != null) {
         decide(ctx, verdict);
@@ -300,7 +313,8 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
         return;
       }
       byte[] expected =
-          key.acceptorProof(request, acceptorNonce, admission, verdict.expectedRanks());
+          key.acceptorProof(
+              request, acceptorNonce, certificate(ctx, true), admission, verdict.expectedRanks());
       if (!SessionKey.equal(expected, verdict.mac())) {
         refuse(ctx, "it does not know the secret");
         return;

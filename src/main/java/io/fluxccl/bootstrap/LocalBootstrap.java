@@ -18,7 +18,7 @@ import reactor.core.publisher.Flux;
  * several devices driven by one process. It behaves as {@link TcpBootstrap} does, without sockets,
  * on the same thread. Every rank has to be closed.
  */
-public final class LocalBootstrap extends RingBootstrap {
+public final class LocalBootstrap extends CollectiveBootstrap {
   private static final int MESSAGE_LIMIT = BootstrapOptions.DEFAULT_MESSAGE_LIMIT;
 
   // By rank; filled before a caller sees any of them, and never changed.

@@ -1,6 +1,7 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.FluxCclException;
+import java.util.List;
 
 /**
  * One message, or the news that there will be none because a rank left before it gave its part.
@@ -9,6 +10,7 @@ import io.fluxccl.FluxCclException;
  */
 record Message(byte[] bytes, int leftRank) {
   static final byte[] NO_BYTES = {};
+  private static final int SHOWN_RANKS = 16;
 
   static Message of(byte[] bytes) {
     return new Message(bytes, FluxCclException.NO_RANK);
@@ -20,6 +22,12 @@ record Message(byte[] bytes, int leftRank) {
 
   boolean broken() {
     return leftRank != FluxCclException.NO_RANK;
+  }
+
+  /** Returns ranks for an error, those beyond the first ones as a number. */
+  static String describe(List<Integer> ranks) {
+    int more = ranks.size() - SHOWN_RANKS;
+    return more <= 0 ? ranks.toString() : ranks.subList(0, SHOWN_RANKS) + " and " + more + " more";
   }
 
   Message copy() {

@@ -1,7 +1,6 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.FluxCclException;
-import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Attach;
@@ -16,8 +15,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A connection between two ranks after the handshake. Messages go from the connector to the
- * acceptor only; goodbyes and failures go both ways. Only on the event loop.
+ * A connection between two ranks after the handshake. Messages go both ways, unless both ranks
+ * connected at the same time: then each sends on its own connection. Only on the event loop.
  */
 final class PeerLink extends FrameSession {
   private final PeerLinks links;
@@ -57,13 +56,11 @@ final class PeerLink extends FrameSession {
 
   @Override
   void received(ChannelHandlerContext ctx, BootstrapFrame frame) {
-    if (frame instanceof Data data && incoming && attached) {
-      links.bootstrap.arrived(
-          new StreamKey(data.group(), peer, data.space(), data.channel(), data.sequence()),
-          data.message());
+    if (frame instanceof Data data && attached) {
+      links.bootstrap.arrived(data.key(peer), data.message());
     } else if (frame instanceof Attach && incoming && !attached) {
       attached = true;
-      links.attached();
+      links.attached(this);
     } else if (frame instanceof Failed failed) {
       links.bootstrap.fail(failed.toException());
     } else if (frame instanceof Departed departed) {
@@ -131,13 +128,12 @@ final class PeerLink extends FrameSession {
     }
 
     void send(Data data, CompletableFuture<Void> done) {
-      Queued queued = new Queued(data, done);
       if (shut) {
-        done.completeExceptionally(gone());
+        done.completeExceptionally(unsent(peer));
       } else if (link != null) {
-        write(queued);
+        link.send(data, peer, done);
       } else {
-        queue.add(queued);
+        queue.add(new Queued(data, done));
         connect();
       }
     }
@@ -150,8 +146,19 @@ final class PeerLink extends FrameSession {
       }
     }
 
-    /** Returns whether no message waits for the connection. */
+    /** Uses the connection that the peer has opened, unless this side opens one. */
+    void adopt(PeerLink opened) {
+      if (link == null && !connecting && !shut) {
+        link = opened;
+      }
+    }
+
+    /** Returns whether nothing waits for the connection. */
     boolean idle() {
+      return !connecting && nothingToSend();
+    }
+
+    private boolean nothingToSend() {
       queue.removeIf(queued -> queued.done.isDone());
       return queue.isEmpty();
     }
@@ -180,12 +187,11 @@ final class PeerLink extends FrameSession {
         return;
       }
       link = new PeerLink(links, peer, false, channel);
-      link.replace(connector, BootstrapFrameCodec.CONTROL_LIMIT);
+      link.replace(connector, links.frameLimit);
       link.attach();
-      links.attached();
       Queued queued;
       while ((queued = queue.poll()) != null) {
-        write(queued);
+        link.send(queued.data, peer, queued.done);
       }
       links.queueDrained();
     }
@@ -201,9 +207,11 @@ final class PeerLink extends FrameSession {
     }
 
     private void again() {
-      if (shut || (idle() && System.nanoTime() - keepTryingUntil >= 0)) {
+      boolean late = links.isFlushing() || System.nanoTime() - keepTryingUntil >= 0;
+      if (shut || (late && nothingToSend())) {
         connecting = false;
         links.queueDrained();
+        links.unreachable(peer);
         return;
       }
       links.bootstrap.loop.schedule(this::retry, backoffMillis, TimeUnit.MILLISECONDS);
@@ -215,22 +223,6 @@ final class PeerLink extends FrameSession {
       if (!shut) {
         connect();
       }
-    }
-
-    private void write(Queued queued) {
-      link.write(queued.data)
-          .addListener(
-              written -> {
-                if (written.isSuccess()) {
-                  queued.done.complete(null);
-                } else {
-                  queued.done.completeExceptionally(gone());
-                }
-              });
-    }
-
-    private RemoteFailure gone() {
-      return RemoteFailure.of(peer, "rank %s is gone; nothing more can be sent to it", peer);
     }
   }
 }

@@ -7,7 +7,6 @@ import io.fluxccl.bootstrap.BootstrapFrame.Data;
 import io.fluxccl.bootstrap.BootstrapFrame.Departed;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
-import io.fluxccl.bootstrap.BootstrapFrame.Peers;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.netty.channel.Channel;
 import io.netty.channel.group.ChannelGroup;
@@ -27,15 +26,15 @@ final class PeerLinks extends Handshake.Gate {
   final TcpBootstrap bootstrap;
   private final ChannelGroup channels;
   private final InetAddress from;
-  private final int frameLimit;
+  final int frameLimit;
   private final Map<Integer, PeerLink.Outgoing> outgoing = new HashMap<>();
   private final Map<Integer, PeerLink> incoming = new HashMap<>();
   private final CompletableFuture<SessionKey> key = new CompletableFuture<>();
-  private final CompletableFuture<Void> ring = new CompletableFuture<>();
   private CompletableFuture<InetSocketAddress> listening;
   private List<Member> members;
   private CompletableFuture<Void> flushed;
   private boolean leaving;
+  private boolean rootDied;
 
   /**
    * @param from the local address of connections, or null for any
@@ -44,7 +43,7 @@ final class PeerLinks extends Handshake.Gate {
     this.bootstrap = bootstrap;
     this.channels = channels;
     this.from = from;
-    this.frameLimit = messageLimit + BootstrapFrameCodec.DATA_OVERHEAD;
+    this.frameLimit = BootstrapFrameCodec.frameLimit(messageLimit);
   }
 
   /** Opens the port for the other ranks, if it is not open, and returns its address. */
@@ -59,30 +58,15 @@ final class PeerLinks extends Handshake.Gate {
     return listening;
   }
 
-  /**
-   * Learns the addresses of all ranks: goes on with the handshakes that wait, and joins the ring.
-   *
-   * @return completes when the neighbours on both sides are connected
-   */
-  CompletableFuture<Void> begin(SessionKey jobKey, Peers peers, long nanos) {
-    members = peers.members();
+  /** Learns the addresses of all ranks, and goes on with the handshakes that wait. */
+  void begin(SessionKey jobKey, List<Member> all) {
+    members = all;
     key.complete(jobKey);
-    if (bootstrap.nRanks() == 1) {
-      ring.complete(null);
-    } else {
-      to(bootstrap.next()).open(nanos);
-    }
-    return ring;
   }
 
   /** Returns the key of the connections between the ranks; null before {@link #begin}. */
   SessionKey jobKey() {
     return key.getNow(null);
-  }
-
-  /** Returns the neighbour that is not connected yet, during set-up. */
-  int missingNeighbour() {
-    return to(bootstrap.next()).link() == null ? bootstrap.next() : bootstrap.previous();
   }
 
   private PeerLink.Outgoing to(int peer) {
@@ -95,22 +79,20 @@ final class PeerLinks extends Handshake.Gate {
         .connect(bootstrap.loop, from, members.get(peer).address(), channels);
   }
 
-  void send(int peer, StreamKey stream, Message message, CompletableFuture<Void> done) {
-    to(peer)
-        .send(
-            new Data(stream.group(), stream.space(), stream.channel(), stream.sequence(), message),
-            done);
+  void send(int peer, Data data, CompletableFuture<Void> done) {
+    to(peer).send(data, done);
   }
 
   boolean mayStillDeliver(int peer) {
-    return incoming.containsKey(peer);
+    PeerLink.Outgoing own = outgoing.get(peer);
+    return incoming.containsKey(peer) || (own != null && own.link() != null && own.link().isOpen());
   }
 
   /** Sends a frame to all ranks that are connected. */
   void sendAll(BootstrapFrame news) {
     incoming.values().forEach(link -> link.send(news));
     for (PeerLink.Outgoing each : outgoing.values()) {
-      if (each.link() != null) {
+      if (each.link() != null && !each.link().incoming()) {
         each.link().send(news);
       }
     }
@@ -126,7 +108,8 @@ final class PeerLinks extends Handshake.Gate {
   }
 
   /** The root is gone: notifies the other ranks of those that left, and begins to watch them. */
-  void replaceRoot() {
+  void replaceRoot(boolean orderly) {
+    rootDied = !orderly;
     List<Integer> known =
         IntStream.range(0, bootstrap.nRanks()).filter(bootstrap::hasDeparted).boxed().toList();
     if (!known.isEmpty()) {
@@ -157,6 +140,10 @@ final class PeerLinks extends Handshake.Gate {
     flushed = new CompletableFuture<>();
     queueDrained();
     return flushed;
+  }
+
+  boolean isFlushing() {
+    return flushed != null;
   }
 
   /** Learns that a connection has no queue any more. */
@@ -225,11 +212,22 @@ final class PeerLinks extends Handshake.Gate {
 
   // ---- what connections report ----
 
-  void attached() {
-    PeerLink before = incoming.get(bootstrap.previous());
-    PeerLink.Outgoing after = outgoing.get(bootstrap.next());
-    if (before != null && before.isAttached() && after != null && after.link() != null) {
-      ring.complete(null);
+  void attached(PeerLink link) {
+    to(link.peer()).adopt(link);
+  }
+
+  /**
+   * Learns that a rank to watch can't be reached. If the root has died it may have died as well;
+   * after a root that left in good order it has more likely left, too.
+   */
+  void unreachable(int peer) {
+    if (rootDied && !leaving && !isFlushing() && !bootstrap.hasDeparted(peer)) {
+      bootstrap.fail(
+          RemoteFailure.of(
+              peer,
+              "%s: the root is gone, and rank %s can't be reached",
+              bootstrap.describe(),
+              peer));
     }
   }
 

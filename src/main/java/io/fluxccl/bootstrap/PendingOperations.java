@@ -57,19 +57,24 @@ final class PendingOperations {
     }
   }
 
-  /** Names the rank that answers no heartbeat, or else the one for which the operation waits. */
-  Timeout late(String operation, int peer, Deadline deadline) {
+  /** Names the rank that answers no heartbeat, or else those for which the operation waits. */
+  Timeout late(String operation, List<Integer> peers, Deadline deadline) {
     OptionalInt silent = bootstrap.unresponsiveRank();
+    boolean one = peers.size() == 1;
+    String awaited = one ? "rank " + peers.get(0) : "ranks " + Message.describe(peers);
     String hint =
         silent.isPresent()
             ? "rank " + silent.getAsInt() + " answers no heartbeat"
-            : "is rank " + peer + " late, or did it never call?";
+            : (one ? "is it" : "are they")
+                + " late, or did "
+                + (one ? "it" : "they")
+                + " never call?";
     return Timeout.of(
-        silent.orElse(peer),
-        "%s: %s received nothing from rank %s within %s ms; %s",
+        silent.orElse(peers.get(0)),
+        "%s: %s received nothing from %s within %s ms; %s",
         bootstrap.describe(),
         operation,
-        peer,
+        awaited,
         deadline.timeout().toMillis(),
         hint);
   }

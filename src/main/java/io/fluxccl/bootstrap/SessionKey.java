@@ -55,15 +55,25 @@ record SessionKey(byte[] key, boolean guarded, boolean known) {
     return bytes;
   }
 
-  /** Returns what proves that a connector knows the secret. */
-  byte[] connectorProof(Proof request, byte[] acceptorNonce) {
-    return mac("connector", transcript(request, acceptorNonce, 0, 0));
+  /**
+   * Returns what proves that a connector knows the secret.
+   *
+   * @param certificate the fingerprint of the acceptor's; empty without TLS
+   */
+  byte[] connectorProof(Proof request, byte[] acceptorNonce, byte[] certificate) {
+    return mac("connector", transcript(request, acceptorNonce, certificate, 0, 0));
   }
 
   /** Returns what proves that an acceptor knows the secret and has decided so. */
   byte[] acceptorProof(
-      Proof request, byte[] acceptorNonce, Admission admission, int expectedRanks) {
-    return mac("acceptor", transcript(request, acceptorNonce, admission.ordinal(), expectedRanks));
+      Proof request,
+      byte[] acceptorNonce,
+      byte[] certificate,
+      Admission admission,
+      int expectedRanks) {
+    return mac(
+        "acceptor",
+        transcript(request, acceptorNonce, certificate, admission.ordinal(), expectedRanks));
   }
 
   static boolean equal(byte[] one, byte[] other) {
@@ -71,8 +81,9 @@ record SessionKey(byte[] key, boolean guarded, boolean known) {
   }
 
   private static ByteBuffer transcript(
-      Proof request, byte[] acceptorNonce, int admission, int expectedRanks) {
-    return ByteBuffer.allocate(32 + acceptorNonce.length + request.nonce().length)
+      Proof request, byte[] acceptorNonce, byte[] certificate, int admission, int expectedRanks) {
+    int length = 32 + acceptorNonce.length + request.nonce().length + certificate.length;
+    return ByteBuffer.allocate(length)
         .putInt(request.kind().ordinal())
         .putInt(request.rank())
         .putInt(request.nRanks())
@@ -81,6 +92,7 @@ record SessionKey(byte[] key, boolean guarded, boolean known) {
         .putInt(expectedRanks)
         .put(acceptorNonce)
         .put(request.nonce())
+        .put(certificate)
         .flip();
   }
 

@@ -21,7 +21,7 @@ import reactor.core.publisher.Flux;
  * which no other sub-group of these ranks has. A sub-group of a sub-group is carried by the job,
  * too.
  */
-final class SubBootstrap extends RingBootstrap {
+final class SubBootstrap extends CollectiveBootstrap {
   private static final int SHOWN_RANKS = 8;
   private static final long GRACE_MILLIS = 1000;
 

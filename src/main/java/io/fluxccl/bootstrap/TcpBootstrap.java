@@ -7,6 +7,7 @@ import io.fluxccl.NonblockingFuture;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.bootstrap.BootstrapFrame.Data;
 import io.fluxccl.bootstrap.BootstrapFrame.Departed;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
@@ -31,14 +32,16 @@ import reactor.core.publisher.Flux;
 
 /**
  * The bootstrap over TCP. One of the ranks, or the process that created the {@link UniqueId}, hosts
- * the root, at which all ranks register; afterwards they connect to each other directly.
+ * the root, at which all ranks register. Afterwards messages to and from the rank that hosts the
+ * root travel on the connections with the root; other ranks connect to each other when they first
+ * need it.
  *
  * <p>Every connection begins with a handshake in which both sides prove that they know the job's
  * secret; without a secret only loopback addresses are used. The handshake keeps other processes
  * out; the frames behind it are not encrypted. All bootstraps of a JVM share one daemon thread,
  * which ends with the last of them.
  */
-public final class TcpBootstrap extends RingBootstrap {
+public final class TcpBootstrap extends CollectiveBootstrap {
   private static final Logger LOG = LoggerFactory.getLogger(TcpBootstrap.class);
   private static final long GRACE_MILLIS = 1000;
 
@@ -96,7 +99,7 @@ public final class TcpBootstrap extends RingBootstrap {
    * Joins the job of an id.
    *
    * @param id created by one process and given to all
-   * @return completes when all ranks are connected; fails with {@link Timeout}, naming the ranks
+   * @return completes when all ranks have registered; fails with {@link Timeout}, naming the ranks
    *     that did not register, after the options' timeout
    */
   public CompletableFuture<Void> initialize(UniqueId id) {
@@ -197,15 +200,6 @@ public final class TcpBootstrap extends RingBootstrap {
 
   private Timeout late() {
     long millis = options.timeout().toMillis();
-    if (control != null && control.formed()) {
-      int peer = links.missingNeighbour();
-      return Timeout.of(
-          peer,
-          "%s: initialize: no connection with rank %s within %s ms; does a firewall stand between?",
-          describe(),
-          peer,
-          millis);
-    }
     String text = "%s: initialize: the root's address was not found within %s ms";
     return control != null
         ? control.late(millis)
@@ -223,6 +217,9 @@ public final class TcpBootstrap extends RingBootstrap {
     rendezvous = found;
     localRoot = found.hosted();
     links = new PeerLinks(this, channels, found.from(), options.messageLimit());
+    if (localRoot != null) {
+      localRoot.host(this);
+    }
     control = new ControlConnection(this, found, options.heartbeatInterval());
     control.connect();
   }
@@ -267,19 +264,30 @@ public final class TcpBootstrap extends RingBootstrap {
   // ---- messages ----
 
   @Override
-  void transmit(int peer, StreamKey streamKey, Message message, CompletableFuture<Void> done) {
-    links.send(peer, streamKey, message, done);
+  void transmit(int peer, StreamKey key, Message message, CompletableFuture<Void> done) {
+    Data data = Data.of(key, message);
+    if (peer == control.rootHost()) {
+      control.send(data, done);
+    } else if (rank() != control.rootHost()) {
+      links.send(peer, data, done);
+    } else if (localRoot != null) {
+      localRoot.send(peer, data, done);
+    } else {
+      done.completeExceptionally(FrameSession.unsent(peer));
+    }
   }
 
   @Override
   boolean mayStillDeliver(int peer) {
-    return links.mayStillDeliver(peer);
+    return peer == control.rootHost() ? control.mayStillDeliver() : links.mayStillDeliver(peer);
   }
 
   @Override
   void relay(FluxCclException reason) {
     Failed failed = Failed.of(reason);
-    if (control != null) {
+    if (localRoot != null) {
+      localRoot.failed(failed); // now: it may close before it reads the connection
+    } else if (control != null) {
       control.send(failed);
     }
     if (links != null) {
@@ -296,9 +304,6 @@ public final class TcpBootstrap extends RingBootstrap {
     if (rootGone) {
       links.sendAll(new Departed(List.of(peer)));
       links.watchNext();
-    }
-    if (!ready.isDone() && links.missingNeighbour() == peer) {
-      failSetup(RemoteFailure.of(peer, "%s: rank %s left during initialize", describe(), peer));
     }
   }
 
@@ -355,7 +360,7 @@ public final class TcpBootstrap extends RingBootstrap {
         .thenApply(member -> new Register(member, localRoot != null));
   }
 
-  /** Connects to the neighbours: all ranks have registered. */
+  /** Completes the set-up: all ranks have registered. */
   void formed(Peers peers) {
     if (!rendezvous.key().guarded() && !options.insecure()) {
       for (Member member : peers.members()) {
@@ -367,15 +372,11 @@ public final class TcpBootstrap extends RingBootstrap {
         }
       }
     }
-    links
-        .begin(rendezvous.key().forJob(peers.jobId()), peers, options.timeout().toNanos())
-        .thenRun(
-            () -> {
-              if (!ready.isDone()) {
-                initialized(peers.members());
-                ready.complete(null);
-              }
-            });
+    links.begin(rendezvous.key().forJob(peers.jobId()), peers.members());
+    if (!ready.isDone()) {
+      initialized(peers.members());
+      ready.complete(null);
+    }
   }
 
   /** Goes on without the root, unless the rank that hosts it has died. */
@@ -394,6 +395,6 @@ public final class TcpBootstrap extends RingBootstrap {
     if (!orderly) {
       LOG.warn("{}: the root is gone; the ranks watch each other from now on", describe());
     }
-    links.replaceRoot();
+    links.replaceRoot(orderly);
   }
 }

@@ -143,7 +143,7 @@ public final class WireReader {
   }
 
   private ByteBuffer need(int length, String field) {
-    if (in.remaining() < length) {
+    if (length < 0 || in.remaining() < length) {
       throw malformed.apply(
           String.format(
               "%s needs %s bytes, but the message of %s bytes has %s left",

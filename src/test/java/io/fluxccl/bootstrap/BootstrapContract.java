@@ -16,6 +16,7 @@ import io.fluxccl.Timeout;
 import io.fluxccl.testing.Rounds;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -152,6 +153,39 @@ abstract class BootstrapContract {
           .hasMessageContaining("rank 2");
     }
     await(onAll(ranks, each -> each.exchange(5, bytes("y"), soon())));
+  }
+
+  @Test
+  void shouldNameAllRanksThatTakeNoPartOnEveryRank() {
+    List<? extends Bootstrap> ranks = group(5);
+    List<Bootstrap> here = List.of(ranks.get(0), ranks.get(2), ranks.get(4));
+    for (CompletableFuture<?> each : onAll(here, rank -> rank.barrier(in(500)))) {
+      FluxCclException late = failureOf(each);
+      assertThat(late).isInstanceOf(Timeout.class).hasMessageContaining("ranks [1, 3]");
+      assertThat(late.rank()).isEqualTo(1);
+    }
+    // The leader has given up, and its word has come before those who are late.
+    FluxCclException told = failureOf(ranks.get(1).barrier(soon()));
+    assertThat(told).isInstanceOf(Timeout.class).hasMessageContaining("ranks [1, 3]");
+    FluxCclException leaderless = failureOf(ranks.get(2).barrier(in(200)));
+    assertThat(leaderless).isInstanceOf(Timeout.class).hasMessageContaining("rank 0");
+  }
+
+  @Test
+  void shouldGatherBlocksThatFillSeveralMessages() {
+    List<? extends Bootstrap> ranks = group(40);
+    for (List<byte[]> all :
+        await(onAll(ranks, each -> each.allGather(longBlock(each.rank()), soon())))) {
+      for (int rank = 0; rank < 40; rank++) {
+        assertThat(all.get(rank)).isEqualTo(longBlock(rank));
+      }
+    }
+  }
+
+  private static byte[] longBlock(int rank) {
+    byte[] block = new byte[LIMIT - rank];
+    Arrays.fill(block, (byte) rank);
+    return block;
   }
 
   @Test

@@ -2,6 +2,7 @@ package io.fluxccl.bootstrap;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
@@ -212,6 +213,29 @@ class TcpBootstrapTest extends BootstrapContract {
       best = next.compareTo(best) < 0 ? next : best;
     }
     assertThat(best).isLessThan(Duration.ofSeconds(5));
+  }
+
+  @Test
+  void shouldHoldABarrierOf1024RanksInOneJvmWithinASecond() {
+    List<TcpBootstrap> ranks =
+        TcpRanks.byAddress(
+            1024, BootstrapOptions.builder().timeout(Duration.ofSeconds(40)).build());
+    try {
+      Duration best = barrier(ranks);
+      for (int i = 0; i < 10 && best.compareTo(Duration.ofSeconds(1)) >= 0; i++) {
+        Duration next = barrier(ranks);
+        best = next.compareTo(best) < 0 ? next : best;
+      }
+      assertThat(best).isLessThan(Duration.ofSeconds(1));
+    } finally {
+      await(onAll(ranks, TcpBootstrap::closeAsync));
+    }
+  }
+
+  private static Duration barrier(List<TcpBootstrap> ranks) {
+    long start = System.nanoTime();
+    await(onAll(ranks, each -> each.barrier(Deadline.after(Duration.ofSeconds(40)))));
+    return Duration.ofNanos(System.nanoTime() - start);
   }
 
   private static Duration setUp128Ranks() {

@@ -3,8 +3,8 @@ package io.fluxccl.netplugin.tcp;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.CancelledKeyException;
+import java.nio.channels.SelectableChannel;
 import java.nio.channels.SelectionKey;
-import java.nio.channels.SocketChannel;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
@@ -16,7 +16,7 @@ final class DataStream {
   private static final long TURN_BYTES = 4 << 20;
 
   private final TcpComm comm;
-  private final SocketChannel channel;
+  private final TcpSocket socket;
   private final boolean sends;
   private final int mask;
   private final TcpRequest[] requests;
@@ -42,9 +42,9 @@ final class DataStream {
    * @param sends whether the socket sends parts, or else receives them
    * @param capacity the most parts at a time; a power of two
    */
-  DataStream(TcpComm comm, SocketChannel channel, boolean sends, int capacity) {
+  DataStream(TcpComm comm, TcpSocket socket, boolean sends, int capacity) {
     this.comm = comm;
-    this.channel = channel;
+    this.socket = socket;
     this.sends = sends;
     mask = capacity - 1;
     requests = new TcpRequest[capacity];
@@ -52,8 +52,8 @@ final class DataStream {
     lengths = new long[capacity];
   }
 
-  SocketChannel channel() {
-    return channel;
+  SelectableChannel channel() {
+    return socket.channel();
   }
 
   /** Assigns the stream to an I/O thread. Called once, before the first part is posted. */
@@ -114,7 +114,7 @@ final class DataStream {
   }
 
   private int move(ByteBuffer part) throws IOException {
-    int n = sends ? channel.write(part) : channel.read(part);
+    int n = sends ? socket.write(part) : socket.read(part);
     if (n < 0) {
       throw new EndOfStream();
     }
@@ -154,7 +154,7 @@ final class DataStream {
   /** Closes the socket. When this returns, no thread accesses the memory of its parts any more. */
   void close() {
     // The JDK waits for a read or write in progress, which does not block.
-    Sockets.close(channel);
+    socket.close();
     thread.remove(this);
   }
 }

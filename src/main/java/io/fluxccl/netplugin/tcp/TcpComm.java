@@ -14,7 +14,6 @@ import io.fluxccl.netplugin.PointerType;
 import io.fluxccl.netplugin.TrafficCounter;
 import java.io.IOException;
 import java.nio.channels.ClosedChannelException;
-import java.nio.channels.SocketChannel;
 import java.util.concurrent.atomic.AtomicReference;
 
 /**
@@ -36,7 +35,7 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
   private final DataStream[] parts;
 
   /** The socket of stream 0, which carries the messages in order. */
-  final SocketChannel channel;
+  final TcpSocket socket;
 
   /**
    * Receives that have no message yet, or sends that are not completely in the socket. Their
@@ -64,12 +63,12 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
    * @param sockets all sockets of the connection, stream 0 first
    * @param sends whether this is the sending end
    */
-  TcpComm(TcpNetPlugin plugin, int device, String peer, SocketChannel[] sockets, boolean sends) {
+  TcpComm(TcpNetPlugin plugin, int device, String peer, TcpSocket[] sockets, boolean sends) {
     this.plugin = plugin;
     this.device = device;
     this.peer = peer;
     timeoutNanos = plugin.options().timeout().toNanos();
-    channel = sockets[0];
+    socket = sockets[0];
     for (int i = 0; i < requests.length; i++) {
       requests[i] = new TcpRequest(this);
     }
@@ -83,7 +82,7 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
   @Override
   public final boolean watchedBy(NetWaiter by) {
     waiter = by;
-    by.add(channel, this);
+    by.add(socket.channel(), this);
     return true;
   }
 
@@ -277,7 +276,7 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
     if (!closed) {
       closed = true;
       stop();
-      Sockets.close(channel);
+      socket.close();
       plugin.forget(this);
     }
   }
@@ -290,7 +289,7 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
     for (DataStream part : parts) {
       part.close();
     }
-    Sockets.close(channel);
+    socket.close();
   }
 
   /**

@@ -1,10 +1,12 @@
 package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.OpenFiles;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.tls.Tls;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
@@ -17,7 +19,8 @@ final class TcpConnect implements AutoCloseable {
   private final WireDescriptor.Handle handle;
   private final long startNanos = System.nanoTime();
   private final long connection = ThreadLocalRandom.current().nextLong();
-  private final SocketChannel[] sockets;
+  private final TcpSocket[] sockets;
+  private final boolean[] connected;
   private final boolean[] greeted;
   private final ByteBuffer welcome = WireDescriptor.buffer(WireDescriptor.WELCOME_LENGTH);
   private boolean done;
@@ -26,13 +29,13 @@ final class TcpConnect implements AutoCloseable {
     this.plugin = plugin;
     this.device = device;
     this.handle = handle;
-    sockets = new SocketChannel[WireDescriptor.sockets(plugin.options().streams())];
+    sockets = new TcpSocket[WireDescriptor.sockets(plugin.options().streams())];
+    connected = new boolean[sockets.length];
     greeted = new boolean[sockets.length];
     try {
       for (int i = 0; i < sockets.length; i++) {
-        sockets[i] = SocketChannel.open();
-        Sockets.configure(sockets[i]);
-        sockets[i].connect(handle.address());
+        sockets[i] = new TcpSocket(SocketChannel.open());
+        sockets[i].channel().connect(handle.address());
       }
     } catch (IOException e) {
       close();
@@ -48,8 +51,7 @@ final class TcpConnect implements AutoCloseable {
   TcpSendComm poll() {
     try {
       for (int i = 0; i < sockets.length; i++) {
-        if (!greeted[i] && sockets[i].finishConnect()) {
-          Sockets.limitLocalSends(sockets[i]);
+        if (!greeted[i] && isConnected(i) && sockets[i].isSecured()) {
           greet(i);
         }
       }
@@ -77,7 +79,39 @@ final class TcpConnect implements AutoCloseable {
     return comm;
   }
 
+  private boolean isConnected(int stream) throws IOException {
+    TcpSocket socket = sockets[stream];
+    if (connected[stream] || !socket.channel().finishConnect()) {
+      return connected[stream];
+    }
+    connected[stream] = true;
+    socket.limitLocalSends();
+    if (handle.fingerprint() != null) {
+      socket.secure(tls().connecting());
+    }
+    return true;
+  }
+
+  private Tls tls() {
+    return plugin
+        .options()
+        .tls()
+        .orElseThrow(
+            () ->
+                InvalidUsage.of(
+                    "connect to %s: its process uses TLS and this one does not; give %s to all",
+                    text(), Tls.VARIABLE));
+  }
+
   private void greet(int stream) throws IOException {
+    if (handle.fingerprint() == null && plugin.options().tls().isPresent()) {
+      throw InvalidUsage.of(
+          "connect to %s: this process uses TLS and its process does not; give %s to all",
+          text(), Tls.VARIABLE);
+    }
+    if (handle.fingerprint() != null && !sockets[stream].isCertified(handle.fingerprint())) {
+      throw new IOException("it has another certificate than the one of its address");
+    }
     ByteBuffer hello = WireDescriptor.buffer(WireDescriptor.HELLO_LENGTH);
     WireDescriptor.putHello(
         hello,
@@ -127,7 +161,7 @@ final class TcpConnect implements AutoCloseable {
   public void close() {
     plugin.forget(this);
     if (!done) {
-      Sockets.close(sockets);
+      TcpSocket.close(sockets);
     }
   }
 }

@@ -6,10 +6,10 @@ import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetRecvComm;
+import io.fluxccl.tls.Tls;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
-import java.nio.channels.SocketChannel;
 
 /**
  * A listener for one connection. {@link TcpServer} accepts the sockets and passes on those whose
@@ -23,7 +23,7 @@ final class TcpListenComm implements NetListenComm {
   private final byte[] handle;
 
   // The connection's sockets, after the first has arrived. Guarded by the server's lock.
-  private SocketChannel[] sockets;
+  private TcpSocket[] sockets;
   private WireDescriptor.Hello first;
   private long firstNanos;
   private int missing;
@@ -36,7 +36,9 @@ final class TcpListenComm implements NetListenComm {
     this.plugin = plugin;
     this.device = device;
     this.server = server;
-    handle = WireDescriptor.handle(server.address(), token);
+    handle =
+        WireDescriptor.handle(
+            server.address(), token, plugin.options().tls().map(Tls::fingerprint).orElse(null));
     server.add(this);
   }
 
@@ -94,19 +96,19 @@ final class TcpListenComm implements NetListenComm {
    * Adds a socket whose hello has this listener's token. Returns false if the socket belongs to
    * another connection. Called with the server's lock held.
    */
-  boolean joins(SocketChannel channel, WireDescriptor.Hello hello, long now) {
+  boolean joins(TcpSocket socket, WireDescriptor.Hello hello, long now) {
     if (first == null) {
       first = hello;
       firstNanos = now;
       missing = WireDescriptor.sockets(hello.streams());
-      sockets = new SocketChannel[missing];
+      sockets = new TcpSocket[missing];
     }
     if (hello.connection() != first.connection()
         || hello.streams() != first.streams()
         || sockets[hello.stream()] != null) {
       return false;
     }
-    sockets[hello.stream()] = channel;
+    sockets[hello.stream()] = socket;
     missing--;
     return true;
   }
@@ -114,13 +116,13 @@ final class TcpListenComm implements NetListenComm {
   /** Throws if the sender of the first socket is gone or does not connect the others in time. */
   private void checkFirst(long now) {
     String who = first.name();
-    for (SocketChannel socket : sockets) {
+    for (TcpSocket socket : sockets) {
       try {
         if (socket != null && socket.read(ByteBuffer.allocate(1)) < 0) {
           throw RemoteFailure.of(
               FluxCclException.NO_RANK,
               "accept: %s (%s) left before all streams were there",
-              TcpServer.remote(socket),
+              socket.remote(),
               who);
         }
       } catch (IOException e) {
@@ -141,7 +143,7 @@ final class TcpListenComm implements NetListenComm {
 
   /** Sends the welcome on the first socket and returns the receiving end. */
   private NetRecvComm welcome() {
-    SocketChannel[] all;
+    TcpSocket[] all;
     WireDescriptor.Hello sender;
     synchronized (server) {
       all = sockets;
@@ -149,7 +151,7 @@ final class TcpListenComm implements NetListenComm {
       sockets = null;
       first = null;
     }
-    String peer = TcpServer.remote(all[0]) + " (" + sender.name() + ")";
+    String peer = all[0].remote() + " (" + sender.name() + ")";
     ByteBuffer out = WireDescriptor.buffer(WireDescriptor.WELCOME_LENGTH);
     WireDescriptor.putWelcome(out, WireDescriptor.ownName());
     TcpRecvComm comm = null;
@@ -162,7 +164,7 @@ final class TcpListenComm implements NetListenComm {
           FluxCclException.NO_RANK, "accept: %s is gone: %s", peer, e.getMessage());
     } finally {
       if (comm == null) {
-        Sockets.close(all);
+        TcpSocket.close(all);
       }
     }
     return plugin.remember(comm);
@@ -177,7 +179,7 @@ final class TcpListenComm implements NetListenComm {
     synchronized (server) {
       server.remove(this);
       if (sockets != null) {
-        Sockets.close(sockets);
+        TcpSocket.close(sockets);
       }
     }
     plugin.forget(this, device);

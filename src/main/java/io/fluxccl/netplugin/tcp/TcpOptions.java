@@ -2,7 +2,9 @@ package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.netplugin.TableOptions;
+import io.fluxccl.tls.Tls;
 import java.time.Duration;
+import java.util.Optional;
 import java.util.function.Consumer;
 import java.util.function.UnaryOperator;
 
@@ -21,6 +23,7 @@ import java.util.function.UnaryOperator;
  * @param speedMbps the speed that devices report, in Mbit/s, or 0 for the speed that the system
  *     reports
  * @param table where the table of connections is published
+ * @param tls how sockets are encrypted, or empty if they are not
  */
 public record TcpOptions(
     InterfaceFilter interfaces,
@@ -31,7 +34,8 @@ public record TcpOptions(
     Duration timeout,
     Duration handshakeTimeout,
     int speedMbps,
-    TableOptions table) {
+    TableOptions table,
+    Optional<Tls> tls) {
   /** The families of addresses. */
   public enum Family {
     /** An IPv4 address if there is one, else IPv6. */
@@ -60,7 +64,8 @@ public record TcpOptions(
           Duration.ofMinutes(10),
           Duration.ofSeconds(10),
           0,
-          TableOptions.NONE);
+          TableOptions.NONE,
+          Optional.empty());
 
   /** Refuses values that are out of range. */
   public TcpOptions {
@@ -113,7 +118,8 @@ public record TcpOptions(
         seconds(variable, "FLUXCCL_NET_TIMEOUT", DEFAULT.timeout),
         DEFAULT.handshakeTimeout,
         number(variable, "FLUXCCL_NET_SPEED", 0),
-        TableOptions.fromEnvironment(variable));
+        TableOptions.fromEnvironment(variable),
+        Tls.fromEnvironment());
   }
 
   private static PortRange ports(UnaryOperator<String> variable) {
@@ -193,6 +199,11 @@ public record TcpOptions(
     return changed(draft -> draft.table = table);
   }
 
+  /** Returns a copy whose sockets are encrypted, or are not. */
+  public TcpOptions withTls(Optional<Tls> tls) {
+    return changed(draft -> draft.tls = tls);
+  }
+
   private TcpOptions changed(Consumer<Draft> change) {
     Draft draft = new Draft(this);
     change.accept(draft);
@@ -205,7 +216,8 @@ public record TcpOptions(
         draft.timeout,
         draft.handshakeTimeout,
         speedMbps,
-        draft.table);
+        draft.table,
+        draft.tls);
   }
 
   /** The values that a copy can change. */
@@ -217,6 +229,7 @@ public record TcpOptions(
     private Duration timeout;
     private Duration handshakeTimeout;
     private TableOptions table;
+    private Optional<Tls> tls;
 
     Draft(TcpOptions options) {
       interfaces = options.interfaces;
@@ -226,6 +239,7 @@ public record TcpOptions(
       timeout = options.timeout;
       handshakeTimeout = options.handshakeTimeout;
       table = options.table;
+      tls = options.tls;
     }
   }
 }

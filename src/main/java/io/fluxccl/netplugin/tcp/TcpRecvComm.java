@@ -10,7 +10,6 @@ import io.fluxccl.netplugin.NetRequest;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.SelectionKey;
-import java.nio.channels.SocketChannel;
 import org.agrona.BufferUtil;
 import org.agrona.UnsafeApi;
 
@@ -52,7 +51,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
    */
   private FluxCclException ended;
 
-  TcpRecvComm(TcpNetPlugin plugin, int device, String peer, SocketChannel[] sockets) {
+  TcpRecvComm(TcpNetPlugin plugin, int device, String peer, TcpSocket[] sockets) {
     super(plugin, device, peer, sockets, false);
   }
 
@@ -161,7 +160,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
       return false;
     }
     int room = staging.remaining();
-    int n = channel.read(staging);
+    int n = socket.read(staging);
     // Set only between messages: within a message, the rest usually arrives during the poll.
     drained = n < room && isWatched();
     return wasRead(n);
@@ -189,7 +188,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
     view.point(currentAddress, currentLeft);
     long wanted = currentLeft;
     boolean inOneRead = wanted <= RawView.MAX_LENGTH;
-    long n = inOneRead ? channel.read(scattered, 0, scattered.length) : channel.read(scattered[0]);
+    long n = inOneRead ? socket.read(scattered) : socket.read(scattered[0]);
     boolean any = wasRead(n);
     arrived(Math.min(n, wanted));
     return any;
@@ -271,7 +270,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
   private void refuse(FluxCclException reason) {
     fail(reason);
     try {
-      channel.write(WireDescriptor.error(reason));
+      socket.write(WireDescriptor.error(reason));
     } catch (IOException e) {
       // The peer is gone, and needs no reason.
     }

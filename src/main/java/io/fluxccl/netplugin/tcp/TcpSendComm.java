@@ -8,7 +8,6 @@ import io.fluxccl.netplugin.NetSendComm;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.SelectionKey;
-import java.nio.channels.SocketChannel;
 import org.agrona.BufferUtil;
 
 /**
@@ -39,7 +38,7 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
 
   private long lookedNanos = System.nanoTime();
 
-  TcpSendComm(TcpNetPlugin plugin, int device, String peer, SocketChannel[] sockets) {
+  TcpSendComm(TcpNetPlugin plugin, int device, String peer, TcpSocket[] sockets) {
     super(plugin, device, peer, sockets, true);
     for (int i = 0; i < RANGES; i++) {
       views[i] = new RawView();
@@ -111,7 +110,7 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
         for (int i = 0; i < count; i++) {
           planned += ranges[i].remaining();
         }
-        long n = count == 1 ? channel.write(ranges[0]) : channel.write(ranges, 0, count);
+        long n = count == 1 ? socket.write(ranges[0]) : socket.write(ranges, count);
         account(n);
         full = n < planned;
       }
@@ -128,7 +127,7 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
   @Override
   void endStream() {
     try {
-      channel.shutdownOutput();
+      socket.channel().shutdownOutput();
     } catch (IOException e) {
       // The socket is closed already, which has the same effect.
     }
@@ -210,10 +209,10 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
   private void hear() {
     FluxCclException reason = null;
     try {
-      int n = channel.read(told);
+      int n = socket.read(told);
       if (told.position() > 0) {
         while (n > 0 && told.hasRemaining()) {
-          n = channel.read(told);
+          n = socket.read(told);
         }
         reason = refused();
       } else if (n < 0) {

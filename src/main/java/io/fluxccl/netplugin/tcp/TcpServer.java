@@ -16,6 +16,7 @@ import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import org.agrona.CloseHelper;
 
 /**
  * The listening socket of a device. All listeners of the device share it, so a port range need not
@@ -50,7 +51,7 @@ final class TcpServer {
   private int failedAccepts;
   private long polledNanos = System.nanoTime();
 
-  private record PendingSocket(SocketChannel channel, ByteBuffer hello, long sinceNanos) {}
+  private record PendingSocket(TcpSocket socket, ByteBuffer hello, long sinceNanos) {}
 
   /** Starts to listen at a port of the plugin's range. */
   TcpServer(TcpNetPlugin plugin, TcpDevice device) {
@@ -64,7 +65,7 @@ final class TcpServer {
       address = (InetSocketAddress) opened.getLocalAddress();
     } catch (IOException e) {
       if (opened != null) {
-        Sockets.close(opened);
+        CloseHelper.quietClose(opened);
       }
       throw new TransportFailure(
           FluxCclException.NO_RANK,
@@ -124,8 +125,8 @@ final class TcpServer {
   }
 
   synchronized void close() {
-    Sockets.close(server);
-    pending.forEach(socket -> Sockets.close(socket.channel));
+    CloseHelper.quietClose(server);
+    pending.forEach(each -> each.socket.close());
     pending.clear();
   }
 
@@ -160,8 +161,11 @@ final class TcpServer {
           drop(pending.poll(), "too many send no hello, and this is the oldest");
         }
         ByteBuffer hello = WireDescriptor.buffer(WireDescriptor.HELLO_LENGTH);
-        pending.add(new PendingSocket(channel, hello, now));
-        Sockets.configure(channel);
+        TcpSocket socket = new TcpSocket(channel);
+        pending.add(new PendingSocket(socket, hello, now));
+        if (plugin.options().tls().isPresent()) {
+          socket.secure(plugin.options().tls().get().accepting());
+        }
       }
     } catch (IOException e) {
       String why = "accept on " + device.name() + ": " + OpenFiles.explain(e, e.getMessage());
@@ -174,39 +178,40 @@ final class TcpServer {
   }
 
   /** Reads a hello; returns whether its socket was passed to a listener or dropped. */
-  private boolean isSettled(PendingSocket socket, long now) {
+  private boolean isSettled(PendingSocket each, long now) {
     String wrong = null;
     try {
-      if (socket.channel.read(socket.hello) < 0) {
+      boolean secured = each.socket.isSecured();
+      if (secured && each.socket.read(each.hello) < 0) {
         wrong = "closed without a word";
-      } else if (!socket.hello.hasRemaining()) {
-        WireDescriptor.Hello hello = WireDescriptor.readHello(socket.hello);
+      } else if (!each.hello.hasRemaining()) {
+        WireDescriptor.Hello hello = WireDescriptor.readHello(each.hello);
         TcpListenComm listener = hello == null ? null : listenerOf(hello.token());
         if (hello == null) {
           wrong = "sent what is no hello";
         } else if (listener == null) {
           wrong = "does not know a handle";
-        } else if (listener.joins(socket.channel, hello, now)) {
+        } else if (listener.joins(each.socket, hello, now)) {
           return true;
         } else {
           wrong = "belongs to another connection";
         }
-      } else if (now - socket.sinceNanos > plugin.options().handshakeTimeout().toNanos()) {
+      } else if (now - each.sinceNanos > plugin.options().handshakeTimeout().toNanos()) {
         wrong = "did not send its hello in " + plugin.options().handshakeTimeout();
       }
     } catch (IOException e) {
       wrong = "failed: " + e.getMessage();
     }
     if (wrong != null) {
-      drop(socket, wrong);
+      drop(each, wrong);
     }
     return wrong != null;
   }
 
-  private static void drop(PendingSocket socket, String why) {
+  private static void drop(PendingSocket each, String why) {
     TcpNetPlugin.STRANGERS.warn(
-        "dropped a stray connection from " + remote(socket.channel) + ": " + why);
-    Sockets.close(socket.channel);
+        "dropped a stray connection from " + each.socket.remote() + ": " + why);
+    each.socket.close();
   }
 
   /**
@@ -221,17 +226,5 @@ final class TcpServer {
       }
     }
     return found;
-  }
-
-  /** Returns the address of a socket's peer, for messages. */
-  static String remote(SocketChannel channel) {
-    try {
-      InetSocketAddress remote = (InetSocketAddress) channel.getRemoteAddress();
-      return remote == null
-          ? "nobody"
-          : remote.getAddress().getHostAddress() + ":" + remote.getPort();
-    } catch (IOException e) {
-      return "a closed socket";
-    }
   }
 }

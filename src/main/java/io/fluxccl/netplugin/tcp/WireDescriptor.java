@@ -3,6 +3,7 @@ package io.fluxccl.netplugin.tcp;
 import io.fluxccl.ErrorCode;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.tls.Tls;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
@@ -18,7 +19,8 @@ import java.util.Arrays;
  * The wire format of TCP connections; all numbers are little-endian.
  *
  * <pre>
- * handle    magic 8, port 4, length of the address 4, address 16, token 16
+ * handle    magic 8, port 4, length of the address 4, address 16, token 16,
+ *           fingerprint of the certificate 32, all zero without TLS
  * hello     magic 8, token 16, connection 8, stream 4, streams 4, name 64    each socket, sender first
  * welcome   magic 8, name 64                                                 stream 0, when all are connected
  * message   magic 4, tag 4, size 8, and if not spread: the bytes             stream 0, to the receiver
@@ -34,7 +36,7 @@ import java.util.Arrays;
  */
 final class WireDescriptor {
   static final int TOKEN_LENGTH = 16;
-  static final int HANDLE_LENGTH = 48;
+  static final int HANDLE_LENGTH = 48 + Tls.FINGERPRINT_LENGTH;
   static final int HELLO_LENGTH = 104;
   static final int WELCOME_LENGTH = 72;
   static final int HEADER_LENGTH = 16;
@@ -50,12 +52,14 @@ final class WireDescriptor {
   private static final int PART_ALIGNMENT = 4096;
   private static final int NAME_LENGTH = 64;
   private static final int IPV6_LENGTH = 16;
-  private static final long HANDLE_MAGIC = 0x3144_4e41_4854_4e46L;
+  private static final long HANDLE_MAGIC = 0x3244_4e41_4854_4e46L;
   private static final long HELLO_MAGIC = 0x314f_4c4c_4548_4e46L;
   private static final long WELCOME_MAGIC = 0x3143_4c45_5748_4e46L;
   private static final int MESSAGE_MAGIC = 0x534d_4e46;
   private static final int BODY_MAGIC = 0x424d_4e46;
   private static final int ERROR_MAGIC = 0x5245_4e46;
+
+  private static final byte[] NO_FINGERPRINT = new byte[Tls.FINGERPRINT_LENGTH];
 
   private WireDescriptor() {}
 
@@ -64,18 +68,23 @@ final class WireDescriptor {
    */
   record Hello(byte[] token, long connection, int stream, int streams, String name) {}
 
-  /** The address of a listener, and the token that proves that a socket knows its handle. */
-  record Handle(InetSocketAddress address, byte[] token) {}
+  /**
+   * The address of a listener, and the token that proves that a socket knows its handle.
+   *
+   * @param fingerprint of the listener's certificate, or null without TLS
+   */
+  record Handle(InetSocketAddress address, byte[] token, byte[] fingerprint) {}
 
   static ByteBuffer buffer(int length) {
     return ByteBuffer.allocateDirect(length).order(ByteOrder.LITTLE_ENDIAN);
   }
 
-  static byte[] handle(InetSocketAddress listener, byte[] token) {
+  static byte[] handle(InetSocketAddress listener, byte[] token, byte[] fingerprint) {
     byte[] raw = listener.getAddress().getAddress();
     ByteBuffer out = ByteBuffer.allocate(HANDLE_LENGTH).order(ByteOrder.LITTLE_ENDIAN);
     out.putLong(HANDLE_MAGIC).putInt(listener.getPort()).putInt(raw.length);
     out.put(Arrays.copyOf(raw, IPV6_LENGTH)).put(token);
+    out.put(fingerprint == null ? NO_FINGERPRINT : fingerprint);
     return out.array();
   }
 
@@ -92,10 +101,12 @@ final class WireDescriptor {
     }
     byte[] address = new byte[IPV6_LENGTH];
     byte[] token = new byte[TOKEN_LENGTH];
-    in.get(address).get(token);
+    byte[] fingerprint = new byte[Tls.FINGERPRINT_LENGTH];
+    in.get(address).get(token).get(fingerprint);
+    boolean isSecured = !Arrays.equals(fingerprint, NO_FINGERPRINT);
     try {
       InetAddress host = InetAddress.getByAddress(Arrays.copyOf(address, length));
-      return new Handle(new InetSocketAddress(host, port), token);
+      return new Handle(new InetSocketAddress(host, port), token, isSecured ? fingerprint : null);
     } catch (UnknownHostException e) {
       throw new InvalidUsage("the handle has no address", e);
     }

@@ -6,6 +6,7 @@ import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.tcp.PortRange;
 import io.fluxccl.netplugin.tcp.TcpNetPlugin;
 import io.fluxccl.netplugin.tcp.TcpOptions;
+import io.fluxccl.tls.Tls;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
@@ -75,7 +76,8 @@ public final class EthernetTransport implements TransportProvider {
         TcpOptions.DEFAULT
             .withStreams(1, 1)
             .withPorts(ports)
-            .withTimeouts(Duration.ZERO, TcpOptions.DEFAULT.handshakeTimeout());
+            .withTimeouts(Duration.ZERO, TcpOptions.DEFAULT.handshakeTimeout())
+            .withTls(Tls.fromEnvironment());
     NetPlugin plugin = TcpNetPlugin.at(environment.hostAddress(), options);
     try {
       return new NetContext(

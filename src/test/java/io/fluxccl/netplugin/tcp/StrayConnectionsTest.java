@@ -185,7 +185,7 @@ class StrayConnectionsTest {
     byte[] token = new byte[WireDescriptor.TOKEN_LENGTH];
     try (ServerSocket other = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
       byte[] handle =
-          WireDescriptor.handle((InetSocketAddress) other.getLocalSocketAddress(), token);
+          WireDescriptor.handle((InetSocketAddress) other.getLocalSocketAddress(), token, null);
       NetHandle to = new NetHandle(handle);
       assertThat(network.connect(0, to)).isNull();
       Socket accepted = other.accept();

@@ -9,6 +9,7 @@ import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.UnknownHostException;
 import java.nio.ByteBuffer;
+import java.util.Arrays;
 import net.jqwik.api.ForAll;
 import net.jqwik.api.Property;
 import net.jqwik.api.constraints.IntRange;
@@ -22,15 +23,18 @@ class WireDescriptorTest {
   void shouldReadTheHandleThatWasWritten(
       @ForAll @Size(16) byte[] token,
       @ForAll @Size(4) byte[] address,
-      @ForAll @IntRange(min = 1, max = 65535) int port)
+      @ForAll @IntRange(min = 1, max = 65535) int port,
+      @ForAll @Size(32) byte[] fingerprint)
       throws UnknownHostException {
     byte[] handle =
         WireDescriptor.handle(
-            new InetSocketAddress(InetAddress.getByAddress(address), port), token);
+            new InetSocketAddress(InetAddress.getByAddress(address), port), token, fingerprint);
     WireDescriptor.Handle read = WireDescriptor.readHandle(ByteBuffer.wrap(handle));
     assertThat(read.address().getAddress().getAddress()).isEqualTo(address);
     assertThat(read.address().getPort()).isEqualTo(port);
     assertThat(read.token()).isEqualTo(token);
+    boolean isSecured = !Arrays.equals(fingerprint, new byte[32]);
+    assertThat(read.fingerprint()).isEqualTo(isSecured ? fingerprint : null);
   }
 
   @Property
@@ -39,7 +43,7 @@ class WireDescriptorTest {
     if (nearly) {
       byte[] right =
           WireDescriptor.handle(
-              new InetSocketAddress(InetAddress.getLoopbackAddress(), 1), new byte[16]);
+              new InetSocketAddress(InetAddress.getLoopbackAddress(), 1), new byte[16], null);
       System.arraycopy(right, 0, bytes, 0, Long.BYTES);
     }
     try {

@@ -8,8 +8,6 @@ import io.fluxccl.RemoteFailure;
 import io.fluxccl.bootstrap.Mailboxes.FutureReceiver;
 import io.fluxccl.bootstrap.Mailboxes.Receiver;
 import io.fluxccl.bootstrap.StreamKey.Space;
-import java.util.Arrays;
-import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -21,16 +19,22 @@ import java.util.function.Supplier;
 import java.util.stream.IntStream;
 
 /**
- * Adds the operations of all ranks together, over the ring of ranks. Each has a number, so that
- * messages of an operation that was given up never pass for those of the next one. State is of the
- * event loop only.
+ * Adds the operations of all ranks together. One rank leads each of them: the first of those that
+ * take part. Each operation has a number, so that messages of an operation that was given up never
+ * pass for those of the next one. State is of the event loop only.
  */
-abstract class RingBootstrap extends AbstractBootstrap {
+abstract class CollectiveBootstrap extends AbstractBootstrap {
+  /** The rank that forwards broadcasts. */
+  private static final int LEADER = 0;
+
   /** The last number of each kind of operation: by tag of an exchange, by group, of all others. */
   private final Map<Object, Integer> sequences = new HashMap<>();
 
-  RingBootstrap(String name, int rank, int nRanks, int messageLimit) {
+  private final List<Integer> all;
+
+  CollectiveBootstrap(String name, int rank, int nRanks, int messageLimit) {
     super(name, rank, nRanks, messageLimit);
+    all = IntStream.range(0, nRanks).boxed().toList();
   }
 
   @Override
@@ -55,43 +59,36 @@ abstract class RingBootstrap extends AbstractBootstrap {
         .thenApply(all -> null);
   }
 
-  /** A gather's place in the order of those that must match on the ranks that take part. */
-  private record Turn(List<Integer> ranks, StreamKey key) {}
-
-  private Turn nextOfAll() {
-    return new Turn(all(), new StreamKey(0, Space.GATHER, 0, next(Space.GATHER)));
+  private Gather.Turn nextOfAll() {
+    return new Gather.Turn(all, new StreamKey(0, Space.GATHER, 0, next(Space.GATHER)));
   }
 
-  private Turn nextExchange(int tag) {
-    return new Turn(all(), new StreamKey(0, Space.EXCHANGE, tag, next(tag)));
+  private Gather.Turn nextExchange(int tag) {
+    return new Gather.Turn(all, new StreamKey(0, Space.EXCHANGE, tag, next(tag)));
   }
 
-  private Turn nextOf(List<Integer> group) {
+  private Gather.Turn nextOf(List<Integer> group) {
     group.forEach(this::checkPeer);
     if (!group.contains(rank()) || new HashSet<>(group).size() != group.size()) {
       throw InvalidUsage.of(
           "groupBarrier(ranks=%s): name rank %s, and no rank twice", group, rank());
     }
     long channel = HostIdentity.hash(group.toString());
-    return new Turn(group, new StreamKey(0, Space.GROUP, channel, next(group)));
+    return new Gather.Turn(group, new StreamKey(0, Space.GROUP, channel, next(group)));
   }
 
   private int next(Object kind) {
     return sequences.merge(kind, 1, Integer::sum);
   }
 
-  private List<Integer> all() {
-    return IntStream.range(0, nRanks()).boxed().toList();
-  }
-
   private CompletableFuture<List<byte[]>> gather(
-      String operation, Supplier<Turn> next, byte[] mine, Deadline deadline) {
+      String operation, Supplier<Gather.Turn> next, byte[] mine, Deadline deadline) {
     CompletableFuture<List<byte[]>> result = NonblockingFuture.create();
     submit(
         result,
         () -> {
           // A refused call takes a number too, or later calls would no longer match other ranks'.
-          RingGather gather = new RingGather(next.get());
+          Gather gather = Gather.of(this, next.get());
           try {
             checkMessage(mine);
           } catch (InvalidUsage refused) {
@@ -102,104 +99,6 @@ abstract class RingBootstrap extends AbstractBootstrap {
           gather.start(operation, mine.clone(), deadline);
         });
     return result;
-  }
-
-  /**
-   * Gathers one block of each of some ranks at each of them. Every rank sends its block to the next
-   * in the ring and forwards what it receives, n - 1 times. So the block that is missing belongs to
-   * the rank for which all ranks wait.
-   */
-  private final class RingGather implements Receiver {
-    // Not the caller's future: a caller that cancels its own still forwards the blocks of others.
-    final CompletableFuture<List<byte[]>> done = NonblockingFuture.create();
-
-    private final List<Integer> ranks;
-    private final int position;
-    private final StreamKey outbound;
-    private final StreamKey inbound;
-    private final int next;
-    private final byte[][] blocks;
-    private int received;
-
-    RingGather(Turn turn) {
-      ranks = turn.ranks();
-      position = ranks.indexOf(rank());
-      int size = ranks.size();
-      next = ranks.get((position + 1) % size);
-      outbound = turn.key().from(rank());
-      inbound = turn.key().from(ranks.get((position + size - 1) % size));
-      blocks = new byte[size][];
-    }
-
-    void start(String operation, byte[] mine, Deadline deadline) {
-      operations.track(
-          done,
-          deadline,
-          () -> operations.late(operation, ranks.get(awaitedPosition()), deadline),
-          () -> {
-            if (done.isCompletedExceptionally()) {
-              drop();
-            }
-          });
-      blocks[position] = mine;
-      if (blocks.length == 1) {
-        finish();
-      } else {
-        forward(Message.of(mine));
-        receive(inbound, this);
-      }
-    }
-
-    private void forward(Message message) {
-      post(next, outbound, message, NonblockingFuture.create());
-    }
-
-    /** Ends it here; messages that still come for it are dropped. */
-    void drop() {
-      abandon(inbound, this);
-    }
-
-    private int awaitedPosition() {
-      return Math.floorMod(position - 1 - received, blocks.length);
-    }
-
-    @Override
-    public boolean accept(Message message) {
-      // A loop, not a recursion: hundreds of blocks may be here already.
-      for (Message each = message; each != null; each = mailboxes.poll(inbound)) {
-        if (each.broken()) {
-          fail(
-              RemoteFailure.of(
-                  each.leftRank(),
-                  "%s: rank %s left before it sent its part",
-                  describe(),
-                  each.leftRank()));
-          return true;
-        }
-        blocks[awaitedPosition()] = each.bytes();
-        received++;
-        if (received == blocks.length - 1) {
-          finish();
-          return true;
-        }
-        forward(each);
-      }
-      receive(inbound, this);
-      return true;
-    }
-
-    @Override
-    public void fail(FluxCclException reason) {
-      if (reason instanceof RemoteFailure) {
-        // The ranks behind would wait for messages that this rank can no longer forward.
-        forward(Message.brokenBy(reason.rank()));
-      }
-      done.completeExceptionally(reason);
-    }
-
-    private void finish() {
-      done.complete(Collections.unmodifiableList(Arrays.asList(blocks)));
-    }
   }
 
   // ---- broadcast ----
@@ -213,12 +112,12 @@ abstract class RingBootstrap extends AbstractBootstrap {
           // Before anything may be refused, as in a gather.
           int number = next(Space.GATHER);
           checkPeer(root);
-          StreamKey key = new StreamKey(previous(), Space.BROADCAST, root, number);
+          StreamKey key = new StreamKey(root, Space.BROADCAST, root, number);
           if (root == rank()) {
             checkMessage(message);
             sendBroadcast(key, message, deadline, result);
           } else {
-            receiveBroadcast(key, root, deadline, result);
+            receiveBroadcast(rank() == LEADER ? key : key.from(LEADER), root, deadline, result);
           }
         });
     return result;
@@ -226,15 +125,31 @@ abstract class RingBootstrap extends AbstractBootstrap {
 
   private void sendBroadcast(
       StreamKey key, byte[] message, Deadline deadline, CompletableFuture<byte[]> result) {
-    CompletableFuture<Void> sent = NonblockingFuture.create();
+    CompletableFuture<Void> sent =
+        rank() == LEADER ? lead(key, Message.of(message)) : post(LEADER, key, Message.of(message));
     pipe(sent.thenApply(done -> message.clone()), result);
-    if (next() == rank()) {
-      sent.complete(null);
-      return;
-    }
     String operation = "broadcast(root=" + rank() + ")";
-    post(next(), key.from(rank()), Message.of(message), sent);
-    operations.trackSend(sent, deadline, () -> operations.late(operation, next(), deadline));
+    operations.trackSend(
+        sent, deadline, () -> operations.late(operation, List.of(LEADER), deadline));
+  }
+
+  private CompletableFuture<Void> post(int peer, StreamKey key, Message message) {
+    CompletableFuture<Void> sent = NonblockingFuture.create();
+    post(peer, key, message, sent);
+    return sent;
+  }
+
+  /** Sends a broadcast to all ranks but its root, and this one. */
+  private CompletableFuture<Void> lead(StreamKey key, Message message) {
+    CompletableFuture<Void> sent = NonblockingFuture.create();
+    pipe(
+        CompletableFuture.allOf(
+            IntStream.range(0, nRanks())
+                .filter(peer -> peer != rank() && peer != key.channel())
+                .mapToObj(peer -> post(peer, key.from(rank()), message))
+                .toArray(CompletableFuture<?>[]::new)),
+        sent);
+    return sent;
   }
 
   private void receiveBroadcast(
@@ -255,7 +170,7 @@ abstract class RingBootstrap extends AbstractBootstrap {
     operations.track(
         done,
         deadline,
-        () -> operations.late("broadcast(root=" + root + ")", root, deadline),
+        () -> operations.late("broadcast(root=" + root + ")", List.of(root), deadline),
         () -> {
           if (done.isCompletedExceptionally()) {
             abandon(key, receiver);
@@ -264,13 +179,13 @@ abstract class RingBootstrap extends AbstractBootstrap {
   }
 
   /**
-   * Sends a broadcast that has arrived to the next rank, before a receiver here asks for it: so
-   * only its root can be late.
+   * The leader sends a broadcast that has arrived to the other ranks, before a receiver here asks
+   * for it: so only its root can be late.
    */
   @Override
   final void forwardBroadcast(StreamKey key, Message message) {
-    if (key.space() == Space.BROADCAST && next() != key.channel()) {
-      post(next(), key.from(rank()), message, NonblockingFuture.create());
+    if (key.space() == Space.BROADCAST && rank() == LEADER && key.peer() == key.channel()) {
+      lead(key, message);
     }
   }
 
@@ -286,7 +201,7 @@ abstract class RingBootstrap extends AbstractBootstrap {
         () -> {
           int number = next(Space.SPLIT);
           StreamKey key = new StreamKey(0, Space.SPLIT, 0, number);
-          RingGather gather = new RingGather(new Turn(all(), key));
+          Gather gather = Gather.of(this, new Gather.Turn(all, key));
           pipe(
               gather.done.thenApply(all -> SubBootstrap.form(this, number, asked, all)),
               result,

@@ -1,0 +1,92 @@
+package io.fluxccl.bootstrap;
+
+import io.fluxccl.TransportFailure;
+import io.fluxccl.wire.WireReader;
+import io.fluxccl.wire.WireWriter;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+
+/** What the leader of a {@link Gather} sends to the other ranks, in the bytes of a message. */
+sealed interface GatherAnswer {
+  /** Some of the blocks, in the order of the ranks; the next answer goes on behind them. */
+  record Blocks(List<byte[]> blocks) implements GatherAnswer {
+    private static final int CHUNK_BYTES = 1 << 16;
+
+    /** Returns all blocks, cut so that no message is much longer than the longest block. */
+    static List<Blocks> inChunks(byte[][] blocks) {
+      List<byte[]> all = Arrays.asList(blocks);
+      List<Blocks> chunks = new ArrayList<>();
+      int begin = 0;
+      long bytes = 0;
+      for (int i = 0; i < blocks.length; i++) {
+        if (i > begin && bytes + blocks[i].length > CHUNK_BYTES) {
+          chunks.add(new Blocks(all.subList(begin, i)));
+          begin = i;
+          bytes = 0;
+        }
+        bytes += blocks[i].length;
+      }
+      chunks.add(new Blocks(all.subList(begin, blocks.length)));
+      return chunks;
+    }
+  }
+
+  /** The ranks that have not sent their blocks; not empty. */
+  record Missing(List<Integer> ranks) implements GatherAnswer {}
+
+  /**
+   * The leader's deadline has passed.
+   *
+   * @param rank to blame
+   */
+  record GaveUp(int rank, String reason) implements GatherAnswer {}
+
+  /** Returns the message, which all ranks may share. */
+  default Message toMessage() {
+    WireWriter out = new WireWriter();
+    if (this instanceof Blocks some) {
+      out.uint8(0).int32(some.blocks().size());
+      some.blocks().forEach(out::bytes);
+    } else if (this instanceof Missing some) {
+      out.uint8(1).int32(some.ranks().size());
+      some.ranks().forEach(out::int32);
+    } else if (this instanceof GaveUp end) {
+      out.uint8(2).int32(end.rank()).string(BootstrapFrameCodec.shortened(end.reason()));
+    }
+    return Message.of(out.toBytes());
+  }
+
+  /**
+   * Reads a message of the leader.
+   *
+   * @param mostBlocks how many blocks may still come
+   * @throws TransportFailure if it is malformed; it names the leader
+   */
+  static GatherAnswer of(Message message, int leader, int mostBlocks) {
+    WireReader in = WireReader.ofPeer(message.bytes(), "answer of a gather", leader);
+    int kind = in.uint8("kind");
+    in.check(kind <= 2, "kind", Integer.toString(kind));
+    GatherAnswer answer;
+    if (kind == 0) {
+      int count = in.int32("count", 1, Math.min(mostBlocks, in.remaining() / Integer.BYTES));
+      List<byte[]> blocks = new ArrayList<>(count);
+      for (int i = 0; i < count; i++) {
+        blocks.add(in.raw("block", in.int32("length")));
+      }
+      answer = new Blocks(blocks);
+    } else if (kind == 1) {
+      int count = in.int32("count", 1, in.remaining() / Integer.BYTES);
+      List<Integer> ranks = new ArrayList<>(count);
+      for (int i = 0; i < count; i++) {
+        ranks.add(in.int32("rank", 0, BootstrapFrameCodec.MAX_RANKS - 1));
+      }
+      answer = new Missing(ranks);
+    } else {
+      int rank = in.int32("rank", 0, BootstrapFrameCodec.MAX_RANKS - 1);
+      answer = new GaveUp(rank, in.string("reason", BootstrapFrameCodec.MAX_REASON_BYTES));
+    }
+    in.end();
+    return answer;
+  }
+}

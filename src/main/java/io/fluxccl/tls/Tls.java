@@ -1,0 +1,295 @@
+package io.fluxccl.tls;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import java.io.ByteArrayInputStream;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.GeneralSecurityException;
+import java.security.InvalidKeyException;
+import java.security.KeyFactory;
+import java.security.KeyStore;
+import java.security.MessageDigest;
+import java.security.PrivateKey;
+import java.security.Signature;
+import java.security.cert.Certificate;
+import java.security.cert.CertificateFactory;
+import java.security.spec.InvalidKeySpecException;
+import java.security.spec.PKCS8EncodedKeySpec;
+import java.util.Base64;
+import java.util.Collection;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.UnaryOperator;
+import java.util.stream.Stream;
+import javax.net.ssl.KeyManagerFactory;
+import javax.net.ssl.SSLContext;
+import javax.net.ssl.SSLEngine;
+import javax.net.ssl.SSLException;
+import javax.net.ssl.TrustManager;
+import javax.net.ssl.TrustManagerFactory;
+
+/**
+ * The certificate of this process, and the engines of its connections: TLS 1.3 and nothing older. A
+ * rank knows the certificate of the side that it connects to by its fingerprint, which came with
+ * that side's address. The side that accepts knows the connecting one by a token, or by a proof of
+ * the job's secret. So a certificate that each process makes for itself is enough. With
+ * certificates of the user's own both sides present one, and check that of the other against the
+ * user's authorities. Immutable and thread-safe.
+ */
+public final class Tls {
+  /** The environment variable that switches TLS on: 1, or 0 or unset for off. */
+  public static final String VARIABLE = "FLUXCCL_TLS";
+
+  /** The environment variable that names a PEM file with this rank's chain of certificates. */
+  public static final String CERTIFICATE_VARIABLE = "FLUXCCL_TLS_CERTIFICATE";
+
+  /** The environment variable that names a PEM file with the certificate's key, in PKCS #8. */
+  public static final String KEY_VARIABLE = "FLUXCCL_TLS_KEY";
+
+  /** The environment variable that names a PEM file with the authorities that sign for ranks. */
+  public static final String AUTHORITIES_VARIABLE = "FLUXCCL_TLS_AUTHORITIES";
+
+  /** The system property that overrides {@value #VARIABLE}. */
+  public static final String PROPERTY = "fluxccl.tls";
+
+  /** The length in bytes of a fingerprint: SHA-256 of the certificate. */
+  public static final int FINGERPRINT_LENGTH = 32;
+
+  private static final String[] PROTOCOLS = {"TLSv1.3"};
+  private static final String[] CIPHERS = {
+    "TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"
+  };
+  private static final char[] NO_PASSWORD = {};
+
+  /** What was read of files, by their names. */
+  private static final Map<List<String>, Tls> OF_FILES = new ConcurrentHashMap<>();
+
+  private final SSLContext context;
+  private final byte[] fingerprint;
+  private final boolean hasAuthorities;
+
+  private Tls(PrivateKey key, Certificate[] chain, TrustManager[] trust) {
+    try {
+      checkPair(key, chain[0]);
+      KeyStore store = KeyStore.getInstance("PKCS12");
+      store.load(null, NO_PASSWORD);
+      store.setKeyEntry("rank", key, NO_PASSWORD, chain);
+      KeyManagerFactory keys =
+          KeyManagerFactory.getInstance(KeyManagerFactory.getDefaultAlgorithm());
+      keys.init(store, NO_PASSWORD);
+      context = SSLContext.getInstance("TLS");
+      hasAuthorities = trust != null;
+      context.init(
+          keys.getKeyManagers(),
+          hasAuthorities ? trust : new TrustManager[] {new AnyCertificate()},
+          null);
+      fingerprint = fingerprint(chain[0]);
+    } catch (GeneralSecurityException | IOException e) {
+      throw new InvalidUsage("TLS can't use the certificate and its key: " + e.getMessage(), e);
+    }
+  }
+
+  /** Refuses a key that is not the certificate's; a handshake would fail without a reason. */
+  private static void checkPair(PrivateKey key, Certificate certificate)
+      throws GeneralSecurityException {
+    String kind = key.getAlgorithm();
+    Signature signature =
+        Signature.getInstance(
+            kind.equals("EC") ? "SHA256withECDSA" : kind.equals("RSA") ? "SHA256withRSA" : kind);
+    signature.initSign(key);
+    byte[] signed = signature.sign();
+    signature.initVerify(certificate);
+    if (!signature.verify(signed)) {
+      throw new InvalidKeyException("the key is not the certificate's");
+    }
+  }
+
+  /**
+   * Returns TLS with a certificate that this process makes for itself, the same for all callers.
+   */
+  public static Tls selfSigned() {
+    return OfProcess.SELF_SIGNED;
+  }
+
+  private static final class OfProcess {
+    static final Tls SELF_SIGNED = make();
+
+    private static Tls make() {
+      SelfSigned made = new SelfSigned();
+      return new Tls(made.keys.getPrivate(), new Certificate[] {made.certificate}, null);
+    }
+  }
+
+  /**
+   * Returns TLS with certificates of the user's own.
+   *
+   * @param certificates a PEM file with this rank's certificate, and those between it and an
+   *     authority
+   * @param key a PEM file with the certificate's key: PKCS #8, not encrypted
+   * @param authorities a PEM file with the certificates of the authorities that sign for ranks
+   * @return the settings
+   * @throws InvalidUsage if a file can't be read, or key and certificate can't be used
+   */
+  public static Tls of(Path certificates, Path key, Path authorities) {
+    return new Tls(
+        readKey(key),
+        readCertificates(certificates).toArray(new Certificate[0]),
+        trusting(readCertificates(authorities)));
+  }
+
+  /**
+   * Returns the settings of this process's environment.
+   *
+   * @return empty if TLS is off
+   * @throws InvalidUsage if a variable's value is wrong; it names the variable
+   */
+  public static Optional<Tls> fromEnvironment() {
+    return from(
+        name ->
+            name.equals(VARIABLE)
+                ? System.getProperty(PROPERTY, System.getenv(name))
+                : System.getenv(name));
+  }
+
+  static Optional<Tls> from(UnaryOperator<String> variable) {
+    String wanted = variable.apply(VARIABLE);
+    String certificate = variable.apply(CERTIFICATE_VARIABLE);
+    String key = variable.apply(KEY_VARIABLE);
+    String authorities = variable.apply(AUTHORITIES_VARIABLE);
+    List<String> files =
+        Stream.of(certificate, key, authorities)
+            .filter(each -> each != null && !each.isBlank())
+            .toList();
+    if (wanted == null || wanted.isBlank() || wanted.strip().equals("0")) {
+      if (!files.isEmpty()) {
+        throw InvalidUsage.of("%s is set, but not %s=1", CERTIFICATE_VARIABLE, VARIABLE);
+      }
+      return Optional.empty();
+    }
+    if (!wanted.strip().equals("1")) {
+      throw InvalidUsage.of("%s=%s; give 1, or 0 for no TLS", VARIABLE, wanted);
+    }
+    if (files.isEmpty()) {
+      return Optional.of(selfSigned());
+    }
+    if (files.size() < 3) {
+      throw InvalidUsage.of(
+          "give all of %s, %s and %s, or none for certificates that the ranks make themselves",
+          CERTIFICATE_VARIABLE, KEY_VARIABLE, AUTHORITIES_VARIABLE);
+    }
+    return Optional.of(
+        OF_FILES.computeIfAbsent(
+            List.of(certificate, key, authorities),
+            each -> of(Path.of(certificate), Path.of(key), Path.of(authorities))));
+  }
+
+  /** Returns the fingerprint of this process's certificate. */
+  public byte[] fingerprint() {
+    return fingerprint.clone();
+  }
+
+  /** Returns a new engine for the side that connects. */
+  public SSLEngine connecting() {
+    return engine(true);
+  }
+
+  /** Returns a new engine for the side that accepts. */
+  public SSLEngine accepting() {
+    SSLEngine engine = engine(false);
+    engine.setNeedClientAuth(hasAuthorities);
+    return engine;
+  }
+
+  private SSLEngine engine(boolean client) {
+    SSLEngine engine = context.createSSLEngine();
+    engine.setUseClientMode(client);
+    engine.setEnabledProtocols(PROTOCOLS);
+    engine.setEnabledCipherSuites(CIPHERS);
+    return engine;
+  }
+
+  /**
+   * Returns the fingerprint of the other side's certificate.
+   *
+   * @param engine of the connecting side, after the handshake
+   * @return {@value #FINGERPRINT_LENGTH} bytes
+   * @throws SSLException if it has presented none
+   */
+  public static byte[] peerFingerprint(SSLEngine engine) throws SSLException {
+    try {
+      return fingerprint(engine.getSession().getPeerCertificates()[0]);
+    } catch (GeneralSecurityException e) {
+      throw new SSLException(e);
+    }
+  }
+
+  private static byte[] fingerprint(Certificate certificate) throws GeneralSecurityException {
+    return MessageDigest.getInstance("SHA-256").digest(certificate.getEncoded());
+  }
+
+  private static TrustManager[] trusting(Collection<? extends Certificate> authorities) {
+    try {
+      KeyStore store = KeyStore.getInstance("PKCS12");
+      store.load(null, NO_PASSWORD);
+      for (Certificate each : authorities) {
+        store.setCertificateEntry("authority " + store.size(), each);
+      }
+      TrustManagerFactory trust =
+          TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
+      trust.init(store);
+      return trust.getTrustManagers();
+    } catch (GeneralSecurityException | IOException e) {
+      throw FluxCclException.from(e);
+    }
+  }
+
+  private static Collection<? extends Certificate> readCertificates(Path file) {
+    Collection<? extends Certificate> found;
+    try {
+      found =
+          CertificateFactory.getInstance("X.509")
+              .generateCertificates(new ByteArrayInputStream(Files.readAllBytes(file)));
+    } catch (IOException | GeneralSecurityException e) {
+      throw new InvalidUsage(file + " can't be read as certificates in PEM: " + e, e);
+    }
+    if (found.isEmpty()) {
+      throw new InvalidUsage(file + " has no certificate");
+    }
+    return found;
+  }
+
+  private static PrivateKey readKey(Path file) {
+    String begin = "-----BEGIN PRIVATE KEY-----";
+    try {
+      String pem = Files.readString(file, StandardCharsets.US_ASCII);
+      int from = pem.indexOf(begin);
+      int to = pem.indexOf("-----END", from + 1);
+      if (from < 0 || to < 0) {
+        throw new InvalidUsage(
+            file + " has no \"" + begin + "\"; run: openssl pkcs8 -topk8 -nodes -in " + file);
+      }
+      byte[] bytes = Base64.getMimeDecoder().decode(pem.substring(from + begin.length(), to));
+      return key(new PKCS8EncodedKeySpec(bytes), file);
+    } catch (IOException | IllegalArgumentException e) {
+      throw new InvalidUsage(file + " can't be read as a key in PEM: " + e, e);
+    }
+  }
+
+  private static PrivateKey key(PKCS8EncodedKeySpec encoded, Path file) {
+    for (String algorithm : new String[] {"EC", "RSA", "EdDSA"}) {
+      try {
+        return KeyFactory.getInstance(algorithm).generatePrivate(encoded);
+      } catch (InvalidKeySpecException e) {
+        continue; // a key of another kind
+      } catch (GeneralSecurityException e) {
+        throw FluxCclException.from(e);
+      }
+    }
+    throw new InvalidUsage(file + " has a key that is neither of EC, RSA nor EdDSA");
+  }
+}

@@ -1,0 +1,5 @@
+/**
+ * TLS 1.3 between the ranks of a job: the certificate of this process, whose fingerprint its peers
+ * know, and the records of one socket.
+ */
+package io.fluxccl.tls;

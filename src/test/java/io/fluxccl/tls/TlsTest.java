@@ -1,0 +1,55 @@
+package io.fluxccl.tls;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.InvalidUsage;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Map;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+class TlsTest {
+  @TempDir Path folder;
+
+  @Test
+  void shouldBeOffUnlessWanted() {
+    assertThat(Tls.from(Map.<String, String>of()::get)).isEmpty();
+    assertThat(Tls.from(Map.of("FLUXCCL_TLS", "0")::get)).isEmpty();
+    assertThat(Tls.from(Map.of("FLUXCCL_TLS", " ")::get)).isEmpty();
+    assertThat(Tls.from(Map.of("FLUXCCL_TLS", "1")::get)).containsSame(Tls.selfSigned());
+  }
+
+  @Test
+  void shouldNameTheVariableThatIsWrong() throws Exception {
+    assertThatThrownBy(() -> Tls.from(Map.of("FLUXCCL_TLS", "yes")::get))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("FLUXCCL_TLS=yes");
+    assertThatThrownBy(() -> Tls.from(Map.of("FLUXCCL_TLS_KEY", "/x")::get))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("FLUXCCL_TLS=1");
+    assertThatThrownBy(() -> Tls.from(Map.of("FLUXCCL_TLS", "1", "FLUXCCL_TLS_KEY", "/x")::get))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("FLUXCCL_TLS_CERTIFICATE");
+    Path none = folder.resolve("none");
+    assertThatThrownBy(() -> Tls.of(none, none, none))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining(none.toString());
+    Path empty = Files.createFile(folder.resolve("empty"));
+    assertThatThrownBy(() -> Tls.of(empty, empty, empty))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("PRIVATE KEY");
+  }
+
+  @Test
+  void shouldReadCertificatesOfTheUser() throws Exception {
+    Certificates made = new Certificates(folder);
+    assertThat(made.of("ec", "EC").fingerprint())
+        .hasSize(Tls.FINGERPRINT_LENGTH)
+        .isNotEqualTo(made.of("rsa", "RSA").fingerprint());
+    assertThatThrownBy(
+            () -> Tls.of(folder.resolve("ec.crt"), folder.resolve("rsa.key"), made.authority()))
+        .isInstanceOf(InvalidUsage.class);
+  }
+}
