@@ -10,13 +10,10 @@ import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
 import io.fluxccl.bootstrap.BootstrapFrame.Peers;
 import io.fluxccl.bootstrap.BootstrapFrame.Ping;
-import io.fluxccl.bootstrap.BootstrapFrame.Pong;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
-import io.fluxccl.bootstrap.BootstrapFrame.Register;
 import io.fluxccl.bootstrap.BootstrapFrame.Silent;
 import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
 import io.netty.channel.Channel;
-import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.EventLoop;
 import io.netty.channel.group.DefaultChannelGroup;
 import io.netty.util.concurrent.ScheduledFuture;
@@ -53,7 +50,7 @@ final class BootstrapRoot extends Handshake.Gate {
   private final Duration patience;
   private final AtomicBoolean finished = new AtomicBoolean();
   private final CompletableFuture<Void> ended = new CompletableFuture<>();
-  private final Map<Integer, Session> sessions = new TreeMap<>();
+  private final Map<Integer, RootSession> sessions = new TreeMap<>();
   private final Map<Integer, TcpBootstrap> hosts = new HashMap<>();
   private final BitSet cameOnce = new BitSet();
   private final BitSet departed = new BitSet();
@@ -65,7 +62,7 @@ final class BootstrapRoot extends Handshake.Gate {
   private int users;
   private int rootHost = -1;
   private boolean formed;
-  private boolean failed;
+  private Failed failure; // null while the job has not failed
   private boolean leaving;
   private boolean waitingChanged;
   private List<Integer> silent = List.of();
@@ -179,7 +176,7 @@ final class BootstrapRoot extends Handshake.Gate {
 
   /** Sends a message of the rank that hosts the root. */
   void send(int peer, Data data, CompletableFuture<Void> done) {
-    Session session = sessions.get(peer);
+    RootSession session = sessions.get(peer);
     if (session == null) {
       done.completeExceptionally(FrameSession.unsent(peer));
     } else {
@@ -193,7 +190,6 @@ final class BootstrapRoot extends Handshake.Gate {
 
   /** Closes at once and sends nothing, as if the process had died. */
   void kill() {
-    failed = true;
     leaving = true;
     finish();
   }
@@ -245,14 +241,18 @@ final class BootstrapRoot extends Handshake.Gate {
 
   @Override
   void admitted(Channel channel, Handshake.Acceptor acceptor, Proof proof) {
-    Session session = new Session(proof.rank(), channel);
+    RootSession session = new RootSession(this, proof.rank(), channel);
     sessions.put(proof.rank(), session);
     session.replace(acceptor, BootstrapFrameCodec.HANDSHAKE_LIMIT + 3 * 4096);
   }
 
   // ---- what sessions report ----
 
-  private void registered(Session session) {
+  void registered(RootSession session) {
+    if (failure != null) {
+      session.send(failure);
+      return;
+    }
     cameOnce.set(session.rank);
     if (session.register.hostsRoot() && rootHost < 0) {
       rootHost = session.rank;
@@ -280,7 +280,7 @@ final class BootstrapRoot extends Handshake.Gate {
     List<Integer> missing = new ArrayList<>();
     List<Integer> gaveUp = new ArrayList<>();
     for (int rank = 0; rank < nRanks; rank++) {
-      Session session = sessions.get(rank);
+      RootSession session = sessions.get(rank);
       if (session == null || session.register == null) {
         (cameOnce.get(rank) ? gaveUp : missing).add(rank);
       }
@@ -291,8 +291,8 @@ final class BootstrapRoot extends Handshake.Gate {
 
   /** Tells all ranks that the job has failed. */
   void failed(Failed reason) {
-    if (!failed) {
-      failed = true;
+    if (failure == null) {
+      failure = reason;
       if (formed) {
         listener.close(); // those that live may want to meet at this address
       }
@@ -300,11 +300,14 @@ final class BootstrapRoot extends Handshake.Gate {
     }
   }
 
-  private void closed(Session session) {
+  void closed(RootSession session) {
     int rank = session.rank;
     sessions.remove(rank, session);
     if (!formed) {
       waitingChanged = true;
+      if (!session.receivedGoodbye() && !leaving) {
+        loop.schedule(() -> requireReturn(rank), Patience.RETURN_MILLIS, TimeUnit.MILLISECONDS);
+      }
     } else if (session.receivedGoodbye()) {
       departed.set(rank);
       // Many leave at once as a rule: one frame names all of them.
@@ -317,6 +320,24 @@ final class BootstrapRoot extends Handshake.Gate {
       finish();
     } else if (sessions.isEmpty() && !formed) {
       awaitRanks();
+    }
+  }
+
+  /** Delivers a message for the rank that hosts the root; false if that is none of this process. */
+  boolean arrived(int sender, Data data) {
+    TcpBootstrap host = formed ? hosts.get(rootHost) : null;
+    if (host != null) {
+      host.arrived(data.key(sender), data.message());
+    }
+    return host != null;
+  }
+
+  /** Ends the set-up if a rank whose connection was lost has not come again. */
+  private void requireReturn(int rank) {
+    if (!formed && !leaving && !sessions.containsKey(rank)) {
+      String death =
+          "rank %s died during initialize: its connection with the root ended without a goodbye";
+      failed(new Failed(ErrorCode.REMOTE_FAILURE, rank, death.formatted(rank)));
     }
   }
 
@@ -335,7 +356,7 @@ final class BootstrapRoot extends Handshake.Gate {
 
   private void sendAllBut(int rank, BootstrapFrame frame) {
     // A copy: a write that fails may close its session here and now.
-    for (Session session : List.copyOf(sessions.values())) {
+    for (RootSession session : List.copyOf(sessions.values())) {
       if (session.rank != rank) {
         session.send(frame);
       }
@@ -361,36 +382,6 @@ final class BootstrapRoot extends Handshake.Gate {
         silent = now;
         sendAll(new Silent(now));
       }
-    }
-  }
-
-  /** The root's side of one rank's connection. */
-  private final class Session extends FrameSession {
-    final int rank;
-    Register register; // null until the rank has registered
-
-    Session(int rank, Channel channel) {
-      super(channel);
-      this.rank = rank;
-    }
-
-    @Override
-    void received(ChannelHandlerContext ctx, BootstrapFrame frame) {
-      if (frame instanceof Register first && register == null) {
-        register = first;
-        registered(this);
-      } else if (frame instanceof Data data && formed && hosts.containsKey(rootHost)) {
-        hosts.get(rootHost).arrived(data.key(rank), data.message());
-      } else if (frame instanceof Failed reason && register != null) {
-        failed(reason);
-      } else if (!(frame instanceof Pong)) {
-        ctx.close();
-      }
-    }
-
-    @Override
-    public void channelInactive(ChannelHandlerContext ctx) {
-      closed(this);
     }
   }
 }

@@ -2,6 +2,7 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
@@ -43,6 +44,7 @@ final class ControlConnection implements Handshake.Outcome {
   private boolean formed;
   private boolean stopped;
   private boolean hostLeft;
+  private int losses;
   private long backoffMillis = FIRST_BACKOFF_MILLIS;
   private List<Integer> missing = List.of();
   private String trouble = "no answer yet";
@@ -134,6 +136,22 @@ final class ControlConnection implements Handshake.Outcome {
     }
     stop();
     bootstrap.failSetup(new InvalidUsage(where + ": " + Handshake.SECRETS_DIFFER));
+  }
+
+  /** Ends the set-up if the root that was lost has not come again. */
+  private void requireReturn(int loss, String how) {
+    if (!stopped && session == null && losses == loss) {
+      stop();
+      int rank = rendezvous.rootRank();
+      bootstrap.failSetup(
+          RemoteFailure.of(
+              rank,
+              "%s: initialize lost %s at %s: %s",
+              bootstrap.describe(),
+              rank < 0 ? "the root" : "rank " + rank + ", which hosts the root,",
+              rendezvous.root(),
+              how));
+    }
   }
 
   private void again(String why) {
@@ -297,6 +315,11 @@ final class ControlConnection implements Handshake.Outcome {
         bootstrap.rootGone(receivedGoodbye());
         hostMayHaveLeft();
       } else if (!stopped) {
+        String how = receivedGoodbye() ? "it has left" : "its connection ended without a goodbye";
+        session = null;
+        int loss = ++losses;
+        bootstrap.loop.schedule(
+            () -> requireReturn(loss, how), Patience.RETURN_MILLIS, TimeUnit.MILLISECONDS);
         again(trouble);
       }
     }

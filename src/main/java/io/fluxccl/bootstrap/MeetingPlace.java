@@ -34,12 +34,7 @@ record MeetingPlace(
           "generations meet at an address, which any process can take over, not at a unique id;"
               + " set FLUXCCL_ADDR and FLUXCCL_SECRET");
     }
-    SessionKey key =
-        options
-            .secret()
-            .or(place::secret)
-            .map(SessionKey::of)
-            .orElseGet(() -> SessionKey.withoutSecret(place.jobIdentity()));
+    SessionKey key = SessionKey.of(options.secret().or(place::secret), place.jobIdentity());
     RootAddress address = RootAddress.parse(place.requireAddress());
     return new MeetingPlace(address, key, place.rank(), place.nRanks(), options, null, 0);
   }

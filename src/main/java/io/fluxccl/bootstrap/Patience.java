@@ -11,6 +11,9 @@ import java.time.Duration;
 final class Patience {
   private static final int SHARE_OF_TIMEOUT = 4;
 
+  /** How long one that was connected may take to connect again before it counts as dead. */
+  static final long RETURN_MILLIS = 1000;
+
   private final long nanos;
   private boolean began;
   private long beganNanos;

@@ -8,6 +8,7 @@ import java.nio.charset.StandardCharsets;
 import java.security.GeneralSecurityException;
 import java.security.MessageDigest;
 import java.security.SecureRandom;
+import java.util.Optional;
 import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
 
@@ -32,6 +33,11 @@ record SessionKey(byte[] key, boolean guarded, boolean known) {
 
   static SessionKey of(JobSecret secret) {
     return of(secret.bytes());
+  }
+
+  /** Creates the key of a job: of its secret, if it has one. */
+  static SessionKey of(Optional<JobSecret> secret, String jobIdentity) {
+    return secret.map(SessionKey::of).orElseGet(() -> withoutSecret(jobIdentity));
   }
 
   /**

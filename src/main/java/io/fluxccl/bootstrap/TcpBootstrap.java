@@ -20,7 +20,6 @@ import io.netty.util.concurrent.ScheduledFuture;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.util.List;
-import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
@@ -114,15 +113,7 @@ public final class TcpBootstrap extends CollectiveBootstrap {
    * @return as {@link #initialize(UniqueId)}
    */
   public CompletableFuture<Void> initialize(String address) {
-    return begin(() -> join(address, sessionKey(Optional.empty(), "")));
-  }
-
-  private SessionKey sessionKey(Optional<JobSecret> otherwise, String jobIdentity) {
-    return options
-        .secret()
-        .or(() -> otherwise)
-        .map(SessionKey::of)
-        .orElseGet(() -> SessionKey.withoutSecret(jobIdentity));
+    return begin(() -> join(address, SessionKey.of(options.secret(), "")));
   }
 
   private void join(String address, SessionKey key) {
@@ -158,7 +149,8 @@ public final class TcpBootstrap extends CollectiveBootstrap {
     if (environment.uniqueId().isPresent()) {
       join(Rendezvous.of(environment.uniqueId().get(), options));
     } else {
-      SessionKey key = sessionKey(environment.secret(), environment.jobIdentity());
+      SessionKey key =
+          SessionKey.of(options.secret().or(environment::secret), environment.jobIdentity());
       join(environment.requireAddress(), key);
     }
   }
@@ -194,6 +186,11 @@ public final class TcpBootstrap extends CollectiveBootstrap {
   // A set-up that failed leaves no socket behind, though the bootstrap is closed only later.
   private void endSetup() {
     if (ready.isCompletedExceptionally() && !hasEnded()) {
+      FluxCclException reason = FluxCclException.from(ready.handle((v, why) -> why).join());
+      if (localRoot != null || !(reason instanceof Timeout)) {
+        // Without this rank, or without the root, the others wait in vain.
+        relay(reason.attributedTo(rank()));
+      }
       leave();
     }
   }

@@ -11,20 +11,32 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.IntView;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.locks.LockSupport;
+import org.awaitility.Awaitility;
 import reactor.core.publisher.Mono;
 
 /**
  * A rank that all-reduces until something fails, or with "hosts" does all that can be done inside
  * hosts and between them, then says what and when, on the clock that all processes of a machine
- * share. With "shrink" it goes on with the ranks that live, and says when that works. Started by
- * {@link RankDeathTest}.
+ * share. With "shrink" it goes on with the ranks that live, and says when that works. With
+ * "dies:RANK:MILLIS" that rank ends its process so long after the ranks have met, while the lanes
+ * open; the others say what ended their set-up or group. Started by {@link RankDeathTest}.
  */
 final class LongRun {
+  static final String DIES = "dies:";
+
   private LongRun() {}
 
   public static void main(String[] args) {
+    if (args[1].startsWith(DIES)) {
+      join(args[1].split(":"));
+      return;
+    }
     Duration timeout = Duration.ofMillis(Long.parseLong(args[0]));
     try (RankGroup group = RankGroup.fromEnvironment().join()) {
       Runnable round =
@@ -35,16 +47,48 @@ final class LongRun {
           round.run();
         }
       } catch (RuntimeException e) {
-        FluxCclException failure = FluxCclException.from(e);
-        System.out.println(
-            "failed " + failure.code() + " rank=" + failure.rank() + " at=" + System.nanoTime());
-        System.out.println(failure.getMessage());
+        say(FluxCclException.from(e));
         if (args[1].equals("shrink")) {
           shrink(group);
         }
       }
     }
     System.out.println("closed");
+  }
+
+  private static void say(FluxCclException failure) {
+    System.out.println(
+        "failed " + failure.code() + " rank=" + failure.rank() + " at=" + System.nanoTime());
+    System.out.println(failure.getMessage());
+  }
+
+  private static void join(String[] dies) {
+    CompletableFuture<RankGroup> joined = RankGroup.fromEnvironment();
+    if (dies[1].equals(System.getenv("FLUXCCL_RANK"))) {
+      Awaitility.await()
+          .pollDelay(Duration.ZERO)
+          .pollInterval(Duration.ofMillis(1))
+          .until(LongRun::hasMet);
+      LockSupport.parkNanos(Duration.ofMillis(Long.parseLong(dies[2])).toNanos());
+      Runtime.getRuntime().halt(1);
+    }
+    try (RankGroup group = joined.join()) {
+      say(group.communicator().failed().join());
+    } catch (CompletionException e) {
+      say(FluxCclException.from(e));
+    }
+    System.out.println("closed");
+  }
+
+  /** The device and the lanes are opened on threads of their own once the ranks have met. */
+  private static boolean hasMet() {
+    return Thread.getAllStackTraces().values().stream()
+        .flatMap(Arrays::stream)
+        .anyMatch(
+            frame ->
+                frame.getClassName().endsWith("RankGroup")
+                    && (frame.getMethodName().equals("<init>")
+                        || frame.getMethodName().equals("createCollectives")));
   }
 
   private static void shrink(RankGroup group) {

@@ -25,6 +25,7 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.MethodSource;
 
 /** Real processes, really killed. {@code -Dfluxccl.kill.rounds=50} for the long version. */
@@ -186,6 +187,27 @@ class RankDeathTest {
       }
     }
     assertThat(segmentsLeft()).isEmpty();
+  }
+
+  @ParameterizedTest(name = "rank {0} dies {1} ms after the ranks have met")
+  @CsvSource({"1,0", "0,0", "2,30"})
+  void shouldEndTheOthersWhenOneDiesWhileTheLanesOpen(int victim, int millis) throws Exception {
+    List<Rank> ranks = start(30_000, LongRun.DIES + victim + ":" + millis);
+    try {
+      assertThat(ranks.get(victim).process.waitFor(60, TimeUnit.SECONDS)).isTrue();
+      long died = System.nanoTime();
+      for (Rank rank : ranks) {
+        if (rank != ranks.get(victim)) {
+          Matcher failed = await(rank.failed);
+          assertThat(failed.group(1)).as(rank.output()).isEqualTo("REMOTE_FAILURE");
+          assertThat(failed.group(2)).as(rank.output()).isEqualTo(Integer.toString(victim));
+          long late = TimeUnit.NANOSECONDS.toMillis(Long.parseLong(failed.group(3)) - died);
+          assertThat(late).as(rank.output()).isLessThan(5_000);
+        }
+      }
+    } finally {
+      destroy(ranks);
+    }
   }
 
   static List<String> killedAtOnce() {

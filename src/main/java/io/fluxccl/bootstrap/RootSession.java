@@ -1,0 +1,39 @@
+package io.fluxccl.bootstrap;
+
+import io.fluxccl.bootstrap.BootstrapFrame.Data;
+import io.fluxccl.bootstrap.BootstrapFrame.Failed;
+import io.fluxccl.bootstrap.BootstrapFrame.Pong;
+import io.fluxccl.bootstrap.BootstrapFrame.Register;
+import io.netty.channel.Channel;
+import io.netty.channel.ChannelHandlerContext;
+
+/** The root's side of one rank's connection. Only on the event loop. */
+final class RootSession extends FrameSession {
+  final int rank;
+  Register register; // null until the rank has registered
+  private final BootstrapRoot root;
+
+  RootSession(BootstrapRoot root, int rank, Channel channel) {
+    super(channel);
+    this.root = root;
+    this.rank = rank;
+  }
+
+  @Override
+  void received(ChannelHandlerContext ctx, BootstrapFrame frame) {
+    if (frame instanceof Register first && register == null) {
+      register = first;
+      root.registered(this);
+    } else if (frame instanceof Failed reason) {
+      root.failed(reason);
+    } else if (!(frame instanceof Data data && root.arrived(rank, data))
+        && !(frame instanceof Pong)) {
+      ctx.close();
+    }
+  }
+
+  @Override
+  public void channelInactive(ChannelHandlerContext ctx) {
+    root.closed(this);
+  }
+}

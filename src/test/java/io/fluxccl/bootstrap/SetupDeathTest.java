@@ -1,0 +1,194 @@
+package io.fluxccl.bootstrap;
+
+import static io.fluxccl.bootstrap.BootstrapContract.await;
+import static io.fluxccl.bootstrap.BootstrapContract.failureOf;
+import static io.fluxccl.bootstrap.BootstrapContract.onAll;
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.RemoteFailure;
+import io.fluxccl.Timeout;
+import io.fluxccl.bootstrap.BootstrapFrame.Admission;
+import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
+import io.netty.channel.Channel;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.stream.IntStream;
+import org.awaitility.Awaitility;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+/** A rank that dies at a step of set-up ends that of all others, who name it. */
+@org.junit.jupiter.api.Timeout(90)
+class SetupDeathTest {
+  /** Two seconds, and a busy machine's time. */
+  private static final Duration SOON = Duration.ofSeconds(5);
+
+  private static final Duration LONG = Duration.ofSeconds(60);
+
+  private final int port = TcpRanks.freePort();
+  private final String address = "127.0.0.1:" + port;
+  private final List<TcpBootstrap> ranks = new ArrayList<>();
+
+  @AfterEach
+  void closeAll() {
+    await(onAll(ranks, TcpBootstrap::closeAsync));
+  }
+
+  private static BootstrapOptions within(Duration limit) {
+    return BootstrapOptions.builder().timeout(limit).build();
+  }
+
+  private void create(int nRanks) {
+    ranks.addAll(TcpRanks.create(nRanks, within(LONG)));
+  }
+
+  /** Starts the first ranks, and waits until they have registered. */
+  private List<CompletableFuture<Void>> start(int count) {
+    List<TcpBootstrap> first = ranks.subList(0, count);
+    List<CompletableFuture<Void>> joined = onAll(first, each -> each.initialize(address));
+    String missing = IntStream.range(count, ranks.size()).boxed().toList().toString();
+    for (TcpBootstrap each : first) {
+      Awaitility.await().until(() -> state(each).contains(missing));
+    }
+    return joined;
+  }
+
+  private static String state(TcpBootstrap rank) {
+    return await(
+        CompletableFuture.supplyAsync(
+            () -> rank.control == null ? "" : rank.control.late(0).getMessage(), rank.loop));
+  }
+
+  private void assertLost(int victim, List<CompletableFuture<Void>> joined) {
+    long start = System.nanoTime();
+    for (int rank = 0; rank < joined.size(); rank++) {
+      if (rank != victim) {
+        FluxCclException reason = outcome(rank, joined.get(rank));
+        assertThat(reason).as("rank " + rank).isInstanceOf(RemoteFailure.class);
+        assertThat(reason.rank()).as("rank %s: %s", rank, reason.getMessage()).isEqualTo(victim);
+      }
+    }
+    assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(SOON);
+  }
+
+  /** Returns why it did not join, or why the job that it joined has failed. */
+  private FluxCclException outcome(int rank, CompletableFuture<Void> joined) {
+    try {
+      joined.copy().orTimeout(50, java.util.concurrent.TimeUnit.SECONDS).join();
+      return await(ranks.get(rank).failure());
+    } catch (CompletionException failed) {
+      return FluxCclException.from(failed);
+    }
+  }
+
+  @ParameterizedTest
+  @CsvSource({"3,0", "3,1", "4,0", "4,2"})
+  void shouldNameARankThatDiesWhileOthersAreStillToCome(int nRanks, int victim) {
+    create(nRanks);
+    List<CompletableFuture<Void>> joined = start(nRanks - 1);
+    await(TcpRanks.kill(ranks.get(victim)));
+    assertLost(victim, joined);
+    if (victim != 0) {
+      // The root still tells those who come too late.
+      int last = nRanks - 1;
+      FluxCclException told = failureOf(ranks.get(last).initialize(address));
+      assertThat(told).isInstanceOf(RemoteFailure.class);
+      assertThat(told.rank()).isEqualTo(victim);
+    }
+  }
+
+  @ParameterizedTest
+  @CsvSource({"3,0", "3,1", "3,2", "4,0", "4,3"})
+  void shouldNameARankThatDiesAsSoonAsAllHaveCome(int nRanks, int victim) {
+    create(nRanks);
+    List<CompletableFuture<Void>> joined = new ArrayList<>();
+    for (TcpBootstrap each : ranks) {
+      joined.add(each.initialize(address));
+    }
+    joined.get(victim).thenRun(() -> TcpRanks.kill(ranks.get(victim)));
+    assertLost(victim, joined);
+  }
+
+  @Test
+  void shouldNameARankThatDiesBeforeItRegisters() {
+    create(3);
+    List<CompletableFuture<Void>> joined = start(2);
+    CompletableFuture<Void> greeted = new CompletableFuture<>();
+    new Handshake.Connector(
+            SessionKey.withoutSecret(""), LinkKind.ROOT, 2, 3, -1, new Dying(greeted))
+        .connect(
+            ranks.get(0).loop,
+            null,
+            new InetSocketAddress(InetAddress.getLoopbackAddress(), port),
+            ranks.get(0).channels());
+    await(greeted);
+    assertLost(2, joined);
+  }
+
+  /** Is admitted, and closes its socket. */
+  private record Dying(CompletableFuture<Void> greeted) implements Handshake.Outcome {
+    @Override
+    public void welcomed(Channel channel, Handshake.Connector connector) {
+      channel.close();
+      greeted.complete(null);
+    }
+
+    @Override
+    public void refused(Admission admission, int expectedRanks) {
+      greeted.completeExceptionally(new AssertionError(admission));
+    }
+
+    @Override
+    public void lost(String why) {
+      greeted.completeExceptionally(new AssertionError(why));
+    }
+  }
+
+  @Test
+  void shouldAdmitARankThatWasLostAndComesAgainAtOnce() {
+    create(3);
+    List<CompletableFuture<Void>> joined = start(2);
+    TcpBootstrap replacement = TcpBootstrap.create(1, 3, within(LONG));
+    await(TcpRanks.kill(ranks.get(1)));
+    ranks.add(replacement);
+    CompletableFuture<Void> again = replacement.initialize(address);
+    CompletableFuture<Void> last = ranks.get(2).initialize(address);
+    await(List.of(joined.get(0), again, last));
+  }
+
+  @Test
+  void shouldTellTheOthersWhoIsMissingWhenTheLimitOfTheRootsRankPasses() {
+    ranks.add(TcpBootstrap.create(0, 4, within(Duration.ofSeconds(2))));
+    for (int rank = 1; rank < 4; rank++) {
+      ranks.add(TcpBootstrap.create(rank, 4, within(LONG)));
+    }
+    List<CompletableFuture<Void>> joined = start(3);
+    long start = System.nanoTime();
+    for (CompletableFuture<Void> each : joined) {
+      FluxCclException late = failureOf(each);
+      assertThat(late).isInstanceOf(Timeout.class).hasMessageContaining("[3] had not come");
+      assertThat(late.rank()).isEqualTo(3);
+    }
+    assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(SOON);
+  }
+
+  @Test
+  void shouldSayThatTheRankOfTheRootHasLeft() {
+    create(3);
+    List<CompletableFuture<Void>> joined = start(2);
+    long start = System.nanoTime();
+    await(ranks.get(0).closeAsync());
+    FluxCclException reason = failureOf(joined.get(1));
+    assertThat(reason).isInstanceOf(RemoteFailure.class).hasMessageContaining("it has left");
+    assertThat(reason.rank()).isZero();
+    assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(SOON);
+  }
+}
