@@ -1,0 +1,136 @@
+package io.fluxccl.netplugin.tcp;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import com.code_intelligence.jazzer.api.BugDetectors;
+import com.code_intelligence.jazzer.api.FuzzedDataProvider;
+import com.code_intelligence.jazzer.api.SilentCloseable;
+import com.code_intelligence.jazzer.junit.FuzzTest;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetRequest;
+import io.fluxccl.netplugin.PointerType;
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.agrona.BufferUtil;
+
+/** Whatever a peer sends, before its hello and behind it: a message, or a typed error. */
+class TcpFuzzTest {
+  private static final int ROOM = 256;
+  private static final int GUARD = 64;
+  private static final byte UNTOUCHED = 0x5a;
+
+  @FuzzTest(maxDuration = "75s")
+  void hello(byte[] bytes) {
+    ByteBuffer in = WireDescriptor.buffer(WireDescriptor.HELLO_LENGTH);
+    in.put(Arrays.copyOf(bytes, WireDescriptor.HELLO_LENGTH));
+    WireDescriptor.Hello hello = WireDescriptor.readHello(in);
+    if (hello != null) {
+      assertThat(hello.stream()).isBetween(0, WireDescriptor.sockets(hello.streams()) - 1);
+      assertThat(hello.name()).matches("[\\w.:-]*");
+    }
+  }
+
+  @FuzzTest(maxDuration = "75s")
+  void handle(byte[] bytes) {
+    try {
+      WireDescriptor.readHandle(
+          ByteBuffer.wrap(Arrays.copyOf(bytes, WireDescriptor.HANDLE_LENGTH)));
+    } catch (InvalidUsage expected) {
+      return;
+    }
+  }
+
+  @FuzzTest(maxDuration = "75s")
+  void messages(FuzzedDataProvider input) throws IOException {
+    byte[] bytes = stream(input);
+    ByteBuffer memory = BufferUtil.allocateDirectAligned(2 * GUARD + 4 * ROOM, 64);
+    for (int i = 0; i < memory.capacity(); i++) {
+      memory.put(i, UNTOUCHED);
+    }
+    long start = BufferUtil.address(memory) + GUARD;
+    // The sockets are the test's, not the input's.
+    try (SilentCloseable ours = BugDetectors.allowNetworkConnections();
+        ServerSocketChannel server = ServerSocketChannel.open();
+        SocketChannel sender = SocketChannel.open()) {
+      server.bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0));
+      sender.connect(server.getLocalAddress());
+      TcpSocket[] sockets = {new TcpSocket(server.accept())};
+      try (TcpRecvComm comm = new TcpRecvComm(Shared.PLUGIN, 0, "a fuzzer", sockets);
+          NetMemory registered = comm.register(start, 4 * ROOM, PointerType.HOST)) {
+        List<NetRequest> requests = new ArrayList<>();
+        for (int i = 0; i < 3; i++) {
+          requests.add(comm.irecv(start + i * ROOM, ROOM, 0, registered));
+        }
+        // A body may be long: what is not believed must not be placed.
+        requests.add(
+            comm.irecv(
+                start + 3 * ROOM,
+                ROOM / 2,
+                registered,
+                (head, headSize, bodySize) -> {
+                  if (bodySize > ROOM / 2) {
+                    throw new InvalidUsage("too long");
+                  }
+                  return start + 3 * ROOM + ROOM / 2;
+                }));
+        sender.write(ByteBuffer.wrap(bytes));
+        sender.shutdownOutput();
+        requests.forEach(TcpFuzzTest::end);
+      }
+    }
+    for (int i = 0; i < GUARD; i++) {
+      assertThat(memory.get(i)).isEqualTo(UNTOUCHED);
+      assertThat(memory.get(GUARD + 4 * ROOM + i)).isEqualTo(UNTOUCHED);
+    }
+  }
+
+  /** Writes headers that are right or nearly so, and any bytes between them. */
+  private static byte[] stream(FuzzedDataProvider input) {
+    ByteBuffer out = ByteBuffer.allocate(1 << 16).order(ByteOrder.LITTLE_ENDIAN);
+    while (input.remainingBytes() > 0 && out.remaining() > 2 * ROOM) {
+      int at = out.position();
+      switch (input.consumeInt(0, 2)) {
+        case 0 -> {
+          WireDescriptor.putHeader(out, at, input.consumeInt(), size(input));
+          out.position(at + WireDescriptor.HEADER_LENGTH);
+        }
+        case 1 -> {
+          WireDescriptor.putBodyHeader(out, at, (int) size(input), size(input));
+          out.position(at + WireDescriptor.HEADER_LENGTH);
+        }
+        default -> out.put(input.consumeBytes(input.consumeInt(0, ROOM + 1)));
+      }
+    }
+    return Arrays.copyOf(out.array(), out.position());
+  }
+
+  private static long size(FuzzedDataProvider input) {
+    return input.consumeBoolean() ? input.consumeLong(0, ROOM + 1) : input.consumeLong();
+  }
+
+  private static void end(NetRequest request) {
+    try {
+      while (!request.test()) {
+        Thread.onSpinWait();
+      }
+      assertThat(request.size(0)).isBetween(0L, (long) ROOM);
+    } catch (FluxCclException expected) {
+      return;
+    }
+  }
+
+  /** Opened with the first input. */
+  private static final class Shared {
+    static final TcpNetPlugin PLUGIN = new TcpNetPlugin(TcpNetPluginTest.OPTIONS);
+  }
+}
