@@ -2,7 +2,11 @@ package io.fluxccl.benchmarks;
 
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.bootstrap.BootstrapOptions;
 import io.fluxccl.bootstrap.LocalBootstrap;
+import io.fluxccl.bootstrap.TcpBootstrap;
+import io.fluxccl.bootstrap.UniqueId;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.communicator.Communicator;
@@ -25,7 +29,10 @@ import java.util.concurrent.TimeUnit;
 /**
  * What ranks of one JVM take, step by step: time, shared memory, descriptors, threads.
  *
- * <pre>ManyRanks TRANSPORT RANKS [bytes of an all-reduce]...</pre>
+ * <pre>ManyRanks local|tcp TRANSPORT RANKS [bytes of an all-reduce]...</pre>
+ *
+ * <p>{@code local} ranks exchange set-up messages through memory, {@code tcp} ranks through
+ * sockets.
  */
 public final class ManyRanks {
   private static final int ROUNDS = 3;
@@ -41,14 +48,14 @@ public final class ManyRanks {
   }
 
   public static void main(String[] args) throws Exception {
-    ManyRanks ranks = new ManyRanks(Integer.parseInt(args[1]));
+    ManyRanks ranks = new ManyRanks(Integer.parseInt(args[2]));
     long begin = System.nanoTime();
     ranks.report("start", begin);
-    ranks.open();
+    ranks.open(args[0].equals("tcp") ? ranks.tcp() : LocalBootstrap.group(ranks.nRanks));
     ranks.report("communicators", begin);
-    ranks.openLanes(Transport.valueOf(args[0]));
+    ranks.openLanes(Transport.valueOf(args[1]));
     ranks.report("lanes", begin);
-    for (int i = 2; i < args.length; i++) {
+    for (int i = 3; i < args.length; i++) {
       ranks.reduce(Long.parseLong(args[i]));
     }
     begin = System.nanoTime();
@@ -59,8 +66,22 @@ public final class ManyRanks {
     System.exit(0);
   }
 
-  private void open() {
-    for (LocalBootstrap bootstrap : LocalBootstrap.group(nRanks)) {
+  private List<TcpBootstrap> tcp() throws Exception {
+    BootstrapOptions options =
+        BootstrapOptions.builder().timeout(Duration.ofSeconds(LIMIT_SECONDS)).build();
+    UniqueId id = TcpBootstrap.createUniqueId(options);
+    List<TcpBootstrap> bootstraps = new ArrayList<>();
+    List<CompletableFuture<Void>> joining = new ArrayList<>();
+    for (int rank = 0; rank < nRanks; rank++) {
+      bootstraps.add(TcpBootstrap.create(rank, nRanks, options));
+      joining.add(bootstraps.get(rank).initialize(id));
+    }
+    all(joining);
+    return bootstraps;
+  }
+
+  private void open(List<? extends Bootstrap> bootstraps) {
+    for (Bootstrap bootstrap : bootstraps) {
       HostDevice device = HostDevice.create();
       devices.add(device);
       communicators.add(Communicator.create(bootstrap, device));

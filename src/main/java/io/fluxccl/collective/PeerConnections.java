@@ -23,6 +23,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.BiConsumer;
+import java.util.function.Supplier;
 import java.util.stream.IntStream;
 import java.util.stream.LongStream;
 
@@ -229,9 +230,20 @@ public final class PeerConnections implements AutoCloseable {
    *     all ranks have found that. Continuations may block
    */
   public CompletableFuture<RegisteredMemory[]> exchange(DeviceBuffer own) {
+    return exchange(() -> own);
+  }
+
+  /**
+   * As {@link #exchange(DeviceBuffer)}, with memory that is allocated for it. If a rank can't do
+   * that, all ranks end with its reason.
+   *
+   * @param allocate returns this rank's memory, which the caller closes; may block
+   */
+  public CompletableFuture<RegisteredMemory[]> exchange(Supplier<DeviceBuffer> allocate) {
     List<RegisteredMemory> exchanged = new CopyOnWriteArrayList<>();
     return communicator
-        .exchangeMemory(tag, () -> register(own, exchanged), Deadline.after(deadline.timeout()))
+        .exchangeMemory(
+            tag, () -> register(allocate.get(), exchanged), Deadline.after(deadline.timeout()))
         .thenApply(all -> keep(all, exchanged))
         .thenCompose(this::requireSameSizes)
         .whenCompleteAsync(onFailure(() -> forget(exchanged)), BlockingTasks.EXECUTOR);

@@ -8,6 +8,7 @@ import io.fluxccl.collective.pipe.MappedPipe;
 import io.fluxccl.collective.pipe.Pipe;
 import io.fluxccl.collective.pipe.SlotRing;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.proxy.FifoDescriptor;
@@ -19,6 +20,7 @@ import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.stream.IntStream;
 
 /**
@@ -75,11 +77,15 @@ final class Pipes implements AutoCloseable {
 
   /** Allocates and exchanges the memory: zeros, with which rings and semaphores begin. */
   static CompletableFuture<Pipes> open(PeerConnections peers, PipeLayout layout) {
-    Pipes pipes = new Pipes(peers, layout);
+    AtomicReference<Pipes> pipes = new AtomicReference<>();
     return peers
-        .exchange(pipes.memory)
-        .thenApply(pipes::bind)
-        .whenComplete(PeerConnections.onFailure(pipes::close));
+        .exchange(
+            () -> {
+              pipes.set(new Pipes(peers, layout));
+              return pipes.get().memory;
+            })
+        .thenApply(all -> pipes.get().bind(all))
+        .whenComplete(PeerConnections.onFailure(() -> Closing.all(pipes.get())));
   }
 
   private void addSemaphores() {

@@ -6,6 +6,7 @@ import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.pipe.MappedPipe;
 import io.fluxccl.collective.pipe.SlotRing;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.RegisteredMemory;
 import java.util.ArrayList;
@@ -29,8 +30,8 @@ final class HostSet implements AlgorithmSet {
   private final int nWorkers;
   private final SlotRing ring;
 
-  /** The rings that peers write, by worker and writer. */
-  private final DeviceBuffer rings;
+  /** The rings that peers write, by worker and writer; null until they are allocated. */
+  private DeviceBuffer rings;
 
   private List<CollectiveAlgorithm> algorithms = List.of();
   private Worker[] workers = {};
@@ -39,16 +40,20 @@ final class HostSet implements AlgorithmSet {
     this.peers = peers;
     this.nWorkers = Math.min(MAX_WORKERS, peers.threads());
     this.ring = ringOf(peers.nRanks(), nWorkers);
-    // Memory of zeros: all rings are empty.
-    this.rings = peers.communicator().device().allocate(ring(0, nWorkers));
   }
 
   static CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
     HostSet set = new HostSet(peers);
     return peers
-        .exchange(set.rings)
+        .exchange(set::allocate)
         .thenApply(set::bind)
         .whenComplete(PeerConnections.onFailure(set::close));
+  }
+
+  private DeviceBuffer allocate() {
+    // Memory of zeros: all rings are empty.
+    rings = peers.communicator().device().allocate(ring(0, nWorkers));
+    return rings;
   }
 
   /** Returns the rings of a number of ranks: the more ranks, the smaller their slots. */
@@ -109,6 +114,6 @@ final class HostSet implements AlgorithmSet {
     for (Worker worker : workers) {
       worker.close();
     }
-    rings.close();
+    Closing.all(rings);
   }
 }

@@ -35,12 +35,17 @@ final class SegmentFile {
   private static final FileAttribute<Set<PosixFilePermission>> PRIVATE =
       PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rw-------"));
 
+  /** How many numbers are tried before all are looked through. */
+  private static final int GUESSES = 4;
+
+  /** The number that the next file probably gets; any thread may change it. */
+  private static volatile int nextDescriptor;
+
   private SegmentFile() {}
 
   /** Returns an open, unlinked file of zeros, mapped. Not for a thread that is interrupted. */
   static SharedSegment create(long size) {
     Path directory = SegmentDirectory.get();
-    requireSpace(SegmentDirectory.space(), size);
     // Random, so that no other user of the directory can take the name first.
     Path path =
         directory.resolve(SegmentDirectory.fileName(Long.toUnsignedString(RANDOM.nextLong())));
@@ -50,7 +55,7 @@ final class SegmentFile {
       channel = FileChannel.open(path, OPTIONS, PRIVATE);
       int descriptor = descriptorOf(path);
       Files.deleteIfExists(path);
-      fill(channel, size, directory);
+      fill(channel, size, SegmentDirectory.space());
       Path open = OWN_DESCRIPTORS.resolve(Integer.toString(descriptor));
       SegmentName name =
           new SegmentName(
@@ -72,31 +77,34 @@ final class SegmentFile {
     }
   }
 
-  /** Refuses before anything is taken, or the kernel might kill a process of this machine. */
-  private static void requireSpace(SharedMemorySpace space, long size) {
-    space
-        .shortage(size)
-        .ifPresent(
-            why -> {
-              throw failure("allocating", size, why, null);
-            });
-  }
-
   /** Returns the number under which this process has the path open; Java has no method for it. */
   private static int descriptorOf(Path path) throws IOException {
-    Path real = path.toRealPath();
-    // A janitor in another process namespace may already have unlinked it; the link then says so.
-    String deleted = real + " (deleted)";
+    String real = path.toRealPath().toString();
+    // The kernel gives the lowest free number: often the one behind that of the last segment.
+    int guess = nextDescriptor;
+    for (int i = guess; i < guess + GUESSES; i++) {
+      if (isOpenAs(OWN_DESCRIPTORS.resolve(Integer.toString(i)), real)) {
+        nextDescriptor = i + 1;
+        return i;
+      }
+    }
     try (DirectoryStream<Path> descriptors = Files.newDirectoryStream(OWN_DESCRIPTORS)) {
       for (Path descriptor : descriptors) {
-        String target = targetOf(descriptor);
-        if (target.equals(real.toString()) || target.equals(deleted)) {
-          return Integer.parseInt(descriptor.getFileName().toString());
+        if (isOpenAs(descriptor, real)) {
+          int number = Integer.parseInt(descriptor.getFileName().toString());
+          nextDescriptor = number + 1;
+          return number;
         }
       }
     }
     throw new IOException(
         "the open file is not listed in " + OWN_DESCRIPTORS + "; is /proc there?");
+  }
+
+  private static boolean isOpenAs(Path descriptor, String real) {
+    String target = targetOf(descriptor);
+    // A janitor in another process namespace may already have unlinked it; the link then says so.
+    return target.equals(real) || target.equals(real + " (deleted)");
   }
 
   private static String targetOf(Path descriptor) {
@@ -108,17 +116,26 @@ final class SegmentFile {
   }
 
   /** Writes zeros rather than setting a length: a full file system says so here, not by SIGBUS. */
-  static void fill(FileChannel channel, long size, Path directory) {
+  static void fill(FileChannel channel, long size, SharedMemorySpace space) {
+    space
+        .claim(size)
+        .ifPresent(
+            shortage -> {
+              throw failure("allocating", size, shortage, null);
+            });
     ByteBuffer zeros = ByteBuffer.allocateDirect((int) Math.min(size, ZEROS_LENGTH));
+    long left = size;
     try {
-      long position = 0;
-      while (position < size) {
-        zeros.position(0).limit((int) Math.min(zeros.capacity(), size - position));
-        position += channel.write(zeros, position);
+      while (left > 0) {
+        zeros.position(0).limit((int) Math.min(zeros.capacity(), left));
+        int written = channel.write(zeros, size - left);
+        space.unclaim(written);
+        left -= written;
       }
     } catch (IOException e) {
-      throw failure("filling", directory, size, e);
+      throw failure("filling", SegmentDirectory.get(), size, e);
     } finally {
+      space.unclaim(left);
       BufferUtil.free(zeros);
     }
   }

@@ -8,11 +8,12 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.Set;
+import java.util.concurrent.atomic.AtomicLong;
 
 /**
  * How much shared memory can still be taken. A file system in memory (tmpfs) may report more free
  * space than the machine, or the process's control group, has memory. Taking that ends with a
- * process that the kernel kills, so {@link #shortage} compares both.
+ * process that the kernel kills, so {@link #claim} compares both.
  */
 final class SharedMemorySpace {
   /** Memory that is left to everything else, in bytes. */
@@ -25,6 +26,9 @@ final class SharedMemorySpace {
   private final Path directory;
   private final Path proc;
   private final boolean isInMemory;
+
+  /** Bytes that threads of this process are about to take. */
+  private final AtomicLong claimed = new AtomicLong();
 
   /** The control groups of this process, from its own to the root's. */
   private final List<Path> groups;
@@ -69,16 +73,34 @@ final class SharedMemorySpace {
   }
 
   /**
+   * Claims memory, of which the caller will write every byte. Several threads may do that at once.
+   *
+   * @param size bytes
+   * @return why so much must not be taken, and what to do; empty if it is claimed
+   */
+  Optional<String> claim(long size) {
+    long all = claimed.addAndGet(size);
+    Optional<String> shortage =
+        shortage(all, directory.toFile().getUsableSpace(), isInMemory ? memory() : UNKNOWN);
+    if (shortage.isPresent()) {
+      unclaim(size);
+    }
+    return shortage;
+  }
+
+  /** Gives up a claim of so many bytes, which are written, or will not be. */
+  void unclaim(long bytes) {
+    claimed.addAndGet(-bytes);
+  }
+
+  /**
    * Returns why so much memory must not be taken.
    *
    * @param size bytes
+   * @param usable bytes that the file system has free
+   * @param memory bytes of memory that are available
    * @return what is free and what to do; empty if there is enough
    */
-  Optional<String> shortage(long size) {
-    return shortage(size, directory.toFile().getUsableSpace(), isInMemory ? memory() : UNKNOWN);
-  }
-
-  /** {@link #shortage(long)} with given figures, in bytes. */
   Optional<String> shortage(long size, long usable, long memory) {
     if (size > usable) {
       return Optional.of(

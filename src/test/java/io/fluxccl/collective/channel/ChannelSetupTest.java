@@ -2,15 +2,21 @@ package io.fluxccl.collective.channel;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.RemoteFailure;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.testkit.LocalRanks;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Proxy;
+import java.time.Duration;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.IntFunction;
+import java.util.function.LongConsumer;
 import org.junit.jupiter.api.RepeatedTest;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 /** How pipes are set up. */
@@ -20,6 +26,10 @@ class ChannelSetupTest {
 
   /** A device of the host that notes who allocates. */
   private Device watched(int rank) {
+    return device(size -> allocating.add(Thread.currentThread().getName()));
+  }
+
+  private static Device device(LongConsumer onAllocate) {
     Device device = HostDevice.create();
     return (Device)
         Proxy.newProxyInstance(
@@ -27,7 +37,7 @@ class ChannelSetupTest {
             new Class<?>[] {Device.class},
             (proxy, method, args) -> {
               if (method.getName().equals("allocate")) {
-                allocating.add(Thread.currentThread().getName());
+                onAllocate.accept((Long) args[0]);
               }
               try {
                 return method.invoke(device, args);
@@ -47,5 +57,28 @@ class ChannelSetupTest {
           });
     }
     assertThat(allocating).isNotEmpty().noneMatch(name -> name.startsWith("fluxccl-bootstrap"));
+  }
+
+  @Test
+  void shouldEndOnAllRanksWhenOneHasNoMemory() {
+    IntFunction<Device> full =
+        rank ->
+            device(
+                size -> {
+                  if (rank == 1 && size > 1 << 20) {
+                    throw new DeviceFailure(0, "SHARED_MEMORY", "there is no memory");
+                  }
+                });
+    try (LocalRanks ranks = LocalRanks.ofHosts(3, 1, full)) {
+      ranks.run(
+          rank -> {
+            assertThat(Collectives.create(rank.communicator()))
+                .failsWithin(Duration.ofSeconds(60))
+                .withThrowableThat()
+                .withCauseInstanceOf(rank.rank() == 1 ? DeviceFailure.class : RemoteFailure.class)
+                .withMessageContaining("there is no memory");
+            rank.meet();
+          });
+    }
   }
 }

@@ -91,6 +91,20 @@ class SharedMemorySpaceTest {
   }
 
   @Test
+  void shouldCountWhatOtherThreadsAreAboutToTake() throws IOException {
+    long available = SharedMemorySpace.RESERVE + 8192;
+    put("proc/meminfo", "MemAvailable: " + available / 1024 + " kB\n");
+    SharedMemorySpace space = new SharedMemorySpace(Path.of("/dev/shm"), proc, cgroup);
+    long half = 4096;
+    assertThat(space.claim(half)).isEmpty();
+    assertThat(space.claim(half)).isEmpty();
+    assertThat(space.claim(1)).isPresent();
+    space.unclaim(half);
+    assertThat(space.claim(half)).isEmpty();
+    assertThat(space.claim(1)).isPresent();
+  }
+
+  @Test
   void shouldAllowAnythingWhenNothingIsKnown() throws IOException {
     Files.delete(proc.resolve("meminfo"));
     assertThat(space().shortage(MIB, 2 * MIB, space().memory())).isEmpty();

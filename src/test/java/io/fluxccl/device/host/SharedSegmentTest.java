@@ -94,7 +94,7 @@ class SharedSegmentTest {
     FileChannel full = mock(FileChannel.class);
     when(full.write(any(java.nio.ByteBuffer.class), anyLong()))
         .thenThrow(new IOException("No space left on device"));
-    assertThatThrownBy(() -> SegmentFile.fill(full, 1 << 20, Path.of("/dev/shm")))
+    assertThatThrownBy(() -> SegmentFile.fill(full, 1 << 20, SegmentDirectory.space()))
         .isInstanceOf(DeviceFailure.class)
         .hasMessageContaining("No space left")
         .hasMessageContaining("bytes are free")
