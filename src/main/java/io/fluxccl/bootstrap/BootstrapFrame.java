@@ -42,7 +42,7 @@ sealed interface BootstrapFrame {
   /** A rank registers: where it listens, and on which host and in which process it is. */
   record Register(Member member, boolean hostsRoot) implements BootstrapFrame {}
 
-  /** The answer to {@link Ping}. */
+  /** The answer to {@link Ping}, and the sign of life of a rank that has joined. */
   record Pong() implements BootstrapFrame {}
 
   // ---- the root to its ranks ----

@@ -41,7 +41,7 @@ import java.util.function.Function;
  */
 final class BootstrapFrameCodec {
   static final int MAGIC = 0x464C5558;
-  static final int VERSION = 3;
+  static final int VERSION = 4;
 
   static final int NONCE_BYTES = 32;
   static final int MAC_BYTES = 32;

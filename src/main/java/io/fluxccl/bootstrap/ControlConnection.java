@@ -260,6 +260,8 @@ final class ControlConnection implements Handshake.Outcome {
     if (clock.stalled()) {
       session.excuseSilence();
     }
+    // Without being asked: the question may wait behind a long message.
+    send(new Pong());
     findUnresponsive();
     bootstrap.liveness.check();
   }

@@ -21,7 +21,7 @@ abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> 
   private final Channel channel;
   private boolean receivedGoodbye;
   private boolean sentGoodbye;
-  private long lastReceivedNanos = System.nanoTime();
+  private long excusedNanos = System.nanoTime();
 
   FrameSession(Channel channel) {
     super(BootstrapFrame.class);
@@ -96,17 +96,19 @@ abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> 
 
   /** Whether nothing was received since a moment of {@link System#nanoTime()}. */
   final boolean isSilentSince(long nanos) {
-    return channel.isActive() && !receivedGoodbye && lastReceivedNanos - nanos < 0;
+    return channel.isActive()
+        && !receivedGoodbye
+        && excusedNanos - nanos < 0
+        && Frames.lastReceivedNanos(channel) - nanos < 0;
   }
 
   /** Forgets how long the other side was silent: this process itself was not running. */
   final void excuseSilence() {
-    lastReceivedNanos = System.nanoTime();
+    excusedNanos = System.nanoTime();
   }
 
   @Override
   protected final void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
-    lastReceivedNanos = System.nanoTime();
     if (frame instanceof Goodbye) {
       receivedGoodbye = true;
       departed();

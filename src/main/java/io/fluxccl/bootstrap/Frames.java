@@ -7,6 +7,7 @@ import io.netty.bootstrap.Bootstrap;
 import io.netty.bootstrap.ServerBootstrap;
 import io.netty.buffer.ByteBuf;
 import io.netty.buffer.ByteBufUtil;
+import io.netty.buffer.Unpooled;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelFuture;
 import io.netty.channel.ChannelHandler;
@@ -40,7 +41,6 @@ final class Frames {
 
   private static final int BACKLOG = 1024;
   private static final ChannelHandler PREPENDER = new LengthFieldPrepender(LENGTH_BYTES);
-  private static final ChannelHandler ENCODER = new Encoder();
 
   private Frames() {}
 
@@ -188,7 +188,7 @@ final class Frames {
       @Override
       protected void initChannel(Channel channel) {
         channels.add(channel);
-        channel.pipeline().addLast(new Decoder(), PREPENDER, ENCODER, handshake.get());
+        channel.pipeline().addLast(new Decoder(), PREPENDER, new Encoder(), handshake.get());
         TlsChannels.protect(channel, connects);
       }
     };
@@ -197,6 +197,21 @@ final class Frames {
   /** Lets a channel whose other side is trusted carry longer frames. On the event loop. */
   static void raiseLimit(Channel channel, int limit) {
     channel.pipeline().get(Decoder.class).limit = limit;
+  }
+
+  /** Returns when the last bytes came, also those of a frame that is not complete yet. */
+  static long lastReceivedNanos(Channel channel) {
+    return channel.pipeline().get(Decoder.class).receivedNanos;
+  }
+
+  /** Authenticates what is sent from now on; null for nothing. On the event loop. */
+  static void sign(Channel channel, FrameMac mac) {
+    channel.pipeline().get(Encoder.class).mac = mac;
+  }
+
+  /** Refuses, from now on, frames that are not authentic; null for none. On the event loop. */
+  static void verify(Channel channel, FrameMac mac) {
+    channel.pipeline().get(Decoder.class).mac = mac;
   }
 
   /** Returns a cause in words, without the wrapping of the decoder. */
@@ -261,6 +276,8 @@ final class Frames {
     private int limit;
     private boolean began;
     private boolean broken;
+    private FrameMac mac;
+    private long receivedNanos = System.nanoTime();
 
     Decoder() {
       this(BootstrapFrameCodec.HANDSHAKE_LIMIT);
@@ -281,7 +298,10 @@ final class Frames {
       broken = true;
       ByteBuf frame = (ByteBuf) super.decode(ctx, in);
       try {
-        BootstrapFrame decoded = frame == null ? null : BootstrapFrameCodec.decode(frame);
+        BootstrapFrame decoded =
+            frame == null
+                ? null
+                : BootstrapFrameCodec.decode(mac == null ? frame : verified(frame));
         broken = false;
         began |= decoded != null;
         return decoded;
@@ -293,9 +313,29 @@ final class Frames {
     }
 
     @Override
+    public void channelRead(ChannelHandlerContext ctx, Object bytes) throws Exception {
+      receivedNanos = System.nanoTime();
+      super.channelRead(ctx, bytes);
+    }
+
+    private ByteBuf verified(ByteBuf frame) {
+      int length = frame.readableBytes() - FrameMac.BYTES;
+      if (length <= 0) {
+        throw BootstrapFrameCodec.malformed("no authentication code");
+      }
+      ByteBuf body = frame.readSlice(length);
+      byte[] code = new byte[FrameMac.BYTES];
+      frame.readBytes(code);
+      if (!SessionKey.equal(mac.next(body), code)) {
+        throw BootstrapFrameCodec.malformed("wrong authentication code");
+      }
+      return body;
+    }
+
+    @Override
     protected long getUnadjustedFrameLength(ByteBuf in, int offset, int length, ByteOrder order) {
       long frameLength = super.getUnadjustedFrameLength(in, offset, length, order);
-      if (frameLength < 1 || frameLength > limit) {
+      if (frameLength < 1 || frameLength > limit + (mac == null ? 0 : FrameMac.BYTES)) {
         if (!began) {
           throw new ForeignBytes(in);
         }
@@ -305,15 +345,21 @@ final class Frames {
     }
   }
 
-  @ChannelHandler.Sharable
   private static final class Encoder extends MessageToMessageEncoder<BootstrapFrame> {
+    private FrameMac mac;
+
     Encoder() {
       super(BootstrapFrame.class);
     }
 
     @Override
     protected void encode(ChannelHandlerContext ctx, BootstrapFrame frame, List<Object> out) {
-      out.add(BootstrapFrameCodec.encode(frame));
+      ByteBuf body = BootstrapFrameCodec.encode(frame);
+      out.add(mac == null ? body : Unpooled.wrappedBuffer(body, code(body)));
+    }
+
+    private ByteBuf code(ByteBuf body) {
+      return Unpooled.wrappedBuffer(mac.next(body));
     }
   }
 }

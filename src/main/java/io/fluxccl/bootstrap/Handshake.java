@@ -207,8 +207,10 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       byte[] mac = key.acceptorProof(proof, nonce, certificate, admission, ranks);
       Verdict verdict = new Verdict(admission, ranks, mac);
       if (admission == Admission.WELCOME) {
+        Frames.verify(ctx.channel(), key.frames(true, proof, nonce, certificate));
         gate.admitted(ctx.channel(), this, proof);
         ctx.channel().writeAndFlush(verdict);
+        Frames.sign(ctx.channel(), key.frames(false, proof, nonce, certificate));
       } else {
         LOG.debug("refused rank {} from {}: {}", proof.rank(), remote(ctx), admission);
         ctx.channel().writeAndFlush(verdict).addListener(ChannelFutureListener.CLOSE);
@@ -322,6 +324,10 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       decided = true;
       stopDeadline();
       if (admission == Admission.WELCOME) {
+        Frames.sign(
+            ctx.channel(), key.frames(true, request, acceptorNonce, certificate(ctx, true)));
+        Frames.verify(
+            ctx.channel(), key.frames(false, request, acceptorNonce, certificate(ctx, true)));
         outcome.welcomed(ctx.channel(), this);
       } else {
         ctx.close();

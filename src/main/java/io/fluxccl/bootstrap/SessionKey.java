@@ -82,6 +82,20 @@ record SessionKey(byte[] key, boolean guarded, boolean known) {
         transcript(request, acceptorNonce, certificate, admission.ordinal(), expectedRanks));
   }
 
+  /**
+   * Returns what authenticates the frames that the connector sends, or the acceptor, of one
+   * connection; null without a secret, when anybody could do the same, and over TLS, which does it.
+   *
+   * @param certificate as for the proofs
+   */
+  FrameMac frames(boolean ofConnector, Proof request, byte[] acceptorNonce, byte[] certificate) {
+    if (!guarded || certificate.length > 0) {
+      return null;
+    }
+    String label = ofConnector ? "frames of connector" : "frames of acceptor";
+    return new FrameMac(mac(label, transcript(request, acceptorNonce, certificate, 0, 0)));
+  }
+
   static boolean equal(byte[] one, byte[] other) {
     return MessageDigest.isEqual(one, other);
   }
@@ -103,13 +117,18 @@ record SessionKey(byte[] key, boolean guarded, boolean known) {
   }
 
   private byte[] mac(String label, ByteBuffer content) {
+    Mac mac = macOf(key);
+    mac.update(label.getBytes(StandardCharsets.US_ASCII));
+    mac.update((byte) 0);
+    mac.update(content);
+    return mac.doFinal();
+  }
+
+  static Mac macOf(byte[] key) {
     try {
       Mac mac = Mac.getInstance(ALGORITHM);
       mac.init(new SecretKeySpec(key, ALGORITHM));
-      mac.update(label.getBytes(StandardCharsets.US_ASCII));
-      mac.update((byte) 0);
-      mac.update(content);
-      return mac.doFinal();
+      return mac;
     } catch (GeneralSecurityException e) {
       throw FluxCclException.from(e);
     }

@@ -36,9 +36,9 @@ import reactor.core.publisher.Flux;
  * need it.
  *
  * <p>Every connection begins with a handshake in which both sides prove that they know the job's
- * secret; without a secret only loopback addresses are used. The handshake keeps other processes
- * out; the frames behind it are not encrypted. All bootstraps of a JVM share one daemon thread,
- * which ends with the last of them.
+ * secret; without a secret only loopback addresses are used. The frames behind it are authenticated
+ * where there is a secret, and encrypted only over TLS. All bootstraps of a JVM share one daemon
+ * thread, which ends with the last of them.
  */
 public final class TcpBootstrap extends CollectiveBootstrap {
   private static final Logger LOG = LoggerFactory.getLogger(TcpBootstrap.class);

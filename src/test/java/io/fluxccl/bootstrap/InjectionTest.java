@@ -1,0 +1,125 @@
+package io.fluxccl.bootstrap;
+
+import static io.fluxccl.bootstrap.BootstrapContract.await;
+import static io.fluxccl.bootstrap.BootstrapContract.onAll;
+import static io.fluxccl.bootstrap.BootstrapContract.soon;
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.ErrorCode;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.RemoteFailure;
+import io.fluxccl.bootstrap.BootstrapFrame.Failed;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.List;
+import org.awaitility.Awaitility;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** Somebody on the path between a rank and the root adds bytes to their connection. */
+@org.junit.jupiter.api.Timeout(60)
+class InjectionTest {
+  private final BootstrapOptions options =
+      BootstrapOptions.builder()
+          .secret(JobSecret.random())
+          .timeout(Duration.ofSeconds(20))
+          .heartbeatInterval(Duration.ofMillis(100))
+          .build();
+  private final int rootPort = TcpRanks.freePort();
+  private final List<TcpBootstrap> ranks = TcpRanks.create(2, options);
+  private ServerSocket path;
+  private Socket toRank;
+  private Socket toRoot;
+
+  /** What the root has sent last. */
+  private volatile byte[] last = {};
+
+  private void join() throws IOException {
+    path = new ServerSocket(0, 10, InetAddress.getLoopbackAddress());
+    var root = ranks.get(0).initialize("127.0.0.1:" + rootPort);
+    var rank = ranks.get(1).initialize("127.0.0.1:" + path.getLocalPort());
+    toRank = path.accept();
+    toRoot = Awaitility.await().ignoreExceptions().until(this::connect, Socket::isConnected);
+    forward(toRank, toRoot);
+    forward(toRoot, toRank);
+    await(List.of(root, rank));
+    await(onAll(ranks, each -> each.barrier(soon())));
+  }
+
+  private Socket connect() throws IOException {
+    Socket socket = new Socket();
+    socket.connect(new InetSocketAddress(InetAddress.getLoopbackAddress(), rootPort));
+    return socket;
+  }
+
+  private void forward(Socket from, Socket to) {
+    Thread thread =
+        new Thread(
+            () -> {
+              byte[] bytes = new byte[1 << 16];
+              try (from;
+                  to) {
+                InputStream in = from.getInputStream();
+                for (int n = in.read(bytes); n >= 0; n = in.read(bytes)) {
+                  send(to, Arrays.copyOf(bytes, n));
+                  if (from == toRoot) {
+                    last = Arrays.copyOf(bytes, n);
+                  }
+                }
+              } catch (IOException closed) {
+                // The test is over.
+              }
+            },
+            "path");
+    thread.setDaemon(true);
+    thread.start();
+  }
+
+  private static void send(Socket to, byte[] bytes) throws IOException {
+    OutputStream out = to.getOutputStream();
+    synchronized (to) {
+      out.write(bytes);
+    }
+  }
+
+  @AfterEach
+  void closeAll() throws IOException {
+    await(onAll(ranks, TcpBootstrap::closeAsync));
+    path.close();
+  }
+
+  private void assertLost(int rank, int peer) {
+    FluxCclException reason = await(ranks.get(rank).failure());
+    assertThat(reason).isInstanceOf(RemoteFailure.class).hasMessageContaining("without a goodbye");
+    assertThat(reason.rank()).isEqualTo(peer);
+  }
+
+  @ParameterizedTest
+  @ValueSource(booleans = {true, false})
+  void shouldBelieveNoFrameThatWasAdded(boolean atRoot) throws IOException {
+    join();
+    Failed forged = new Failed(ErrorCode.ABORTED, 0, "the attacker says so");
+    send(atRoot ? toRoot : toRank, TcpRanks.encode(forged));
+    assertLost(0, 1);
+    assertLost(1, 0);
+  }
+
+  @ParameterizedTest
+  @ValueSource(booleans = {true, false})
+  void shouldBelieveNoFrameThatIsSentAgainOrBack(boolean back) throws IOException {
+    join();
+    last = new byte[0];
+    Awaitility.await().until(() -> last.length > 0); // a heartbeat
+    send(back ? toRoot : toRank, last);
+    assertLost(0, 1);
+    assertLost(1, 0);
+  }
+}
