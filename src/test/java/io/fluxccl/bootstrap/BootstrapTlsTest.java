@@ -1,5 +1,9 @@
 package io.fluxccl.bootstrap;
 
+import static io.fluxccl.bootstrap.BootstrapContract.await;
+import static io.fluxccl.bootstrap.BootstrapContract.failureOf;
+import static io.fluxccl.bootstrap.BootstrapContract.onAll;
+import static io.fluxccl.bootstrap.BootstrapContract.soon;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.tls.Certificates;
@@ -20,14 +24,16 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Nested;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** The bootstrap behind TLS: all of the contract, and somebody between two ranks. */
-class BootstrapTlsTest extends BootstrapContract {
+/** The bootstrap behind TLS. */
+class BootstrapTlsTest {
   private static final BootstrapOptions OPTIONS =
       BootstrapOptions.builder()
-          .messageLimit(LIMIT)
+          .messageLimit(BootstrapContract.LIMIT)
           .timeout(Duration.ofSeconds(20))
           .secret(JobSecret.random())
           .build();
@@ -42,14 +48,18 @@ class BootstrapTlsTest extends BootstrapContract {
     System.clearProperty(Tls.PROPERTY);
   }
 
-  @Override
-  List<? extends Bootstrap> makeGroup(int nRanks) {
-    return TcpRanks.byAddress(nRanks, OPTIONS);
-  }
+  @Tag("long")
+  @Nested
+  class Contract extends BootstrapContract {
+    @Override
+    List<? extends Bootstrap> makeGroup(int nRanks) {
+      return TcpRanks.byAddress(nRanks, OPTIONS);
+    }
 
-  @Override
-  CompletableFuture<Void> kill(Bootstrap bootstrap) {
-    return TcpRanks.kill((TcpBootstrap) bootstrap);
+    @Override
+    CompletableFuture<Void> kill(Bootstrap bootstrap) {
+      return TcpRanks.kill((TcpBootstrap) bootstrap);
+    }
   }
 
   @Test
@@ -67,6 +77,7 @@ class BootstrapTlsTest extends BootstrapContract {
     }
     CompletableFuture<Void> second = ranks.get(1).initialize("127.0.0.1:" + root.getPort());
     await(List.of(first, second));
+    assertThat(await(onAll(ranks, each -> each.allGather(new byte[] {7}, soon())))).hasSize(2);
     await(onAll(ranks, TcpBootstrap::closeAsync));
   }
 
