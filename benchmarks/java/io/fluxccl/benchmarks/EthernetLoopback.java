@@ -10,8 +10,9 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 
 /**
- * ETHERNET between two ranks of this JVM over the loopback, one connection: GB/s of writes of 64
- * KiB to 64 MiB, and the round trip of a write of 8 bytes and its flush.
+ * ETHERNET between two ranks of this JVM over the loopback, one connection: writes of 8 bytes a
+ * second, GB/s of writes of 64 KiB to 64 MiB, and the round trip of a write of 8 bytes and its
+ * flush.
  *
  * <p>Arguments: {@code net} for NET over the built-in TCP network; {@code staged} to have the
  * memory staged as a GPU's is; {@code gpus} to have it on GPUs 0 and 1, or all on the only one.
@@ -20,6 +21,7 @@ public final class EthernetLoopback {
   private static final Duration LIMIT = Duration.ofSeconds(30);
   private static final long BYTES_EACH_SIZE = 1L << 30;
   private static final int ROUND_TRIPS = 5_000;
+  private static final int SHORT_WRITES = 1_000_000;
 
   private EthernetLoopback() {}
 
@@ -38,6 +40,9 @@ public final class EthernetLoopback {
       System.out.printf(
           "%s loopback%s%n",
           net ? "NET over TCP" : "ETHERNET", gpus ? ", memory of GPUs" : staged ? ", staged" : "");
+      for (int round = 0; round < 3; round++) {
+        shortWrites(link, target, source, round > 0);
+      }
       for (int round = 0; round < 2; round++) {
         for (long size = 64 << 10; size <= 64 << 20; size *= 4) {
           bandwidth(link, target, source, size, round > 0);
@@ -53,6 +58,26 @@ public final class EthernetLoopback {
         ticketRoundTrips(link, target, source, round > 0);
         futureRoundTrips(link, target, source, round > 0);
       }
+    }
+  }
+
+  /** Posts a million writes, with a flush every 4096 to bound what is posted ahead. */
+  private static void shortWrites(
+      Connection link, RegisteredMemory target, RegisteredMemory source, boolean print)
+      throws Exception {
+    long cpuStart = cpu();
+    long start = System.nanoTime();
+    for (int i = 1; i <= SHORT_WRITES; i++) {
+      link.write(target, 0, source, 0, 8);
+      if ((i & 4095) == 0 || i == SHORT_WRITES) {
+        link.flush(LIMIT).get(LIMIT.toSeconds(), TimeUnit.SECONDS);
+      }
+    }
+    double seconds = (System.nanoTime() - start) / 1e9;
+    if (print) {
+      System.out.printf(
+          "write        8 B    %6.2f million/s  %5.2f CPU us for each%n",
+          SHORT_WRITES / seconds / 1e6, (cpu() - cpuStart) / 1e3 / SHORT_WRITES);
     }
   }
 

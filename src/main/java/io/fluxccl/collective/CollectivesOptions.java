@@ -38,6 +38,9 @@ import reactor.core.scheduler.Schedulers;
  * @param checked whether ranks compare what they call before they begin: a mismatch is {@link
  *     InvalidUsage} on all of them; of what two ranks send each other on these two only, and a rank
  *     that waits for them aborts at its time limit. Costs a round of messages a call
+ * @param checksums whether messages over TCP between hosts have checksums of their own, so that
+ *     bytes that the network changed are sent again. One rank that asks for them is enough for its
+ *     connections
  * @param algorithms names of algorithms to be used wherever they can, by collective
  * @param tuning a file that {@code fluxccl perf --tune} wrote
  * @param families algorithms beside those that ServiceLoader finds
@@ -53,6 +56,7 @@ public record CollectivesOptions(
     int threads,
     Scheduler scheduler,
     boolean checked,
+    boolean checksums,
     Map<Collective, String> algorithms,
     Optional<Path> tuning,
     List<AlgorithmFamily> families,
@@ -71,6 +75,7 @@ public record CollectivesOptions(
           Optional.empty(),
           0,
           Schedulers.immediate(),
+          false,
           false,
           Map.of(),
           Optional.empty(),
@@ -142,6 +147,11 @@ public record CollectivesOptions(
     return with(fields -> fields.checked = on);
   }
 
+  /** Returns these options with or without checksums of messages over TCP. */
+  public CollectivesOptions withChecksums(boolean on) {
+    return with(fields -> fields.checksums = on);
+  }
+
   /** Returns these options with an algorithm for a collective, used wherever it is supported. */
   public CollectivesOptions withAlgorithm(Collective collective, String name) {
     return with(fields -> fields.algorithms.put(collective, name));
@@ -178,6 +188,7 @@ public record CollectivesOptions(
     private int threads;
     private Scheduler scheduler;
     private boolean checked;
+    private boolean checksums;
     private final Map<Collective, String> algorithms = new EnumMap<>(Collective.class);
     private Optional<Path> tuning;
     private final List<AlgorithmFamily> families;
@@ -192,6 +203,7 @@ public record CollectivesOptions(
       this.threads = from.threads;
       this.scheduler = from.scheduler;
       this.checked = from.checked;
+      this.checksums = from.checksums;
       this.algorithms.putAll(from.algorithms);
       this.tuning = from.tuning;
       this.families = new ArrayList<>(from.families);
@@ -208,6 +220,7 @@ public record CollectivesOptions(
           threads,
           scheduler,
           checked,
+          checksums,
           algorithms,
           tuning,
           families,

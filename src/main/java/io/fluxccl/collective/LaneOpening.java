@@ -131,7 +131,7 @@ final class LaneOpening {
   }
 
   private CompletableFuture<Void> connect() {
-    return new PeerConnections(communicator, choice, options.tag(), deadline, ranks)
+    return new PeerConnections(communicator, choice, options, deadline, ranks)
         .connect()
         .thenAccept(connections -> peers = connections);
   }

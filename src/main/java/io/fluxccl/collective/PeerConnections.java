@@ -34,7 +34,11 @@ import java.util.stream.LongStream;
 public final class PeerConnections implements AutoCloseable {
   private static final Duration LEAVE_TIMEOUT = Duration.ofSeconds(5);
 
+  /** How long a peer may be out of reach where operations have no time limit. */
+  private static final Duration LONGEST_RESUME = Duration.ofSeconds(90);
+
   private final Communicator communicator;
+  private final CollectivesOptions options;
   private final int tag;
   private final Deadline deadline;
   private final TransportChoice choice;
@@ -55,19 +59,20 @@ public final class PeerConnections implements AutoCloseable {
    * Describes the connections that {@link #connect} makes.
    *
    * @param choice of transports
-   * @param tag of the connections
+   * @param options with the tag of the connections
    * @param deadline by when
    * @param ranks the descriptions of all ranks
    */
   PeerConnections(
       Communicator communicator,
       TransportChoice choice,
-      int tag,
+      CollectivesOptions options,
       Deadline deadline,
       List<LaneDescription> ranks) {
     this.communicator = communicator;
     this.choice = choice;
-    this.tag = tag;
+    this.options = options;
+    this.tag = options.tag();
     this.deadline = deadline;
     this.devices = ranks.stream().map(LaneDescription::device).toList();
     this.threads = ranks.stream().mapToInt(LaneDescription::threads).min().orElse(1);
@@ -114,7 +119,20 @@ public final class PeerConnections implements AutoCloseable {
     // Longer than the set-up's own deadline, which is the one that counts.
     Duration enough = deadline.timeout().plusSeconds(1);
     Transport transport = choice.between(rank(), peer, devices, communicator.bootstrap());
-    return EndpointConfig.of(transport).withConnectTimeout(enough);
+    return EndpointConfig.of(transport)
+        .withConnectTimeout(enough)
+        .withResumeTimeout(resumeTimeout())
+        .withChecksums(options.checksums());
+  }
+
+  /**
+   * Returns how long a peer may be out of reach: shorter than an operation, so that the error of an
+   * operation in flight names the lost connection.
+   */
+  private Duration resumeTimeout() {
+    return options.timeout().compareTo(Deadline.NO_LIMIT) >= 0
+        ? LONGEST_RESUME
+        : options.timeout().multipliedBy(9).dividedBy(10);
   }
 
   private List<CompletableFuture<Connection>> connectOnSetup(

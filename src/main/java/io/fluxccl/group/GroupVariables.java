@@ -18,7 +18,7 @@ import java.util.function.BiFunction;
 /**
  * The environment variables of a group's options, beside those of its place: FLUXCCL_NAME,
  * FLUXCCL_JOIN_TIMEOUT, FLUXCCL_TIMEOUT, FLUXCCL_DEVICE, FLUXCCL_TUNING, FLUXCCL_NETWORK,
- * FLUXCCL_CHECKS, FLUXCCL_INSECURE, FLUXCCL_LEAST_RANKS, FLUXCCL_PATIENCE.
+ * FLUXCCL_CHECKS, FLUXCCL_CHECKSUM, FLUXCCL_INSECURE, FLUXCCL_LEAST_RANKS, FLUXCCL_PATIENCE.
  *
  * @param byName the values, by name
  */
@@ -33,14 +33,15 @@ record GroupVariables(Map<String, String> byName) {
   private static final String TUNING = "FLUXCCL_TUNING";
   private static final String NETWORK = "FLUXCCL_NETWORK";
   private static final String CHECKS = "FLUXCCL_CHECKS";
+  private static final String CHECKSUM = "FLUXCCL_CHECKSUM";
   private static final String INSECURE = BootstrapOptions.INSECURE_VARIABLE;
 
   /** All variables of this prefix that any part of the library or its scripts reads. */
   private static final List<String> KNOWN =
       List.of(
-          "ADDR CACHE_DIR CHECKS CLASSPATH CUBLASLT DEVICE HOSTID IB_DEVICES INSECURE JAVA_OPTS",
-          "JOIN_TIMEOUT LEAST_RANKS LIVENESS_TIMEOUT LOCAL_RANK LOCAL_SIZE LOG NAME NCCL NETWORK"
-              + " NRANKS NVRTC OVERLAP_LAUNCHES",
+          "ADDR CACHE_DIR CHECKS CHECKSUM CLASSPATH CUBLASLT DEVICE HOSTID IB_DEVICES INSECURE",
+          "JAVA_OPTS JOIN_TIMEOUT LEAST_RANKS LIVENESS_TIMEOUT LOCAL_RANK LOCAL_SIZE LOG NAME NCCL"
+              + " NETWORK NRANKS NVRTC OVERLAP_LAUNCHES",
           "PARENT_PID PATIENCE PORT_RANGE RANK SECRET SECRET_FILE SHM_DIR TIMEOUT TLS"
               + " TLS_AUTHORITIES TLS_CERTIFICATE TLS_KEY TUNING UNIQUE_ID",
           "NET NET_CLASSPATH NET_DEVICES NET_IFNAME NET_JAVA_HOME NET_JAVA_OPTIONS NET_JMX",
@@ -83,6 +84,7 @@ record GroupVariables(Map<String, String> byName) {
     CollectivesOptions options = CollectivesOptions.DEFAULT;
     options = read(TUNING, options, (from, text) -> from.withTuning(Path.of(text)));
     options = read(CHECKS, options, (from, text) -> from.withChecks(flag(text)));
+    options = read(CHECKSUM, options, (from, text) -> from.withChecksums(flag(text)));
     return read(NETWORK, options, (from, text) -> from.withNetworks(TransportFlags.parse(text)));
   }
 

@@ -120,6 +120,11 @@ public final class CheckedNetPlugin implements NetPlugin {
     }
 
     @Override
+    public boolean mayAccept() {
+      return comm.mayAccept();
+    }
+
+    @Override
     public NetRecvComm accept() {
       owner.requireOpen();
       if (ended) {

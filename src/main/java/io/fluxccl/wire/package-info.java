@@ -1,5 +1,5 @@
 /**
  * The one reader and writer of the library's own wire formats: little-endian, bounds-checked,
- * versioned. Imports the root package only.
+ * versioned. And a view of raw memory as bytes. Imports the root package only.
  */
 package io.fluxccl.wire;

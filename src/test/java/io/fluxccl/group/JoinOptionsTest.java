@@ -57,6 +57,7 @@ class JoinOptionsTest {
                 "FLUXCCL_NETWORK", "IB0,ETHERNET",
                 "FLUXCCL_TUNING", "/tuning",
                 "FLUXCCL_CHECKS", "1",
+                "FLUXCCL_CHECKSUM", "1",
                 "FLUXCCL_INSECURE", "1"));
     assertThat(options.name()).isEqualTo("chat");
     assertThat(options.joinTimeout()).isEqualTo(Duration.ofSeconds(90));
@@ -67,6 +68,7 @@ class JoinOptionsTest {
     assertThat(collectives.networks().asSet()).containsExactly(Transport.IB0, Transport.ETHERNET);
     assertThat(collectives.tuning()).hasValue(Path.of("/tuning"));
     assertThat(collectives.checked()).isTrue();
+    assertThat(collectives.checksums()).isTrue();
   }
 
   @ParameterizedTest

@@ -1,5 +1,6 @@
 package io.fluxccl.netplugin.tcp;
 
+import io.fluxccl.wire.RawView;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.CancelledKeyException;

@@ -8,6 +8,7 @@ import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.tls.Tls;
 import java.io.IOException;
+import java.net.ConnectException;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.util.concurrent.ThreadLocalRandom;
@@ -139,8 +140,7 @@ final class TcpConnect implements AutoCloseable {
   }
 
   private FluxCclException failure(IOException e) {
-    return new RemoteFailure(
-        FluxCclException.NO_RANK,
+    String message =
         String.format(
             "connect to %s on %s: %s",
             text(),
@@ -149,7 +149,11 @@ final class TcpConnect implements AutoCloseable {
                 e,
                 e.getMessage()
                     + "; is its process alive, and is this interface the one that reaches it"
-                    + " (FLUXCCL_NET_IFNAME)?")));
+                    + " (FLUXCCL_NET_IFNAME)?"));
+    // Nobody listens there, or not for this token. Anything else may be a failure of the path.
+    return e instanceof ConnectException || e instanceof EndOfStream
+        ? new RemoteFailure(FluxCclException.NO_RANK, message)
+        : new TransportFailure(FluxCclException.NO_RANK, message, e);
   }
 
   private String text() {

@@ -12,8 +12,10 @@ import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
 
 /**
- * A listener for one connection. {@link TcpServer} accepts the sockets and passes on those whose
- * sender knows the token of the handle. Used by one thread at a time, except for {@link #joins}.
+ * A listener for one connection at a time. {@link TcpServer} accepts the sockets and passes on
+ * those whose sender knows the token of the handle. If the sender connects again before it is
+ * accepted, it has given up the earlier connection. Used by one thread at a time, except for {@link
+ * #joins}.
  */
 final class TcpListenComm implements NetListenComm {
   private final TcpNetPlugin plugin;
@@ -24,7 +26,10 @@ final class TcpListenComm implements NetListenComm {
 
   // The connection's sockets, after the first has arrived. Guarded by the server's lock.
   private TcpSocket[] sockets;
-  private WireDescriptor.Hello first;
+
+  /** Also read without the lock. */
+  private volatile WireDescriptor.Hello first;
+
   private long firstNanos;
   private int missing;
 
@@ -52,6 +57,11 @@ final class TcpListenComm implements NetListenComm {
   }
 
   @Override
+  public boolean mayAccept() {
+    return first != null;
+  }
+
+  @Override
   public NetRecvComm accept() {
     if (closed) {
       throw new InvalidUsage("accept: the listener is closed");
@@ -63,8 +73,9 @@ final class TcpListenComm implements NetListenComm {
         checkTime(now);
         return null;
       }
+      asked = false;
       if (missing > 0) {
-        checkFirst(now);
+        checkStreams(now);
         return null;
       }
     }
@@ -93,24 +104,46 @@ final class TcpListenComm implements NetListenComm {
   }
 
   /**
-   * Adds a socket whose hello has this listener's token. Returns false if the socket belongs to
-   * another connection. Called with the server's lock held.
+   * Adds a socket whose hello has this listener's token. Returns false if the socket does not fit
+   * the others of its connection. Called with the server's lock held.
    */
   boolean joins(TcpSocket socket, WireDescriptor.Hello hello, long now) {
+    if (first != null && hello.connection() != first.connection()) {
+      discard();
+    }
     if (first == null) {
       first = hello;
       firstNanos = now;
       missing = WireDescriptor.sockets(hello.streams());
       sockets = new TcpSocket[missing];
     }
-    if (hello.connection() != first.connection()
-        || hello.streams() != first.streams()
-        || sockets[hello.stream()] != null) {
+    if (hello.streams() != first.streams() || sockets[hello.stream()] != null) {
       return false;
     }
     sockets[hello.stream()] = socket;
     missing--;
     return true;
+  }
+
+  /**
+   * Closes the sockets of a connection that is not accepted. Called with the server's lock held.
+   */
+  private void discard() {
+    if (sockets != null) {
+      TcpSocket.close(sockets);
+    }
+    sockets = null;
+    first = null;
+  }
+
+  /** Throws, and forgets the connection, if its other sockets will not come. */
+  private void checkStreams(long now) {
+    try {
+      checkFirst(now);
+    } catch (FluxCclException e) {
+      discard();
+      throw e;
+    }
   }
 
   /** Throws if the sender of the first socket is gone or does not connect the others in time. */
@@ -178,9 +211,7 @@ final class TcpListenComm implements NetListenComm {
     closed = true;
     synchronized (server) {
       server.remove(this);
-      if (sockets != null) {
-        TcpSocket.close(sockets);
-      }
+      discard();
     }
     plugin.forget(this, device);
   }

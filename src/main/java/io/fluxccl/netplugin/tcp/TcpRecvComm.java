@@ -7,6 +7,7 @@ import io.fluxccl.netplugin.BodyPlace;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetRequest;
+import io.fluxccl.wire.RawView;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.SelectionKey;

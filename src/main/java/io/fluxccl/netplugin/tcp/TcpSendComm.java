@@ -5,6 +5,7 @@ import io.fluxccl.RemoteFailure;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.NetSendComm;
+import io.fluxccl.wire.RawView;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.SelectionKey;

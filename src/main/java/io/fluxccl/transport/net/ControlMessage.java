@@ -5,23 +5,37 @@ package io.fluxccl.transport.net;
  * follows the header. The bytes of other writes arrive on a rail, or as the body of the message.
  *
  * <pre>
- *    0  int32 type      4  int32 rail       8  int64 memory
+ *    0  int32 type      4  int16 rail       6  int16 flags     8  int64 memory
  *   16  int64 offset   24  int64 value: a length, a signal's value, a ticket
+ *   32  int64 received: how many numbered messages its sender had received in full
+ *   40  int32 checksum of the header, with 0 here, and the payload
+ *   44  int32 checksum of the body
  * </pre>
+ *
+ * <p>On a connection that resumes, the messages of each direction are numbered from 0 in their
+ * order; a message does not contain its number. {@link #CONFIRM} has no number. The checksums are
+ * CRC-32C, and 0 where the ends did not agree on checksums.
  */
 final class ControlMessage {
-  static final int HEADER_BYTES = 32;
+  static final int HEADER_BYTES = 48;
   static final int TYPE = 0;
   static final int RAIL = 4;
+  static final int FLAGS = 6;
   static final int MEMORY = 8;
   static final int OFFSET = 16;
   static final int VALUE = 24;
+  static final int RECEIVED = 32;
+  static final int CHECKSUM = 40;
+  static final int BODY_CHECKSUM = 44;
+
+  /** The flag of a message whose receiver is to confirm it at once. */
+  static final short CONFIRM_AT_ONCE = 1;
 
   /** The length in bytes of the longest write that is sent inline. */
   static final int INLINE_LIMIT = 4096;
 
   /** The room for the longest message in bytes, a number of whole cache lines. */
-  static final int MAX_BYTES = HEADER_BYTES + INLINE_LIMIT + 32;
+  static final int MAX_BYTES = HEADER_BYTES + INLINE_LIMIT + 16;
 
   /** A write whose bytes follow the header. */
   static final int INLINE = 1;
@@ -48,6 +62,12 @@ final class ControlMessage {
 
   /** The final message of an orderly close: the sender writes no more. */
   static final int GOODBYE = 8;
+
+  /**
+   * Confirms what its sender has received, where no other message does so soon. It takes no place
+   * in the sender's ring and is never sent again.
+   */
+  static final int CONFIRM = 9;
 
   private ControlMessage() {}
 }

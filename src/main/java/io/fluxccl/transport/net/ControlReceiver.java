@@ -15,7 +15,6 @@ import org.agrona.concurrent.UnsafeBuffer;
  * Confined to the agent; allocates nothing in steady state.
  */
 final class ControlReceiver {
-  private final NetRecvComm comm;
   private final int capacity;
 
   /** Chooses the address for each message's body; null if messages have no bodies. */
@@ -23,20 +22,45 @@ final class ControlReceiver {
 
   private final ByteBuffer memory;
   private final UnsafeBuffer buffer;
-  private final NetMemory registration;
   private final NetRequest[] requests;
+
+  /** Null if the ends did not agree on checksums. */
+  private final Checksum checksum;
+
+  private NetRecvComm comm;
+  private NetMemory registration;
 
   /** The number of receives posted so far. */
   private long posted;
 
-  ControlReceiver(NetRecvComm comm, int capacity, BodyPlace bodies) {
-    this.comm = comm;
+  ControlReceiver(NetRecvComm comm, int capacity, BodyPlace bodies, boolean checksums) {
+    this.checksum = checksums ? new Checksum() : null;
     this.capacity = capacity;
     this.bodies = bodies;
     this.memory = BufferUtil.allocateDirectAligned(capacity * ControlMessage.MAX_BYTES, 64);
     this.buffer = new UnsafeBuffer(memory);
-    this.registration = comm.register(buffer.addressOffset(), memory.capacity(), PointerType.HOST);
     this.requests = new NetRequest[capacity];
+    use(comm);
+  }
+
+  private void use(NetRecvComm link) {
+    comm = link;
+    registration = link.register(buffer.addressOffset(), memory.capacity(), PointerType.HOST);
+  }
+
+  /** Returns whether the ends agreed on checksums. */
+  boolean hasChecksums() {
+    return checksum != null;
+  }
+
+  /**
+   * Receives on from another link, as the first one is lost.
+   *
+   * @param arrived the number of messages that have arrived; the next one comes over the new link
+   */
+  void resume(NetRecvComm link, long arrived) {
+    use(link);
+    posted = arrived;
   }
 
   /**
@@ -94,7 +118,16 @@ final class ControlReceiver {
   }
 
   int rail(long message) {
-    return buffer.getInt(index(message) + ControlMessage.RAIL);
+    return buffer.getShort(index(message) + ControlMessage.RAIL);
+  }
+
+  int flags(long message) {
+    return buffer.getShort(index(message) + ControlMessage.FLAGS);
+  }
+
+  /** Returns how many numbered messages the peer had received in full when it sent this one. */
+  long received(long message) {
+    return buffer.getLong(index(message) + ControlMessage.RECEIVED);
   }
 
   long memory(long message) {
@@ -107,6 +140,42 @@ final class ControlReceiver {
 
   long value(long message) {
     return buffer.getLong(index(message) + ControlMessage.VALUE);
+  }
+
+  /**
+   * Checks the head of a message against its checksum, if the ends agreed on checksums.
+   *
+   * @param bytes the length of the head
+   * @param body the length of the body that follows it
+   * @throws CorruptMessage if the head, or the length of the body, is not what the peer sent
+   */
+  void checkHead(long message, long bytes, long body) {
+    if (checksum == null) {
+      return;
+    }
+    if (bytes < ControlMessage.HEADER_BYTES) {
+      throw new CorruptMessage(bytes);
+    }
+    int at = index(message) + ControlMessage.CHECKSUM;
+    int sent = buffer.getInt(at);
+    buffer.putInt(at, 0);
+    if (sent != checksum.of(address(message), bytes) || body != 0 && body != value(message)) {
+      throw new CorruptMessage(bytes + body);
+    }
+  }
+
+  /**
+   * Checks the body of a message against its checksum, if the ends agreed on checksums.
+   *
+   * @param address the address of the body
+   * @throws CorruptMessage if it is not what the peer sent
+   */
+  void checkBody(long message, long address) {
+    if (checksum != null
+        && checksum.of(address, value(message))
+            != buffer.getInt(index(message) + ControlMessage.BODY_CHECKSUM)) {
+      throw new CorruptMessage(value(message));
+    }
   }
 
   /** Returns the payload of a message as text. */

@@ -43,11 +43,18 @@ final class DataReceiver {
   private long posted;
   private long received;
 
+  /**
+   * Creates a receiver.
+   *
+   * @param comm the rail; null if the bytes arrive as the bodies of control messages
+   * @param limit the most messages that are not done
+   * @param staging null if the network can access all memory of this rank
+   */
   DataReceiver(NetRecvComm comm, int limit, Staging staging) {
     int capacity = staging == null ? limit : Math.min(limit, StagingSlots.MAX_SLOTS);
     this.slots = staging == null ? null : staging.receiving(comm, capacity);
     this.comm = comm;
-    this.memories = new CommMemory(comm);
+    this.memories = comm == null ? null : new CommMemory(comm);
     this.capacity = capacity;
     this.states = new int[capacity];
     this.targets = new OwnedMemory[capacity];
@@ -131,6 +138,12 @@ final class DataReceiver {
   void received(int slot) {
     store(slot);
     received++;
+  }
+
+  /** Frees the slot that was reserved last, whose bytes will not arrive. */
+  void cancel(int slot) {
+    posted--;
+    endUse(slot);
   }
 
   /** Takes receives that have completed, and returns the work count. */
@@ -218,7 +231,9 @@ final class DataReceiver {
   }
 
   void forget(OwnedMemory memory) {
-    memories.forget(memory);
+    if (memories != null) {
+      memories.forget(memory);
+    }
   }
 
   /**

@@ -8,7 +8,8 @@ import java.util.List;
 import java.util.stream.IntStream;
 
 /**
- * Sends the bytes of writes on one rail, in order, from their source memory or a staging slot.
+ * Sends the bytes of writes on one rail, in order, from their source memory or a staging slot. If
+ * they are sent as the bodies of control messages, it only keeps them until those are done.
  * Confined to the agent; allocates nothing in steady state.
  */
 final class DataSender {
@@ -29,17 +30,28 @@ final class DataSender {
   private long posted;
   private long done;
 
+  /**
+   * Creates a sender.
+   *
+   * @param comm the rail; null if the bytes are sent as the bodies of control messages
+   * @param limit the most messages that are not done
+   * @param staging null if the network can access all memory of this rank
+   */
   DataSender(NetSendComm comm, int limit, Staging staging) {
     int capacity = staging == null ? limit : Math.min(limit, StagingSlots.MAX_SLOTS);
     this.slots = staging == null ? null : staging.sending(comm, capacity);
     this.comm = comm;
-    this.memories = new CommMemory(comm);
+    this.memories = comm == null ? null : new CommMemory(comm);
     this.capacity = capacity;
     this.addresses = new long[capacity];
     this.lengths = new int[capacity];
     this.registrations = new NetMemory[capacity];
     this.sources = new OwnedMemory[capacity];
     this.requests = new NetRequest[capacity];
+  }
+
+  int capacity() {
+    return capacity;
   }
 
   boolean hasRoom() {
@@ -54,7 +66,7 @@ final class DataSender {
       registrations[slot] = slots.registration();
       addresses[slot] = slots.address(slot);
     } else {
-      registrations[slot] = memories.at(source, offset);
+      registrations[slot] = memories == null ? null : memories.at(source, offset);
       addresses[slot] = source.address() + offset;
     }
     lengths[slot] = length;
@@ -85,7 +97,7 @@ final class DataSender {
     return lengths[place];
   }
 
-  /** Frees the oldest slot, whose bytes were sent as the body of a control message. */
+  /** Frees the oldest slot, whose bytes the peer has received as the body of a message. */
   void sent() {
     endUse((int) (done % capacity));
     posted++;
@@ -135,7 +147,9 @@ final class DataSender {
   }
 
   void forget(OwnedMemory memory) {
-    memories.forget(memory);
+    if (memories != null) {
+      memories.forget(memory);
+    }
   }
 
   /**

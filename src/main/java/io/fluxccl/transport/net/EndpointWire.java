@@ -12,8 +12,9 @@ import java.nio.charset.StandardCharsets;
  * and the token that a peer must present to connect. Little-endian:
  *
  * <pre>
- *   int32 magic "FXNE"   int16 version (1)   int16 length of the network's name
- *   int32 rank   int32 tag   int64 bytes of the longest message   int32 rails, 0 to 8
+ *   int32 magic "FXNE"   int16 version (2)   int16 length of the network's name
+ *   int32 rank   int32 tag   int64 bytes of the longest message
+ *   int16 rails, 0 to 8   int16 flags: 1 if messages are to have checksums
  *   32 bytes token   the name   128 bytes handle for control messages   128 bytes for each rail
  * </pre>
  *
@@ -21,16 +22,24 @@ import java.nio.charset.StandardCharsets;
  * @param rank the sender
  * @param tag the connection's tag
  * @param maxBytes the length in bytes of the longest message
+ * @param checksums whether messages are to have checksums, in both directions
  * @param token a peer must present it to connect to this end
  * @param handles the listeners' handles: first for control messages, then for each rail
  */
 record EndpointWire(
-    String network, int rank, int tag, long maxBytes, byte[] token, byte[][] handles) {
+    String network,
+    int rank,
+    int tag,
+    long maxBytes,
+    boolean checksums,
+    byte[] token,
+    byte[][] handles) {
   static final int TOKEN_LENGTH = 32;
   static final int MAX_RAILS = 8;
 
   private static final int MAGIC = 0x454e5846;
-  private static final short VERSION = 1;
+  private static final short VERSION = 2;
+  private static final short CHECKSUMS = 1;
   private static final int MAX_NAME = 256;
 
   /** Returns the number of rails; 0 if long writes are bodies of control messages. */
@@ -50,7 +59,8 @@ record EndpointWire(
             .putInt(rank)
             .putInt(tag)
             .putLong(maxBytes)
-            .putInt(rails())
+            .putShort((short) rails())
+            .putShort(checksums ? CHECKSUMS : 0)
             .put(token)
             .put(name);
     for (byte[] handle : handles) {
@@ -79,8 +89,10 @@ record EndpointWire(
       int tag = in.getInt();
       long maxBytes = in.getLong();
       check(maxBytes > 0, "longest message", fromRank);
-      int rails = in.getInt();
+      int rails = in.getShort();
       check(rails >= 0 && rails <= MAX_RAILS, "rails", fromRank);
+      int flags = in.getShort();
+      check(flags == 0 || flags == CHECKSUMS, "flags", fromRank);
       byte[] token = new byte[TOKEN_LENGTH];
       in.get(token);
       byte[] name = new byte[nameLength];
@@ -91,7 +103,13 @@ record EndpointWire(
         in.get(handle);
       }
       return new EndpointWire(
-          new String(name, StandardCharsets.UTF_8), rank, tag, maxBytes, token, handles);
+          new String(name, StandardCharsets.UTF_8),
+          rank,
+          tag,
+          maxBytes,
+          flags == CHECKSUMS,
+          token,
+          handles);
     } catch (BufferUnderflowException e) {
       throw malformed("length=" + wire.length, fromRank);
     }

@@ -3,6 +3,7 @@ package io.fluxccl.transport.net;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.netplugin.BodyPlace;
+import io.fluxccl.netplugin.NetRecvComm;
 import java.util.Arrays;
 import org.agrona.CloseHelper;
 
@@ -19,6 +20,12 @@ final class Inbound {
 
     void acknowledged(long ticket);
 
+    /** Called with the number of messages that the peer has received in full. */
+    void confirmed(long count);
+
+    /** Called when the peer needs a confirmation of what it has sent. */
+    void confirmationAsked();
+
     void errorReported(String text);
 
     /** Called when the peer has left and all its earlier messages are done. */
@@ -30,7 +37,6 @@ final class Inbound {
 
   private static final int NOT_STARTED = -1;
 
-  private final MemoryTable table;
   private final Events events;
   private final DataReceiver[] rails;
   private final int capacity;
@@ -40,14 +46,16 @@ final class Inbound {
 
   private final ControlReceiver control;
   private final int[] places;
-  private final long[] starts;
-  private final long[] ends;
-  private final boolean[] onHost;
+  private final WriteRanges ranges;
+  private final MessageCheck check;
 
   // The numbers of messages arrived, of those whose bytes are in flight, and of those done.
   private long arrived;
   private long started;
   private long done;
+
+  /** The number of numbered messages that have arrived. */
+  private long received;
 
   /** True if the header of the next message was checked before its body arrived. */
   private boolean checked;
@@ -55,8 +63,13 @@ final class Inbound {
   /** True if the body of the next message can't be received yet. */
   private boolean bodyWaits;
 
-  Inbound(Links links, int capacity, MemoryTable table, Staging staging, Events events) {
-    this.table = table;
+  Inbound(
+      Links links,
+      int capacity,
+      boolean checksums,
+      MemoryTable table,
+      Staging staging,
+      Events events) {
     this.events = events;
     this.capacity = capacity;
     this.bodies = links.rails() == 0;
@@ -64,18 +77,54 @@ final class Inbound {
     try {
       for (int i = 0; i < rails.length; i++) {
         // One request of the limit is reserved for the flush that follows a receive.
-        rails[i] = new DataReceiver(links.receivers[bodies ? 0 : i + 1], capacity - 1, staging);
+        rails[i] = new DataReceiver(bodies ? null : links.receivers[i + 1], capacity - 1, staging);
       }
       this.control =
-          new ControlReceiver(links.receivers[0], capacity, bodies ? this::placeBody : null);
+          new ControlReceiver(
+              links.receivers[0], capacity, bodies ? this::placeBody : null, checksums);
     } catch (Throwable e) {
       CloseHelper.quietClose(this::abandon);
       throw e;
     }
     this.places = new int[capacity];
-    this.starts = new long[capacity];
-    this.ends = new long[capacity];
-    this.onHost = new boolean[capacity];
+    this.ranges = new WriteRanges(capacity);
+    this.check = new MessageCheck(control, ranges, table, links.rails());
+  }
+
+  /** Returns the number of messages that have arrived, with those that only confirm. */
+  long arrived() {
+    return arrived;
+  }
+
+  /** Returns the number of numbered messages that have arrived in full. */
+  long received() {
+    return received;
+  }
+
+  /** Returns whether the ends agreed on checksums. */
+  boolean hasChecksums() {
+    return control.hasChecksums();
+  }
+
+  /**
+   * Returns whether messages are read as they come; false while earlier ones must be done first.
+   */
+  boolean isReading() {
+    return !bodyWaits && arrived - done < capacity;
+  }
+
+  /** Drops the message that is arriving on a lost link; the peer sends it again. */
+  void interrupt() {
+    if (checked && places[slot(arrived)] != NOT_STARTED) {
+      rails[0].cancel(places[slot(arrived)]);
+    }
+    checked = false;
+    bodyWaits = false;
+  }
+
+  /** Receives on from another link, on which the peer sends what has not arrived in full. */
+  void resume(NetRecvComm link) {
+    control.resume(link, arrived);
   }
 
   /** Advances all messages, and returns the work count. */
@@ -112,7 +161,15 @@ final class Inbound {
       if (!checked) {
         check(arrived, control.bytes(arrived), 0);
       } else {
-        rails[0].received(places[slot(arrived)]);
+        int place = places[slot(arrived)];
+        control.checkBody(arrived, rails[0].address(place));
+        rails[0].received(place);
+      }
+      if (control.type(arrived) != ControlMessage.CONFIRM) {
+        received++;
+      }
+      if ((control.flags(arrived) & ControlMessage.CONFIRM_AT_ONCE) != 0) {
+        events.confirmationAsked();
       }
       arrived++;
       checked = false;
@@ -131,7 +188,7 @@ final class Inbound {
       check(arrived, headSize, bodySize);
       checked = true;
     }
-    OwnedMemory target = target(arrived);
+    OwnedMemory target = check.target(arrived);
     // Device copies run in the order of the messages; bytes from the network could overtake them.
     bodyWaits = target.isStaged() ? started < arrived : done < arrived;
     if (!bodyWaits) {
@@ -157,75 +214,20 @@ final class Inbound {
   }
 
   private void check(long message, long bytes, long bodySize) {
-    if (bytes < ControlMessage.HEADER_BYTES) {
-      throw new ProtocolViolation(
-          "a message of " + bytes + " bytes came, or the network plugin does not tell sizes");
+    check.check(message, bytes, bodySize);
+    places[slot(message)] = NOT_STARTED;
+    if (bodies) {
+      events.confirmed(control.received(message));
     }
     int type = control.type(message);
-    long value = control.value(message);
-    boolean hasPayload =
-        type == ControlMessage.INLINE
-            || type == ControlMessage.ERROR
-            || type == ControlMessage.GOODBYE;
-    boolean hasBody = bodies && type == ControlMessage.DATA;
-    if (bodySize != (hasBody ? value : 0)) {
-      throw new ProtocolViolation(
-          "a message of type=" + type + ", value=" + value + " has a body of " + bodySize);
-    }
-    if (type < ControlMessage.INLINE
-        || type > ControlMessage.GOODBYE
-        || bytes - ControlMessage.HEADER_BYTES != (hasPayload ? value : 0)) {
-      throw new ProtocolViolation(
-          "a message of type=" + type + ", value=" + value + " has " + bytes + " bytes");
-    }
-    places[slot(message)] = NOT_STARTED;
-    starts[slot(message)] = 0;
-    ends[slot(message)] = 0;
-    onHost[slot(message)] = false;
     if (type == ControlMessage.ACK) {
-      events.acknowledged(value);
+      events.acknowledged(control.value(message));
     } else if (type == ControlMessage.ERROR) {
       events.farewellArrived();
-      events.errorReported(control.text(message, (int) value));
+      events.errorReported(control.text(message, (int) control.value(message)));
     } else if (type == ControlMessage.GOODBYE) {
       events.farewellArrived();
-    } else if (type <= ControlMessage.UPDATE_DATA) {
-      checkTarget(message, type);
     }
-  }
-
-  private void checkTarget(long message, int type) {
-    long offset = control.offset(message);
-    boolean signal = type >= ControlMessage.UPDATE;
-    long length = signal ? Long.BYTES : control.value(message);
-    OwnedMemory target = target(message);
-    if (!target.contains(offset, length) || length > Integer.MAX_VALUE) {
-      throw new ProtocolViolation(
-          String.format(
-              "a write of %s bytes at offset %s is outside the %s bytes of its memory",
-              length, offset, target.size()));
-    }
-    int rail = control.rail(message);
-    if (rail < 0 || rail >= rails.length || signal && (offset & Long.BYTES - 1) != 0) {
-      throw new ProtocolViolation("a write at offset " + offset + " on rail " + rail);
-    }
-    boolean stored = type == ControlMessage.INLINE || type == ControlMessage.UPDATE;
-    if (stored && !target.isOnHost() && !target.isStaged()) {
-      throw new ProtocolViolation("bytes for a GPU's memory in a control message");
-    }
-    onHost[slot(message)] = target.isOnHost();
-    starts[slot(message)] = target.address() + offset;
-    ends[slot(message)] = target.address() + offset + length;
-  }
-
-  private OwnedMemory target(long message) {
-    long id = control.memory(message);
-    OwnedMemory target = table.get(id);
-    if (target == null) {
-      throw new ProtocolViolation(
-          "memory id=0x" + Long.toHexString(id) + " is not, or no longer, registered");
-    }
-    return target;
   }
 
   private static OwnedMemory inUse(OwnedMemory target) {
@@ -255,10 +257,10 @@ final class Inbound {
       return true;
     }
     // A signal must not arrive before its data.
-    if (signal ? started != done : overlapsEarlier(started)) {
+    if (signal ? started != done : ranges.overlapsEarlier(done, started)) {
       return false;
     }
-    OwnedMemory target = inUse(target(started));
+    OwnedMemory target = inUse(check.target(started));
     int place = NOT_STARTED;
     try {
       int rail = control.rail(started);
@@ -276,16 +278,16 @@ final class Inbound {
 
   /** Passes a message's bytes to the device, whose memory this process can't store to. */
   private boolean startStaged(boolean signal) {
-    OwnedMemory target = target(started);
+    OwnedMemory target = check.target(started);
     if (target.isOnHost()) {
       return true;
     }
     // The device copies in order, but receives on rails and stores by this process are not ordered
     // with its copies.
-    if (started != done && (!bodies || signal && isAnyOnHost(done, started))) {
+    if (started != done && (!bodies || signal && ranges.isAnyOnHost(done, started))) {
       return false;
     }
-    int length = (int) (ends[slot(started)] - starts[slot(started)]);
+    int length = (int) ranges.length(started);
     int place = place(started, target, length, signal);
     if (place == NOT_STARTED) {
       return false;
@@ -298,26 +300,6 @@ final class Inbound {
     }
     rails[0].received(place);
     return true;
-  }
-
-  private boolean isAnyOnHost(long from, long to) {
-    for (long message = from; message < to; message++) {
-      if (onHost[slot(message)]) {
-        return true;
-      }
-    }
-    return false;
-  }
-
-  private boolean overlapsEarlier(long message) {
-    long start = starts[slot(message)];
-    long end = ends[slot(message)];
-    for (long earlier = done; earlier < message; earlier++) {
-      if (starts[slot(earlier)] < end && start < ends[slot(earlier)]) {
-        return true;
-      }
-    }
-    return false;
   }
 
   private int finish() {
@@ -335,19 +317,18 @@ final class Inbound {
         if (places[slot(done)] != NOT_STARTED) {
           return rails[0].take(places[slot(done)]);
         }
-        OwnedMemory target = inUse(target(done));
-        HostMemory.copy(
-            starts[slot(done)], control.payload(done), ends[slot(done)] - starts[slot(done)]);
+        OwnedMemory target = inUse(check.target(done));
+        HostMemory.copy(ranges.start(done), control.payload(done), ranges.length(done));
         target.release();
       }
       case ControlMessage.UPDATE -> {
         if (places[slot(done)] != NOT_STARTED) {
           return rails[0].take(places[slot(done)]);
         }
-        OwnedMemory target = inUse(target(done));
+        OwnedMemory target = inUse(check.target(done));
         // Release: pairs with the acquire of a thread that awaits this word; it sees earlier
         // writes.
-        HostMemory.putLongRelease(starts[slot(done)], control.value(done));
+        HostMemory.putLongRelease(ranges.start(done), control.value(done));
         target.release();
       }
       case ControlMessage.DATA, ControlMessage.UPDATE_DATA -> {

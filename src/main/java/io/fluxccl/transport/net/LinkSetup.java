@@ -3,25 +3,16 @@ package io.fluxccl.transport.net;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
-import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetPlugin;
-import io.fluxccl.netplugin.NetRequest;
-import io.fluxccl.netplugin.PointerType;
-import java.nio.ByteBuffer;
-import java.security.MessageDigest;
 import java.util.Arrays;
-import org.agrona.BufferUtil;
 import org.agrona.CloseHelper;
 
 /**
  * Opens the plugin connections of one end: connects to each of the peer's listeners, accepts a
- * connection on each of its own, and exchanges a greeting on each. A greeting carries the token of
- * the receiving end, because the plugin itself admits anyone who knows a handle. Confined to the
- * agent, except the constructor, {@link #rails} and {@link #ownHandles}.
+ * connection on each of its own, and exchanges a {@link Greeting} on each. Confined to the agent,
+ * except the constructor, {@link #rails} and {@link #ownHandles}.
  */
 final class LinkSetup {
-  private static final int GREETING_BYTES = EndpointWire.TOKEN_LENGTH;
-
   private final NetPlugin plugin;
   private final int[] devices;
   private final NetListenComm[] listeners;
@@ -30,15 +21,9 @@ final class LinkSetup {
   private EndpointWire peer;
   private Links links;
   private NetHandle[] handles;
-  private ByteBuffer greetings;
-  private Greeting[] greeted;
 
-  /** The greeting of one connection, in flight. */
-  private static final class Greeting {
-    NetMemory memory;
-    NetRequest request;
-    boolean done;
-  }
+  /** For each link the greeting to send and that to receive, or null. */
+  private Greeting[] greetings;
 
   /**
    * Starts to listen. Any thread.
@@ -87,11 +72,10 @@ final class LinkSetup {
     int rails = Math.min(remote.rails(), listeners.length - 1);
     links = new Links(rails);
     handles = new NetHandle[rails + 1];
-    greeted = new Greeting[2 * (rails + 1)];
+    greetings = new Greeting[2 * (rails + 1)];
     for (int i = 0; i <= rails; i++) {
       handles[i] = new NetHandle(remote.handles()[i]);
     }
-    greetings = BufferUtil.allocateDirectAligned(greeted.length * GREETING_BYTES, 64);
   }
 
   /** Advances the set-up. Returns the connections once all are open, and null before. */
@@ -112,51 +96,35 @@ final class LinkSetup {
     if (!all) {
       return null;
     }
-    closeListeners();
-    for (Greeting greeting : greeted) {
-      greeting.memory.close();
+    if (rails(plugin, devices) > 0) {
+      // A connection that resumes listens as long as it is open.
+      closeListeners();
     }
+    Closing.all(greetings);
     return links;
   }
 
   private boolean sendGreeting(int link) {
     int place = 2 * link;
-    long address = BufferUtil.address(greetings) + (long) place * GREETING_BYTES;
-    Greeting greeting = greeted[place];
-    if (greeting == null) {
-      greeting = new Greeting();
-      greetings.put(place * GREETING_BYTES, peer.token());
-      greeting.memory = links.senders[link].register(address, GREETING_BYTES, PointerType.HOST);
-      greeted[place] = greeting;
+    if (greetings[place] == null) {
+      greetings[place] = Greeting.to(links.senders[link], peer.token(), 0, 0);
     }
-    if (greeting.request == null) {
-      greeting.request = links.senders[link].isend(address, GREETING_BYTES, 0, greeting.memory);
-    }
-    greeting.done = greeting.done || greeting.request != null && greeting.request.test();
-    return greeting.done;
+    return greetings[place].poll();
   }
 
   private boolean receiveGreeting(int link) {
     int place = 2 * link + 1;
-    long address = BufferUtil.address(greetings) + (long) place * GREETING_BYTES;
-    Greeting greeting = greeted[place];
-    if (greeting == null) {
-      greeting = new Greeting();
-      greeting.memory = links.receivers[link].register(address, GREETING_BYTES, PointerType.HOST);
-      greeted[place] = greeting;
+    if (greetings[place] == null) {
+      greetings[place] = Greeting.from(links.receivers[link], token);
     }
-    if (greeting.request == null) {
-      greeting.request = links.receivers[link].irecv(address, GREETING_BYTES, 0, greeting.memory);
-    }
-    if (!greeting.done && greeting.request != null && greeting.request.test()) {
-      byte[] said = new byte[GREETING_BYTES];
-      greetings.get(place * GREETING_BYTES, said);
-      if (greeting.request.size(0) != GREETING_BYTES || !MessageDigest.isEqual(said, token)) {
-        throw new ProtocolViolation("somebody else connected to this end, without its token");
-      }
-      greeting.done = true;
-    }
-    return greeting.done;
+    return greetings[place].poll();
+  }
+
+  /** Returns what replaces the link when it is lost, or null if the connection has rails. */
+  LinkResume resume() {
+    return links.rails() > 0
+        ? null
+        : new LinkResume(plugin, deviceOf(0), listeners[0], peer, token, links);
   }
 
   /** Returns a description of the missing step, for an error message. */

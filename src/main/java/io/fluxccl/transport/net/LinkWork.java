@@ -7,7 +7,7 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * Opens the links of one connection, moves data over them, and closes them after an exchange of
- * final messages. Confined to the agent.
+ * final messages. A link that carries bodies is replaced when it is lost. Confined to the agent.
  */
 final class LinkWork implements Inbound.Events {
   /** The longest wait for the exchange of final messages. */
@@ -21,6 +21,7 @@ final class LinkWork implements Inbound.Events {
     WAITING,
     CONNECTING,
     OPEN,
+    RESUMING,
     LEAVING,
     ENDED
   }
@@ -36,6 +37,9 @@ final class LinkWork implements Inbound.Events {
 
   private Outbound outbound;
   private Inbound inbound;
+
+  /** Replaces a lost link, and looks after it; null if the connection does not resume. */
+  private Resumption resumption;
 
   /** The error that the final message reports to the peer; null for an orderly close. */
   private String complaint;
@@ -76,6 +80,7 @@ final class LinkWork implements Inbound.Events {
       return switch (state) {
         case CONNECTING -> poll();
         case OPEN -> connection.hasPeerLeft() ? sayGoodbyeBack() : move();
+        case RESUMING -> resume();
         case LEAVING -> sayFarewell();
         default -> 0;
       };
@@ -99,13 +104,50 @@ final class LinkWork implements Inbound.Events {
     int capacity = connection.context().plugin().maxRequests();
     long maxBytes = Math.min(connection.context().maxBytes(), peer.maxBytes());
     Staging staging = connection.context().staging();
+    boolean checksums = connection.config().checksums() || peer.checksums();
     outbound =
-        new Outbound(connection.queue(), links, capacity, maxBytes, staging, connection::asked);
-    inbound = new Inbound(links, capacity, connection.context().memories(), staging, this);
-    watched = links.watchedBy(connection.context().agent().waiter());
-    state = State.OPEN;
+        new Outbound(
+            connection.queue(), links, capacity, maxBytes, checksums, staging, connection::asked);
+    inbound =
+        new Inbound(links, capacity, checksums, connection.context().memories(), staging, this);
+    LinkResume resume = setup.resume();
+    resumption =
+        resume == null ? null : new Resumption(connection, resume, inbound, outbound.control());
+    open();
     connection.established();
     return 1;
+  }
+
+  private void open() {
+    watched = links.watchedBy(connection.context().agent().waiter());
+    state = State.OPEN;
+  }
+
+  /** Replaces the lost link, and returns the work count. */
+  private int resume() {
+    if (connection.failure() != null || !resumption.poll(links)) {
+      return 0;
+    }
+    open();
+    return 1;
+  }
+
+  /**
+   * Confirms what has arrived, and notices a link that is lost although it reports no error. The
+   * agent calls it periodically.
+   */
+  void checkLink() {
+    if (state != State.OPEN || resumption == null || connection.failure() != null) {
+      return;
+    }
+    try {
+      FluxCclException reason = resumption.check(System.nanoTime());
+      if (reason != null) {
+        broken(reason);
+      }
+    } catch (Throwable e) {
+      broken(e);
+    }
   }
 
   /**
@@ -114,7 +156,7 @@ final class LinkWork implements Inbound.Events {
    */
   boolean isWatched() {
     return switch (state) {
-      case CONNECTING, LEAVING -> false;
+      case CONNECTING, RESUMING, LEAVING -> false;
       case OPEN -> watched && !outbound.isCopying() && !inbound.isCopying();
       case WAITING, ENDED -> true;
     };
@@ -129,7 +171,7 @@ final class LinkWork implements Inbound.Events {
     if (connection.failure() != null) {
       return 0;
     }
-    int work = inbound.progress() + outbound.progress();
+    int work = inbound.progress() + outbound.progress(inbound.received());
     moves += work;
     return work;
   }
@@ -174,12 +216,16 @@ final class LinkWork implements Inbound.Events {
    */
   private int sayGoodbyeBack() {
     farewellPut = farewellPut || outbound.putFarewell(ControlMessage.GOODBYE, "");
-    return outbound.progressControl();
+    return outbound.progressControl(inbound.received());
   }
 
   private void broken(Throwable e) {
     boolean quiet = connection.hasPeerLeft() || state == State.LEAVING;
     boolean connecting = state == State.CONNECTING;
+    if (state == State.OPEN && !quiet && !farewellArrived && resumes(e)) {
+      state = State.RESUMING;
+      return;
+    }
     try {
       if (!quiet) {
         // Fails before the links are closed: closing may throw errors that hide the cause.
@@ -191,6 +237,20 @@ final class LinkWork implements Inbound.Events {
     } finally {
       breakOff();
     }
+  }
+
+  private boolean resumes(Throwable e) {
+    return resumption != null && connection.failure() == null && resumption.begin(e);
+  }
+
+  @Override
+  public void confirmed(long count) {
+    outbound.control().confirmed(count);
+  }
+
+  @Override
+  public void confirmationAsked() {
+    outbound.control().confirm();
   }
 
   @Override
@@ -237,7 +297,7 @@ final class LinkWork implements Inbound.Events {
       int type = complaint == null ? ControlMessage.GOODBYE : ControlMessage.ERROR;
       farewellPut = outbound.putFarewell(type, complaint == null ? "" : complaint);
     }
-    int work = outbound.progressControl();
+    int work = outbound.progressControl(inbound.received());
     if (!farewellArrived && !hearsNoMore) {
       work += inbound.progressArrivals();
     }
@@ -257,7 +317,7 @@ final class LinkWork implements Inbound.Events {
     state = State.ENDED;
     try {
       // Closes every resource even if closing one fails.
-      Closing.all(setup::close, this::abandon);
+      Closing.all(setup::close, resumption, this::abandon);
     } catch (Throwable e) {
       connection.fail("closing failed: " + FluxCclException.from(e).getMessage(), e);
     } finally {
@@ -271,6 +331,11 @@ final class LinkWork implements Inbound.Events {
     // Outbound exists without inbound if the creation of inbound failed.
     Closing.all(
         outbound == null ? null : outbound::abandon, inbound == null ? null : inbound::abandon);
+  }
+
+  /** Returns how many times the link was lost and replaced, or is being replaced. */
+  long resumptions() {
+    return resumption == null ? 0 : resumption.count();
   }
 
   boolean receivesInto(OwnedMemory memory) {

@@ -6,6 +6,7 @@ import io.fluxccl.TransportFailure;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.transport.AgentConnection;
 import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.PostQueue;
 import io.fluxccl.transport.RegisteredMemory;
 import java.util.ArrayList;
@@ -21,6 +22,7 @@ import java.util.concurrent.atomic.AtomicLong;
  */
 final class NetConnection extends AgentConnection {
   private final NetContext context;
+  private final EndpointConfig config;
   private final NetAgent agent;
   private final PostQueue<NetMemoryHandle> queue = new PostQueue<>();
   private final AtomicLong flushed = new AtomicLong();
@@ -41,15 +43,21 @@ final class NetConnection extends AgentConnection {
 
   private Deadline connectDeadline;
 
-  NetConnection(NetContext context, int remoteRank, int tag, LinkSetup setup) {
+  NetConnection(
+      NetContext context, int remoteRank, int tag, EndpointConfig config, LinkSetup setup) {
     super(context.transport(), context.rank(), remoteRank, tag, context.agent());
     this.context = context;
+    this.config = config;
     this.agent = context.agent();
     this.work = new LinkWork(this, setup);
   }
 
   NetContext context() {
     return context;
+  }
+
+  EndpointConfig config() {
+    return config;
   }
 
   PostQueue<NetMemoryHandle> queue() {
@@ -224,6 +232,7 @@ final class NetConnection extends AgentConnection {
   protected void checkDeadlines() {
     waiters().expire(flushed.get());
     work.checkDevice();
+    work.checkLink();
     if (hasPeerLeft() && (!queue.isEmpty() || !waiters().isEmpty())) {
       // They were posted just before this side learned that the peer has left.
       fail(left(), null);
@@ -286,6 +295,11 @@ final class NetConnection extends AgentConnection {
   /** Closes the links without a final message, as the death of this process would. For tests. */
   void breakOff() {
     work.breakOff();
+  }
+
+  /** Returns how many times the link was lost and replaced, or is being replaced. For tests. */
+  long resumptions() {
+    return work.resumptions();
   }
 
   /** Deregisters a memory that has no users any more. */

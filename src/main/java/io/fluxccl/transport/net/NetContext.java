@@ -163,7 +163,7 @@ final class NetContext implements TransportContext {
     byte[] token = new byte[EndpointWire.TOKEN_LENGTH];
     random.nextBytes(token);
     LinkSetup setup = new LinkSetup(plugin(), devices, token);
-    NetConnection connection = new NetConnection(this, remoteRank, tag, setup);
+    NetConnection connection = new NetConnection(this, remoteRank, tag, config, setup);
     // In this order: otherwise close() could end a connection before the agent adds it.
     agent.execute(() -> agent.add(connection));
     connections.add(connection);
@@ -172,7 +172,14 @@ final class NetContext implements TransportContext {
       requireOpen();
     }
     EndpointWire wire =
-        new EndpointWire(plugin().name(), rank(), tag, maxBytes(), token, setup.ownHandles());
+        new EndpointWire(
+            plugin().name(),
+            rank(),
+            tag,
+            maxBytes(),
+            config.checksums(),
+            token,
+            setup.ownHandles());
     return new NetEndpoint(connection, wire.encode());
   }
 

@@ -55,6 +55,7 @@ final class Outbound {
    * Creates the sending side of a connection.
    *
    * @param maxBytes the length in bytes of the longest message that both ends accept
+   * @param checksums whether messages have checksums
    * @param staging null if the network can access all memory of this rank
    * @param asked receives the ticket of each flush that is requested from the peer
    */
@@ -63,6 +64,7 @@ final class Outbound {
       Links links,
       int capacity,
       long maxBytes,
+      boolean checksums,
       Staging staging,
       LongConsumer asked) {
     this.queue = queue;
@@ -73,12 +75,18 @@ final class Outbound {
     this.signals = BufferUtil.allocateDirectAligned(capacity * Long.BYTES, Long.BYTES);
     try {
       for (int i = 0; i < rails.length; i++) {
-        rails[i] = new DataSender(links.senders[bodies ? 0 : i + 1], capacity, staging);
+        rails[i] =
+            bodies
+                ? new DataSender(null, ControlSender.CONFIRMED_BODIES, staging)
+                : new DataSender(links.senders[i + 1], capacity, staging);
       }
-      this.control = new ControlSender(links.senders[0], capacity, bodies ? rails[0] : null);
+      this.control =
+          new ControlSender(links.senders[0], capacity, bodies ? rails[0] : null, checksums);
       this.signalsRegistration =
-          links.senders[bodies ? 0 : 1].register(
-              BufferUtil.address(signals), signals.capacity(), PointerType.HOST);
+          bodies
+              ? null
+              : links.senders[1].register(
+                  BufferUtil.address(signals), signals.capacity(), PointerType.HOST);
     } catch (Throwable e) {
       CloseHelper.quietClose(this::abandon);
       throw e;
@@ -93,8 +101,12 @@ final class Outbound {
     toAcknowledge = ticket;
   }
 
-  /** Advances posts and messages, and returns the work count. */
-  int progress() {
+  /**
+   * Advances posts and messages, and returns the work count.
+   *
+   * @param received the number of messages of the peer that have arrived in full
+   */
+  int progress(long received) {
     int work = putAcknowledgement();
     for (int i = 0; i < MESSAGES_AT_A_TIME && control.hasRoom(); i++) {
       if (!putNext()) {
@@ -102,7 +114,7 @@ final class Outbound {
       }
       work++;
     }
-    return work + control.progress() + progressRails();
+    return work + control.progress(received) + progressRails();
   }
 
   private int progressRails() {
@@ -118,9 +130,16 @@ final class Outbound {
 
   /**
    * Advances messages that were put, and acknowledgements, but not posts. Returns the work count.
+   *
+   * @param received the number of messages of the peer that have arrived in full
    */
-  int progressControl() {
-    return putAcknowledgement() + control.progress();
+  int progressControl(long received) {
+    return putAcknowledgement() + control.progress(received);
+  }
+
+  /** Returns the sender of the messages. */
+  ControlSender control() {
+    return control;
   }
 
   private int putAcknowledgement() {

@@ -34,6 +34,11 @@ final class StagingSlots {
   private final NetMemory registration;
   private final long[] sequences;
 
+  /**
+   * Allocates the slots.
+   *
+   * @param comm the comm that accesses them, or null if it needs no registration
+   */
   StagingSlots(Device device, DeviceStream stream, NetComm comm, int count) {
     this.stream = stream;
     this.sequences = new long[count];
@@ -44,7 +49,9 @@ final class StagingSlots {
       words = device.allocatePinned(count * WORD_DISTANCE);
       undo.push(words);
       registration =
-          comm.register(memory.buffer().addressOffset(), memory.size(), PointerType.HOST);
+          comm == null
+              ? null
+              : comm.register(memory.buffer().addressOffset(), memory.size(), PointerType.HOST);
     } catch (Throwable e) {
       CloseHelper.quietCloseAll(undo);
       throw e;

@@ -209,7 +209,7 @@ class NetFailureTest {
       Endpoint a = ranks.endpoint(0, 1, 0);
       EndpointWire peer = EndpointWire.decode(ranks.endpoint(1, 0, 0).wire(), 1);
       EndpointWire other =
-          new EndpointWire("ofi", 1, 0, peer.maxBytes(), peer.token(), peer.handles());
+          new EndpointWire("ofi", 1, 0, peer.maxBytes(), false, peer.token(), peer.handles());
       assertThatThrownBy(() -> get(a.connect(other.encode(), Deadline.after(LIMIT))))
           .hasCauseInstanceOf(TransportFailure.class)
           .hasMessageContaining("over the network ofi");

@@ -66,13 +66,14 @@ class StagingTest {
   }
 
   private void outbound() {
-    new Outbound(new PostQueue<>(), links, CAPACITY, 1 << 20, staging, ticket -> {});
+    new Outbound(new PostQueue<>(), links, CAPACITY, 1 << 20, false, staging, ticket -> {});
   }
 
   private void inbound() {
     new Inbound(
         links,
         CAPACITY,
+        false,
         new MemoryTable(null, new SecureRandom()),
         staging,
         mock(Inbound.Events.class));

@@ -1,0 +1,10 @@
+package io.fluxccl.transport.net;
+
+/** Thrown when a message is not what the peer sent. The link is lost; the peer sends it again. */
+final class CorruptMessage extends RuntimeException {
+  private static final long serialVersionUID = 1L;
+
+  CorruptMessage(long bytes) {
+    super("a message of " + bytes + " bytes has a wrong checksum", null, false, false);
+  }
+}

@@ -1,0 +1,235 @@
+package io.fluxccl.transport.net;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.RemoteFailure;
+import io.fluxccl.Timeout;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.concurrent.Closing;
+import io.fluxccl.netplugin.NetHandle;
+import io.fluxccl.netplugin.NetListenComm;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetRecvComm;
+import io.fluxccl.netplugin.NetSendComm;
+import java.util.concurrent.TimeUnit;
+import org.agrona.CloseHelper;
+
+/**
+ * Replaces the link of a connection that carries bodies. Each end connects to the other again and
+ * says how many messages it has received in full. So that both count on the same pair of new
+ * sockets, attempts have rounds: an end stops receiving before it sends the greeting of a round,
+ * and the link is replaced when an end has sent and received a greeting of one round. An end that
+ * hears of a later round joins it. What belongs to an earlier round is closed. Confined to the
+ * agent.
+ */
+final class LinkResume {
+  private static final long RETRY_NS = TimeUnit.MILLISECONDS.toNanos(100);
+
+  /**
+   * The refusals in a row after which the peer's end is gone. A listener also drops a connect that
+   * an earlier one has overtaken.
+   */
+  private static final int MOST_REFUSALS = 3;
+
+  /** The time after which a round without progress is given up for the next one. */
+  private static final long ROUND_NS = TimeUnit.SECONDS.toNanos(3);
+
+  private final NetPlugin plugin;
+  private final int device;
+  private final NetListenComm listener;
+  private final EndpointWire peer;
+  private final byte[] token;
+  private final Links links;
+
+  /** True while the link is being replaced. */
+  private boolean replacing;
+
+  /** The round that made the link, or the current one. */
+  private long round;
+
+  /** The number of messages that this end has received in full, while the link is replaced. */
+  private long received;
+
+  private long peersCount;
+  private NetHandle handle;
+  private NetSendComm sender;
+  private Greeting said;
+  private NetRecvComm receiver;
+  private Greeting heard;
+  private long steppedNs;
+  private long connectNs;
+
+  private int refusals;
+
+  /** What hindered the last attempt, or null. */
+  private FluxCclException hindrance;
+
+  /**
+   * Creates the means to replace a link.
+   *
+   * @param listener belongs to the caller
+   * @param links holds the link
+   */
+  LinkResume(
+      NetPlugin plugin,
+      int device,
+      NetListenComm listener,
+      EndpointWire peer,
+      byte[] token,
+      Links links) {
+    this.plugin = plugin;
+    this.device = device;
+    this.listener = listener;
+    this.peer = peer;
+    this.token = token;
+    this.links = links;
+  }
+
+  /** Returns whether the peer has begun to replace the link. Called while the link is in use. */
+  boolean isChallenged(long nowNs) {
+    if (receiver == null && !listener.mayAccept()) {
+      return false;
+    }
+    hear(nowNs);
+    return heard != null && heard.isDone();
+  }
+
+  /**
+   * Closes the link and begins to replace it.
+   *
+   * @param count the number of messages that this end has received in full
+   */
+  void begin(long count, long nowNs) {
+    CloseHelper.quietClose(links::close);
+    received = count;
+    replacing = true;
+    hindrance = null;
+    refusals = 0;
+    // A peer that has begun has chosen the round.
+    if (heard == null || !heard.isDone()) {
+      round++;
+    }
+    steppedNs = nowNs;
+    connectNs = nowNs;
+  }
+
+  /**
+   * Advances the replacement.
+   *
+   * @return whether the links are replaced
+   * @throws RemoteFailure if the peer's end is gone
+   */
+  boolean poll(long nowNs) {
+    if (nowNs - steppedNs > ROUND_NS) {
+      dropSender(nowNs);
+      dropReceiver();
+      round++;
+      steppedNs = nowNs;
+    }
+    hear(nowNs);
+    say(nowNs);
+    if (said == null || !said.isDone() || heard == null || !heard.isDone()) {
+      return false;
+    }
+    Closing.all(said, heard);
+    links.senders[0] = sender;
+    links.receivers[0] = receiver;
+    peersCount = heard.received();
+    sender = null;
+    receiver = null;
+    said = null;
+    heard = null;
+    replacing = false;
+    return true;
+  }
+
+  /** Returns the number of messages that the peer had received in full before the replacement. */
+  long peersCount() {
+    return peersCount;
+  }
+
+  /** Returns what hindered the last attempt, or null. */
+  FluxCclException hindrance() {
+    return hindrance;
+  }
+
+  private void say(long nowNs) {
+    try {
+      if (sender == null && nowNs - connectNs >= 0) {
+        handle = handle == null ? new NetHandle(peer.handles()[0]) : handle;
+        sender = plugin.connect(device, handle);
+        if (sender != null) {
+          refusals = 0;
+          said = Greeting.to(sender, peer.token(), round, received);
+          steppedNs = nowNs;
+        }
+      }
+      if (said != null) {
+        said.poll();
+      }
+    } catch (RemoteFailure e) {
+      if (sender == null && ++refusals == MOST_REFUSALS) {
+        throw e;
+      }
+      hindered(e, nowNs);
+    } catch (TransportFailure | Timeout e) {
+      refusals = 0;
+      hindered(e, nowNs);
+    }
+  }
+
+  private void hindered(FluxCclException e, long nowNs) {
+    hindrance = e;
+    dropSender(nowNs + RETRY_NS);
+  }
+
+  /** Accepts the peer's latest link, and receives its greeting. */
+  private void hear(long nowNs) {
+    try {
+      if (listener.mayAccept()) {
+        NetRecvComm latest = listener.accept();
+        if (latest != null) {
+          dropReceiver();
+          receiver = latest;
+          heard = Greeting.from(latest, token);
+          steppedNs = nowNs;
+        }
+      }
+      if (heard == null || heard.isDone() || !heard.poll()) {
+        return;
+      }
+    } catch (RemoteFailure | TransportFailure | Timeout | ProtocolViolation e) {
+      // The peer has given up this attempt, or it was not the peer's.
+      dropReceiver();
+      return;
+    }
+    if (heard.round() < round || heard.round() == round && !replacing) {
+      dropReceiver();
+    } else if (heard.round() > round) {
+      round = heard.round();
+      dropSender(nowNs);
+    }
+  }
+
+  /** Closes the new sending end; another connect begins at the given time. */
+  private void dropSender(long againNs) {
+    connectNs = againNs;
+    CloseHelper.quietClose(sender);
+    if (handle != null) {
+      handle.abandon();
+    }
+    sender = null;
+    said = null;
+    handle = null;
+  }
+
+  private void dropReceiver() {
+    CloseHelper.quietClose(receiver);
+    receiver = null;
+    heard = null;
+  }
+
+  /** Closes what is not in use. */
+  void close() {
+    Closing.all(sender, receiver, handle == null ? null : handle::abandon);
+  }
+}

@@ -1,0 +1,142 @@
+package io.fluxccl.transport.net;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.RemoteFailure;
+import io.fluxccl.TransportFailure;
+import java.util.concurrent.TimeUnit;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Goes on after the link of a connection was lost: gets another link, and resends on it what the
+ * peer has not received in full. Gives up when the peer's end is gone, or when the time limit
+ * passes. Confined to the agent.
+ */
+final class Resumption implements AutoCloseable {
+  private static final Logger LOGGER = LoggerFactory.getLogger(Resumption.class);
+
+  /** The most corrupt messages in a row. */
+  private static final int MOST_CORRUPT = 3;
+
+  private final NetConnection connection;
+  private final LinkResume link;
+  private final Inbound inbound;
+  private final ControlSender outbound;
+  private final long limitNs;
+
+  private LinkLiveness liveness = new LinkLiveness();
+
+  /** Why the link was lost. */
+  private Throwable cause;
+
+  /** The time since which nothing gets through. */
+  private long sinceNs;
+
+  // The numbers of messages received and confirmed when the link was replaced last; -1 before.
+  private long receivedThen = -1;
+  private long confirmedThen = -1;
+
+  private int corrupt;
+  private long count;
+
+  Resumption(NetConnection connection, LinkResume link, Inbound inbound, ControlSender outbound) {
+    this.connection = connection;
+    this.link = link;
+    this.inbound = inbound;
+    this.outbound = outbound;
+    this.limitNs = TimeUnit.NANOSECONDS.convert(connection.config().resumeTimeout());
+  }
+
+  /** Returns how many times the link was lost. */
+  long count() {
+    return count;
+  }
+
+  /**
+   * Looks after a link in use.
+   *
+   * @return why the link is lost, or null if it is not
+   */
+  FluxCclException check(long nowNs) {
+    if (link.isChallenged(nowNs)) {
+      return lost("rank " + connection.remoteRank() + " connects again");
+    }
+    return liveness.isLost(inbound, outbound, nowNs)
+        ? lost("no answer for " + TimeUnit.NANOSECONDS.toSeconds(liveness.silentNs()) + " s")
+        : null;
+  }
+
+  private TransportFailure lost(String how) {
+    return new TransportFailure(connection.remoteRank(), how);
+  }
+
+  /**
+   * Begins to replace the link, if its loss can be mended.
+   *
+   * @param error the exception with which the link was lost
+   * @return whether it begins; otherwise the connection is to fail
+   */
+  boolean begin(Throwable error) {
+    boolean isCorrupt = error instanceof CorruptMessage;
+    boolean isLost =
+        isCorrupt
+            || error instanceof RemoteFailure
+            || error instanceof TransportFailure
+            || error instanceof InvalidUsage && inbound.hasChecksums();
+    if (!isLost || limitNs == 0) {
+      return false;
+    }
+    long now = System.nanoTime();
+    boolean heard = inbound.received() != receivedThen;
+    if (heard || outbound.confirmed() != confirmedThen || !outbound.awaitsConfirmation()) {
+      sinceNs = now - liveness.silentNs();
+    }
+    corrupt = (heard ? 0 : corrupt) + (isCorrupt ? 1 : 0);
+    if (corrupt == MOST_CORRUPT || now - sinceNs > limitNs) {
+      return false;
+    }
+    cause = error;
+    count++;
+    LOGGER.warn("{}: the link is lost and is replaced: {}", connection, error.getMessage());
+    inbound.interrupt();
+    link.begin(inbound.received(), now);
+    return true;
+  }
+
+  /**
+   * Advances the replacement, and fails the connection if the link can't be replaced.
+   *
+   * @return whether the link is replaced
+   */
+  boolean poll(Links links) {
+    long now = System.nanoTime();
+    try {
+      if (!link.poll(now)) {
+        if (now - sinceNs > limitNs) {
+          FluxCclException hindrance = link.hindrance();
+          throw lost(
+              "no other link within "
+                  + TimeUnit.NANOSECONDS.toMillis(limitNs)
+                  + " ms"
+                  + (hindrance == null ? "" : ": " + hindrance.getMessage()));
+        }
+        return false;
+      }
+    } catch (FluxCclException e) {
+      throw lost(cause.getMessage() + "; and the connection can't resume: " + e.getMessage());
+    }
+    outbound.resume(links.senders[0], link.peersCount());
+    inbound.resume(links.receivers[0]);
+    receivedThen = inbound.received();
+    confirmedThen = outbound.confirmed();
+    liveness = new LinkLiveness();
+    LOGGER.info("{}: goes on after {} ms", connection, (now - sinceNs) / 1_000_000);
+    return true;
+  }
+
+  @Override
+  public void close() {
+    link.close();
+  }
+}
