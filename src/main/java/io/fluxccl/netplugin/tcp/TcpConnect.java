@@ -12,6 +12,7 @@ import java.net.ConnectException;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.util.concurrent.ThreadLocalRandom;
+import javax.net.ssl.SSLException;
 
 /** A connect in progress. Used by one thread at a time. */
 final class TcpConnect implements AutoCloseable {
@@ -111,7 +112,7 @@ final class TcpConnect implements AutoCloseable {
           text(), Tls.VARIABLE);
     }
     if (handle.fingerprint() != null && !sockets[stream].isCertified(handle.fingerprint())) {
-      throw new IOException("it has another certificate than the one of its address");
+      throw new SSLException("it has another certificate than the one of its address");
     }
     ByteBuffer hello = WireDescriptor.buffer(WireDescriptor.HELLO_LENGTH);
     WireDescriptor.putHello(
@@ -150,8 +151,10 @@ final class TcpConnect implements AutoCloseable {
                 e.getMessage()
                     + "; is its process alive, and is this interface the one that reaches it"
                     + " (FLUXCCL_NET_IFNAME)?"));
-    // Nobody listens there, or not for this token. Anything else may be a failure of the path.
-    return e instanceof ConnectException || e instanceof EndOfStream
+    // Nobody listens there, or not for this token, or not the peer. Else the path may have failed.
+    boolean refused =
+        e instanceof ConnectException || e instanceof EndOfStream || e instanceof SSLException;
+    return refused
         ? new RemoteFailure(FluxCclException.NO_RANK, message)
         : new TransportFailure(FluxCclException.NO_RANK, message, e);
   }

@@ -80,7 +80,7 @@ final class ControlSender {
   /** True if the peer needs a confirmation that no message has brought it yet. */
   private boolean confirmationDue;
 
-  /** The confirmation in flight, in behind the ring; or null. */
+  /** The confirmation in flight, which lies behind the ring; or null. */
   private NetRequest confirmation;
 
   /** What the last message posted has confirmed. */
