@@ -1,0 +1,125 @@
+package io.fluxccl.faults;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import io.fluxccl.bootstrap.JobSecret;
+import io.fluxccl.testing.Rounds;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Random;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** A job of three ranks on two hosts goes on while the link between them fails. */
+@Tag("faults")
+@Timeout(900)
+class LinkFaultsTest {
+  private static final int RANKS = 3;
+  private static final int PORT = 29_617;
+
+  /** The ports of the data: two ranks are on one host. */
+  private static final int FIRST = 29_618;
+
+  private static final int LAST = 29_619;
+  private static final int LIMIT_SECONDS = 90;
+
+  private static TwoHosts hosts;
+  private static String missing;
+
+  private final List<RankProcess> ranks = new ArrayList<>();
+
+  @BeforeAll
+  static void connect() throws Exception {
+    Optional<String> reason = TwoHosts.missing();
+    missing = reason.orElse("");
+    hosts = reason.isEmpty() ? new TwoHosts() : null;
+  }
+
+  @AfterAll
+  static void disconnect() {
+    if (hosts != null) {
+      hosts.close();
+    }
+  }
+
+  @BeforeEach
+  void start() throws Exception {
+    assumeTrue(missing.isEmpty(), missing);
+    Map<String, String> variables = new HashMap<>();
+    variables.put("FLUXCCL_NRANKS", Integer.toString(RANKS));
+    variables.put("FLUXCCL_ADDR", hosts.address(0) + ":" + PORT);
+    variables.put("FLUXCCL_SECRET", JobSecret.random().text());
+    variables.put("FLUXCCL_PORT_RANGE", FIRST + "-" + LAST);
+    variables.put("FLUXCCL_TIMEOUT", Integer.toString(LIMIT_SECONDS));
+    for (int rank = 0; rank < RANKS; rank++) {
+      int host = rank == RANKS - 1 ? 1 : 0;
+      variables.put("FLUXCCL_RANK", Integer.toString(rank));
+      variables.put("FLUXCCL_HOSTID", "host" + host);
+      ranks.add(new RankProcess(SteadyRank.class, hosts.inside(host), variables));
+    }
+    awaitMoreSteps();
+  }
+
+  @AfterEach
+  void end() throws Exception {
+    for (RankProcess rank : ranks) {
+      rank.close();
+    }
+    if (hosts != null) {
+      hosts.mend();
+    }
+  }
+
+  /** Waits until every rank has made steps that began after now. */
+  private void awaitMoreSteps() {
+    long most = ranks.stream().mapToLong(RankProcess::steps).max().orElse(0);
+    ranks.forEach(rank -> rank.awaitStep(most + 3));
+    assertThat(ranks).noneMatch(rank -> rank.last("wrong") != null);
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {2, 30, 60})
+  void shouldGoOnWhenTheLinkWasDown(int seconds) throws Exception {
+    hosts.cut();
+    Thread.sleep(seconds * 1000L);
+    hosts.mend();
+    awaitMoreSteps();
+  }
+
+  @Test
+  void shouldGoOnThroughManyPartitions() throws Exception {
+    Random random = new Random(1);
+    for (int round = 0; round < 20; round++) {
+      hosts.cut();
+      Thread.sleep(100 + random.nextInt(3000));
+      hosts.mend();
+      awaitMoreSteps();
+    }
+  }
+
+  /** Those of the data: a rank whose connection of the bootstrap is reset counts as dead. */
+  @Test
+  void shouldGoOnWhenConnectionsAreReset() throws Exception {
+    Random random = new Random(2);
+    for (int round = 0; round < 50; round++) {
+      Thread.sleep(random.nextInt(Rounds.of(200, 500)));
+      String side = random.nextBoolean() ? "sport" : "dport";
+      hosts.reset(round % 2, side + " ge :" + FIRST + " and " + side + " le :" + LAST);
+      awaitMoreSteps();
+    }
+    // Each end of a link says so, unless the other one was first.
+    assertThat(ranks.stream().mapToLong(rank -> rank.count("is replaced")).sum())
+        .isGreaterThanOrEqualTo(50);
+  }
+}
