@@ -15,7 +15,8 @@ import java.util.concurrent.TimeUnit;
  * flush.
  *
  * <p>Arguments: {@code net} for NET over the built-in TCP network; {@code staged} to have the
- * memory staged as a GPU's is; {@code gpus} to have it on GPUs 0 and 1, or all on the only one.
+ * memory staged as a GPU's is; {@code checksums} for messages with checksums; {@code gpus} to have
+ * it on GPUs 0 and 1, or all on the only one.
  */
 public final class EthernetLoopback {
   private static final Duration LIMIT = Duration.ofSeconds(30);
@@ -30,10 +31,9 @@ public final class EthernetLoopback {
     boolean staged = List.of(arguments).contains("staged");
     boolean gpus = List.of(arguments).contains("gpus");
     boolean net = List.of(arguments).contains("net");
-    try (ConnectedRanks ranks =
-        net
-            ? NetRanks.overTcp(gpus)
-            : gpus ? NetRanks.ethernetOnGpus() : NetRanks.ethernet(staged)) {
+    NetRanks opened =
+        net ? NetRanks.overTcp(gpus) : gpus ? NetRanks.ethernetOnGpus() : NetRanks.ethernet(staged);
+    try (ConnectedRanks ranks = opened.withChecksums(List.of(arguments).contains("checksums"))) {
       Connection link = ranks.connect(0).get(0);
       RegisteredMemory source = ranks.memory(0, 64 << 20);
       RegisteredMemory target = ranks.seenByPeer(ranks.memory(1, 64 << 20));

@@ -35,7 +35,7 @@ final class ControlSender {
   /** The most messages that are not done. */
   private final int capacity;
 
-  /** The most messages that the network has and has not taken. */
+  /** The most messages that the network has not taken; others wait outside of the ring. */
   private final int limit;
 
   /** The length of the ring in bytes. A slot for a confirmation follows it. */
@@ -46,11 +46,21 @@ final class ControlSender {
   private final NetRequest[] requests;
   private final int[] lengths;
 
-  /** The position of each message's first byte; positions only grow. */
-  private final long[] positions;
+  /** The offset in the ring of each message's first byte. */
+  private final int[] offsets;
 
-  /** The position for the next message. */
-  private long next;
+  /** The bytes of the ring that each message occupies. */
+  private final int[] occupied;
+
+  /** The offset in the ring for the next message; a whole message has room behind it. */
+  private int next;
+
+  /** The bytes of the ring that are occupied. */
+  private int used;
+
+  // Indexes of arrays are numbers of messages without their upper bits.
+  private final int slotMask;
+  private final int requestMask;
 
   /** The rail whose bytes are sent as the bodies of messages; null if messages have no bodies. */
   private final DataSender bodies;
@@ -103,10 +113,14 @@ final class ControlSender {
     this.memory =
         BufferUtil.allocateDirectAligned(ringBytes + ControlMessage.HEADER_BYTES, ALIGNMENT);
     this.buffer = new UnsafeBuffer(memory);
-    this.requests = new NetRequest[limit];
-    this.places = new int[capacity];
-    this.lengths = new int[capacity];
-    this.positions = new long[capacity];
+    int slots = BitUtil.findNextPositivePowerOfTwo(capacity);
+    this.slotMask = slots - 1;
+    this.requests = new NetRequest[BitUtil.findNextPositivePowerOfTwo(limit)];
+    this.requestMask = requests.length - 1;
+    this.places = new int[slots];
+    this.lengths = new int[slots];
+    this.offsets = new int[slots];
+    this.occupied = new int[slots];
     use(comm);
   }
 
@@ -117,8 +131,9 @@ final class ControlSender {
 
   /** Returns whether a message can be {@linkplain #put put}. */
   boolean hasRoom() {
-    long oldest = claimed == done ? next : positions[slot(done)];
-    return claimed - done < capacity && next + ControlMessage.MAX_BYTES - oldest <= ringBytes;
+    return claimed - taken < limit
+        && claimed - done < capacity
+        && used + ControlMessage.MAX_BYTES <= ringBytes;
   }
 
   /** Returns whether the peer, or at least the network, has received all messages. */
@@ -143,23 +158,28 @@ final class ControlSender {
 
   /** Returns the address for the payload of the message that is put next. */
   long payloadAddress() {
-    return buffer.addressOffset() + index(next) + ControlMessage.HEADER_BYTES;
+    return buffer.addressOffset() + next + ControlMessage.HEADER_BYTES;
   }
 
   /** Puts a message, for which there must be room. The caller has already stored its payload. */
   void put(int type, int rail, long memoryId, long offset, long value, int payload) {
     int slot = slot(claimed);
-    putHeader(index(next), type, rail, memoryId, offset, value);
-    positions[slot] = next;
+    putHeader(next, type, rail, memoryId, offset, value);
+    offsets[slot] = next;
     lengths[slot] = ControlMessage.HEADER_BYTES + payload;
     places[slot] = NO_BODY;
     claimed++;
-    next += BitUtil.align(lengths[slot], ALIGNMENT);
-    int left = ringBytes - index(next);
+    int bytes = BitUtil.align(lengths[slot], ALIGNMENT);
+    int left = ringBytes - next - bytes;
     if (left < ControlMessage.MAX_BYTES) {
-      // A message lies in one piece.
-      next += left;
+      // The next message lies in one piece, at the start.
+      bytes += left;
+      next = 0;
+    } else {
+      next += bytes;
     }
+    occupied[slot] = bytes;
+    used += bytes;
   }
 
   private void putHeader(int at, int type, int rail, long memoryId, long offset, long value) {
@@ -220,15 +240,11 @@ final class ControlSender {
   }
 
   private int slot(long message) {
-    return (int) (message % capacity);
-  }
-
-  private int index(long position) {
-    return (int) (position % ringBytes);
+    return (int) message & slotMask;
   }
 
   private int request(long message) {
-    return (int) (message % requests.length);
+    return (int) message & requestMask;
   }
 
   /**
@@ -238,6 +254,7 @@ final class ControlSender {
    */
   int progress(long received) {
     int work = 0;
+    // After a resumption more messages than usual may be waiting.
     while (posted < claimed && posted - taken < limit) {
       int slot = slot(posted);
       NetRequest request = bodies == null ? post(slot) : postWithBody(slot, places[slot], received);
@@ -260,7 +277,9 @@ final class ControlSender {
   private void free() {
     long end = bodies == null ? taken : Math.min(taken, confirmed);
     while (done < end) {
-      if (places[slot(done)] != NO_BODY) {
+      int slot = slot(done);
+      used -= occupied[slot];
+      if (places[slot] != NO_BODY) {
         bodies.sent();
       }
       done++;
@@ -268,7 +287,7 @@ final class ControlSender {
   }
 
   private NetRequest post(int slot) {
-    long address = buffer.addressOffset() + index(positions[slot]);
+    long address = buffer.addressOffset() + offsets[slot];
     return comm.isend(address, lengths[slot], 0, registration);
   }
 
@@ -283,7 +302,7 @@ final class ControlSender {
             || (unaskedBytes + lengths[slot]) * CONFIRMATIONS >= ringBytes
             || place != NO_BODY && (unaskedBodies + 1) * CONFIRMATIONS >= bodies.capacity();
     short flags = asks ? ControlMessage.CONFIRM_AT_ONCE : 0;
-    int at = index(positions[slot]);
+    int at = offsets[slot];
     seal(at, lengths[slot], flags, received, body, bodyLength);
     NetRequest request =
         comm.isend(

@@ -38,6 +38,7 @@ public final class NetRanks implements ConnectedRanks {
   final List<NetContext> contexts = new ArrayList<>();
   final List<Device> devices;
   private final Device host = HostDevice.create();
+  private boolean checksums;
   private final List<DeviceBuffer> buffers = new CopyOnWriteArrayList<>();
 
   /** Closes the devices when it is closed. */
@@ -112,6 +113,12 @@ public final class NetRanks implements ConnectedRanks {
     return new TransportEnvironment(rank, 2, 1, rank, device, InetAddress.getLoopbackAddress());
   }
 
+  /** Gives the messages of connections made from now on checksums, or none. */
+  public NetRanks withChecksums(boolean on) {
+    checksums = on;
+    return this;
+  }
+
   Transport transport() {
     return contexts.get(0).transport();
   }
@@ -148,7 +155,8 @@ public final class NetRanks implements ConnectedRanks {
 
   @Override
   public Endpoint endpoint(int rank, int remoteRank, int tag) {
-    return context(rank).createEndpoint(remoteRank, tag, EndpointConfig.of(transport()));
+    EndpointConfig config = EndpointConfig.of(transport()).withChecksums(checksums);
+    return context(rank).createEndpoint(remoteRank, tag, config);
   }
 
   static <T> T get(CompletableFuture<T> future) throws Exception {
