@@ -133,7 +133,7 @@ abstract class CudaMemoryContract {
       assertThat(y.get(1, 3)).isEqualTo(50_003);
       assertThatThrownBy(x::asByteBuffer)
           .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("GPU 0");
+          .hasMessageContaining(device.description());
       assertThatThrownBy(() -> x.buffer().upload(0, ByteBuffer.allocate(4)))
           .isInstanceOf(InvalidUsage.class)
           .hasMessageContaining("ByteOrder.nativeOrder()");
