@@ -13,6 +13,9 @@ import java.util.function.Supplier;
  * #close} its methods throw IllegalStateException.
  */
 public final class Tokenizer implements AutoCloseable {
+  /** The library's choice of native code; where there is a GPU it would download one for that. */
+  private static final String FLAVOR = "RUST_FLAVOR";
+
   private final HuggingFaceTokenizer tokenizer;
 
   /** Native code must not run while its memory is freed: users share the lock, close() has it. */
@@ -26,6 +29,9 @@ public final class Tokenizer implements AutoCloseable {
   public static Tokenizer read(Path folder) throws IOException {
     Map<String, String> options = Map.of("truncation", "false", "padding", "false");
     Path file = folder.resolve("tokenizer.json");
+    if (System.getenv(FLAVOR) == null && System.getProperty(FLAVOR) == null) {
+      System.setProperty(FLAVOR, "cpu");
+    }
     return new Tokenizer(HuggingFaceTokenizer.newInstance(file, options));
   }
 
