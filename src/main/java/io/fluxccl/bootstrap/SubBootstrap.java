@@ -207,7 +207,8 @@ final class SubBootstrap extends CollectiveBootstrap {
     gone = true;
     List<CompletableFuture<Void>> sent = new ArrayList<>();
     for (int peer = 0; peer < nRanks() && !job.hasEnded(); peer++) {
-      if (peer != rank() && !hasDeparted(peer)) {
+      // Also to ranks that have left the sub-group: they keep it until all have.
+      if (peer != rank() && !job.hasDeparted(ranks.get(peer))) {
         CompletableFuture<Void> done = NonblockingFuture.create();
         StreamKey key = new StreamKey(rank(), Space.LEFT, 0, 0);
         transmit(peer, key, Message.of(Message.NO_BYTES), done);

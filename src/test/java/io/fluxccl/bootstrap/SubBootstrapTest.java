@@ -199,11 +199,24 @@ class SubBootstrapTest extends BootstrapContract {
     List<Bootstrap> pair = ofColor(job, rank -> 0, 0);
     await(pair.get(0).send(1, 1, bytes("nobody receives this"), soon()));
     await(onAll(pair, Bootstrap::closeAsync));
+    assertThat(subGroups(job)).isZero();
+  }
+
+  @Test
+  void shouldForgetAGroupThatOneRankClosesWhenItKnowsThatTheOtherHasLeft() {
+    List<LocalBootstrap> job = job(2);
+    List<Bootstrap> pair = ofColor(job, rank -> 0, 0);
+    await(pair.get(0).closeAsync());
     await(onAll(job, each -> each.barrier(soon())));
-    CompletableFuture<Integer> open =
+    await(pair.get(1).closeAsync());
+    assertThat(subGroups(job)).isZero();
+  }
+
+  private static int subGroups(List<LocalBootstrap> job) {
+    await(onAll(job, each -> each.barrier(soon())));
+    return await(
         CompletableFuture.supplyAsync(
-            () -> job.stream().mapToInt(each -> each.subGroups.size()).sum(), job.get(0).loop);
-    assertThat(await(open)).isZero();
+            () -> job.stream().mapToInt(each -> each.subGroups.size()).sum(), job.get(0).loop));
   }
 
   @Test
