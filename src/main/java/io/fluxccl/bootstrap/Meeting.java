@@ -23,6 +23,7 @@ import java.net.InetSocketAddress;
 import java.net.UnknownHostException;
 import java.time.Duration;
 import java.util.List;
+import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.RejectedExecutionException;
@@ -78,16 +79,7 @@ public final class Meeting implements AutoCloseable {
    * @throws InvalidUsage if there is no address
    */
   public Meeting(RankEnvironment place, BootstrapOptions options, int least, Duration patience) {
-    if (least < 1 || least > place.nRanks()) {
-      throw InvalidUsage.of("leastRanks=%s of nRanks=%s", least, place.nRanks());
-    }
-    this.place = MeetingPlace.of(place, options);
-    this.least = least;
-    this.patience = patience;
-    // Last: a wrong option must not keep the thread.
-    this.thread = SharedEventLoop.acquire();
-    this.loop = thread.loop();
-    this.channels = new DefaultChannelGroup(loop, true);
+    this(MeetingPlace.of(place, options, least), least, patience);
   }
 
   /**
@@ -100,9 +92,13 @@ public final class Meeting implements AutoCloseable {
    * @param generation the number that the failed job has
    */
   public Meeting(TcpBootstrap failed, long generation) {
-    this.place = MeetingPlace.of(failed, generation);
-    this.least = 1;
-    this.patience = Duration.ZERO;
+    this(MeetingPlace.of(failed, generation), 1, Duration.ZERO);
+  }
+
+  private Meeting(MeetingPlace place, int least, Duration patience) {
+    this.place = place;
+    this.least = least;
+    this.patience = patience;
     this.thread = SharedEventLoop.acquire();
     this.loop = thread.loop();
     this.channels = new DefaultChannelGroup(loop, true);
@@ -146,17 +142,20 @@ public final class Meeting implements AutoCloseable {
     }
     attendance = new Attendance(request, result, deadline);
     startTimer(deadline);
-    Aborted refusal = place.refusal(request.generation(), request.lost());
-    if (refusal != null) {
-      end().completeExceptionally(refusal);
-      return;
-    }
     backoffMillis = FIRST_BACKOFF_MILLIS;
     refusals = new Patience(deadline.timeout());
-    if (session != null) {
-      session.send(request);
-    } else {
-      reach();
+    place.refusal(request.generation(), request.lost()).thenAccept(why -> go(request, why));
+  }
+
+  private void go(Attend request, Optional<Aborted> refusal) {
+    if (attendance != null && attendance.request == request) {
+      if (refusal.isPresent()) {
+        end().completeExceptionally(refusal.get());
+      } else if (session != null) {
+        session.send(request);
+      } else {
+        reach();
+      }
     }
   }
 
@@ -370,7 +369,7 @@ public final class Meeting implements AutoCloseable {
     try {
       loop.execute(this::leave);
     } catch (RejectedExecutionException e) {
-      return; // it was closed before, and its thread has ended
+      return; // closed before: its thread has ended
     }
   }
 

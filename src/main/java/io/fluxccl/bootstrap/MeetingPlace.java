@@ -8,7 +8,7 @@ import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.time.Duration;
 import java.util.List;
-import java.util.OptionalInt;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 
 /**
@@ -27,8 +27,15 @@ record MeetingPlace(
     BootstrapOptions options,
     TcpBootstrap failed,
     long failedGeneration) {
-  /** Returns the place of a job's generations. */
-  static MeetingPlace of(RankEnvironment place, BootstrapOptions options) {
+  /**
+   * Returns the place of a job's generations.
+   *
+   * @param least the fewest ranks of one
+   */
+  static MeetingPlace of(RankEnvironment place, BootstrapOptions options, int least) {
+    if (least < 1 || least > place.nRanks()) {
+      throw InvalidUsage.of("leastRanks=%s of nRanks=%s", least, place.nRanks());
+    }
     if (place.uniqueId().isPresent()) {
       throw new InvalidUsage(
           "generations meet at an address, which any process can take over, not at a unique id;"
@@ -76,13 +83,17 @@ record MeetingPlace(
 
   /**
    * Returns why there is nothing to wait for, if ranks of the job that has failed have left in good
-   * order, or null. On the event loop.
+   * order. On the event loop.
    *
    * @param lost ranks that are not waited for
    */
-  Aborted refusal(long generation, List<Integer> lost) {
-    OptionalInt left = isFailed(generation) ? failed.departedExcept(lost) : OptionalInt.empty();
-    return left.isEmpty() ? null : goneOn(left.getAsInt());
+  CompletableFuture<Optional<Aborted>> refusal(long generation, List<Integer> lost) {
+    return isFailed(generation)
+        ? failed
+            .departures()
+            .thenApply(
+                left -> left.filter(each -> !lost.contains(each)).findFirst().map(this::goneOn))
+        : CompletableFuture.completedFuture(Optional.empty());
   }
 
   /** Returns the failure of a rank without which the others have gone on. */

@@ -35,6 +35,7 @@ final class PeerLinks extends Handshake.Gate {
   private CompletableFuture<Void> flushed;
   private boolean leaving;
   private boolean rootDied;
+  private boolean rootLeft;
 
   /**
    * @param from the local address of connections, or null for any
@@ -110,6 +111,7 @@ final class PeerLinks extends Handshake.Gate {
   /** The root is gone: notifies the other ranks of those that left, and begins to watch them. */
   void replaceRoot(boolean orderly) {
     rootDied = !orderly;
+    rootLeft = orderly;
     List<Integer> known =
         IntStream.range(0, bootstrap.nRanks()).filter(bootstrap::hasDeparted).boxed().toList();
     if (!known.isEmpty()) {
@@ -131,6 +133,37 @@ final class PeerLinks extends Handshake.Gate {
         return;
       }
     }
+  }
+
+  /**
+   * Learns which ranks have left. After a root that left in good order nobody tells of them: those
+   * that live still listen, and one that died meanwhile can't be told from one that left.
+   *
+   * @return completes when all have answered, or after a second
+   */
+  CompletableFuture<Void> learnDepartures() {
+    CompletableFuture<?>[] answers =
+        IntStream.range(0, rootLeft ? bootstrap.nRanks() : 0)
+            .filter(peer -> peer != bootstrap.rank() && !bootstrap.hasDeparted(peer))
+            .mapToObj(this::ask)
+            .toArray(CompletableFuture<?>[]::new);
+    CompletableFuture<Void> learned = CompletableFuture.allOf(answers);
+    bootstrap.loop.schedule(() -> learned.complete(null), WATCH_NANOS, TimeUnit.NANOSECONDS);
+    return learned;
+  }
+
+  private CompletableFuture<Void> ask(int peer) {
+    CompletableFuture<Void> answered = new CompletableFuture<>();
+    Frames.probe(
+        bootstrap.loop,
+        members.get(peer).address(),
+        channels,
+        () -> answered.complete(null),
+        () -> {
+          bootstrap.departed(peer);
+          answered.complete(null);
+        });
+    return answered;
   }
 
   // ---- leaving ----

@@ -25,6 +25,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.stream.IntStream;
+import java.util.stream.Stream;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import reactor.core.publisher.Flux;
@@ -241,11 +242,11 @@ public final class TcpBootstrap extends CollectiveBootstrap {
     return links.jobKey();
   }
 
-  /** Returns a rank that has left in good order, and is none of those. On the event loop. */
-  OptionalInt departedExcept(List<Integer> others) {
-    return IntStream.range(0, nRanks())
-        .filter(each -> hasDeparted(each) && !others.contains(each))
-        .findFirst();
+  /** Returns the ranks that have left in good order. On the event loop. */
+  CompletableFuture<Stream<Integer>> departures() {
+    return links
+        .learnDepartures()
+        .thenApply(all -> IntStream.range(0, nRanks()).filter(this::hasDeparted).boxed());
   }
 
   @Override
