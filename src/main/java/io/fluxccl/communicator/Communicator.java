@@ -75,7 +75,7 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
     this.transports = lifecycle.own(new TransportContexts(environment(), providers));
     this.connections = lifecycle.own(new Connections(messages, transports, this::abort));
     this.memories = new Memories(bootstrap, transports);
-    this.setups = new SetupQueue(lifecycle::failure);
+    this.setups = new SetupQueue(lifecycle::failure, this::verdict);
     this.failedState = new FailedState(lifecycle, bootstrap, abortFlag, setups);
     this.hostLoad = HostLoad.add(bootstrap);
     this.bootstrapFailure = bootstrap.failure();
@@ -318,6 +318,15 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
   @Override
   public <T> CompletableFuture<T> inFlight(CompletableFuture<T> operation) {
     return failedState.tie(operation);
+  }
+
+  /**
+   * Returns the reason of a failure. For a transport failure that names a rank this is the failure
+   * of this communicator, if it fails within a moment: the death of that rank, for example.
+   */
+  @Override
+  CompletableFuture<FluxCclException> verdict(FluxCclException reason) {
+    return failedState.verdict(reason);
   }
 
   @Override

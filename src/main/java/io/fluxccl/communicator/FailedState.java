@@ -38,13 +38,27 @@ final class FailedState {
 
   /** {@link Communicator#abort}. */
   void abort(FluxCclException reason) {
-    if (reason instanceof TransportFailure && reason.rank() != FluxCclException.NO_RANK) {
+    if (isSuspicion(reason)) {
       suspicion.compareAndSet(null, reason);
-      CompletableFuture.delayedExecutor(DEATH_NOTICE_MILLIS, TimeUnit.MILLISECONDS)
-          .execute(() -> abortNow(reason));
-    } else {
-      abortNow(reason);
     }
+    verdict(reason).thenAccept(this::abortNow);
+  }
+
+  /** {@link Communicator#verdict}. */
+  CompletableFuture<FluxCclException> verdict(FluxCclException reason) {
+    if (!isSuspicion(reason)) {
+      return CompletableFuture.completedFuture(reason);
+    }
+    CompletableFuture<Void> quiet = tie(new CompletableFuture<>());
+    return quiet
+        .completeOnTimeout(null, DEATH_NOTICE_MILLIS, TimeUnit.MILLISECONDS)
+        .handleAsync(
+            (nothing, told) -> told == null ? reason : FluxCclException.from(told),
+            BlockingTasks.EXECUTOR);
+  }
+
+  private static boolean isSuspicion(FluxCclException reason) {
+    return reason instanceof TransportFailure && reason.rank() != FluxCclException.NO_RANK;
   }
 
   private void abortNow(FluxCclException reason) {

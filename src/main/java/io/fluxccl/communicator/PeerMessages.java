@@ -1,6 +1,7 @@
 package io.fluxccl.communicator;
 
 import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
 import io.fluxccl.communicator.SetupMessages.Kind;
 import io.fluxccl.transport.RegisteredMemory;
 import java.util.List;
@@ -22,6 +23,9 @@ abstract class PeerMessages {
 
   /** {@link Communicator#inFlight}. */
   abstract <T> CompletableFuture<T> inFlight(CompletableFuture<T> operation);
+
+  /** {@link Communicator#verdict}. */
+  abstract CompletableFuture<FluxCclException> verdict(FluxCclException reason);
 
   /**
    * Waits until a peer calls this method with the same tag. Then neither rank needs what they set
@@ -103,7 +107,11 @@ abstract class PeerMessages {
           return mine.get().serialize();
         };
     return exchange(tag, "exchangeMemory(tag=" + tag + ")", part, deadline)
-        .thenApply(all -> memories().open(mine.get(), all));
+        .thenApply(all -> memories().open(mine.get(), all))
+        .exceptionallyCompose(
+            failure ->
+                verdict(FluxCclException.from(failure))
+                    .thenCompose(CompletableFuture::failedFuture));
   }
 
   /**

@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Function;
 import java.util.function.Supplier;
 
 /** Set-up operations from when they are queued until they have ended. Thread-safe. */
@@ -23,14 +24,20 @@ final class SetupQueue {
   private final Map<Integer, CompletableFuture<Void>> last = new ConcurrentHashMap<>();
 
   private final Supplier<FluxCclException> failure;
+  private final Function<FluxCclException, CompletableFuture<FluxCclException>> verdict;
 
   /**
    * Creates an empty queue.
    *
    * @param failure the reason for which every operation fails from now on, or null
+   * @param verdict returns the reason with which an operation that has failed ends, once it is
+   *     known
    */
-  SetupQueue(Supplier<FluxCclException> failure) {
+  SetupQueue(
+      Supplier<FluxCclException> failure,
+      Function<FluxCclException, CompletableFuture<FluxCclException>> verdict) {
     this.failure = failure;
+    this.verdict = verdict;
   }
 
   /** Queues an operation; it fails at once when all operations do. */
@@ -143,13 +150,13 @@ final class SetupQueue {
     started.put(operation, new Started(operation, done, System.nanoTime()));
     ending.whenComplete(
         (result, failure) -> {
-          started.remove(operation);
           if (failure == null) {
+            started.remove(operation);
             done.complete(null);
           } else {
-            FluxCclException reason = FluxCclException.from(failure);
-            operation.fail(reason);
-            done.completeExceptionally(reason);
+            verdict
+                .apply(FluxCclException.from(failure))
+                .thenAccept(reason -> fail(operation, done, reason));
           }
         });
     FluxCclException reason = failure.get();
@@ -172,10 +179,14 @@ final class SetupQueue {
   private void failStarted(FluxCclException reason) {
     // One by one: an operation that is added concurrently is either met here or fails itself.
     for (Started one : started.values()) {
-      started.remove(one.operation());
-      one.operation().fail(reason);
-      one.done().completeExceptionally(reason);
+      fail(one.operation(), one.done(), reason);
     }
+  }
+
+  private void fail(Setupable operation, CompletableFuture<Void> done, FluxCclException reason) {
+    started.remove(operation);
+    operation.fail(reason);
+    done.completeExceptionally(reason);
   }
 
   /** Appends a line for each operation that has started. */

@@ -77,7 +77,7 @@ class ConnectorTest {
             1,
             5,
             SHM);
-    SetupQueue setups = new SetupQueue(() -> null);
+    SetupQueue setups = new SetupQueue(() -> null, CompletableFuture::completedFuture);
     setups.add(connector);
     return setups.run(Deadline.after(LONG));
   }

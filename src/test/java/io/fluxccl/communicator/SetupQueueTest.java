@@ -56,7 +56,8 @@ class SetupQueueTest {
                 await(othersFailed);
               }
               return why;
-            });
+            },
+            CompletableFuture::completedFuture);
     CompletableFuture<Void> early =
         pending.start(
             List.of(
@@ -116,7 +117,7 @@ class SetupQueueTest {
     CompletableFuture<Throwable> failed = new CompletableFuture<>();
     CompletableFuture<Throwable> other = new CompletableFuture<>();
     FluxCclException reason = new Aborted(1, "closed");
-    SetupQueue pending = new SetupQueue(() -> null);
+    SetupQueue pending = new SetupQueue(() -> null, CompletableFuture::completedFuture);
     CompletableFuture<Void> run =
         pending.start(
             List.of(new Exhausted(begins, failed), new Endless(other::complete)), DEADLINE);
