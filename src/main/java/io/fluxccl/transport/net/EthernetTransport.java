@@ -59,7 +59,7 @@ public final class EthernetTransport implements TransportProvider {
         PortRange.parse(
             PORT_RANGE_VARIABLE,
             System.getProperty(PORT_RANGE_PROPERTY, System.getenv(PORT_RANGE_VARIABLE)));
-    return open(environment, ports, stagesAll() ? buffer -> true : null);
+    return open(environment, ports, stagesAll() ? buffer -> true : null, Tls.fromEnvironment());
   }
 
   /**
@@ -67,17 +67,21 @@ public final class EthernetTransport implements TransportProvider {
    *
    * @param alsoStaged returns whether to stage a buffer of host memory like a GPU's; null stages
    *     none
+   * @param tls below the connections, if any
    * @throws io.fluxccl.TransportFailure if there is no port to listen on
    */
   static NetContext open(
-      TransportEnvironment environment, PortRange ports, Predicate<DeviceBuffer> alsoStaged) {
+      TransportEnvironment environment,
+      PortRange ports,
+      Predicate<DeviceBuffer> alsoStaged,
+      Optional<Tls> tls) {
     // Flushes and connects have timeouts of their own; idle connections stay open.
     TcpOptions options =
         TcpOptions.DEFAULT
             .withStreams(1, 1)
             .withPorts(ports)
             .withTimeouts(Duration.ZERO, TcpOptions.DEFAULT.handshakeTimeout())
-            .withTls(Tls.fromEnvironment());
+            .withTls(tls);
     NetPlugin plugin = TcpNetPlugin.at(environment.hostAddress(), options);
     try {
       return new NetContext(

@@ -21,6 +21,7 @@ import java.net.ServerSocket;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
@@ -138,13 +139,17 @@ class EthernetHandshakeTest {
                   EthernetTransport.open(
                       NetRanks.environment(0, HostDevice.create()),
                       new PortRange(port, port),
-                      null))
+                      null,
+                      Optional.empty()))
           .isInstanceOf(TransportFailure.class)
           .hasMessageContaining("FLUXCCL_PORT_RANGE");
       if (port + 20 <= 65535) {
         NetContext context =
             EthernetTransport.open(
-                NetRanks.environment(0, HostDevice.create()), new PortRange(port, port + 20), null);
+                NetRanks.environment(0, HostDevice.create()),
+                new PortRange(port, port + 20),
+                null,
+                Optional.empty());
         for (int tag = 0; tag < 30; tag++) {
           Endpoint end = context.createEndpoint(1, tag, EndpointConfig.of(Transport.ETHERNET));
           assertThat(portOf(end, 0)).isBetween(port + 1, port + 20);
@@ -166,7 +171,7 @@ class EthernetHandshakeTest {
         new TransportEnvironment(0, 1, 1, 0, HostDevice.create(), loopback);
     NetContext context;
     try {
-      context = EthernetTransport.open(environment, PortRange.ANY, null);
+      context = EthernetTransport.open(environment, PortRange.ANY, null, Optional.empty());
     } catch (TransportFailure e) {
       throw new TestAbortedException("this host has no IPv6", e);
     }

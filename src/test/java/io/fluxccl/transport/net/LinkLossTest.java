@@ -15,6 +15,7 @@ import io.fluxccl.netplugin.tcp.TcpNetPlugin;
 import io.fluxccl.netplugin.tcp.TcpOptions;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testing.TcpForwarder;
+import io.fluxccl.tls.Tls;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.Endpoint;
@@ -27,15 +28,18 @@ import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Supplier;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Connections whose links are reset, cut or falsified. */
@@ -142,13 +146,30 @@ class LinkLossTest {
     reset();
   }
 
-  @ParameterizedTest
-  @ValueSource(booleans = {false, true})
-  void shouldGoOnWhenItsSocketsAreResetAtAnyTime(boolean staged) throws Exception {
-    if (staged) {
-      ranks.close();
-      use(NetRanks.ethernet(true));
+  private enum Network {
+    ETHERNET(() -> NetRanks.ethernet(false)),
+    ETHERNET_STAGED(() -> NetRanks.ethernet(true)),
+    ETHERNET_TLS(NetRanks::ethernetOverTls),
+    NET(() -> net(Optional.empty())),
+    NET_TLS(() -> net(Optional.of(Tls.selfSigned())));
+
+    private final Supplier<NetRanks> ranks;
+
+    Network(Supplier<NetRanks> ranks) {
+      this.ranks = ranks;
     }
+
+    private static NetRanks net(Optional<Tls> tls) {
+      TcpOptions several = TcpOptions.DEFAULT.withStreams(3, 2).withTls(tls);
+      return new NetRanks(TcpNetPlugin.at(InetAddress.getLoopbackAddress(), several));
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void shouldGoOnWhenItsSocketsAreResetAtAnyTime(Network network) throws Exception {
+    ranks.close();
+    use(network.ranks.get());
     connect();
     for (int round = 0; round < Rounds.of(10, 50); round++) {
       checkWrites(this::resetSoon);
@@ -156,19 +177,6 @@ class LinkLossTest {
     checkWrites();
     assertThat(link.failure()).isNull();
     assertThat(link.resumptions()).isPositive();
-  }
-
-  @Test
-  void shouldGoOnOverNetWithSeveralStreams() throws Exception {
-    ranks.close();
-    use(
-        new NetRanks(
-            TcpNetPlugin.at(
-                InetAddress.getLoopbackAddress(), TcpOptions.DEFAULT.withStreams(3, 2))));
-    connect();
-    for (int round = 0; round < Rounds.of(5, 20); round++) {
-      checkWrites(this::resetSoon);
-    }
   }
 
   @Test
@@ -315,6 +323,19 @@ class LinkLossTest {
   @Test
   void shouldResendWhatTheNetworkFalsified() throws Exception {
     config = config.withChecksums(true);
+    connect();
+    for (int round = 0; round < 5; round++) {
+      long before = link.resumptions();
+      forwarders.get(0).swapWords(1);
+      checkWrites();
+      assertThat(link.resumptions()).isGreaterThan(before);
+    }
+  }
+
+  @Test
+  void shouldResendWhatTlsFoundFalsified() throws Exception {
+    ranks.close();
+    use(NetRanks.ethernetOverTls());
     connect();
     for (int round = 0; round < 5; round++) {
       long before = link.resumptions();

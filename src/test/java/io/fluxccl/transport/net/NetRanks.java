@@ -9,6 +9,7 @@ import io.fluxccl.device.cuda.CudaDriver;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.tcp.PortRange;
+import io.fluxccl.tls.Tls;
 import io.fluxccl.transport.ConnectedRanks;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
@@ -24,6 +25,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
@@ -88,15 +90,25 @@ public final class NetRanks implements ConnectedRanks {
     return ethernet(staged ? buffer -> true : null);
   }
 
+  /** Two ranks over ETHERNET, on the host, behind TLS. */
+  static NetRanks ethernetOverTls() {
+    return ethernet(null, HostDevice.create(), HostDevice.create(), Optional.of(Tls.selfSigned()));
+  }
+
   static NetRanks ethernet(Predicate<DeviceBuffer> alsoStaged) {
     return ethernet(alsoStaged, HostDevice.create(), HostDevice.create());
   }
 
   /** Closes the devices when it is closed. */
   static NetRanks ethernet(Predicate<DeviceBuffer> alsoStaged, Device device0, Device device1) {
+    return ethernet(alsoStaged, device0, device1, Optional.empty());
+  }
+
+  private static NetRanks ethernet(
+      Predicate<DeviceBuffer> alsoStaged, Device device0, Device device1, Optional<Tls> tls) {
     return new NetRanks(
         List.of(device0, device1),
-        environment -> EthernetTransport.open(environment, PortRange.ANY, alsoStaged));
+        environment -> EthernetTransport.open(environment, PortRange.ANY, alsoStaged, tls));
   }
 
   /** Two ranks over ETHERNET, on GPUs 0 and 1, or both on the only one. */
