@@ -158,7 +158,7 @@ abstract class AbstractBootstrap implements Bootstrap {
         () -> {
           checkPeer(peer);
           checkMessage(message);
-          post(peer, tagged(rank, tag), Message.of(message), done);
+          post(peer, tagged(rank, tag), Message.of(message).copy(), done);
           String operation = "send(peer=" + peer + ", tag=" + tag + ")";
           operations.trackSend(
               done, deadline, () -> operations.late(operation, List.of(peer), deadline));

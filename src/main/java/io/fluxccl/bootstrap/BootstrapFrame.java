@@ -125,6 +125,17 @@ sealed interface BootstrapFrame {
     }
   }
 
+  /** How many frames have arrived, of those that count; see {@link ResumingSession}. */
+  record Confirm(long received) implements BootstrapFrame {}
+
+  /**
+   * Goes on with a session on another connection; the acceptor answers with the same.
+   *
+   * @param session the connector's nonce of its first connection; zeros for one that has ended
+   * @param received how many frames have arrived, of those that count
+   */
+  record Resume(byte[] session, long received) implements BootstrapFrame {}
+
   // ---- one rank to another ----
 
   /** The connector has received the verdict: from now on a lost connection means a lost rank. */
@@ -149,7 +160,9 @@ sealed interface BootstrapFrame {
   enum LinkKind {
     ROOT,
     PEER,
-    MEETING
+    MEETING,
+    /** The connection of a session that was reset goes on with another one. */
+    RESUME
   }
 
   /** The acceptor's decision on a connector. */

@@ -6,6 +6,7 @@ import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Attach;
 import io.fluxccl.bootstrap.BootstrapFrame.Attend;
+import io.fluxccl.bootstrap.BootstrapFrame.Confirm;
 import io.fluxccl.bootstrap.BootstrapFrame.Convened;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
 import io.fluxccl.bootstrap.BootstrapFrame.Departed;
@@ -19,6 +20,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Ping;
 import io.fluxccl.bootstrap.BootstrapFrame.Pong;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Register;
+import io.fluxccl.bootstrap.BootstrapFrame.Resume;
 import io.fluxccl.bootstrap.BootstrapFrame.Silent;
 import io.fluxccl.bootstrap.BootstrapFrame.Spare;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
@@ -41,7 +43,7 @@ import java.util.function.Function;
  */
 final class BootstrapFrameCodec {
   static final int MAGIC = 0x464C5558;
-  static final int VERSION = 4;
+  static final int VERSION = 5;
 
   static final int NONCE_BYTES = 32;
   static final int MAC_BYTES = 32;
@@ -110,7 +112,15 @@ final class BootstrapFrameCodec {
               Convened.class,
               BootstrapFrameCodec::writeConvened,
               BootstrapFrameCodec::readConvened),
-          empty(Spare.class, new Spare()));
+          empty(Spare.class, new Spare()),
+          new Form<>(
+              Confirm.class,
+              (frame, out) -> out.int64(frame.received()),
+              in -> new Confirm(in.int64("received"))),
+          new Form<>(
+              Resume.class,
+              (frame, out) -> out.raw(frame.session()).int64(frame.received()),
+              in -> new Resume(in.raw("session", NONCE_BYTES), in.int64("received"))));
 
   private BootstrapFrameCodec() {}
 

@@ -42,13 +42,13 @@ final class BootstrapRoot extends Handshake.Gate {
   private static final Duration UNUSED = Duration.ofMinutes(10);
 
   private final SharedEventLoop thread = SharedEventLoop.acquire();
-  private final EventLoop loop = thread.loop();
-  private final DefaultChannelGroup channels = new DefaultChannelGroup(loop, true);
+  final EventLoop loop = thread.loop();
+  final DefaultChannelGroup channels = new DefaultChannelGroup(loop, true);
   private final CompletableFuture<SessionKey> key;
   private final byte[] jobId = SessionKey.nonce(BootstrapFrameCodec.JOB_ID_BYTES);
   private final HeartbeatClock clock;
   private final Duration patience;
-  private final AtomicBoolean finished = new AtomicBoolean();
+  final AtomicBoolean finished = new AtomicBoolean();
   private final CompletableFuture<Void> ended = new CompletableFuture<>();
   private final Map<Integer, RootSession> sessions = new TreeMap<>();
   private final Map<Integer, TcpBootstrap> hosts = new HashMap<>();
@@ -157,9 +157,7 @@ final class BootstrapRoot extends Handshake.Gate {
       return CompletableFuture.completedFuture(null);
     }
     leaving = true;
-    if (listener != null) {
-      listener.close();
-    }
+    stopListening();
     sessions.values().forEach(FrameSession::sendGoodbye);
     if (sessions.isEmpty()) {
       finish();
@@ -181,6 +179,15 @@ final class BootstrapRoot extends Handshake.Gate {
       done.completeExceptionally(FrameSession.unsent(peer));
     } else {
       session.send(data, peer, done);
+    }
+  }
+
+  /** Closes the port once it is over: those that live may want to meet at this address. */
+  void stopListening() {
+    boolean over = leaving || (formed && failure != null);
+    boolean sought = sessions.values().stream().anyMatch(ResumingSession::isResuming);
+    if (over && !sought && listener != null) {
+      listener.close();
     }
   }
 
@@ -216,6 +223,9 @@ final class BootstrapRoot extends Handshake.Gate {
 
   @Override
   Admission judge(Proof proof) {
+    if (proof.kind() == LinkKind.RESUME && sessions.containsKey(proof.rank())) {
+      return Admission.WELCOME;
+    }
     if (formed || leaving || proof.kind() != LinkKind.ROOT) {
       return Admission.JOB_COMPLETE;
     }
@@ -241,7 +251,11 @@ final class BootstrapRoot extends Handshake.Gate {
 
   @Override
   void admitted(Channel channel, Handshake.Acceptor acceptor, Proof proof) {
-    RootSession session = new RootSession(this, proof.rank(), channel);
+    if (proof.kind() == LinkKind.RESUME) {
+      ResumingSession.accept(channel, acceptor, sessions.get(proof.rank()));
+      return;
+    }
+    RootSession session = new RootSession(this, proof.rank(), proof.nonce(), channel);
     sessions.put(proof.rank(), session);
     session.replace(acceptor, BootstrapFrameCodec.HANDSHAKE_LIMIT + 3 * 4096);
   }
@@ -293,9 +307,7 @@ final class BootstrapRoot extends Handshake.Gate {
   void failed(Failed reason) {
     if (failure == null) {
       failure = reason;
-      if (formed) {
-        listener.close(); // those that live may want to meet at this address
-      }
+      stopListening();
       sendAll(reason);
     }
   }
@@ -303,6 +315,7 @@ final class BootstrapRoot extends Handshake.Gate {
   void closed(RootSession session) {
     int rank = session.rank;
     sessions.remove(rank, session);
+    stopListening();
     if (!formed) {
       waitingChanged = true;
       if (!session.receivedGoodbye() && !leaving) {

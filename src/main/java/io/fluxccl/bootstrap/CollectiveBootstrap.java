@@ -125,8 +125,8 @@ abstract class CollectiveBootstrap extends AbstractBootstrap {
 
   private void sendBroadcast(
       StreamKey key, byte[] message, Deadline deadline, CompletableFuture<byte[]> result) {
-    CompletableFuture<Void> sent =
-        rank() == LEADER ? lead(key, Message.of(message)) : post(LEADER, key, Message.of(message));
+    Message copy = Message.of(message).copy();
+    CompletableFuture<Void> sent = rank() == LEADER ? lead(key, copy) : post(LEADER, key, copy);
     pipe(sent.thenApply(done -> message.clone()), result);
     String operation = "broadcast(root=" + rank() + ")";
     operations.trackSend(

@@ -61,11 +61,19 @@ final class ControlConnection implements Handshake.Outcome {
 
   void connect() {
     if (!stopped) {
-      connector =
-          new Handshake.Connector(
-              rendezvous.key(), LinkKind.ROOT, bootstrap.rank(), bootstrap.nRanks(), -1, this);
-      connector.connect(bootstrap.loop, rendezvous.from(), rendezvous.root(), bootstrap.channels());
+      attempt(LinkKind.ROOT, this);
     }
+  }
+
+  private void attempt(LinkKind kind, Handshake.Outcome outcome) {
+    connector =
+        new Handshake.Connector(
+            rendezvous.key(), kind, bootstrap.rank(), bootstrap.nRanks(), -1, outcome);
+    connector.connect(bootstrap.loop, rendezvous.from(), rendezvous.root(), bootstrap.channels());
+  }
+
+  boolean isResuming() {
+    return session != null && session.isResuming();
   }
 
   @Override
@@ -75,7 +83,7 @@ final class ControlConnection implements Handshake.Outcome {
       return;
     }
     trouble = "it answered and closed the connection";
-    session = new Session(channel);
+    session = new Session(connector.nonce, channel);
     session.replace(connector, bootstrap.links.frameLimit);
     bootstrap
         .register(((InetSocketAddress) channel.localAddress()).getAddress())
@@ -280,9 +288,9 @@ final class ControlConnection implements Handshake.Outcome {
         limit);
   }
 
-  private final class Session extends FrameSession {
-    Session(Channel channel) {
-      super(channel);
+  private final class Session extends ResumingSession {
+    Session(byte[] id, Channel channel) {
+      super(id, channel);
     }
 
     @Override
@@ -310,7 +318,22 @@ final class ControlConnection implements Handshake.Outcome {
     }
 
     @Override
-    public void channelInactive(ChannelHandlerContext ctx) {
+    boolean mayResume() {
+      return !stopped && !receivedGoodbye();
+    }
+
+    @Override
+    void seek() {
+      attempt(LinkKind.RESUME, this);
+    }
+
+    @Override
+    void resumed() {
+      bootstrap.links.queueDrained();
+    }
+
+    @Override
+    void ended() {
       silent = List.of();
       bootstrap.liveness.set(FluxCclException.NO_RANK, System.nanoTime());
       if (!stopped && formed) {
@@ -329,7 +352,7 @@ final class ControlConnection implements Handshake.Outcome {
     @Override
     public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
       trouble = Frames.describe(cause);
-      ctx.close();
+      super.exceptionCaught(ctx, cause);
     }
   }
 }

@@ -6,6 +6,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelFuture;
 import io.netty.channel.ChannelHandler;
+import io.netty.channel.ChannelHandler.Sharable;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.SimpleChannelInboundHandler;
 import java.util.concurrent.CompletableFuture;
@@ -17,8 +18,9 @@ import java.util.concurrent.CompletableFuture;
  * side close the socket: so nothing is unread when a socket closes, and no reset can overtake the
  * goodbye.
  */
+@Sharable // a session that resumes goes from one channel to the next
 abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> {
-  private final Channel channel;
+  private Channel channel;
   private boolean receivedGoodbye;
   private boolean sentGoodbye;
   private long excusedNanos = System.nanoTime();
@@ -30,8 +32,17 @@ abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> 
 
   /** Takes the place of the handshake in the channel's pipeline and allows longer frames. */
   final void replace(ChannelHandler handshake, int limit) {
-    channel.pipeline().replace(handshake, "session", this);
     raiseLimit(limit);
+    channel.pipeline().replace(handshake, "session", this);
+  }
+
+  final Channel channel() {
+    return channel;
+  }
+
+  /** Goes on with another channel. */
+  final void channel(Channel next) {
+    channel = next;
   }
 
   /** Handles a frame that is no goodbye. */
@@ -42,13 +53,13 @@ abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> 
 
   /** Sends a frame, unless this side has sent its goodbye. */
   final void send(BootstrapFrame frame) {
-    if (!sentGoodbye && channel.isActive()) {
-      channel.writeAndFlush(frame);
+    if (!sentGoodbye && isOpen()) {
+      write(frame);
     }
   }
 
   /** Sends a frame whatever was sent before. */
-  final ChannelFuture write(BootstrapFrame frame) {
+  ChannelFuture write(BootstrapFrame frame) {
     return channel.writeAndFlush(frame);
   }
 
@@ -57,7 +68,7 @@ abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> 
     write(data)
         .addListener(
             written -> {
-              if (written.isSuccess()) {
+              if (written.isSuccess() || isOpen()) {
                 done.complete(null);
               } else {
                 done.completeExceptionally(unsent(peer));
@@ -82,11 +93,12 @@ abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> 
     return receivedGoodbye;
   }
 
-  final boolean isOpen() {
+  /** Whether frames may still come and go. */
+  boolean isOpen() {
     return channel.isActive();
   }
 
-  final void raiseLimit(int limit) {
+  void raiseLimit(int limit) {
     Frames.raiseLimit(channel, limit);
   }
 
@@ -96,10 +108,15 @@ abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> 
 
   /** Whether nothing was received since a moment of {@link System#nanoTime()}. */
   final boolean isSilentSince(long nanos) {
-    return channel.isActive()
+    return isOpen()
         && !receivedGoodbye
         && excusedNanos - nanos < 0
-        && Frames.lastReceivedNanos(channel) - nanos < 0;
+        && lastReceivedNanos() - nanos < 0;
+  }
+
+  /** Returns when the last bytes came. */
+  long lastReceivedNanos() {
+    return Frames.lastReceivedNanos(channel);
   }
 
   /** Forgets how long the other side was silent: this process itself was not running. */
@@ -108,7 +125,7 @@ abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> 
   }
 
   @Override
-  protected final void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
+  protected void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
     if (frame instanceof Goodbye) {
       receivedGoodbye = true;
       departed();

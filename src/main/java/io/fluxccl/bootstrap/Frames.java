@@ -170,16 +170,17 @@ final class Frames {
         .connect(at)
         .addListener(
             done -> {
-              // A time-out is a ConnectException as well, and says nothing.
-              boolean isRefused =
-                  done.cause() instanceof ConnectException
-                      && !(done.cause() instanceof ConnectTimeoutException);
-              if (isRefused) {
+              if (isRefused(done.cause())) {
                 refused.run();
               } else if (!done.isSuccess()) {
                 greeted.run();
               }
             });
+  }
+
+  /** Whether nobody listens at an address. A time-out, which says nothing, is one as well. */
+  static boolean isRefused(Throwable cause) {
+    return cause instanceof ConnectException && !(cause instanceof ConnectTimeoutException);
   }
 
   private static ChannelInitializer<Channel> pipeline(

@@ -128,6 +128,11 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     /** There is no connection, or no handshake. */
     void lost(String why);
 
+    /** Nobody listens there. */
+    default void absent(String why) {
+      lost(why);
+    }
+
     /** The other side sent bytes that are not FluxCCL's, or is another user's process. */
     default void foreign(String why) {
       lost(why);
@@ -270,8 +275,14 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       Frames.connect(loop, from, to, channels, this)
           .addListener(
               done -> {
-                if (!done.isSuccess()) {
-                  lose(Frames.describe(done.cause()));
+                if (!done.isSuccess() && !decided) {
+                  decided = true;
+                  String why = Frames.describe(done.cause());
+                  if (Frames.isRefused(done.cause())) {
+                    outcome.absent(why);
+                  } else {
+                    outcome.lost(why);
+                  }
                 }
               });
     }

@@ -7,6 +7,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Attach;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
 import io.fluxccl.bootstrap.BootstrapFrame.Departed;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
+import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelHandlerContext;
 import java.io.IOException;
@@ -18,14 +19,17 @@ import java.util.concurrent.TimeUnit;
  * A connection between two ranks after the handshake. Messages go both ways, unless both ranks
  * connected at the same time: then each sends on its own connection. Only on the event loop.
  */
-final class PeerLink extends FrameSession {
+final class PeerLink extends ResumingSession {
   private final PeerLinks links;
   private final int peer;
   private final boolean incoming;
   private boolean attached;
 
-  PeerLink(PeerLinks links, int peer, boolean incoming, Channel channel) {
-    super(channel);
+  /**
+   * @param id the connector's nonce
+   */
+  PeerLink(PeerLinks links, int peer, boolean incoming, byte[] id, Channel channel) {
+    super(id, channel);
     this.links = links;
     this.peer = peer;
     this.incoming = incoming;
@@ -84,15 +88,33 @@ final class PeerLink extends FrameSession {
   }
 
   @Override
-  public void channelInactive(ChannelHandlerContext ctx) {
+  boolean mayResume() {
+    return !receivedGoodbye() && !links.isLeaving() && !links.bootstrap.hasDeparted(peer);
+  }
+
+  @Override
+  void seek() {
+    if (incoming) {
+      links.probe(peer, this::later, this::end);
+    } else {
+      links.connect(LinkKind.RESUME, peer, this);
+    }
+  }
+
+  @Override
+  void ended() {
     links.closed(this);
+  }
+
+  @Override
+  void resumed() {
+    links.queueDrained();
   }
 
   @Override
   public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
     if (cause instanceof IOException) {
-      // A reset: what it means is decided when the channel has closed.
-      ctx.close();
+      super.exceptionCaught(ctx, cause); // what it means is decided when the channel has closed
     } else {
       violated(ctx, Frames.describe(cause));
     }
@@ -155,7 +177,7 @@ final class PeerLink extends FrameSession {
 
     /** Returns whether nothing waits for the connection. */
     boolean idle() {
-      return !connecting && nothingToSend();
+      return !connecting && nothingToSend() && (link == null || !link.isResuming());
     }
 
     private boolean nothingToSend() {
@@ -175,7 +197,7 @@ final class PeerLink extends FrameSession {
     private void connect() {
       if (!connecting) {
         connecting = true;
-        links.connect(peer, this);
+        links.connect(LinkKind.PEER, peer, this);
       }
     }
 
@@ -186,7 +208,7 @@ final class PeerLink extends FrameSession {
         channel.close();
         return;
       }
-      link = new PeerLink(links, peer, false, channel);
+      link = new PeerLink(links, peer, false, connector.nonce, channel);
       link.replace(connector, links.frameLimit);
       link.attach();
       Queued queued;

@@ -74,9 +74,8 @@ final class PeerLinks extends Handshake.Gate {
     return outgoing.computeIfAbsent(peer, unused -> new PeerLink.Outgoing(this, peer));
   }
 
-  void connect(int peer, Handshake.Outcome outcome) {
-    new Handshake.Connector(
-            jobKey(), LinkKind.PEER, bootstrap.rank(), bootstrap.nRanks(), peer, outcome)
+  void connect(LinkKind kind, int peer, Handshake.Outcome outcome) {
+    new Handshake.Connector(jobKey(), kind, bootstrap.rank(), bootstrap.nRanks(), peer, outcome)
         .connect(bootstrap.loop, from, members.get(peer).address(), channels);
   }
 
@@ -154,10 +153,8 @@ final class PeerLinks extends Handshake.Gate {
 
   private CompletableFuture<Void> ask(int peer) {
     CompletableFuture<Void> answered = new CompletableFuture<>();
-    Frames.probe(
-        bootstrap.loop,
-        members.get(peer).address(),
-        channels,
+    probe(
+        peer,
         () -> answered.complete(null),
         () -> {
           bootstrap.departed(peer);
@@ -166,9 +163,18 @@ final class PeerLinks extends Handshake.Gate {
     return answered;
   }
 
+  /** Asks whether a rank still listens. */
+  void probe(int peer, Runnable perhaps, Runnable no) {
+    Frames.probe(bootstrap.loop, members.get(peer).address(), channels, perhaps, no);
+  }
+
   // ---- leaving ----
 
-  /** Returns a future that completes when no message waits for a connection. */
+  boolean isLeaving() {
+    return leaving;
+  }
+
+  /** Returns a future that completes when nothing waits for a connection. */
   CompletableFuture<Void> flushed() {
     flushed = new CompletableFuture<>();
     queueDrained();
@@ -181,7 +187,9 @@ final class PeerLinks extends Handshake.Gate {
 
   /** Learns that a connection has no queue any more. */
   void queueDrained() {
-    if (flushed != null && outgoing.values().stream().allMatch(PeerLink.Outgoing::idle)) {
+    if (flushed != null
+        && !bootstrap.control.isResuming()
+        && outgoing.values().stream().allMatch(PeerLink.Outgoing::idle)) {
       flushed.complete(null);
     }
   }
@@ -213,7 +221,8 @@ final class PeerLinks extends Handshake.Gate {
 
   @Override
   Admission judge(Proof proof) {
-    if (proof.nRanks() != bootstrap.nRanks() || proof.kind() != LinkKind.PEER) {
+    boolean resumes = proof.kind() == LinkKind.RESUME;
+    if (proof.nRanks() != bootstrap.nRanks() || (proof.kind() != LinkKind.PEER && !resumes)) {
       return Admission.WRONG_RANK_COUNT;
     }
     int peer = proof.rank();
@@ -222,7 +231,8 @@ final class PeerLinks extends Handshake.Gate {
       return Admission.RANK_OUT_OF_RANGE;
     }
     PeerLink present = incoming.get(peer);
-    if (leaving || bootstrap.hasDeparted(peer) || (present != null && present.isAttached())) {
+    boolean taken = present != null && present.isAttached() && !resumes;
+    if (leaving || bootstrap.hasDeparted(peer) || taken) {
       return Admission.DUPLICATE_RANK;
     }
     return Admission.WELCOME;
@@ -235,7 +245,11 @@ final class PeerLinks extends Handshake.Gate {
 
   @Override
   void admitted(Channel channel, Handshake.Acceptor acceptor, Proof proof) {
-    PeerLink link = new PeerLink(this, proof.rank(), true, channel);
+    if (proof.kind() == LinkKind.RESUME) {
+      ResumingSession.accept(channel, acceptor, incoming.get(proof.rank()));
+      return;
+    }
+    PeerLink link = new PeerLink(this, proof.rank(), true, proof.nonce(), channel);
     PeerLink abandoned = incoming.put(proof.rank(), link);
     if (abandoned != null) {
       abandoned.close();
@@ -279,5 +293,6 @@ final class PeerLinks extends Handshake.Gate {
               peer));
     }
     bootstrap.streamMayHaveEnded(peer);
+    queueDrained();
   }
 }

@@ -8,13 +8,13 @@ import io.netty.channel.Channel;
 import io.netty.channel.ChannelHandlerContext;
 
 /** The root's side of one rank's connection. Only on the event loop. */
-final class RootSession extends FrameSession {
+final class RootSession extends ResumingSession {
   final int rank;
   Register register; // null until the rank has registered
   private final BootstrapRoot root;
 
-  RootSession(BootstrapRoot root, int rank, Channel channel) {
-    super(channel);
+  RootSession(BootstrapRoot root, int rank, byte[] id, Channel channel) {
+    super(id, channel);
     this.root = root;
     this.rank = rank;
   }
@@ -33,7 +33,22 @@ final class RootSession extends FrameSession {
   }
 
   @Override
-  public void channelInactive(ChannelHandlerContext ctx) {
+  boolean mayResume() {
+    return register != null && !receivedGoodbye() && !root.finished.get();
+  }
+
+  @Override
+  void seek() {
+    Frames.probe(root.loop, register.member().address(), root.channels, this::later, this::end);
+  }
+
+  @Override
+  void ended() {
     root.closed(this);
+  }
+
+  @Override
+  void resumed() {
+    root.stopListening();
   }
 }

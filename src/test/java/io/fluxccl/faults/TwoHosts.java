@@ -84,17 +84,9 @@ final class TwoHosts implements AutoCloseable {
             "echo " + on + " > /proc/sys/net/ipv4/ip_forward"));
   }
 
-  /**
-   * Resets connections of a host with the other one, as a router does that has lost their state.
-   *
-   * @param filter of {@code ss}, for example {@code "dport = :7000"}; empty for all
-   */
-  void reset(int host, String filter) throws Exception {
-    List<String> command = inside(host, "ss", "-K", "-t", "dst", address(1 - host));
-    if (!filter.isEmpty()) {
-      command.addAll(List.of(filter.split(" ")));
-    }
-    run(command);
+  /** Resets a host's connections with the other one, as a router does that has lost its state. */
+  void reset(int host) throws Exception {
+    run(inside(host, "ss", "-K", "-t", "dst", address(1 - host)));
   }
 
   private static void ip(String words) throws Exception {
