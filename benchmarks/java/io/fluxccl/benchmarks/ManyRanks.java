@@ -27,7 +27,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
 /**
- * What ranks of one JVM take, step by step: time, shared memory, descriptors, threads.
+ * The cost of many ranks in one JVM, step by step: time, shared memory, descriptors, threads.
  *
  * <pre>ManyRanks local|tcp TRANSPORT RANKS [bytes of an all-reduce]...</pre>
  *

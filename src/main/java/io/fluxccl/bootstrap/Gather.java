@@ -158,7 +158,7 @@ abstract class Gather {
       return missing;
     }
 
-    // The others wait in vain from now on, whatever their deadlines are.
+    // From now on the others can't succeed, whatever their deadlines are.
     @Override
     void failed() {
       drop();

@@ -7,7 +7,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 
-/** What the leader of a {@link Gather} sends to the other ranks, in the bytes of a message. */
+/** The answer of a {@link Gather}'s leader to the other ranks, as the bytes of a message. */
 sealed interface GatherAnswer {
   /** Some of the blocks, in the order of the ranks; the next answer goes on behind them. */
   record Blocks(List<byte[]> blocks) implements GatherAnswer {

@@ -189,7 +189,7 @@ public final class TcpBootstrap extends CollectiveBootstrap {
     if (ready.isCompletedExceptionally() && !hasEnded()) {
       FluxCclException reason = FluxCclException.from(ready.handle((v, why) -> why).join());
       if (localRoot != null || !(reason instanceof Timeout)) {
-        // Without this rank, or without the root, the others wait in vain.
+        // The others can't succeed without this rank, or without the root.
         relay(reason.attributedTo(rank()));
       }
       leave();

@@ -151,7 +151,7 @@ final class OnDemand {
             });
   }
 
-  /** What was posted can't be sent, and peers wait for it. */
+  /** Fails the job: posted writes can't be sent, and peers wait for them. */
   private void failed(Throwable failure, Deadline deadline) {
     FluxCclException reason =
         failure instanceof TimeoutException || failure.getCause() instanceof TimeoutException

@@ -66,7 +66,7 @@ public final class Tls {
   };
   private static final char[] NO_PASSWORD = {};
 
-  /** What was read of files, by their names. */
+  /** Contexts made from files, by the files' names. */
   private static final Map<List<String>, Tls> OF_FILES = new ConcurrentHashMap<>();
 
   private final SSLContext context;
