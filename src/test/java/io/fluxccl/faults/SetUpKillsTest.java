@@ -34,15 +34,15 @@ class SetUpKillsTest {
   /** Two seconds on a machine of its own. */
   private static final long SOON_MILLIS = 5_000;
 
-  /** Most ranks have connected to the root by then. */
-  private static final int CONNECT_MILLIS = 300;
-
   private static final int SPREAD_MILLIS = 800;
 
   private final Random random = new Random(3);
   private final List<Long> millis = Collections.synchronizedList(new ArrayList<>());
   private final List<String> wrong = Collections.synchronizedList(new ArrayList<>());
   private volatile int unseen;
+
+  /** How long the first process took to join, which was killed after that. */
+  private long joinMillis;
 
   @Test
   void shouldTellTheOthersWhichRankHasDied() throws Exception {
@@ -79,6 +79,7 @@ class SetUpKillsTest {
     CompletableFuture<Long> killed = new CompletableFuture<>();
     try (RankProcess process = new RankProcess(SteadyRank.class, List.of(), variables)) {
       process.awaitLine("joining");
+      long joining = System.nanoTime();
       for (int rank = 0; rank < RANKS; rank++) {
         if (rank != victim) {
           JoinOptions options =
@@ -94,7 +95,13 @@ class SetUpKillsTest {
                   .thenCompose(begun -> survive(round, options, victim, killed)));
         }
       }
-      Thread.sleep(CONNECT_MILLIS + random.nextInt(2 * SPREAD_MILLIS));
+      if (round == 0) {
+        process.awaitLine("joined");
+        joinMillis = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - joining);
+      } else {
+        // Most ranks have connected to the root by half of that.
+        Thread.sleep(joinMillis / 2 + random.nextInt(2 * SPREAD_MILLIS));
+      }
       process.kill();
       killed.complete(System.nanoTime());
     }

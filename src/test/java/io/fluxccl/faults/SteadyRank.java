@@ -7,8 +7,8 @@ import io.fluxccl.device.IntView;
 import io.fluxccl.group.RankGroup;
 
 /**
- * A rank that all-reduces without an end and checks each result. Prints "joining", "steps N" every
- * tenth of a second, and "failed CODE rank=R MESSAGE".
+ * A rank that all-reduces without an end and checks each result. Prints "joining", "joined", "steps
+ * N" every tenth of a second, and "failed CODE rank=R MESSAGE".
  */
 final class SteadyRank {
   private static final int COUNT = 100_003;
@@ -21,6 +21,7 @@ final class SteadyRank {
     try (RankGroup group = RankGroup.fromEnvironment().join();
         IntView mine = group.device().allocateInts(COUNT);
         IntView sum = group.device().allocateInts(COUNT)) {
+      System.out.println("joined");
       Collectives collectives = group.collectives();
       int ranks = group.nRanks();
       long told = System.nanoTime();
