@@ -334,6 +334,11 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
     return memories;
   }
 
+  /** Returns the {@link Connection#interruption()} of a connection whose link is down, or empty. */
+  public Optional<FluxCclException> interruption() {
+    return connections.interruption();
+  }
+
   /** Returns why this communicator failed, or null while it works. Allocates nothing. */
   public FluxCclException failure() {
     return lifecycle.failure();

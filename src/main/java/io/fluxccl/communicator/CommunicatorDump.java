@@ -1,5 +1,6 @@
 package io.fluxccl.communicator;
 
+import io.fluxccl.FluxCclException;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.transport.Connection;
 import java.util.Set;
@@ -24,7 +25,8 @@ final class CommunicatorDump {
         .ifPresent(rank -> out.append("  rank %d answers no heartbeat%n".formatted(rank)));
     setups.dump(out);
     for (Connection each : connections) {
-      Object state = each.failure() == null ? "works" : each.failure();
+      FluxCclException trouble = each.failure() == null ? each.interruption() : each.failure();
+      Object state = trouble == null ? "works" : trouble;
       out.append(
           "  connection to rank %d tag %d over %s: %s%n"
               .formatted(each.remoteRank(), each.tag(), each.transport(), state));

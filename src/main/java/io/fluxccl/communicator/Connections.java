@@ -8,6 +8,7 @@ import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -70,6 +71,13 @@ final class Connections implements AutoCloseable {
       throw new InvalidUsage("the connection is not one of this communicator, or was closed");
     }
     return connection;
+  }
+
+  Optional<FluxCclException> interruption() {
+    return open.keySet().stream()
+        .map(Connection::interruption)
+        .filter(Objects::nonNull)
+        .findFirst();
   }
 
   Set<Connection> all() {

@@ -95,6 +95,14 @@ public interface Connection extends AutoCloseable {
     return true;
   }
 
+  /**
+   * Returns why the link of this connection is down while another one is made, naming this
+   * connection; null while the link works. Posts wait meanwhile.
+   */
+  default FluxCclException interruption() {
+    return null;
+  }
+
   /** Returns the failure of this connection, or null while it works. */
   FluxCclException failure();
 

@@ -227,11 +227,13 @@ public abstract class ConnectionEnd implements Connection {
   protected final FluxCclException flushTimeout(Deadline deadline) {
     return Timeout.of(
         remoteRank,
-        "flush of %s was not acknowledged by rank %s within %s ms;"
-            + " allow more time, or see what holds that rank up",
+        "flush of %s was not acknowledged by rank %s within %s ms; %s",
         describe(),
         remoteRank,
-        deadline.timeout().toMillis());
+        deadline.timeout().toMillis(),
+        interruption() == null
+            ? "allow more time, or see what holds that rank up"
+            : interruption().getMessage());
   }
 
   /**

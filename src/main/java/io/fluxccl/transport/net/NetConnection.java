@@ -38,6 +38,9 @@ final class NetConnection extends AgentConnection {
   /** Confined to the agent, as are the methods that use it. */
   private final LinkWork work;
 
+  /** Why the link is down, while it is replaced. Written by the agent. */
+  private volatile FluxCclException interruption;
+
   /** The last flush ticket sent to the peer. Confined to the agent. */
   private long tickets;
 
@@ -295,6 +298,16 @@ final class NetConnection extends AgentConnection {
   /** Closes the links without a final message, as the death of this process would. For tests. */
   void breakOff() {
     work.breakOff();
+  }
+
+  /** Records that the link is down, or works again. */
+  void interrupted(FluxCclException reason) {
+    interruption = reason;
+  }
+
+  @Override
+  public FluxCclException interruption() {
+    return interruption;
   }
 
   /** Returns how many times the link was lost and replaced, or is being replaced. For tests. */

@@ -99,6 +99,7 @@ final class Resumption implements AutoCloseable {
     cause = error;
     count++;
     LOGGER.warn("{}: the link is lost and is replaced: {}", connection, error.getMessage());
+    connection.interrupted(lost(connection + ": the link is down: " + error.getMessage()));
     inbound.interrupt();
     link.begin(inbound.received(), now);
     return true;
@@ -131,6 +132,7 @@ final class Resumption implements AutoCloseable {
     receivedThen = inbound.received();
     confirmedThen = outbound.confirmed();
     liveness = new LinkLiveness();
+    connection.interrupted(null);
     LOGGER.info("{}: goes on after {} ms", connection, (now - sinceNs) / 1_000_000);
     return true;
   }

@@ -238,11 +238,17 @@ class LinkLossTest {
     checkWrites();
     cut();
     reset();
+    awaitResumed(link, 1);
     CompletableFuture<Void> flush = link.flush(Duration.ofMillis(300));
-    assertThatThrownBy(() -> get(flush)).hasCauseInstanceOf(io.fluxccl.Timeout.class);
+    assertThatThrownBy(() -> get(flush))
+        .hasCauseInstanceOf(io.fluxccl.Timeout.class)
+        .hasMessageContaining("connection of rank 0 to rank 1")
+        .hasMessageContaining("the link is down: ");
+    assertThat(link.interruption().rank()).isEqualTo(1);
     assertThat(link.failure()).isNull();
     restore(true);
     checkWrites();
+    assertThat(link.interruption()).isNull();
   }
 
   @Test
