@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.testing.Rounds;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -54,14 +55,21 @@ class LinkFaultsTest {
   }
 
   @BeforeEach
-  void start() throws Exception {
+  void requireHosts() {
     assumeTrue(missing.isEmpty(), missing);
-    Map<String, String> variables = new HashMap<>();
+  }
+
+  private void start() throws Exception {
+    start(LIMIT_SECONDS, Map.of());
+  }
+
+  private void start(int limitSeconds, Map<String, String> more) throws Exception {
+    Map<String, String> variables = new HashMap<>(more);
     variables.put("FLUXCCL_NRANKS", Integer.toString(RANKS));
     variables.put("FLUXCCL_ADDR", hosts.address(0) + ":" + PORT);
     variables.put("FLUXCCL_SECRET", JobSecret.random().text());
     variables.put("FLUXCCL_PORT_RANGE", FIRST + "-" + LAST);
-    variables.put("FLUXCCL_TIMEOUT", Integer.toString(LIMIT_SECONDS));
+    variables.put("FLUXCCL_TIMEOUT", Integer.toString(limitSeconds));
     for (int rank = 0; rank < RANKS; rank++) {
       int host = rank == RANKS - 1 ? 1 : 0;
       variables.put("FLUXCCL_RANK", Integer.toString(rank));
@@ -91,6 +99,7 @@ class LinkFaultsTest {
   @ParameterizedTest
   @ValueSource(ints = {2, 30, 60})
   void shouldGoOnWhenTheLinkWasDown(int seconds) throws Exception {
+    start();
     hosts.cut();
     Thread.sleep(seconds * 1000L);
     hosts.mend();
@@ -99,6 +108,7 @@ class LinkFaultsTest {
 
   @Test
   void shouldGoOnThroughManyPartitions() throws Exception {
+    start();
     Random random = new Random(1);
     for (int round = 0; round < 20; round++) {
       hosts.cut();
@@ -109,8 +119,10 @@ class LinkFaultsTest {
   }
 
   /** Those of the data and of the bootstrap. */
-  @Test
-  void shouldGoOnWhenConnectionsAreReset() throws Exception {
+  @ParameterizedTest
+  @ValueSource(strings = {"0", "1"})
+  void shouldGoOnWhenConnectionsAreReset(String tls) throws Exception {
+    start(LIMIT_SECONDS, Map.of("FLUXCCL_TLS", tls));
     Random random = new Random(2);
     for (int round = 0; round < 50; round++) {
       Thread.sleep(random.nextInt(Rounds.of(200, 500)));
@@ -124,5 +136,42 @@ class LinkFaultsTest {
 
   private long count(String line) {
     return ranks.stream().mapToLong(rank -> rank.count(line)).sum();
+  }
+
+  @Test
+  void shouldNameTheRankThatIsKilledWhileItsLinkIsDown() throws Exception {
+    int limitSeconds = 20;
+    start(limitSeconds, Map.of());
+    long cut = System.nanoTime();
+    hosts.cut();
+    hosts.reset(0);
+    ranks.get(0).awaitLineWith("is replaced");
+    ranks.get(RANKS - 1).kill();
+    hosts.mend();
+    for (RankProcess survivor : ranks.subList(0, RANKS - 1)) {
+      survivor.awaitLine("failed ");
+      assertThat(survivor.last("failed ")).contains("rank=" + (RANKS - 1));
+    }
+    assertWithin(limitSeconds, cut);
+  }
+
+  @Test
+  void shouldEndWithinTheLimitWhenTheLinkStaysDown() throws Exception {
+    int limitSeconds = 10;
+    start(limitSeconds, Map.of());
+    long cut = System.nanoTime();
+    hosts.cut();
+    for (RankProcess rank : ranks) {
+      rank.awaitLine("failed ");
+      // An end that only receives can't tell its link from a peer that has nothing to send.
+      assertThat(rank.last("failed ")).containsPattern("link|answers no heartbeat");
+    }
+    assertWithin(limitSeconds, cut);
+    assertThat(ranks.get(0).last("failed ")).contains("rank=" + (RANKS - 1));
+  }
+
+  private static void assertWithin(int limitSeconds, long sinceNanos) {
+    assertThat(Duration.ofNanos(System.nanoTime() - sinceNanos))
+        .isLessThan(Duration.ofSeconds(limitSeconds + 5));
   }
 }

@@ -88,6 +88,11 @@ final class RankProcess implements AutoCloseable {
     await(() -> last(begin) != null, "a line of " + begin);
   }
 
+  /** Waits for a line that contains that. */
+  void awaitLineWith(String part) {
+    await(() -> count(part) > 0, "a line with " + part);
+  }
+
   /** Waits until it has made that step. */
   void awaitStep(long step) {
     await(() -> steps() >= step, "step " + step);
@@ -105,6 +110,11 @@ final class RankProcess implements AutoCloseable {
     } catch (Exception e) {
       throw new AssertionError(e);
     }
+  }
+
+  /** Stops it: it keeps its sockets, and answers nothing. */
+  void stop() throws IOException, InterruptedException {
+    new ProcessBuilder("kill", "-STOP", Long.toString(process.pid())).start().waitFor();
   }
 
   /** Kills it with -9. */
