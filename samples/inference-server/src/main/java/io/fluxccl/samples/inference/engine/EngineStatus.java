@@ -38,7 +38,8 @@ public record EngineStatus(
    *
    * @param rank its number
    * @param device the kind of its device: host or cuda
-   * @param state {@code serving}, {@code missing} or {@code joining}
+   * @param state {@code serving}, {@code silent} if it answers no heartbeat, {@code missing} or
+   *     {@code joining}
    */
   public record Rank(int rank, String device, String state) {}
 }

@@ -17,6 +17,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.IntStream;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
+import reactor.core.Disposable;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 import reactor.core.publisher.Sinks;
@@ -54,6 +55,9 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
 
   /** The rank that the last generation lost; -1 while one serves, or if it is not known. */
   private volatile int lostRank = -1;
+
+  /** The rank that answers no heartbeat; -1 if there is none. */
+  private volatile int silentRank = -1;
 
   private volatile boolean draining;
 
@@ -240,11 +244,14 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
     lostRank = -1;
     LOG.info("generation {} serves with {} ranks", generation, group.nRanks());
     own.step();
+    Disposable silence = group.silentRank().subscribe(silent -> silentRank = silent.orElse(-1));
     Mono<Void> stopped = stop.asMono().then(Mono.fromFuture(loop::shutdown));
     return Mono.firstWithSignal(loop.ended(), stopped)
         .doFinally(
             end -> {
               serving = null;
+              silence.dispose();
+              silentRank = -1;
               own.end();
             });
   }
@@ -329,7 +336,7 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
 
   private String state(Generation own, int rank) {
     if (own != null) {
-      return "serving";
+      return rank == silentRank ? "silent" : "serving";
     }
     return rank == lostRank ? "missing" : "joining";
   }

@@ -39,7 +39,9 @@ final class ApiMetrics {
     gauge("inference.generation", "How often the ranks have met", EngineStatus::generation);
     gauge("inference.ready", "1 if requests are served", s -> s.ready() ? 1 : 0);
     gauge("inference.ranks", "Ranks of the job", s -> s.ranks().size());
-    gauge("inference.ranks.serving", "Ranks that serve", ApiMetrics::serving);
+    gauge("inference.ranks.serving", "Ranks that serve", s -> ranks(s, "serving"));
+    gauge("inference.ranks.silent", "Ranks that answer no heartbeat", s -> ranks(s, "silent"));
+    gauge("inference.ranks.missing", "Ranks that died", s -> ranks(s, "missing"));
     counter("inference.steps", "Steps", EngineStatus::steps);
     counter("inference.tokens", "Tokens generated", EngineStatus::tokens);
     new JvmMemoryMetrics().bindTo(registry);
@@ -86,8 +88,8 @@ final class ApiMetrics {
     registry.counter("inference.answers", "end", end.toLowerCase(Locale.ROOT)).increment();
   }
 
-  private static double serving(EngineStatus status) {
-    return status.ranks().stream().filter(rank -> rank.state().equals("serving")).count();
+  private static double ranks(EngineStatus status, String state) {
+    return status.ranks().stream().filter(rank -> rank.state().equals(state)).count();
   }
 
   private Timer timer(String name, String description) {

@@ -88,8 +88,20 @@ class HealthTest {
             "inference_kv_pages 1024.0",
             "inference_generation 2.0",
             "inference_ranks 4.0",
-            "inference_ranks_serving 4.0");
+            "inference_ranks_serving 4.0",
+            "inference_ranks_silent 0.0",
+            "inference_ranks_missing 0.0");
     assertThat(metrics.body()).contains("jvm_memory_used_bytes{area=\"heap\"", "jvm_gc_");
+  }
+
+  @Test
+  void shouldTellPrometheusWhichRanksAreSilentOrMissing() {
+    served.engine.status = () -> FakeEngine.status(true, "silent");
+    assertThat(served.get("/metrics").body().lines())
+        .contains("inference_ranks_silent 1.0", "inference_ranks_serving 3.0");
+    served.engine.status = () -> FakeEngine.status(false, "missing");
+    assertThat(served.get("/metrics").body().lines())
+        .contains("inference_ranks_silent 0.0", "inference_ranks_missing 1.0");
   }
 
   @Test
