@@ -3,6 +3,7 @@ package io.fluxccl.samples.inference.engine;
 import static io.fluxccl.samples.inference.engine.ModelOptions.PAGE;
 
 import io.fluxccl.DataType;
+import io.fluxccl.collective.KernelStruct;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.KernelArgs;
@@ -21,6 +22,7 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Stream;
 
 /**
  * Kernels on a GPU, compiled for this model's heads at the first start. Matrix products are those
@@ -131,42 +133,23 @@ final class CudaKernels implements Kernels {
   }
 
   @Override
-  public Weights load(Tensor... stacked) {
-    return load(null, stacked);
-  }
-
-  @Override
-  public Weights loadGated(Tensor gate, Tensor up) {
-    return products == null
-        ? loadMatrix(type, gate, up)
-        : products.load(Products.Kind.GATED, gate, up);
-  }
-
-  @Override
-  public Weights loadMatrix(DataType productType, Tensor... stacked) {
-    if (products != null) {
-      boolean isFloat = productType == DataType.FLOAT32;
-      return products.load(isFloat ? Products.Kind.FLOATS : Products.Kind.PARTS, stacked);
+  public Weights load(Use use, Tensor... stacked) {
+    if (products != null && use != Use.READ) {
+      return products.load(use, stacked);
     }
-    int outputs = Arrays.stream(stacked).mapToInt(Tensor::rows).sum();
-    int inputs = stacked[0].cols();
-    int typical = Integer.getInteger(TYPICAL_ROWS_PROPERTY, TYPICAL_ROWS);
-    // One for all layers.
-    MatrixProduct product =
-        plans.computeIfAbsent(
-            outputs + " " + inputs + productType,
-            key ->
-                cublas.plan(
-                    outputs, inputs, type, productType, Math.min(typical, options.maxRows())));
-    return load(product, stacked);
-  }
-
-  private Weights load(MatrixProduct product, Tensor... stacked) {
     int outputs = Arrays.stream(stacked).mapToInt(Tensor::rows).sum();
     int inputs = stacked[0].cols();
     DeviceBuffer buffer = allocate(type.bytes((long) outputs * inputs));
     CudaWeights.upload(type, buffer, stacked);
-    return new CudaWeights(buffer, outputs, inputs, product);
+    return new CudaWeights(buffer, use == Use.READ ? null : plan(outputs, inputs, use));
+  }
+
+  /** Returns the product by matrices of a shape; one for all layers. */
+  private MatrixProduct plan(int outputs, int inputs, Use use) {
+    int rows = Math.min(Integer.getInteger(TYPICAL_ROWS_PROPERTY, TYPICAL_ROWS), options.maxRows());
+    DataType result = use == Use.LOGITS ? DataType.FLOAT32 : type;
+    return plans.computeIfAbsent(
+        outputs + " " + inputs + result, key -> cublas.plan(outputs, inputs, type, result, rows));
   }
 
   private static DeviceBuffer buffer(Weights weights) {
@@ -177,21 +160,18 @@ final class CudaKernels implements Kernels {
     return launch(before, module.kernel(kernel), blocks, threads, args);
   }
 
-  private static Pipeline launch(
+  /** Adds a launch; the step's rows are the first argument of every kernel. */
+  private Pipeline launch(
       Pipeline before, CudaKernel kernel, int blocks, int threads, Object... args) {
-    return before.launch(kernel.overlapping(), blocks, threads, KernelArgs.of(args));
+    Object[] all = Stream.concat(Stream.of(rowsHere), Stream.of(args)).toArray();
+    return before.launch(kernel.overlapping(), blocks, threads, KernelArgs.of(all));
   }
 
   @Override
   public Pipeline embed(Pipeline before, int rows, Weights table, DeviceBuffer out) {
     // The first kernel of a step: from here on kernels read its rows from the GPU's memory.
     Pipeline copied = before.copy(rowsHere, 0, step, 0, StepRows.commandBytes(rows));
-    return launch(copied, "embed", rows, 256, rowsHere, buffer(table), config.hidden(), out);
-  }
-
-  @Override
-  public Pipeline norm(Pipeline before, int rows, DeviceBuffer x, Weights gain, DeviceBuffer out) {
-    return norm(before, rows, x, Products.noSums(), 0L, gain, out);
+    return launch(copied, "embed", rows, 256, buffer(table), config.hidden(), out);
   }
 
   @Override
@@ -202,26 +182,14 @@ final class CudaKernels implements Kernels {
       DeviceBuffer delta,
       Weights gain,
       DeviceBuffer out) {
-    return norm(before, rows, x, sumsOf(delta), delta, gain, out);
-  }
-
-  private Pipeline norm(
-      Pipeline before,
-      int rows,
-      DeviceBuffer x,
-      byte[] sums,
-      Object delta,
-      Weights gain,
-      DeviceBuffer out) {
     return launch(
         before,
         "addNorm",
         rows,
         config.hidden() > MOST_HIDDEN / 2 ? MOST_THREADS : MOST_THREADS / 2,
-        rowsHere,
         x,
-        sums,
-        delta,
+        sumsOf(delta),
+        delta == null ? 0L : delta,
         buffer(gain),
         config.epsilon(),
         config.hidden(),
@@ -229,8 +197,8 @@ final class CudaKernels implements Kernels {
         out);
   }
 
-  private byte[] sumsOf(DeviceBuffer product) {
-    return products == null ? Products.noSums() : products.sumsOf(product);
+  private KernelStruct sumsOf(DeviceBuffer product) {
+    return products == null ? Products.NO_SUMS : products.sumsOf(product);
   }
 
   /** The rows of a tile of what is multiplied, or 0 if there are no tiles. */
@@ -259,7 +227,6 @@ final class CudaKernels implements Kernels {
             "turnAndStore",
             rows * kvHeads,
             256,
-            rowsHere,
             sumsOf(qkv),
             qkv,
             frequencies,
@@ -275,7 +242,6 @@ final class CudaKernels implements Kernels {
         module.kernel(name).withSharedMemory(products == null ? 0 : sharedBytes()),
         rows * kvHeads * blocks,
         products == null ? 256 : WARPS * 32,
-        rowsHere,
         qkv,
         layerKeys,
         layerValues,
@@ -297,13 +263,6 @@ final class CudaKernels implements Kernels {
   }
 
   @Override
-  public Pipeline gate(Pipeline before, int rows, DeviceBuffer gateAndUp, DeviceBuffer out) {
-    int width = config.intermediate() / nRanks;
-    int blocks = (width + MOST_THREADS - 1) / MOST_THREADS;
-    return launch(before, "gate", rows * blocks, 256, rowsHere, gateAndUp, width, blocks, out);
-  }
-
-  @Override
   public Pipeline multiplyGated(
       Pipeline before,
       int rows,
@@ -311,72 +270,57 @@ final class CudaKernels implements Kernels {
       Weights weights,
       DeviceBuffer gateAndUp,
       DeviceBuffer out) {
-    return weights instanceof Products.Weights
-        ? multiply(before, rows, in, weights, out)
-        : Kernels.super.multiplyGated(before, rows, in, weights, gateAndUp, out);
+    if (products != null) {
+      return multiply(before, rows, in, weights, out);
+    }
+    int width = config.intermediate() / nRanks;
+    int blocks = (width + MOST_THREADS - 1) / MOST_THREADS;
+    Pipeline multiplied = multiply(before, rows, in, weights, gateAndUp);
+    return launch(multiplied, "gate", rows * blocks, 256, gateAndUp, width, blocks, out);
   }
 
-  private int vocabulary() {
-    return config.vocabulary() / nRanks;
+  /** Returns a {@code Choice} of sampling.cu. */
+  private KernelStruct struct(Choice choice) {
+    int vocabulary = config.vocabulary() / nRanks;
+    return new KernelStruct(56)
+        .putLong(choice.logits().address())
+        .putLong(choice.most().address())
+        .putLong(choice.coarse().address())
+        .putLong(choice.fine().address())
+        .putLong(choice.limits().address())
+        .putLong(choice.best().address())
+        .putInt(vocabulary)
+        .putInt(rank * vocabulary);
   }
 
   @Override
   public Pipeline most(Pipeline before, int rows, Choice choice) {
-    return launch(
-        before, "most", rows, MOST_THREADS, rowsHere, choice.logits(), vocabulary(), choice.most());
+    return launch(before, "most", rows, MOST_THREADS, struct(choice));
   }
 
   @Override
   public Pipeline masses(Pipeline before, int rows, int level, Choice choice) {
-    return launch(
-        before,
-        "masses",
-        rows,
-        MOST_THREADS,
-        rowsHere,
-        level,
-        choice.logits(),
-        vocabulary(),
-        choice.most(),
-        choice.limits(),
-        choice.masses(level));
+    return launch(before, "masses", rows, MOST_THREADS, level, struct(choice));
   }
 
   @Override
   public Pipeline limit(Pipeline before, int rows, int level, Choice choice) {
-    return launch(
-        before,
-        "limit",
-        rows,
-        Nucleus.BINS,
-        rowsHere,
-        level,
-        choice.coarse(),
-        choice.fine(),
-        choice.limits());
+    return launch(before, "limit", rows, Nucleus.BINS, level, struct(choice));
   }
 
   @Override
   public Pipeline best(Pipeline before, int rows, boolean nucleus, Choice choice) {
     boolean isCluster = products != null && rows <= MOST_ROWS_FOR_CLUSTERS;
-    return launch(
-        before,
-        isCluster ? "bestByCluster" : "best",
-        isCluster ? rows * BLOCKS_OF_CLUSTER : rows,
-        isCluster ? MOST_THREADS / 2 : MOST_THREADS,
-        rowsHere,
-        choice.logits(),
-        vocabulary(),
-        rank * vocabulary(),
-        nucleus ? choice.most() : 0L,
-        nucleus ? choice.limits() : 0L,
-        choice.best());
+    int blocks = isCluster ? rows * BLOCKS_OF_CLUSTER : rows;
+    int threads = isCluster ? MOST_THREADS / 2 : MOST_THREADS;
+    String name = isCluster ? "bestByCluster" : "best";
+    return launch(before, name, blocks, threads, struct(choice), nucleus ? 1 : 0);
   }
 
   @Override
   public Pipeline choose(Pipeline before, int rows, Choice choice) {
     long next = step.deviceAddress() + StepRows.nextOffset(options.maxRows(), 0);
-    return launch(before, "choose", 1, 256, rowsHere, choice.best(), next);
+    return launch(before, "choose", 1, 256, choice.best(), next);
   }
 
   @Override

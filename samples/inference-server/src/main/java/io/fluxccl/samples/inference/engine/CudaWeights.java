@@ -12,8 +12,7 @@ import java.nio.ByteOrder;
  *
  * @param product how to multiply by it; null for what is only read
  */
-record CudaWeights(DeviceBuffer buffer, int outputs, int inputs, MatrixProduct product)
-    implements Kernels.Weights {
+record CudaWeights(DeviceBuffer buffer, MatrixProduct product) implements Kernels.Weights {
   private static final int PIECE_BYTES = 4 << 20;
 
   /** Copies matrices of equal width, stacked. */

@@ -20,7 +20,6 @@ import java.util.function.IntConsumer;
 final class HostKernels implements Kernels {
   private final LlamaConfig config;
   private final PinnedBuffer step;
-  private final int maxRows;
   private final HostAttention attention;
   private final HostSampling sampling;
   private final float[] in;
@@ -30,7 +29,7 @@ final class HostKernels implements Kernels {
   HostKernels(LlamaConfig config, ModelOptions options, int rank, int nRanks, PinnedBuffer step) {
     this.config = config;
     this.step = step;
-    this.maxRows = options.maxRows();
+    int maxRows = options.maxRows();
     this.attention = new HostAttention(config, options, nRanks, step);
     this.sampling = new HostSampling(config.vocabulary() / nRanks, rank, maxRows, step);
     int qkv = (config.heads() + 2 * config.kvHeads()) * config.headDim();
@@ -49,7 +48,7 @@ final class HostKernels implements Kernels {
   }
 
   @Override
-  public Weights load(Tensor... stacked) {
+  public Weights load(Use use, Tensor... stacked) {
     int inputs = stacked[0].cols();
     int outputs = Arrays.stream(stacked).mapToInt(Tensor::rows).sum();
     float[] columns = new float[outputs * inputs];
@@ -62,11 +61,6 @@ final class HostKernels implements Kernels {
       }
     }
     return new HostWeights(columns, outputs, inputs);
-  }
-
-  @Override
-  public Weights loadMatrix(DataType product, Tensor... stacked) {
-    return load(stacked);
   }
 
   static FloatBuffer floats(DeviceBuffer buffer) {
@@ -117,20 +111,6 @@ final class HostKernels implements Kernels {
   }
 
   @Override
-  public Pipeline norm(Pipeline before, int rows, DeviceBuffer x, Weights gain, DeviceBuffer to) {
-    float[] gains = ((HostWeights) gain).columns;
-    FloatBuffer source = floats(x);
-    FloatBuffer target = floats(to);
-    return launch(
-        before,
-        "norm",
-        count -> {
-          source.get(0, in, 0, count * config.hidden());
-          normalise(count, gains, target);
-        });
-  }
-
-  @Override
   public Pipeline addNorm(
       Pipeline before,
       int rows,
@@ -140,7 +120,6 @@ final class HostKernels implements Kernels {
       DeviceBuffer to) {
     float[] gains = ((HostWeights) gain).columns;
     FloatBuffer residual = floats(x);
-    FloatBuffer added = floats(delta);
     FloatBuffer target = floats(to);
     return launch(
         before,
@@ -148,11 +127,13 @@ final class HostKernels implements Kernels {
         count -> {
           int size = count * config.hidden();
           residual.get(0, in, 0, size);
-          added.get(0, out, 0, size);
-          for (int i = 0; i < size; i++) {
-            in[i] += out[i];
+          if (delta != null) {
+            floats(delta).get(0, out, 0, size);
+            for (int i = 0; i < size; i++) {
+              in[i] += out[i];
+            }
+            residual.put(0, in, 0, size);
           }
-          residual.put(0, in, 0, size);
           normalise(count, gains, target);
         });
   }
@@ -236,12 +217,18 @@ final class HostKernels implements Kernels {
   }
 
   @Override
-  public Pipeline gate(Pipeline before, int rows, DeviceBuffer gateAndUp, DeviceBuffer to) {
+  public Pipeline multiplyGated(
+      Pipeline before,
+      int rows,
+      DeviceBuffer from,
+      Weights weights,
+      DeviceBuffer gateAndUp,
+      DeviceBuffer to) {
     FloatBuffer source = floats(gateAndUp);
     FloatBuffer target = floats(to);
-    int width = (int) (to.size() / Float.BYTES / maxRows);
+    int width = ((HostWeights) weights).outputs / 2;
     return launch(
-        before,
+        multiply(before, rows, from, weights, gateAndUp),
         "gate",
         count -> {
           source.get(0, in, 0, count * 2 * width);

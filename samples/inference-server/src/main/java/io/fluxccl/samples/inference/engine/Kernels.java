@@ -14,27 +14,25 @@ import io.fluxccl.samples.inference.model.Tensor;
  */
 interface Kernels extends AutoCloseable {
   /** A matrix of weights on the device. */
-  interface Weights {
-    /** Returns the width of its product. */
-    int outputs();
+  interface Weights {}
 
-    /** Returns the width of its input. */
-    int inputs();
+  /** What weights are for. */
+  enum Use {
+    /** To be read: an embedding, or the gains of a norm. */
+    READ,
+    /** To multiply by, which gives activations. */
+    ACTIVATIONS,
+    /** To multiply by, which gives logits of FLOAT32. */
+    LOGITS,
+    /** A gate and an up matrix, for {@link #multiplyGated}. */
+    GATED
   }
 
   /** Returns the type of activations, also of those that ranks sum. */
   DataType type();
 
-  /** Loads matrices of equal width, stacked, to be read. */
-  Weights load(Tensor... stacked);
-
-  /** Loads matrices of equal width, stacked, to multiply by; the product's elements are given. */
-  Weights loadMatrix(DataType product, Tensor... stacked);
-
-  /** Loads a gate and an up matrix for {@link #multiplyGated}. */
-  default Weights loadGated(Tensor gate, Tensor up) {
-    return loadMatrix(type(), gate, up);
-  }
+  /** Loads matrices of equal width, stacked. */
+  Weights load(Use use, Tensor... stacked);
 
   /** Returns for how many rows a buffer of activations needs room if a step has so many. */
   default int roomFor(int rows) {
@@ -44,10 +42,11 @@ interface Kernels extends AutoCloseable {
   /** {@code out = table[token]}, the residual stream; each step's first kernel. */
   Pipeline embed(Pipeline before, int rows, Weights table, DeviceBuffer out);
 
-  /** {@code out = RMSNorm(x) * gain}. */
-  Pipeline norm(Pipeline before, int rows, DeviceBuffer x, Weights gain, DeviceBuffer out);
-
-  /** {@code x += delta; out = RMSNorm(x) * gain}; x, the residual stream, is FLOAT32. */
+  /**
+   * {@code x += delta; out = RMSNorm(x) * gain}; x, the residual stream, is FLOAT32.
+   *
+   * @param delta null to add nothing
+   */
   Pipeline addNorm(
       Pipeline before,
       int rows,
@@ -57,8 +56,8 @@ interface Kernels extends AutoCloseable {
       DeviceBuffer out);
 
   /**
-   * {@code out = in * weights^T}, of {@link #loadMatrix}. What {@code out} then holds only these
-   * kernels know, but for what ranks sum.
+   * {@code out = in * weights^T}. What {@code out} then holds only these kernels know, but for what
+   * ranks sum.
    */
   Pipeline multiply(Pipeline before, int rows, DeviceBuffer in, Weights weights, DeviceBuffer out);
 
@@ -70,19 +69,18 @@ interface Kernels extends AutoCloseable {
    */
   Pipeline attend(Pipeline before, int rows, int layer, DeviceBuffer qkv, DeviceBuffer out);
 
-  /** {@code out = silu(gate) * up}; gate and up are side by side. */
-  Pipeline gate(Pipeline before, int rows, DeviceBuffer gateAndUp, DeviceBuffer out);
-
-  /** {@link #multiply} by the weights of {@link #loadGated}, and {@link #gate}. */
-  default Pipeline multiplyGated(
+  /**
+   * {@code out = silu(gate) * up}, of the products with {@link Use#GATED} weights.
+   *
+   * @param gateAndUp room for both, side by side
+   */
+  Pipeline multiplyGated(
       Pipeline before,
       int rows,
       DeviceBuffer in,
       Weights weights,
       DeviceBuffer gateAndUp,
-      DeviceBuffer out) {
-    return gate(multiply(before, rows, in, weights, gateAndUp), rows, gateAndUp, out);
-  }
+      DeviceBuffer out);
 
   /**
    * The data from which tokens are chosen: a row for each row of the step that gets a next token.

@@ -1,6 +1,7 @@
 package io.fluxccl.samples.inference.engine;
 
 import io.fluxccl.DataType;
+import io.fluxccl.collective.KernelStruct;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.KernelArgs;
@@ -8,10 +9,9 @@ import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaKernel;
 import io.fluxccl.device.cuda.CudaModule;
 import io.fluxccl.device.cuda.CudaStream;
+import io.fluxccl.samples.inference.engine.Kernels.Use;
 import io.fluxccl.samples.inference.model.LlamaConfig;
 import io.fluxccl.samples.inference.model.Tensor;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.IdentityHashMap;
@@ -45,7 +45,8 @@ final class Products implements AutoCloseable {
   private static final int MOST_PARTS = 8;
   private static final int LEAST_TILES_OF_PART = 4;
 
-  private static final byte[] NO_SUMS = new byte[24];
+  /** No parts: the product is in its buffer. */
+  static final KernelStruct NO_SUMS = new KernelStruct(24);
 
   private final CudaDevice device;
   private final CudaModule module;
@@ -53,7 +54,7 @@ final class Products implements AutoCloseable {
   private final int tileRows;
   private final Map<Integer, CudaKernel> kernels = new HashMap<>();
   private final List<DeviceBuffer> buffers = new ArrayList<>();
-  private final Map<DeviceBuffer, byte[]> sums = new IdentityHashMap<>();
+  private final Map<DeviceBuffer, KernelStruct> sums = new IdentityHashMap<>();
   private final CudaStream loading;
 
   /** Room for the parts of any product; the next kernel has read them before the next product. */
@@ -61,19 +62,12 @@ final class Products implements AutoCloseable {
 
   private long bytesOfParts;
 
-  /** A matrix in tiles, or a gate and an up matrix whose rows take turns. */
-  record Weights(DeviceBuffer buffer, int outputs, int inputs, int parts, Kind kind)
+  /**
+   * A matrix in tiles, or a gate and an up matrix whose rows take turns. Products that give
+   * activations are sums in parts, the others whole: floats, or {@code silu(gate) * up} in tiles.
+   */
+  record Weights(DeviceBuffer buffer, int outputs, int inputs, int parts, Use use)
       implements Kernels.Weights {}
-
-  /** The form in which a product writes its results. */
-  enum Kind {
-    /** Sums in parts. */
-    PARTS,
-    /** 32-bit floats, in one part. */
-    FLOATS,
-    /** {@code silu(gate) * up}, in tiles. */
-    GATED
-  }
 
   /**
    * Creates the products of one rank.
@@ -148,15 +142,15 @@ final class Products implements AutoCloseable {
   }
 
   /** Loads matrices of equal width, stacked. Blocks until they are there. */
-  Weights load(Kind kind, Tensor... stacked) {
+  Weights load(Use use, Tensor... stacked) {
     int outputs = Stream.of(stacked).mapToInt(Tensor::rows).sum();
     int inputs = stacked[0].cols();
-    int count = kind == Kind.PARTS ? partsOf(outputs, inputs) : 1;
+    int count = use == Use.ACTIVATIONS ? partsOf(outputs, inputs) : 1;
     DeviceBuffer packed = device.allocate((long) tiles(outputs) * TILE_OUTPUTS * inputs * 2);
     buffers.add(packed);
     try (DeviceBuffer rows = device.allocate(DataType.BFLOAT16.bytes((long) outputs * inputs))) {
       CudaWeights.upload(DataType.BFLOAT16, rows, stacked);
-      int gated = kind == Kind.GATED ? 1 : 0;
+      int gated = use == Use.GATED ? 1 : 0;
       loading.launch(
           module.kernel("pack"),
           8 * device.multiprocessors(),
@@ -164,10 +158,10 @@ final class Products implements AutoCloseable {
           KernelArgs.of(rows, outputs, inputs, gated, packed));
       loading.completion().join();
     }
-    if (kind == Kind.PARTS) {
+    if (use == Use.ACTIVATIONS) {
       bytesOfParts = Math.max(bytesOfParts, (long) count * tileRows * outputs * Float.BYTES);
     }
-    return new Weights(packed, outputs, inputs, count, kind);
+    return new Weights(packed, outputs, inputs, count, use);
   }
 
   /**
@@ -178,7 +172,7 @@ final class Products implements AutoCloseable {
     int rowsOfKernel = rowsOfKernel(rows);
     int columns = (rows + rowsOfKernel - 1) / rowsOfKernel;
     int blocks = (rowsOfKernel == MOST_ROWS ? 1 : 2) * device.multiprocessors();
-    boolean inParts = weights.kind == Kind.PARTS;
+    boolean inParts = weights.use == Use.ACTIVATIONS;
     Pipeline multiplied =
         before.launch(
             kernels.get(rowsOfKernel),
@@ -193,11 +187,11 @@ final class Products implements AutoCloseable {
                 rows,
                 tileRows,
                 weights.parts,
-                weights.kind == Kind.GATED ? 1 : 0));
+                weights.use == Use.GATED ? 1 : 0));
     if (!inParts) {
       return multiplied;
     }
-    byte[] found = sums((long) tileRows * weights.outputs, weights.parts);
+    KernelStruct found = sums((long) tileRows * weights.outputs, weights.parts);
     if (isAlone) {
       sums.put(out, found);
       return multiplied;
@@ -211,18 +205,12 @@ final class Products implements AutoCloseable {
   }
 
   /** Returns where the parts of a product are, or none, as a {@code Sums} of llama.cu. */
-  byte[] sumsOf(DeviceBuffer out) {
+  KernelStruct sumsOf(DeviceBuffer out) {
     return sums.getOrDefault(out, NO_SUMS);
   }
 
-  /** Returns no parts, for a product that is in its buffer. */
-  static byte[] noSums() {
-    return NO_SUMS;
-  }
-
-  private byte[] sums(long stride, int count) {
-    ByteBuffer struct = ByteBuffer.allocate(NO_SUMS.length).order(ByteOrder.LITTLE_ENDIAN);
-    return struct.putLong(parts().address()).putLong(stride).putInt(count).array();
+  private KernelStruct sums(long stride, int count) {
+    return new KernelStruct(24).putLong(parts().address()).putLong(stride).putInt(count);
   }
 
   /** Allocated at the first product, when all weights are known. */

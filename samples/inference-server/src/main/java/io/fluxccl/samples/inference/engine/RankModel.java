@@ -12,6 +12,7 @@ import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.group.RankGroup;
+import io.fluxccl.samples.inference.engine.Kernels.Use;
 import io.fluxccl.samples.inference.model.LlamaConfig;
 import io.fluxccl.samples.inference.model.Tensor;
 import io.fluxccl.samples.inference.model.TensorSource;
@@ -92,14 +93,14 @@ final class RankModel implements AutoCloseable {
             ? new CudaKernels((CudaDevice) device, config, options, group.rank(), nRanks, rows)
             : new HostKernels(config, options, group.rank(), nRanks, rows);
     Tensor table = weights.get("model.embed_tokens.weight", config.vocabulary(), config.hidden());
-    embedding = kernels.load(table);
+    embedding = kernels.load(Use.READ, table);
     for (int i = 0; i < config.layers(); i++) {
       layers.add(load(weights, "model.layers." + i + "."));
     }
-    lastGain = kernels.load(weights.get("model.norm.weight", 1, config.hidden()));
+    lastGain = kernels.load(Use.READ, weights.get("model.norm.weight", 1, config.hidden()));
     Tensor output =
         config.tied() ? table : weights.get("lm_head.weight", config.vocabulary(), config.hidden());
-    head = kernels.loadMatrix(DataType.FLOAT32, output.rows(group.rank(), nRanks));
+    head = kernels.load(Use.LOGITS, output.rows(group.rank(), nRanks));
 
     int qkvWidth = (config.heads() + 2 * config.kvHeads()) / nRanks * config.headDim();
     residual = allocate(DataType.FLOAT32.bytes((long) options.maxRows() * config.hidden()));
@@ -186,27 +187,25 @@ final class RankModel implements AutoCloseable {
     int hidden = config.hidden();
     int queries = config.heads() * config.headDim();
     int keys = config.kvHeads() * config.headDim();
-    String attention = prefix + "self_attn.";
+    int units = config.intermediate();
+    String self = prefix + "self_attn.";
     String mlp = prefix + "mlp.";
-    DataType type = kernels.type();
+    Tensor attentionGain = weights.get(prefix + "input_layernorm.weight", 1, hidden);
+    Tensor q = weights.get(self + "q_proj.weight", queries, hidden).rows(rank, nRanks);
+    Tensor k = weights.get(self + "k_proj.weight", keys, hidden).rows(rank, nRanks);
+    Tensor v = weights.get(self + "v_proj.weight", keys, hidden).rows(rank, nRanks);
+    Tensor out = weights.get(self + "o_proj.weight", hidden, queries).cols(rank, nRanks);
+    Tensor mlpGain = weights.get(prefix + "post_attention_layernorm.weight", 1, hidden);
+    Tensor gate = weights.get(mlp + "gate_proj.weight", units, hidden).rows(rank, nRanks);
+    Tensor up = weights.get(mlp + "up_proj.weight", units, hidden).rows(rank, nRanks);
+    Tensor down = weights.get(mlp + "down_proj.weight", hidden, units).cols(rank, nRanks);
     return new Layer(
-        kernels.load(weights.get(prefix + "input_layernorm.weight", 1, hidden)),
-        kernels.loadMatrix(
-            type,
-            weights.get(attention + "q_proj.weight", queries, hidden).rows(rank, nRanks),
-            weights.get(attention + "k_proj.weight", keys, hidden).rows(rank, nRanks),
-            weights.get(attention + "v_proj.weight", keys, hidden).rows(rank, nRanks)),
-        kernels.loadMatrix(
-            type, weights.get(attention + "o_proj.weight", hidden, queries).cols(rank, nRanks)),
-        kernels.load(weights.get(prefix + "post_attention_layernorm.weight", 1, hidden)),
-        kernels.loadGated(
-            weights.get(mlp + "gate_proj.weight", config.intermediate(), hidden).rows(rank, nRanks),
-            weights.get(mlp + "up_proj.weight", config.intermediate(), hidden).rows(rank, nRanks)),
-        kernels.loadMatrix(
-            type,
-            weights
-                .get(mlp + "down_proj.weight", hidden, config.intermediate())
-                .cols(rank, nRanks)));
+        kernels.load(Use.READ, attentionGain),
+        kernels.load(Use.ACTIVATIONS, q, k, v),
+        kernels.load(Use.ACTIVATIONS, out),
+        kernels.load(Use.READ, mlpGain),
+        kernels.load(Use.GATED, gate, up),
+        kernels.load(Use.ACTIVATIONS, down));
   }
 
   private DeviceBuffer activations(int width) {
@@ -225,7 +224,7 @@ final class RankModel implements AutoCloseable {
 
   private Pipeline step(int size, boolean nucleus) {
     Pipeline step = kernels.embed(group.pipeline(), size, embedding, residual);
-    step = kernels.norm(step, size, residual, layers.get(0).attentionGain, normed);
+    step = kernels.addNorm(step, size, residual, null, layers.get(0).attentionGain, normed);
     for (int i = 0; i < layers.size(); i++) {
       Layer layer = layers.get(i);
       boolean last = i == layers.size() - 1;

@@ -3,6 +3,23 @@
 
 namespace {
 
+// What tokens are chosen from and what is known of it, as Kernels.Choice says; a row for each row that gets a next token.
+struct Choice {
+  const float* logits;
+  float* most;
+  long long* coarse;
+  long long* fine;
+  int* limits;
+  long long* best;
+  int width;  // of logits
+  int firstToken;
+
+  __device__ const float* logitsOf(int row) const { return logits + static_cast<size_t>(row) * width; }
+  __device__ long long* massesOf(int row, int level) const {
+    return (level == 0 ? coarse : fine) + static_cast<size_t>(row) * kBins;
+  }
+};
+
 // How far a token is behind the most likely one, and its probability relative to that.
 __device__ inline int distanceOf(float most, float logit, float temperature) {
   return static_cast<int>(fminf(kBins * kBins - 1, (most - logit) / temperature * 2048.0f));
@@ -42,25 +59,24 @@ __device__ inline int firstBin(const long long* masses, long long reach) {
 
 }  // namespace
 
-extern "C" __global__ void most(const Step* step, const float* logits, int width, float* most) {
+extern "C" __global__ void most(const Step* step, Choice choice) {
   const int row = blockIdx.x;
   beginLaunch();
   if (row >= step->chosen) {
     return;
   }
-  const float* from = logits + static_cast<size_t>(row) * width;
+  const float* from = choice.logitsOf(row);
   float highest = from[0];
-  for (int i = threadIdx.x; i < width; i += blockDim.x) {
+  for (int i = threadIdx.x; i < choice.width; i += blockDim.x) {
     highest = fmaxf(highest, from[i]);
   }
   highest = ofBlock(highest, Most());
   if (threadIdx.x == 0) {
-    most[row] = highest;
+    choice.most[row] = highest;
   }
 }
 
-extern "C" __global__ void masses(const Step* step, int level, const float* logits, int width, const float* mosts,
-                                  const int* limits, unsigned long long* masses) {
+extern "C" __global__ void masses(const Step* step, int level, Choice choice) {
   __shared__ unsigned long long sums[kBins];
   const int row = blockIdx.x;
   beginLaunch();
@@ -72,23 +88,21 @@ extern "C" __global__ void masses(const Step* step, int level, const float* logi
   }
   __syncthreads();
   const float temperature = step->row(row).temperature;
-  const float* from = logits + static_cast<size_t>(row) * width;
-  for (int i = threadIdx.x; temperature > 0 && i < width; i += blockDim.x) {
-    const int distance = distanceOf(mosts[row], from[i], temperature);
-    if (level == 0) {
-      atomicAdd(&sums[distance / kBins], massOf(mosts[row], from[i], temperature));
-    } else if (distance / kBins == limits[row]) {
-      atomicAdd(&sums[distance % kBins], massOf(mosts[row], from[i], temperature));
+  const float* from = choice.logitsOf(row);
+  for (int i = threadIdx.x; temperature > 0 && i < choice.width; i += blockDim.x) {
+    const int distance = distanceOf(choice.most[row], from[i], temperature);
+    if (level == 0 || distance / kBins == choice.limits[row]) {
+      const int bin = level == 0 ? distance / kBins : distance % kBins;
+      atomicAdd(&sums[bin], massOf(choice.most[row], from[i], temperature));
     }
   }
   __syncthreads();
   for (int bin = threadIdx.x; bin < kBins; bin += blockDim.x) {
-    masses[static_cast<size_t>(row) * kBins + bin] = sums[bin];
+    choice.massesOf(row, level)[bin] = static_cast<long long>(sums[bin]);
   }
 }
 
-extern "C" __global__ void limit(const Step* step, int level, const long long* coarse, const long long* fine,
-                                 int* limits) {
+extern "C" __global__ void limit(const Step* step, int level, Choice choice) {
   __shared__ long long first[kBins];
   __shared__ long long second[kBins];
   const int row = blockIdx.x;
@@ -97,8 +111,8 @@ extern "C" __global__ void limit(const Step* step, int level, const long long* c
     return;
   }
   for (int bin = threadIdx.x; bin < kBins; bin += blockDim.x) {
-    first[bin] = coarse[static_cast<size_t>(row) * kBins + bin];
-    second[bin] = level == 0 ? 0 : fine[static_cast<size_t>(row) * kBins + bin];
+    first[bin] = choice.massesOf(row, 0)[bin];
+    second[bin] = level == 0 ? 0 : choice.massesOf(row, 1)[bin];
   }
   __syncthreads();
   if (threadIdx.x != 0) {
@@ -116,43 +130,40 @@ extern "C" __global__ void limit(const Step* step, int level, const long long* c
     }
     bin = bin * kBins + firstBin(second, reach);
   }
-  limits[row] = bin;
+  choice.limits[row] = bin;
 }
 
-// Finds the best token among some of a row's; all threads of the block get it. mosts and limits are null if every row's
-// topP is 1.
-__device__ inline long long bestOf(const Step* step, int index, const float* logits, int from, int to, int firstToken,
-                                   const float* mosts, const int* limits) {
+// Finds the best token among some of a row's; all threads of the block get it. Unless isNucleus, every row's topP is 1.
+__device__ inline long long bestOf(const Step* step, const Choice& choice, int isNucleus, int index, int from, int to) {
   const Row row = step->row(index);
-  const bool limited = limits != nullptr && row.topP < 1;
+  const float* logits = choice.logitsOf(index);
+  const bool limited = isNucleus && row.topP < 1;
   long long highest = static_cast<long long>(1ull << 63);
 #pragma unroll 8
   for (int i = from + threadIdx.x; row.temperature <= 0 && i < to; i += blockDim.x) {
-    const long long one = candidate(logits[i], firstToken + i);
+    const long long one = candidate(logits[i], choice.firstToken + i);
     highest = highest < one ? one : highest;
   }
   for (int i = from + threadIdx.x; row.temperature > 0 && i < to; i += blockDim.x) {
-    if (limited && distanceOf(mosts[index], logits[i], row.temperature) > limits[index]) {
+    if (limited && distanceOf(choice.most[index], logits[i], row.temperature) > choice.limits[index]) {
       continue;
     }
-    const float score = logits[i] / row.temperature + gumbel(row.seed, row.position, firstToken + i);
-    const long long one = candidate(score, firstToken + i);
+    const float score = logits[i] / row.temperature + gumbel(row.seed, row.position, choice.firstToken + i);
+    const long long one = candidate(score, choice.firstToken + i);
     highest = highest < one ? one : highest;
   }
   return ofBlock(highest, Most());
 }
 
-extern "C" __global__ void best(const Step* step, const float* logits, int width, int firstToken, const float* mosts,
-                                const int* limits, long long* best) {
+extern "C" __global__ void best(const Step* step, Choice choice, int isNucleus) {
   const int index = blockIdx.x;
   beginLaunch();
   if (index >= step->chosen) {
     return;
   }
-  const float* row = logits + static_cast<size_t>(index) * width;
-  const long long highest = bestOf(step, index, row, 0, width, firstToken, mosts, limits);
+  const long long highest = bestOf(step, choice, isNucleus, index, 0, choice.width);
   if (threadIdx.x == 0) {
-    best[index] = highest;
+    choice.best[index] = highest;
   }
 }
 
