@@ -27,6 +27,7 @@ import picocli.CommandLine.Option;
     name = "inference-server",
     mixinStandardHelpOptions = true,
     sortOptions = false,
+    showDefaultValues = true,
     description = "Serves a model of the Llama family, shared by the ranks of the job.")
 public final class InferenceServer implements Callable<Integer> {
   private static final Logger LOG = LoggerFactory.getLogger(InferenceServer.class);
@@ -35,34 +36,25 @@ public final class InferenceServer implements Callable<Integer> {
   @Option(names = "--model", paramLabel = "FOLDER", required = true, description = "the model")
   private Path model;
 
-  @Option(names = "--host", defaultValue = "127.0.0.1", description = "address (${DEFAULT-VALUE})")
+  @Option(names = "--host", defaultValue = "127.0.0.1", description = "address")
   private String host;
 
-  @Option(names = "--port", defaultValue = "8080", description = "port (${DEFAULT-VALUE})")
+  @Option(names = "--port", defaultValue = "8080", description = "port")
   private int port;
 
   @Option(
       names = "--rows",
       defaultValue = "64",
-      description = "tokens of a step, prompts' included (${DEFAULT-VALUE})")
+      description = "tokens of a step, prompts' included")
   private int rows;
 
-  @Option(
-      names = "--sequences",
-      defaultValue = "32",
-      description = "requests that share a step (${DEFAULT-VALUE})")
+  @Option(names = "--sequences", defaultValue = "32", description = "requests that share a step")
   private int sequences;
 
-  @Option(
-      names = "--pages",
-      defaultValue = "1024",
-      description = "pages of the cache, of 16 tokens each (${DEFAULT-VALUE})")
+  @Option(names = "--pages", defaultValue = "1024", description = "pages of 16 tokens in the cache")
   private int pages;
 
-  @Option(
-      names = "--waiting",
-      defaultValue = "256",
-      description = "requests that may wait for a place (${DEFAULT-VALUE})")
+  @Option(names = "--waiting", defaultValue = "256", description = "requests that may wait")
   private int waiting;
 
   @Option(

@@ -4,7 +4,6 @@ import io.fluxccl.samples.inference.engine.TextPiece.End;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Queue;
 import java.util.Set;
@@ -73,13 +72,9 @@ final class Batch {
   }
 
   private void leave() {
-    for (Iterator<Sequence> all = running.iterator(); all.hasNext(); ) {
-      Sequence sequence = all.next();
-      if (sequence.abandoned) {
-        free(sequence);
-        all.remove();
-      }
-    }
+    List<Sequence> left = running.stream().filter(each -> each.abandoned).toList();
+    left.forEach(this::free);
+    running.removeAll(left);
   }
 
   private void free(Sequence sequence) {
@@ -96,10 +91,8 @@ final class Batch {
         && waiting.peek().pagesNeeded() <= freePages.size()) {
       Sequence sequence = waiting.remove();
       sequence.number = freeNumbers.remove();
-      sequence.pages = new int[sequence.pagesNeeded()];
-      for (int i = 0; i < sequence.pages.length; i++) {
-        sequence.pages[i] = freePages.remove();
-      }
+      sequence.pages =
+          IntStream.range(0, sequence.pagesNeeded()).map(i -> freePages.remove()).toArray();
       running.add(sequence);
     }
   }

@@ -71,10 +71,9 @@ final class HostSampling {
         float most = mosts.get(row);
         for (float logit : logits) {
           int distance = Nucleus.distance(most, logit, temperature);
-          if (level == 0) {
-            sums[distance / Nucleus.BINS] += Nucleus.mass(most, logit, temperature);
-          } else if (distance / Nucleus.BINS == bins.get(row)) {
-            sums[distance % Nucleus.BINS] += Nucleus.mass(most, logit, temperature);
+          if (level == 0 || distance / Nucleus.BINS == bins.get(row)) {
+            int bin = level == 0 ? distance / Nucleus.BINS : distance % Nucleus.BINS;
+            sums[bin] += Nucleus.mass(most, logit, temperature);
           }
         }
       }

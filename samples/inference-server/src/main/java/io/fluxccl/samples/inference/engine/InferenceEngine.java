@@ -111,31 +111,25 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
 
     /** Begins a step, if none is in flight and there is work. */
     synchronized void step() {
-      if (inFlight || ended) {
-        return;
+      if (!inFlight && !ended) {
+        attempt(this::begin);
       }
-      try {
-        byte[] command = batch.nextStep();
-        if (command != null) {
-          inFlight = true;
-          begun = System.nanoTime();
-          loop.step(command).subscribe(null, reason -> {}, this::done);
-        }
-      } catch (RuntimeException e) {
-        wentWrong(e);
+    }
+
+    private void begin() {
+      byte[] command = batch.nextStep();
+      if (command != null) {
+        inFlight = true;
+        begun = System.nanoTime();
+        loop.step(command).subscribe(null, reason -> {}, this::done);
       }
     }
 
     private synchronized void done() {
-      if (ended) {
-        return;
+      if (!ended) {
+        attempt(this::finish);
+        step();
       }
-      try {
-        finish();
-      } catch (RuntimeException e) {
-        wentWrong(e);
-      }
-      step();
     }
 
     private void finish() {
@@ -148,11 +142,17 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
       texts.schedule(() -> next.forEach(InferenceEngine::send));
     }
 
-    /** Whichever request it was, the next step would go wrong in the same way with it. */
-    private void wentWrong(RuntimeException reason) {
-      LOG.error("a step went wrong; the requests of the batch and the queue end", reason);
-      inFlight = false;
-      failAll(new Refused(Reason.FAILED, "a step went wrong", SOON));
+    /**
+     * If it fails, all requests end: whichever it was, the next step would fail in the same way.
+     */
+    private void attempt(Runnable part) {
+      try {
+        part.run();
+      } catch (RuntimeException e) {
+        LOG.error("a step went wrong; the requests of the batch and the queue end", e);
+        inFlight = false;
+        failAll(new Refused(Reason.FAILED, "a step went wrong", SOON));
+      }
     }
 
     synchronized void end() {
@@ -295,21 +295,17 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
     if (own != null) {
       own.step();
     }
-    Duration deadline = request.deadline();
-    Mono<Void> late =
-        Mono.delay(deadline)
-            .then(
-                Mono.error(
-                    new Refused(
-                        Reason.DEADLINE,
-                        "not done within " + deadline.toMillis() + " ms",
-                        Duration.ZERO)));
+    long limit = request.deadline().toMillis();
+    Flux<TextPiece> late =
+        Mono.delay(request.deadline())
+            .thenMany(refuse(Reason.DEADLINE, "not done within %d ms", limit));
     return stream.pieces().takeUntilOther(late).doFinally(end -> sequence.abandoned = true);
   }
 
   private static Flux<TextPiece> refuse(Reason reason, String format, Object... values) {
-    Duration retry = reason == Reason.INVALID ? Duration.ZERO : SOON;
-    return Flux.error(new Refused(reason, String.format(format, values), retry));
+    boolean helps = reason == Reason.BUSY || reason == Reason.UNAVAILABLE;
+    return Flux.error(
+        new Refused(reason, String.format(format, values), helps ? SOON : Duration.ZERO));
   }
 
   @Override

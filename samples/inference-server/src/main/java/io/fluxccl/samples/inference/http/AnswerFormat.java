@@ -1,6 +1,5 @@
 package io.fluxccl.samples.inference.http;
 
-import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.fluxccl.samples.inference.engine.TextPiece;
 import java.time.Instant;
@@ -72,12 +71,9 @@ final class AnswerFormat {
   private ObjectNode textChunk(String text, TextPiece.End end) {
     ObjectNode chunk = chunk();
     ObjectNode choice = choice(chunk, end);
-    if (!chat) {
-      choice.put("text", text);
-    } else if (text.isEmpty()) {
-      choice.putObject("delta");
-    } else {
-      choice.putObject("delta").put("content", text);
+    ObjectNode target = chat ? choice.putObject("delta") : choice;
+    if (!chat || !text.isEmpty()) {
+      target.put(chat ? "content" : "text", text);
     }
     return chunk;
   }
@@ -91,8 +87,7 @@ final class AnswerFormat {
   }
 
   private ObjectNode head(String object) {
-    return JsonNodeFactory.instance
-        .objectNode()
+    return Json.object()
         .put("id", id)
         .put("object", object)
         .put("created", created)
@@ -106,8 +101,7 @@ final class AnswerFormat {
   }
 
   private static ObjectNode usage(TextPiece last) {
-    return JsonNodeFactory.instance
-        .objectNode()
+    return Json.object()
         .put("prompt_tokens", last.promptTokens())
         .put("completion_tokens", last.tokens())
         .put("total_tokens", last.promptTokens() + last.tokens());

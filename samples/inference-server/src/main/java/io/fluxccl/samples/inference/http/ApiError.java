@@ -1,6 +1,5 @@
 package io.fluxccl.samples.inference.http;
 
-import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.fluxccl.samples.inference.engine.Refused;
 import java.time.Duration;
@@ -17,23 +16,21 @@ final class ApiError extends RuntimeException {
   /** The status, unless an answer has begun. */
   final int status;
 
-  private final String type;
   private final String param;
   private final String code;
   private final transient Duration retryAfter;
 
-  private ApiError(int status, String type, String message, String param, String code, Duration r) {
+  private ApiError(int status, String message, String param, String code, Duration retryAfter) {
     super(message, null, false, false);
     this.status = status;
-    this.type = type;
     this.param = param;
     this.code = code;
-    this.retryAfter = r;
+    this.retryAfter = retryAfter;
   }
 
   /** An error of the client. */
   static ApiError client(int status, String message, String param, String code) {
-    return new ApiError(status, "invalid_request_error", message, param, code, Duration.ZERO);
+    return new ApiError(status, message, param, code, Duration.ZERO);
   }
 
   /** A parameter that is out of range, or of a wrong type. */
@@ -53,8 +50,7 @@ final class ApiError extends RuntimeException {
       return of(new Refused(Refused.Reason.DEADLINE, "The deadline has passed", Duration.ZERO));
     }
     LOG.error("A request failed", failure);
-    return new ApiError(
-        500, "server_error", "The server failed", null, "internal_error", Duration.ZERO);
+    return new ApiError(500, "The server failed", null, "internal_error", Duration.ZERO);
   }
 
   private static ApiError of(Refused refused) {
@@ -66,12 +62,8 @@ final class ApiError extends RuntimeException {
           case DEADLINE -> 504;
           case FAILED -> 500;
         };
-    String type =
-        status == 400
-            ? "invalid_request_error"
-            : status == 429 ? "rate_limit_error" : "server_error";
     String code = refused.reason().name().toLowerCase(Locale.ROOT);
-    return new ApiError(status, type, refused.getMessage(), null, code, refused.retryAfter());
+    return new ApiError(status, refused.getMessage(), null, code, refused.retryAfter());
   }
 
   /** For the header of this name; 0 if to come again does not help. */
@@ -80,10 +72,11 @@ final class ApiError extends RuntimeException {
   }
 
   ObjectNode body() {
-    ObjectNode body = JsonNodeFactory.instance.objectNode();
+    String type = status >= 500 ? "server_error" : "invalid_request_error";
+    ObjectNode body = Json.object();
     body.putObject("error")
         .put("message", getMessage())
-        .put("type", type)
+        .put("type", status == 429 ? "rate_limit_error" : type)
         .put("param", param)
         .put("code", code);
     return body;

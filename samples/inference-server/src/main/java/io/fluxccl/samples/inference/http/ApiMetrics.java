@@ -14,6 +14,7 @@ import java.time.Duration;
 import java.util.Locale;
 import java.util.function.ToDoubleFunction;
 import reactor.core.publisher.Flux;
+import reactor.core.publisher.Timed;
 
 /** What Prometheus is told. */
 final class ApiMetrics {
@@ -55,23 +56,20 @@ final class ApiMetrics {
 
   /** Observes an answer. */
   Flux<TextPiece> observe(Flux<TextPiece> pieces) {
-    return Flux.defer(() -> observe(pieces, new long[] {System.nanoTime(), 0}));
-  }
-
-  private Flux<TextPiece> observe(Flux<TextPiece> pieces, long[] lastAndCount) {
     return pieces
-        .doOnNext(
-            piece -> {
-              long now = System.nanoTime();
-              Timer timer = lastAndCount[1]++ == 0 ? firstToken : nextToken;
-              timer.record(Duration.ofNanos(now - lastAndCount[0]));
-              lastAndCount[0] = now;
-              if (piece.end() != TextPiece.End.NOT_YET) {
-                answer(piece.end().name());
-              }
-            })
+        .timed()
+        .doOnNext(this::piece)
+        .map(Timed::get)
         .doOnError(e -> answer("error"))
         .doOnCancel(() -> answer("cancelled"));
+  }
+
+  private void piece(Timed<TextPiece> piece) {
+    boolean isFirst = piece.elapsed().equals(piece.elapsedSinceSubscription());
+    (isFirst ? firstToken : nextToken).record(piece.elapsed());
+    if (piece.get().end() != TextPiece.End.NOT_YET) {
+      answer(piece.get().end().name());
+    }
   }
 
   /** The text for Prometheus. Takes a while; not for an event loop. */

@@ -10,6 +10,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ThreadLocalRandom;
+import java.util.function.Function;
 import java.util.function.Predicate;
 import java.util.stream.Collectors;
 
@@ -165,35 +166,31 @@ record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includ
   }
 
   private static String string(JsonNode json, String name, String absent) {
-    JsonNode node = json.path(name);
-    return isPresent(node)
-        ? checked(node, name, JsonNode::isTextual, "a string").textValue()
-        : absent;
+    return value(json, name, absent, JsonNode::isTextual, JsonNode::textValue, "a string");
   }
 
   private static boolean bool(JsonNode json, String name) {
-    JsonNode node = json.path(name);
-    return isPresent(node)
-        && checked(node, name, JsonNode::isBoolean, "true or false").booleanValue();
+    return value(json, name, false, JsonNode::isBoolean, JsonNode::booleanValue, "true or false");
   }
 
   private static double number(JsonNode json, String name, double absent) {
-    JsonNode node = json.path(name);
-    return isPresent(node)
-        ? checked(node, name, JsonNode::isNumber, "a number").doubleValue()
-        : absent;
+    return value(json, name, absent, JsonNode::isNumber, JsonNode::doubleValue, "a number");
   }
 
   private static long integer(JsonNode json, String name, long absent) {
+    Predicate<JsonNode> fits = node -> node.isIntegralNumber() && node.canConvertToLong();
+    return value(json, name, absent, fits, JsonNode::longValue, "a whole number");
+  }
+
+  private static <T> T value(
+      JsonNode json,
+      String name,
+      T absent,
+      Predicate<JsonNode> is,
+      Function<JsonNode, T> value,
+      String what) {
     JsonNode node = json.path(name);
-    return isPresent(node)
-        ? checked(
-                node,
-                name,
-                each -> each.isIntegralNumber() && each.canConvertToLong(),
-                "a whole number")
-            .longValue()
-        : absent;
+    return isPresent(node) ? value.apply(checked(node, name, is, what)) : absent;
   }
 
   private static boolean isPresent(JsonNode node) {

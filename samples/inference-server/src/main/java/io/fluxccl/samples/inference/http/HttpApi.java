@@ -1,6 +1,5 @@
 package io.fluxccl.samples.inference.http;
 
-import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.fluxccl.samples.inference.engine.EngineStatus;
 import io.fluxccl.samples.inference.engine.TextEngine;
@@ -14,6 +13,7 @@ import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.time.Instant;
+import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
 import org.slf4j.Logger;
@@ -122,7 +122,7 @@ public final class HttpApi {
         "/v1/chat/completions",
         new Route("POST", (in, out) -> completions.answer(in, out, chat)),
         "/v1/models",
-        new Route("GET", (in, out) -> json(out, 200, models())),
+        new Route("GET", (in, out) -> models(out)),
         MODEL,
         new Route("GET", this::model),
         "/health/live",
@@ -201,15 +201,12 @@ public final class HttpApi {
     return status.put("model", engine.modelName()).put("stopping", stopping);
   }
 
-  private ObjectNode models() {
-    ObjectNode models = JsonNodeFactory.instance.objectNode().put("object", "list");
-    models.putArray("data").add(model());
-    return models;
+  private Mono<Void> models(HttpServerResponse response) {
+    return json(response, 200, Map.of("object", "list", "data", List.of(model())));
   }
 
   private ObjectNode model() {
-    return JsonNodeFactory.instance
-        .objectNode()
+    return Json.object()
         .put("id", engine.modelName())
         .put("object", "model")
         .put("created", created)

@@ -2,6 +2,7 @@ package io.fluxccl.samples.inference.http;
 
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.UncheckedIOException;
 
 /** Writes JSON. */
@@ -9,6 +10,10 @@ final class Json {
   static final ObjectMapper MAPPER = new ObjectMapper();
 
   private Json() {}
+
+  static ObjectNode object() {
+    return MAPPER.createObjectNode();
+  }
 
   static String text(Object value) {
     try {

@@ -3,10 +3,12 @@ package io.fluxccl.samples.inference.model;
 import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
 import java.io.IOException;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.Map;
 import java.util.concurrent.locks.ReadWriteLock;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 import java.util.function.Supplier;
+import java.util.stream.LongStream;
 
 /**
  * Turns text into tokens and back, as {@code tokenizer.json} says. Thread-safe. After {@link
@@ -43,19 +45,12 @@ public final class Tokenizer implements AutoCloseable {
   /** Returns the tokens of a prompt. */
   public int[] encode(String text) {
     long[] ids = use(() -> tokenizer.encode(text).getIds());
-    int[] tokens = new int[ids.length];
-    for (int i = 0; i < ids.length; i++) {
-      tokens[i] = (int) ids[i];
-    }
-    return tokens;
+    return LongStream.of(ids).mapToInt(Math::toIntExact).toArray();
   }
 
   /** Returns the text of some tokens. Half a character at an end is U+FFFD. */
   public String decode(int[] tokens, int from, int to) {
-    long[] ids = new long[to - from];
-    for (int i = 0; i < ids.length; i++) {
-      ids[i] = tokens[from + i];
-    }
+    long[] ids = Arrays.stream(tokens, from, to).asLongStream().toArray();
     return use(() -> tokenizer.decode(ids, true));
   }
 

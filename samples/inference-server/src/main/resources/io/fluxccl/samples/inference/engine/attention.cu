@@ -155,8 +155,7 @@ extern "C" __global__ void __launch_bounds__(256)
   __shared__ Warps warps;
   const int index = blockIdx.x / kvHeads;
   const int head = blockIdx.x % kvHeads;
-  beginLaunch();
-  if (index >= step->rows) {
+  if (!beginLaunch(index, step->rows)) {
     return;
   }
   const int length = step->row(index).position + 1;

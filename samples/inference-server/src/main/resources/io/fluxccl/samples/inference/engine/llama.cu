@@ -102,6 +102,12 @@ __device__ inline void beginLaunch() {
   fluxccl::letNextLaunchBegin();
 }
 
+// Likewise, and returns whether a row is one of the step's, whose count may be read only then.
+__device__ inline bool beginLaunch(int row, const int& count) {
+  beginLaunch();
+  return row < count;
+}
+
 struct Row {
   int token;
   int position;
@@ -153,8 +159,7 @@ __device__ T ofBlock(T value, Combine combine) {
 // A block for each row.
 extern "C" __global__ void embed(const Step* step, const Element* table, int width, float* out) {
   const int row = blockIdx.x;
-  beginLaunch();
-  if (row >= step->rows) {
+  if (!beginLaunch(row, step->rows)) {
     return;
   }
   const Element* from = table + static_cast<size_t>(step->row(row).token) * width;
@@ -170,8 +175,7 @@ extern "C" __global__ void __launch_bounds__(1024)
             int tileRows, Element* out) {
   constexpr int kMostOfThread = 4;
   const int row = blockIdx.x;
-  beginLaunch();
-  if (row >= step->rows) {
+  if (!beginLaunch(row, step->rows)) {
     return;
   }
   float4* fours = reinterpret_cast<float4*>(x + static_cast<size_t>(row) * width);
@@ -263,13 +267,12 @@ extern "C" __global__ void addParts(Sums sums, long long count, Element* out) {
 
 // Some blocks for each row.
 extern "C" __global__ void gate(const Step* step, const Element* gateAndUp, int width, int blocks, Element* out) {
-  const size_t row = blockIdx.x / blocks;
-  beginLaunch();
-  if (row >= static_cast<size_t>(step->rows)) {
+  const int row = blockIdx.x / blocks;
+  if (!beginLaunch(row, step->rows)) {
     return;
   }
-  const Element* from = gateAndUp + row * 2 * width;
+  const Element* from = gateAndUp + static_cast<size_t>(row) * 2 * width;
   for (int i = blockIdx.x % blocks * blockDim.x + threadIdx.x; i < width; i += blocks * blockDim.x) {
-    out[row * width + i] = toElement(gated(toFloat(from[i]), toFloat(from[width + i])));
+    out[static_cast<size_t>(row) * width + i] = toElement(gated(toFloat(from[i]), toFloat(from[width + i])));
   }
 }

@@ -61,8 +61,7 @@ __device__ inline int firstBin(const long long* masses, long long reach) {
 
 extern "C" __global__ void most(const Step* step, Choice choice) {
   const int row = blockIdx.x;
-  beginLaunch();
-  if (row >= step->chosen) {
+  if (!beginLaunch(row, step->chosen)) {
     return;
   }
   const float* from = choice.logitsOf(row);
@@ -79,8 +78,7 @@ extern "C" __global__ void most(const Step* step, Choice choice) {
 extern "C" __global__ void masses(const Step* step, int level, Choice choice) {
   __shared__ unsigned long long sums[kBins];
   const int row = blockIdx.x;
-  beginLaunch();
-  if (row >= step->chosen) {
+  if (!beginLaunch(row, step->chosen)) {
     return;
   }
   for (int bin = threadIdx.x; bin < kBins; bin += blockDim.x) {
@@ -106,8 +104,7 @@ extern "C" __global__ void limit(const Step* step, int level, Choice choice) {
   __shared__ long long first[kBins];
   __shared__ long long second[kBins];
   const int row = blockIdx.x;
-  beginLaunch();
-  if (row >= step->chosen) {
+  if (!beginLaunch(row, step->chosen)) {
     return;
   }
   for (int bin = threadIdx.x; bin < kBins; bin += blockDim.x) {
@@ -157,8 +154,7 @@ __device__ inline long long bestOf(const Step* step, const Choice& choice, int i
 
 extern "C" __global__ void best(const Step* step, Choice choice, int isNucleus) {
   const int index = blockIdx.x;
-  beginLaunch();
-  if (index >= step->chosen) {
+  if (!beginLaunch(index, step->chosen)) {
     return;
   }
   const long long highest = bestOf(step, choice, isNucleus, index, 0, choice.width);

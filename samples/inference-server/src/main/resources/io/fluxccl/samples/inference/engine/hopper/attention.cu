@@ -335,8 +335,7 @@ __device__ __forceinline__ void attendTo(const Step* step, const Element* qkv, c
   const int block = blockIdx.x % kBlocks;
   const int index = blockIdx.x / kBlocks / kvHeads;
   const int head = blockIdx.x / kBlocks % kvHeads;
-  beginLaunch();
-  if (index >= step->rows) {
+  if (!beginLaunch(index, step->rows)) {
     return;
   }
   const int last = step->row(index).position;

@@ -24,24 +24,17 @@ __device__ __forceinline__ void syncCluster() {
   asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// Load from the shared memory of a block of the cluster what this block has at an address.
-__device__ __forceinline__ float loadOf(int block, const float* shared) {
-  float value;
-  asm volatile(
-      "{\n\t.reg .u32 at;\n\tmapa.shared::cluster.u32 at, %1, %2;\n\tld.shared::cluster.f32 %0, [at];\n\t}"
-      : "=f"(value)
-      : "r"(fluxccl::sharedAddress(shared)), "r"(block)
-      : "memory");
-  return value;
-}
-
-__device__ __forceinline__ long long loadOf(int block, const long long* shared) {
-  long long value;
-  asm volatile(
-      "{\n\t.reg .u32 at;\n\tmapa.shared::cluster.u32 at, %1, %2;\n\tld.shared::cluster.s64 %0, [at];\n\t}"
-      : "=l"(value)
-      : "r"(fluxccl::sharedAddress(shared)), "r"(block)
-      : "memory");
+// Loads from the shared memory of a block of the cluster what this block has at an address.
+template <class T>
+__device__ __forceinline__ T loadOf(int block, const T* shared) {
+  fluxccl::uint32_t at;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(fluxccl::sharedAddress(shared)), "r"(block));
+  T value;
+  if constexpr (sizeof(T) == sizeof(float)) {
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(at) : "memory");
+  } else {
+    asm volatile("ld.shared::cluster.s64 %0, [%1];" : "=l"(value) : "r"(at) : "memory");
+  }
   return value;
 }
 

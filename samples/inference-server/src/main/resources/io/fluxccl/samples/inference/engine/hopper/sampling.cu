@@ -6,8 +6,7 @@ extern "C" __global__ void __cluster_dims__(8, 1, 1)
   __shared__ long long found;
   const int index = blockIdx.x / kBlocks;
   const int block = blockIdx.x % kBlocks;
-  beginLaunch();
-  if (index >= step->chosen) {
+  if (!beginLaunch(index, step->chosen)) {
     return;
   }
   const int from = static_cast<int>(static_cast<long long>(choice.width) * block / kBlocks);
