@@ -1,6 +1,7 @@
 package io.fluxccl.cli;
 
 import io.fluxccl.InvalidUsage;
+import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.Callable;
 import picocli.CommandLine.Command;
@@ -41,6 +42,15 @@ final class LaunchCommand implements Callable<Integer> {
               + " RankGroup.generations.")
   private int restarts;
 
+  @Option(
+      names = "--grace",
+      paramLabel = "SECONDS",
+      defaultValue = "2",
+      description =
+          "How long ranks have to end after SIGTERM or SIGINT has told this process to; then they"
+              + " are killed. Default: ${DEFAULT-VALUE}.")
+  private int graceSeconds;
+
   @Parameters(arity = "1..*", paramLabel = "COMMAND", description = "What each rank runs.")
   private List<String> command;
 
@@ -56,10 +66,14 @@ final class LaunchCommand implements Callable<Integer> {
     if (restarts < 0) {
       throw new InvalidUsage("restart=" + restarts + " is negative");
     }
+    if (graceSeconds < 0) {
+      throw new InvalidUsage("grace=" + graceSeconds + " is negative");
+    }
     return RankProcesses.runAndAwait(
         command,
         ranks,
         restarts,
+        Duration.ofSeconds(graceSeconds),
         RankOutput.ofAllRanks(context.out(), context.err(), tagOutput, ranks));
   }
 }

@@ -139,7 +139,11 @@ final class PerfCommand implements Callable<Integer> {
       command.add("--progress");
     }
     return RankProcesses.runAndAwait(
-        command, nRanks, 0, RankOutput.ofFirstRank(context.out(), context.err()));
+        command,
+        nRanks,
+        0,
+        RankProcesses.TERMINATION_GRACE,
+        RankOutput.ofFirstRank(context.out(), context.err()));
   }
 
   /** Returns the command that starts a class with the JVM, options and class path of this one. */

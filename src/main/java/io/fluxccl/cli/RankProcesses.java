@@ -67,7 +67,7 @@ final class RankProcesses implements AutoCloseable {
   private final LineForwarder.Sink sink;
   private final List<LineForwarder> forwarders = new ArrayList<>();
   private final BlockingQueue<Integer> ended = new LinkedBlockingQueue<>();
-  private final Thread onShutdown = new Thread(this::terminate, "fluxccl-launch-shutdown");
+  private final Thread onShutdown;
 
   /** Its output stream has the only end of a pipe; null where it can't be started. */
   private Process guard;
@@ -79,11 +79,16 @@ final class RankProcesses implements AutoCloseable {
   private volatile boolean ending;
 
   private RankProcesses(
-      List<String> command, RankVariables variables, int restarts, LineForwarder.Sink sink) {
+      List<String> command,
+      RankVariables variables,
+      int restarts,
+      Duration endGrace,
+      LineForwarder.Sink sink) {
     this.command = command;
     this.variables = variables;
     this.restarts = restarts;
     this.sink = sink;
+    this.onShutdown = new Thread(() -> terminate(endGrace), "fluxccl-launch-shutdown");
   }
 
   /**
@@ -92,12 +97,14 @@ final class RankProcesses implements AutoCloseable {
    * @param command the same for each
    * @param nRanks how many
    * @param restarts how many ranks that fail are started again; then a failing rank ends the job
+   * @param endGrace how long ranks have to end after this process was asked to
    * @param sink takes what they print
    * @return 0, or the exit code of the rank that failed first
    */
-  static int runAndAwait(List<String> command, int nRanks, int restarts, LineForwarder.Sink sink)
+  static int runAndAwait(
+      List<String> command, int nRanks, int restarts, Duration endGrace, LineForwarder.Sink sink)
       throws InterruptedException {
-    try (RankProcesses ranks = start(command, nRanks, restarts, sink)) {
+    try (RankProcesses ranks = start(command, nRanks, restarts, endGrace, sink)) {
       return ranks.await(GRACE);
     }
   }
@@ -108,15 +115,16 @@ final class RankProcesses implements AutoCloseable {
    * @param command the same for each
    * @param nRanks how many
    * @param restarts as in {@link #runAndAwait}
+   * @param endGrace as in {@link #runAndAwait}
    * @param sink takes what they print
    * @return the running ranks
    * @throws Aborted if the command can't be started; then none runs
    */
   static RankProcesses start(
-      List<String> command, int nRanks, int restarts, LineForwarder.Sink sink) {
+      List<String> command, int nRanks, int restarts, Duration endGrace, LineForwarder.Sink sink) {
     try {
       RankProcesses ranks =
-          new RankProcesses(command, RankVariables.forThisHost(nRanks), restarts, sink);
+          new RankProcesses(command, RankVariables.forThisHost(nRanks), restarts, endGrace, sink);
       ranks.startAll();
       return ranks;
     } catch (IOException e) {
@@ -187,7 +195,7 @@ final class RankProcesses implements AutoCloseable {
     }
     // Processes that are left may be about to end, like one that writes output to a file.
     awaitEnd(ofJob(), end == null ? Deadline.after(grace) : end);
-    terminate();
+    terminate(TERMINATION_GRACE);
     long since = System.nanoTime();
     for (LineForwarder forwarder : List.copyOf(forwarders)) {
       forwarder.await(since, QUIET_GRACE);
@@ -254,7 +262,7 @@ final class RankProcesses implements AutoCloseable {
   /** Ends all processes of the job that still run. */
   @Override
   public void close() {
-    terminate();
+    terminate(TERMINATION_GRACE);
     try {
       Runtime.getRuntime().removeShutdownHook(onShutdown);
     } catch (IllegalStateException e) {
@@ -283,7 +291,7 @@ final class RankProcesses implements AutoCloseable {
   }
 
   /** Asks all processes of the job to end, and kills those that have not after a while. */
-  private synchronized void terminate() {
+  synchronized void terminate(Duration grace) {
     ending = true;
     Set<ProcessHandle> left = new LinkedHashSet<>();
     for (Process process : processes) {
@@ -293,7 +301,7 @@ final class RankProcesses implements AutoCloseable {
     }
     left.addAll(ofJob());
     left.forEach(ProcessHandle::destroy);
-    awaitEnd(left, Deadline.after(TERMINATION_GRACE));
+    awaitEnd(left, Deadline.after(grace));
     // Again, because a process that was asked to end may have started another one.
     left.addAll(ofJob());
     left.forEach(ProcessHandle::destroyForcibly);

@@ -137,7 +137,12 @@ final class SoakCommand implements Callable<Integer> {
     ScheduledExecutorService timer = Executors.newSingleThreadScheduledExecutor();
     int code;
     try (RankProcesses processes =
-        RankProcesses.start(command, ranks, restart ? RankProcesses.UNLIMITED : 0, tally)) {
+        RankProcesses.start(
+            command,
+            ranks,
+            restart ? RankProcesses.UNLIMITED : 0,
+            RankProcesses.TERMINATION_GRACE,
+            tally)) {
       timer.scheduleAtFixedRate(
           tally::progress, PROGRESS_SECONDS, PROGRESS_SECONDS, TimeUnit.SECONDS);
       if (killEverySeconds > 0) {

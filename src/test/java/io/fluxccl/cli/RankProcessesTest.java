@@ -52,7 +52,7 @@ class RankProcessesTest {
   }
 
   private RankProcesses start(int nRanks, int restarts, String script) {
-    return RankProcesses.start(List.of("sh", "-c", script), nRanks, restarts, sink);
+    return RankProcesses.start(List.of("sh", "-c", script), nRanks, restarts, GRACE, sink);
   }
 
   /** Begins a script: starts what heeds no SIGTERM, in a session of its own, and says its pid. */
@@ -326,7 +326,7 @@ class RankProcessesTest {
     // Together they take longer than a pipe without bytes is waited for.
     int count = Rounds.of(120, 200);
     try (RankProcesses ranks =
-        RankProcesses.start(List.of("seq", "1", Integer.toString(count)), 1, 0, slow)) {
+        RankProcesses.start(List.of("seq", "1", Integer.toString(count)), 1, 0, GRACE, slow)) {
       assertThat(ranks.await(GRACE)).isZero();
     }
 
@@ -337,7 +337,7 @@ class RankProcessesTest {
 
   @Test
   void shouldReportTheCommandWhenItCannotBeStarted() {
-    assertThatThrownBy(() -> RankProcesses.start(List.of("/no/such/command"), 2, 0, sink))
+    assertThatThrownBy(() -> RankProcesses.start(List.of("/no/such/command"), 2, 0, GRACE, sink))
         .isInstanceOf(Aborted.class)
         .hasMessageContaining("/no/such/command");
   }
@@ -365,6 +365,17 @@ class RankProcessesTest {
       return stat.charAt(stat.lastIndexOf(')') + 2) != 'Z';
     } catch (IOException e) {
       return false;
+    }
+  }
+
+  @Test
+  void shouldLeaveRanksTheTimeToEndThatWasAskedFor() {
+    String saving =
+        "trap 'sleep 2.5; echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done";
+    try (RankProcesses ranks = start(2, saving)) {
+      await().until(() -> lines.contains("0:up") && lines.contains("1:up"));
+      ranks.terminate(Duration.ofSeconds(30));
+      await().until(() -> lines.contains("0:saved") && lines.contains("1:saved"));
     }
   }
 }

@@ -56,6 +56,8 @@ class KilledRanksTest {
                 "2",
                 "--restart",
                 "10",
+                "--grace",
+                "40",
                 "--",
                 java,
                 "-cp",
