@@ -162,9 +162,9 @@ final class LinkWork implements Inbound.Events {
     };
   }
 
-  /** Returns whether posts are sent. */
+  /** Returns whether posts are sent: false while they wait for a link, or for room. */
   boolean takesPosts() {
-    return state == State.OPEN;
+    return state == State.OPEN && outbound.takesPosts();
   }
 
   private int move() {

@@ -48,6 +48,9 @@ final class Outbound {
   /** The number of bytes of the oldest write that were put. */
   private long progress;
 
+  /** True if the oldest post found no room; a confirmation or a ready socket makes room. */
+  private boolean full;
+
   private long acknowledged;
   private long toAcknowledge;
 
@@ -107,14 +110,22 @@ final class Outbound {
    * @param received the number of messages of the peer that have arrived in full
    */
   int progress(long received) {
-    int work = putAcknowledgement();
-    for (int i = 0; i < MESSAGES_AT_A_TIME && control.hasRoom(); i++) {
-      if (!putNext()) {
-        break;
-      }
-      work++;
-    }
+    int work = putAcknowledgement() + putPosts();
     return work + control.progress(received) + progressRails();
+  }
+
+  private int putPosts() {
+    int put = 0;
+    while (put < MESSAGES_AT_A_TIME && control.hasRoom() && putNext()) {
+      put++;
+    }
+    full = put == 0 && queue.type() != PostQueue.NONE;
+    return put;
+  }
+
+  /** Returns whether the oldest post found room. If it did not, posts behind it wait as well. */
+  boolean takesPosts() {
+    return !full;
   }
 
   private int progressRails() {
