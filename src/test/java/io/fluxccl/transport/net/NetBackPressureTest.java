@@ -37,6 +37,7 @@ class NetBackPressureTest {
       try {
         await().until(() -> !get(hasPosts(ranks, sender)));
         assertThat(sender.queue().isEmpty()).isFalse();
+        assertThat(sender.resumptions()).as("a link that is lost takes no posts").isZero();
       } finally {
         reads.countDown();
       }
