@@ -2,7 +2,8 @@ package io.fluxccl.collective.cuda;
 
 /**
  * The rings of one kind of packets in a state: slots for each ordered pair of ranks, with their
- * counters and words. The twin of {@code exchange_packets.cuh}, which defines layout and protocol.
+ * counters and words. The twin of {@code exchange_ring.cuh}; {@code exchange_packets.cuh} defines
+ * layout and protocol.
  *
  * @param offset where it begins in the state, a multiple of 128
  * @param nRanks number of ranks

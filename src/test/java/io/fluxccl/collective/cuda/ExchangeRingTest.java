@@ -33,8 +33,8 @@ class ExchangeRingTest {
   @CsvSource(
       delimiter = '|',
       value = {
-        "exchange_packets | FLUXCCL_ASSERT_SIZE(RingCounters, 1024);",
-        "exchange_packets | FLUXCCL_ASSERT_OFFSET(RingCounters, nothing, 448);",
+        "exchange_ring | FLUXCCL_ASSERT_SIZE(RingCounters, 1024);",
+        "exchange_ring | FLUXCCL_ASSERT_OFFSET(RingCounters, nothing, 448);",
         "exchange_units | kLinePayload = 120;",
         "exchange_units | kMaxRows = 4;"
       })
