@@ -10,6 +10,7 @@ import net.jqwik.api.ForAll;
 import net.jqwik.api.Property;
 import net.jqwik.api.constraints.IntRange;
 
+/** Each refused memory takes 300 ms, in which the set-up waits for news of a rank's death. */
 class SetupMessagesPropertyTest {
   @Property(tries = 100)
   void shouldRefuseAnyMessageThatIsNoConnection(
@@ -17,12 +18,12 @@ class SetupMessagesPropertyTest {
     LyingPeer.connect(sharedMemory ? Transport.SHM : Transport.ETHERNET, begun(bytes, fine));
   }
 
-  @Property(tries = 100)
+  @Property(tries = 25)
   void shouldRefuseAnyMessageThatIsNoMemory(@ForAll byte[] bytes, @ForAll boolean fine) {
     LyingPeer.receive(begun(bytes, fine));
   }
 
-  @Property(tries = 150)
+  @Property(tries = 40)
   void shouldReadOrRefuseAMemoryOfWhichOneByteIsWrong(
       @ForAll @IntRange(max = 200) int index, @ForAll byte value) {
     try (LocalRanks ranks = LocalRanks.of(2)) {
