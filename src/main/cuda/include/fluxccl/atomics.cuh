@@ -62,6 +62,26 @@ FLUXCCL_DEFINE_ATOMICS(Gpu, "gpu", uint64_t, "b64", "u64", "l")
 FLUXCCL_DEFINE_ATOMICS(Sys, "sys", uint32_t, "b32", "u32", "r")
 FLUXCCL_DEFINE_ATOMICS(Sys, "sys", uint64_t, "b64", "u64", "l")
 
+// Single bytes and pairs of them. There is no register of 8 bits.
+FLUXCCL_DEFINE_LOAD(loadRelaxedSys, "ld.relaxed.sys", uint16_t, "u16", "h")
+FLUXCCL_DEFINE_STORE(storeRelaxedSys, "st.relaxed.sys.global", uint16_t, "u16", "h")
+
+FLUXCCL_DEVICE uint8_t loadRelaxedSys(const uint8_t* address) {
+  uint16_t value;
+  asm volatile("ld.relaxed.sys.global.u8 %0, [%1];"
+               : "=h"(value)
+               : "l"(__cvta_generic_to_global(address))
+               : "memory");
+  return static_cast<uint8_t>(value);
+}
+
+FLUXCCL_DEVICE void storeRelaxedSys(uint8_t* address, uint8_t value) {
+  asm volatile("st.relaxed.sys.global.u8 [%0], %1;"
+               :
+               : "l"(__cvta_generic_to_global(address)), "h"(static_cast<uint16_t>(value))
+               : "memory");
+}
+
 // Both words at once, aligned to 16 bytes. PTX before CUDA 12.3 has no word of 16 bytes and does
 // not guarantee a single access; the hardware makes one.
 #if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 3)

@@ -10,6 +10,7 @@ namespace fluxccl {
 using int32_t = int;
 using int64_t = long long;
 using uint8_t = unsigned char;
+using uint16_t = unsigned short;
 using uint32_t = unsigned int;
 using uint64_t = unsigned long long;
 }  // namespace fluxccl
@@ -20,6 +21,7 @@ using uint64_t = unsigned long long;
 namespace fluxccl {
 using std::int32_t;
 using std::int64_t;
+using std::uint16_t;
 using std::uint32_t;
 using std::uint64_t;
 using std::uint8_t;

@@ -34,15 +34,40 @@ struct alignas(128) DeviceSyncer {
     return __syncthreads_and(alive) != 0;
   }
 
+  // sync for any numBlocks blocks, whatever their numbers and however many the grid has. Takes the
+  // last block to arrive one store more. Without a flag it does not give up.
+  FLUXCCL_DEVICE bool sync(int numBlocks, AbortFlag* abort = nullptr) {
+    __syncthreads();
+    bool alive = true;
+    if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) {
+      alive = arriveAsAny(static_cast<uint32_t>(numBlocks), abort);
+    }
+    return __syncthreads_and(alive) != 0;
+  }
+
  private:
   static constexpr uint32_t kPhase = 0x80000000u;
+
+  FLUXCCL_DEVICE bool arriveAsAny(uint32_t numBlocks, AbortFlag* abort) {
+    // Releases what this block wrote; the last block to arrive acquires what the others released.
+    const uint32_t before = fetchAddAcqRelGpu(&state, 1);
+    if ((before & ~kPhase) == numBlocks - 1) {
+      // Passes that on to the others, which acquire it in awaitPhaseAfter.
+      storeReleaseGpu(&state, (before & kPhase) ^ kPhase);
+      return true;
+    }
+    return awaitPhaseAfter(before, abort);
+  }
 
   FLUXCCL_DEVICE bool arriveAndWait(uint32_t blockId, uint32_t numBlocks, AbortFlag* abort) {
     // All additions of a barrier sum up to kPhase, in whatever order the blocks come.
     const uint32_t addition = blockId == 0 ? kPhase - (numBlocks - 1) : 1;
     // Releases what this block wrote; pairs with the acquire of the other blocks below. The last
     // block to arrive also acquires by it what the others released.
-    const uint32_t before = fetchAddAcqRelGpu(&state, addition);
+    return awaitPhaseAfter(fetchAddAcqRelGpu(&state, addition), abort);
+  }
+
+  FLUXCCL_DEVICE bool awaitPhaseAfter(uint32_t before, AbortFlag* abort) {
     LoneSpinWait wait(abort, SpinWait::kNobody);
     while (((loadAcquireGpu(&state) ^ before) & kPhase) == 0) {
       if (!wait.goOn()) {

@@ -3,6 +3,7 @@
 
 #include "atomics.cuh"
 #include "config.cuh"
+#include "device_handle.cuh"
 #include "poll.cuh"
 #include "ptx.cuh"
 #include "trigger.cuh"
@@ -14,6 +15,8 @@ namespace fluxccl {
 // With FLUXCCL_FIFO_SPLIT_STORE a trigger is stored as two words of 8 bytes, for hosts that may see
 // half of a store of 16 bytes.
 struct FifoDeviceHandle {
+  using DeviceHandle = FifoDeviceHandle;
+
   // The result of a push that gave up.
   static constexpr int64_t kAborted = -1;
 
@@ -41,6 +44,10 @@ struct FifoDeviceHandle {
     return push<true>(first, second);
   }
 
+  FLUXCCL_DEVICE int64_t push(const ProxyTrigger& trigger) const {
+    return push(trigger.first, trigger.second);
+  }
+
   // Like push, but without ordering earlier writes: for events, not for data.
   FLUXCCL_DEVICE int64_t relaxedPush(uint64_t first, uint64_t second) const {
     return push<false>(first, second);
@@ -61,6 +68,13 @@ struct FifoDeviceHandle {
       }
     }
     return true;
+  }
+
+  // Waits until every trigger that has been pushed before, by whichever thread, has been handled.
+  // False if the abort flag was set first.
+  FLUXCCL_DEVICE bool sync() const {
+    const int64_t pushed = static_cast<int64_t>(loadRelaxedGpu(head));
+    return pushed == 0 || sync(pushed - 1);
   }
 
  private:

@@ -4,6 +4,7 @@
 #include "atomics.cuh"
 #include "config.cuh"
 #include "copy.cuh"
+#include "device_handle.cuh"
 #include "device_syncer.cuh"
 #include "fifo.cuh"
 #include "packet.cuh"

@@ -73,6 +73,10 @@ struct alignas(16) Ll16Packet {
 #endif  // FLUXCCL_CUDA
 };
 
+// MSCCL++'s names.
+using LL8Packet = Ll8Packet;
+using LL16Packet = Ll16Packet;
+
 FLUXCCL_ASSERT_OFFSET(Ll8Packet, data, 0);
 FLUXCCL_ASSERT_OFFSET(Ll8Packet, flag, 4);
 FLUXCCL_ASSERT_SIZE(Ll8Packet, 8);
@@ -101,10 +105,9 @@ struct PacketOf<PacketType::LL16> {
 // Writes size bytes at from as packets to packets; numThreads threads call it together, each with
 // its own threadId. size, and the address from, are multiples of the payload. The flag must differ
 // from the one that the slots already hold.
-template <PacketType kType>
+template <class Packet = Ll16Packet>
 FLUXCCL_DEVICE void putPackets(void* packets, const void* from, uint64_t size, uint32_t threadId,
                                uint32_t numThreads, uint32_t flag) {
-  using Packet = typename PacketOf<kType>::Type;
   Packet* out = static_cast<Packet*>(packets);
   const auto* in = static_cast<const typename Packet::Payload*>(from);
   const uint64_t count = size / sizeof(typename Packet::Payload);
@@ -114,14 +117,19 @@ FLUXCCL_DEVICE void putPackets(void* packets, const void* from, uint64_t size, u
   }
 }
 
+template <PacketType kType>
+FLUXCCL_DEVICE void putPackets(void* packets, const void* from, uint64_t size, uint32_t threadId,
+                               uint32_t numThreads, uint32_t flag) {
+  putPackets<typename PacketOf<kType>::Type>(packets, from, size, threadId, numThreads, flag);
+}
+
 // Takes size bytes of payload out of packets, waiting for each until it carries the flag, and
 // writes them to to. If both sides call it with the same number of threads, each thread takes what
 // the thread of the same id has written. Returns true when all packets of this thread have arrived;
 // false if the communicator was aborted.
-template <PacketType kType>
+template <class Packet = Ll16Packet>
 FLUXCCL_DEVICE bool getPackets(void* to, const void* packets, uint64_t size, uint32_t threadId,
                                uint32_t numThreads, uint32_t flag, AbortFlag* abort, int64_t peer) {
-  using Packet = typename PacketOf<kType>::Type;
   constexpr int kUnroll = 4;
   const Packet* in = static_cast<const Packet*>(packets);
   auto* out = static_cast<typename Packet::Payload*>(to);
@@ -154,6 +162,13 @@ FLUXCCL_DEVICE bool getPackets(void* to, const void* packets, uint64_t size, uin
     }
   }
   return true;
+}
+
+template <PacketType kType>
+FLUXCCL_DEVICE bool getPackets(void* to, const void* packets, uint64_t size, uint32_t threadId,
+                               uint32_t numThreads, uint32_t flag, AbortFlag* abort, int64_t peer) {
+  return getPackets<typename PacketOf<kType>::Type>(to, packets, size, threadId, numThreads, flag,
+                                                    abort, peer);
 }
 
 #endif  // FLUXCCL_CUDA

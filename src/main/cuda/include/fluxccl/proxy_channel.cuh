@@ -16,6 +16,8 @@ namespace fluxccl {
 // Methods that return a bool return false if the communicator was aborted or, for flushes, if the
 // channel has failed.
 struct ProxyChannel {
+  using DeviceHandle = ProxyChannel;
+
   FifoDeviceHandle fifo;
   Host2DeviceSemaphore semaphore;
   // In pinned memory of the host: every flush pushed below this position is done; negative: failed.
@@ -36,6 +38,11 @@ struct ProxyChannel {
     return put(targetId, targetOffset, sourceId, sourceOffset, size);
   }
 
+  // put with the same offset in both memories.
+  FLUXCCL_DEVICE bool put(uint64_t offset, uint64_t size) const {
+    return put(offset, offset, size);
+  }
+
   // put between other memories of the same proxy service, by their ids.
   FLUXCCL_DEVICE bool put(uint32_t target, uint64_t targetOffset, uint32_t source,
                           uint64_t sourceOffset, uint64_t size) const {
@@ -53,6 +60,10 @@ struct ProxyChannel {
     return putWithSignal(targetId, targetOffset, sourceId, sourceOffset, size);
   }
 
+  FLUXCCL_DEVICE bool putWithSignal(uint64_t offset, uint64_t size) const {
+    return putWithSignal(offset, offset, size);
+  }
+
   // putWithSignal between other memories of the same proxy service, by their ids.
   FLUXCCL_DEVICE bool putWithSignal(uint32_t target, uint64_t targetOffset, uint32_t source,
                                     uint64_t sourceOffset, uint64_t size) const {
@@ -67,6 +78,10 @@ struct ProxyChannel {
   FLUXCCL_DEVICE bool putWithSignalAndFlush(uint64_t targetOffset, uint64_t sourceOffset,
                                             uint64_t size) const {
     return waitFlush(putWithSignalAndRequestFlush(targetOffset, sourceOffset, size));
+  }
+
+  FLUXCCL_DEVICE bool putWithSignalAndFlush(uint64_t offset, uint64_t size) const {
+    return putWithSignalAndFlush(offset, offset, size);
   }
 
   // putWithSignalAndFlush between other memories of the same proxy service, by their ids.
@@ -133,38 +148,11 @@ FLUXCCL_ASSERT_OFFSET(ProxyChannel, targetId, 108);
 FLUXCCL_ASSERT_OFFSET(ProxyChannel, sourceId, 112);
 FLUXCCL_ASSERT_SIZE(ProxyChannel, 120);
 
-// A ProxyChannel between memories of the same layout: one offset applies to both sides. Both types
-// have the same bytes, so a kernel may take either for the host's ProxyChannel.
-struct SimpleProxyChannel {
-  ProxyChannel channel;
-
-#if defined(FLUXCCL_CUDA)
-
-  FLUXCCL_DEVICE int32_t peer() const { return channel.peer(); }
-
-  FLUXCCL_DEVICE bool put(uint64_t offset, uint64_t size) const {
-    return channel.put(offset, offset, size);
-  }
-
-  FLUXCCL_DEVICE bool signal() const { return channel.signal(); }
-
-  FLUXCCL_DEVICE bool putWithSignal(uint64_t offset, uint64_t size) const {
-    return channel.putWithSignal(offset, offset, size);
-  }
-
-  FLUXCCL_DEVICE bool flush() const { return channel.flush(); }
-
-  FLUXCCL_DEVICE bool putWithSignalAndFlush(uint64_t offset, uint64_t size) const {
-    return channel.putWithSignalAndFlush(offset, offset, size);
-  }
-
-  FLUXCCL_DEVICE bool wait() const { return channel.wait(); }
-
-  FLUXCCL_DEVICE bool poll() const { return channel.poll(); }
-
-#endif  // FLUXCCL_CUDA
-};
-
-FLUXCCL_ASSERT_SIZE(SimpleProxyChannel, 120);
+// MSCCL++'s names, before and since its version 0.7.
+using SimpleProxyChannel = ProxyChannel;
+using ProxyChannelDeviceHandle = ProxyChannel;
+using SimpleProxyChannelDeviceHandle = ProxyChannel;
+using PortChannel = ProxyChannel;
+using PortChannelDeviceHandle = ProxyChannel;
 
 }  // namespace fluxccl

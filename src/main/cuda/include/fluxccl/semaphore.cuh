@@ -4,6 +4,7 @@
 
 #include "atomics.cuh"
 #include "config.cuh"
+#include "device_handle.cuh"
 #include "poll.cuh"
 
 namespace fluxccl {
@@ -56,11 +57,15 @@ struct SemaphoreDeviceHandle {
 };
 
 // From the peer's host to this kernel. A kernel takes it by value.
-struct Host2DeviceSemaphore : SemaphoreDeviceHandle {};
+struct Host2DeviceSemaphore : SemaphoreDeviceHandle {
+  using DeviceHandle = Host2DeviceSemaphore;
+};
 
 // From kernel to kernel through mapped memory. A kernel takes it by value. One thread at a time
 // signals.
 struct SmDevice2DeviceSemaphore : SemaphoreDeviceHandle {
+  using DeviceHandle = SmDevice2DeviceSemaphore;
+
 #if defined(FLUXCCL_CUDA)
 
   // Tells the peer that everything this thread wrote before, or synchronised with, has arrived.
@@ -87,6 +92,9 @@ struct SmDevice2DeviceSemaphore : SemaphoreDeviceHandle {
 
 #endif  // FLUXCCL_CUDA
 };
+
+// MSCCL++'s name since its version 0.7.
+using MemoryDevice2DeviceSemaphore = SmDevice2DeviceSemaphore;
 
 FLUXCCL_ASSERT_OFFSET(SemaphoreDeviceHandle, inbound, 0);
 FLUXCCL_ASSERT_OFFSET(SemaphoreDeviceHandle, expected, 8);

@@ -10,12 +10,49 @@
 
 namespace fluxccl {
 
+#if defined(FLUXCCL_CUDA)
+namespace detail {
+
+// What is loaded and stored at once for a type of a size.
+template <int kBytes>
+struct WordOf;
+
+template <>
+struct WordOf<1> {
+  using Type = uint8_t;
+};
+
+template <>
+struct WordOf<2> {
+  using Type = uint16_t;
+};
+
+template <>
+struct WordOf<4> {
+  using Type = uint32_t;
+};
+
+template <>
+struct WordOf<8> {
+  using Type = uint64_t;
+};
+
+template <>
+struct WordOf<16> {
+  using Type = uint4;
+};
+
+}  // namespace detail
+#endif  // FLUXCCL_CUDA
+
 // A kernel takes it by value. Offsets and sizes are bytes.
 //
 // put, get and the packet methods are called by numThreads threads together, each with its own
 // threadId; each does its share. signal, wait and poll are called by one thread, behind a
 // __syncthreads() where others copied.
 struct SmChannel {
+  using DeviceHandle = SmChannel;
+
   SmDevice2DeviceSemaphore semaphore;
   // The peer's memory as mapped here.
   void* target;
@@ -57,44 +94,60 @@ struct SmChannel {
   // getPackets from its packet buffer, which must be this channel's target. size, and sourceOffset,
   // are multiples of the payload, targetOffset of the packet. The flag must differ from the one
   // that the slots already hold.
+  template <class Packet = Ll16Packet>
+  FLUXCCL_DEVICE void putPackets(uint64_t targetOffset, uint64_t sourceOffset, uint64_t size,
+                                 uint32_t threadId, uint32_t numThreads, uint32_t flag) const {
+    FLUXCCL_REQUIRE(size % sizeof(typename Packet::Payload) == 0);
+    FLUXCCL_REQUIRE(isWithin(targetOffset, 2 * size, targetSize));
+    FLUXCCL_REQUIRE(isWithin(sourceOffset, size, sourceSize));
+    fluxccl::putPackets<Packet>(at(target, targetOffset), at(source, sourceOffset), size, threadId,
+                                numThreads, flag);
+  }
+
   template <PacketType kType>
   FLUXCCL_DEVICE void putPackets(uint64_t targetOffset, uint64_t sourceOffset, uint64_t size,
                                  uint32_t threadId, uint32_t numThreads, uint32_t flag) const {
-    FLUXCCL_REQUIRE(size % sizeof(typename PacketOf<kType>::Type::Payload) == 0);
-    FLUXCCL_REQUIRE(isWithin(targetOffset, 2 * size, targetSize));
-    FLUXCCL_REQUIRE(isWithin(sourceOffset, size, sourceSize));
-    fluxccl::putPackets<kType>(at(target, targetOffset), at(source, sourceOffset), size, threadId,
-                               numThreads, flag);
+    putPackets<typename PacketOf<kType>::Type>(targetOffset, sourceOffset, size, threadId,
+                                               numThreads, flag);
   }
 
   // Takes the peer's packets out of the local packet buffer, waiting for each until it carries the
   // flag, and writes the payload to local memory. Returns true when all packets of this thread have
   // arrived; false if the communicator was aborted.
+  template <class Packet = Ll16Packet>
+  FLUXCCL_DEVICE bool getPackets(uint64_t packetOffset, uint64_t sourceOffset, uint64_t size,
+                                 uint32_t threadId, uint32_t numThreads, uint32_t flag) const {
+    FLUXCCL_REQUIRE(size % sizeof(typename Packet::Payload) == 0);
+    FLUXCCL_REQUIRE(isWithin(packetOffset, 2 * size, packetsSize));
+    FLUXCCL_REQUIRE(isWithin(sourceOffset, size, sourceSize));
+    return fluxccl::getPackets<Packet>(at(source, sourceOffset), at(packets, packetOffset), size,
+                                       threadId, numThreads, flag, semaphore.abort, semaphore.peer);
+  }
+
   template <PacketType kType>
   FLUXCCL_DEVICE bool getPackets(uint64_t packetOffset, uint64_t sourceOffset, uint64_t size,
                                  uint32_t threadId, uint32_t numThreads, uint32_t flag) const {
-    FLUXCCL_REQUIRE(size % sizeof(typename PacketOf<kType>::Type::Payload) == 0);
-    FLUXCCL_REQUIRE(isWithin(packetOffset, 2 * size, packetsSize));
-    FLUXCCL_REQUIRE(isWithin(sourceOffset, size, sourceSize));
-    return fluxccl::getPackets<kType>(at(source, sourceOffset), at(packets, packetOffset), size,
-                                      threadId, numThreads, flag, semaphore.abort, semaphore.peer);
+    return getPackets<typename PacketOf<kType>::Type>(packetOffset, sourceOffset, size, threadId,
+                                                      numThreads, flag);
   }
 
-  // Reads one T, of 4 or 8 bytes, of the peer's memory; index counts Ts.
+  // Reads one T of the peer's memory, at index times sizeof(T), which is 1, 2, 4, 8 or 16 bytes; T
+  // is trivially copyable. The peer's memory begins at a multiple of sizeof(T). Up to 8 bytes are
+  // one access; 16 bytes are one on today's GPUs, which CUDA does not guarantee.
   template <class T = uint64_t>
   FLUXCCL_DEVICE T read(uint64_t index) const {
-    using Word = typename WordOf<sizeof(T)>::Type;
+    using Word = typename WordOf<T>::Type;
     FLUXCCL_REQUIRE(isWithin(index * sizeof(T), sizeof(T), targetSize));
     const Word word = loadRelaxedSys(static_cast<const Word*>(target) + index);
-    T value;
-    memcpy(&value, &word, sizeof(T));
-    return value;
+    Value<T> result;
+    memcpy(&result.value, &word, sizeof(T));
+    return result.value;
   }
 
-  // Writes one T, of 4 or 8 bytes, of the peer's memory; index counts Ts.
+  // Writes one T of the peer's memory; otherwise as read.
   template <class T = uint64_t>
   FLUXCCL_DEVICE void write(uint64_t index, T value) const {
-    using Word = typename WordOf<sizeof(T)>::Type;
+    using Word = typename WordOf<T>::Type;
     FLUXCCL_REQUIRE(isWithin(index * sizeof(T), sizeof(T), targetSize));
     Word word;
     memcpy(&word, &value, sizeof(T));
@@ -114,17 +167,19 @@ struct SmChannel {
   FLUXCCL_DEVICE bool poll() const { return semaphore.poll(); }
 
  private:
-  template <int kBytes, int kUnused = 0>
-  struct WordOf;
-
-  template <int kUnused>
-  struct WordOf<4, kUnused> {
-    using Type = uint32_t;
+  template <class T>
+  struct WordOf {
+    static_assert(__is_trivially_copyable(T), "read and write move trivially copyable types");
+    using Type = typename detail::WordOf<sizeof(T)>::Type;
   };
 
-  template <int kUnused>
-  struct WordOf<8, kUnused> {
-    using Type = uint64_t;
+  // Room for a T, which need not have a constructor without arguments.
+  template <class T>
+  union Value {
+    uint8_t none;
+    T value;
+
+    FLUXCCL_DEVICE Value() : none(0) {}
   };
 
   FLUXCCL_DEVICE static void* at(void* memory, uint64_t offset) {
@@ -133,6 +188,11 @@ struct SmChannel {
 
 #endif  // FLUXCCL_CUDA
 };
+
+// MSCCL++'s names, before and since its version 0.7.
+using SmChannelDeviceHandle = SmChannel;
+using MemoryChannel = SmChannel;
+using MemoryChannelDeviceHandle = SmChannel;
 
 FLUXCCL_ASSERT_OFFSET(SmChannel, semaphore, 0);
 FLUXCCL_ASSERT_OFFSET(SmChannel, target, 48);

@@ -52,6 +52,20 @@ FLUXCCL_DEFINE_ATOMICS(Sys, 1, uint32_t)
 FLUXCCL_DEFINE_ATOMICS(Sys, 1, uint64_t)
 #undef FLUXCCL_DEFINE_ATOMICS
 
+#define FLUXCCL_DEFINE_SMALL(Type)                                                   \
+  FLUXCCL_DEVICE Type loadRelaxedSys(const Type* address) {                          \
+    emulation_access(address, sizeof(Type), EMULATED_LOAD, EMULATED_RELAXED, 1);     \
+    return __atomic_load_n(address, __ATOMIC_RELAXED);                               \
+  }                                                                                  \
+  FLUXCCL_DEVICE void storeRelaxedSys(Type* address, Type value) {                   \
+    emulation_access(address, sizeof(Type), EMULATED_STORE, EMULATED_RELAXED, 1);    \
+    __atomic_store_n(address, value, __ATOMIC_RELAXED);                              \
+  }
+
+FLUXCCL_DEFINE_SMALL(uint8_t)
+FLUXCCL_DEFINE_SMALL(uint16_t)
+#undef FLUXCCL_DEFINE_SMALL
+
 // A reader that sees the second word also sees the first: no caller requires more of 16 bytes at once.
 FLUXCCL_DEVICE void storeSixteen(void* address, uint64_t first, uint64_t second, int order) {
   uint64_t* words = static_cast<uint64_t*>(address);

@@ -1,0 +1,10 @@
+// What a kernel gets of an object of the host. Twin of DeviceHandle.
+#pragma once
+
+namespace fluxccl {
+
+// In these headers the name of the host's class is the handle itself: DeviceHandle<SmChannel> is SmChannel.
+template <class T>
+using DeviceHandle = typename T::DeviceHandle;
+
+}  // namespace fluxccl
