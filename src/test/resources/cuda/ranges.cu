@@ -151,3 +151,18 @@ extern "C" __global__ void fifoPushAndLook(FifoDeviceHandle fifo, int32_t count,
     require(loadRelaxedSys(handled + thread * 8) == number + 1, wrong);
   }
 }
+
+// The same, but with one wait for all triggers of the block: then the handler has stored count in
+// every thread's line.
+extern "C" __global__ void fifoPushAllAndLook(FifoDeviceHandle fifo, int32_t count,
+                                              const uint64_t* handled, uint32_t* wrong) {
+  const uint64_t thread = blockIdx.x * blockDim.x + threadIdx.x;
+  for (int32_t i = 0; i < count; ++i) {
+    const uint64_t number = static_cast<uint64_t>(i);
+    require(fifo.push(ProxyTrigger{thread << 32 | number, number}) >= 0, wrong);
+  }
+  __syncthreads();
+  require(fifo.sync(), wrong);
+  const uint64_t neighbour = blockIdx.x * blockDim.x + (threadIdx.x + 1) % blockDim.x;
+  require(loadRelaxedSys(handled + neighbour * 8) == static_cast<uint64_t>(count), wrong);
+}

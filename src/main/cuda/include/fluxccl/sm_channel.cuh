@@ -140,7 +140,7 @@ struct SmChannel {
     FLUXCCL_REQUIRE(isWithin(index * sizeof(T), sizeof(T), targetSize));
     const Word word = loadRelaxedSys(static_cast<const Word*>(target) + index);
     Value<T> result;
-    memcpy(&result.value, &word, sizeof(T));
+    memcpy(static_cast<void*>(&result.value), &word, sizeof(T));
     return result.value;
   }
 

@@ -76,6 +76,11 @@ public final class ProxyChannelDeviceHandle {
     return push(DATA, targetOffset, sourceOffset, size) >= 0;
   }
 
+  /** Calls {@link #put(long, long, long)} with the same offset in both memories. */
+  public boolean put(long offset, long size) {
+    return put(offset, offset, size);
+  }
+
   /** Asks the proxy to signal the peer's semaphore after all earlier requests. */
   public boolean signal() {
     return push(SIGNAL, 0, 0, 0) >= 0;
@@ -84,6 +89,11 @@ public final class ProxyChannelDeviceHandle {
   /** Asks the proxy for {@link #put} and {@link #signal} in one trigger. */
   public boolean putWithSignal(long targetOffset, long sourceOffset, long size) {
     return push(DATA | SIGNAL, targetOffset, sourceOffset, size) >= 0;
+  }
+
+  /** Calls {@link #putWithSignal(long, long, long)} with the same offset in both memories. */
+  public boolean putWithSignal(long offset, long size) {
+    return putWithSignal(offset, offset, size);
   }
 
   /** Waits until the data of all earlier requests on this channel is in the peer's memory. */
@@ -100,8 +110,15 @@ public final class ProxyChannelDeviceHandle {
   }
 
   /**
-   * Asks for the same as {@link #putWithSignalAndFlush} but does not wait. {@link #awaitFlush}
-   * waits later.
+   * Calls {@link #putWithSignalAndFlush(long, long, long)} with the same offset in both memories.
+   */
+  public boolean putWithSignalAndFlush(long offset, long size) {
+    return putWithSignalAndFlush(offset, offset, size);
+  }
+
+  /**
+   * Asks for the same as {@link #putWithSignalAndFlush(long, long, long)} but does not wait. {@link
+   * #awaitFlush} waits later.
    *
    * @return the position for {@link #awaitFlush}; negative when the communicator was aborted
    */

@@ -68,11 +68,14 @@ public final class ProxyService implements AutoCloseable {
   public ProxyService(Communicator communicator) {
     this(
         communicator,
-        FifoDescriptor.DEFAULT_SIZE,
         ProxyOptions.builderFor(communicator.device())
             .name("fluxccl-proxy-" + communicator.bootstrap().rank())
-            .build(),
-        ChannelFailureListener.LOGGING);
+            .build());
+  }
+
+  /** Creates a service with options of the caller's choice, for example how its thread idles. */
+  public ProxyService(Communicator communicator, ProxyOptions options) {
+    this(communicator, FifoDescriptor.DEFAULT_SIZE, options, ChannelFailureListener.LOGGING);
   }
 
   /**

@@ -246,6 +246,19 @@ public final class SmChannelDeviceHandle {
     return true;
   }
 
+  /** Calls {@code putPackets} with {@link PacketType#LL16}. */
+  public void putPackets(
+      long targetOffset, long sourceOffset, long size, int threadId, int numThreads, int flag) {
+    putPackets(PacketType.LL16, targetOffset, sourceOffset, size, threadId, numThreads, flag);
+  }
+
+  /** Calls {@code getPackets} with {@link PacketType#LL16}. */
+  public boolean getPackets(
+      long packetOffset, long sourceOffset, long size, int threadId, int numThreads, int flag) {
+    return getPackets(
+        PacketType.LL16, packetOffset, sourceOffset, size, threadId, numThreads, flag);
+  }
+
   private static void checkPackets(PacketType type, long size) {
     if (size % type.payload() != 0) {
       throw new InvalidUsage(
@@ -263,6 +276,42 @@ public final class SmChannelDeviceHandle {
   public void write(long index, long value) {
     check("target", index * Long.BYTES, Long.BYTES, targetSize);
     HostMemory.putLongOpaque(target + index * Long.BYTES, value);
+  }
+
+  /** Returns 4 bytes of the peer's memory; {@code index} counts ints. */
+  public int readInt(long index) {
+    check("target", index * Integer.BYTES, Integer.BYTES, targetSize);
+    return HostMemory.getIntOpaque(target + index * Integer.BYTES);
+  }
+
+  /** Writes 4 bytes of the peer's memory; {@code index} counts ints. */
+  public void writeInt(long index, int value) {
+    check("target", index * Integer.BYTES, Integer.BYTES, targetSize);
+    HostMemory.putIntOpaque(target + index * Integer.BYTES, value);
+  }
+
+  /** Returns 2 bytes of the peer's memory; {@code index} counts shorts. */
+  public short readShort(long index) {
+    check("target", index * Short.BYTES, Short.BYTES, targetSize);
+    return HostMemory.getShortOpaque(target + index * Short.BYTES);
+  }
+
+  /** Writes 2 bytes of the peer's memory; {@code index} counts shorts. */
+  public void writeShort(long index, short value) {
+    check("target", index * Short.BYTES, Short.BYTES, targetSize);
+    HostMemory.putShortOpaque(target + index * Short.BYTES, value);
+  }
+
+  /** Returns a byte of the peer's memory. */
+  public byte readByte(long index) {
+    check("target", index, Byte.BYTES, targetSize);
+    return HostMemory.getByteOpaque(target + index);
+  }
+
+  /** Writes a byte of the peer's memory. */
+  public void writeByte(long index, byte value) {
+    check("target", index, Byte.BYTES, targetSize);
+    HostMemory.putByteOpaque(target + index, value);
   }
 
   /** Signals the peer. All earlier writes of this thread are visible to the peer then. */

@@ -31,8 +31,7 @@ import org.slf4j.LoggerFactory;
  * Operations of one peer and tag match in the order in which both sides queued them.
  *
  * <p>When a rank dies, or any rank aborts, the communicator fails, once and for all: {@link
- * #failed()} completes with the reason, waiting kernels give up, pending and new operations fail
- * with it.
+ * #failed()} completes with the reason, waiting kernels give up, pending and new operations fail.
  *
  * <p>Thread-safe, but queue in one order per peer and tag. Owns neither the bootstrap nor the
  * device.
@@ -104,7 +103,6 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
    * @param bootstrap initialised; stays the caller's
    * @param device holds this rank's memory; stays the caller's
    * @param options time limits
-   * @return the communicator
    */
   public static Communicator create(
       Bootstrap bootstrap, Device device, CommunicatorOptions options) {
@@ -151,6 +149,11 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
     return connector.result();
   }
 
+  /** Queues a connection with the defaults of a transport; otherwise as the method above. */
+  public NonblockingFuture<Connection> connectOnSetup(int peer, int tag, Transport transport) {
+    return connectOnSetup(peer, tag, EndpointConfig.of(transport));
+  }
+
   /**
    * Returns a connection to a peer that the two ends make when one of them first posts; the peer
    * must call this method, too. Until then it costs no socket and no message. If they can't connect
@@ -180,8 +183,7 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
   }
 
   /**
-   * Makes memory of this rank reachable by the given transports. Name all that will be used at
-   * once.
+   * Makes memory of this rank reachable by the given transports; name all that will be used.
    *
    * @param buffer of this communicator's device
    * @param flags the transports, at least one

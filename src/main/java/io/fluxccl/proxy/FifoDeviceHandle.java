@@ -128,6 +128,16 @@ public final class FifoDeviceHandle implements DeviceHandle {
     return getLongAcquire(tailCache) > position || awaitTail(position);
   }
 
+  /**
+   * Waits until every trigger pushed before, by any thread, has been handled. Any thread.
+   *
+   * @return false if the abort flag was set first
+   */
+  public boolean sync() {
+    long pushed = getLongAcquire(head);
+    return pushed == 0 || sync(pushed - 1);
+  }
+
   /** Waits until the tail is past a position. Returns false if the abort flag was set first. */
   private boolean awaitTail(long position) {
     int waits = 0;

@@ -6,6 +6,7 @@ import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceKind;
 import java.time.Duration;
 import java.util.function.Supplier;
+import org.agrona.concurrent.BusySpinIdleStrategy;
 import org.agrona.concurrent.IdleStrategy;
 
 /**
@@ -17,7 +18,8 @@ import org.agrona.concurrent.IdleStrategy;
  * trigger waits at most 3% of the pause before it, plus the time that the kernel takes to wake a
  * thread. An idle proxy costs the CPU time of these wake-ups: 0.8% of a core on a virtual machine
  * that takes 19 us for each, less on other machines. If 2 ms is too long and a core is to spare,
- * use {@code BusySpinIdleStrategy::new}.
+ * use {@link #busySpinning()}; the environment variable {@value #IDLE_VARIABLE} chooses for all
+ * proxies that {@link #builderFor} configures, those of the collectives too.
  *
  * @param name the name of the thread and of the agent
  * @param batch the maximum number of triggers that one duty cycle takes
@@ -35,6 +37,9 @@ public record ProxyOptions(
     Supplier<IdleStrategy> idleStrategy,
     ProxyErrorHandler errorHandler,
     ProxyDuty duty) {
+  /** {@code yielding}, {@code spinning} or {@code busySpinning}: how proxies idle. */
+  public static final String IDLE_VARIABLE = "FLUXCCL_PROXY_IDLE";
+
   private static final int ROOMY_CORES = 4;
   private static final long YIELD_MICROS = 60;
   private static final long SHORTEST_NAP_MICROS = 20;
@@ -101,17 +106,43 @@ public record ProxyOptions(
   }
 
   /**
-   * Returns a builder with the defaults for a device's proxy: {@link #spinning()} for a GPU if this
-   * process has four cores or more, otherwise {@link #yielding()}.
+   * Returns an idle strategy that never sleeps nor yields: a core for the proxy alone, and no
+   * trigger waits for it.
+   */
+  public static IdleStrategy busySpinning() {
+    return BusySpinIdleStrategy.INSTANCE;
+  }
+
+  /**
+   * Returns a builder with the defaults for a device's proxy. The idle strategy is the one that
+   * {@value #IDLE_VARIABLE} names; without it, {@link #spinning()} for a GPU if this process has
+   * four cores or more, otherwise {@link #yielding()}.
    *
    * @param device the device whose kernels push
    * @return the builder
+   * @throws InvalidUsage if the variable names no strategy
    */
   public static Builder builderFor(Device device) {
+    return builderFor(device, System.getenv(IDLE_VARIABLE));
+  }
+
+  static Builder builderFor(Device device, String idle) {
     boolean coreToSpare = Runtime.getRuntime().availableProcessors() >= ROOMY_CORES;
-    return device.kind() == DeviceKind.CUDA && coreToSpare
-        ? builder().idleStrategy(ProxyOptions::spinning)
-        : builder();
+    String wanted = idle == null || idle.isEmpty() ? "default" : idle;
+    return builder()
+        .idleStrategy(
+            switch (wanted) {
+              case "default" ->
+                  device.kind() == DeviceKind.CUDA && coreToSpare
+                      ? ProxyOptions::spinning
+                      : ProxyOptions::yielding;
+              case "yielding" -> ProxyOptions::yielding;
+              case "spinning" -> ProxyOptions::spinning;
+              case "busySpinning" -> ProxyOptions::busySpinning;
+              default ->
+                  throw InvalidUsage.of(
+                      "%s=%s; give yielding, spinning or busySpinning", IDLE_VARIABLE, idle);
+            });
   }
 
   /** Collects options; starts with the defaults. Not thread-safe. */

@@ -51,6 +51,34 @@ class DeviceSyncerGpuTest {
     }
   }
 
+  @ParameterizedTest
+  @ValueSource(ints = {1, 3, 6})
+  void shouldSyncAnyBlocksOfAGrid(int blocks) throws Exception {
+    int grid = 7;
+    try (CudaDevice device = CudaDevice.open(0);
+        DeviceStream stream = device.createStream("syncer");
+        DeviceBuffer syncer = device.allocate(SYNCER_LENGTH);
+        DeviceBuffer values = device.allocate((long) grid * Integer.BYTES);
+        DeviceBuffer wrong = device.allocate(Integer.BYTES)) {
+      TestKernels.prepare(device, "mscclpp");
+      stream.launch(
+          TestKernels.of("mscclpp", "mscclppSyncSome"),
+          grid,
+          THREADS,
+          KernelArgs.of(syncer, blocks, ROUNDS, values, wrong));
+      stream.completion().get(TIMEOUT_SECONDS, TimeUnit.SECONDS);
+      assertThat(word(wrong)).isZero();
+      ByteBuffer rounds =
+          ByteBuffer.allocateDirect(grid * Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN);
+      values.download(0, rounds);
+      for (int block = 0; block < grid; block++) {
+        assertThat(rounds.getInt(block * Integer.BYTES))
+            .as("block " + block)
+            .isEqualTo(block < grid - blocks ? 0 : ROUNDS);
+      }
+    }
+  }
+
   private static int word(DeviceBuffer buffer) {
     ByteBuffer value = ByteBuffer.allocateDirect(Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN);
     buffer.download(0, value);

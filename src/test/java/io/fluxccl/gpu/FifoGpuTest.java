@@ -129,25 +129,24 @@ class FifoGpuTest {
     }
   }
 
-  @ParameterizedTest(name = "ring of {0}, {1} x {2} threads, {3} triggers each")
-  @CsvSource({"512, 1, 1, 5000", "8, 1, 64, 200", "512, 8, 64, 200"})
-  void shouldShowWhatTheHandlerDidToWhoSyncs(int size, int blocks, int threads, int count)
-      throws Exception {
+  @ParameterizedTest(name = "{0}: ring of {1}, {2} x {3} threads, {4} triggers each")
+  @CsvSource({
+    "fifoPushAndLook, 512, 1, 1, 5000",
+    "fifoPushAndLook, 8, 1, 64, 200",
+    "fifoPushAndLook, 512, 8, 64, 200",
+    "fifoPushAllAndLook, 512, 1, 1, 5000",
+    "fifoPushAllAndLook, 8, 1, 64, 200",
+    "fifoPushAllAndLook, 512, 8, 64, 200"
+  })
+  void shouldShowWhatTheHandlerDidToWhoSyncs(
+      String kernel, int size, int blocks, int threads, int count) throws Exception {
     int producers = blocks * threads;
     try (PinnedBuffer handled = device.allocatePinned(producers * LINE)) {
       Checker checker = new Checker(producers, handled.buffer());
       Fifo fifo = new Fifo(device, size);
       try (Proxy proxy = new Proxy(fifo, checker, ProxyOptions.defaults())) {
         proxy.start();
-        launch(
-            "ranges",
-            "fifoPushAndLook",
-            blocks,
-            threads,
-            fifo.deviceHandle(abort),
-            count,
-            handled,
-            wrong);
+        launch("ranges", kernel, blocks, threads, fifo.deviceHandle(abort), count, handled, wrong);
         await();
         proxy.stop();
         checker.assertEach(count);

@@ -57,6 +57,36 @@ public final class HostMemory {
     UnsafeApi.putLongOpaque(null, address, value);
   }
 
+  /** Load of 4 bytes, as {@link #getLongOpaque}. */
+  public static int getIntOpaque(long address) {
+    return UnsafeApi.getIntOpaque(null, address);
+  }
+
+  /** Store of 4 bytes, as {@link #putLongOpaque}. */
+  public static void putIntOpaque(long address, int value) {
+    UnsafeApi.putIntOpaque(null, address, value);
+  }
+
+  /** Load of 2 bytes, as {@link #getLongOpaque}. */
+  public static short getShortOpaque(long address) {
+    return UnsafeApi.getShortOpaque(null, address);
+  }
+
+  /** Store of 2 bytes, as {@link #putLongOpaque}. */
+  public static void putShortOpaque(long address, short value) {
+    UnsafeApi.putShortOpaque(null, address, value);
+  }
+
+  /** Load of a byte, as {@link #getLongOpaque}. */
+  public static byte getByteOpaque(long address) {
+    return UnsafeApi.getByteOpaque(null, address);
+  }
+
+  /** Store of a byte, as {@link #putLongOpaque}. */
+  public static void putByteOpaque(long address, byte value) {
+    UnsafeApi.putByteOpaque(null, address, value);
+  }
+
   /**
    * Store of 8 bytes with release: everything written before is visible to threads that load it
    * with acquire.
