@@ -74,6 +74,27 @@ extern "C" __global__ void allToAll(const SmChannel* channels, int32_t rank, int
   }
 }
 
+// By the proxies of the ranks, which leaves the multiprocessors to other kernels: ranks exchange chunks
+// with one partner at a time, so the grid has a block for each other rank, and a barrier of all blocks
+// behind each exchange. syncer: zeroed.
+extern "C" __global__ void allToAllByProxies(const SimpleProxyChannel* channels,
+                                             DeviceSyncer* syncer, int32_t rank, int32_t nRanks,
+                                             uint8_t* memory, int64_t chunkBytes, int32_t round) {
+  const Layout layout(chunkBytes, nRanks, round);
+  const int32_t peer = (rank + 1 + static_cast<int32_t>(blockIdx.x)) % nRanks;
+  copy(memory + layout.output(rank), memory + layout.input(rank), layout.chunk,
+       blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x);
+  for (int32_t distance = 1; distance < nRanks; ++distance) {
+    if (threadIdx.x == 0 && peer == (rank + distance) % nRanks) {
+      channels[peer].putWithSignalAndFlush(layout.output(rank), layout.input(peer), layout.chunk);
+    }
+    if (threadIdx.x == 0 && rank == (peer + distance) % nRanks) {
+      channels[peer].wait();
+    }
+    syncer->sync(nRanks - 1);
+  }
+}
+
 // For small chunks: packets, which need no signal. round must not be 0, because it is the packets'
 // flag.
 extern "C" __global__ void allToAllPackets(const SmChannel* channels, int32_t rank, int32_t nRanks,

@@ -69,8 +69,8 @@ extern "C" __global__ void fused(const SmChannel* channels, int32_t rank, int32_
 }
 
 // Computing and sending one after the other: the first half.
-extern "C" __global__ void compute(int32_t rank, uint4* memory, int64_t shardBytes,
-                                   work::Work work) {
+extern "C" __global__ void computeShard(int32_t rank, uint4* memory, int64_t shardBytes,
+                                        work::Work work) {
   computeRange(memory, rank * shardBytes, shardBytes, work, blockIdx.x * blockDim.x + threadIdx.x,
                gridDim.x * blockDim.x);
 }

@@ -8,13 +8,18 @@ using namespace fluxccl;
 // To time a launch.
 extern "C" __global__ void nothing() {}
 
-// One thread pushes and waits until the trigger is handled, count times. Stores the clock cycles of
-// each to cycles, and nanoseconds and cycles of all to total.
-extern "C" __global__ void pushSyncCycles(FifoDeviceHandle fifo, int32_t count, uint32_t* cycles,
-                                          uint64_t* total) {
+// One thread pushes and waits until the trigger is handled, count times, each time after a pause of so
+// many nanoseconds. Stores the clock cycles of each to cycles, and nanoseconds and cycles of all to
+// total.
+extern "C" __global__ void pushSyncCycles(FifoDeviceHandle fifo, int32_t count, int64_t pause,
+                                          uint32_t* cycles, uint64_t* total) {
   const uint64_t startTime = pattern::nanos();
   const int64_t startClock = clock64();
   for (int32_t i = 0; i < count; ++i) {
+    const uint64_t end = pattern::nanos() + static_cast<uint64_t>(pause);
+    while (pause != 0 && pattern::nanos() < end) {
+      betweenPolls();
+    }
     const int64_t before = clock64();
     fifo.sync(fifo.push(static_cast<uint64_t>(i), 0));
     cycles[i] = static_cast<uint32_t>(clock64() - before);

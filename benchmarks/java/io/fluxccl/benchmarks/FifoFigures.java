@@ -15,7 +15,11 @@ import io.fluxccl.proxy.ProxyOptions;
 import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.LinkedHashMap;
+import java.util.Map;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Supplier;
+import org.agrona.concurrent.IdleStrategy;
 
 /** The ring between a kernel and the proxy's thread: rate, latency, garbage. */
 final class FifoFigures implements FigureSection {
@@ -44,7 +48,7 @@ final class FifoFigures implements FigureSection {
 
   @Override
   public String description() {
-    return "triggers a second, push and sync, bytes allocated by the proxy's thread";
+    return "triggers a second, push and sync, after pauses too, bytes allocated by the proxy's thread";
   }
 
   @Override
@@ -83,7 +87,34 @@ final class FifoFigures implements FigureSection {
         rates(figures);
         latencies(device, figures);
       }
+      afterPauses(device, abort, figures);
     }
+  }
+
+  /** What the first trigger after a pause waits, by how the proxy idles. */
+  private void afterPauses(CudaDevice device, AbortFlag abort, Figures figures) {
+    Map<String, Supplier<IdleStrategy>> strategies = new LinkedHashMap<>();
+    strategies.put("yielding", ProxyOptions::yielding);
+    strategies.put("spinning", ProxyOptions::spinning);
+    strategies.put("busySpinning", ProxyOptions::busySpinning);
+    strategies.forEach(
+        (name, idle) -> {
+          fifo = new Fifo(device, FifoDescriptor.DEFAULT_SIZE);
+          handle = fifo.deviceHandle(abort);
+          ProxyOptions options =
+              ProxyOptions.builder().threadInit(device::bindThread).idleStrategy(idle).build();
+          try (Proxy proxy =
+              new Proxy(
+                  fifo, (first, second, position) -> ProxyHandlerResult.CONTINUE, options)) {
+            proxy.start();
+            for (int millis : new int[] {1, 10, 100}) {
+              double[] micros = latency(device, 300 / millis + 7, millis);
+              String what = "push and sync after " + millis + " ms, proxy " + name;
+              figures.add(what + ", median", Figures.percentile(micros, 0.5), "us");
+              figures.add(what + ", worst", micros[micros.length - 1], "us");
+            }
+          }
+        });
   }
 
   private void rates(Figures figures) {
@@ -136,16 +167,16 @@ final class FifoFigures implements FigureSection {
   }
 
   private void latencies(CudaDevice device, Figures figures) throws InterruptedException {
-    latency(device);
-    double[] quiet = latency(device);
+    latency(device, LATENCIES, 0);
+    double[] quiet = latency(device, LATENCIES, 0);
     figures.addAtMost("push and sync, median", Figures.percentile(quiet, 0.5), "us", 3.6);
     figures.add("push and sync, p99.9", Figures.percentile(quiet, 0.999), "us");
     figures.add("push and sync, worst", quiet[quiet.length - 1], "us");
     Thread busy = new Thread(FifoFigures::allocate, "allocating");
     busy.setDaemon(true);
     busy.start();
-    latency(device);
-    double[] noisy = latency(device);
+    latency(device, LATENCIES, 0);
+    double[] noisy = latency(device, LATENCIES, 0);
     busy.interrupt();
     busy.join();
     String beside = " beside a thread that allocates 1 GB/s";
@@ -154,23 +185,23 @@ final class FifoFigures implements FigureSection {
     figures.add("push and sync, worst" + beside, noisy[noisy.length - 1], "us");
   }
 
-  /** Microseconds of each push and sync. */
-  private double[] latency(CudaDevice device) {
-    try (DeviceBuffer cycles = device.allocate((long) LATENCIES * Integer.BYTES);
+  /** Microseconds of each push and sync, sorted, each after a pause of so many milliseconds. */
+  private double[] latency(CudaDevice device, int count, int pauseMillis) {
+    try (DeviceBuffer cycles = device.allocate((long) count * Integer.BYTES);
         PinnedBuffer total = device.allocatePinned(2 * Long.BYTES)) {
       stream.launch(
           TestKernels.of("figures", "pushSyncCycles"),
           1,
           1,
-          KernelArgs.of(handle, LATENCIES, cycles, total));
+          KernelArgs.of(handle, count, pauseMillis * 1_000_000L, cycles, total));
       stream.completion().join();
       double nanos = total.buffer().getLong(0);
       double nanosPerCycle = nanos / total.buffer().getLong(Long.BYTES);
       ByteBuffer each =
-          ByteBuffer.allocateDirect(LATENCIES * Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN);
+          ByteBuffer.allocateDirect(count * Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN);
       cycles.download(0, each);
-      double[] micros = new double[LATENCIES];
-      for (int i = 0; i < LATENCIES; i++) {
+      double[] micros = new double[count];
+      for (int i = 0; i < count; i++) {
         micros[i] = Integer.toUnsignedLong(each.getInt(i * Integer.BYTES)) * nanosPerCycle / MICROS;
       }
       return micros;

@@ -228,6 +228,12 @@ class ProxyChannelTest {
               assertThat(proxy.invoke()).isEqualTo(1);
               assertThat(end.channel.await()).isTrue();
               assertThat(end.link.getInt(16)).isEqualTo(11 + end.link.peer);
+              // The same offset at both ends.
+              end.link.putInt(4 + rank.rank(), 21 + rank.rank());
+              end.channel.putWithSignal(16 + 4L * rank.rank(), 4);
+              assertThat(proxy.invoke()).isEqualTo(1);
+              assertThat(end.channel.await()).isTrue();
+              assertThat(end.link.getInt(4 + end.link.peer)).isEqualTo(21 + end.link.peer);
               end.link.rank.meet();
             }
           });

@@ -179,7 +179,11 @@ class SmChannelTest {
                             HostMemory.putInt(data.address() + i * 4L, i + round * 31);
                           }
                           thread.syncThreads();
-                          channel.putPackets(type, 0, 0, bytes, id, n, flag);
+                          if (type == PacketType.LL16) {
+                            channel.putPackets(0, 0, bytes, id, n, flag); // the default
+                          } else {
+                            channel.putPackets(type, 0, 0, bytes, id, n, flag);
+                          }
                         } else {
                           assertThat(channel.getPackets(type, 0, 0, bytes, id, n, flag)).isTrue();
                           thread.syncThreads();
@@ -214,6 +218,19 @@ class SmChannelTest {
               assertThat(HostMemory.getLong(end.link.buffer.address() + 16))
                   .isEqualTo(100 + end.link.peer);
               assertThat(end.channel.read(2)).isEqualTo(100 + rank.rank());
+              end.channel.writeByte(3, (byte) -rank.rank());
+              end.channel.writeShort(2, (short) (300 + rank.rank()));
+              end.channel.writeInt(2, 70_000 + rank.rank());
+              end.channel.signal();
+              assertThat(end.channel.await()).isTrue();
+              long mine = end.link.buffer.address();
+              assertThat(HostMemory.getInt(mine) >> 24).isEqualTo(-end.link.peer);
+              assertThat(HostMemory.getInt(mine + 4) & 0xffff).isEqualTo(300 + end.link.peer);
+              assertThat(HostMemory.getInt(mine + 8)).isEqualTo(70_000 + end.link.peer);
+              assertThat(end.channel.readByte(3)).isEqualTo((byte) -rank.rank());
+              assertThat(end.channel.readShort(2)).isEqualTo((short) (300 + rank.rank()));
+              assertThat(end.channel.readInt(2)).isEqualTo(70_000 + rank.rank());
+              assertThatThrownBy(() -> end.channel.readShort(32)).isInstanceOf(InvalidUsage.class);
               end.channel.signal();
               assertThat(end.channel.await()).isTrue();
             }

@@ -147,6 +147,30 @@ class FifoTest {
   }
 
   @Test
+  void shouldSyncWithAllThatWasPushedWhenNoPositionIsGiven() throws Exception {
+    Fifo fifo = fifo(4);
+    FifoDeviceHandle producer = fifo.deviceHandle(abort);
+    assertThat(producer.sync()).as("nothing was pushed").isTrue();
+    producer.push(1, 1);
+    producer.push(2, 2);
+    AtomicReference<Thread> thread = new AtomicReference<>();
+    CompletableFuture<Boolean> synced =
+        CompletableFuture.supplyAsync(
+            () -> {
+              thread.set(Thread.currentThread());
+              return producer.sync();
+            });
+    for (int handled = 0; handled < 2; handled++) {
+      await().until(() -> thread.get() != null && sleeps(thread.get()));
+      assertThat(synced).isNotDone();
+      assertThat(fifo.poll()).isTrue();
+      fifo.pop();
+      fifo.publishTail();
+    }
+    assertThat(synced.get(60, SECONDS)).isTrue();
+  }
+
+  @Test
   void shouldGiveUpWhenAbortedWhileRingIsFull() throws Exception {
     Fifo fifo = fifo(2);
     FifoDeviceHandle producer = fifo.deviceHandle(abort);

@@ -4,9 +4,12 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.concurrent.IdleBackoff;
+import io.fluxccl.device.host.HostDevice;
 import java.time.Duration;
 import java.util.function.UnaryOperator;
 import java.util.stream.Stream;
+import org.agrona.concurrent.BusySpinIdleStrategy;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
@@ -22,6 +25,21 @@ class ProxyOptionsTest {
     assertThat(options.stopTimeout()).isEqualTo(Duration.ofSeconds(5));
     assertThat(options.duty().doWork()).isZero();
     assertThat(options.idleStrategy().get()).isNotSameAs(options.idleStrategy().get());
+  }
+
+  @Test
+  void shouldIdleAsTheEnvironmentSays() {
+    try (HostDevice device = HostDevice.create()) {
+      assertThat(ProxyOptions.builderFor(device, null).build().idleStrategy().get())
+          .isInstanceOf(IdleBackoff.class);
+      assertThat(ProxyOptions.builderFor(device, "spinning").build().idleStrategy().get())
+          .isInstanceOf(IdleBackoff.class);
+      assertThat(ProxyOptions.builderFor(device, "busySpinning").build().idleStrategy().get())
+          .isInstanceOf(BusySpinIdleStrategy.class);
+      assertThatThrownBy(() -> ProxyOptions.builderFor(device, "busy"))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessage("FLUXCCL_PROXY_IDLE=busy; give yielding, spinning or busySpinning");
+    }
   }
 
   @ParameterizedTest

@@ -8,6 +8,7 @@ import io.fluxccl.samples.alltoall.CustomAllToAll;
 import io.fluxccl.samples.fusion.Fusion;
 import io.fluxccl.samples.overlap.Overlap;
 import io.fluxccl.samples.pipeline.TwoLayers;
+import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testing.RequiresGpus;
 import java.io.ByteArrayOutputStream;
 import java.io.PrintStream;
@@ -22,27 +23,32 @@ class GpuSamplesTest {
   private static final String OVERLAP = "samples/overlap/overlap.cu";
   private static final String FUSION = "samples/fusion/fusion.cu";
   private static final String PIPELINE = "samples/pipeline/layer.cu";
+  private static final String BYTES = EmulatedGpus.HERE ? "100000" : "1000000";
+  private static final String TIMES = EmulatedGpus.HERE ? "1" : "3";
   private static final String ALL_TO_ALL = "samples/custom-all-to-all/all_to_all.cu";
 
   @Test
+  @EmulatedGpus
   @RequiresGpus
   void shouldOverlapComputingAndSending() {
     // The last tile is smaller than the others.
-    assertThat(run(Overlap::run, OVERLAP, "-b", "1000000", "-t", "7", "-w", "5", "-i", "3"))
-        .isZero();
+    assertThat(run(Overlap::run, OVERLAP, "-b", BYTES, "-t", "7", "-w", "5", "-i", TIMES)).isZero();
   }
 
   @Test
+  @EmulatedGpus
   @RequiresGpus
   void shouldComputeAndPutInOneKernel() {
-    assertThat(run(Fusion::run, FUSION, "-b", "1000000", "-t", "4000", "-w", "5", "-i", "3"))
+    assertThat(run(Fusion::run, FUSION, "-b", BYTES, "-t", "4000", "-w", "5", "-i", TIMES))
         .isZero();
   }
 
   @Test
+  @EmulatedGpus
   @RequiresGpus
   void shouldRunAnAllToAllOfOnesOwn() {
-    assertThat(run(CustomAllToAll::run, ALL_TO_ALL, "-b", "16,4112,1048576", "-i", "3")).isZero();
+    String sizes = EmulatedGpus.HERE ? "16,4112,65536" : "16,4112,1048576";
+    assertThat(run(CustomAllToAll::run, ALL_TO_ALL, "-b", sizes, "-i", TIMES)).isZero();
   }
 
   @Test

@@ -10,13 +10,10 @@ import io.fluxccl.device.cuda.CudaModule;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
-import org.agrona.concurrent.UnsafeBuffer;
 import reactor.core.publisher.Mono;
 
 /** The kernels of all_pairs.cu, compiled when they are first needed. */
@@ -60,16 +57,9 @@ final class GpuKernels implements PairKernels {
   }
 
   private DeviceBuffer upload(Collection<? extends DeviceHandle> handles) {
-    int length = handles.stream().mapToInt(DeviceHandle::handleLength).sum();
-    ByteBuffer bytes = ByteBuffer.allocateDirect(length).order(ByteOrder.LITTLE_ENDIAN);
-    int offset = 0;
-    for (DeviceHandle handle : handles) {
-      handle.writeHandle(new UnsafeBuffer(bytes), offset);
-      offset += handle.handleLength();
-    }
-    DeviceBuffer memory = stream.device().allocate(Math.max(1, length));
-    memory.upload(0, bytes);
-    return memory;
+    return handles.isEmpty()
+        ? stream.device().allocate(1)
+        : DeviceHandle.upload(stream.device(), List.copyOf(handles));
   }
 
   @Override

@@ -2,9 +2,9 @@ package io.fluxccl.samples.common;
 
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.channel.SmChannel;
-import io.fluxccl.channel.SmChannelDescriptor;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceHandle;
 import io.fluxccl.semaphore.SmDevice2DeviceSemaphore;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.EndpointConfig;
@@ -12,10 +12,10 @@ import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import org.agrona.concurrent.UnsafeBuffer;
 
 /**
  * One buffer of every rank, mapped by all others, and a channel to each. All ranks make it
@@ -55,28 +55,16 @@ public final class MappedPeers implements AutoCloseable {
     links.forEach((peer, link) -> connections.put(peer, link.join()));
     memories.forEach((peer, memory) -> remote.put(peer, memory.join()));
 
-    Map<Integer, SmChannel> channels = new HashMap<>();
+    List<SmChannel> channels = new ArrayList<>(Collections.nCopies(nRanks, null));
     for (Map.Entry<Integer, Connection> link : connections.entrySet()) {
       SmDevice2DeviceSemaphore semaphore =
           new SmDevice2DeviceSemaphore(communicator, link.getValue());
       semaphores.add(semaphore);
-      channels.put(
+      channels.set(
           link.getKey(), new SmChannel(semaphore, remote.get(link.getKey()), buffer, buffer));
     }
     communicator.setup().join();
-    this.handles = upload(communicator, channels, nRanks);
-  }
-
-  /** The handles one after the other, for kernels that take an array; of this rank itself zeros. */
-  private static DeviceBuffer upload(
-      Communicator communicator, Map<Integer, SmChannel> channels, int nRanks) {
-    byte[] bytes = new byte[nRanks * SmChannelDescriptor.LENGTH];
-    UnsafeBuffer structures = new UnsafeBuffer(bytes);
-    channels.forEach(
-        (peer, channel) -> channel.writeHandle(structures, peer * SmChannelDescriptor.LENGTH));
-    DeviceBuffer memory = communicator.device().allocate(bytes.length);
-    memory.upload(0, bytes);
-    return memory;
+    this.handles = DeviceHandle.upload(communicator.device(), channels);
   }
 
   /** In device memory: an array of channels by rank, whose target is the peer's buffer. */

@@ -1,6 +1,9 @@
 package io.fluxccl.samples.alltoall;
 
+import io.fluxccl.channel.ProxyChannel;
+import io.fluxccl.channel.ProxyService;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceHandle;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaModule;
 import io.fluxccl.samples.common.MappedPeers;
@@ -10,14 +13,20 @@ import io.fluxccl.transport.RegisteredMemory;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 
 /**
- * One rank's all-to-alls of one chunk size, in three ways, over memory as all_to_all.cu lays it
+ * One rank's all-to-alls of one chunk size, in four ways, over memory as all_to_all.cu lays it
  * out.
  */
 final class AllToAll implements AutoCloseable {
   private static final int THREADS = 512;
+  private static final int SYNCER_LENGTH = 128;
   private static final int BLOCKS_PER_RANK = 16;
   private static final int BLOCKS_PER_RANK_FOR_PACKETS = 4;
   private static final long BYTES_PER_BLOCK = 8192;
@@ -28,7 +37,10 @@ final class AllToAll implements AutoCloseable {
   private final int chunk;
   private final DeviceBuffer memory;
   private final DeviceBuffer arrived;
+  private final DeviceBuffer syncer;
   private final MappedPeers peers;
+  private final ProxyService proxies;
+  private final DeviceBuffer proxyChannels;
 
   AllToAll(LocalRank rank, CudaModule kernels, int chunk, int tag) {
     this.rank = rank;
@@ -38,7 +50,30 @@ final class AllToAll implements AutoCloseable {
     // Input, two outputs, and packets of twice the length for each output.
     this.memory = rank.device().allocate(7L * nRanks * chunk);
     this.arrived = rank.device().allocate((long) nRanks * Integer.BYTES);
+    this.syncer = rank.device().allocate(SYNCER_LENGTH);
     this.peers = new MappedPeers(rank.communicator(), memory, tag);
+    this.proxies = new ProxyService(rank.communicator());
+    this.proxyChannels = DeviceHandle.upload(rank.device(), proxyChannels());
+  }
+
+  /** Makes a channel to each other rank, by rank, and starts the proxy. */
+  private List<ProxyChannel> proxyChannels() {
+    Map<Integer, Integer> semaphores = new TreeMap<>();
+    peers
+        .connections()
+        .forEach(
+            (peer, link) ->
+                semaphores.put(peer, proxies.buildAndAddSemaphore(rank.communicator(), link)));
+    rank.communicator().setup().join();
+    int source = proxies.addMemory(peers.local());
+    List<ProxyChannel> channels = new ArrayList<>(Collections.nCopies(rank.nRanks(), null));
+    semaphores.forEach(
+        (peer, semaphore) -> {
+          int target = proxies.addMemory(peers.remote().get(peer));
+          channels.set(peer, proxies.proxyChannel(semaphore, target, source));
+        });
+    proxies.startProxy();
+    return channels;
   }
 
   /** The plain version: the host writes every chunk, waits until they are there, and meets all. */
@@ -79,6 +114,17 @@ final class AllToAll implements AutoCloseable {
                 arrived,
                 (long) chunk,
                 round));
+  }
+
+  /** The kernel that asks the proxies. */
+  void byProxies(int round) {
+    rank.stream()
+        .launch(
+            kernels.kernel("allToAllByProxies"),
+            rank.nRanks() - 1,
+            THREADS,
+            KernelArgs.of(
+                proxyChannels, syncer, rank.rank(), rank.nRanks(), memory, (long) chunk, round));
   }
 
   /** The kernel that sends packets; rounds grow, and begin above 0. */
@@ -141,7 +187,10 @@ final class AllToAll implements AutoCloseable {
 
   @Override
   public void close() {
+    proxies.close();
+    proxyChannels.close();
     peers.close();
+    syncer.close();
     arrived.close();
     memory.close();
   }

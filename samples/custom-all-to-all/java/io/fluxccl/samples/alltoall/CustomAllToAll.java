@@ -72,8 +72,8 @@ public final class CustomAllToAll implements Callable<Integer> {
   private void runRank(LocalRank rank, CudaModule kernels) {
     if (rank.rank() == 0) {
       System.out.printf(
-          "%d ranks; us%n%12s %12s %12s %12s%n",
-          rank.nRanks(), "bytes", "by host", "by puts", "by packets");
+          "%d ranks; us%n%12s %12s %12s %12s %12s%n",
+          rank.nRanks(), "bytes", "by host", "by puts", "by proxies", "by packets");
     }
     for (int i = 0; i < sizes.size(); i++) {
       int size = sizes.get(i);
@@ -91,6 +91,9 @@ public final class CustomAllToAll implements Callable<Integer> {
     for (int i = 0; i < 2; i++) {
       allToAll.check("by puts", round++, allToAll::byPuts);
     }
+    for (int i = 0; i < 2; i++) {
+      allToAll.check("by proxies", round++, allToAll::byProxies);
+    }
     for (int i = 0; i < 2 && packets; i++) {
       allToAll.check("by packets", round++, allToAll::byPackets);
     }
@@ -98,17 +101,20 @@ public final class CustomAllToAll implements Callable<Integer> {
     round = Timing.roundAfter(round, times);
     final double byPuts = Timing.micros(rank, round, times, allToAll::byPuts);
     round = Timing.roundAfter(round, times);
+    final double byProxies = Timing.micros(rank, round, times, allToAll::byProxies);
+    round = Timing.roundAfter(round, times);
     final double byPackets =
         packets ? Timing.micros(rank, round, times, allToAll::byPackets) : Double.NaN;
     round = Timing.roundAfter(round, times);
     allToAll.check("by puts", round++, allToAll::byPuts);
+    allToAll.check("by proxies", round++, allToAll::byProxies);
     if (packets) {
       allToAll.check("by packets", round, allToAll::byPackets);
     }
     if (rank.rank() == 0) {
       System.out.printf(
-          "%12d %12.1f %12.1f %12s%n",
-          size, byHost, byPuts, packets ? String.format("%.1f", byPackets) : "-");
+          "%12d %12.1f %12.1f %12.1f %12s%n",
+          size, byHost, byPuts, byProxies, packets ? String.format("%.1f", byPackets) : "-");
     }
   }
 }

@@ -162,7 +162,7 @@ public final class Fusion implements Callable<Integer> {
     }
 
     private void compute(int round) {
-      launch("compute", KernelArgs.of(rank.rank(), memory, shardBytes, work(round)));
+      launch("computeShard", KernelArgs.of(rank.rank(), memory, shardBytes, work(round)));
     }
 
     private void gather(int round) {
