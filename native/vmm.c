@@ -23,6 +23,8 @@ typedef int (*access_function)(unsigned long long address, size_t size, const Me
                                size_t count);
 typedef int (*export_function)(void *target, unsigned long long handle, int type,
                                unsigned long long flags);
+typedef int (*range_handle_function)(void *target, unsigned long long address, size_t size,
+                                     int type, unsigned long long flags);
 typedef int (*import_function)(unsigned long long *handle, void *source, int type);
 
 static int supports_rdma(int device) {
@@ -166,6 +168,25 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_VmmCalls_exportDescriptor(JNI
   int status = call(&descriptor, (unsigned long long)handle, HANDLE_POSIX_DESCRIPTOR, 0);
   if (status == CUDA_RESULT_SUCCESS) {
     /* Programs that this process starts must not keep the memory alive. */
+    fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+  }
+  put_int(env, result, descriptor);
+  return status;
+}
+
+/* Creates a dma-buf of a range of whole pages, by which other devices reach the memory. */
+JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_VmmCalls_exportDmaBuf(JNIEnv *env, jclass type,
+                                                                         jlong address, jlong size,
+                                                                         jintArray result) {
+  (void)type;
+  range_handle_function call =
+      (range_handle_function)fluxccl_cuda_function("cuMemGetHandleForAddressRange");
+  if (call == NULL) {
+    return CUDA_RESULT_NOT_SUPPORTED;
+  }
+  int descriptor = -1;
+  int status = call(&descriptor, (unsigned long long)address, (size_t)size, RANGE_HANDLE_DMA_BUF, 0);
+  if (status == CUDA_RESULT_SUCCESS) {
     fcntl(descriptor, F_SETFD, FD_CLOEXEC);
   }
   put_int(env, result, descriptor);

@@ -208,6 +208,27 @@ API CUresult cuMemExportToShareableHandle(void *out, uint64_t handle, int type, 
   return CUDA_SUCCESS;
 }
 
+// A dma-buf: here the file that holds the memory, which a fake network device can map.
+API CUresult cuMemGetHandleForAddressRange(void *out, CUdeviceptr address, size_t size, int type, unsigned long long flags) {
+  CURRENT;
+  if (type != 1 || flags) return CUDA_ERROR_INVALID_VALUE;
+  if (!size || address % 4096 || size % 4096) {
+    return fake_fail(CUDA_ERROR_INVALID_VALUE, "a dma-buf of %zu bytes at 0x%llx is not of whole pages", size,
+                     (unsigned long long)address);
+  }
+  pthread_mutex_lock(&fake_lock);
+  struct range *range = fake_range_at(address);
+  bool whole = range && range->context == context && range->start == address && range->size == size;
+  int fd = whole ? fcntl(range->vmm ? range->vmm->fd : range->fd, F_DUPFD_CLOEXEC, 3) : -1;
+  pthread_mutex_unlock(&fake_lock);
+  if (fd < 0) {
+    return fake_fail(CUDA_ERROR_INVALID_VALUE, "0x%llx is no allocation of %zu bytes of this context",
+                     (unsigned long long)address, size);
+  }
+  *(int *)out = fd;
+  return CUDA_SUCCESS;
+}
+
 API CUresult cuMemImportFromShareableHandle(uint64_t *handle, void *os_handle, int type) {
   if (!fake_initialized) return CUDA_ERROR_NOT_INITIALIZED;
   int fd = (int)(intptr_t)os_handle, physical;

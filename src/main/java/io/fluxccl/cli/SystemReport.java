@@ -162,22 +162,34 @@ record SystemReport(String title, Map<String, String> named, List<String> lines,
       TransportFlags allowed = JoinOptions.of(0, 1).collectives().networks();
       return "memory of the host %s, of GPUs %s%s"
           .formatted(
-              networks(allowed, DeviceKind.HOST),
-              networks(allowed, DeviceKind.CUDA),
+              networks(allowed, DeviceKind.HOST, false),
+              networks(allowed, DeviceKind.CUDA, exportsDmaBufs()),
               allowed.equals(CollectivesOptions.NETWORKS) ? "" : "; by FLUXCCL_NETWORK");
     } catch (InvalidUsage e) {
       return e.getMessage();
     }
   }
 
-  private static String networks(TransportFlags allowed, DeviceKind kind) {
+  /** Returns whether the first GPU exports its memory as dma-bufs. */
+  private static boolean exportsDmaBufs() {
+    if (CudaDriver.count() == 0) {
+      return false;
+    }
+    try (CudaDevice gpu = CudaDevice.open(0)) {
+      return gpu.exportsDmaBufs();
+    } catch (FluxCclException e) {
+      return false;
+    }
+  }
+
+  private static String networks(TransportFlags allowed, DeviceKind kind, boolean exportsDmaBufs) {
     List<String> rails = new ArrayList<>();
     for (TransportProvider provider : ServiceLoader.load(TransportProvider.class)) {
       provider.transports().stream()
           .sorted()
           .filter(network -> network != Transport.ETHERNET && allowed.contains(network))
           .filter(network -> provider.unavailableBecause(network).isEmpty())
-          .filter(network -> provider.unreachableBecause(network, kind).isEmpty())
+          .filter(network -> provider.unreachableBecause(network, kind, exportsDmaBufs).isEmpty())
           .forEach(network -> rails.add(network.name()));
     }
     String last = allowed.contains(Transport.ETHERNET) ? "ETHERNET" : "nothing";

@@ -10,12 +10,13 @@ import io.fluxccl.transport.Transport;
 import io.fluxccl.wire.WireWriter;
 import java.util.Arrays;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
 
 /**
  * Connects to a peer: each end sends its endpoint's bytes behind the ordinal of its transport, then
- * connects to what the other sent.
+ * connects to what the other sent. Ends that need it then tell each other that they are ready.
  */
 final class Connector extends PeerSetup<Connection> {
   private static final Transport[] TRANSPORTS = Transport.values();
@@ -69,13 +70,36 @@ final class Connector extends PeerSetup<Connection> {
     Deadline own = Deadline.after(config.connectTimeout());
     Deadline earlier = own.remainingNanos() < deadline.remainingNanos() ? own : deadline;
     return receive(SetupMessages.Kind.CONNECTION, earlier)
-        .thenCompose(payload -> endpoint.connect(checkTransport(payload), earlier))
+        .thenCompose(payload -> connect(checkTransport(payload), earlier))
         .thenAccept(this::deliver)
         .exceptionally(
             failure -> {
               throw explained(failure, earlier);
             })
         .whenComplete((done, failure) -> closeEndpointIf(failure != null));
+  }
+
+  private CompletableFuture<Connection> connect(byte[] remoteWire, Deadline deadline) {
+    if (!endpoint.meetsPeer()) {
+      return endpoint.connect(remoteWire, deadline);
+    }
+    AtomicBoolean told = new AtomicBoolean();
+    return endpoint
+        .connect(remoteWire, deadline, () -> bothReady(told, deadline))
+        .whenComplete(
+            (connection, failure) -> {
+              // A peer that waits for this end fails with its reason instead.
+              if (failure != null && told.compareAndSet(false, true)) {
+                Throwable reason = FluxCclException.from(failure);
+                messages.sendError(peer, SetupMessages.Kind.READY, tag, reason, deadline);
+              }
+            });
+  }
+
+  private CompletableFuture<Void> bothReady(AtomicBoolean told, Deadline deadline) {
+    told.set(true);
+    messages.send(peer, SetupMessages.Kind.READY, tag, new byte[0], deadline);
+    return receive(SetupMessages.Kind.READY, deadline).thenApply(bytes -> null);
   }
 
   private byte[] checkTransport(byte[] payload) {

@@ -41,7 +41,8 @@ final class SetupMessages {
     RENDEZVOUS,
     EXCHANGE,
     NOTICE,
-    DEMAND
+    DEMAND,
+    READY
   }
 
   private final Bootstrap bootstrap;

@@ -2,6 +2,7 @@ package io.fluxccl.communicator;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.concurrent.Lifecycle;
+import io.fluxccl.device.Device;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
@@ -59,12 +60,16 @@ final class TransportContexts implements AutoCloseable {
 
   /** Returns why the transport can't be used here for memory of this rank's device, or empty. */
   Optional<String> unusableBecause(Transport transport) {
+    Device device = environment.device();
     return find(transport)
         .map(
             provider ->
                 provider
                     .unavailableBecause(transport)
-                    .or(() -> provider.unreachableBecause(transport, environment.device().kind())))
+                    .or(
+                        () ->
+                            provider.unreachableBecause(
+                                transport, device.kind(), device.exportsDmaBufs())))
         .orElse(Optional.of(transport + " is not in this build"));
   }
 

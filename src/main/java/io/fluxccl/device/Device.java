@@ -129,6 +129,11 @@ public interface Device extends AutoCloseable {
    */
   default void bindThread() {}
 
+  /** Returns whether buffers of this device can be exported as dma-bufs for other devices. */
+  default boolean exportsDmaBufs() {
+    return false;
+  }
+
   /** Closes the streams and refuses new work. Idempotent. */
   @Override
   void close();

@@ -87,6 +87,18 @@ public interface DeviceBuffer extends AutoCloseable {
   }
 
   /**
+   * Exports this memory for other devices. Its pages belong to the dma-buf together with their
+   * neighbours.
+   *
+   * @return the dma-buf, which the caller closes; empty if the device does not {@linkplain
+   *     Device#exportsDmaBufs export any}
+   * @throws io.fluxccl.DeviceFailure if the driver can't export this memory
+   */
+  default Optional<DmaBuf> exportDmaBuf() {
+    return Optional.empty();
+  }
+
+  /**
    * Adds a user of the memory, which then stays until the matching {@link #release()} even if this
    * buffer is closed before.
    *

@@ -3,6 +3,7 @@ package io.fluxccl.transport;
 import io.fluxccl.Deadline;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Supplier;
 
 /**
  * One end of a connection during set-up. It describes itself to the peer, then connects to the
@@ -21,6 +22,25 @@ public interface Endpoint extends AutoCloseable {
    *     io.fluxccl.Timeout} or {@link io.fluxccl.InvalidUsage} naming the peer
    */
   CompletableFuture<Connection> connect(byte[] remoteWire, Deadline deadline);
+
+  /**
+   * Returns whether {@link #connect(byte[], Deadline, Supplier)} calls its supplier: the ends of
+   * this transport have no other way to find out whether the other one is ready.
+   */
+  default boolean meetsPeer() {
+    return false;
+  }
+
+  /**
+   * Connects to the peer's end as {@link #connect(byte[], Deadline)} does.
+   *
+   * @param bothReady called once this end takes what the peer sends, if {@link #meetsPeer}:
+   *     notifies the peer, and completes when the peer's end is ready, too
+   */
+  default CompletableFuture<Connection> connect(
+      byte[] remoteWire, Deadline deadline, Supplier<CompletableFuture<Void>> bothReady) {
+    return connect(remoteWire, deadline);
+  }
 
   /**
    * Returns the connection before the two ends are connected: it keeps what is posted until {@link

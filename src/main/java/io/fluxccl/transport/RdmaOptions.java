@@ -13,7 +13,8 @@ import java.time.Duration;
  *     host memory and the device supports it: 0 to 1024
  * @param maxMessage the length of the largest request in bytes, 4 KiB to 1 GiB; longer writes are
  *     split
- * @param retries how often the device resends a packet that was not acknowledged, 1 to 7
+ * @param retries how often the device resends a packet that was not acknowledged, 1 to 7; Soft-RoCE
+ *     takes 7 for no limit
  * @param ackTimeout how long the device waits for an acknowledgement each time, 1 ms to 60 s;
  *     rounded up to 4.096 us times a power of two. The device detects a lost peer after about
  *     {@code ackTimeout * (retries + 1)}; some devices take up to four times as long.
@@ -25,9 +26,9 @@ public record RdmaOptions(
     int maxMessage,
     int retries,
     Duration ackTimeout) {
-  /** 256 requests, batches of 32, 64 bytes inline, messages of 1 MiB, 7 retries of 268 ms. */
+  /** 256 requests, batches of 32, 64 bytes inline, messages of 1 MiB, 6 retries of 268 ms. */
   public static final RdmaOptions DEFAULT =
-      new RdmaOptions(256, 32, 64, 1 << 20, 7, Duration.ofMillis(268));
+      new RdmaOptions(256, 32, 64, 1 << 20, 6, Duration.ofMillis(268));
 
   private static final long TICK_NANOS = 4096;
 

@@ -26,9 +26,11 @@ public interface TransportProvider {
    *
    * @param transport one of {@link #transports()}, available
    * @param kind the kind of the device that owns the memory
+   * @param exportsDmaBufs whether that device exports its memory as dma-bufs
    * @return what is missing and how to get it, or empty when nothing is known to be missing
    */
-  default Optional<String> unreachableBecause(Transport transport, DeviceKind kind) {
+  default Optional<String> unreachableBecause(
+      Transport transport, DeviceKind kind, boolean exportsDmaBufs) {
     return Optional.empty();
   }
 

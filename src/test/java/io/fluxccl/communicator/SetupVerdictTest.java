@@ -2,6 +2,7 @@ package io.fluxccl.communicator;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.mockito.ArgumentMatchers.any;
+import static org.mockito.ArgumentMatchers.anyBoolean;
 import static org.mockito.ArgumentMatchers.anyInt;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.when;
@@ -148,7 +149,7 @@ class SetupVerdictTest {
     TransportProvider provider = mock(TransportProvider.class);
     when(provider.transports()).thenReturn(Set.of(Transport.SHM));
     when(provider.unavailableBecause(any())).thenReturn(Optional.empty());
-    when(provider.unreachableBecause(any(), any())).thenReturn(Optional.empty());
+    when(provider.unreachableBecause(any(), any(), anyBoolean())).thenReturn(Optional.empty());
     when(provider.open(any(), any())).thenReturn(context);
     return provider;
   }

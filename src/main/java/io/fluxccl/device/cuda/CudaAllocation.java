@@ -1,6 +1,7 @@
 package io.fluxccl.device.cuda;
 
 import io.fluxccl.concurrent.UseCount;
+import io.fluxccl.device.DmaBuf;
 import java.security.SecureRandom;
 import java.time.Duration;
 import java.util.Optional;
@@ -102,6 +103,23 @@ public abstract class CudaAllocation extends UseCount {
       name = share();
     }
     return name;
+  }
+
+  /**
+   * Exports all of it for other devices. The caller is a user.
+   *
+   * @param offset the offset of the caller's part, in bytes
+   */
+  final Optional<DmaBuf> exportDmaBuf(long offset) {
+    if (!device.exportsDmaBufs()) {
+      return Optional.empty();
+    }
+    context.makeCurrent();
+    int[] descriptor = new int[1];
+    context.check(
+        VmmCalls.exportDmaBuf(address, size, descriptor),
+        "cuMemGetHandleForAddressRange(DMA_BUF_FD, " + size + ")");
+    return Optional.of(new DmaBuf(descriptor[0], offset, DescriptorCalls::close));
   }
 
   /** Lets other processes map it; called once, under this object's lock, the context current. */

@@ -1,7 +1,9 @@
 package io.fluxccl.device.cuda;
 
+import io.fluxccl.device.DmaBuf;
 import io.fluxccl.device.PartBuffer;
 import java.nio.ByteBuffer;
+import java.util.Optional;
 
 /**
  * A part of a {@link CudaAllocation}. Thread-safe.
@@ -33,6 +35,16 @@ public final class CudaBuffer extends PartBuffer<CudaDevice, CudaAllocation> {
   /** Returns where in {@link #allocation()} it begins, in bytes. */
   public long allocationOffset() {
     return memoryOffset();
+  }
+
+  @Override
+  public Optional<DmaBuf> exportDmaBuf() {
+    retain();
+    try {
+      return memory().exportDmaBuf(memoryOffset());
+    } finally {
+      release();
+    }
   }
 
   @Override

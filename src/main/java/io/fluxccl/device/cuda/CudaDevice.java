@@ -2,6 +2,7 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.JvmAccess;
+import io.fluxccl.NativeLibrary;
 import io.fluxccl.completion.CompletionAgent;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.UseCount;
@@ -32,6 +33,10 @@ public final class CudaDevice implements Device {
   static final long LARGE = 1L << 20;
 
   private static final long BLOCK_LENGTH = 2L << 20;
+
+  /** {@code CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED}, which JCuda does not name. */
+  private static final int DMA_BUF_SUPPORTED = 124;
+
   private static final int PINNED_LARGE = 64 * 1024;
   private static final int PINNED_BLOCK_LENGTH = 2 << 20;
 
@@ -154,6 +159,11 @@ public final class CudaDevice implements Device {
   /** Returns how its memory is allocated. */
   public CudaMemoryKind memoryKind() {
     return options.memory();
+  }
+
+  @Override
+  public boolean exportsDmaBufs() {
+    return NativeLibrary.isAvailable() && context.attribute(DMA_BUF_SUPPORTED) != 0;
   }
 
   /** Makes the GPU's context current on the calling thread: for callers of the driver. */

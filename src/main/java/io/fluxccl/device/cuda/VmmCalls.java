@@ -41,6 +41,9 @@ final class VmmCalls {
   /** A new descriptor of the memory, which keeps it alive until it is closed. */
   static native int exportDescriptor(long handle, int[] descriptor);
 
+  /** A dma-buf of a range of whole pages, which keeps its memory alive until it is closed. */
+  static native int exportDmaBuf(long address, long size, int[] descriptor);
+
   /** A handle of the memory behind a descriptor, which stays the caller's to close. */
   static native int importDescriptor(int descriptor, long[] handle);
 }

@@ -4,43 +4,33 @@ import io.fluxccl.concurrent.AgentThread;
 import io.fluxccl.concurrent.IdleBackoff;
 import java.util.concurrent.TimeUnit;
 import org.agrona.collections.ArrayUtil;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
- * The thread of one RDMA device for one communicator. It handles connection events, completes
- * futures, and posts and polls for callers that could not do so themselves. Connections are opened
- * and closed by tasks on this thread. A cycle allocates nothing.
+ * The thread of one RDMA device for one communicator. It connects, notices peers that leave,
+ * completes futures, and posts and polls for callers that could not do so themselves. Connections
+ * are opened and closed by tasks on this thread. A cycle allocates nothing.
  *
  * <p>While a flush is awaited the thread polls, first spinning and then with short naps. Otherwise
- * it parks, and polls for connection events every few milliseconds.
+ * it parks, and looks for peers that have left every few milliseconds.
  */
 final class IbAgent extends AgentThread {
-  private static final Logger LOGGER = LoggerFactory.getLogger(IbAgent.class);
-
   private static final long UNAWAITED_NAP_NS = TimeUnit.MILLISECONDS.toNanos(1);
   private static final long CONNECTING_NAP_NS = TimeUnit.MICROSECONDS.toNanos(200);
   private static final long LONGEST_PARK_NS = TimeUnit.MILLISECONDS.toNanos(5);
 
-  /** The interval at which the thread handles connection events and checks deadlines. */
+  /** The interval at which the thread looks for peers that have left and checks deadlines. */
   private static final long CHORES_INTERVAL_NS = TimeUnit.MICROSECONDS.toNanos(500);
-
-  /** Set before the thread starts. */
-  private VerbsPort port;
 
   /** The connections served; tasks of this thread replace the whole array. */
   private IbConnection[] connections = {};
+
+  /** Connections that were closed here and say goodbye; tasks of this thread add them. */
+  private LeavingLink[] leaving = {};
 
   private long lastChoresNs = System.nanoTime();
 
   IbAgent(String name) {
     super(name, new IdleBackoff(50, 50, 1, 50));
-  }
-
-  /** Starts the thread, which serves the connections of a port. */
-  void start(VerbsPort opened) {
-    port = opened;
-    start();
   }
 
   /** Adds a connection to serve. Called by a task of this thread. */
@@ -53,6 +43,16 @@ final class IbAgent extends AgentThread {
     connections = ArrayUtil.remove(connections, connection);
   }
 
+  /** Adds a queue pair that says goodbye. Called by a task of this thread. */
+  void add(LeavingLink link) {
+    leaving = ArrayUtil.add(leaving, link);
+  }
+
+  @Override
+  protected boolean mayEnd() {
+    return leaving.length == 0;
+  }
+
   @Override
   public int doWork() {
     int work = runTasks();
@@ -60,25 +60,23 @@ final class IbAgent extends AgentThread {
       work += connection.serve();
     }
     long now = System.nanoTime();
-    if (now - lastChoresNs >= CHORES_INTERVAL_NS && !isEnding()) {
+    if (now - lastChoresNs >= CHORES_INTERVAL_NS) {
       lastChoresNs = now;
-      work += doChores();
+      doChores();
     }
     return work;
   }
 
-  private int doChores() {
-    int events = 0;
-    try {
-      events = port.poll();
-    } catch (Throwable e) {
-      // The deadlines below are checked even if this fails.
-      LOGGER.warn("{}: can't read connection events: {}", roleName(), e.getMessage());
-    }
+  private void doChores() {
     for (IbConnection connection : connections) {
       connection.serveDeadlines();
     }
-    return events;
+    for (LeavingLink link : leaving) {
+      if (link.isDone()) {
+        leaving = ArrayUtil.remove(leaving, link);
+        execute(link::close);
+      }
+    }
   }
 
   @Override
@@ -100,7 +98,7 @@ final class IbAgent extends AgentThread {
       // A poster that needs a completion polls for it itself; this thread only takes the last ones.
       park(UNAWAITED_NAP_NS);
     } else {
-      park(connecting ? CONNECTING_NAP_NS : LONGEST_PARK_NS);
+      park(connecting || leaving.length > 0 ? CONNECTING_NAP_NS : LONGEST_PARK_NS);
     }
   }
 

@@ -8,24 +8,26 @@ import io.fluxccl.transport.AgentConnection;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RdmaOptions;
 import io.fluxccl.transport.RegisteredMemory;
-import java.util.Arrays;
+import java.io.IOException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Supplier;
 
 /**
  * A connection over one reliable queue pair, whose writes and signals are RDMA writes. A posting
  * method checks its arguments and passes the post to the {@link SendQueue}, on any thread and
  * without waiting for another thread.
  *
- * <p>Both ends share one queue pair. The end with the lesser token connects and presents the other
- * end's token. An end that is its own peer connects and accepts.
+ * <p>Each end has the numbers of the other end's queue pair from the bootstrap, and connects its
+ * own to it. When both ends are connected, each greets the other by a write. It is open when the
+ * peer's device has acknowledged the greeting.
  */
-final class IbConnection extends AgentConnection implements LinkEvents {
+final class IbConnection extends AgentConnection {
   private final IbContext context;
   private final IbAgent agent;
-  private final byte[] token;
-  private final RdmaOptions options;
+  private final int number;
+  private final int packet;
   private final SendQueue queue;
   private final AtomicBoolean begun = new AtomicBoolean();
   private final CompletableFuture<Connection> connected = new CompletableFuture<>();
@@ -35,26 +37,31 @@ final class IbConnection extends AgentConnection implements LinkEvents {
 
   // Confined to the agent.
   private Deadline deadline;
-  private VerbsLink link;
-  private VerbsLink echo;
-  private boolean established;
+  private boolean greeted;
 
   /**
    * Creates an end that waits for its peer.
    *
-   * @param token a peer must present it to connect to this end
+   * @param packet the number of the first packet that it sends
+   * @param link the queue pair, which this connection closes
+   * @throws IOException if memory for greetings and signals can't be registered
    */
-  IbConnection(IbContext context, int remoteRank, int tag, byte[] token, RdmaOptions options) {
+  IbConnection(
+      IbContext context, int remoteRank, int tag, int packet, VerbsLink link, RdmaOptions options)
+      throws IOException {
     super(context.transport(), context.rank(), remoteRank, tag, context.agent());
     this.context = context;
     this.agent = context.agent();
-    this.token = token;
-    this.options = options;
-    this.queue = new SendQueue(this, options);
+    this.number = link.number();
+    this.packet = packet;
+    this.queue = new SendQueue(this, options, link, context.port());
   }
 
-  byte[] token() {
-    return token;
+  /** Returns the description of this end for the peer. */
+  IbEndpoint.End end() {
+    LinkWords words = queue.words();
+    return new IbEndpoint.End(
+        rank(), tag(), number, packet, words.greeting(), words.remoteKey(), context.address());
   }
 
   // Posting: any thread.
@@ -138,8 +145,14 @@ final class IbConnection extends AgentConnection implements LinkEvents {
 
   // Connecting and serving: called by the agent.
 
-  /** Connects to the end that a peer described. Any thread. */
-  CompletableFuture<Connection> connect(byte[] remoteWire, Deadline by) {
+  /**
+   * Connects to the end that a peer described. Any thread.
+   *
+   * @param bothReady notifies the peer that this end executes its requests, and completes when the
+   *     peer's end does so, too
+   */
+  CompletableFuture<Connection> connect(
+      byte[] remoteWire, Deadline by, Supplier<CompletableFuture<Void>> bothReady) {
     if (!begun.compareAndSet(false, true)) {
       return CompletableFuture.failedFuture(connectedTwice());
     }
@@ -148,7 +161,7 @@ final class IbConnection extends AgentConnection implements LinkEvents {
     try {
       IbEndpoint.End peer = IbEndpoint.End.decode(remoteWire, remoteRank());
       if (peer.tag() == tag()) {
-        agent.execute(() -> connect(peer, by));
+        agent.execute(() -> connect(peer, by, bothReady));
       } else {
         String message = "rank %s connects with tag=%s";
         fail(message.formatted(remoteRank(), peer.tag()), null);
@@ -159,78 +172,90 @@ final class IbConnection extends AgentConnection implements LinkEvents {
     return connected;
   }
 
-  private void connect(IbEndpoint.End peer, Deadline by) {
+  private void connect(
+      IbEndpoint.End peer, Deadline by, Supplier<CompletableFuture<Void>> bothReady) {
     deadline = by;
     if (hasFailed()) {
       return;
     }
-    if (Arrays.compareUnsigned(token, peer.token()) <= 0) {
-      try {
-        link = context.port().connect(peer.address(), peer.token(), this);
-      } catch (Throwable e) {
-        String message = "can't connect to rank %s: %s";
-        fail(message.formatted(remoteRank(), e.getMessage()), e);
+    try {
+      PortAddress.Route route = context.address().routeTo(peer.port());
+      if (route.problem() != null) {
+        notConnected(route.problem(), null);
+        return;
       }
-    }
-    deliver();
-  }
-
-  @Override
-  public RdmaOptions options() {
-    return options;
-  }
-
-  @Override
-  public void requested(VerbsLink incoming) {
-    if (link == null) {
-      link = incoming;
-    } else {
-      echo = incoming;
+      queue.connect(path(peer, route), peer);
+      bothReady.get().whenComplete((ready, failure) -> agent.execute(() -> greet(failure)));
+    } catch (Throwable e) {
+      notConnected(e.getMessage(), e);
     }
   }
 
-  @Override
-  public void established(VerbsLink which) {
-    if (which == link && !hasFailed()) {
-      established = true;
-      deliver();
-    }
+  private VerbsPath path(IbEndpoint.End peer, PortAddress.Route route) {
+    boolean byGid = route.own() != null;
+    return new VerbsPath(
+        peer.queuePair(),
+        packet,
+        peer.packet(),
+        Math.min(context.address().attributes().mtu(), peer.port().attributes().mtu()),
+        peer.port().attributes().lid(),
+        byGid ? route.own().index() : -1,
+        byGid ? route.peer().bytes() : new byte[0]);
   }
 
-  private void deliver() {
-    if (!established || deadline == null || delivered || hasFailed()) {
+  private void greet(Throwable failure) {
+    if (hasFailed()) {
+      return;
+    }
+    if (failure != null) {
+      end(FluxCclException.from(failure));
       return;
     }
     try {
-      queue.open(link, context.port());
+      queue.sayHello();
+      greeted = true;
     } catch (Throwable e) {
-      fail("memory for signals can't be registered: " + e.getMessage(), e);
-      return;
+      notConnected(e.getMessage(), e);
+    }
+  }
+
+  private void notConnected(String reason, Throwable cause) {
+    fail("rank %s was not connected: %s".formatted(remoteRank(), reason), cause);
+  }
+
+  /** Delivers the connection if the peer has acknowledged the greeting; returns the work count. */
+  private int deliver() {
+    try {
+      if (!queue.tryOpen()) {
+        return 0;
+      }
+    } catch (IOException e) {
+      notConnected(e.getMessage(), e);
+      return 1;
     }
     delivered = true;
     if (!connected.complete(this)) {
       // A caller that cancelled may have seen it as delivered and not closed it.
       close();
     }
+    return 1;
   }
 
-  @Override
-  public void failed(VerbsLink which, String reason) {
-    String message = "rank %s was not connected: %s";
-    fail(message.formatted(remoteRank(), reason), null);
-  }
-
-  /** Closes the queue pairs that exist. Idempotent. */
-  private void closeLinks() {
-    if (link != null) {
-      link.close();
+  /**
+   * Fails the connection because the device has failed a request.
+   *
+   * @param request the request, or null for the greeting
+   * @param reason the status of its completion
+   */
+  void failed(String request, String reason) {
+    if (request == null) {
+      notConnected(reason, null);
+    } else {
+      fail(request + " failed: " + reason, null);
     }
-    if (echo != null) {
-      echo.close();
-    }
   }
 
-  /** Returns whether connection events are expected soon. Called by the agent. */
+  /** Returns whether this end waits for its peer. Called by the agent. */
   boolean isConnecting() {
     return deadline != null && !delivered;
   }
@@ -250,52 +275,35 @@ final class IbConnection extends AgentConnection implements LinkEvents {
 
   @Override
   protected int doWork() {
+    if (!delivered) {
+      return greeted && !hasFailed() ? deliver() : 0;
+    }
     return queue.advance(true) + waiters().advance(queue.flushedTicket());
   }
 
   @Override
   protected void checkDeadlines() {
     waiters().expire(queue.flushedTicket());
-    if (hasPeerLeft() && isAwaited()) {
-      // They were posted just before this side learned that the peer has left.
-      fail(left(), null);
+    if (delivered && !hasFailed() && queue.words().hasPeerLeft()) {
+      peerLeaves();
     }
     if (isConnecting() && !hasFailed() && deadline.expired()) {
-      end(connectTimeout(deadline, "the peer did not answer; does the network carry RDMA (rping)"));
+      end(connectTimeout(deadline, "the peer did not answer"));
+    }
+  }
+
+  /** The peer has said goodbye. An idle connection fails with the next post. */
+  private void peerLeaves() {
+    // Requests that the peer acknowledged before it left are done.
+    queue.takeLast();
+    waiters().advance(queue.flushedTicket());
+    setPeerLeft();
+    if (!waiters().isEmpty() || queue.isBusy()) {
+      fail(left(), null);
     }
   }
 
   // Failure and close: called by the agent.
-
-  @Override
-  public void disconnected(VerbsLink which) {
-    try {
-      if (which != echo) {
-        disconnected();
-      }
-    } catch (Throwable e) {
-      failInService(e);
-    }
-  }
-
-  private void disconnected() {
-    // Requests that the peer acknowledged before it left are done.
-    queue.takeLast();
-    doWork();
-    if (hasFailed()) {
-      return;
-    }
-    setPeerLeft();
-    // An idle connection fails with the next post.
-    if (!waiters().isEmpty() || !queue.closeIfIdle()) {
-      fail(left(), null);
-    }
-  }
-
-  @Override
-  public String left() {
-    return super.left() + ", or its process is no more";
-  }
 
   /** Closes this end unless it was connected. */
   void giveUp() {
@@ -309,7 +317,7 @@ final class IbConnection extends AgentConnection implements LinkEvents {
     context.forget(this);
     agent.remove(this);
     try {
-      queue.close(this::closeLinks);
+      queue.close().ifPresent(agent::add);
     } finally {
       connected.completeExceptionally(reason);
     }

@@ -11,36 +11,28 @@ import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.MemoryHandle;
 import io.fluxccl.transport.MemoryOrigin;
+import io.fluxccl.transport.RdmaOptions;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
 import java.io.IOException;
-import java.net.Inet4Address;
-import java.net.InetSocketAddress;
-import java.security.MessageDigest;
 import java.security.SecureRandom;
-import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.List;
 import java.util.Locale;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.CopyOnWriteArrayList;
 
 /** The RDMA transport of one communicator, over one device. */
 final class IbContext implements TransportContext {
   private final Transport transport;
   private final TransportEnvironment environment;
-  private final Inet4Address address;
+  private final RdmaDevices.Device device;
   private final long piece;
   private final SecureRandom random = new SecureRandom();
   private final IbAgent agent;
   private final VerbsPort port;
+  private final PortAddress address;
   private final Lifecycle lifecycle;
-
-  /** Connections whose peer has not connected yet. */
-  private final List<IbConnection> expected = new CopyOnWriteArrayList<>();
-
   private final Set<IbConnection> connections = ConcurrentHashMap.newKeySet();
   private final Set<IbMemoryHandle> handles = ConcurrentHashMap.newKeySet();
 
@@ -48,23 +40,24 @@ final class IbContext implements TransportContext {
       Transport transport,
       TransportEnvironment environment,
       Verbs verbs,
-      Inet4Address address,
+      RdmaDevices.Device device,
       long piece)
       throws IOException {
     this.transport = transport;
     this.environment = environment;
-    this.address = address;
+    this.device = device;
     this.piece = piece;
     this.lifecycle = new Lifecycle("%s of rank %s".formatted(transport, environment.rank()));
     String name = transport.name().toLowerCase(Locale.ROOT);
     this.agent = new IbAgent("fluxccl-%s-rank%s".formatted(name, environment.rank()));
-    this.port = verbs.open(address, this::admit);
+    this.port = verbs.open(device.name(), device.port());
+    this.address = new PortAddress(port.attributes(), device.gids());
   }
 
   /**
    * Opens a device.
    *
-   * @param address the address of the device
+   * @param device the device and its port
    * @param piece the length in bytes of a registration, a power of two below 2 GiB
    * @throws TransportFailure if the device can't be opened
    */
@@ -72,16 +65,17 @@ final class IbContext implements TransportContext {
       Transport transport,
       TransportEnvironment environment,
       Verbs verbs,
-      Inet4Address address,
+      RdmaDevices.Device device,
       long piece) {
     try {
-      IbContext context = new IbContext(transport, environment, verbs, address, piece);
-      context.agent.start(context.port);
+      IbContext context = new IbContext(transport, environment, verbs, device, piece);
+      context.agent.start();
       return context;
     } catch (IOException e) {
       String message =
-          "%s of rank %s can't be opened at %s: %s"
-              .formatted(transport, environment.rank(), address.getHostAddress(), e.getMessage());
+          "%s of rank %s can't be opened, port %d of %s: %s"
+              .formatted(
+                  transport, environment.rank(), device.port(), device.name(), e.getMessage());
       throw new TransportFailure(environment.rank(), message, e);
     }
   }
@@ -103,6 +97,10 @@ final class IbContext implements TransportContext {
     return port;
   }
 
+  PortAddress address() {
+    return address;
+  }
+
   @Override
   public MemoryHandle register(DeviceBuffer buffer) {
     lifecycle.checkOpen();
@@ -121,20 +119,15 @@ final class IbContext implements TransportContext {
   }
 
   private VerbsMemory[] registerPieces(DeviceBuffer buffer, boolean onHost) {
-    List<VerbsMemory> pieces = new ArrayList<>();
     try {
-      for (long offset = 0; offset < buffer.size(); offset += piece) {
-        int length = (int) Math.min(piece, buffer.size() - offset);
-        pieces.add(port.register(buffer.address() + offset, length));
-      }
-      return pieces.toArray(VerbsMemory[]::new);
+      return Registration.register(port, buffer, piece);
     } catch (IOException e) {
-      pieces.forEach(VerbsMemory::close);
       buffer.release();
       String advice =
           onHost
               ? "is the limit of locked memory high enough (ulimit -l)?"
-              : "a GPU's memory needs nvidia-peermem (modprobe nvidia-peermem), or use ETHERNET";
+              : "GPU memory needs dma-buf or nvidia-peermem (modprobe nvidia-peermem); else use"
+                  + " ETHERNET";
       String message =
           "%s of rank %s can't register %s bytes of its %s device: %s; %s"
               .formatted(
@@ -168,40 +161,34 @@ final class IbContext implements TransportContext {
     lifecycle.checkOpen();
     environment.checkPeer(remoteRank);
     config.checkTransport(transport);
-    byte[] token = new byte[IbEndpoint.End.TOKEN_LENGTH];
-    random.nextBytes(token);
-    IbConnection connection = new IbConnection(this, remoteRank, tag, token, config.rdma());
+    IbConnection connection = newConnection(remoteRank, tag, config.rdma());
     connections.add(connection);
-    expected.add(connection);
     agent.execute(() -> agent.add(connection));
     if (lifecycle.isClosed()) {
       connection.close();
     }
-    InetSocketAddress own = new InetSocketAddress(address, port.port());
-    return new IbEndpoint(connection, new IbEndpoint.End(rank(), tag, own, token));
+    return new IbEndpoint(connection, connection.end());
   }
 
-  /**
-   * Returns the connection whose token a peer presents, and removes it from the expected ones.
-   * Returns null if no connection has the token. The time of the comparisons does not depend on the
-   * token presented.
-   */
-  private LinkEvents admit(byte[] privateData) {
-    IbConnection found = null;
-    if (privateData.length >= IbEndpoint.End.TOKEN_LENGTH) {
-      // The connection manager pads the token.
-      byte[] token = Arrays.copyOf(privateData, IbEndpoint.End.TOKEN_LENGTH);
-      for (IbConnection connection : expected) {
-        if (MessageDigest.isEqual(connection.token(), token)) {
-          found = connection;
-        }
+  private IbConnection newConnection(int remoteRank, int tag, RdmaOptions options) {
+    try {
+      VerbsLink link = port.createLink(options);
+      try {
+        int packet = random.nextInt(IbEndpoint.End.MAX_NUMBER + 1);
+        return new IbConnection(this, remoteRank, tag, packet, link, options);
+      } catch (IOException | RuntimeException | Error e) {
+        link.close();
+        throw e;
       }
+    } catch (IOException e) {
+      String message =
+          "%s of rank %s can't make a queue pair for rank %s (tag %s): %s"
+              .formatted(transport, rank(), remoteRank, tag, e.getMessage());
+      throw new TransportFailure(rank(), message, e);
     }
-    return found != null && expected.remove(found) ? found : null;
   }
 
   void forget(IbConnection connection) {
-    expected.remove(connection);
     connections.remove(connection);
   }
 

@@ -8,6 +8,7 @@ import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportProvider;
+import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.EnumSet;
@@ -19,7 +20,7 @@ import java.util.Set;
 /**
  * Provides {@link Transport#IB0} to {@link Transport#IB7}: the machine's RDMA devices, InfiniBand
  * or RoCE, by name. The environment variable {@code FLUXCCL_IB_DEVICES} chooses and orders them,
- * for example {@code mlx5_2,mlx5_0=10.0.0.5}.
+ * for example {@code mlx5_2,mlx5_0:2}.
  *
  * <p>Each context has one daemon thread, on which its connections' futures complete: never block
  * it, and run long work elsewhere.
@@ -28,10 +29,6 @@ public final class IbTransport implements TransportProvider {
   /** The number of transports: IB0 to IB7. */
   public static final int MAX_DEVICES = 8;
 
-  private static final String NO_PEER_MEMORY =
-      "RDMA devices can't reach GPU memory: nvidia-peermem is not loaded (modprobe nvidia-peermem)";
-
-  private final Path connectionManager;
   private final Path peerMemory;
   private final Path nvidia;
 
@@ -42,7 +39,6 @@ public final class IbTransport implements TransportProvider {
 
   /** Creates a provider that reads the machine's files under another root. For tests. */
   IbTransport(Path root) {
-    connectionManager = root.resolve("dev/infiniband/rdma_cm");
     peerMemory = root.resolve("sys/module/nvidia_peermem");
     nvidia = root.resolve("proc/driver/nvidia");
   }
@@ -99,54 +95,89 @@ public final class IbTransport implements TransportProvider {
     if (index >= devices.size()) {
       return Optional.of(
           devices.isEmpty()
-              ? "this machine has no RDMA device (/sys/class/infiniband is empty)"
+              ? RdmaDevices.knownToKernel()
+                  ? "the verbs list no device, although the kernel has some (ibv_devices): modprobe"
+                      + " ib_uverbs; apt-get install ibverbs-providers"
+                  : "this machine has no RDMA device (/sys/class/infiniband is empty)"
               : "this machine has only " + devices.size() + " RDMA devices: " + names(devices));
     }
-    RdmaDevices.Device device = devices.get(index);
+    return unusableBecause(devices.get(index));
+  }
+
+  private static Optional<String> unusableBecause(RdmaDevices.Device device) {
     if (!device.active()) {
-      return Optional.of(device.name() + " has no link: no port of it is ACTIVE (ibv_devinfo)");
-    }
-    if (device.address() == null) {
       return Optional.of(
-          "%s has no IPv4 address; give one to its network interface, or name one by %s=%s=a.b.c.d"
-              .formatted(device.name(), RdmaDevices.VARIABLE, device.name()));
+          "port %d of %s has no link: it is not ACTIVE (ibv_devinfo)"
+              .formatted(device.port(), device.name()));
     }
-    if (!Files.isReadable(connectionManager) || !Files.isWritable(connectionManager)) {
+    if (device.gids().isEmpty()) {
       return Optional.of(
-          connectionManager
-              + (Files.exists(connectionManager)
+          "port %d of %s has no address (GID); is its network interface up?"
+              .formatted(device.port(), device.name()));
+    }
+    Path node = device.node();
+    if (node != null && (!Files.isReadable(node) || !Files.isWritable(node))) {
+      return Optional.of(
+          node
+              + (Files.exists(node)
                   ? " may not be opened by this user"
-                  : " is missing: modprobe rdma_ucm"));
+                  : " is missing: modprobe ib_uverbs, or give the container --device"
+                      + " /dev/infiniband"));
     }
     return Optional.empty();
   }
 
   @Override
-  public Optional<String> unreachableBecause(Transport transport, DeviceKind kind) {
-    index(transport);
+  public Optional<String> unreachableBecause(
+      Transport transport, DeviceKind kind, boolean exportsDmaBufs) {
+    int index = index(transport);
     OptionalLong limit = LockedMemory.limit();
     if (limit.orElse(Long.MAX_VALUE) < LockedMemory.LEAST) {
       return Optional.of(
           "no more than %d bytes may be registered (ulimit -l)".formatted(limit.getAsLong()));
     }
-    return kind == DeviceKind.CUDA && !Files.isDirectory(peerMemory)
-        ? Optional.of(NO_PEER_MEMORY)
-        : Optional.empty();
+    if (kind == DeviceKind.HOST || Files.isDirectory(peerMemory)) {
+      return Optional.empty();
+    }
+    Optional<String> noDmaBufs =
+        exportsDmaBufs
+            ? refusesDmaBufsBecause(index)
+            : Optional.of("the GPU's driver exports no dma-bufs");
+    return noDmaBufs.map(
+        why ->
+            "RDMA devices can't reach GPU memory: "
+                + why
+                + ", and nvidia-peermem is not loaded (modprobe nvidia-peermem)");
+  }
+
+  private static Optional<String> refusesDmaBufsBecause(int index) {
+    List<RdmaDevices.Device> devices = RdmaDevices.ofThisMachine();
+    if (index >= devices.size()) {
+      return Optional.of("there is no device IB" + index);
+    }
+    RdmaDevices.Device device = devices.get(index);
+    try (VerbsPort port = VerbsLibrary.get().open(device.name(), device.port())) {
+      return port.refusesDmaBufsBecause();
+    } catch (IOException e) {
+      return Optional.of(e.getMessage());
+    }
   }
 
   private static String names(List<RdmaDevices.Device> devices) {
-    return String.join(" ", devices.stream().map(RdmaDevices.Device::name).toList());
+    return String.join(" ", devices.stream().map(RdmaDevices.Device::label).toList());
   }
 
   @Override
   public Optional<String> description(Transport transport) {
     RdmaDevices.Device device = RdmaDevices.ofThisMachine().get(index(transport));
-    String layer = device.linkLayer().equals("Ethernet") ? "RoCE" : device.linkLayer();
-    String line =
-        device.name() + " (" + layer + ") at " + device.address().getHostAddress() + lockedMemory();
+    String address =
+        device.preferredGid().map(gid -> gid.kind().layer() + ") at " + gid.address()).orElse("");
+    String line = device.label() + " (" + address + lockedMemory();
     if (Files.isDirectory(nvidia)) {
       line +=
-          Files.isDirectory(peerMemory) ? ", GPU memory by nvidia-peermem" : "; " + NO_PEER_MEMORY;
+          Files.isDirectory(peerMemory)
+              ? ", GPU memory by dma-buf or nvidia-peermem"
+              : ", GPU memory by dma-buf";
     }
     return Optional.of(line);
   }
@@ -167,8 +198,7 @@ public final class IbTransport implements TransportProvider {
                   FluxCclException.NO_RANK, transport + " is unavailable: " + why);
             });
     RdmaDevices.Device device = RdmaDevices.ofThisMachine().get(index(transport));
-    return IbContext.open(
-        transport, environment, VerbsLibrary.get(), device.address(), IbMemoryHandle.PIECE);
+    return IbContext.open(transport, environment, VerbsLibrary.get(), device, IbMemoryHandle.PIECE);
   }
 
   private static int index(Transport transport) {

@@ -3,11 +3,6 @@ package io.fluxccl.transport.ib;
 import io.fluxccl.InvalidUsage;
 import io.netty.util.NetUtil;
 import java.io.IOException;
-import java.io.UncheckedIOException;
-import java.net.Inet4Address;
-import java.net.InetAddress;
-import java.net.NetworkInterface;
-import java.net.UnknownHostException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -19,145 +14,194 @@ import java.util.Optional;
 import java.util.stream.Stream;
 
 /**
- * The RDMA devices of this machine as the kernel shows them: IB0 is the first. They are sorted by
- * name, mlx5_9 before mlx5_10, unless the environment variable {@value #VARIABLE} lists and orders
- * them.
+ * The RDMA devices of this machine: IB0 is the first. They are in the order of {@code
+ * ibv_get_device_list}, each with its first port that has a link, unless the environment variable
+ * {@value #VARIABLE} lists devices and ports. The kernel's files describe their ports.
  */
-public final class RdmaDevices {
+final class RdmaDevices {
   /**
-   * The environment variable with the devices in order, each with an optional address, for example
-   * {@code mlx5_2,mlx5_0=10.0.0.5}.
+   * The environment variable with the devices in order, each with an optional port and an optional
+   * address, for example {@code mlx5_2,mlx5_0:2,mlx5_1=10.0.0.5}.
    */
-  public static final String VARIABLE = "FLUXCCL_IB_DEVICES";
+  static final String VARIABLE = "FLUXCCL_IB_DEVICES";
 
-  private static final Path SYSFS = Path.of("/sys/class/infiniband");
-  private static final String IPV4_MAPPED = "0000:0000:0000:0000:0000:ffff:";
+  private static final Path ROOT = Path.of("/");
+  private static final String SYSFS = "sys/class/infiniband";
+  private static final String UVERBS = "sys/class/infiniband_verbs";
+  private static final String NODES = "dev/infiniband";
+  private static final String FORM = "name, name:port, name=address or name:port=address";
 
   private RdmaDevices() {}
 
   /**
-   * A device.
+   * A port of a device.
    *
-   * @param name the kernel's name
-   * @param address the address by which peers reach it, or null if it has none
-   * @param active whether one of its ports has a link
+   * @param name the device's name
+   * @param port the number of the port, from 1
+   * @param active whether the port has a link
    * @param linkLayer {@code Ethernet} (RoCE), {@code InfiniBand}, or another name of the kernel
+   * @param gids the addresses by which peers may reach it
+   * @param node the file by which programs use the device, or null if the kernel names none
    */
-  public record Device(String name, Inet4Address address, boolean active, String linkLayer) {}
+  record Device(
+      String name, int port, boolean active, String linkLayer, List<Gid> gids, Path node) {
+    boolean isEthernet() {
+      return linkLayer.equals("Ethernet");
+    }
+
+    /** Returns the name, and the port unless it is the first. */
+    String label() {
+      return port == 1 ? name : name + ":" + port;
+    }
+
+    /** Returns the first GID of the preferred kind. */
+    Optional<Gid> preferredGid() {
+      return gids.stream().min(Comparator.comparing(Gid::kind).thenComparing(Gid::index));
+    }
+  }
 
   /**
-   * Returns the devices of this machine.
+   * Returns the devices of this machine; none without verbs.
    *
    * @throws InvalidUsage if {@value #VARIABLE} can't be read or names a device that is missing
    */
-  public static List<Device> ofThisMachine() {
-    return find(SYSFS, System.getenv(VARIABLE));
+  static List<Device> ofThisMachine() {
+    return find(ROOT, VerbsLibrary.deviceNames(), System.getenv(VARIABLE));
   }
 
-  static List<Device> find(Path sysfs, String chosen) {
-    List<String> names = children(sysfs);
+  /** Returns whether the kernel knows devices, of which the verbs may use none. */
+  static boolean knownToKernel() {
+    return !children(ROOT.resolve(SYSFS)).isEmpty();
+  }
+
+  /**
+   * Returns the devices.
+   *
+   * @param root the folder with {@code sys} and {@code dev}
+   * @param names the devices that the verbs list, in order
+   * @param chosen the value of {@value #VARIABLE}, or null
+   */
+  static List<Device> find(Path root, List<String> names, String chosen) {
     if (chosen == null || chosen.isBlank()) {
-      return names.stream().map(name -> device(sysfs, name, null)).toList();
+      return names.stream().map(name -> device(root, name, firstActivePort(root, name))).toList();
     }
     List<Device> devices = new ArrayList<>();
     for (String entry : chosen.split(",")) {
-      String[] parts = entry.trim().split("=", 2);
-      if (!names.contains(parts[0])) {
-        throw InvalidUsage.of(
-            "%s=%s: there is no device %s, only %s", VARIABLE, chosen, parts[0], names);
-      }
-      devices.add(device(sysfs, parts[0], parts.length == 2 ? parse(parts[1]) : null));
+      devices.add(chosen(root, names, chosen, entry.trim()));
     }
     return devices;
   }
 
-  /** Returns a name with padded numbers, so that mlx5_10 follows mlx5_9. */
-  private static String sortKey(String name) {
-    StringBuilder key = new StringBuilder();
-    for (String part : name.split("(?<=\\D)(?=\\d)|(?<=\\d)(?=\\D)")) {
-      key.append(part.matches("\\d{1,9}") ? String.format("%09d", Integer.parseInt(part)) : part);
+  private static Device chosen(Path root, List<String> names, String all, String entry) {
+    String[] parts = entry.split("=", 2);
+    String[] place = parts[0].split(":", 2);
+    String name = place[0];
+    if (!names.contains(name)) {
+      throw InvalidUsage.of("%s=%s: there is no device %s, only %s", VARIABLE, all, name, names);
     }
-    return key.toString();
+    int port = place.length == 1 ? firstActivePort(root, name) : port(root, name, place[1], entry);
+    Device device = device(root, name, port);
+    return parts.length == 1 ? device : withAddress(device, parts[1]);
   }
 
-  private static Device device(Path sysfs, String name, Inet4Address given) {
-    Path ports = sysfs.resolve(name).resolve("ports");
-    Inet4Address address = given;
-    boolean active = false;
-    String linkLayer = "unknown";
-    for (String port : children(ports)) {
-      active |= read(ports.resolve(port).resolve("state")).contains("ACTIVE");
-      linkLayer = read(ports.resolve(port).resolve("link_layer"));
-      if (address == null) {
-        address = mappedGid(ports.resolve(port).resolve("gids")).orElse(null);
-      }
-    }
-    if (address == null) {
-      address = interfaceAddress(sysfs.resolve(name).resolve("device").resolve("net")).orElse(null);
-    }
-    return new Device(name, address, active, linkLayer);
-  }
-
-  /** Returns the IPv4 address of a RoCE device, whose GID is that address mapped to IPv6. */
-  private static Optional<Inet4Address> mappedGid(Path gids) {
-    for (String index : children(gids)) {
-      String gid = read(gids.resolve(index));
-      if (gid.startsWith(IPV4_MAPPED)) {
-        byte[] bytes =
-            HexFormat.of().parseHex(gid.substring(IPV4_MAPPED.length()).replace(":", ""));
-        return Optional.of(inet4(bytes));
-      }
-    }
-    return Optional.empty();
-  }
-
-  /**
-   * Returns the IPv4 address of a device's network interface, which exists with IP over InfiniBand.
-   */
-  private static Optional<Inet4Address> interfaceAddress(Path interfaces) {
-    return children(interfaces).stream()
-        .flatMap(RdmaDevices::addresses)
-        .filter(Inet4Address.class::isInstance)
-        .map(Inet4Address.class::cast)
-        .findFirst();
-  }
-
-  private static Stream<InetAddress> addresses(String networkInterface) {
-    try {
-      NetworkInterface found = NetworkInterface.getByName(networkInterface);
-      return found == null ? Stream.empty() : found.inetAddresses();
-    } catch (IOException e) {
-      throw new UncheckedIOException(e);
-    }
-  }
-
-  private static Inet4Address parse(String address) {
-    byte[] bytes = NetUtil.createByteArrayFromIpAddressString(address);
-    if (bytes == null || bytes.length != 4) {
+  private static int port(Path root, String name, String number, String entry) {
+    List<String> ports = children(ports(root, name));
+    if (!ports.contains(number)) {
       throw InvalidUsage.of(
-          "%s has the address %s; give an IPv4 address, a.b.c.d", VARIABLE, address);
+          "%s has the entry %s; give %s; the ports of %s are %s",
+          VARIABLE, entry, FORM, name, ports);
     }
-    return inet4(bytes);
+    return Integer.parseInt(number);
   }
 
-  /** Returns the address of four bytes. */
-  static Inet4Address inet4(byte[] bytes) {
-    try {
-      return (Inet4Address) InetAddress.getByAddress(Arrays.copyOf(bytes, 4));
-    } catch (UnknownHostException e) {
-      throw new IllegalStateException(e); // four bytes are always one
+  private static Device withAddress(Device device, String address) {
+    byte[] bytes = NetUtil.createByteArrayFromIpAddressString(address);
+    if (bytes == null) {
+      throw InvalidUsage.of(
+          "%s has the address %s; give an IPv4 address, a.b.c.d, or an IPv6 address",
+          VARIABLE, address);
     }
+    byte[] wanted = bytes.length == Gid.LENGTH ? bytes : mapped(bytes);
+    List<Gid> same =
+        device.gids().stream().filter(gid -> Arrays.equals(gid.bytes(), wanted)).toList();
+    if (same.isEmpty()) {
+      throw InvalidUsage.of(
+          "%s: %s has no address %s, only %s", VARIABLE, device.label(), address, device.gids());
+    }
+    return new Device(
+        device.name(), device.port(), device.active(), device.linkLayer(), same, device.node());
   }
 
+  /** Returns an IPv4 address in the form of an IPv6 address. */
+  private static byte[] mapped(byte[] ipv4) {
+    byte[] bytes = new byte[Gid.LENGTH];
+    bytes[10] = -1;
+    bytes[11] = -1;
+    System.arraycopy(ipv4, 0, bytes, 12, ipv4.length);
+    return bytes;
+  }
+
+  private static Path ports(Path root, String name) {
+    return root.resolve(SYSFS).resolve(name).resolve("ports");
+  }
+
+  private static boolean isActive(Path port) {
+    return read(port.resolve("state")).contains("ACTIVE");
+  }
+
+  private static int firstActivePort(Path root, String name) {
+    Path ports = ports(root, name);
+    return children(ports).stream()
+        .filter(port -> isActive(ports.resolve(port)))
+        .findFirst()
+        .map(Integer::parseInt)
+        .orElse(1);
+  }
+
+  private static Device device(Path root, String name, int number) {
+    Path port = ports(root, name).resolve(Integer.toString(number));
+    String layer = read(port.resolve("link_layer"));
+    return new Device(
+        name,
+        number,
+        isActive(port),
+        layer.isEmpty() ? "unknown" : layer,
+        gids(port, layer.equals("Ethernet")),
+        node(root, name));
+  }
+
+  private static List<Gid> gids(Path port, boolean ethernet) {
+    List<Gid> gids = new ArrayList<>();
+    for (String index : children(port.resolve("gids"))) {
+      String text = read(port.resolve("gids").resolve(index)).replace(":", "");
+      if (text.length() == 2 * Gid.LENGTH && !text.matches("0*")) {
+        byte[] bytes = HexFormat.of().parseHex(text);
+        boolean v1 = read(port.resolve("gid_attrs/types").resolve(index)).contains("v1");
+        gids.add(new Gid(Integer.parseInt(index), Gid.kindOf(ethernet, v1, bytes), bytes));
+      }
+    }
+    return gids;
+  }
+
+  /** Returns the file of the device: the kernel numbers these files apart from the devices. */
+  private static Path node(Path root, String name) {
+    Path numbered = root.resolve(UVERBS);
+    return children(numbered).stream()
+        .filter(uverbs -> read(numbered.resolve(uverbs).resolve("ibdev")).equals(name))
+        .findFirst()
+        .map(uverbs -> root.resolve(NODES).resolve(uverbs))
+        .orElse(null);
+  }
+
+  /** Returns the names in a folder, numbers in their order. */
   private static List<String> children(Path folder) {
     if (!Files.isDirectory(folder)) {
       return List.of();
     }
     try (Stream<Path> paths = Files.list(folder)) {
-      // GIDs are numbered, and the first one that fits is used.
       return paths
           .map(path -> path.getFileName().toString())
-          .sorted(Comparator.comparing(RdmaDevices::sortKey))
+          .sorted(Comparator.comparing(String::length).thenComparing(Comparator.naturalOrder()))
           .toList();
     } catch (IOException e) {
       return List.of(); // the device was removed
@@ -168,7 +212,7 @@ public final class RdmaDevices {
     try {
       return Files.readString(file).strip();
     } catch (IOException e) {
-      return ""; // a GID that is not set can't be read
+      return ""; // the attributes of a GID that is not set can't be read
     }
   }
 }

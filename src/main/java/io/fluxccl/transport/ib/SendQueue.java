@@ -5,12 +5,13 @@ import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.transport.PostQueue;
 import io.fluxccl.transport.RdmaOptions;
 import java.io.IOException;
-import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
-import org.agrona.BufferUtil;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Sends the posts of one connection. It holds the waiting posts, the requests in flight, and the
@@ -24,8 +25,12 @@ import org.agrona.BufferUtil;
  * <p>A request completes when the peer's device has acknowledged it and all requests before it, so
  * its completion also completes a flush. Three kinds of requests ask for a completion: the last
  * before a flush, the last that waits, and one in every quarter of the send queue.
+ *
+ * <p>Each end has a word for greetings, into which the other end writes: that it is connected, and
+ * later that it leaves.
  */
 final class SendQueue {
+  private static final Logger LOGGER = LoggerFactory.getLogger(SendQueue.class);
   private static final int POSTS_AT_A_TIME = 64;
 
   private final IbConnection owner;
@@ -37,24 +42,39 @@ final class SendQueue {
   /** True while a thread uses the queue pair; guards all fields below. */
   private final AtomicBoolean working = new AtomicBoolean();
 
-  /** The queue pair; null before it is connected and after it is closed. */
-  private VerbsLink link;
+  private final VerbsLink link;
 
-  /** The values of signals in flight, one word for each request. */
-  private ByteBuffer signals;
+  private final LinkWords words;
 
-  private long signalsAddress;
-  private VerbsMemory signalsMemory;
+  /** True from when the peer has acknowledged the greeting until this end is closed. */
+  private boolean open;
+
+  /** True once the device has refused or failed a request. */
+  private boolean broken;
 
   /** The number of bytes of the oldest write that were posted to the device. */
   private long progress;
 
   private int unsignaled;
 
-  SendQueue(IbConnection owner, RdmaOptions options) {
+  /**
+   * Creates a queue that is not connected.
+   *
+   * @param link the queue pair, which this queue closes
+   * @param port registers memory for the values of signals
+   */
+  SendQueue(IbConnection owner, RdmaOptions options, VerbsLink link, VerbsPort port)
+      throws IOException {
     this.owner = owner;
     this.options = options;
     this.inFlight = new InFlight(options.sendQueueSize());
+    this.link = link;
+    this.words = new LinkWords(port, options.sendQueueSize());
+  }
+
+  /** Returns the words of this end. */
+  LinkWords words() {
+    return words;
   }
 
   // Posting: any thread.
@@ -123,22 +143,34 @@ final class SendQueue {
     working.setRelease(false);
   }
 
-  /**
-   * Begins to send over a connected queue pair. Called by the agent.
-   *
-   * @param established the queue pair
-   * @param port registers memory for the values of signals
-   */
-  void open(VerbsLink established, VerbsPort port) throws IOException {
-    int length = options.sendQueueSize() * Long.BYTES;
-    ByteBuffer memory = BufferUtil.allocateDirectAligned(length, Long.BYTES);
-    VerbsMemory registered = port.register(BufferUtil.address(memory), length);
+  // Connecting: called by the agent.
+
+  /** Connects the queue pair, which then executes the peer's requests. */
+  void connect(VerbsPath path, IbEndpoint.End peer) throws IOException {
+    words.setPeer(peer);
+    link.connect(path);
+  }
+
+  /** Greets the peer, whose queue pair is connected. */
+  void sayHello() throws IOException {
     enter();
-    signals = memory;
-    signalsAddress = BufferUtil.address(memory);
-    signalsMemory = registered;
-    link = established;
-    leave();
+    try {
+      words.greet(link, inFlight, LinkWords.HELLO);
+    } finally {
+      leave();
+    }
+  }
+
+  /** Opens this queue for posts if the peer has acknowledged the greeting; returns whether. */
+  boolean tryOpen() throws IOException {
+    enter();
+    try {
+      takeCompletions();
+      open = !broken && inFlight.isEmpty();
+      return open;
+    } finally {
+      leave();
+    }
   }
 
   /**
@@ -153,7 +185,7 @@ final class SendQueue {
       return 0;
     }
     try {
-      if (link == null) {
+      if (!open) {
         return 0;
       }
       int work = poll || inFlight.isHalfFull() ? takeCompletions() : 0;
@@ -172,6 +204,7 @@ final class SendQueue {
 
   /** Fails the connection. A post may be lost, so no later post may be sent. */
   private void fail(Throwable error) {
+    broken = true;
     boolean expected = error instanceof IOException || error instanceof RuntimeException;
     owner.fail("it can't go on: " + (expected ? error.getMessage() : error), error);
     if (error instanceof Error) {
@@ -188,8 +221,9 @@ final class SendQueue {
       long id = link.completedId(i);
       int status = link.completedStatus(i);
       if (status != 0) {
+        broken = true;
         String reason = CompletionStatus.describe(status);
-        owner.fail(inFlight.describe(id) + " failed: " + reason, null);
+        owner.failed(open ? inFlight.describe(id) : null, reason);
         return count;
       }
       inFlight.complete(id);
@@ -255,8 +289,7 @@ final class SendQueue {
     long targetOffset = posts.targetOffset();
     long value = posts.sourceOffset();
     posts.pop();
-    // The word is free: the request that used it before is complete.
-    long word = signalsAddress + (long) inFlight.nextSlot() * Long.BYTES;
+    long word = words.signal(inFlight);
     HostMemory.putLong(word, value);
     long id = inFlight.nextId();
     int flags = flags(true, link.inlineLimit() >= Long.BYTES);
@@ -267,7 +300,7 @@ final class SendQueue {
         flags,
         word,
         Long.BYTES,
-        signalsMemory.localKey(),
+        words.localKey(),
         target.addressAt(targetOffset),
         target.remoteKeyAt(targetOffset));
   }
@@ -302,7 +335,7 @@ final class SendQueue {
   void takeLast() {
     enter();
     try {
-      while (link != null && !owner.hasFailed() && takeCompletions() > 0) {
+      while (open && !owner.hasFailed() && takeCompletions() > 0) {
         publishFlushed();
       }
     } catch (Throwable e) {
@@ -313,40 +346,39 @@ final class SendQueue {
   }
 
   /**
-   * Closes the queue pair if it is connected and idle. Later posts then stay in the queue.
+   * Drops all posts and all requests, and closes the queue pair. Called once.
    *
-   * @return whether it was closed
+   * @return the queue pair if it was idle: it then says goodbye to the peer before it is closed
    */
-  boolean closeIfIdle() {
+  Optional<LeavingLink> close() {
+    posts.close();
     enter();
     try {
-      VerbsLink idle = isBusy() ? null : link;
-      if (idle == null) {
-        return false;
+      boolean goodbye = open && saysGoodbye();
+      open = false;
+      if (goodbye) {
+        return Optional.of(new LeavingLink(link, words));
       }
-      link = null;
-      idle.close();
-      return true;
+      // Runs every step even if one fails. Once the link is closed, no request is in flight.
+      Closing.all(link, inFlight::abandon, this::dropWaiting, words);
+      return Optional.empty();
     } finally {
       leave();
     }
   }
 
-  /**
-   * Drops all posts and all requests. Idempotent.
-   *
-   * @param closeLinks runs while no thread uses the queue pair; after it, no request is in flight
-   */
-  void close(Runnable closeLinks) {
-    posts.close();
-    enter();
+  private boolean saysGoodbye() {
     try {
-      link = null;
-      // Runs every step even if one fails.
-      Closing.all(closeLinks::run, inFlight::abandon, this::dropWaiting, this::closeSignals);
-    } finally {
-      leave();
+      takeCompletions();
+      boolean idle = !broken && inFlight.isEmpty() && posts.isEmpty();
+      if (idle && !owner.hasPeerLeft()) {
+        words.greet(link, inFlight, LinkWords.GOODBYE);
+        return true;
+      }
+    } catch (IOException | RuntimeException e) {
+      LOGGER.debug("{} is closed without notice to its peer: {}", owner, e.getMessage());
     }
+    return false;
   }
 
   private void dropWaiting() {
@@ -363,14 +395,5 @@ final class SendQueue {
       }
     }
     Closing.all(uses);
-  }
-
-  private void closeSignals() {
-    if (signalsMemory != null) {
-      VerbsMemory registered = signalsMemory;
-      signalsMemory = null;
-      signals = null;
-      registered.close();
-    }
   }
 }

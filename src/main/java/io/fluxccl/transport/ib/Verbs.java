@@ -1,20 +1,28 @@
 package io.fluxccl.transport.ib;
 
 import java.io.IOException;
-import java.net.Inet4Address;
+import java.util.List;
 
 /**
- * RDMA verbs and connection management, as far as this transport needs them. Implemented in {@code
- * transport.ib.disni} and by tests.
+ * RDMA verbs, as far as this transport needs them. Implemented in {@code transport.ib.disni} and by
+ * tests.
  */
 public interface Verbs {
   /**
-   * Opens the RDMA device that has an address, and listens there. Any thread.
+   * Returns the names of this machine's RDMA devices, in the order of {@code ibv_get_device_list}.
+   * Any thread.
    *
-   * @param address the address of one of this machine's RDMA devices
-   * @param requests admits connection requests
-   * @return the open port, to be used by one thread
    * @throws IOException naming the call that failed and its errno
    */
-  VerbsPort open(Inet4Address address, VerbsPort.Requests requests) throws IOException;
+  List<String> deviceNames() throws IOException;
+
+  /**
+   * Opens a port of a device. Any thread.
+   *
+   * @param device one of {@link #deviceNames()}
+   * @param port the number of its port, from 1
+   * @return the open port
+   * @throws IOException naming the call that failed and its errno
+   */
+  VerbsPort open(String device, int port) throws IOException;
 }

@@ -6,9 +6,13 @@ import io.fluxccl.JvmAccess;
 import io.fluxccl.NativeResource;
 import io.fluxccl.OptionalLibrary;
 import io.fluxccl.TransportFailure;
+import java.io.IOException;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.file.Path;
+import java.util.List;
 import java.util.Optional;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * The RDMA verbs of this JVM, implemented by DiSNI and {@code libdisni.so}. They are loaded once,
@@ -17,6 +21,8 @@ import java.util.Optional;
 public final class VerbsLibrary {
   private static final String IMPLEMENTATION = "io.fluxccl.transport.ib.disni.DisniVerbs";
   private static final String FILE_NAME = "libdisni.so";
+
+  private static final Logger LOGGER = LoggerFactory.getLogger(VerbsLibrary.class);
 
   /** Written during class initialisation, which publishes it. */
   private static Verbs verbs;
@@ -42,6 +48,22 @@ public final class VerbsLibrary {
     return verbs;
   }
 
+  /**
+   * Returns the names of this machine's RDMA devices in the order of the verbs; none without verbs,
+   * or if the kernel serves none.
+   */
+  static List<String> deviceNames() {
+    if (UNAVAILABLE != null) {
+      return List.of();
+    }
+    try {
+      return verbs.deviceNames();
+    } catch (IOException e) {
+      LOGGER.debug("this machine's RDMA devices can't be listed: {}", e.getMessage());
+      return List.of();
+    }
+  }
+
   private static String load() {
     Optional<String> missing = OptionalLibrary.DISNI.missingBecause();
     if (missing.isPresent()) {
@@ -52,7 +74,7 @@ public final class VerbsLibrary {
       String problem =
           NativeResource.load(
               FILE_NAME,
-              "Linux with a C compiler, a JDK, libibverbs-dev and librdmacm-dev",
+              "Linux with a C compiler, a JDK and libibverbs-dev",
               VerbsLibrary::loadFrom);
       return problem == null
           ? null
@@ -60,9 +82,8 @@ public final class VerbsLibrary {
               "%s: %s%s",
               FILE_NAME,
               problem,
-              problem.contains("libibverbs") || problem.contains("librdmacm")
-                  ? "; install the RDMA libraries (apt-get install libibverbs1 librdmacm1"
-                      + " ibverbs-providers)"
+              problem.contains("libibverbs")
+                  ? "; install the RDMA libraries (apt-get install libibverbs1 ibverbs-providers)"
                   : "");
     } catch (InvalidUsage | IllegalStateException e) {
       return e.getMessage();

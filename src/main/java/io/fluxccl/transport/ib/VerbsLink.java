@@ -10,6 +10,17 @@ public interface VerbsLink extends AutoCloseable {
   /** The flag of a request into which the bytes are copied. */
   int INLINE = 8;
 
+  /** Returns the number of the queue pair, by which peers address it. */
+  int number();
+
+  /**
+   * Connects the queue pair: from then on it executes what the peer sends, and accepts requests.
+   * Exchanges nothing with the peer, whose queue pair drops requests until it is connected, too.
+   *
+   * @throws IOException naming the call that failed and its errno
+   */
+  void connect(VerbsPath path) throws IOException;
+
   /** Returns the maximum length in bytes of an {@link #INLINE} request. */
   int inlineLimit();
 
@@ -41,7 +52,7 @@ public interface VerbsLink extends AutoCloseable {
   /** Returns the {@code ibv_wc_status} of one of the completions taken; 0 is success. */
   int completedStatus(int index);
 
-  /** Disconnects and destroys the queues. No event of this link follows. Idempotent. */
+  /** Destroys the queues. The device uses no memory of its requests any more. Idempotent. */
   @Override
   void close();
 }

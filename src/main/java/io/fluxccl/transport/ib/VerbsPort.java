@@ -1,29 +1,26 @@
 package io.fluxccl.transport.ib;
 
+import io.fluxccl.transport.RdmaOptions;
 import java.io.IOException;
-import java.net.InetSocketAddress;
+import java.util.Optional;
 
-/**
- * An address of an RDMA device: a listener, a protection domain, and the connections made with
- * them. Used by one thread at a time, except for methods that say otherwise.
- */
+/** A port of an RDMA device, with a protection domain. Any thread. */
 public interface VerbsPort extends AutoCloseable {
-  /** Admits connection requests. */
-  interface Requests {
-    /**
-     * Returns the receiver of a link's events. Called by {@link VerbsPort#poll()}.
-     *
-     * @param privateData bytes from the peer, not trusted
-     * @return the receiver of all events of the link, or null to reject the request
-     */
-    LinkEvents admit(byte[] privateData);
-  }
+  /**
+   * The attributes of a port that decide how two ports reach each other.
+   *
+   * @param ethernet whether the link is Ethernet (RoCE); otherwise it is InfiniBand
+   * @param lid the port's local identifier, which InfiniBand's subnet manager assigned; 0 on
+   *     Ethernet
+   * @param mtu the active MTU as verbs encode it: 1 to 5, for 256 to 4096 bytes
+   */
+  record Attributes(boolean ethernet, int lid, int mtu) {}
 
-  /** Returns the number of the port on which this device listens. Any thread. */
-  int port();
+  /** Returns the attributes that the port had when it was opened. */
+  Attributes attributes();
 
   /**
-   * Registers memory, which the device then reads and writes. Any thread.
+   * Registers memory, which the device then reads and writes.
    *
    * @param address the address of the first byte
    * @param length bytes, 1 or more
@@ -34,24 +31,30 @@ public interface VerbsPort extends AutoCloseable {
   VerbsMemory register(long address, int length) throws IOException;
 
   /**
-   * Begins to connect; {@link #poll()} then calls {@code events}.
+   * Registers a part of a dma-buf, by which the device reads and writes memory of another device.
    *
-   * @param peer the address on which the peer listens
-   * @param privateData bytes for the peer's {@link Requests}; at most 56
-   * @param events receives the events of the link
-   * @return the link, which is not established yet
+   * @param descriptor the dma-buf's; stays the caller's, who may close it after the call
+   * @param offset bytes from the dma-buf's start
+   * @param address the address by which requests name the first byte
+   * @param length bytes, 1 or more
+   * @return the registration
+   * @throws IOException naming the errno
    */
-  VerbsLink connect(InetSocketAddress peer, byte[] privateData, LinkEvents events)
+  VerbsMemory registerDmaBuf(int descriptor, long offset, long address, int length)
       throws IOException;
 
-  /**
-   * Takes the events of all connections. Allocates nothing if there are none.
-   *
-   * @return the number of events
-   */
-  int poll() throws IOException;
+  /** Returns why the device takes no dma-bufs, or empty if it takes them. */
+  Optional<String> refusesDmaBufsBecause();
 
-  /** Stops listening and closes the device. All links and memories must be closed before. */
+  /**
+   * Creates a queue pair that is not connected. The device drops what peers send to it.
+   *
+   * @param options the sizes of its queues
+   * @throws IOException naming the call that failed and its errno
+   */
+  VerbsLink createLink(RdmaOptions options) throws IOException;
+
+  /** Closes the device. All links and memories must be closed before. */
   @Override
   void close();
 }

@@ -2,14 +2,17 @@ package io.fluxccl.transport.ib;
 
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.transport.RdmaOptions;
 import java.io.IOException;
 import java.lang.invoke.VarHandle;
-import java.net.Inet4Address;
-import java.net.InetSocketAddress;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayDeque;
+import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Queue;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
@@ -24,11 +27,19 @@ public final class FakeVerbs implements Verbs {
   private static final int LOCAL_PROTECTION_ERROR = 4;
   private static final int FLUSHED_WITH_ERROR = 5;
   private static final int REMOTE_ACCESS_ERROR = 10;
+  private static final int RETRIES_EXCEEDED = 12;
 
-  private final AtomicInteger ports = new AtomicInteger(1000);
+  /** The device, which peers reach by one GID. */
+  static final RdmaDevices.Device DEVICE =
+      new RdmaDevices.Device("fake0", 1, true, "Ethernet", List.of(gid()), null);
+
+  private final AtomicInteger numbers = new AtomicInteger(0x100);
   private final AtomicInteger keys = new AtomicInteger(0x1000);
-  private final Map<InetSocketAddress, FakePort> listening = new ConcurrentHashMap<>();
+  private final Map<Integer, FakeLink> links = new ConcurrentHashMap<>();
+  private final AtomicInteger open = new AtomicInteger();
+  private final AtomicInteger dmaBufs = new AtomicInteger();
   private volatile boolean refusing;
+  private volatile boolean takesDmaBufs;
   private volatile long unregistered;
   private volatile Error registrationError;
   private final AtomicReference<Error> postError = new AtomicReference<>();
@@ -38,9 +49,32 @@ public final class FakeVerbs implements Verbs {
     refusing = true;
   }
 
+  private static Gid gid() {
+    byte[] bytes = new byte[Gid.LENGTH];
+    bytes[0] = (byte) 0xfe;
+    bytes[1] = (byte) 0x80;
+    bytes[15] = 1;
+    return new Gid(0, Gid.Kind.ROCE_V2_LINK_LOCAL, bytes);
+  }
+
   /** How many ports are open. */
   public int openPorts() {
-    return listening.size();
+    return open.get();
+  }
+
+  /** How many queue pairs are open. */
+  int openLinks() {
+    return links.size();
+  }
+
+  /** How many memories were registered by a dma-buf. */
+  int dmaBufs() {
+    return dmaBufs.get();
+  }
+
+  /** Whether dma-bufs are taken; they are not at first, as by Soft-RoCE. */
+  void takeDmaBufs(boolean takes) {
+    takesDmaBufs = takes;
   }
 
   /** From here on whoever registers so many bytes gets that, unless it is null. */
@@ -55,11 +89,14 @@ public final class FakeVerbs implements Verbs {
   }
 
   @Override
-  public VerbsPort open(Inet4Address address, VerbsPort.Requests requests) {
-    InetSocketAddress place = new InetSocketAddress(address, ports.incrementAndGet());
-    FakePort port = new FakePort(place, requests);
-    listening.put(place, port);
-    return port;
+  public List<String> deviceNames() {
+    return List.of(DEVICE.name());
+  }
+
+  @Override
+  public VerbsPort open(String device, int port) {
+    open.incrementAndGet();
+    return new FakePort();
   }
 
   private record Region(long address, long length) {
@@ -69,16 +106,8 @@ public final class FakeVerbs implements Verbs {
   }
 
   private final class FakePort implements VerbsPort {
-    private final InetSocketAddress place;
-    private final Requests requests;
-    private final Queue<Runnable> events = new ConcurrentLinkedQueue<>();
     // Guarded by itself.
     private final Int2ObjectHashMap<Region> regions = new Int2ObjectHashMap<>();
-
-    FakePort(InetSocketAddress place, Requests requests) {
-      this.place = place;
-      this.requests = requests;
-    }
 
     boolean allows(int key, long address, int length) {
       synchronized (regions) {
@@ -88,8 +117,26 @@ public final class FakeVerbs implements Verbs {
     }
 
     @Override
-    public int port() {
-      return place.getPort();
+    public Attributes attributes() {
+      return new Attributes(true, 0, 3);
+    }
+
+    @Override
+    public VerbsMemory registerDmaBuf(int descriptor, long offset, long address, int length)
+        throws IOException {
+      if (!takesDmaBufs) {
+        throw new IOException("ibv_reg_dmabuf_mr: Operation not supported (errno 95)");
+      }
+      if (!Files.exists(Path.of("/proc/self/fd/" + descriptor)) || offset < 0) {
+        throw new IOException("ibv_reg_dmabuf_mr: Bad file descriptor (errno 9)");
+      }
+      dmaBufs.incrementAndGet();
+      return register(address, length);
+    }
+
+    @Override
+    public Optional<String> refusesDmaBufsBecause() {
+      return takesDmaBufs ? Optional.empty() : Optional.of("fake0 takes no dma-bufs");
     }
 
     @Override
@@ -129,57 +176,33 @@ public final class FakeVerbs implements Verbs {
     }
 
     @Override
-    public VerbsLink connect(InetSocketAddress peer, byte[] privateData, LinkEvents told) {
-      FakeLink link = new FakeLink(this, told);
-      FakePort other = listening.get(peer);
-      if (other == null) {
-        events.add(() -> told.failed(link, "RDMA_CM_EVENT_UNREACHABLE with status -110"));
-      } else {
-        other.events.add(() -> other.request(link, privateData));
-      }
+    public VerbsLink createLink(RdmaOptions options) {
+      FakeLink link = new FakeLink(this, options);
+      links.put(link.number, link);
       return link;
-    }
-
-    private void request(FakeLink from, byte[] privateData) {
-      LinkEvents told = requests.admit(privateData);
-      if (told == null) {
-        from.port.events.add(
-            () -> from.events.failed(from, "RDMA_CM_EVENT_REJECTED with status 28"));
-        return;
-      }
-      FakeLink link = new FakeLink(this, told);
-      link.peer = from;
-      from.peer = link;
-      told.requested(link);
-      told.established(link);
-      from.port.events.add(() -> from.events.established(from));
-    }
-
-    @Override
-    public int poll() {
-      int taken = 0;
-      for (Runnable event = events.poll(); event != null; event = events.poll()) {
-        event.run();
-        taken++;
-      }
-      return taken;
     }
 
     @Override
     public void close() {
-      listening.remove(place);
+      open.decrementAndGet();
     }
   }
 
+  /** A write whose target is not connected yet: the device sends it again and again. */
+  private record Unsent(
+      long id, int flags, long address, int length, int localKey, long remote, int remoteKey) {}
+
   private final class FakeLink implements VerbsLink {
     private final FakePort port;
-    private final LinkEvents events;
+    private final int number = numbers.incrementAndGet();
     private final long[] ids;
     private final int[] statuses;
     private final long[] takenIds;
     private final int[] takenStatuses;
     private final AtomicBoolean used = new AtomicBoolean();
-    private volatile FakeLink peer;
+    private final Queue<Unsent> unsent = new ArrayDeque<>();
+    private volatile VerbsPath path;
+    private FakeLink peer;
     private volatile boolean closed;
 
     // Completions that were not taken: a ring.
@@ -192,14 +215,32 @@ public final class FakeVerbs implements Verbs {
     private long retired;
     private boolean failed;
 
-    FakeLink(FakePort port, LinkEvents events) {
+    FakeLink(FakePort port, RdmaOptions options) {
       this.port = port;
-      this.events = events;
-      int size = events.options().sendQueueSize();
+      int size = options.sendQueueSize();
       ids = new long[size];
       statuses = new int[size];
-      takenIds = new long[events.options().pollBatch()];
+      takenIds = new long[options.pollBatch()];
       takenStatuses = new int[takenIds.length];
+    }
+
+    @Override
+    public int number() {
+      return number;
+    }
+
+    @Override
+    public void connect(VerbsPath to) throws IOException {
+      if (to.mtu() != 3 || to.ownGidIndex() != 0 || to.peerGid().length != Gid.LENGTH) {
+        throw new IOException("ibv_modify_qp(RTR): Invalid argument (errno 22)");
+      }
+      peer = links.get(to.queuePair());
+      path = to;
+    }
+
+    /** Whether the peer's device still waits for its queue pair to be connected. */
+    private boolean isPeerLate() {
+      return peer != null && !peer.closed && peer.path == null;
     }
 
     @Override
@@ -233,23 +274,44 @@ public final class FakeVerbs implements Verbs {
           throw error;
         }
         posted++;
-        int status = write(flags, address, length, localKey, remoteAddress, remoteKey);
-        failed |= status != 0;
-        if (status != 0 || (flags & SIGNALED) != 0) {
-          int place = (first + count++) % ids.length;
-          ids[place] = id;
-          statuses[place] = status;
+        if (unsent.isEmpty() && !isPeerLate()) {
+          int status = write(flags, address, length, localKey, remoteAddress, remoteKey);
+          completed(id, flags, status);
+        } else {
+          unsent.add(new Unsent(id, flags, address, length, localKey, remoteAddress, remoteKey));
         }
       } finally {
         used.set(false);
       }
     }
 
+    private void send() {
+      while (!unsent.isEmpty() && !isPeerLate()) {
+        Unsent next = unsent.poll();
+        int status =
+            write(
+                next.flags, next.address, next.length, next.localKey, next.remote, next.remoteKey);
+        completed(next.id, next.flags, status);
+      }
+    }
+
+    private void completed(long id, int flags, int status) {
+      failed |= status != 0;
+      if (status != 0 || (flags & SIGNALED) != 0) {
+        int place = (first + count++) % ids.length;
+        ids[place] = id;
+        statuses[place] = status;
+      }
+    }
+
     private int write(
         int flags, long address, int length, int localKey, long remoteAddress, int remoteKey) {
       FakeLink target = peer;
-      if (failed || target == null || target.closed) {
+      if (failed) {
         return FLUSHED_WITH_ERROR;
+      }
+      if (target == null || target.closed || !target.expects(this)) {
+        return RETRIES_EXCEEDED;
       }
       if ((flags & INLINE) == 0 && !port.allows(localKey, address, length)) {
         return LOCAL_PROTECTION_ERROR;
@@ -257,19 +319,31 @@ public final class FakeVerbs implements Verbs {
       if (!target.port.allows(remoteKey, remoteAddress, length)) {
         return REMOTE_ACCESS_ERROR;
       }
+      place(remoteAddress, address, length);
+      return 0;
+    }
+
+    /** Whether this queue pair is connected to the other one, and expects its packets. */
+    private boolean expects(FakeLink other) {
+      return path.queuePair() == other.number
+          && path.receivePacket() == other.path.sendPacket()
+          && path.sendPacket() == other.path.receivePacket();
+    }
+
+    private static void place(long remoteAddress, long address, int length) {
       if (length == Long.BYTES && (remoteAddress & 7) == 0) {
         HostMemory.putLongRelease(remoteAddress, HostMemory.getLong(address));
       } else {
         HostMemory.copy(remoteAddress, address, length);
         VarHandle.releaseFence(); // before the write of whoever posts next
       }
-      return 0;
     }
 
     @Override
     public int poll() {
       enter();
       try {
+        send();
         int taken = Math.min(count, takenIds.length);
         for (int i = 0; i < taken; i++) {
           takenIds[i] = ids[first];
@@ -296,19 +370,8 @@ public final class FakeVerbs implements Verbs {
 
     @Override
     public void close() {
-      if (closed) {
-        return;
-      }
       closed = true;
-      FakeLink other = peer;
-      if (other != null) {
-        other.port.events.add(
-            () -> {
-              if (!other.closed) {
-                other.events.disconnected(other);
-              }
-            });
-      }
+      links.remove(number);
     }
   }
 }

@@ -7,9 +7,9 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.transport.RdmaOptions;
 import io.fluxccl.transport.Transport;
-import java.net.InetSocketAddress;
 import java.time.Duration;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Random;
 import org.junit.jupiter.api.Test;
 
@@ -18,10 +18,19 @@ class IbCodecTest {
   private static final IbMemoryHandle.Place PLACE =
       new IbMemoryHandle.Place(0x7f00_0000_1000L, 1L << 30, new int[] {1, -2, 3, 4, 5});
 
+  private static Gid gid(Gid.Kind kind, int seed) {
+    byte[] bytes = new byte[Gid.LENGTH];
+    new Random(seed).nextBytes(bytes);
+    return new Gid(0, kind, bytes);
+  }
+
+  private static PortAddress port(boolean ethernet, int lid, Gid... gids) {
+    return new PortAddress(new VerbsPort.Attributes(ethernet, lid, 4), List.of(gids));
+  }
+
   private static IbEndpoint.End end() {
-    byte[] token = new byte[IbEndpoint.End.TOKEN_LENGTH];
-    new Random(1).nextBytes(token);
-    return new IbEndpoint.End(3, 7, new InetSocketAddress("10.9.9.1", 4791), token);
+    PortAddress port = port(true, 0x1234, gid(Gid.Kind.ROCE_V2_IPV6, 1), gid(Gid.Kind.ROCE_V1, 2));
+    return new IbEndpoint.End(3, 7, 0x123456, 0xabcdef, 0x7f00_0000_1000L, -5, port);
   }
 
   @Test
@@ -58,8 +67,15 @@ class IbCodecTest {
   void shouldReadEndAsWritten() {
     IbEndpoint.End read = IbEndpoint.End.decode(end().encode(), 3);
     assertThat(read.tag()).isEqualTo(7);
-    assertThat(read.address()).isEqualTo(end().address());
-    assertThat(read.token()).isEqualTo(end().token());
+    assertThat(read.queuePair()).isEqualTo(0x123456);
+    assertThat(read.packet()).isEqualTo(0xabcdef);
+    assertThat(read.word()).isEqualTo(0x7f00_0000_1000L);
+    assertThat(read.wordKey()).isEqualTo(-5);
+    assertThat(read.port().attributes()).isEqualTo(end().port().attributes());
+    assertThat(read.port().gids())
+        .extracting(Gid::kind)
+        .containsExactly(Gid.Kind.ROCE_V2_IPV6, Gid.Kind.ROCE_V1);
+    assertThat(read.port().gids().get(1).bytes()).isEqualTo(gid(Gid.Kind.ROCE_V1, 2).bytes());
   }
 
   @Test
@@ -69,7 +85,8 @@ class IbCodecTest {
       byte[] cut = Arrays.copyOf(wire, length);
       assertThatThrownBy(() -> IbEndpoint.End.decode(cut, 3)).isInstanceOf(TransportFailure.class);
     }
-    for (int at : new int[] {0, 4, 6, 9}) {
+    // Its rank, the high bytes of its numbers, and its port.
+    for (int at : new int[] {0, 4, 6, 9, 17, 21, 34, 38, 39, 40, 41}) {
       byte[] changed = wire.clone();
       changed[at] ^= (byte) 0x80;
       assertThatThrownBy(() -> IbEndpoint.End.decode(changed, 3))
@@ -77,6 +94,35 @@ class IbCodecTest {
           .isInstanceOf(TransportFailure.class);
     }
     assertThatThrownBy(() -> IbEndpoint.End.decode(wire, 2)).isInstanceOf(TransportFailure.class);
+  }
+
+  @Test
+  void shouldSendByTheFirstKindOfGidThatBothPortsHave() {
+    Gid v1 = gid(Gid.Kind.ROCE_V1, 1);
+    Gid link = gid(Gid.Kind.ROCE_V2_LINK_LOCAL, 2);
+    Gid ipv4 = gid(Gid.Kind.ROCE_V2_IPV4, 3);
+    PortAddress all = port(true, 0, v1, link, ipv4);
+    PortAddress noIp = port(true, 0, v1, gid(Gid.Kind.ROCE_V2_LINK_LOCAL, 4));
+    assertThat(all.routeTo(all).own()).isEqualTo(ipv4);
+    PortAddress.Route there = all.routeTo(noIp);
+    assertThat(there.own()).isEqualTo(link);
+    assertThat(there.peer()).isEqualTo(noIp.gids().get(1));
+    assertThat(noIp.routeTo(all).peer()).isEqualTo(link);
+    assertThat(port(true, 0, ipv4).routeTo(noIp).problem())
+        .contains("no address (GID) of the same kind");
+  }
+
+  @Test
+  void shouldSendByLidWithinAnInfinibandSubnetOnly() {
+    Gid here = gid(Gid.Kind.INFINIBAND, 1);
+    PortAddress.Route route = port(false, 3, here).routeTo(port(false, 4, here));
+    assertThat(route.problem()).isNull();
+    assertThat(route.own()).isNull();
+    assertThat(port(false, 3, here).routeTo(port(false, 0, here)).problem()).contains("LID");
+    assertThat(port(false, 3, here).routeTo(port(false, 4, gid(Gid.Kind.INFINIBAND, 2))).problem())
+        .contains("subnets");
+    assertThat(port(false, 3, here).routeTo(port(true, 0, here)).problem())
+        .isEqualTo("this port's link is InfiniBand, the peer's is Ethernet");
   }
 
   @Test

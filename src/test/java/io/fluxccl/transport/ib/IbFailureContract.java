@@ -7,6 +7,7 @@ import static org.assertj.core.api.Assertions.catchThrowableOfType;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Contents;
@@ -15,7 +16,6 @@ import io.fluxccl.transport.RdmaOptions;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
-import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
@@ -101,7 +101,6 @@ abstract class IbFailureContract {
     Endpoint end = ranks.endpoint(0, 1, 0, RdmaOptions.DEFAULT);
     Endpoint other = ranks.endpoint(1, 0, 0, RdmaOptions.DEFAULT);
     other.close();
-    // Whichever of the two would have called, the other is gone.
     FluxCclException reason =
         failureOf(end.connect(other.wire(), Deadline.after(Duration.ofSeconds(1))));
     assertThat(reason).isInstanceOfAny(TransportFailure.class, io.fluxccl.Timeout.class);
@@ -110,19 +109,57 @@ abstract class IbFailureContract {
   }
 
   @Test
-  void shouldRejectWhoDoesNotKnowTheToken() throws Exception {
-    Endpoint end = ranks.endpoint(0, 1, 0, RdmaOptions.DEFAULT);
-    Endpoint other = ranks.endpoint(1, 0, 0, RdmaOptions.DEFAULT);
+  void shouldNotConnectToAQueuePairThatIsNotThere() throws Exception {
+    RdmaOptions quick = RdmaOptions.DEFAULT.withRetries(2, Duration.ofMillis(60));
+    Endpoint end = ranks.endpoint(0, 1, 0, quick);
+    Endpoint other = ranks.endpoint(1, 0, 0, quick);
     byte[] wire = other.wire();
-    // The greatest token, so that this side calls, but not the one that the other end has.
-    int token = IbEndpoint.End.TOKEN_INDEX;
-    Arrays.fill(wire, token, token + IbEndpoint.End.TOKEN_LENGTH, (byte) 0xff);
+    wire[IbEndpoint.End.QUEUE_PAIR_INDEX + 1] ^= 0x55;
     FluxCclException reason = failureOf(end.connect(wire, Deadline.after(IbRanks.LIMIT)));
     assertThat(reason)
         .isInstanceOf(TransportFailure.class)
-        .hasMessageContaining("RDMA_CM_EVENT_REJECTED");
-    Connection fresh = ranks.connect(1).get(0);
-    assertThat(fresh.failure()).isNull();
+        .hasMessageContaining("rank 1 was not connected: IBV_WC_RETRY_EXC_ERR");
+    assertThat(reason.rank()).isEqualTo(1);
+    other.close();
+    assertThat(ranks.connect(1).get(0).failure()).isNull();
+  }
+
+  @Test
+  void shouldConnectAnEndWhosePeerIsNotReadyYet() throws Exception {
+    Endpoint end = ranks.endpoint(0, 1, 0, RdmaOptions.DEFAULT);
+    Endpoint other = ranks.endpoint(1, 0, 0, RdmaOptions.DEFAULT);
+    CompletableFuture<Void> peerIsReady = new CompletableFuture<>();
+    CountDownLatch ready = new CountDownLatch(1);
+    CompletableFuture<Connection> there =
+        end.connect(
+            other.wire(),
+            Deadline.after(IbRanks.LIMIT),
+            () -> {
+              ready.countDown();
+              return peerIsReady;
+            });
+    assertThat(ready.await(IbRanks.LIMIT.toSeconds(), TimeUnit.SECONDS)).isTrue();
+    assertThat(there).isNotDone();
+    CompletableFuture<Connection> back = other.connect(end.wire(), Deadline.after(IbRanks.LIMIT));
+    // The peer has connected to an end that executes requests already.
+    get(back);
+    assertThat(there).isNotDone();
+    peerIsReady.complete(null);
+    assertThat(get(there).failure()).isNull();
+  }
+
+  @Test
+  void shouldFailWithTheReasonOfAPeerThatCannotConnect() {
+    Endpoint end = ranks.endpoint(0, 1, 0, RdmaOptions.DEFAULT);
+    Endpoint other = ranks.endpoint(1, 0, 0, RdmaOptions.DEFAULT);
+    FluxCclException ofPeer = RemoteFailure.of(1, "rank 1 could not do its part: of a test");
+    FluxCclException reason =
+        failureOf(
+            end.connect(
+                other.wire(),
+                Deadline.after(IbRanks.LIMIT),
+                () -> CompletableFuture.failedFuture(ofPeer)));
+    assertThat(reason).isSameAs(ofPeer);
     other.close();
   }
 

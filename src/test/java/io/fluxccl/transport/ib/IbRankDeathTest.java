@@ -15,10 +15,15 @@ import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
 import java.time.Duration;
 import java.util.HexFormat;
 import java.util.List;
+import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -39,13 +44,30 @@ class IbRankDeathTest {
       System.out.println(hex(IbRanks.register(1, context, buffer).handle(Transport.IB0).wire()));
       Endpoint end = context.createEndpoint(0, 0, EndpointConfig.of(Transport.IB0));
       System.out.println(hex(end.wire()));
-      byte[] peer =
-          HexFormat.of()
-              .parseHex(
-                  new java.io.BufferedReader(new java.io.InputStreamReader(System.in)).readLine());
-      end.connect(peer, Deadline.after(IbRanks.LIMIT)).join();
+      BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+      byte[] peer = HexFormat.of().parseHex(in.readLine());
+      end.connect(
+              peer, Deadline.after(IbRanks.LIMIT), () -> meet(System.out::println, in::readLine))
+          .join();
       Thread.currentThread().join(300_000);
     }
+  }
+
+  private interface Say {
+    void line(String line) throws IOException;
+  }
+
+  /** Tells the other rank that this one is ready, and waits for it to say so. */
+  private static CompletableFuture<Void> meet(Say say, Callable<String> hear) {
+    return CompletableFuture.runAsync(
+        () -> {
+          try {
+            say.line("ready");
+            assertThat(hear.call()).isEqualTo("ready");
+          } catch (Exception e) {
+            throw new CompletionException(e);
+          }
+        });
   }
 
   private static String hex(byte[] bytes) {
@@ -70,7 +92,12 @@ class IbRankDeathTest {
       Endpoint end = context.createEndpoint(1, 0, EndpointConfig.of(Transport.IB0));
       byte[] peer = HexFormat.of().parseHex(child.readLine());
       child.writeLine(hex(end.wire()));
-      Connection link = get(end.connect(peer, Deadline.after(IbRanks.LIMIT)));
+      Connection link =
+          get(
+              end.connect(
+                  peer,
+                  Deadline.after(IbRanks.LIMIT),
+                  () -> meet(child::writeLine, child::readLine)));
       CompletableFuture<FluxCclException> writer =
           IbFailureContract.writeUntilFailure(link, there, source);
       child.kill();

@@ -16,9 +16,7 @@ import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportFlags;
-import java.net.Inet4Address;
 import java.net.InetAddress;
-import java.net.UnknownHostException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -50,16 +48,16 @@ public final class IbRanks implements ConnectedRanks {
     this(VerbsLibrary.get(), ofIb0(), piece, rank -> HostDevice.create());
   }
 
-  /** On whichever RDMA device has that address. */
-  IbRanks(Inet4Address address) {
-    this(VerbsLibrary.get(), address, IbMemoryHandle.PIECE, rank -> HostDevice.create());
+  /** On one of this machine's RDMA devices. */
+  IbRanks(RdmaDevices.Device device) {
+    this(VerbsLibrary.get(), device, IbMemoryHandle.PIECE, rank -> HostDevice.create());
   }
 
   /** Closes the devices when it is closed. */
-  private IbRanks(Verbs verbs, Inet4Address address, long piece, IntFunction<Device> opener) {
+  IbRanks(Verbs verbs, RdmaDevices.Device rdma, long piece, IntFunction<Device> opener) {
     devices = List.of(opener.apply(0), opener.apply(1));
     for (int rank = 0; rank < 2; rank++) {
-      contexts.add(context(rank, devices.get(rank), piece, verbs, address));
+      contexts.add(context(rank, devices.get(rank), piece, verbs, rdma));
     }
   }
 
@@ -69,12 +67,16 @@ public final class IbRanks implements ConnectedRanks {
   }
 
   static IbRanks fake(FakeVerbs verbs, long piece) {
-    return new IbRanks(verbs, loopback(), piece, rank -> HostDevice.create());
+    return new IbRanks(verbs, FakeVerbs.DEVICE, piece, rank -> HostDevice.create());
   }
 
   /** On a GPU each, without an RDMA device. */
   static IbRanks fakeOnGpus(long piece) {
-    return new IbRanks(new FakeVerbs(), loopback(), piece, CudaDevice::open);
+    return fakeOnGpus(new FakeVerbs(), piece);
+  }
+
+  static IbRanks fakeOnGpus(FakeVerbs verbs, long piece) {
+    return new IbRanks(verbs, FakeVerbs.DEVICE, piece, CudaDevice::open);
   }
 
   /** On a GPU each, over real queue pairs of IB0. */
@@ -82,16 +84,8 @@ public final class IbRanks implements ConnectedRanks {
     return new IbRanks(VerbsLibrary.get(), ofIb0(), piece, CudaDevice::open);
   }
 
-  private static Inet4Address loopback() {
-    try {
-      return (Inet4Address) InetAddress.getByAddress(new byte[] {127, 0, 0, 1});
-    } catch (UnknownHostException e) {
-      throw new IllegalStateException(e);
-    }
-  }
-
-  private static Inet4Address ofIb0() {
-    return RdmaDevices.ofThisMachine().get(0).address();
+  private static RdmaDevices.Device ofIb0() {
+    return RdmaDevices.ofThisMachine().get(0);
   }
 
   static IbContext context(int rank, Device device, long piece) {
@@ -99,12 +93,12 @@ public final class IbRanks implements ConnectedRanks {
   }
 
   private static IbContext context(
-      int rank, Device device, long piece, Verbs verbs, Inet4Address address) {
+      int rank, Device device, long piece, Verbs verbs, RdmaDevices.Device rdma) {
     return IbContext.open(
         Transport.IB0,
         new TransportEnvironment(rank, 2, 1, rank, device, InetAddress.getLoopbackAddress()),
         verbs,
-        address,
+        rdma,
         piece);
   }
 
@@ -126,9 +120,19 @@ public final class IbRanks implements ConnectedRanks {
   List<Connection> connect(int a, int b, int tag, RdmaOptions options) throws Exception {
     Endpoint endA = endpoint(a, b, tag, options);
     Endpoint endB = endpoint(b, a, tag, options);
-    CompletableFuture<Connection> toB = endA.connect(endB.wire(), Deadline.after(LIMIT));
-    CompletableFuture<Connection> toA = endB.connect(endA.wire(), Deadline.after(LIMIT));
+    CompletableFuture<Void> readyA = new CompletableFuture<>();
+    CompletableFuture<Void> readyB = new CompletableFuture<>();
+    CompletableFuture<Connection> toB =
+        endA.connect(endB.wire(), Deadline.after(LIMIT), () -> meet(readyA, readyB));
+    CompletableFuture<Connection> toA =
+        endB.connect(endA.wire(), Deadline.after(LIMIT), () -> meet(readyB, readyA));
     return List.of(get(toB), get(toA));
+  }
+
+  private static CompletableFuture<Void> meet(
+      CompletableFuture<Void> own, CompletableFuture<Void> theirs) {
+    own.complete(null);
+    return theirs;
   }
 
   @Override

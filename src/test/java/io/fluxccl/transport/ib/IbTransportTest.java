@@ -14,18 +14,18 @@ class IbTransportTest {
   @TempDir private Path root;
 
   @Test
-  void shouldSayInOneSentenceThatPeerMemoryIsMissing() {
-    assertThat(new IbTransport(root).unreachableBecause(Transport.IB0, DeviceKind.CUDA))
+  void shouldSayInOneSentenceWhyGpuMemoryIsOutOfReach() {
+    assertThat(new IbTransport(root).unreachableBecause(Transport.IB0, DeviceKind.CUDA, false))
         .hasValue(
-            "RDMA devices can't reach GPU memory: nvidia-peermem is not loaded"
-                + " (modprobe nvidia-peermem)");
+            "RDMA devices can't reach GPU memory: the GPU's driver exports no dma-bufs, and"
+                + " nvidia-peermem is not loaded (modprobe nvidia-peermem)");
   }
 
   @Test
   void shouldReachGpuMemoryWithPeerMemoryAndHostMemoryWithout() throws IOException {
     IbTransport transport = new IbTransport(root);
-    assertThat(transport.unreachableBecause(Transport.IB0, DeviceKind.HOST)).isEmpty();
+    assertThat(transport.unreachableBecause(Transport.IB0, DeviceKind.HOST, false)).isEmpty();
     Files.createDirectories(root.resolve("sys/module/nvidia_peermem"));
-    assertThat(transport.unreachableBecause(Transport.IB0, DeviceKind.CUDA)).isEmpty();
+    assertThat(transport.unreachableBecause(Transport.IB0, DeviceKind.CUDA, false)).isEmpty();
   }
 }

@@ -1,5 +1,6 @@
 package io.fluxccl.transport.ib;
 
+import static io.fluxccl.transport.ib.SoftRoce.run;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.FluxCclException;
@@ -9,21 +10,18 @@ import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.RdmaOptions;
 import io.fluxccl.transport.RegisteredMemory;
-import java.net.Inet4Address;
-import java.net.InetAddress;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.condition.EnabledIfSystemProperty;
 
 /**
  * Makes Soft-RoCE devices and takes their interfaces down: only where the property says that the
- * machine is there for that. Each round has a device of its own, because Soft-RoCE's queue pair for
- * connecting does not survive it, and leaves it behind: deleting it would wait for this process.
+ * machine is there for that. Each round has a device of its own, and leaves it behind: deleting it
+ * would wait for this process.
  */
 @RequiresRdma
 @EnabledIfSystemProperty(named = "fluxccl.rdma.guest", matches = "true")
@@ -46,9 +44,10 @@ class InterfaceDownTest {
         run("ip", "link", "add", name, "type", "dummy");
         run("ip", "addr", "add", address + "/24", "dev", name);
         run("ip", "link", "set", name, "up");
-        run("rdma", "link", "add", "rxe" + (100 + round), "type", "rxe", "netdev", name);
+        String device = "rxe" + (100 + round);
+        run("rdma", "link", "add", device, "type", "rxe", "netdev", name);
 
-        takeDown(name, (Inet4Address) InetAddress.getByName(address));
+        takeDown(name, SoftRoce.await(device));
         living.write(remote, round, source, 0, SIZE - round);
         others.await(living.flush(IbRanks.LIMIT));
         Contents.assertSame(target, round, source, 0, SIZE - round);
@@ -56,9 +55,9 @@ class InterfaceDownTest {
     }
   }
 
-  private static void takeDown(String name, Inet4Address address) throws Exception {
+  private static void takeDown(String name, RdmaDevices.Device device) throws Exception {
     RdmaOptions quick = RdmaOptions.DEFAULT.withRetries(2, Duration.ofMillis(60));
-    try (IbRanks ranks = new IbRanks(address)) {
+    try (IbRanks ranks = new IbRanks(device)) {
       RegisteredMemory source = ranks.memory(0, SIZE);
       RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, SIZE));
       List<Connection> links = new ArrayList<>();
@@ -87,11 +86,5 @@ class InterfaceDownTest {
         assertThat(links.get(tag).failure()).isSameAs(reason);
       }
     }
-  }
-
-  private static void run(String... command) throws Exception {
-    Process process = new ProcessBuilder(command).inheritIO().start();
-    assertThat(process.waitFor(60, TimeUnit.SECONDS)).isTrue();
-    assertThat(process.exitValue()).as(String.join(" ", command)).isZero();
   }
 }

@@ -2,35 +2,33 @@ package io.fluxccl.transport.ib.disni;
 
 import com.ibm.disni.verbs.IbvCQ;
 import com.ibm.disni.verbs.IbvQP;
-import com.ibm.disni.verbs.IbvQPInitAttr;
 import com.ibm.disni.verbs.IbvSendWR;
 import com.ibm.disni.verbs.IbvSge;
 import com.ibm.disni.verbs.IbvWC;
-import com.ibm.disni.verbs.RdmaCmId;
-import com.ibm.disni.verbs.RdmaConnParam;
 import com.ibm.disni.verbs.SVCPollCq;
 import com.ibm.disni.verbs.SVCPostSend;
+import com.ibm.disni.verbs.impl.NatIbvQP;
 import com.ibm.disni.verbs.impl.NatObject;
 import io.fluxccl.transport.RdmaOptions;
-import io.fluxccl.transport.ib.LinkEvents;
 import io.fluxccl.transport.ib.VerbsLink;
+import io.fluxccl.transport.ib.VerbsPath;
 import java.io.IOException;
-import java.nio.ByteBuffer;
+import java.io.UncheckedIOException;
 import java.util.Arrays;
 import java.util.LinkedList;
 import java.util.List;
-import org.agrona.BufferUtil;
 
 /**
- * An rdma_cm id with its queue pair. Its two calls on the hot path are stateful DiSNI calls, which
- * are created once and modified in place.
+ * A queue pair with its completion queue. FluxCCL's own native code creates and connects it; DiSNI
+ * posts and polls. Its two calls on the hot path are stateful DiSNI calls, which are created once
+ * and modified in place.
  */
 final class DisniLink implements VerbsLink {
   /**
    * The retries of a request that finds no receive. No request needs a receive, so none waits for
    * one; 7 would mean to wait for ever.
    */
-  private static final byte NOT_READY_RETRIES = 6;
+  private static final int NOT_READY_RETRIES = 6;
 
   /**
    * The extra length of the completion queue: failed requests complete even if they asked for no
@@ -39,11 +37,10 @@ final class DisniLink implements VerbsLink {
   private static final int SPARE_COMPLETIONS = 16;
 
   private final DisniPort port;
-  private final RdmaCmId id;
-  private final LinkEvents events;
   private final RdmaOptions options;
 
   private IbvCQ completionQueue;
+  private long pair;
   private IbvQP queuePair;
   private int inlineLimit;
   private SVCPostSend post;
@@ -54,50 +51,36 @@ final class DisniLink implements VerbsLink {
   private IbvWC[] completions;
   private boolean closed;
 
-  DisniLink(DisniPort port, RdmaCmId id, LinkEvents events) {
+  private DisniLink(DisniPort port, RdmaOptions options) {
     this.port = port;
-    this.id = id;
-    this.events = events;
-    this.options = events.options();
+    this.options = options;
   }
 
-  RdmaCmId id() {
-    return id;
+  static DisniLink create(DisniPort port, RdmaOptions options) throws IOException {
+    DisniLink link = new DisniLink(port, options);
+    try {
+      link.createQueues();
+      link.prepareCalls();
+      return link;
+    } catch (IOException e) {
+      link.close();
+      throw e;
+    }
   }
 
-  LinkEvents events() {
-    return events;
-  }
-
-  int status() {
-    return CmCalls.status(((NatObject) id).getObjId());
-  }
-
-  /** Creates the queues, once the id has a device. */
-  void createQueues() throws IOException {
+  private void createQueues() throws IOException {
     int size = options.sendQueueSize();
     completionQueue = port.device().createCQ(port.completionChannel(), size + SPARE_COMPLETIONS, 0);
+    long queue = ((NatObject) completionQueue).getObjId();
     // Signals are 8 bytes long and are sent inline if the device supports it.
     inlineLimit = Math.max(Long.BYTES, options.inlineThreshold());
     try {
-      queuePair = id.createQP(port.domain(), attributes(inlineLimit));
+      pair = VerbsCalls.createQueuePair(port.domain(), queue, port.number(), size, inlineLimit);
     } catch (IOException e) {
       inlineLimit = 0;
-      queuePair = id.createQP(port.domain(), attributes(0));
+      pair = VerbsCalls.createQueuePair(port.domain(), queue, port.number(), size, 0);
     }
-    CmCalls.setAckTimeout(((NatObject) id).getObjId(), (byte) options.ackTimeoutExponent());
-    prepareCalls();
-  }
-
-  private IbvQPInitAttr attributes(int inline) {
-    IbvQPInitAttr attributes = new IbvQPInitAttr();
-    attributes.setQp_type(IbvQP.IBV_QPT_RC);
-    attributes.setSend_cq(completionQueue);
-    attributes.setRecv_cq(completionQueue);
-    attributes.cap().setMax_send_wr(options.sendQueueSize());
-    attributes.cap().setMax_recv_wr(1);
-    attributes.cap().setMax_inline_data(inline);
-    return attributes;
+    queuePair = new NatIbvQP(pair, port.dispatcher());
   }
 
   private void prepareCalls() throws IOException {
@@ -114,25 +97,32 @@ final class DisniLink implements VerbsLink {
     poll = completionQueue.poll(completions, completions.length);
   }
 
-  /** Sends a connection request, whose answer comes as an event. */
-  void connect(byte[] privateData) throws IOException {
-    ByteBuffer bytes = ByteBuffer.allocateDirect(privateData.length).put(privateData);
-    RdmaConnParam parameters = parameters();
-    parameters.setPrivate_data(BufferUtil.address(bytes));
-    parameters.setPrivate_data_len((byte) privateData.length);
-    id.connect(parameters);
-    java.lang.ref.Reference.reachabilityFence(bytes);
+  @Override
+  public int number() {
+    try {
+      return queuePair.getQp_num();
+    } catch (IOException e) {
+      throw new UncheckedIOException(e); // declared, but the method only reads the number
+    }
   }
 
-  void accept() throws IOException {
-    id.accept(parameters());
-  }
-
-  private RdmaConnParam parameters() throws IOException {
-    RdmaConnParam parameters = new RdmaConnParam();
-    parameters.setRetry_count((byte) options.retries());
-    parameters.setRnr_retry_count(NOT_READY_RETRIES);
-    return parameters;
+  @Override
+  public void connect(VerbsPath path) throws IOException {
+    VerbsCalls.readyToReceive(
+        pair,
+        port.number(),
+        path.mtu(),
+        path.queuePair(),
+        path.receivePacket(),
+        path.lid(),
+        path.ownGidIndex(),
+        path.peerGid());
+    VerbsCalls.readyToSend(
+        pair,
+        path.sendPacket(),
+        options.ackTimeoutExponent(),
+        options.retries(),
+        NOT_READY_RETRIES);
   }
 
   @Override
@@ -181,16 +171,13 @@ final class DisniLink implements VerbsLink {
       return;
     }
     closed = true;
-    port.forget(this);
     // Each step runs even if another fails; the kernel frees the rest when the process ends.
-    if (queuePair != null) {
-      quietly(id::disconnect);
-      quietly(id::destroyQP);
+    if (pair != 0) {
+      quietly(() -> VerbsCalls.destroyQueuePair(pair));
     }
     if (completionQueue != null) {
       quietly(completionQueue::destroyCQ);
     }
-    quietly(id::destroyId);
     freeCalls();
   }
 
@@ -204,7 +191,7 @@ final class DisniLink implements VerbsLink {
   }
 
   private interface Step {
-    int run() throws IOException;
+    void run() throws IOException;
   }
 
   private static void quietly(Step step) {

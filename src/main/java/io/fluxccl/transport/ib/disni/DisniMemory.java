@@ -1,35 +1,43 @@
 package io.fluxccl.transport.ib.disni;
 
-import com.ibm.disni.verbs.IbvMr;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.transport.ib.VerbsMemory;
 import java.io.IOException;
 import java.util.concurrent.atomic.AtomicBoolean;
 
-/** A memory region that is registered through DiSNI. */
+/** A memory region that is registered with a device. */
 final class DisniMemory implements VerbsMemory {
-  private final IbvMr region;
+  /** Ends a registration. */
+  interface Deregistration {
+    void run() throws IOException;
+  }
+
+  private final int localKey;
+  private final int remoteKey;
+  private final Deregistration deregistration;
   private final AtomicBoolean closed = new AtomicBoolean();
 
-  DisniMemory(IbvMr region) {
-    this.region = region;
+  DisniMemory(int localKey, int remoteKey, Deregistration deregistration) {
+    this.localKey = localKey;
+    this.remoteKey = remoteKey;
+    this.deregistration = deregistration;
   }
 
   @Override
   public int localKey() {
-    return region.getLkey();
+    return localKey;
   }
 
   @Override
   public int remoteKey() {
-    return region.getRkey();
+    return remoteKey;
   }
 
   @Override
   public void close() {
     if (closed.compareAndSet(false, true)) {
       try {
-        region.deregMr().execute().free();
+        deregistration.run();
       } catch (IOException e) {
         throw new TransportFailure(
             TransportFailure.NO_RANK, "memory can't be deregistered: " + e.getMessage(), e);

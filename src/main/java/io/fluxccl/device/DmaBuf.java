@@ -1,0 +1,46 @@
+package io.fluxccl.device;
+
+import java.util.function.IntConsumer;
+
+/**
+ * A dma-buf of Linux: a file descriptor by which the driver of another device, such as a network
+ * card, reaches memory of this device. It keeps the memory alive until it is closed.
+ */
+public final class DmaBuf implements AutoCloseable {
+  private final int descriptor;
+  private final long offset;
+  private final IntConsumer close;
+  private boolean closed; // guarded by this
+
+  /**
+   * Takes over a descriptor.
+   *
+   * @param descriptor the file descriptor
+   * @param offset the offset of the buffer's first byte in the dma-buf
+   * @param close closes the descriptor
+   */
+  public DmaBuf(int descriptor, long offset, IntConsumer close) {
+    this.descriptor = descriptor;
+    this.offset = offset;
+    this.close = close;
+  }
+
+  /** Returns the file descriptor, which is open until {@link #close()}. */
+  public int descriptor() {
+    return descriptor;
+  }
+
+  /** Returns the offset of the buffer's first byte in the dma-buf. */
+  public long offset() {
+    return offset;
+  }
+
+  /** Closes the descriptor. Users that the driver has let in keep the memory. Idempotent. */
+  @Override
+  public synchronized void close() {
+    if (!closed) {
+      closed = true;
+      close.accept(descriptor);
+    }
+  }
+}

@@ -1,0 +1,161 @@
+package io.fluxccl.transport.ib;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.host.ChildJvm;
+import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.Contents;
+import io.fluxccl.transport.RegisteredMemory;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.atomic.AtomicLong;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+/**
+ * The calls of libibverbs, with their arguments, that connections over several ports and link
+ * layers make. A JVM of its own loads a libibverbs that checks and notes them ({@code
+ * src/test/native/fakeverbs}), beside emulated GPUs.
+ */
+@Tag("multiprocess")
+@Timeout(120)
+class VerbsCallsTest {
+  private static final Path SHIM = Path.of("target", "fakeverbs").toAbsolutePath();
+  private static final Path FAKE_CUDA = Path.of("target", "fakecuda").toAbsolutePath();
+  private static final int SIZE = 100_000;
+
+  @TempDir private Path root;
+
+  /** Runs the scenarios that its arguments name, and prints what they found. */
+  static final class Scenarios {
+    public static void main(String[] args) throws Exception {
+      System.out.println(VerbsLibrary.deviceNames());
+      for (String chosen : args[1].split(";")) {
+        RdmaDevices.Device device =
+            RdmaDevices.find(Path.of(args[0]), VerbsLibrary.deviceNames(), chosen).get(0);
+        boolean onGpus = args[2].equals("gpus");
+        try (IbRanks ranks = onGpus ? onGpus(device) : new IbRanks(device)) {
+          exchange(ranks);
+        }
+        System.out.println("right over " + device.label());
+      }
+      System.out.println("done");
+      System.exit(0);
+    }
+
+    private static IbRanks onGpus(RdmaDevices.Device device) {
+      return new IbRanks(VerbsLibrary.get(), device, 1 << 20, CudaDevice::open);
+    }
+
+    private static void exchange(IbRanks ranks) throws Exception {
+      List<Connection> ends = ranks.connect(0);
+      for (int rank = 0; rank < 2; rank++) {
+        RegisteredMemory source = ranks.filled(rank, SIZE, rank);
+        RegisteredMemory target = ranks.memory(1 - rank, SIZE + 8);
+        RegisteredMemory remote = ranks.seenByPeer(target);
+        ends.get(rank).write(remote, 8, source, 0, SIZE);
+        ends.get(rank).updateAndSync(remote, 0, new AtomicLong(), 7);
+        ranks.await(ends.get(rank).flush(IbRanks.LIMIT));
+        Contents.assertSame(target, 8, source, 0, SIZE);
+        assertThat(Contents.getLong(target, 0)).isEqualTo(7);
+      }
+      Connection toItself = ranks.connect(0, 0, 1).get(0);
+      ranks.await(toItself.flush(IbRanks.LIMIT));
+    }
+  }
+
+  /** The kernel's files of the shim's devices: two ports each, the GIDs that the shim has. */
+  private void describeDevices() throws IOException {
+    for (String name : List.of("fake0", "fake1")) {
+      for (int number = 1; number <= 2; number++) {
+        Path port = root.resolve("sys/class/infiniband/" + name + "/ports/" + number);
+        Files.createDirectories(port.resolve("gids"));
+        Files.createDirectories(port.resolve("gid_attrs/types"));
+        Files.writeString(port.resolve("state"), "4: ACTIVE\n");
+        Files.writeString(
+            port.resolve("link_layer"), name.equals("fake1") ? "Ethernet\n" : "InfiniBand\n");
+        for (int index = 0; index < 3; index++) {
+          String gid = "fe80:0000:0000:0000:0000:0000:%04x:%04x\n".formatted(number, index + 1);
+          Files.writeString(port.resolve("gids/" + index), gid);
+          String type = index == 0 ? "IB/RoCE v1\n" : "RoCE v2\n";
+          Files.writeString(port.resolve("gid_attrs/types/" + index), type);
+        }
+      }
+    }
+  }
+
+  private List<String> run(String chosen, String devices) throws Exception {
+    assumeTrue(Files.exists(SHIM.resolve("libibverbs.so.1")), "the fake libibverbs was not built");
+    assumeTrue(
+        getClass().getResource("/io/fluxccl/native/linux-x86_64/libdisni.so") != null,
+        "libdisni.so was not built");
+    describeDevices();
+    Path log = root.resolve("log");
+    Map<String, String> environment =
+        Map.of(
+            "LD_LIBRARY_PATH",
+            SHIM + ":" + FAKE_CUDA,
+            "FAKE_CUDA_EMULATE",
+            "1",
+            "FAKE_CUDA_DEVICES",
+            "2",
+            "FAKE_VERBS_LOG",
+            log.toString());
+    List<String> said = new ArrayList<>();
+    List<String> options = List.of("-XX:TieredStopAtLevel=1");
+    try (ChildJvm child =
+        ChildJvm.start(Scenarios.class, options, environment, root.toString(), chosen, devices)) {
+      for (String line = child.readLine(); line != null; line = child.readLine()) {
+        said.add(line);
+      }
+    }
+    assertThat(said).contains("[fake1, fake0]", "done");
+    return Files.readAllLines(log);
+  }
+
+  private static long count(List<String> calls, String start) {
+    return calls.stream().filter(call -> call.startsWith(start)).count();
+  }
+
+  @Test
+  void shouldConnectPortsAboveOneByGidAndByLid() throws Exception {
+    List<String> calls = run("fake1:2;fake0:2;fake1=fe80::1:3", "host");
+    // RoCE on port 2: the first GID of RoCE v2, at both ends.
+    assertThat(calls)
+        .contains(
+            "INIT port=2 access=2",
+            "RTR port=2 mtu=3 global=1 gid_index=1 dgid=2:2 lid=0 reads=1",
+            "RTS timeout=16 retries=6 rnr=6");
+    // RoCE on port 1, by the GID that was asked for.
+    assertThat(calls).contains("RTR port=1 mtu=5 global=1 gid_index=2 dgid=1:3 lid=0 reads=1");
+    // InfiniBand on port 2: its LID, no GID.
+    assertThat(calls).contains("RTR port=2 mtu=3 global=0 gid_index=0 dgid=0:0 lid=12 reads=1");
+    assertThat(count(calls, "create_qp send=256 inline=64")).isEqualTo(count(calls, "destroy_qp"));
+    assertThat(count(calls, "dealloc_pd")).isEqualTo(count(calls, "open "));
+    assertThat(count(calls, "close ")).isEqualTo(count(calls, "open "));
+  }
+
+  @Test
+  void shouldRegisterGpuMemoryByDmaBuf() throws Exception {
+    assumeTrue(Files.exists(FAKE_CUDA.resolve("libcuda.so.1")), "the fake driver was not built");
+    List<String> calls = run("fake1", "gpus");
+    // Parts of one allocation of 2 MiB each, at their offsets.
+    assertThat(calls)
+        .anyMatch(
+            call ->
+                call.matches("reg_dmabuf_mr offset=[0-9]+ length=100000 size=2097152 access=3"));
+    assertThat(count(calls, "reg_dmabuf_mr")).isEqualTo(4);
+    // By their addresses only the words for greetings and signals.
+    assertThat(calls.stream().filter(call -> call.startsWith("reg_mr")))
+        .isNotEmpty()
+        .allMatch(call -> call.equals("reg_mr length=2056 access=3"));
+  }
+}
