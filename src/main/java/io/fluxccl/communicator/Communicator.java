@@ -73,7 +73,7 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
     this.abortFlag = lifecycle.own(new AbortFlag(device));
     this.transports = lifecycle.own(new TransportContexts(environment(), providers));
     this.connections = lifecycle.own(new Connections(messages, transports, this::abort));
-    this.memories = new Memories(bootstrap, transports);
+    this.memories = lifecycle.own(new Memories(bootstrap, device, transports));
     this.setups = new SetupQueue(lifecycle::failure, this::verdict);
     this.failedState = new FailedState(lifecycle, bootstrap, abortFlag, setups);
     this.hostLoad = HostLoad.add(bootstrap);
@@ -185,7 +185,7 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
   /**
    * Makes memory of this rank reachable by the given transports; name all that will be used.
    *
-   * @param buffer of this communicator's device
+   * @param buffer of this communicator's device, or of its {@link #hostDevice()}
    * @param flags the transports, at least one
    * @return the registered memory; the caller closes it before or with the communicator
    * @throws InvalidUsage if a transport is not available or can't reach such memory

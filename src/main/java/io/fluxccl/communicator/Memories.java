@@ -2,7 +2,11 @@ package io.fluxccl.communicator;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.concurrent.Lifecycle;
+import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.transport.MemoryHandle;
 import io.fluxccl.transport.MemoryOrigin;
 import io.fluxccl.transport.RegisteredMemory;
@@ -20,15 +24,31 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /** Registers memory of this rank with transports, and opens memory of peers. */
-final class Memories {
+final class Memories implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(Memories.class);
 
   private final Bootstrap bootstrap;
+  private final Device device;
   private final TransportContexts transports;
+  private final Lifecycle lifecycle = new Lifecycle("the communicator");
+  private Device hostDevice; // guarded by this
 
-  Memories(Bootstrap bootstrap, TransportContexts transports) {
+  Memories(Bootstrap bootstrap, Device device, TransportContexts transports) {
     this.bootstrap = bootstrap;
+    this.device = device;
     this.transports = transports;
+  }
+
+  /** {@link Communicator#hostDevice}. */
+  synchronized Device hostDevice() {
+    if (device.kind() == DeviceKind.HOST) {
+      return device;
+    }
+    if (hostDevice == null) {
+      lifecycle.checkOpen();
+      hostDevice = lifecycle.own(HostDevice.create());
+    }
+    return hostDevice;
   }
 
   /** {@link Communicator#registerMemory}. */
@@ -113,6 +133,11 @@ final class Memories {
       unopened.add(e);
       return Optional.empty();
     }
+  }
+
+  @Override
+  public void close() {
+    lifecycle.close();
   }
 
   /** Memory that is mapped, not sent to, can only be used on its own host. */

@@ -3,13 +3,17 @@ package io.fluxccl.communicator;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.communicator.SetupMessages.Kind;
+import io.fluxccl.device.Device;
 import io.fluxccl.transport.RegisteredMemory;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Supplier;
 
-/** The short messages that a {@link Communicator} carries for other layers. */
+/**
+ * What a {@link Communicator} carries for other layers: short messages, and a device for memory of
+ * the host.
+ */
 abstract class PeerMessages {
   final SetupMessages messages;
   private volatile boolean endsTogether;
@@ -20,6 +24,15 @@ abstract class PeerMessages {
 
   /** Opens the memory of peers. */
   abstract Memories memories();
+
+  /**
+   * Returns the device for memory that transports reach on the host, such as the values by which
+   * hosts signal each other: this communicator's device if that is on the host, otherwise one that
+   * is closed with this communicator. SHM, ETHERNET, NET and IB0 to IB7 reach its memory.
+   */
+  public final Device hostDevice() {
+    return memories().hostDevice();
+  }
 
   /** {@link Communicator#inFlight}. */
   abstract <T> CompletableFuture<T> inFlight(CompletableFuture<T> operation);

@@ -24,7 +24,7 @@ public final class Host2DeviceSemaphore implements DeviceHandle, AutoCloseable {
    * @param connection one of its connections
    */
   public Host2DeviceSemaphore(Communicator communicator, Connection connection) {
-    this.state = new SemaphoreState(communicator, connection);
+    this.state = new SemaphoreState(communicator, connection, communicator.device());
   }
 
   /**

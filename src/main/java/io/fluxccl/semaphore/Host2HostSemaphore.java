@@ -10,9 +10,9 @@ import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.IdleBackoff;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.UseCount;
-import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.Transport;
 import java.time.Duration;
 import java.util.concurrent.atomic.AtomicLong;
 import org.agrona.concurrent.IdleStrategy;
@@ -20,9 +20,10 @@ import reactor.core.publisher.Mono;
 
 /**
  * From host to host: the host signals through the connection, behind everything it posted there
- * before; the peer's host waits. Over every transport that reaches host memory. Build one at both
- * ends of the connection, then call {@code setup()}. Signals by one thread at a time, waits by one
- * thread at a time.
+ * before; the peer's host waits. Its values are in memory of the host, also where the
+ * communicator's device is a GPU. Over SHM, ETHERNET, NET and IB0 to IB7; CUDA_IPC reaches no
+ * memory of the host. Build one at both ends of the connection, then call {@code setup()}. Signals
+ * by one thread at a time, waits by one thread at a time.
  */
 public final class Host2HostSemaphore implements AutoCloseable {
   private static final Duration POLL_INTERVAL = Duration.ofMillis(1);
@@ -43,17 +44,18 @@ public final class Host2HostSemaphore implements AutoCloseable {
   /**
    * Queues the exchange of the inbound values.
    *
-   * @param communicator whose {@code setup()} completes it; its device is the host
+   * @param communicator whose {@code setup()} completes it
    * @param connection one of its connections
-   * @throws InvalidUsage if the communicator's device is no host device
+   * @throws InvalidUsage if the connection's transport reaches no memory of the host
    */
   public Host2HostSemaphore(Communicator communicator, Connection connection) {
-    if (communicator.device().kind() != DeviceKind.HOST) {
+    if (connection.transport() == Transport.CUDA_IPC) {
       throw InvalidUsage.of(
-          "Host2HostSemaphore needs a communicator on the host device; this one is on %s",
-          communicator.device().description());
+          "Host2HostSemaphore over %s: CUDA_IPC reaches no memory of the host; connect the ranks by"
+              + " SHM, ETHERNET, NET or RDMA, too",
+          connection);
     }
-    this.state = new SemaphoreState(communicator, connection);
+    this.state = new SemaphoreState(communicator, connection, communicator.hostDevice());
     this.lifecycle = new Lifecycle("semaphore to rank " + state.peer());
     this.users = new UseCount(state::close);
   }

@@ -14,6 +14,7 @@ import static java.nio.ByteOrder.LITTLE_ENDIAN;
 
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.Closing;
+import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
@@ -39,12 +40,17 @@ final class SemaphoreState implements AutoCloseable {
   /** Frees what is the semaphore's own. */
   private final AutoCloseable own;
 
-  SemaphoreState(Communicator communicator, Connection connection) {
+  /**
+   * Queues the exchange of values of its own.
+   *
+   * @param device that the values are on
+   */
+  SemaphoreState(Communicator communicator, Connection connection, Device device) {
     int peer = communicator.remoteRankOf(connection);
     int tag = communicator.tagOf(connection);
     this.communicator = communicator;
     this.connection = connection;
-    DeviceBuffer values = communicator.device().allocate(STATE_LENGTH);
+    DeviceBuffer values = device.allocate(STATE_LENGTH);
     RegisteredMemory inbound;
     try {
       inbound =

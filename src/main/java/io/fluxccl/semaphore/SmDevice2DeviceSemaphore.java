@@ -24,7 +24,7 @@ public final class SmDevice2DeviceSemaphore implements DeviceHandle, AutoCloseab
    */
   public SmDevice2DeviceSemaphore(Communicator communicator, Connection connection) {
     requireMapped(connection);
-    this.state = new SemaphoreState(communicator, connection);
+    this.state = new SemaphoreState(communicator, connection, communicator.device());
   }
 
   /**

@@ -3,7 +3,9 @@ package io.fluxccl.transport.shm;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.host.HostBuffer;
 import io.fluxccl.device.host.SegmentName;
 import io.fluxccl.device.host.SharedSegment;
@@ -31,10 +33,16 @@ final class ShmContext extends MappedContext {
 
   @Override
   protected MappedMemory mapOwn(DeviceBuffer buffer) {
-    if (buffer.device() != environment().device()) {
+    Device own = environment().device();
+    if (!(buffer instanceof HostBuffer)) {
+      throw InvalidUsage.of(
+          "SHM of rank %s takes memory of the host; this is memory of %s: use CUDA_IPC for GPUs",
+          environment().rank(), buffer.device());
+    }
+    if (own.kind() == DeviceKind.HOST && buffer.device() != own) {
       throw InvalidUsage.of(
           "SHM of rank %s takes memory of %s; this is memory of %s",
-          environment().rank(), environment().device(), buffer.device());
+          environment().rank(), own, buffer.device());
     }
     HostBuffer memory = (HostBuffer) buffer;
     memory.retain();

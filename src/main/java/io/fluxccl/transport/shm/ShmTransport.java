@@ -3,7 +3,6 @@ package io.fluxccl.transport.shm;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
-import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
@@ -14,7 +13,8 @@ import java.util.Optional;
 import java.util.Set;
 
 /**
- * Provides {@link Transport#SHM}, for memory of the host device, on machines with a {@code /proc}.
+ * Provides {@link Transport#SHM}, for memory of the host, on machines with a {@code /proc}. The
+ * communicator's device may be a GPU.
  */
 public final class ShmTransport implements TransportProvider {
   private static final Path DESCRIPTORS = Path.of("/proc/self/fd");
@@ -44,11 +44,6 @@ public final class ShmTransport implements TransportProvider {
             why -> {
               throw new TransportFailure(FluxCclException.NO_RANK, "SHM is unavailable: " + why);
             });
-    if (!(environment.device() instanceof HostDevice)) {
-      throw InvalidUsage.of(
-          "SHM moves memory of the host device; rank %s has %s: use CUDA_IPC for GPUs",
-          environment.rank(), environment.device());
-    }
     return new ShmContext(environment);
   }
 }

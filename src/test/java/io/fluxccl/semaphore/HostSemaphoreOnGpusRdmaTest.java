@@ -1,0 +1,27 @@
+package io.fluxccl.semaphore;
+
+import io.fluxccl.testing.EmulatedGpus;
+import io.fluxccl.testing.RequiresRdma;
+import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.transport.Transport;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** What {@link HostSemaphoreOnGpusTest} shows of every transport, over RDMA. */
+@EmulatedGpus
+@RequiresRdma
+@Timeout(120)
+class HostSemaphoreOnGpusRdmaTest {
+  @Test
+  void shouldSignalBehindWritesOfGpuMemoryAndOfHostMemory() {
+    try (LocalRanks ranks = LocalRanks.onGpus(2)) {
+      ranks.run(rank -> HostSemaphoreOnGpusTest.exchange(rank, Transport.IB0, rank.device()));
+    }
+    try (LocalRanks ranks = LocalRanks.onGpus(2)) {
+      ranks.run(
+          rank ->
+              HostSemaphoreOnGpusTest.exchange(
+                  rank, Transport.IB0, rank.communicator().hostDevice()));
+    }
+  }
+}
