@@ -40,7 +40,7 @@ struct Channels {
     // All threads must have written the data before it is put.
     __syncthreads();
     // The proxy's transfers first: the proxy moves its bytes while these threads move theirs.
-    if (threadIdx.x < nProxies) {
+    if (static_cast<int>(threadIdx.x) < nProxies) {
       const ProxyChannel& channel = proxies[threadIdx.x];
       channel.putWithSignal(target, sourceOf(channel.peer()), chunk);
     }
@@ -79,7 +79,7 @@ extern "C" __global__ void all_pairs(const SmChannel* sm, int nSm, const ProxyCh
   }
   add(data, chunk, rank, nRanks, threadIdx.x, blockDim.x);
   channels.put(rank * chunk, [=](int) { return rank * chunk; }, chunk);
-  if (channels.wait() && threadIdx.x < nProxies) {
+  if (channels.wait() && static_cast<int>(threadIdx.x) < nProxies) {
     // The caller may use the buffer again: its bytes have been sent.
     proxies[threadIdx.x].flush();
   }

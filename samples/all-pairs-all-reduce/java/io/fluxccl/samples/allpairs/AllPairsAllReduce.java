@@ -51,6 +51,16 @@ public final class AllPairsAllReduce implements Callable<Integer> {
       description = "where rank 0 listens; by default what the launcher says")
   private String address;
 
+  @Option(
+      names = "--network",
+      paramLabel = "NETWORK",
+      defaultValue = "ETHERNET",
+      description = "between hosts: ${COMPLETION-CANDIDATES} (${DEFAULT-VALUE})")
+  private Network.Kind network;
+
+  @Option(names = "--within-hosts", description = "use the network between ranks of one host, too")
+  private boolean withinHosts;
+
   private AllPairsAllReduce() {}
 
   /** Runs one rank; the exit code is 0 when every element was right. */
@@ -75,7 +85,12 @@ public final class AllPairsAllReduce implements Callable<Integer> {
       try (Device device = DeviceChoice.fromEnvironment().open(localRank, "sample");
           Communicator communicator = Communicator.create(bootstrap, device)) {
         System.out.println("Rank " + bootstrap.rank() + " is on " + device.description());
-        run(communicator, device.createStream("sample"), roundUp(bytes, bootstrap.nRanks()));
+        run(
+            communicator,
+            device.createStream("sample"),
+            new Network(network, withinHosts),
+            numBuffers,
+            bytes);
       }
       System.out.println(
           "Rank " + bootstrap.rank() + ": all " + numBuffers + " buffers are right, twice.");
@@ -109,10 +124,14 @@ public final class AllPairsAllReduce implements Callable<Integer> {
     return (bytes + unit - 1) / unit * unit;
   }
 
-  private void run(Communicator communicator, DeviceStream stream, long size) {
-    try (Mesh mesh = Mesh.build(communicator, numBuffers, size).join();
+  /** All-reduces the buffers of one rank twice; throws at the first element that is wrong. */
+  static void run(
+      Communicator communicator, DeviceStream stream, Network network, int numBuffers, long bytes) {
+    long size = roundUp(bytes, communicator.bootstrap().nRanks());
+    try (Mesh mesh = Mesh.build(communicator, network, numBuffers, size).join();
         DeviceSide deviceSide = DeviceSide.build(mesh).join();
         PairKernels kernels = kernels(deviceSide, stream)) {
+      System.out.println("Rank " + mesh.rank + " uses " + mesh.transports());
       Values.fill(mesh);
       new HostSide(mesh, kernels).allReduce().block(TIMEOUT);
       Values.check(mesh, "host side");

@@ -41,7 +41,7 @@ final class DeviceSide implements AutoCloseable {
       sm.add(new HashMap<>());
       proxied.add(new HashMap<>());
       for (int peer : mesh.connections.keySet()) {
-        if (mesh.isLocal(peer)) {
+        if (mesh.isMapped(peer)) {
           SmDevice2DeviceSemaphore semaphore =
               new SmDevice2DeviceSemaphore(communicator, mesh.connections.get(peer));
           side.semaphores.add(semaphore);

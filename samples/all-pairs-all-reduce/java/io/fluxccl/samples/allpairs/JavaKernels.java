@@ -87,7 +87,7 @@ final class JavaKernels implements PairKernels {
 
   /** All threads copy to a peer of this host; one thread asks the proxy for the others. */
   private void put(KernelThread thread, int buffer, int peer, long target, long source) {
-    if (mesh.isLocal(peer)) {
+    if (mesh.isMapped(peer)) {
       SmChannelDeviceHandle channel = smChannels.get(buffer).get(peer);
       channel.put(target, source, mesh.chunk(), thread.threadIdx(), thread.blockDim());
       sync(thread);

@@ -17,6 +17,8 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import reactor.core.publisher.Mono;
 
 /**
@@ -38,28 +40,41 @@ final class Mesh implements AutoCloseable {
   final List<RegisteredMemory> local = new ArrayList<>();
   final List<Map<Integer, RegisteredMemory>> remote = new ArrayList<>();
 
-  private Mesh(Communicator communicator, long bytes) {
+  private final Network network;
+
+  private Mesh(Communicator communicator, Network network, long bytes) {
     this.communicator = communicator;
+    this.network = network;
     this.rank = communicator.bootstrap().rank();
     this.nRanks = communicator.bootstrap().nRanks();
     this.bytes = bytes;
   }
 
-  static CompletableFuture<Mesh> build(Communicator communicator, int numBuffers, long bytes) {
-    Mesh mesh = new Mesh(communicator, bytes);
+  static CompletableFuture<Mesh> build(
+      Communicator communicator, Network network, int numBuffers, long bytes) {
+    Mesh mesh = new Mesh(communicator, network, bytes);
     for (int i = 0; i < numBuffers; i++) {
       mesh.buffers.add(communicator.device().allocate(2 * bytes));
     }
     return mesh.connect().thenCompose(connected -> mesh.exchange()).thenApply(exchanged -> mesh);
   }
 
-  boolean isLocal(int peer) {
+  /** Returns whether kernels of this rank and of a peer reach each other's memory directly. */
+  boolean isMapped(int peer) {
     Bootstrap bootstrap = communicator.bootstrap();
-    return bootstrap.hostHash(peer) == bootstrap.hostHash(rank);
+    return !network.evenWithinHosts() && bootstrap.hostHash(peer) == bootstrap.hostHash(rank);
   }
 
   Transport transportTo(int peer) {
-    return isLocal(peer) ? mapping() : Transport.ETHERNET;
+    return isMapped(peer) ? mapping() : network.between(communicator.bootstrap(), peer);
+  }
+
+  /** Returns the transport to each peer, for a person. */
+  String transports() {
+    return IntStream.range(0, nRanks)
+        .filter(peer -> peer != rank)
+        .mapToObj(peer -> transportTo(peer) + " to " + peer)
+        .collect(Collectors.joining(", "));
   }
 
   /** The transport that maps memory of the same host. */
