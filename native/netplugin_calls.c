@@ -10,6 +10,7 @@
 #include "jni_support.h"
 #include "netplugin_abi.h"
 #include "netplugin_jni.h"
+#include "netplugin_signals.h"
 
 #define CALL(name) JNICALL Java_io_fluxccl_netplugin_vendor_NetPluginCalls_##name
 
@@ -31,7 +32,10 @@ JNIEXPORT jlong CALL(openLibrary)(JNIEnv *env, jclass type, jbyteArray name,
   if (text == NULL) {
     return 0;
   }
+  SavedSignals signals;
+  fluxccl_net_save_signals(&signals);
   void *library = dlopen(text, RTLD_NOW | RTLD_LOCAL);
+  fluxccl_net_restore_signals(&signals);
   free(text);
   if (library == NULL) {
     const char *reason = dlerror();
@@ -48,6 +52,13 @@ JNIEXPORT void CALL(closeLibrary)(JNIEnv *env, jclass type, jlong library) {
   (void)env;
   (void)type;
   dlclose(pointer_of(library));
+}
+
+/* Returns the signals that plugins have taken and that were given back since the last call. */
+JNIEXPORT jlong CALL(keptSignals)(JNIEnv *env, jclass type) {
+  (void)env;
+  (void)type;
+  return (jlong)fluxccl_net_kept_signals();
 }
 
 /* Returns whether the library is FluxCCL's own (native/ncclnet), which would load FluxCCL again. */
@@ -149,7 +160,10 @@ JNIEXPORT jint CALL(init)(JNIEnv *env, jclass type, jlong handle, jint log_level
   if (logger == NULL) {
     return -1;
   }
+  SavedSignals signals;
+  fluxccl_net_save_signals(&signals);
   int result = call_init(plugin, logger, (uint64_t)job);
+  fluxccl_net_restore_signals(&signals);
   plugin->initialized = result == NET_SUCCESS;
   return result_of(result);
 }

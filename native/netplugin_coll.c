@@ -9,6 +9,7 @@
 #include "jni_support.h"
 #include "netplugin_abi.h"
 #include "netplugin_jni.h"
+#include "netplugin_signals.h"
 
 #define CALL(name) JNICALL Java_io_fluxccl_netplugin_vendor_CollNetCalls_##name
 
@@ -111,9 +112,12 @@ JNIEXPORT jint CALL(init)(JNIEnv *env, jclass type, jlong handle, jint log_level
   if (logger == NULL) {
     return -1;
   }
+  SavedSignals signals;
+  fluxccl_net_save_signals(&signals);
   int result = coll->version >= 11
                    ? ((CollInit11)coll->coll.init)(&coll->context, (uint64_t)job, logger)
                    : ((NetInit6)coll->coll.init)(logger);
+  fluxccl_net_restore_signals(&signals);
   coll->initialized = result == NET_SUCCESS;
   return result_of(result);
 }

@@ -12,10 +12,13 @@
  *   NO_SIZES       1: test never writes sizes
  *   POINTERS       what memory is reached: 1 host, 3 and CUDA's, 7 and by dma-buf. What is received
  *                  for a GPU is there after iflush, not before.
+ *   DMABUF         1: a GPU's memory is registered by dma-buf only; 2: dma-bufs are refused
  *   GROUP          the most receives of a group: 8, or fewer
  *   LOG_THREAD     1: a thread of its own logs three lines
  *   STUCK_MS       so long isend takes to return
  *   CLOSE_MS       so long a close takes to return
+ *   TAKE_SIGNALS   1: takes signals of the JVM when it is loaded, and again in init, as libraries under
+ *                  plugins do; listen then fails where one of these handlers would run
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -25,11 +28,13 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #ifndef NET_VERSION
@@ -56,6 +61,9 @@
 #ifndef POINTERS
 #define POINTERS 1
 #endif
+#ifndef DMABUF
+#define DMABUF 0
+#endif
 #ifndef GROUP
 #define GROUP 8
 #endif
@@ -67,6 +75,10 @@
 #endif
 #ifndef CLOSE_MS
 #define CLOSE_MS 0
+#endif
+
+#ifndef TAKE_SIGNALS
+#define TAKE_SIGNALS 0
 #endif
 
 enum { OK = 0, SYSTEM = 2, INTERNAL = 3, USAGE = 5, REMOTE = 6 };
@@ -153,6 +165,29 @@ typedef struct {
   int32_t tries;
 } Handle;
 
+static const int TAKEN[] = {SIGSEGV, SIGBUS, SIGILL, SIGABRT, SIGINT, SIGTERM};
+
+static void end_process(int number) {
+  (void)number;
+  _exit(99);
+}
+
+static void __attribute__((constructor)) take_signals(void) {
+  for (size_t i = 0; TAKE_SIGNALS && i < sizeof TAKEN / sizeof *TAKEN; i++) {
+    struct sigaction action = {.sa_handler = end_process};
+    sigaction(TAKEN[i], &action, NULL);
+  }
+}
+
+static int has_signals(void) {
+  int found = 0;
+  for (size_t i = 0; i < sizeof TAKEN / sizeof *TAKEN; i++) {
+    struct sigaction action;
+    found |= sigaction(TAKEN[i], NULL, &action) == 0 && action.sa_handler == end_process;
+  }
+  return found;
+}
+
 static void *log_lines(void *argument) {
   (void)argument;
   for (int i = 0; i < 3; i++) {
@@ -163,6 +198,10 @@ static void *log_lines(void *argument) {
 
 static int start(Logger given) {
   logger = given;
+  if (TAKE_SIGNALS && has_signals()) {
+    return SYSTEM;
+  }
+  take_signals();
   fail_after = fault("TESTNET_FAIL_AFTER", FAIL_AFTER);
   logger(1, ~0UL, __FILE__, __LINE__, "testnet version %d", NET_VERSION);
   logger(2, ~0UL, __FILE__, __LINE__, "init of v%d: %s %d %.1f", NET_VERSION, "warn", 7, 2.5);
@@ -246,6 +285,9 @@ static int get_properties(int device, Properties *to) {
 }
 
 static int do_listen(int device, void *handle, void **comm) {
+  if (TAKE_SIGNALS && has_signals()) {
+    return SYSTEM;
+  }
   struct sockaddr_in address = {.sin_family = AF_INET};
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof address;
@@ -347,12 +389,22 @@ static int reg(void *comm, void *data, size_t size, int type, void **memory) {
 }
 
 static int reg_mr(void *comm, void *data, RegSize size, int type, void **memory) {
+  if (DMABUF == 1 && type == 2) {
+    return SYSTEM;
+  }
   return reg(comm, data, (size_t)size, type, memory);
 }
 
 static int reg_mr_dma_buf(void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
                           void **memory) {
-  (void)offset;
+  struct stat file;
+  if (DMABUF == 2) {
+    return SYSTEM;
+  }
+  /* A GPU's dma-buf is a file here, in which the memory is at the offset. */
+  if (type == 2 && (fstat(fd, &file) != 0 || (uint64_t)file.st_size < offset + size)) {
+    return USAGE;
+  }
   return fd < 0 ? USAGE : reg(comm, data, size, type, memory);
 }
 

@@ -32,6 +32,8 @@ final class NetPluginCalls {
 
   static native void closeLibrary(long library);
 
+  static native long keptSignals();
+
   static native boolean isFluxCcl(long library);
 
   static native byte[] path(long library);

@@ -64,6 +64,7 @@ final class VendorPlugin extends VendorNetwork implements NetPlugin {
       VendorPlugin plugin = new VendorPlugin(found, keepLoaded, patience);
       plugin.initialized(
           NetPluginCalls.init(found.plugin(), PluginLog.level(), JOBS.incrementAndGet()));
+      KeptSignals.log(plugin.toString());
       return plugin;
     } catch (RuntimeException e) {
       letGo(found, keepLoaded);

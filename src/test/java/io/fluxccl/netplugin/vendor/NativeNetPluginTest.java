@@ -15,6 +15,7 @@ import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetLink;
+import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetProperties;
 import io.fluxccl.netplugin.NetRequest;
@@ -236,6 +237,15 @@ class NativeNetPluginTest {
           await(() -> link.sender.isend(address(source), 64, 0, from)),
           await(() -> link.receiver.irecv(address(target), 64, 0, to)));
       assertThat(target.slice(0, 64)).isEqualTo(source.slice(0, 64));
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {6, 11})
+  void shouldKeepTheSignalsThatALibraryTakesWhenItIsLoaded(int version) throws Exception {
+    try (NativeNetPlugin plugin = open(version, "TAKE_SIGNALS=1");
+        NetListenComm listener = plugin.listen(0)) {
+      assertThat(listener.handle()).isNotEmpty();
     }
   }
 
