@@ -81,36 +81,7 @@ public final class ReactiveNet implements AutoCloseable {
     return create(
         sink -> {
           NetHandle progress = new NetHandle(handle);
-          submit(
-              sink,
-              new NetOperation<NetSendComm>(
-                  progress,
-                  () -> "connect of " + plugin.name() + " to its peer, on device " + device,
-                  Deadline.after(timeout),
-                  sink) {
-                private boolean begun;
-
-                @Override
-                NetSendComm poll() {
-                  begun = true;
-                  return plugin.connect(device, progress);
-                }
-
-                @Override
-                boolean hasBegun() {
-                  return begun;
-                }
-
-                @Override
-                void drop() {
-                  progress.abandon();
-                }
-
-                @Override
-                void discard(NetSendComm comm) {
-                  comm.close();
-                }
-              });
+          submit(sink, new NetConnect(plugin, device, progress, Deadline.after(timeout), sink));
         });
   }
 
@@ -165,6 +136,34 @@ public final class ReactiveNet implements AutoCloseable {
         () -> "register with " + comm.peer(),
         timeout,
         () -> comm.register(address, size, type),
+        NetMemory::close);
+  }
+
+  /**
+   * Registers memory that a dma-buf describes, for a connection.
+   *
+   * @param comm the connection's end
+   * @param address the address of its first byte
+   * @param size bytes
+   * @param type the kind of memory
+   * @param offset bytes from the dma-buf's start
+   * @param fileDescriptor the dma-buf; remains the caller's, who keeps it open until the result
+   * @param timeout the longest time until the result
+   * @return the registration
+   */
+  public Mono<NetMemory> registerDmaBuf(
+      NetComm comm,
+      long address,
+      long size,
+      PointerType type,
+      long offset,
+      int fileDescriptor,
+      Duration timeout) {
+    return call(
+        comm,
+        () -> "register of a dma-buf with " + comm.peer(),
+        timeout,
+        () -> comm.registerDmaBuf(address, size, type, offset, fileDescriptor),
         NetMemory::close);
   }
 
@@ -250,6 +249,39 @@ public final class ReactiveNet implements AutoCloseable {
   }
 
   /**
+   * Makes received data in CUDA memory visible to the GPU.
+   *
+   * @param comm the connection's end
+   * @param addresses n addresses
+   * @param sizes n sizes in bytes
+   * @param memories n registrations
+   * @param timeout the longest time until the result
+   * @return completes when the data is visible
+   */
+  public Mono<Void> flush(
+      NetRecvComm comm, long[] addresses, long[] sizes, NetMemory[] memories, Duration timeout) {
+    int n = addresses.length;
+    if (sizes.length != n || memories.length != n) {
+      throw InvalidUsage.of(
+          "a flush of n=%s addresses has %s sizes and %s memories; give n of each",
+          n, sizes.length, memories.length);
+    }
+    return Mono.<Boolean>create(
+            sink ->
+                submit(
+                    sink,
+                    new NetRequestOperation<Boolean>(
+                        comm,
+                        () -> "flush of " + n + " ranges from " + comm.peer(),
+                        Deadline.after(timeout),
+                        sink,
+                        () -> comm.iflush(n, addresses, sizes, memories),
+                        request -> true,
+                        true)))
+        .then();
+  }
+
+  /**
    * Closes a comm, a listener or a registration, after the earlier operations on it and on a
    * registration's comm. Operations that have begun and still have a subscriber can complete until
    * this close times out. Later they end as with any close of a comm in use.
@@ -265,7 +297,7 @@ public final class ReactiveNet implements AutoCloseable {
             sink ->
                 submit(
                     sink,
-                    new Call<>(lane, () -> "close", Deadline.after(timeout), sink) {
+                    new NetCall<>(lane, () -> "close", Deadline.after(timeout), sink) {
                       @Override
                       AutoCloseable call() throws Exception {
                         object.close();
@@ -280,38 +312,9 @@ public final class ReactiveNet implements AutoCloseable {
         .then();
   }
 
-  /** An operation that is complete when its one call of the plugin has returned. */
-  private abstract static class Call<T> extends NetOperation<T> {
-    Call(Object lane, Supplier<String> description, Deadline deadline, MonoSink<T> sink) {
-      super(lane, description, deadline, sink);
-    }
-
-    abstract T call() throws Exception;
-
-    @Override
-    final T poll() {
-      try {
-        return call();
-      } catch (RuntimeException e) {
-        throw e;
-      } catch (Exception e) {
-        throw new InvalidUsage("can't be closed: " + e.getMessage(), e);
-      }
-    }
-
-    @Override
-    final boolean hasBegun() {
-      return false;
-    }
-  }
-
-  private static void submitTo(NetLoop loop, MonoSink<?> sink, NetOperation<?> operation) {
+  private void submit(MonoSink<?> sink, NetOperation<?> operation) {
     sink.onCancel(operation::abandon);
     loop.submit(operation);
-  }
-
-  private void submit(MonoSink<?> sink, NetOperation<?> operation) {
-    submitTo(loop, sink, operation);
   }
 
   /**
@@ -338,7 +341,7 @@ public final class ReactiveNet implements AutoCloseable {
         sink ->
             submit(
                 sink,
-                new Call<T>(lane, description, Deadline.after(timeout), sink) {
+                new NetCall<T>(lane, description, Deadline.after(timeout), sink) {
                   @Override
                   T call() throws Exception {
                     return call.call();
@@ -361,22 +364,8 @@ public final class ReactiveNet implements AutoCloseable {
         sink ->
             submit(
                 sink,
-                new NetOperation<T>(comm, description, Deadline.after(timeout), sink) {
-                  private NetRequest request;
-
-                  @Override
-                  T poll() {
-                    if (request == null) {
-                      request = post.get();
-                    }
-                    return request != null && request.test() ? result.apply(request) : null;
-                  }
-
-                  @Override
-                  boolean hasBegun() {
-                    return request != null;
-                  }
-                }));
+                new NetRequestOperation<T>(
+                    comm, description, Deadline.after(timeout), sink, post, result, false)));
   }
 
   /** Closes this as {@link #close(Duration)} does, with 10 s. */

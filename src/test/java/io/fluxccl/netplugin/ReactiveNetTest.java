@@ -7,6 +7,8 @@ import io.fluxccl.Aborted;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
+import io.fluxccl.netplugin.tcp.TcpNetPlugin;
+import io.fluxccl.netplugin.tcp.TcpOptions;
 import io.fluxccl.netplugin.vendor.NativeNetPlugin;
 import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.testing.TestNet;
@@ -119,6 +121,72 @@ class ReactiveNetTest {
         .assertNext(sizes -> assertThat(sizes).containsExactly(10, 20))
         .expectComplete()
         .verify(LONG);
+  }
+
+  @Test
+  void shouldFlushWhatWasReceived() {
+    Mono<Void> flush =
+        net.flush(
+            receiver,
+            new long[] {address(target), address(target) + 100},
+            new long[] {100, 100},
+            new NetMemory[] {to, to},
+            LONG);
+    for (int round = 0; round < 3; round++) {
+      StepVerifier.create(flush).expectComplete().verify(LONG);
+    }
+    StepVerifier.create(
+            net.flush(receiver, new long[] {1}, new long[] {1}, new NetMemory[] {to}, LONG))
+        .expectError(InvalidUsage.class)
+        .verify(LONG);
+  }
+
+  @Test
+  void shouldFlushAtOnceWhereTheNetworkHasNothingToFlush() {
+    try (NetPlugin tcp = new TcpNetPlugin(TcpOptions.DEFAULT.withInterfaces("=lo"));
+        ReactiveNet overTcp = ReactiveNet.of(tcp)) {
+      NetListenComm listening = overTcp.listen(0, LONG).block();
+      NetRecvComm end =
+          Mono.zip(overTcp.accept(listening, LONG), overTcp.connect(0, listening.handle(), LONG))
+              .map(ends -> ends.getT1())
+              .block();
+      NetMemory memory =
+          overTcp.register(end, address(target), SIZE, PointerType.HOST, LONG).block();
+      StepVerifier.create(
+              overTcp.flush(
+                  end,
+                  new long[] {address(target)},
+                  new long[] {8},
+                  new NetMemory[] {memory},
+                  LONG))
+          .expectComplete()
+          .verify(LONG);
+    }
+  }
+
+  @Test
+  void shouldRegisterADmaBuf() throws Exception {
+    StepVerifier.create(
+            net.registerDmaBuf(sender, address(source), SIZE, PointerType.HOST, 0, 1, LONG))
+        .expectErrorSatisfies(
+            e -> assertThat(e).isInstanceOf(InvalidUsage.class).hasMessageContaining("DMABUF"))
+        .verify(LONG);
+    try (NetPlugin reaching =
+            NativeNetPlugin.open(TestNet.library(folder, 11, "POINTERS=7").toString());
+        ReactiveNet other = ReactiveNet.of(reaching)) {
+      NetListenComm listening = other.listen(0, LONG).block();
+      NetSendComm end =
+          Mono.zip(other.connect(0, listening.handle(), LONG), other.accept(listening, LONG))
+              .map(ends -> ends.getT1())
+              .block();
+      StepVerifier.create(
+              other
+                  .registerDmaBuf(end, address(source), SIZE, PointerType.HOST, 0, 1, LONG)
+                  .flatMap(memory -> other.send(end, address(source), 8, 0, memory, LONG)))
+          .expectNext(8L)
+          .expectComplete()
+          .verify(LONG);
+    }
   }
 
   @Test
