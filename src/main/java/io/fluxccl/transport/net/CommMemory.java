@@ -1,8 +1,13 @@
 package io.fluxccl.transport.net;
 
+import io.fluxccl.DeviceFailure;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.TransportFailure;
 import io.fluxccl.concurrent.Closing;
+import io.fluxccl.device.DmaBuf;
 import io.fluxccl.netplugin.NetComm;
 import io.fluxccl.netplugin.NetMemory;
+import java.util.Optional;
 import org.agrona.collections.Long2ObjectHashMap;
 
 /**
@@ -39,13 +44,53 @@ final class CommMemory {
     int piece = (int) (offset / PIECE);
     if (pieces[piece] == null) {
       long start = piece * PIECE;
-      pieces[piece] =
-          comm.register(
-              memory.address() + start,
-              Math.min(PIECE, memory.size() - start),
-              memory.pointerType());
+      pieces[piece] = register(memory, start, Math.min(PIECE, memory.size() - start));
     }
     return pieces[piece];
+  }
+
+  /**
+   * Registers a GPU's memory by a dma-buf where both ends of that can, otherwise by its address.
+   */
+  private NetMemory register(OwnedMemory memory, long start, long length) {
+    if (!memory.isReachedByDmaBuf(comm.device())) {
+      return comm.register(memory.address() + start, length, memory.pointerType());
+    }
+    FluxCclException refusal;
+    try {
+      Optional<NetMemory> registered = byDmaBuf(memory, start, length);
+      if (registered.isPresent()) {
+        return registered.get();
+      }
+      refusal = null;
+    } catch (DeviceFailure | TransportFailure e) {
+      refusal = e;
+    }
+    try {
+      return comm.register(memory.address() + start, length, memory.pointerType());
+    } catch (FluxCclException e) {
+      if (refusal != null) {
+        e.addSuppressed(refusal);
+      }
+      throw e;
+    }
+  }
+
+  private Optional<NetMemory> byDmaBuf(OwnedMemory memory, long start, long length) {
+    Optional<DmaBuf> exported = memory.buffer().exportDmaBuf();
+    if (exported.isEmpty()) {
+      return Optional.empty();
+    }
+    // The plug-in keeps the memory by its registration: the descriptor is not needed after it.
+    try (DmaBuf dmaBuf = exported.get()) {
+      return Optional.of(
+          comm.registerDmaBuf(
+              memory.address() + start,
+              length,
+              memory.pointerType(),
+              dmaBuf.offset() + start,
+              dmaBuf.descriptor()));
+    }
   }
 
   /** Deregisters a memory, which no transfer in flight uses. */

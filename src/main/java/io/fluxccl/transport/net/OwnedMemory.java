@@ -25,6 +25,12 @@ final class OwnedMemory extends NetMemoryHandle {
     return isOnHost() ? PointerType.HOST : PointerType.CUDA;
   }
 
+  /** Returns whether this is a GPU's memory, and a device of the network accepts dma-bufs. */
+  boolean isReachedByDmaBuf(int netDevice) {
+    return !isOnHost()
+        && context.plugin().properties(netDevice).pointers().contains(PointerType.DMABUF);
+  }
+
   DeviceBuffer buffer() {
     return buffer;
   }
