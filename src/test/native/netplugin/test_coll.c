@@ -18,7 +18,7 @@
 #define CLOSE_MS 0
 #endif
 
-enum { OK = 0, INTERNAL = 3, USAGE = 5, MAX_RANKS = 8, FLOAT32 = 7, SUM = 0, PROPERTY_BYTES = 48 };
+enum { OK = 0, INTERNAL = 3, USAGE = 5, MAX_RANKS = 8, IN_FLIGHT = 8, FLOAT32 = 7, SUM = 0, PROPERTY_BYTES = 48 };
 
 #if NET_VERSION >= 9
 typedef size_t Count;
@@ -33,22 +33,35 @@ typedef int RegSize;
 
 typedef void (*Logger)(int, unsigned long, const char *, int, const char *, ...);
 
+/* A reduction, which is done when all ranks have posted it, and over when all have found that. */
 typedef struct {
-  int n_ranks;
-  int joined;
   int posted;
   int taken;
   uint64_t count;
   const float *from[MAX_RANKS];
   float *to[MAX_RANKS];
-} Group;
+} Reduction;
 
 typedef struct {
+  int users;
+  int n_ranks;
+  Reduction reductions[IN_FLIGHT];
+} Group;
+
+typedef struct Comm Comm;
+
+typedef struct {
+  Comm *comm;
+  Reduction *reduction;
+} Request;
+
+struct Comm {
   Group *group;
   int rank;
-  int in_flight;
+  unsigned posted;
   int polls;
-} Comm;
+  Request requests[IN_FLIGHT];
+};
 
 typedef struct {
   char *start;
@@ -81,6 +94,7 @@ static int get_properties(int device, void *properties) {
 
 static int do_listen(void *handle, void **comm) {
   Group *group = calloc(1, sizeof *group);
+  group->users = 1;
   memcpy(handle, &group, sizeof group);
   *comm = group;
   return OK;
@@ -99,7 +113,7 @@ static int join(void *handles[], int n_ranks, int rank, void *listener, void **c
   joined->rank = rank;
   pthread_mutex_lock(&mutex);
   group->n_ranks = n_ranks;
-  group->joined++;
+  group->users++;
   pthread_mutex_unlock(&mutex);
   usleep(1000 * (useconds_t)CONNECT_MS);
   *comm = joined;
@@ -126,6 +140,23 @@ static int dereg_mr(void *comm, void *memory) {
   return OK;
 }
 
+static void post(Group *group, Reduction *reduction, int rank, const float *from, float *to,
+                 uint64_t count) {
+  reduction->from[rank] = from;
+  reduction->to[rank] = to;
+  reduction->count = count;
+  reduction->posted++;
+  for (uint64_t i = 0; reduction->posted == group->n_ranks && i < count; i++) {
+    float sum = 0;
+    for (int each = 0; each < group->n_ranks; each++) {
+      sum += reduction->from[each][i];
+    }
+    for (int each = 0; each < group->n_ranks; each++) {
+      reduction->to[each][i] = sum;
+    }
+  }
+}
+
 static int iallreduce(void *coll_comm, void *from, void *to, Count count, int type, int op,
                       void *from_memory, void *to_memory, void **request) {
   Comm *comm = coll_comm;
@@ -138,22 +169,19 @@ static int iallreduce(void *coll_comm, void *from, void *to, Count count, int ty
   if (comm->polls++ % 3 < 2) {
     return OK; /* not now */
   }
+  unsigned place = comm->posted % IN_FLIGHT;
+  Reduction *reduction = &group->reductions[place];
   pthread_mutex_lock(&mutex);
-  group->from[comm->rank] = from;
-  group->to[comm->rank] = to;
-  group->count = (uint64_t)count;
-  group->posted++;
-  for (uint64_t i = 0; group->posted == group->n_ranks && i < group->count; i++) {
-    float sum = 0;
-    for (int rank = 0; rank < group->n_ranks; rank++) {
-      sum += group->from[rank][i];
-    }
-    for (int rank = 0; rank < group->n_ranks; rank++) {
-      group->to[rank][i] = sum;
-    }
+  int is_free = reduction->from[comm->rank] == NULL;
+  if (is_free) {
+    post(group, reduction, comm->rank, from, to, (uint64_t)count);
   }
   pthread_mutex_unlock(&mutex);
-  *request = comm;
+  if (is_free) {
+    comm->posted++;
+    comm->requests[place] = (Request){comm, reduction};
+    *request = &comm->requests[place];
+  }
   return OK;
 }
 
@@ -164,28 +192,40 @@ static int iflush(void *coll_comm, void *data, int size, void *memory, void **re
   return size > 0 && memory != NULL ? OK : INTERNAL;
 }
 
-static int test(void *request, int *done, int *size) {
-  Comm *comm = request;
-  Group *group = comm->group;
+static int test(void *tested, int *done, int *size) {
+  Request *request = tested;
+  Reduction *reduction = request->reduction;
+  int n_ranks = request->comm->group->n_ranks;
   pthread_mutex_lock(&mutex);
-  *done = group->posted == group->n_ranks;
-  if (*done && ++group->taken == group->n_ranks) {
-    group->posted = group->taken = 0;
+  *done = reduction->posted == n_ranks;
+  if (*done && ++reduction->taken == n_ranks) {
+    memset(reduction, 0, sizeof *reduction);
   }
   pthread_mutex_unlock(&mutex);
   *size = 0;
   return OK;
 }
 
-static int close_coll(void *comm) {
+static void release(Group *group) {
+  pthread_mutex_lock(&mutex);
+  int left = --group->users;
+  pthread_mutex_unlock(&mutex);
+  if (left == 0) {
+    free(group);
+  }
+}
+
+static int close_coll(void *closed) {
+  Comm *comm = closed;
   usleep(1000 * (useconds_t)CLOSE_MS);
+  release(comm->group);
   free(comm);
   return OK;
 }
 
 static int close_listen(void *listener) {
   usleep(1000 * (useconds_t)CLOSE_MS);
-  free(listener);
+  release(listener);
   return OK;
 }
 

@@ -7,6 +7,7 @@ import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DeviceStream;
+import io.fluxccl.transport.net.CollectiveNetwork;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
@@ -94,7 +95,8 @@ final class LaneOpening {
                 "families=" + names,
                 "algorithms=" + new TreeMap<>(options.algorithms()),
                 "tuning=" + readTuning(),
-                "checked=" + options.checked()));
+                "checked=" + options.checked(),
+                "collective network=" + (CollectiveNetwork.isAllowed() ? "allowed" : "no")));
   }
 
   /** Reads the tuning file. The exchange tells the peers if that fails, so they don't wait. */

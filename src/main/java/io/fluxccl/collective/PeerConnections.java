@@ -305,6 +305,17 @@ public final class PeerConnections implements AutoCloseable {
             });
   }
 
+  /**
+   * Sends every peer a short message of this rank and receives theirs.
+   *
+   * @param operation for messages
+   * @param part returns this rank's message; may block
+   * @return the messages by rank, which are not trusted
+   */
+  public CompletableFuture<List<byte[]>> exchange(String operation, Supplier<byte[]> part) {
+    return communicator.exchange(tag, operation, part, Deadline.after(deadline.timeout()));
+  }
+
   /** Closes memories of an exchange before these connections are closed. */
   void forget(RegisteredMemory[] exchanged) {
     forget(List.of(exchanged));

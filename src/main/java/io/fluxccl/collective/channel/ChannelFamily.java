@@ -27,7 +27,9 @@ public final class ChannelFamily implements AlgorithmFamily {
         "all-pairs: every collective, between hosts; each rank with each other rank, in pieces",
         "ring: all-reduce between hosts, each rank with its neighbours",
         "hierarchical: all-reduce, all-gather, reduce-scatter, broadcast, reduce, all-to-all"
-            + " between hosts of equally many ranks; inside hosts first, then rail by rail");
+            + " between hosts of equally many ranks; inside hosts first, then rail by rail",
+        "collnet: all-reduce between hosts of equally many ranks, on the host device, where the"
+            + " network plug-in reduces itself and NCCL_COLLNET_ENABLE=1");
   }
 
   @Override

@@ -20,14 +20,16 @@ final class ChannelSet implements AlgorithmSet {
   private static final int CONCURRENT = 2;
 
   private final Pipes pipes;
+  private final CollNetGroups groups;
   private final GpuAlgorithms onGpu;
   private final List<CollectiveAlgorithm> algorithms;
 
-  private ChannelSet(Pipes pipes) {
+  private ChannelSet(Pipes pipes, CollNetGroups groups) {
     this.pipes = pipes;
+    this.groups = groups;
     boolean isGpu = pipes.peers.topology().kind() == DeviceKind.CUDA;
     this.onGpu = isGpu ? new GpuAlgorithms(pipes) : null;
-    this.algorithms = isGpu ? onGpu.all() : HostAlgorithms.of(pipes);
+    this.algorithms = isGpu ? onGpu.all() : HostAlgorithms.of(pipes, groups);
   }
 
   static CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
@@ -37,14 +39,21 @@ final class ChannelSet implements AlgorithmSet {
             peers.nRanks(),
             peers.topology().mostRanksPerHost(),
             lanes(peers));
-    return Pipes.open(peers, layout).thenApply(ChannelSet::of);
+    return Pipes.open(peers, layout).thenCompose(pipes -> prepare(pipes, peers, layout));
   }
 
-  private static AlgorithmSet of(Pipes pipes) {
+  private static CompletableFuture<AlgorithmSet> prepare(
+      Pipes pipes, PeerConnections peers, PipeLayout layout) {
+    return CollNetGroups.open(peers, layout)
+        .whenComplete(PeerConnections.onFailure(pipes::close))
+        .thenApply(groups -> of(pipes, groups.orElse(null)));
+  }
+
+  private static AlgorithmSet of(Pipes pipes, CollNetGroups groups) {
     try {
-      return new ChannelSet(pipes);
+      return new ChannelSet(pipes, groups);
     } catch (RuntimeException e) {
-      pipes.close();
+      Closing.all(groups, pipes);
       throw e;
     }
   }
@@ -70,6 +79,6 @@ final class ChannelSet implements AlgorithmSet {
 
   @Override
   public void close() {
-    Closing.all(onGpu == null ? null : onGpu::close, pipes::close);
+    Closing.all(onGpu == null ? null : onGpu::close, groups, pipes::close);
   }
 }

@@ -201,12 +201,4 @@ final class HierarchicalAllReduce extends HostHierarchical {
     }
     return true;
   }
-
-  /** Puts the piece's addresses in the local ranks' outputs into the targets; returns how many. */
-  private int outputs(long step) {
-    for (int i = 1; i < local.length; i++) {
-      lane.targets[i - 1] = what.outputs()[localPart(i)] + partOffset(me, step);
-    }
-    return local.length - 1;
-  }
 }

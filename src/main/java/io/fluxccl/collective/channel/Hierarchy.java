@@ -19,11 +19,15 @@ record Hierarchy(int[] local, int localIndex, int[] rail, int railIndex, int[] r
 
   /** Returns whether several hosts have equally many ranks, more than one each. */
   static boolean isPossible(RankTopology topology) {
+    return isRegular(topology) && topology.nRanks() > topology.hosts();
+  }
+
+  /** Returns whether several hosts have equally many ranks. */
+  static boolean isRegular(RankTopology topology) {
     int hosts = topology.hosts();
     int each = topology.nRanks() / hosts;
     return topology.mapped()
         && hosts > 1
-        && each > 1
         && IntStream.range(0, hosts).allMatch(host -> topology.ranksOf(host).size() == each);
   }
 

@@ -11,6 +11,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.function.BiConsumer;
 import java.util.function.Function;
+import java.util.function.Predicate;
 import java.util.stream.Stream;
 
 /** The methods on the host device: kernels of one block, each of whose threads is a lane. */
@@ -23,7 +24,8 @@ final class HostAlgorithms {
     this.lanes = HostLane.of(pipes);
   }
 
-  static List<CollectiveAlgorithm> of(Pipes pipes) {
+  /** Returns the methods; {@code groups} may be null. */
+  static List<CollectiveAlgorithm> of(Pipes pipes, CollNetGroups groups) {
     HostAlgorithms host = new HostAlgorithms(pipes);
     RankTopology topology = pipes.peers.topology();
     List<CollectiveAlgorithm> all = new ArrayList<>();
@@ -41,6 +43,16 @@ final class HostAlgorithms {
               PartsPlan.class,
               call -> PartsPlan.direct(call, hierarchy),
               lane -> hierarchical(lane, hierarchy)));
+    }
+    if (groups != null) {
+      Hierarchy hierarchy = Hierarchy.of(topology);
+      all.add(
+          host.algorithm(
+              Method.COLLNET,
+              call -> groups.reduces(call.call().type(), call.call().op()),
+              PartsPlan.class,
+              call -> PartsPlan.direct(call, hierarchy),
+              lane -> new CollNetAllReduce(lane, hierarchy, groups.lane(lane.lane))::run));
     }
     return all;
   }
@@ -66,6 +78,15 @@ final class HostAlgorithms {
       Class<P> plan,
       Function<BoundCall, P> planOf,
       Function<HostLane, BiConsumer<P, HostReduction>> kernelOf) {
+    return algorithm(method, call -> true, plan, planOf, kernelOf);
+  }
+
+  private <P> CollectiveAlgorithm algorithm(
+      Method method,
+      Predicate<BoundCall> canLaunch,
+      Class<P> plan,
+      Function<BoundCall, P> planOf,
+      Function<HostLane, BiConsumer<P, HostReduction>> kernelOf) {
     List<BiConsumer<P, HostReduction>> byLane = Stream.of(lanes).map(kernelOf).toList();
     HostKernel kernel =
         HostKernel.of(
@@ -78,7 +99,7 @@ final class HostAlgorithms {
             });
     return new ChannelAlgorithm(
         method,
-        call -> true,
+        canLaunch,
         (stream, call) ->
             stream.launch(kernel, 1, lanes.length, KernelArgs.of(planOf.apply(call))));
   }

@@ -139,4 +139,12 @@ abstract class HostHierarchical {
   final void reduce(int sources, int targets, long bytes, int divisor) {
     lane.reduce(reduction, what.type(), what.op(), sources, targets, bytes, divisor);
   }
+
+  /** Puts the piece's addresses in the local ranks' outputs into the targets; returns how many. */
+  final int outputs(long step) {
+    for (int i = 1; i < local.length; i++) {
+      lane.targets[i - 1] = what.outputs()[localPart(i)] + partOffset(me, step);
+    }
+    return local.length - 1;
+  }
 }

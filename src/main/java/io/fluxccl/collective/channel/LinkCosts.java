@@ -100,6 +100,11 @@ record LinkCosts(int nRanks, int hosts, int most, boolean gpus) {
     };
   }
 
+  /** Returns the time of an all-reduce that the network between the hosts does. */
+  double collNet(double bytes) {
+    return NETWORK_HOP + network(bytes, 1) + 2 * localHop() + 2 * bytes / localRate();
+  }
+
   private static double network(double bytesOfHost, double peers) {
     return bytesOfHost / NETWORK_RATE * (1 + CROWDING * peers);
   }

@@ -14,7 +14,12 @@ enum Method {
   /**
    * Ranks exchange data on each host, and with the ranks that have the same place on their hosts.
    */
-  HIERARCHICAL;
+  HIERARCHICAL,
+  /**
+   * Ranks exchange data on each host, and a network combines what the ranks with the same place on
+   * their hosts have.
+   */
+  COLLNET;
 
   private final String label = name().toLowerCase(Locale.ROOT).replace('_', '-');
 
@@ -36,13 +41,13 @@ enum Method {
     Collective collective = call.call().collective();
     return supports(collective)
         && (!collective.reduces() || reduces(call.call().type()))
-        && (this != HIERARCHICAL || !call.call().isPartOfShares());
+        && (this != HIERARCHICAL && this != COLLNET || !call.call().isPartOfShares());
   }
 
   boolean supports(Collective collective) {
     return switch (this) {
       case ALL_PAIRS -> true;
-      case RING -> collective == Collective.ALL_REDUCE;
+      case RING, COLLNET -> collective == Collective.ALL_REDUCE;
       case HIERARCHICAL ->
           switch (collective) {
             case ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, REDUCE -> true;
@@ -59,6 +64,7 @@ enum Method {
       case ALL_PAIRS -> costs.allPairs(collective, call.totalBytes(), Exchange.isTwice(call));
       case RING -> costs.ring(call.totalBytes());
       case HIERARCHICAL -> costs.hierarchical(collective, call.totalBytes());
+      case COLLNET -> costs.collNet(call.totalBytes());
     };
   }
 }
