@@ -22,17 +22,13 @@
 
 // ---- connections ----
 
-static double now(void) {
+double now(void) {
   struct timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
   return time.tv_sec + time.tv_nsec / 1e9;
 }
 
-struct pair {
-  void *send, *receive;
-};
-
-static struct pair connect_pair(void) {
+struct pair connect_pair(void) {
   struct pair pair = {NULL, NULL};
   char handle[HANDLE];
   void *listener = NULL;
@@ -50,8 +46,7 @@ static struct pair connect_pair(void) {
   return pair;
 }
 
-// Waits for a request; gives its size, or minus the result.
-static int await(void *request, double seconds) {
+int await(void *request, double seconds) {
   for (double end = now() + seconds; now() < end; sched_yield()) {
     int done = 0, size = -1;
     int result = test(request, &done, &size);
@@ -66,7 +61,7 @@ static int await(void *request, double seconds) {
   return 0;
 }
 
-static void fill(unsigned char *data, size_t size, unsigned seed) {
+void fill(unsigned char *data, size_t size, unsigned seed) {
   for (size_t i = 0; i < size; i++) {
     data[i] = (unsigned char)(i * 31 + (i >> 12) + seed);
   }
@@ -129,7 +124,7 @@ static void transfer(struct pair pair, const size_t *sizes, int count, unsigned 
   free(to);
 }
 
-static void close_pair(struct pair pair) {
+void close_pair(struct pair pair) {
   do_close(CLOSE_SEND, pair.send);
   do_close(CLOSE_RECV, pair.receive);
 }
@@ -359,11 +354,11 @@ static void scenario_misuse(void) {
   void *request, *small, *memory = reg(pair.send, big, sizeof big);
   int done;
   CHECK(irecv(pair.receive, data, sizeof data, reg(pair.receive, data, sizeof data), &small) == 0, "irecv");
-  CHECK(isend(pair.receive, data, 1, NULL, &request) == 5 && !request, "isend on the receiving end");
-  CHECK(isend(pair.send, data, 1, NULL, &request) == 5 && !request, "isend without memory");
-  CHECK(test((void *)77, &done, NULL) == 5, "test of no request");
+  CHECK(isend(pair.receive, data, 1, NULL, &request) == INTERNAL_ERROR && !request, "isend on the receiving end");
+  CHECK(isend(pair.send, data, 1, NULL, &request) == INTERNAL_ERROR && !request, "isend without memory");
+  CHECK(test((void *)77, &done, NULL) == INTERNAL_ERROR, "test of no request");
   CHECK(isend(pair.send, big, sizeof big, memory, &request) == 0, "isend");
-  CHECK(await(small, 60) == -5, "more was sent than the receive has");
+  CHECK(await(small, 60) == -INVALID_USAGE, "more was sent than the receive has");
   // The sender is told.
   int result = await(request, 60);
   for (double end = now() + 60; result >= 0;) {
@@ -373,7 +368,7 @@ static void scenario_misuse(void) {
   }
   CHECK(result == -REMOTE_ERROR, "the sender's result is %d", -result);
   close_pair(pair);
-  CHECK(isend(pair.send, big, 1, memory, &request) == 5, "isend on a closed end");
+  CHECK(isend(pair.send, big, 1, memory, &request) == INTERNAL_ERROR, "isend on a closed end");
 }
 
 // Starts a JVM as a program that embeds one does: HOST_JVM is its libjvm.so, HOST_CLASS_PATH its class path.
@@ -406,7 +401,8 @@ int main(int count, char **arguments) {
   } scenarios[] = {
       {"transfer", scenario_transfer}, {"close", scenario_close},       {"rounds", scenario_rounds}, {"fork", scenario_fork},
       {"peer", scenario_peer},         {"kill", scenario_kill},         {"deadline", scenario_deadline},
-      {"misuse", scenario_misuse},
+      {"misuse", scenario_misuse},     {"groups", scenario_groups},     {"codes", scenario_codes},
+      {"senders", scenario_senders},
   };
   CHECK(count == 4, "usage: host LIBRARY VERSION SCENARIO");
   library_path = arguments[1];

@@ -64,11 +64,13 @@ int init(void) {
   return version == 10 ? ((init_v10)net[INIT])((void *)log_line, NULL) : ((init_v6)net[INIT])((void *)log_line);
 }
 
+int try_finalize(void *given) {
+  return version >= 11 ? ((int (*)(void *))net[FINALIZE])(given) : 0;
+}
+
 void finalize(void) {
-  if (version >= 11) {
-    int result = ((int (*)(void *))net[FINALIZE])(context);
-    CHECK(result == 0, "finalize: %d", result);
-  }
+  int result = try_finalize(context);
+  CHECK(result == 0, "finalize: %d", result);
 }
 
 int devices(int *count) {
@@ -112,32 +114,42 @@ void dereg(void *comm, void *memory) {
   CHECK(result == 0, "deregMr: %d", result);
 }
 
-int isend(void *comm, void *data, size_t size, void *memory, void **request) {
+int isend_tagged(void *comm, void *data, size_t size, int tag, void *memory, void **request) {
   if (version >= 10) {
-    return ((int (*)(void *, void *, size_t, int, void *, void *, void **))net[ISEND])(comm, data, size, 0, memory, NULL, request);
+    return ((int (*)(void *, void *, size_t, int, void *, void *, void **))net[ISEND])(comm, data, size, tag, memory, NULL, request);
   }
-  return version == 9 ? ((int (*)(void *, void *, size_t, int, void *, void **))net[ISEND])(comm, data, size, 0, memory, request)
-                      : ((int (*)(void *, void *, int, int, void *, void **))net[ISEND])(comm, data, (int)size, 0, memory, request);
+  return version == 9 ? ((int (*)(void *, void *, size_t, int, void *, void **))net[ISEND])(comm, data, size, tag, memory, request)
+                      : ((int (*)(void *, void *, int, int, void *, void **))net[ISEND])(comm, data, (int)size, tag, memory, request);
 }
 
-int irecv(void *comm, void *data, size_t size, void *memory, void **request) {
-  size_t wide = size;
-  int narrow = (int)size;
-  int tag = 0;
-  void *profiled = NULL;
+int isend(void *comm, void *data, size_t size, void *memory, void **request) {
+  return isend_tagged(comm, data, size, 0, memory, request);
+}
+
+int irecv_group(void *comm, int n, void **data, size_t *sizes, int *tags, void **memories, void **request) {
+  int narrow[GROUP] = {0};
+  void *profiled[GROUP] = {NULL};
+  for (int i = 0; i < n && i < GROUP; i++) {
+    narrow[i] = (int)sizes[i];
+  }
   // As NCCL has it where it allows a receive to be without a request.
   *request = (void *)1;
   if (version >= 10) {
-    return ((int (*)(void *, int, void **, size_t *, int *, void **, void **, void **))net[IRECV])(comm, 1, &data, &wide, &tag,
-                                                                                                   &memory, &profiled, request);
+    return ((int (*)(void *, int, void **, size_t *, int *, void **, void **, void **))net[IRECV])(comm, n, data, sizes, tags,
+                                                                                                   memories, profiled, request);
   }
   return version == 9
-             ? ((int (*)(void *, int, void **, size_t *, int *, void **, void **))net[IRECV])(comm, 1, &data, &wide, &tag, &memory, request)
-             : ((int (*)(void *, int, void **, int *, int *, void **, void **))net[IRECV])(comm, 1, &data, &narrow, &tag, &memory, request);
+             ? ((int (*)(void *, int, void **, size_t *, int *, void **, void **))net[IRECV])(comm, n, data, sizes, tags, memories, request)
+             : ((int (*)(void *, int, void **, int *, int *, void **, void **))net[IRECV])(comm, n, data, narrow, tags, memories, request);
 }
 
-int test(void *request, int *done, int *size) {
-  return ((int (*)(void *, int *, int *))net[TEST])(request, done, size);
+int irecv(void *comm, void *data, size_t size, void *memory, void **request) {
+  int tag = 0;
+  return irecv_group(comm, 1, &data, &size, &tag, &memory, request);
+}
+
+int test(void *request, int *done, int *sizes) {
+  return ((int (*)(void *, int *, int *))net[TEST])(request, done, sizes);
 }
 
 // What NCCL does behind each receive, once the GPU has taken what came.
@@ -168,7 +180,7 @@ void check_properties(void) {
   CHECK(AT(char *, 8) == NULL || strncmp(AT(char *, 8), "/sys/", 5) == 0, "pciPath %s", AT(char *, 8));
   CHECK(AT(int, 24) == PTR_HOST, "ptrSupport %d", AT(int, 24));
   CHECK(AT(int, speed[version - 6]) > 0, "speed %d", AT(int, speed[version - 6]));
-  CHECK(AT(int, receives[version - 6]) == 1, "maxRecvs %d", AT(int, receives[version - 6]));
+  CHECK(AT(int, receives[version - 6]) == GROUP, "maxRecvs %d", AT(int, receives[version - 6]));
   if (version >= 9) {
     CHECK(AT(int, 64) == 1 && AT(int, 68) == 0, "vProps %d, %d", AT(int, 64), AT(int, 68));
     CHECK(AT(size_t, version == 12 ? 104 : 88) >= 1 << 30, "maxP2pBytes");

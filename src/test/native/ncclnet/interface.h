@@ -9,7 +9,8 @@ enum {
   NAME, INIT, DEVICES, PROPERTIES, LISTEN, CONNECT, ACCEPT, REG_MR, REG_MR_DMABUF, DEREG_MR, ISEND, IRECV, IFLUSH, TEST,
   CLOSE_SEND, CLOSE_RECV, CLOSE_LISTEN, GET_DEVICE_MR, IRECV_CONSUMED, MAKE_VDEVICE, FINALIZE, SET_NET_ATTR
 };
-enum { HANDLE = 128, REQUESTS = 32, PTR_HOST = 1, REMOTE_ERROR = 6 };
+enum { HANDLE = 128, REQUESTS = 32, GROUP = 8, PTR_HOST = 1 };
+enum { SYSTEM_ERROR = 2, INTERNAL_ERROR = 3, INVALID_USAGE = 5, REMOTE_ERROR = 6 };
 
 // 6 to 12; set before load.
 extern int version;
@@ -30,6 +31,8 @@ void load(void);
 // Each gives the plugin's result.
 int init(void);
 void finalize(void);
+// As finalize, with any context; gives the plugin's result.
+int try_finalize(void *given);
 int devices(int *count);
 int do_listen(int device, void *handle, void **comm);
 int do_connect(int device, void *handle, void **comm);
@@ -39,11 +42,30 @@ void *reg(void *comm, void *data, size_t size);
 void dereg(void *comm, void *memory);
 int isend(void *comm, void *data, size_t size, void *memory, void **request);
 int irecv(void *comm, void *data, size_t size, void *memory, void **request);
-int test(void *request, int *done, int *size);
+int isend_tagged(void *comm, void *data, size_t size, int tag, void *memory, void **request);
+int irecv_group(void *comm, int n, void **data, size_t *sizes, int *tags, void **memories, void **request);
+// Writes a size for each message of the request.
+int test(void *request, int *done, int *sizes);
 // A receive that is done; ends the process unless the plugin takes it well.
 void consumed(void *comm, void *request);
 // The function is CLOSE_SEND, CLOSE_RECV or CLOSE_LISTEN.
 void do_close(int function, void *comm);
+// host.c: both ends of a connection.
+struct pair {
+  void *send, *receive;
+};
+struct pair connect_pair(void);
+void close_pair(struct pair pair);
+double now(void);
+void fill(unsigned char *data, size_t size, unsigned seed);
+// Waits for a request; gives its size, or minus the result.
+int await(void *request, double seconds);
+
+// groups.c
+void scenario_groups(void);
+void scenario_codes(void);
+void scenario_senders(void);
+
 // What device 0 says of itself, and that nothing behind it is written.
 void check_properties(void);
 

@@ -4,7 +4,7 @@ package io.fluxccl;
  * The caller asked for something that is not possible: a size, an id, a state or a value out of
  * range.
  */
-public final class InvalidUsage extends FluxCclException {
+public class InvalidUsage extends FluxCclException {
   private static final long serialVersionUID = 1L;
 
   /**

@@ -1,6 +1,5 @@
 package io.fluxccl.netplugin;
 
-import io.fluxccl.InvalidUsage;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -57,7 +56,7 @@ abstract class CheckedComm implements NetComm {
   final void requireOpen(String call) {
     plugin.requireOpen();
     if (closed) {
-      throw new InvalidUsage(call + " on " + this + ", which is closed");
+      throw new NetMisuse(call + " on " + this + ", which is closed");
     }
   }
 
@@ -65,7 +64,7 @@ abstract class CheckedComm implements NetComm {
   final CheckedRequest next(String call) {
     requireOpen(call);
     if (free == 0) {
-      throw InvalidUsage.of(
+      throw NetMisuse.of(
           "%s on %s with %s requests in flight, which is all that there may be; test"
               + " them first",
           call, this, requests.length);
@@ -103,12 +102,12 @@ abstract class CheckedComm implements NetComm {
    */
   final void checkRange(String call, NetMemory memory, long address, long size) {
     if (!(memory instanceof CheckedMemory)) {
-      throw InvalidUsage.of(
+      throw NetMisuse.of(
           "%s on %s: %s; give what register of this connection gave",
           call, this, memory == null ? "memory=null" : "foreign memory");
     }
     if (size < 0 || size > properties.maxBytes()) {
-      throw new InvalidUsage(
+      throw new NetMisuse(
           call + " on " + this + ": size=" + size + "; give 0 to " + properties.maxBytes());
     }
     ((CheckedMemory) memory).check(call, this, address, size);
@@ -125,7 +124,7 @@ abstract class CheckedComm implements NetComm {
       long address, long size, PointerType type, long offset, int fileDescriptor) {
     checkRegistration(size, type, PointerType.DMABUF);
     if (offset < 0 || fileDescriptor < 0) {
-      throw InvalidUsage.of(
+      throw NetMisuse.of(
           "registerDmaBuf on %s: offset=%s, fileDescriptor=%s; neither is negative",
           this, offset, fileDescriptor);
     }
@@ -135,10 +134,10 @@ abstract class CheckedComm implements NetComm {
   private void checkRegistration(long size, PointerType type, PointerType needed) {
     requireOpen("register");
     if (size < 0) {
-      throw new InvalidUsage("register on " + this + ": size=" + size + "; give 0 or more");
+      throw new NetMisuse("register on " + this + ": size=" + size + "; give 0 or more");
     }
     if (type == PointerType.DMABUF || !properties.pointers().contains(needed)) {
-      throw InvalidUsage.of(
+      throw NetMisuse.of(
           "register on %s: type=%s; the device reaches %s", this, needed, properties.pointers());
     }
   }

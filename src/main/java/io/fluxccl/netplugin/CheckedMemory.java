@@ -1,7 +1,5 @@
 package io.fluxccl.netplugin;
 
-import io.fluxccl.InvalidUsage;
-
 /** A registration that keeps its address range, so that each operation is checked against it. */
 final class CheckedMemory implements NetMemory {
   private final CheckedComm comm;
@@ -29,15 +27,15 @@ final class CheckedMemory implements NetMemory {
 
   void check(String call, CheckedComm by, long start, long length) {
     if (closed) {
-      throw new InvalidUsage(call + " on " + by + ": the memory's registration is closed");
+      throw new NetMisuse(call + " on " + by + ": the memory's registration is closed");
     }
     if (!by.shares(comm)) {
-      throw new InvalidUsage(
+      throw new NetMisuse(
           call + " on " + by + ": the memory is registered with another connection");
     }
     long offset = start - address;
     if (offset < 0 || length > size - offset) {
-      throw InvalidUsage.of(
+      throw NetMisuse.of(
           "%s on %s: offset=%s, size=%s is outside of the %s bytes that are registered",
           call, by, offset, length, size);
     }

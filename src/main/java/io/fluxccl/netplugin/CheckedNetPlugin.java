@@ -71,7 +71,7 @@ public final class CheckedNetPlugin implements NetPlugin {
     requireOpen();
     requireDevice(device);
     if (handle == null) {
-      throw new InvalidUsage("connect of " + name() + ": handle=null; give the listener's");
+      throw new NetMisuse("connect of " + name() + ": handle=null; give the listener's");
     }
     NetSendComm comm = plugin.connect(device, handle);
     return comm == null ? null : new CheckedSendComm(this, comm);
@@ -79,14 +79,14 @@ public final class CheckedNetPlugin implements NetPlugin {
 
   private void requireDevice(int device) {
     if (device < 0 || device >= plugin.devices()) {
-      throw new InvalidUsage(
+      throw new NetMisuse(
           "device=" + device + " of " + name() + "; give 0 to " + (plugin.devices() - 1));
     }
   }
 
   void requireOpen() {
     if (closed) {
-      throw new InvalidUsage("the network plugin " + name() + " is closed");
+      throw new NetMisuse("the network plugin " + name() + " is closed");
     }
   }
 
@@ -128,7 +128,7 @@ public final class CheckedNetPlugin implements NetPlugin {
     public NetRecvComm accept() {
       owner.requireOpen();
       if (ended) {
-        throw new InvalidUsage("accept on a listener of " + owner.name() + " that is closed");
+        throw new NetMisuse("accept on a listener of " + owner.name() + " that is closed");
       }
       NetRecvComm accepted = comm.accept();
       return accepted == null ? null : new CheckedRecvComm(owner, accepted);

@@ -1,6 +1,5 @@
 package io.fluxccl.netplugin;
 
-import io.fluxccl.InvalidUsage;
 import java.util.Arrays;
 
 /** Checks the receiving end of a connection. */
@@ -40,8 +39,7 @@ final class CheckedRecvComm extends CheckedComm implements NetRecvComm {
     for (int i = 1; i < n; i++) {
       for (int j = 0; j < i; j++) {
         if (tags[i] == tags[j]) {
-          throw new InvalidUsage(
-              "irecv on " + this + ": tag=" + tags[i] + " is in the group twice");
+          throw new NetMisuse("irecv on " + this + ": tag=" + tags[i] + " is in the group twice");
         }
       }
     }
@@ -65,7 +63,7 @@ final class CheckedRecvComm extends CheckedComm implements NetRecvComm {
   private void unwrap(
       String call, int n, long[] addresses, long[] sizes, NetMemory[] registrations) {
     if (n < 1 || n > properties().maxRecvs()) {
-      throw new InvalidUsage(
+      throw new NetMisuse(
           call + " on " + this + ": n=" + n + "; give 1 to " + properties().maxRecvs());
     }
     for (int i = 0; i < n; i++) {

@@ -48,7 +48,7 @@ final class CheckedRequest implements NetRequest {
   public boolean test() {
     comm.requireOpen("test");
     if (!inFlight) {
-      throw new InvalidUsage("test of a request of " + comm + " that is over already");
+      throw new NetMisuse("test of a request of " + comm + " that is over already");
     }
     boolean done = false;
     boolean failed = true;
@@ -79,7 +79,7 @@ final class CheckedRequest implements NetRequest {
   @Override
   public long size(int index) {
     if (inFlight || index < 0 || index >= Math.max(1, room.length)) {
-      throw InvalidUsage.of(
+      throw NetMisuse.of(
           "size of index=%s%s",
           index, inFlight ? " of a request in flight; test it first" : "; that is no index");
     }

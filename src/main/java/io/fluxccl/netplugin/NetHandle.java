@@ -22,7 +22,7 @@ public final class NetHandle {
    */
   public NetHandle(byte[] bytes) {
     if (bytes.length > NetPlugin.HANDLE_BYTES) {
-      throw new InvalidUsage(
+      throw new NetMisuse(
           "a network handle has at most " + NetPlugin.HANDLE_BYTES + " bytes, not " + bytes.length);
     }
     this.bytes = ByteBuffer.allocateDirect(NetPlugin.HANDLE_BYTES).order(ByteOrder.LITTLE_ENDIAN);

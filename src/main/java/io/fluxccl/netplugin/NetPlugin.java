@@ -9,8 +9,8 @@ package io.fluxccl.netplugin;
  * they can't proceed yet; the caller then repeats the call. Errors are {@link
  * io.fluxccl.FluxCclException}s in place of NCCL's codes. They are {@link
  * io.fluxccl.TransportFailure} if the system fails, {@link io.fluxccl.RemoteFailure} or {@link
- * io.fluxccl.Timeout} if the peer fails, {@link io.fluxccl.InvalidUsage} if the caller misuses the
- * interface.
+ * io.fluxccl.Timeout} if the peer fails, {@link NetMisuse} if the caller misuses the interface, and
+ * another {@link io.fluxccl.InvalidUsage} if the user's calls or settings do not match.
  *
  * <p>Any thread may call the plugin itself. A comm and its requests are used by one thread at a
  * time; different threads may use different comms at the same time.

@@ -1,7 +1,5 @@
 package io.fluxccl.netplugin;
 
-import io.fluxccl.InvalidUsage;
-
 /** The receiving end of a connection. */
 public interface NetRecvComm extends NetComm {
   /**
@@ -35,12 +33,13 @@ public interface NetRecvComm extends NetComm {
    * @throws io.fluxccl.FluxCclException if the connection has failed
    */
   default NetRequest irecv(long head, long room, NetMemory memory, BodyPlace place) {
-    throw new InvalidUsage("the network carries no bodies");
+    throw new NetMisuse("the network carries no bodies");
   }
 
   /**
-   * Receives a group of messages, which their tags identify. The request is done when all messages
-   * have arrived. The caller may reuse the arrays when this returns.
+   * Receives a group of messages, which their tags identify. A message belongs to the oldest
+   * receive with its tag, in a group or not. The request is done when all messages have arrived.
+   * The caller may reuse the arrays when this returns.
    *
    * @param n the number of messages, 1 to {@link NetProperties#maxRecvs()}
    * @param addresses n addresses

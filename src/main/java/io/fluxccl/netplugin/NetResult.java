@@ -10,11 +10,11 @@ public enum NetResult {
   UNHANDLED_CUDA_ERROR(1),
   /** The system or the network failed. */
   SYSTEM_ERROR(2),
-  /** The caller used the interface in a way that it does not allow. */
+  /** The caller breaks a rule of the interface, for example with too many requests. */
   INTERNAL_ERROR(3),
   /** An argument is wrong. */
   INVALID_ARGUMENT(4),
-  /** The user's calls are inconsistent, such as sizes that do not match. */
+  /** The user's calls or settings are inconsistent, such as sizes that do not match. */
   INVALID_USAGE(5),
   /** The peer is gone or does not answer. */
   REMOTE_ERROR(6);
@@ -49,9 +49,13 @@ public enum NetResult {
    * Returns the result that reports a failure to NCCL.
    *
    * @param failure the failure of a Java plugin
-   * @return the result; {@link #INTERNAL_ERROR} if the failure is no FluxCclException
+   * @return the result; {@link #INTERNAL_ERROR} for a {@link NetMisuse}, and if the failure is no
+   *     FluxCclException
    */
   public static NetResult of(Throwable failure) {
+    if (failure instanceof NetMisuse) {
+      return INTERNAL_ERROR;
+    }
     if (!(failure instanceof FluxCclException)) {
       return INTERNAL_ERROR;
     }

@@ -1,7 +1,5 @@
 package io.fluxccl.netplugin;
 
-import io.fluxccl.InvalidUsage;
-
 /** The sending end of a connection. */
 public interface NetSendComm extends NetComm {
   /**
@@ -38,6 +36,6 @@ public interface NetSendComm extends NetComm {
    */
   default NetRequest isend(
       long head, long headSize, NetMemory memory, long body, long bodySize, boolean more) {
-    throw new InvalidUsage("the network carries no bodies");
+    throw new NetMisuse("the network carries no bodies");
   }
 }

@@ -1,8 +1,8 @@
 package io.fluxccl.netplugin.export;
 
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.netplugin.NetComm;
 import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetMisuse;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetRequest;
@@ -15,8 +15,16 @@ import org.agrona.UnsafeApi;
  * Another thread may register and release memory at the same time.
  */
 final class ExportedComm {
+  /** The bits of a request's place in its number; the bits above them count the place's uses. */
+  private static final int PLACE_BITS = 11;
+
+  private static final int USES_MASK = (1 << SlotTable.USER_BITS - PLACE_BITS) - 1;
+
   private final NetComm comm;
   private final NetRequest[] requests;
+
+  /** The number of requests that each place has had, so that a stale number is detected. */
+  private final int[] uses;
 
   /** The number of messages of each request. */
   private final int[] groups;
@@ -40,8 +48,9 @@ final class ExportedComm {
    */
   ExportedComm(NetComm comm, int maxRecvs) {
     this.comm = comm;
-    int count = Math.min(NetPlugin.MAX_REQUESTS * maxRecvs, (1 << SlotTable.USER_BITS) - 1);
+    int count = Math.min(NetPlugin.MAX_REQUESTS * maxRecvs, (1 << PLACE_BITS) - 1);
     requests = new NetRequest[count];
+    uses = new int[count];
     groups = new int[count];
     free = new int[count];
     while (freeCount < count) {
@@ -63,7 +72,7 @@ final class ExportedComm {
    */
   int isend(long address, long size, int tag, long memory) {
     if (!(comm instanceof NetSendComm send)) {
-      throw new InvalidUsage("isend on a connection that receives, from " + comm.peer());
+      throw new NetMisuse("isend on a connection that receives, from " + comm.peer());
     }
     checkFree();
     return keep(send.isend(address, size, tag, memory(memory)), 1);
@@ -72,7 +81,7 @@ final class ExportedComm {
   /** Posts a receive; returns as {@link #isend} does. The arrays are addresses of C arrays. */
   int irecv(int n, long data, long sizesAt, boolean wide, long tagsAt, long handles) {
     if (!(comm instanceof NetRecvComm receive)) {
-      throw new InvalidUsage("irecv on a connection that sends, to " + comm.peer());
+      throw new NetMisuse("irecv on a connection that sends, to " + comm.peer());
     }
     checkGroup(n);
     checkFree();
@@ -94,7 +103,7 @@ final class ExportedComm {
 
   int iflush(int n, long data, long sizesAt, long handles) {
     if (!(comm instanceof NetRecvComm receive)) {
-      throw new InvalidUsage("iflush on a connection that sends, to " + comm.peer());
+      throw new NetMisuse("iflush on a connection that sends, to " + comm.peer());
     }
     checkGroup(n);
     checkFree();
@@ -115,10 +124,10 @@ final class ExportedComm {
    * unless that is 0.
    */
   boolean test(int number, long sizesAt) {
-    int index = number - 1;
+    int index = (number & (1 << PLACE_BITS) - 1) - 1;
     NetRequest request = index >= 0 && index < requests.length ? requests[index] : null;
-    if (request == null) {
-      throw new InvalidUsage("test of a request that is over, of " + comm.peer());
+    if (request == null || number >>> PLACE_BITS != (uses[index] & USES_MASK)) {
+      throw new NetMisuse("test of a request that is over, of " + comm.peer());
     }
     boolean failed = true;
     boolean done = false;
@@ -141,14 +150,14 @@ final class ExportedComm {
 
   private void checkFree() {
     if (freeCount == 0) {
-      throw new InvalidUsage(
+      throw new NetMisuse(
           requests.length + " requests of " + comm.peer() + " are in flight, the most");
     }
   }
 
   private void checkGroup(int n) {
     if (n < 1 || n > addresses.length) {
-      throw new InvalidUsage("a group of n=" + n + "; give 1 to " + addresses.length);
+      throw new NetMisuse("a group of n=" + n + "; give 1 to " + addresses.length);
     }
   }
 
@@ -159,7 +168,7 @@ final class ExportedComm {
     int index = free[--freeCount];
     requests[index] = request;
     groups[index] = group;
-    return index + 1;
+    return (++uses[index] & USES_MASK) << PLACE_BITS | index + 1;
   }
 
   /** Adds a registration; returns its number, 1 or more. */
@@ -179,7 +188,7 @@ final class ExportedComm {
     NetMemory[] now = memories.clone();
     NetMemory memory = memory(number);
     if (memory == null) {
-      throw new InvalidUsage("memory " + number + " of " + comm.peer() + " is not registered");
+      throw new NetMisuse("memory " + number + " of " + comm.peer() + " is not registered");
     }
     now[(int) number] = null;
     memories = now;

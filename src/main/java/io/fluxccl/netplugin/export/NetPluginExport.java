@@ -2,6 +2,7 @@ package io.fluxccl.netplugin.export;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.netplugin.NetListenComm;
+import io.fluxccl.netplugin.NetMisuse;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetResult;
@@ -230,7 +231,7 @@ public final class NetPluginExport {
   private static NetPlugin network() {
     NetPlugin now = network;
     if (now == null) {
-      throw new InvalidUsage("the network is not open: init was not called, or finalize was");
+      throw new NetMisuse("the network is not open: init was not called, or finalize was");
     }
     return now;
   }
@@ -241,14 +242,14 @@ public final class NetPluginExport {
         return each;
       }
     }
-    throw new InvalidUsage("type=" + bit + " is no kind of memory");
+    throw new NetMisuse("type=" + bit + " is no kind of memory");
   }
 
   private static int failed(String call, Throwable e) {
     NetResult result = NetResult.of(e);
     try {
       say(true, call + ": " + (e.getMessage() != null ? e.getMessage() : e));
-      if (result == NetResult.INTERNAL_ERROR) {
+      if (result == NetResult.INTERNAL_ERROR && !(e instanceof NetMisuse)) {
         LOG.error(call, e);
       }
     } catch (Throwable another) {

@@ -1,6 +1,6 @@
 package io.fluxccl.netplugin.export;
 
-import io.fluxccl.InvalidUsage;
+import io.fluxccl.netplugin.NetMisuse;
 import java.util.ArrayDeque;
 import java.util.Arrays;
 
@@ -12,10 +12,10 @@ import java.util.Arrays;
  * @param <T> the type of the objects
  */
 final class SlotTable<T> {
-  static final int USER_BITS = 12;
+  static final int USER_BITS = 20;
 
-  private static final int INDEX_BITS = 24;
-  private static final int GENERATION_BITS = 24;
+  private static final int INDEX_BITS = 20;
+  private static final int GENERATION_BITS = 20;
   private static final long ALWAYS = 1L << (USER_BITS + INDEX_BITS + GENERATION_BITS);
   private static final int FIRST_LENGTH = 64;
 
@@ -46,7 +46,7 @@ final class SlotTable<T> {
     int index = reused != null ? reused : used++;
     if (index == 1 << INDEX_BITS) {
       used--;
-      throw new InvalidUsage("too many " + what + " are open: " + index);
+      throw new NetMisuse("too many " + what + " are open: " + index);
     }
     Object[] now = objects;
     if (index == now.length) {
@@ -67,7 +67,7 @@ final class SlotTable<T> {
     Object[] now = objects;
     Entry<T> entry = index < now.length ? entry(now[index]) : null;
     if (entry == null || entry.number != (number & -(1L << USER_BITS))) {
-      throw new InvalidUsage(String.format("%#x is none of the %s, or was closed", number, what));
+      throw new NetMisuse(String.format("%#x is none of the %s, or was closed", number, what));
     }
     return entry.object;
   }

@@ -10,7 +10,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 
 /**
  * A socket that carries parts of messages and that an {@link IoThread} drives. The comm's thread
- * posts the parts. The ring can't overflow: it has room for all requests of the comm.
+ * posts the parts, if the ring has room for them.
  */
 final class DataStream {
   /** The bytes that the stream moves at once before the thread serves its other streams. */
@@ -32,7 +32,13 @@ final class DataStream {
   private final AtomicInteger posted = new AtomicInteger();
 
   private final RawView view = new RawView();
-  private int taken;
+
+  /**
+   * The number of parts that are moved. The I/O thread publishes it with release; pairs with the
+   * acquire in {@link #hasRoom}.
+   */
+  private final AtomicInteger taken = new AtomicInteger();
+
   private long moved;
   private SelectionKey key;
   private IoThread thread;
@@ -63,6 +69,11 @@ final class DataStream {
     ioThread.add(this);
   }
 
+  /** Returns whether there is room for a part. Called from the comm's thread. */
+  boolean hasRoom() {
+    return posted.getPlain() - taken.getAcquire() <= mask;
+  }
+
   /** Posts a part of a request to the I/O thread. Called from the comm's thread. */
   void post(TcpRequest request, long address, long length) {
     int index = posted.getPlain();
@@ -79,7 +90,7 @@ final class DataStream {
    * Returns whether there is a part to move. Volatile read; pairs with the write in {@link #post}.
    */
   boolean hasWork() {
-    return taken != posted.get();
+    return taken.getPlain() != posted.get();
   }
 
   /**
@@ -90,8 +101,8 @@ final class DataStream {
   long work() {
     long progress = 0;
     try {
-      while (progress < TURN_BYTES && taken != posted.getAcquire()) {
-        int slot = taken & mask;
+      while (progress < TURN_BYTES && taken.getPlain() != posted.getAcquire()) {
+        int slot = taken.getPlain() & mask;
         ByteBuffer part = view.point(addresses[slot] + moved, lengths[slot] - moved);
         int n = part.hasRemaining() ? move(part) : 0;
         moved += n;
@@ -99,12 +110,13 @@ final class DataStream {
         if (moved < lengths[slot]) {
           break;
         }
-        requests[slot].partDone();
-        if (requests[slot].isDone()) {
+        TcpRequest request = requests[slot];
+        requests[slot] = null;
+        taken.setRelease(taken.getPlain() + 1);
+        request.partDone();
+        if (request.isDone()) {
           comm.requestDone();
         }
-        requests[slot] = null;
-        taken++;
         moved = 0;
         progress++;
       }
@@ -148,7 +160,7 @@ final class DataStream {
    * ended, from the thread that adds the stream.
    */
   void failed(IOException e) {
-    taken = posted.getAcquire();
+    taken.setRelease(posted.getAcquire());
     comm.streamFailed(e);
   }
 

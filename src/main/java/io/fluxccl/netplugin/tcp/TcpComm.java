@@ -1,13 +1,13 @@
 package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.FluxCclException;
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.netplugin.ConnectionState;
 import io.fluxccl.netplugin.NetComm;
 import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetMisuse;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetWaiter;
 import io.fluxccl.netplugin.PointerType;
@@ -22,24 +22,38 @@ import java.util.concurrent.atomic.AtomicReference;
  * except for methods that state otherwise.
  */
 abstract class TcpComm implements NetComm, NetWaiter.Watched {
+  /** The most receives of a group. */
+  static final int MAX_GROUP = 8;
+
+  /** The most messages in flight: those of all groups. A power of two. */
+  private static final int MAX_MESSAGES = NetPlugin.MAX_REQUESTS * MAX_GROUP;
+
   /**
-   * The length of the rings that hold requests in flight: a power of two, larger than their number.
+   * The length of the rings that hold messages in flight: a power of two, larger than their number.
    */
-  static final int RING = 2 * NetPlugin.MAX_REQUESTS;
+  static final int RING = 2 * MAX_MESSAGES;
+
+  /** The most parts that a data stream holds; a message that finds no room waits. */
+  private static final int MAX_PARTS = 2 * NetPlugin.MAX_REQUESTS;
 
   private final TcpNetPlugin plugin;
   private final int device;
   private final String peer;
   private final long timeoutNanos;
-  private final TcpRequest[] requests = new TcpRequest[NetPlugin.MAX_REQUESTS];
   private final DataStream[] parts;
+
+  /** The most requests in flight; a group is one. */
+  private final int limit;
+
+  private final TcpRequests requests = new TcpRequests(this);
 
   /** The socket of stream 0, which carries the messages in order. */
   final TcpSocket socket;
 
   /**
    * Receives that have no message yet, or sends that are not completely in the socket. Their
-   * indexes {@link #head} and {@link #tail} only grow.
+   * indexes {@link #head} and {@link #tail} only grow. A receive that has got its message leaves
+   * null.
    */
   final TcpRequest[] queue = new TcpRequest[RING];
 
@@ -53,7 +67,7 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
   private volatile NetWaiter waiter;
 
   private final TrafficCounter traffic = new TrafficCounter();
-  private int next;
+  private int inFlight;
   private boolean stopped;
   private boolean closed;
 
@@ -69,12 +83,10 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
     this.peer = peer;
     timeoutNanos = plugin.options().timeout().toNanos();
     socket = sockets[0];
-    for (int i = 0; i < requests.length; i++) {
-      requests[i] = new TcpRequest(this);
-    }
+    limit = sends ? MAX_MESSAGES : NetPlugin.MAX_REQUESTS;
     parts = new DataStream[sockets.length - 1];
     for (int i = 0; i < parts.length; i++) {
-      parts[i] = new DataStream(this, sockets[i + 1], sends, RING);
+      parts[i] = new DataStream(this, sockets[i + 1], sends, MAX_PARTS);
       parts[i].movedBy(plugin.ioThread());
     }
   }
@@ -119,30 +131,48 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
     return failure.get();
   }
 
-  /** Posts a free request and returns it, at the end of the queue. */
+  /** Returns a free request, which it has posted for one message. */
   final TcpRequest post(long address, long size, int tag, long nowNanos) {
-    for (int i = 0; i < requests.length; i++) {
-      TcpRequest request = requests[next++ & (requests.length - 1)];
-      if (!request.isInFlight()) {
-        request.post(address, size, tag, nowNanos);
-        queue[tail++ & (RING - 1)] = request;
-        return request;
-      }
+    TcpRequest request = requests.free();
+    request.post(address, size, tag, nowNanos);
+    return request;
+  }
+
+  /** Adds a message to the end of the queue. */
+  final void enqueue(TcpRequest request) {
+    queue[tail++ & (RING - 1)] = request;
+  }
+
+  /** Refuses a request if as many as allowed are in flight. */
+  final void checkFree() {
+    if (inFlight == limit) {
+      throw NetMisuse.of("%s %s: %s requests are in flight, the most", operation(), peer, limit);
     }
-    throw new InvalidUsage(
-        operation() + " " + peer + ": " + requests.length + " requests are in flight, the most");
+  }
+
+  /** Counts a request, or a group of them, as in flight until {@link #ended}. */
+  final void begun() {
+    inFlight++;
+  }
+
+  final void ended() {
+    inFlight--;
   }
 
   final void checkUsable(long size) {
-    if (closed) {
-      throw new InvalidUsage(operation() + " " + peer + ": the connection is closed");
-    }
-    if (size < 0) {
-      throw new InvalidUsage(operation() + " " + peer + ": size=" + size);
-    }
+    checkOpen(size);
     FluxCclException known = failure();
     if (known != null) {
       throw known;
+    }
+  }
+
+  final void checkOpen(long size) {
+    if (closed) {
+      throw new NetMisuse(operation() + " " + peer + ": the connection is closed");
+    }
+    if (size < 0) {
+      throw new NetMisuse(operation() + " " + peer + ": size=" + size);
     }
   }
 
@@ -150,11 +180,28 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
    * Returns whether the message's body, or else the whole message, is spread over the data streams.
    */
   final boolean isSpread(TcpRequest request) {
-    return parts.length > 0 && spreadSize(request) >= WireDescriptor.SPREAD_FROM;
+    return isSpread(spreadSize(request));
+  }
+
+  /** Returns whether a message or body of that size is spread over the data streams. */
+  final boolean isSpread(long size) {
+    return parts.length > 0 && size >= WireDescriptor.SPREAD_FROM;
   }
 
   private static long spreadSize(TcpRequest request) {
     return request.bodySize() > 0 ? request.bodySize() : request.size();
+  }
+
+  /** Returns whether a message or body of that size can be moved now, as far as streams count. */
+  final boolean hasRoomFor(long size) {
+    if (isSpread(size)) {
+      for (DataStream part : parts) {
+        if (!part.hasRoom()) {
+          return false;
+        }
+      }
+    }
+    return true;
   }
 
   /** Posts to each data stream its part of a message. */
@@ -170,31 +217,41 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
   }
 
   final boolean isAnyArriving() {
-    for (TcpRequest request : requests) {
-      if (request.isArriving()) {
-        return true;
-      }
-    }
-    return false;
+    return requests.isAnyArriving();
   }
 
   final void completed(TcpRequest request) {
     traffic.count(request.size() + request.bodySize());
   }
 
-  /** Throws if a request that is not done can't complete any more, or has exceeded the timeout. */
-  final void checkWait(TcpRequest request) {
-    long now = System.nanoTime();
-    long waited = now - request.postedNanos();
-    boolean isLimited = timeoutNanos > 0 && request.place() == null;
-    if (isLimited && waited > timeoutNanos && failure.get() == null) {
+  /** Fails the comm if what began at that time has exceeded the timeout. */
+  final void checkTime(long sinceNanos, long nowNanos) {
+    if (timeoutNanos > 0 && nowNanos - sinceNanos > timeoutNanos && failure.get() == null) {
       fail(
           new Timeout(
               FluxCclException.NO_RANK,
               String.format(
-                  "%s %s on %s took longer than %.1f s; %d requests are in flight. Raise"
+                  "%s %s on %s took longer than %.1f s; %d requests are in flight%s. Raise"
                       + " FLUXCCL_NET_TIMEOUT if the peer may be that late",
-                  operation(), peer, plugin.deviceName(device), timeoutNanos / 1e9, inFlight())));
+                  operation(),
+                  peer,
+                  plugin.deviceName(device),
+                  timeoutNanos / 1e9,
+                  inFlight(),
+                  waitsFor())));
+    }
+  }
+
+  /** Returns what the comm waits for, for messages; empty if it is the peer. */
+  String waitsFor() {
+    return "";
+  }
+
+  /** Throws if a request that is not done can't complete any more, or has exceeded the timeout. */
+  final void checkWait(TcpRequest request) {
+    long now = System.nanoTime();
+    if (request.place() == null) {
+      checkTime(request.postedNanos(), now);
     }
     look(now);
     FluxCclException known = failure();
@@ -204,6 +261,7 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
       fail(known); // a peer that closed becomes the failure only now
       stop();
       request.abandon();
+      ended();
       throw known;
     }
   }
@@ -257,10 +315,10 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
   @Override
   public final NetMemory register(long address, long size, PointerType type) {
     if (type != PointerType.HOST) {
-      throw new InvalidUsage("TCP reaches host memory only, not " + type);
+      throw new NetMisuse("TCP reaches host memory only, not " + type);
     }
     if (closed) {
-      throw new InvalidUsage("register: the connection with " + peer + " is closed");
+      throw new NetMisuse("register: the connection with " + peer + " is closed");
     }
     return new TcpMemory(this, address, size);
   }
@@ -268,7 +326,7 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
   @Override
   public final NetMemory registerDmaBuf(
       long address, long size, PointerType type, long offset, int fileDescriptor) {
-    throw new InvalidUsage("TCP reaches host memory only, no dma-buf");
+    throw new NetMisuse("TCP reaches host memory only, no dma-buf");
   }
 
   @Override
@@ -296,23 +354,11 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
    * Returns the number of requests in flight. Any thread may call it; the number may be outdated.
    */
   final int inFlight() {
-    int count = 0;
-    for (TcpRequest request : requests) {
-      count += request.isInFlight() ? 1 : 0;
-    }
-    return count;
+    return requests.inFlight();
   }
 
   /** Returns the comm's row for the table of connections. Called by any thread. */
   final ConnectionState state() {
-    long oldest = 0;
-    long now = System.nanoTime();
-    for (TcpRequest request : requests) {
-      // A receive that places bodies waits as long as the peer sends nothing.
-      if (request.isInFlight() && request.place() == null) {
-        oldest = Math.max(oldest, now - request.postedNanos());
-      }
-    }
     FluxCclException failed = failure.get();
     return new ConnectionState(
         operation(),
@@ -321,7 +367,7 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
         Math.max(1, parts.length),
         traffic,
         inFlight(),
-        oldest / 1_000_000,
+        requests.oldestNanos(System.nanoTime()) / 1_000_000,
         failed == null ? "" : failed.getMessage());
   }
 }

@@ -9,6 +9,7 @@ import java.net.Inet4Address;
 import java.net.Inet6Address;
 import java.net.InetAddress;
 import java.net.NetworkInterface;
+import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -22,19 +23,42 @@ import java.util.Set;
  *
  * @param name the system's name of the interface
  * @param address the address that its listeners use
- * @param speedMbps the speed that the options set or the interface reports, else {@link
- *     #UNKNOWN_SPEED_MBPS}; in 10^6 bits per second
- * @param pciPath the device's folder below {@code /sys}, or null for a virtual interface
+ * @param link what the options and the system say of the interface
  */
-record TcpDevice(String name, InetAddress address, int speedMbps, String pciPath) {
+record TcpDevice(String name, InetAddress address, Link link) {
+  /**
+   * What NCCL plans by.
+   *
+   * @param speedMbps the speed that the options set or the interface reports, else {@link
+   *     #UNKNOWN_SPEED_MBPS}; in 10^6 bits per second
+   * @param port the port of the network card, from 0
+   * @param latencyMicros the latency that the options set, or 0. The system does not know it, and a
+   *     measurement would differ between ranks, which have to choose the same algorithms
+   * @param pciPath the device's folder below {@code /sys}, or null for a virtual interface
+   */
+  record Link(int speedMbps, int port, float latencyMicros, String pciPath) {
+    /** Reads what the system says of an interface. */
+    static Link of(String name, Path interfaces, TcpOptions options) {
+      Path folder = interfaces.resolve(name);
+      int speed = options.speedMbps() > 0 ? options.speedMbps() : speedOf(folder, interfaces);
+      return new Link(
+          speed,
+          Math.max(0, number(folder, "dev_port")),
+          options.latencyMicros(),
+          pciPathOf(folder));
+    }
+  }
+
+  private static final Path INTERFACES = Path.of("/sys/class/net");
+
   /** The speed assumed for an interface that does not report one: 10 Gbit/s. */
   static final int UNKNOWN_SPEED_MBPS = 10_000;
 
+  /** The beginning of the names by which an interface's folder names those below it. */
+  private static final String LOWER = "lower_";
+
   private static final int MAX_DEVICES = 16;
   private static final int MAX_COMMS = 65536;
-  // Unknown: NCCL then uses its own figures for each of its protocols. One number for all of them
-  // would hide which protocol is the best for short messages.
-  private static final float LATENCY_MICROS = 0;
   private static final long MAX_BYTES = 1L << 40;
 
   /**
@@ -77,9 +101,20 @@ record TcpDevice(String name, InetAddress address, int speedMbps, String pciPath
     if (address == null) {
       return;
     }
-    Path folder = Path.of("/sys/class/net", each.getName());
-    int speed = options.speedMbps() > 0 ? options.speedMbps() : speedOf(folder);
-    found.add(new TcpDevice(each.getName(), address, speed, pciPathOf(folder)));
+    found.add(new TcpDevice(each.getName(), address, Link.of(each.getName(), INTERFACES, options)));
+  }
+
+  /** Returns a device of a given address, with what is known of the interface that has it. */
+  static TcpDevice at(InetAddress address, TcpOptions options) {
+    String name = address.getHostAddress();
+    try {
+      NetworkInterface found = NetworkInterface.getByInetAddress(address);
+      name = found == null ? name : found.getName();
+    } catch (IOException e) {
+      // Nothing is known of it, then.
+      return new TcpDevice(name, address, Link.of("", INTERFACES, options));
+    }
+    return new TcpDevice(address.getHostAddress(), address, Link.of(name, INTERFACES, options));
   }
 
   private static InetAddress addressOf(NetworkInterface each, TcpOptions options) {
@@ -107,15 +142,32 @@ record TcpDevice(String name, InetAddress address, int speedMbps, String pciPath
   }
 
   /**
-   * Returns the interface's speed. Reading it fails, or gives -1, if the interface is virtual or
-   * has no cable.
+   * Returns the interface's speed, or the sum of those below it. The system tells none of an
+   * interface that is virtual or has no cable.
    */
-  private static int speedOf(Path folder) {
-    try {
-      int speed = Integer.parseInt(Files.readString(folder.resolve("speed")).trim());
-      return speed > 0 ? speed : UNKNOWN_SPEED_MBPS;
-    } catch (IOException | NumberFormatException e) {
+  private static int speedOf(Path folder, Path interfaces) {
+    int speed = number(folder, "speed");
+    if (speed > 0) {
+      return speed;
+    }
+    int sum = 0;
+    try (DirectoryStream<Path> lower = Files.newDirectoryStream(folder, LOWER + "*")) {
+      for (Path each : lower) {
+        String name = each.getFileName().toString().substring(LOWER.length());
+        sum += Math.max(0, number(interfaces.resolve(name), "speed"));
+      }
+    } catch (IOException e) {
       return UNKNOWN_SPEED_MBPS;
+    }
+    return sum > 0 ? sum : UNKNOWN_SPEED_MBPS;
+  }
+
+  /** Returns a number that the system tells of an interface, or -1. */
+  private static int number(Path folder, String file) {
+    try {
+      return Integer.parseInt(Files.readString(folder.resolve(file)).trim());
+    } catch (IOException | NumberFormatException e) {
+      return -1;
     }
   }
 
@@ -130,16 +182,16 @@ record TcpDevice(String name, InetAddress address, int speedMbps, String pciPath
   NetProperties properties(int index) {
     return new NetProperties(
         name,
-        pciPath,
+        link.pciPath(),
         index,
         Set.of(PointerType.HOST),
         false,
         false,
-        speedMbps,
-        0,
-        LATENCY_MICROS,
+        link.speedMbps(),
+        link.port(),
+        link.latencyMicros(),
         MAX_COMMS,
-        1,
+        TcpComm.MAX_GROUP,
         MAX_BYTES);
   }
 }

@@ -1,41 +1,74 @@
 package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.FluxCclException;
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.netplugin.NetListenComm;
+import io.fluxccl.netplugin.NetMisuse;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.tls.Tls;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
 
 /**
- * A listener for one connection at a time. {@link TcpServer} accepts the sockets and passes on
- * those whose sender knows the token of the handle. If the sender connects again before it is
- * accepted, it has given up the earlier connection. Used by one thread at a time, except for {@link
- * #joins}.
+ * A listener. {@link TcpServer} accepts the sockets and passes on those whose sender knows the
+ * token of the handle. Usually one sender does. Several become connections of their own, in the
+ * order of their first sockets; one that has left before it was accepted is dropped. Used by one
+ * thread at a time, except for {@link #joins}.
  */
 final class TcpListenComm implements NetListenComm {
+  /** The most connections that wait to be accepted. */
+  private static final int MAX_WAITING = 1024;
+
   private final TcpNetPlugin plugin;
   private final int device;
   private final TcpServer server;
   private final byte[] token = TcpServer.newToken();
   private final byte[] handle;
 
-  // The connection's sockets, after the first has arrived. Guarded by the server's lock.
-  private TcpSocket[] sockets;
+  /** The connections that are not accepted yet. Guarded by the server's lock. */
+  private final List<Waiting> waiting = new ArrayList<>();
 
-  /** Also read without the lock. */
-  private volatile WireDescriptor.Hello first;
-
-  private long firstNanos;
-  private int missing;
+  /** Whether any connection waits; also read without the lock. */
+  private volatile boolean isAnyWaiting;
 
   private long askedNanos;
   private boolean asked;
   private boolean closed;
+
+  /** The sockets of a connection, of which some may be missing. */
+  private static final class Waiting {
+    final WireDescriptor.Hello first;
+    final long firstNanos;
+    final TcpSocket[] sockets;
+    int missing;
+
+    Waiting(WireDescriptor.Hello first, long now) {
+      this.first = first;
+      this.firstNanos = now;
+      this.missing = WireDescriptor.sockets(first.streams());
+      this.sockets = new TcpSocket[missing];
+    }
+
+    /** Returns null, or why the sender of the first sockets is gone. */
+    String leftBecause() {
+      for (TcpSocket socket : sockets) {
+        try {
+          // A sender is silent before its welcome.
+          if (socket != null && socket.read(ByteBuffer.allocate(1)) < 0) {
+            return String.format("%s (%s) left", socket.remote(), first.name());
+          }
+        } catch (IOException e) {
+          return String.format("%s is gone: %s", first.name(), e.getMessage());
+        }
+      }
+      return null;
+    }
+  }
 
   TcpListenComm(TcpNetPlugin plugin, int device, TcpServer server) {
     this.plugin = plugin;
@@ -58,31 +91,76 @@ final class TcpListenComm implements NetListenComm {
 
   @Override
   public boolean mayAccept() {
-    return first != null;
+    return isAnyWaiting;
   }
 
   @Override
   public NetRecvComm accept() {
     if (closed) {
-      throw new InvalidUsage("accept: the listener is closed");
+      throw new NetMisuse("accept: the listener is closed");
     }
     long now = System.nanoTime();
+    Waiting complete;
     synchronized (server) {
       server.poll(now);
-      if (first == null) {
+      asked &= waiting.isEmpty();
+      complete = firstComplete(now);
+      if (complete == null) {
         checkTime(now);
         return null;
       }
-      asked = false;
-      if (missing > 0) {
-        checkStreams(now);
-        return null;
+    }
+    return welcome(complete);
+  }
+
+  /**
+   * Removes the first connection with all its sockets and returns it, or null. Throws, and forgets
+   * the connection, if some of its sockets will not come. Called with the server's lock held.
+   */
+  private Waiting firstComplete(long now) {
+    for (Iterator<Waiting> all = waiting.iterator(); all.hasNext(); ) {
+      Waiting each = all.next();
+      String gone = each.leftBecause();
+      boolean isLate = now - each.firstNanos > plugin.options().handshakeTimeout().toNanos();
+      if (gone != null || each.missing > 0 && isLate) {
+        remove(all);
+        TcpSocket.close(each.sockets);
+        if (each.missing > 0) {
+          throw gone != null ? leftEarly(gone) : incomplete(each);
+        }
+        TcpNetPlugin.STRANGERS.warn("accept on " + text() + ": " + gone);
+      } else if (each.missing == 0) {
+        remove(all);
+        return each;
       }
     }
-    return welcome();
+    return null;
+  }
+
+  private void remove(Iterator<Waiting> at) {
+    at.remove();
+    isAnyWaiting = !waiting.isEmpty();
+  }
+
+  private static RemoteFailure leftEarly(String gone) {
+    return RemoteFailure.of(
+        FluxCclException.NO_RANK, "accept: %s before all streams were there", gone);
+  }
+
+  private Timeout incomplete(Waiting each) {
+    return Timeout.of(
+        FluxCclException.NO_RANK,
+        "accept: %d of %d sockets of %s did not come in %s",
+        each.missing,
+        each.sockets.length,
+        each.first.name(),
+        plugin.options().handshakeTimeout());
   }
 
   private void checkTime(long now) {
+    if (!waiting.isEmpty()) {
+      return;
+    }
     if (!asked) {
       asked = true;
       askedNanos = now;
@@ -108,83 +186,30 @@ final class TcpListenComm implements NetListenComm {
    * the others of its connection. Called with the server's lock held.
    */
   boolean joins(TcpSocket socket, WireDescriptor.Hello hello, long now) {
-    if (first != null && hello.connection() != first.connection()) {
-      discard();
+    Waiting found = null;
+    for (Waiting each : waiting) {
+      found = each.first.connection() == hello.connection() ? each : found;
     }
-    if (first == null) {
-      first = hello;
-      firstNanos = now;
-      missing = WireDescriptor.sockets(hello.streams());
-      sockets = new TcpSocket[missing];
+    if (found == null) {
+      if (waiting.size() == MAX_WAITING) {
+        return false;
+      }
+      found = new Waiting(hello, now);
+      waiting.add(found);
+      isAnyWaiting = true;
     }
-    if (hello.streams() != first.streams() || sockets[hello.stream()] != null) {
+    if (hello.streams() != found.first.streams() || found.sockets[hello.stream()] != null) {
       return false;
     }
-    sockets[hello.stream()] = socket;
-    missing--;
+    found.sockets[hello.stream()] = socket;
+    found.missing--;
     return true;
   }
 
-  /**
-   * Closes the sockets of a connection that is not accepted. Called with the server's lock held.
-   */
-  private void discard() {
-    if (sockets != null) {
-      TcpSocket.close(sockets);
-    }
-    sockets = null;
-    first = null;
-  }
-
-  /** Throws, and forgets the connection, if its other sockets will not come. */
-  private void checkStreams(long now) {
-    try {
-      checkFirst(now);
-    } catch (FluxCclException e) {
-      discard();
-      throw e;
-    }
-  }
-
-  /** Throws if the sender of the first socket is gone or does not connect the others in time. */
-  private void checkFirst(long now) {
-    String who = first.name();
-    for (TcpSocket socket : sockets) {
-      try {
-        if (socket != null && socket.read(ByteBuffer.allocate(1)) < 0) {
-          throw RemoteFailure.of(
-              FluxCclException.NO_RANK,
-              "accept: %s (%s) left before all streams were there",
-              socket.remote(),
-              who);
-        }
-      } catch (IOException e) {
-        throw RemoteFailure.of(
-            FluxCclException.NO_RANK, "accept: %s is gone: %s", who, e.getMessage());
-      }
-    }
-    if (now - firstNanos > plugin.options().handshakeTimeout().toNanos()) {
-      throw Timeout.of(
-          FluxCclException.NO_RANK,
-          "accept: %d of %d sockets of %s did not come in %s",
-          missing,
-          sockets.length,
-          who,
-          plugin.options().handshakeTimeout());
-    }
-  }
-
   /** Sends the welcome on the first socket and returns the receiving end. */
-  private NetRecvComm welcome() {
-    TcpSocket[] all;
-    WireDescriptor.Hello sender;
-    synchronized (server) {
-      all = sockets;
-      sender = first;
-      sockets = null;
-      first = null;
-    }
-    String peer = all[0].remote() + " (" + sender.name() + ")";
+  private NetRecvComm welcome(Waiting complete) {
+    TcpSocket[] all = complete.sockets;
+    String peer = all[0].remote() + " (" + complete.first.name() + ")";
     ByteBuffer out = WireDescriptor.buffer(WireDescriptor.WELCOME_LENGTH);
     WireDescriptor.putWelcome(out, WireDescriptor.ownName());
     TcpRecvComm comm = null;
@@ -211,7 +236,9 @@ final class TcpListenComm implements NetListenComm {
     closed = true;
     synchronized (server) {
       server.remove(this);
-      discard();
+      waiting.forEach(each -> TcpSocket.close(each.sockets));
+      waiting.clear();
+      isAnyWaiting = false;
     }
     plugin.forget(this, device);
   }

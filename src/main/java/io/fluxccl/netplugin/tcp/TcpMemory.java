@@ -1,7 +1,7 @@
 package io.fluxccl.netplugin.tcp;
 
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetMisuse;
 
 /** A registered range of host memory. Sockets need no registration, so it only checks ranges. */
 final class TcpMemory implements NetMemory {
@@ -25,10 +25,10 @@ final class TcpMemory implements NetMemory {
       return;
     }
     if (!(memory instanceof TcpMemory range) || range.closed || range.comm != comm) {
-      throw new InvalidUsage("the memory is not registered for the connection with " + comm.peer());
+      throw new NetMisuse("the memory is not registered for the connection with " + comm.peer());
     }
     if (address < range.address || address + size > range.address + range.size) {
-      throw new InvalidUsage(
+      throw new NetMisuse(
           String.format(
               "%d bytes at %#x are not within the registered %d bytes at %#x",
               size, address, range.size, range.address));

@@ -7,6 +7,7 @@ import io.fluxccl.netplugin.ConnectionState;
 import io.fluxccl.netplugin.ConnectionTable;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
+import io.fluxccl.netplugin.NetMisuse;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetProperties;
 import io.fluxccl.netplugin.NetSendComm;
@@ -77,9 +78,7 @@ public final class TcpNetPlugin implements NetPlugin {
    * @throws io.fluxccl.TransportFailure if there is no port to listen on
    */
   public static TcpNetPlugin at(InetAddress address, TcpOptions options) {
-    String name = address.getHostAddress();
-    TcpDevice device = new TcpDevice(name, address, TcpDevice.UNKNOWN_SPEED_MBPS, null);
-    TcpNetPlugin plugin = new TcpNetPlugin(options, List.of(device));
+    TcpNetPlugin plugin = new TcpNetPlugin(options, List.of(TcpDevice.at(address, options)));
     plugin.server(0);
     return plugin;
   }
@@ -209,7 +208,7 @@ public final class TcpNetPlugin implements NetPlugin {
 
   private TcpDevice device(int device) {
     if (device < 0 || device >= devices.size()) {
-      throw new InvalidUsage("device=" + device + "; there are " + devices.size());
+      throw new NetMisuse("device=" + device + "; there are " + devices.size());
     }
     return devices.get(device);
   }
@@ -221,13 +220,13 @@ public final class TcpNetPlugin implements NetPlugin {
   private void closeIfLate(AutoCloseable each) {
     if (closed) {
       closeQuietly(each);
-      throw new InvalidUsage("the network is closed");
+      throw new NetMisuse("the network is closed");
     }
   }
 
   private void checkOpen(String operation) {
     if (closed) {
-      throw new InvalidUsage(operation + ": the network is closed");
+      throw new NetMisuse(operation + ": the network is closed");
     }
   }
 

@@ -22,6 +22,8 @@ import java.util.function.UnaryOperator;
  *     accepts may take as long, or {@code timeout} if that is longer
  * @param speedMbps the speed that devices report, in Mbit/s, or 0 for the speed that the system
  *     reports
+ * @param latencyMicros the latency that devices report, in microseconds, or 0 if it is unknown; the
+ *     same on all ranks
  * @param table where the table of connections is published
  * @param tls how sockets are encrypted, or empty if they are not
  */
@@ -34,6 +36,7 @@ public record TcpOptions(
     Duration timeout,
     Duration handshakeTimeout,
     int speedMbps,
+    float latencyMicros,
     TableOptions table,
     Optional<Tls> tls) {
   /** The families of addresses. */
@@ -64,6 +67,7 @@ public record TcpOptions(
           Duration.ofMinutes(10),
           Duration.ofSeconds(10),
           0,
+          0,
           TableOptions.NONE,
           Optional.empty());
 
@@ -82,6 +86,9 @@ public record TcpOptions(
     if (speedMbps < 0) {
       throw new InvalidUsage("speed=" + speedMbps + " Mbit/s is negative");
     }
+    if (!(latencyMicros >= 0)) {
+      throw new InvalidUsage("latency=" + latencyMicros + " us; give 0 or more");
+    }
   }
 
   /** Returns the longest time in nanoseconds that a connect or accept may take; 0 for no limit. */
@@ -98,8 +105,8 @@ public record TcpOptions(
    * Returns the options that the environment sets: {@code FLUXCCL_NET_IFNAME}, {@code
    * FLUXCCL_NET_PORT_RANGE} or else {@code FLUXCCL_PORT_RANGE}, {@code FLUXCCL_NET_STREAMS}, {@code
    * FLUXCCL_NET_THREADS}, {@code FLUXCCL_NET_TIMEOUT} (seconds), {@code FLUXCCL_NET_SPEED}
-   * (Mbit/s), {@code FLUXCCL_NET_TABLE}, {@code FLUXCCL_NET_JMX}, and NCCL's {@code
-   * NCCL_SOCKET_IFNAME} and {@code NCCL_SOCKET_FAMILY}.
+   * (Mbit/s), {@code FLUXCCL_NET_LATENCY} (microseconds), {@code FLUXCCL_NET_TABLE}, {@code
+   * FLUXCCL_NET_JMX}, and NCCL's {@code NCCL_SOCKET_IFNAME} and {@code NCCL_SOCKET_FAMILY}.
    *
    * @param variable returns the value of an environment variable, or null
    * @return the options
@@ -118,6 +125,7 @@ public record TcpOptions(
         seconds(variable, "FLUXCCL_NET_TIMEOUT", DEFAULT.timeout),
         DEFAULT.handshakeTimeout,
         number(variable, "FLUXCCL_NET_SPEED", 0),
+        micros(variable, "FLUXCCL_NET_LATENCY"),
         TableOptions.fromEnvironment(variable),
         Tls.fromEnvironment());
   }
@@ -144,6 +152,18 @@ public record TcpOptions(
       return Integer.parseInt(text.trim());
     } catch (NumberFormatException e) {
       throw new InvalidUsage(name + "=" + text + "; give a whole number", e);
+    }
+  }
+
+  private static float micros(UnaryOperator<String> variable, String name) {
+    String text = variable.apply(name);
+    if (text == null || text.isBlank()) {
+      return 0;
+    }
+    try {
+      return Float.parseFloat(text.trim());
+    } catch (NumberFormatException e) {
+      throw new InvalidUsage(name + "=" + text + "; give microseconds, for example 25.5", e);
     }
   }
 
@@ -216,6 +236,7 @@ public record TcpOptions(
         draft.timeout,
         draft.handshakeTimeout,
         speedMbps,
+        latencyMicros,
         draft.table,
         draft.tls);
   }

@@ -5,12 +5,15 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.netplugin.BodyPlace;
 import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetMisuse;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.wire.RawView;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.SelectionKey;
+import java.util.ArrayList;
+import java.util.List;
 import org.agrona.BufferUtil;
 import org.agrona.UnsafeApi;
 
@@ -19,6 +22,10 @@ import org.agrona.UnsafeApi;
  * buffer, several in one system call. The rest of a long message is read directly into its
  * destination. While no receive is posted, this end reads nothing: data waits in the kernel, and
  * then at the sender.
+ *
+ * <p>A message gets the oldest receive with its tag. If none is posted but others are, the message
+ * is kept ({@link EarlyMessages}), and the sender learns from then on which receives are posted
+ * ({@link PostedReceives}): what the others wait for may be behind messages that nothing waits for.
  */
 final class TcpRecvComm extends TcpComm implements NetRecvComm {
   private static final int STAGING_LENGTH = 16 * 1024;
@@ -27,7 +34,9 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
   private final long stagingAddress = BufferUtil.address(staging);
   private final RawView view = new RawView();
   private final ByteBuffer[] scattered = {view.buffer(), staging};
-  private final long[] room = new long[RING];
+  private final List<TcpGroup> groups = new ArrayList<>();
+  private final PostedReceives posted = new PostedReceives();
+  private final EarlyMessages early = new EarlyMessages(this);
 
   /** The start of the unused bytes in the staging buffer; they end at the buffer's position. */
   private int used;
@@ -63,31 +72,82 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
 
   @Override
   public NetRequest irecv(long address, long size, int tag, NetMemory memory) {
-    return receive(address, size, tag, memory, System.nanoTime());
+    check(address, size, tag, memory);
+    checkFree();
+    TcpRequest request = receive(address, size, tag, memory, System.nanoTime());
+    begun();
+    tellSender();
+    return request;
   }
 
   @Override
   public NetRequest irecv(long head, long size, NetMemory memory, BodyPlace place) {
-    TcpRequest request = receive(head, size, 0, memory, 0);
+    check(head, size, 0, memory);
+    checkFree();
+    TcpRequest request = prepare(head, size, 0, memory, 0);
     request.placedBy(place);
+    enqueue(request);
+    begun();
+    return request;
+  }
+
+  private void check(long address, long size, int tag, NetMemory memory) {
+    if (early.isEmpty() || early.size(tag) < 0) {
+      checkUsable(size);
+    } else {
+      // The message came before the sender left.
+      checkOpen(size);
+      FluxCclException known = super.failure();
+      if (known != null) {
+        throw known;
+      }
+    }
+    TcpMemory.check(memory, this, address, Math.min(size, 1));
+  }
+
+  private TcpRequest prepare(long address, long size, int tag, NetMemory memory, long nowNanos) {
+    TcpRequest request = post(address, size, tag, nowNanos);
+    request.limitTo(size == 0 ? 0 : Math.min(size, ((TcpMemory) memory).bytesFrom(address)));
     return request;
   }
 
   private TcpRequest receive(long address, long size, int tag, NetMemory memory, long nowNanos) {
-    checkUsable(size);
-    TcpMemory.check(memory, this, address, Math.min(size, 1));
-    int slot = tail & (RING - 1);
-    TcpRequest request = post(address, size, tag, nowNanos);
-    room[slot] = size == 0 ? 0 : Math.min(size, ((TcpMemory) memory).bytesFrom(address));
+    TcpRequest request = prepare(address, size, tag, memory, nowNanos);
+    posted.posted(tag);
+    long came = early.isEmpty() ? -1 : early.size(tag);
+    if (came < 0) {
+      enqueue(request);
+    } else if (came > request.room()) {
+      refuse(tooLong(came, tag, request));
+    } else {
+      early.giveTo(request);
+    }
     return request;
+  }
+
+  private void tellSender() {
+    if (posted.hasNotices()) {
+      progress();
+    }
   }
 
   @Override
   public NetRequest irecv(int n, long[] addresses, long[] sizes, int[] tags, NetMemory[] memories) {
-    if (n != 1) {
-      throw new InvalidUsage("TCP receives no groups: n=" + n + ", maxRecvs=1");
+    if (n < 1 || n > MAX_GROUP) {
+      throw NetMisuse.of("receive from %s: n=%s; give 1 to %s", peer(), n, MAX_GROUP);
     }
-    return irecv(addresses[0], sizes[0], tags[0], memories[0]);
+    for (int i = 0; i < n; i++) {
+      check(addresses[i], sizes[i], tags[i], memories[i]);
+    }
+    checkFree();
+    TcpGroup group = TcpGroup.begin(groups, this);
+    long now = System.nanoTime();
+    for (int i = 0; i < n; i++) {
+      group.add(receive(addresses[i], sizes[i], tags[i], memories[i], now));
+    }
+    begun();
+    tellSender();
+    return group;
   }
 
   @Override
@@ -111,22 +171,37 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
   @Override
   public int interest() {
     boolean waits = !placing && (current != null || head != tail);
-    return waits && ended == null && super.failure() == null ? SelectionKey.OP_READ : 0;
+    if (ended != null || super.failure() != null) {
+      return 0;
+    }
+    return (waits ? SelectionKey.OP_READ : 0) | (posted.hasNotices() ? SelectionKey.OP_WRITE : 0);
+  }
+
+  @Override
+  String waitsFor() {
+    return early.isEmpty() ? "" : "; it sent messages with tags " + early.tags();
   }
 
   @Override
   void progress() {
     try {
       while (super.failure() == null && ended == null && step()) {}
+      if (posted.hasNotices() && super.failure() == null && ended == null) {
+        posted.send(socket);
+      }
     } catch (EndOfStream e) {
       if (current != null) {
         // The rest of the message never arrives; parts on the data streams may still arrive.
         current.tears();
+        early.tears(current);
         current = null;
       }
       ended = lost(e);
     } catch (IOException e) {
       fail(lost(e));
+    }
+    if (!early.isEmpty()) {
+      early.settle();
     }
   }
 
@@ -145,8 +220,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
       return false;
     }
     if (staging.position() - used >= WireDescriptor.HEADER_LENGTH) {
-      begin();
-      return true;
+      return begin();
     }
     return fill();
   }
@@ -213,6 +287,9 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
    */
   private boolean place() {
     TcpRequest request = current;
+    if (!hasRoomFor(request.bodySize())) {
+      return false;
+    }
     long address = request.place().addressOf(request.address(), request.size(), request.bodySize());
     if (address == BodyPlace.NOT_YET) {
       return false;
@@ -230,32 +307,42 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
     return true;
   }
 
-  /** Parses a header and starts the message for the receive at the head of the queue. */
-  private void begin() {
+  /**
+   * Parses a header and starts the message for the oldest receive with its tag. Returns false if
+   * the message has to wait for the data streams.
+   */
+  private boolean begin() {
     long size = WireDescriptor.sizeAt(staging, used);
     long bodySize = WireDescriptor.bodySizeAt(staging, used);
-    int tag = WireDescriptor.tagAt(staging, used);
+    if (size < 0 || bodySize < 0) {
+      return refuse("it sent no message");
+    }
+    if (bodySize == 0 && !hasRoomFor(size)) {
+      return false;
+    }
+    int tag = WireDescriptor.hasBodyAt(staging, used) ? 0 : WireDescriptor.tagAt(staging, used);
     used += WireDescriptor.HEADER_LENGTH;
-    int slot = head & (RING - 1);
-    TcpRequest request = queue[slot];
-    if (size < 0 || bodySize < 0 || bodySize > 0 && request.place() == null) {
-      refuse(
-          new TransportFailure(
-              FluxCclException.NO_RANK, operation() + " " + peer() + ": it sent no message"));
-      return;
+    TcpRequest request = take(tag);
+    if (bodySize > 0 && (request == null || request.place() == null)) {
+      return refuse("it sent no message");
     }
-    // Tags are not compared: they identify the messages of a group, and TCP has no groups.
-    if (size > room[slot]) {
-      refuse(
-          new InvalidUsage(
-              String.format(
-                  "%s %s: it sent %d bytes (tag %d) to a receive of %d bytes (tag %d)",
-                  operation(), peer(), size, tag, room[slot], request.tag())));
-      return;
+    if (request != null && size > request.room()) {
+      return refuse(tooLong(size, tag, request));
     }
-    queue[slot] = null;
-    head++;
-    request.arrives(size, bodySize);
+    if (request == null) {
+      posted.begin();
+      request = early.begin(tag, size);
+      if (request == null) {
+        return refuse("no memory is left for " + size + " bytes that came early, tag " + tag);
+      }
+    } else {
+      request.arrives(size, bodySize);
+    }
+    arrive(request, size, bodySize);
+    return true;
+  }
+
+  private void arrive(TcpRequest request, long size, long bodySize) {
     bodyDue = bodySize > 0;
     if (!bodyDue && isSpread(request)) {
       spread(request);
@@ -268,12 +355,43 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
     arrived(0);
   }
 
-  private void refuse(FluxCclException reason) {
+  /** Removes the oldest receive with a tag from the queue and returns it, or null. */
+  private TcpRequest take(int tag) {
+    for (int i = head; i != tail; i++) {
+      TcpRequest each = queue[i & (RING - 1)];
+      if (each != null && each.tag() == tag) {
+        queue[i & (RING - 1)] = null;
+        while (head != tail && queue[head & (RING - 1)] == null) {
+          head++;
+        }
+        return each;
+      }
+    }
+    return null;
+  }
+
+  private InvalidUsage tooLong(long size, int tag, TcpRequest request) {
+    return InvalidUsage.of(
+        "%s %s: it sent %d bytes (tag %d) to a receive of %d bytes (tag %d)",
+        operation(), peer(), size, tag, request.room(), request.tag());
+  }
+
+  private boolean refuse(String what) {
+    return refuse(
+        new TransportFailure(FluxCclException.NO_RANK, operation() + " " + peer() + ": " + what));
+  }
+
+  /** Fails the comm and tells the sender why; returns true. */
+  private boolean refuse(FluxCclException reason) {
     fail(reason);
     try {
-      socket.write(WireDescriptor.error(reason));
+      posted.send(socket);
+      if (!posted.hasNotices()) {
+        socket.write(WireDescriptor.error(reason));
+      }
     } catch (IOException e) {
       // The peer is gone, and needs no reason.
     }
+    return true;
   }
 }

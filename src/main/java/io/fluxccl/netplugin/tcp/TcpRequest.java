@@ -35,6 +35,10 @@ final class TcpRequest implements NetRequest {
 
   private long address;
   private long size;
+
+  /** The bytes that a receive has room for: at most as many as are registered. */
+  private long room;
+
   private long bodyAddress;
   private long bodySize;
 
@@ -69,6 +73,14 @@ final class TcpRequest implements NetRequest {
    */
   long size() {
     return size;
+  }
+
+  void limitTo(long bytes) {
+    room = bytes;
+  }
+
+  long room() {
+    return room;
   }
 
   /** Sets the body of a send, or that of a receive once its place is known. */
@@ -155,10 +167,16 @@ final class TcpRequest implements NetRequest {
       }
     }
     if (inFlight) {
-      inFlight = false;
-      comm.completed(this);
+      comm.ended();
+      finish();
     }
     return true;
+  }
+
+  /** Ends the request, which is done. */
+  void finish() {
+    inFlight = false;
+    comm.completed(this);
   }
 
   @Override

@@ -54,6 +54,13 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
 
   private long lookedNanos = System.nanoTime();
 
+  private final SendPermits permits = new SendPermits();
+
+  /** Whether the last send was not permitted, and since when no send was. */
+  private boolean refusedLast;
+
+  private long waitsNanos;
+
   TcpSendComm(TcpNetPlugin plugin, int device, String peer, TcpSocket[] sockets) {
     super(plugin, device, peer, sockets, true);
     for (int i = 0; i < RANGES; i++) {
@@ -69,7 +76,28 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
 
   @Override
   public NetRequest isend(long address, long size, int tag, NetMemory memory) {
-    return send(address, size, tag, memory, 0, 0, false);
+    checkUsable(size);
+    if (!permits.permits(tag) && !isPermittedNow(tag)) {
+      return null;
+    }
+    TcpRequest request = send(address, size, tag, memory, 0, 0, false);
+    if (request != null) {
+      permits.sent(tag);
+    }
+    return request;
+  }
+
+  /** Reads the receiver's notices, and returns whether a receive with the tag is posted. */
+  private boolean isPermittedNow(int tag) {
+    hear();
+    boolean permitted = permits.permits(tag);
+    long now = System.nanoTime();
+    if (!permitted && refusedLast) {
+      checkTime(waitsNanos, now);
+    }
+    waitsNanos = refusedLast ? waitsNanos : now;
+    refusedLast = !permitted;
+    return permitted;
   }
 
   @Override
@@ -82,10 +110,17 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
       long address, long size, int tag, NetMemory memory, long body, long bodySize, boolean more) {
     checkUsable(size);
     TcpMemory.check(memory, this, address, size);
+    checkFree();
+    if (!hasRoomFor(bodySize > 0 ? bodySize : size)) {
+      progress();
+      return null;
+    }
     long now = System.nanoTime();
     look(now);
     int header = (tail & (RING - 1)) * WireDescriptor.HEADER_LENGTH;
     TcpRequest request = post(address, size, tag, now);
+    enqueue(request);
+    begun();
     if (bodySize > 0) {
       request.body(body, bodySize);
       WireDescriptor.putBodyHeader(headers, header, (int) size, bodySize);
@@ -108,8 +143,13 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
 
   @Override
   public int interest() {
-    // The socket becomes readable when the receiver has failed or is gone.
-    return head == tail || failure() != null ? 0 : SelectionKey.OP_WRITE | SelectionKey.OP_READ;
+    if (failure() != null) {
+      return 0;
+    }
+    // The socket becomes readable when the receiver has failed or is gone, and by its notices.
+    boolean writes = head != tail;
+    return (writes ? SelectionKey.OP_WRITE : 0)
+        | (writes || refusedLast ? SelectionKey.OP_READ : 0);
   }
 
   @Override
@@ -240,21 +280,24 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
     }
   }
 
-  /** Reads an error from the receiver, which sends nothing else, and fails the comm. */
+  /** Reads notices from the receiver, or an error, which fails the comm. */
   private void hear() {
     FluxCclException reason = null;
     try {
       int n = socket.read(told);
-      if (told.position() > 0) {
-        while (n > 0 && told.hasRemaining()) {
-          n = socket.read(told);
-        }
+      permits.take(told);
+      while (n > 0 && told.hasRemaining()) {
+        n = socket.read(told);
+        permits.take(told);
+      }
+      if (!WireDescriptor.isPostedAt(told, 0)) {
         reason = refused();
       } else if (n < 0) {
         reason = lost(new EndOfStream());
       }
     } catch (IOException e) {
-      reason = told.position() > 0 ? refused() : lost(e);
+      permits.take(told);
+      reason = WireDescriptor.isPostedAt(told, 0) ? lost(e) : refused();
     }
     if (reason != null) {
       fail(reason);

@@ -2,7 +2,7 @@ package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.ErrorCode;
 import io.fluxccl.FluxCclException;
-import io.fluxccl.InvalidUsage;
+import io.fluxccl.netplugin.NetMisuse;
 import io.fluxccl.tls.Tls;
 import java.io.IOException;
 import java.net.InetAddress;
@@ -27,6 +27,7 @@ import java.util.Arrays;
  * message with a body
  *           magic 4, length of the head 4, length of the body 8, the head,
  *           and if not spread: the body                                      stream 0, to the receiver
+ * posted    magic 4, tag 4, receives with the tag so far 4                   stream 0, to the sender
  * error     magic 4, code 4, length 4, text                                  stream 0, to the sender
  * </pre>
  *
@@ -40,6 +41,7 @@ final class WireDescriptor {
   static final int HELLO_LENGTH = 104;
   static final int WELCOME_LENGTH = 72;
   static final int HEADER_LENGTH = 16;
+  static final int POSTED_LENGTH = 12;
   static final int MAX_ERROR_TEXT = 512;
   static final int ERROR_HEADER_LENGTH = 12;
 
@@ -53,10 +55,11 @@ final class WireDescriptor {
   private static final int NAME_LENGTH = 64;
   private static final int IPV6_LENGTH = 16;
   private static final long HANDLE_MAGIC = 0x3244_4e41_4854_4e46L;
-  private static final long HELLO_MAGIC = 0x314f_4c4c_4548_4e46L;
+  private static final long HELLO_MAGIC = 0x324f_4c4c_4548_4e46L;
   private static final long WELCOME_MAGIC = 0x3143_4c45_5748_4e46L;
   private static final int MESSAGE_MAGIC = 0x534d_4e46;
   private static final int BODY_MAGIC = 0x424d_4e46;
+  private static final int POSTED_MAGIC = 0x5453_4f50;
   private static final int ERROR_MAGIC = 0x5245_4e46;
 
   private static final byte[] NO_FINGERPRINT = new byte[Tls.FINGERPRINT_LENGTH];
@@ -97,7 +100,7 @@ final class WireDescriptor {
         || port < 1
         || port > 0xffff
         || length != 4 && length != IPV6_LENGTH) {
-      throw new InvalidUsage("the handle is not of a TCP listener of FluxCCL");
+      throw new NetMisuse("the handle is not of a TCP listener of FluxCCL");
     }
     byte[] address = new byte[IPV6_LENGTH];
     byte[] token = new byte[TOKEN_LENGTH];
@@ -108,7 +111,7 @@ final class WireDescriptor {
       InetAddress host = InetAddress.getByAddress(Arrays.copyOf(address, length));
       return new Handle(new InetSocketAddress(host, port), token, isSecured ? fingerprint : null);
     } catch (UnknownHostException e) {
-      throw new InvalidUsage("the handle has no address", e);
+      throw new NetMisuse("the handle has no address: " + e.getMessage());
     }
   }
 
@@ -184,6 +187,24 @@ final class WireDescriptor {
 
   static int tagAt(ByteBuffer in, int offset) {
     return in.getInt(offset + 4);
+  }
+
+  /** Adds a notice of how many receives with a tag were posted so far, modulo 2^32. */
+  static void putPosted(ByteBuffer out, int tag, int count) {
+    out.putInt(POSTED_MAGIC).putInt(tag).putInt(count);
+  }
+
+  /** Returns whether the bytes from the start on are a notice of receives, or its beginning. */
+  static boolean isPostedAt(ByteBuffer in, int offset) {
+    return in.position() - offset < Integer.BYTES || in.getInt(offset) == POSTED_MAGIC;
+  }
+
+  static int postedTagAt(ByteBuffer in, int offset) {
+    return in.getInt(offset + 4);
+  }
+
+  static int postedCountAt(ByteBuffer in, int offset) {
+    return in.getInt(offset + 8);
   }
 
   static ByteBuffer error(FluxCclException failure) {

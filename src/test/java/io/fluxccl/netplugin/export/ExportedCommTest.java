@@ -73,6 +73,11 @@ class ExportedCommTest {
       assertThat(arrays.getInt(64 + i * 4)).isEqualTo(20 + i);
     }
     assertThatThrownBy(() -> exported.test(number, sizes)).isInstanceOf(InvalidUsage.class);
+    // The place has another request now.
+    fill(true);
+    when(request.test()).thenReturn(false);
+    assertThat(exported.irecv(GROUP, data, sizes, true, tags, handles)).isNotEqualTo(number);
+    assertThatThrownBy(() -> exported.test(number, sizes)).isInstanceOf(InvalidUsage.class);
   }
 
   @Test

@@ -42,9 +42,14 @@ class NcclHostTest {
 
   private Outcome run(int version, String scenario, Map<String, String> environment)
       throws IOException, InterruptedException {
+    return run(HOST, version, scenario, environment);
+  }
+
+  private Outcome run(Path host, int version, String scenario, Map<String, String> environment)
+      throws IOException, InterruptedException {
     Path output = outputs.resolve("output");
     ProcessBuilder builder =
-        new ProcessBuilder(HOST.toString(), LIBRARY.toString(), Integer.toString(version), scenario)
+        new ProcessBuilder(host.toString(), LIBRARY.toString(), Integer.toString(version), scenario)
             .redirectErrorStream(true)
             .redirectOutput(output.toFile());
     builder.environment().keySet().removeIf(name -> name.startsWith("FLUXCCL_"));
@@ -68,7 +73,12 @@ class NcclHostTest {
 
   private String succeed(int version, String scenario, Map<String, String> environment)
       throws IOException, InterruptedException {
-    Outcome outcome = run(version, scenario, environment);
+    return succeed(HOST, version, scenario, environment);
+  }
+
+  private String succeed(Path host, int version, String scenario, Map<String, String> environment)
+      throws IOException, InterruptedException {
+    Outcome outcome = run(host, version, scenario, environment);
     assertThat(outcome.output).contains("ok " + scenario + " v" + version);
     assertThat(outcome.status).isZero();
     return outcome.output;
@@ -136,6 +146,30 @@ class NcclHostTest {
   void shouldAnswerMisuseWithACode(int version) throws Exception {
     assertThat(succeed(version, "misuse", Map.of()))
         .contains("it sent 128 bytes", "it answered INVALID_USAGE");
+  }
+
+  @ParameterizedTest
+  @MethodSource("oldestAndEleventh")
+  void shouldReceiveGroupsOfEightWithShuffledTags(int version) throws Exception {
+    assertThat(succeed(version, "groups", Map.of())).doesNotContain("log 2");
+    assertThat(succeed(version, "groups", Map.of("FLUXCCL_NET_STREAMS", "3")))
+        .doesNotContain("log 2");
+  }
+
+  private static IntStream oldestAndEleventh() {
+    return IntStream.of(6, 11);
+  }
+
+  @ParameterizedTest
+  @MethodSource("olderAndNewer")
+  void shouldAnswerWithTheCodesThatNcclMeans(int version) throws Exception {
+    assertThat(succeed(version, "codes", Map.of()))
+        .contains("32 requests are in flight", "256 requests of 127.0.0.1:");
+  }
+
+  @Test
+  void shouldConnectEverySenderAtOneListener() throws Exception {
+    assertThat(succeed(11, "senders", Map.of("FLUXCCL_NET_STREAMS", "2"))).doesNotContain("log 2");
   }
 
   @Test

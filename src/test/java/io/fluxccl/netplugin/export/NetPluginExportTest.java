@@ -26,7 +26,7 @@ import org.junit.jupiter.api.Test;
 class NetPluginExportTest {
   private static final long LONG_NANOS = Duration.ofSeconds(60).toNanos();
   private static final int HOST = 1;
-  private static final int INVALID_USAGE = -NetResult.INVALID_USAGE.code();
+  private static final int MISUSE = -NetResult.INTERNAL_ERROR.code();
 
   private final ByteBuffer memory = ByteBuffer.allocateDirect(4096).order(ByteOrder.nativeOrder());
   private final long base = BufferUtil.address(memory);
@@ -97,7 +97,7 @@ class NetPluginExportTest {
     assertThat(memory.getInt(2048 + 32)).isZero();
     assertThat(NetPluginExport.iflush(receive, 1, arrays, arrays + 8, arrays + 24)).isZero();
     assertThat(NetPluginExport.deregister(send, sendMemory)).isZero();
-    assertThat(NetPluginExport.deregister(send, sendMemory)).isEqualTo(INVALID_USAGE);
+    assertThat(NetPluginExport.deregister(send, sendMemory)).isEqualTo(MISUSE);
   }
 
   @Test
@@ -123,23 +123,44 @@ class NetPluginExportTest {
     assertThat(new String(name, StandardCharsets.UTF_8).trim()).isNotEmpty();
     assertThat(memory.getInt(16)).isEqualTo(HOST);
     assertThat(memory.getInt(28)).isPositive();
-    assertThat(memory.getInt(44)).isEqualTo(1);
-    assertThat(NetPluginExport.properties(99, base)).isEqualTo(INVALID_USAGE);
+    assertThat(memory.getInt(44)).isEqualTo(8);
+    assertThat(NetPluginExport.properties(99, base)).isEqualTo(MISUSE);
   }
 
   @Test
   void shouldAnswerWithCodesAndThrowNothing() {
-    assertThat(NetPluginExport.listen(99, handle)).isEqualTo(INVALID_USAGE);
-    assertThat(NetPluginExport.accept(send)).isEqualTo(INVALID_USAGE);
-    assertThat(NetPluginExport.register(send, base, 8, 2)).isEqualTo(INVALID_USAGE);
-    assertThat(NetPluginExport.register(send, base, 8, 3)).isEqualTo(INVALID_USAGE);
-    assertThat(NetPluginExport.registerDmaBuf(send, base, 8, HOST, 0, 0)).isEqualTo(INVALID_USAGE);
-    assertThat(NetPluginExport.isend(0, base, 8, 0, sendMemory)).isEqualTo(INVALID_USAGE);
-    assertThat(NetPluginExport.isend(send, base, 8, 0, 77)).isEqualTo(INVALID_USAGE);
-    assertThat(NetPluginExport.test(send, 0)).isEqualTo(INVALID_USAGE);
-    assertThat(NetPluginExport.test(send | 5, 0)).isEqualTo(INVALID_USAGE);
-    assertThat(NetPluginExport.close(12345)).isEqualTo(INVALID_USAGE);
-    assertThat(NetPluginExport.closeListen(0)).isEqualTo(INVALID_USAGE);
+    assertThat(NetPluginExport.listen(99, handle)).isEqualTo(MISUSE);
+    assertThat(NetPluginExport.accept(send)).isEqualTo(MISUSE);
+    assertThat(NetPluginExport.register(send, base, 8, 2)).isEqualTo(MISUSE);
+    assertThat(NetPluginExport.register(send, base, 8, 3)).isEqualTo(MISUSE);
+    assertThat(NetPluginExport.registerDmaBuf(send, base, 8, HOST, 0, 0)).isEqualTo(MISUSE);
+    assertThat(NetPluginExport.isend(0, base, 8, 0, sendMemory)).isEqualTo(MISUSE);
+    assertThat(NetPluginExport.isend(send, base, 8, 0, 77)).isEqualTo(MISUSE);
+    assertThat(NetPluginExport.test(send, 0)).isEqualTo(MISUSE);
+    assertThat(NetPluginExport.test(send | 5, 0)).isEqualTo(MISUSE);
+    assertThat(NetPluginExport.close(12345)).isEqualTo(MISUSE);
+    assertThat(NetPluginExport.closeListen(0)).isEqualTo(MISUSE);
+  }
+
+  @Test
+  void shouldTellMistakesOfNcclFromThoseOfTheUser() {
+    // The user's: sizes that do not match.
+    long receiving = irecv();
+    long sending = NetPluginExport.isend(send, base, 512, 0, sendMemory);
+    await(sending, 0);
+    await(receiving, 0);
+    memory.putLong(2056, 16);
+    long small = irecv();
+    assertThat(NetPluginExport.isend(send, base, 512, 0, sendMemory)).isPositive();
+    int result = 0;
+    for (long start = System.nanoTime(); result == 0; ) {
+      result = NetPluginExport.test(small, 0);
+      assertThat(System.nanoTime() - start).isLessThan(LONG_NANOS);
+    }
+    assertThat(result).isEqualTo(-NetResult.INVALID_USAGE.code());
+    // NCCL's: a request that is over.
+    assertThat(NetPluginExport.test(receiving, 0)).isEqualTo(MISUSE);
+    assertThat(NetPluginExport.test(small, 0)).isEqualTo(MISUSE);
   }
 
   @Test
@@ -167,7 +188,7 @@ class NetPluginExportTest {
     for (int i = 0; i < NetPlugin.HANDLE_BYTES; i++) {
       memory.put(1024 + i, (byte) 9);
     }
-    assertThat(NetPluginExport.connect(0, handle)).isEqualTo(INVALID_USAGE);
+    assertThat(NetPluginExport.connect(0, handle)).isEqualTo(MISUSE);
   }
 
   @Test
@@ -176,7 +197,7 @@ class NetPluginExportTest {
     assertThat(NetPluginExport.release()).isZero();
     move(5);
     assertThat(NetPluginExport.release()).isZero();
-    assertThat(NetPluginExport.listen(0, handle)).isEqualTo(INVALID_USAGE);
+    assertThat(NetPluginExport.listen(0, handle)).isEqualTo(MISUSE);
     assertThat(NetPluginExport.open()).isPositive();
   }
 }

@@ -283,7 +283,7 @@ class TcpNetPluginTest extends NetPluginContract {
     assertThat(properties.pciPath()).isNull();
     assertThat(properties.speedMbps()).isPositive();
     assertThat(properties.pointers()).isEqualTo(Set.of(PointerType.HOST));
-    assertThat(properties.maxRecvs()).isEqualTo(1);
+    assertThat(properties.maxRecvs()).isEqualTo(8);
     assertThatThrownBy(() -> network.properties(1)).isInstanceOf(InvalidUsage.class);
     assertThatThrownBy(() -> new TcpNetPlugin(OPTIONS.withInterfaces("=nothere7")))
         .isInstanceOf(TransportFailure.class)

@@ -1,0 +1,257 @@
+package io.fluxccl.netplugin.tcp;
+
+import static io.fluxccl.netplugin.MessageLink.await;
+import static io.fluxccl.netplugin.MessageLink.failureOf;
+import static io.fluxccl.netplugin.tcp.TcpNetPluginTest.LONG;
+import static io.fluxccl.netplugin.tcp.TcpNetPluginTest.OPTIONS;
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import com.sun.management.ThreadMXBean;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.RemoteFailure;
+import io.fluxccl.Timeout;
+import io.fluxccl.netplugin.MessageLink;
+import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetMisuse;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetRequest;
+import io.fluxccl.tls.Tls;
+import java.lang.management.ManagementFactory;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+import org.agrona.BufferUtil;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** Receives in groups, whose messages tags tell apart. */
+@org.junit.jupiter.api.Timeout(120)
+class TcpGroupsTest {
+  private static final int GROUP = 8;
+  private static final int ROOM = 100_000;
+
+  private final List<NetPlugin> open = new ArrayList<>();
+  private final long[] addresses = new long[GROUP];
+  private final long[] sizes = new long[GROUP];
+  private final int[] tags = new int[GROUP];
+  private final NetMemory[] memories = new NetMemory[GROUP];
+  private MessageLink link;
+
+  @AfterEach
+  void close() {
+    if (link != null) {
+      link.close();
+    }
+    open.forEach(NetPlugin::close);
+  }
+
+  private TcpNetPlugin network(TcpOptions options) {
+    TcpNetPlugin network = new TcpNetPlugin(options);
+    open.add(network);
+    return network;
+  }
+
+  private void connect(TcpOptions options, int bytes) {
+    link = new MessageLink(network(options), network(options), bytes);
+  }
+
+  private NetRequest send(int tag, int offset, int size) {
+    return link.send.isend(BufferUtil.address(link.source) + offset, size, tag, link.sourceMemory);
+  }
+
+  /** Receives a message for each tag, at offsets so many bytes apart. */
+  private NetRequest receive(int offset, int room, int... wanted) {
+    for (int i = 0; i < wanted.length; i++) {
+      addresses[i] = BufferUtil.address(link.target) + offset + (long) i * room;
+      sizes[i] = room;
+      tags[i] = wanted[i];
+      memories[i] = link.targetMemory;
+    }
+    return link.receive.irecv(wanted.length, addresses, sizes, tags, memories);
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {1, 3})
+  void shouldReceiveEachMessageWhereItsTagSays(int streams) {
+    connect(OPTIONS.withStreams(streams, 1), GROUP * ROOM);
+    int[] order = {3, 7, 0, 5, 1, 6, 2, 4};
+    int[] lengths = {0, 1, 500, 70_000, 65_536, ROOM, 17, 4096};
+    for (int i = 0; i < GROUP; i++) {
+      link.source.put(i * ROOM, (byte) (40 + i));
+    }
+    NetRequest group = receive(0, ROOM, 10, 11, 12, 13, 14, 15, 16, 17);
+    assertThat(group.test()).isFalse();
+    for (int which : order) {
+      await(send(10 + which, which * ROOM, lengths[which]));
+    }
+    await(group);
+    for (int i = 0; i < GROUP; i++) {
+      assertThat(group.size(i)).isEqualTo(lengths[i]);
+      assertThat(link.target.get(i * ROOM)).isEqualTo((byte) (lengths[i] == 0 ? 0 : 40 + i));
+    }
+  }
+
+  private void moveWithOneTagAhead(TcpOptions options) {
+    int ahead = 20;
+    int rounds = 40;
+    connect(options, 2 * ROOM);
+    List<NetRequest> sends = new ArrayList<>();
+    for (int i = 0; i < ahead; i++) {
+      sends.add(send(1, 0, i % 2 == 0 ? 100 : ROOM));
+    }
+    int sentAhead = ahead;
+    int sentBehind = 0;
+    int declined = 0;
+    int looks = 0;
+    for (int round = 0; round < rounds; round++) {
+      NetRequest group = receive(0, ROOM, 0, 1);
+      long start = System.nanoTime();
+      for (boolean done = false; !done; done = group.test()) {
+        if (sentAhead < rounds) {
+          NetRequest more = send(1, 0, sentAhead % 2 == 0 ? 100 : ROOM);
+          declined += more == null ? 1 : 0;
+          sentAhead += more == null ? 0 : 1;
+          if (more != null) {
+            sends.add(more);
+          }
+        }
+        // What the receiver waits for comes behind many that it does not.
+        if (sentBehind == round && ++looks % 5 == 0) {
+          NetRequest late = send(0, 0, 50);
+          sentBehind += late == null ? 0 : 1;
+          if (late != null) {
+            sends.add(late);
+          }
+        }
+        sends.removeIf(NetRequest::test);
+        assertThat(System.nanoTime() - start).isLessThan(LONG.toNanos());
+      }
+      assertThat(group.size(0)).isEqualTo(50);
+      assertThat(group.size(1)).isEqualTo(round % 2 == 0 ? 100 : ROOM);
+    }
+    await(sends.toArray(new NetRequest[0]));
+    assertThat(declined).isPositive();
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {1, 3})
+  void shouldGoOnWhenMessagesOfOneTagAreFarAheadOfTheirReceives(int streams) {
+    moveWithOneTagAhead(OPTIONS.withStreams(streams, 1));
+  }
+
+  @Test
+  void shouldGoOnBehindTls() {
+    moveWithOneTagAhead(OPTIONS.withTls(Optional.of(Tls.selfSigned())));
+  }
+
+  @Test
+  void shouldMatchSingleReceivesByTheirTagsToo() {
+    connect(OPTIONS, 64);
+    NetRequest first = receive(0, 8, 1);
+    NetRequest second = receive(8, 8, 2);
+    link.source.put(0, (byte) 1).put(1, (byte) 2);
+    await(send(2, 1, 1));
+    await(second);
+    assertThat(first.test()).isFalse();
+    await(send(1, 0, 1));
+    await(first);
+    assertThat(link.target.get(0)).isEqualTo((byte) 1);
+    assertThat(link.target.get(8)).isEqualTo((byte) 2);
+  }
+
+  @Test
+  void shouldDeliverAnEarlyMessageAfterTheSenderLeft() {
+    connect(OPTIONS, 64);
+    NetRequest first = receive(0, 8, 1);
+    link.source.put(0, (byte) 9);
+    await(send(2, 0, 1));
+    await(send(1, 0, 1));
+    link.send.close();
+    await(first);
+    NetRequest early = receive(8, 8, 2);
+    await(early);
+    assertThat(link.target.get(8)).isEqualTo((byte) 9);
+    assertThatThrownBy(() -> await(receive(8, 8, 2))).isInstanceOf(RemoteFailure.class);
+  }
+
+  @Test
+  void shouldSayWhichTagsNobodyReceives() {
+    TcpOptions hasty = OPTIONS.withTimeouts(Duration.ofMillis(200), LONG);
+    link = new MessageLink(network(OPTIONS), network(hasty), 64);
+    NetRequest waiting = receive(0, 8, 1);
+    await(send(77, 0, 1));
+    assertThat(failureOf(waiting))
+        .isInstanceOf(Timeout.class)
+        .hasMessageContaining("it sent messages with tags 77");
+  }
+
+  @Test
+  void shouldRefuseAnEarlyMessageThatIsTooLongForItsReceive() {
+    connect(OPTIONS, 64);
+    NetRequest waiting = receive(0, 8, 1);
+    await(send(2, 0, 64));
+    await(send(1, 0, 1));
+    await(waiting);
+    NetRequest small = receive(0, 8, 2);
+    assertThat(failureOf(small))
+        .isInstanceOf(InvalidUsage.class)
+        .isNotInstanceOf(NetMisuse.class)
+        .hasMessageContaining("64 bytes");
+  }
+
+  @Test
+  void shouldLimitGroupsAndTheirSends() {
+    connect(OPTIONS, 64);
+    assertThat(open.get(0).properties(0).maxRecvs()).isEqualTo(GROUP);
+    assertThatThrownBy(() -> link.receive.irecv(GROUP + 1, null, null, null, null))
+        .isInstanceOf(NetMisuse.class)
+        .hasMessageContaining("n=9");
+    List<NetRequest> groups = new ArrayList<>();
+    for (int i = 0; i < NetPlugin.MAX_REQUESTS; i++) {
+      groups.add(receive(0, 1, 0, 1, 2, 3, 4, 5, 6, 7));
+    }
+    assertThatThrownBy(() -> receive(0, 1, 0))
+        .isInstanceOf(NetMisuse.class)
+        .hasMessageContaining("32 requests are in flight");
+    List<NetRequest> sends = new ArrayList<>();
+    for (int i = 0; i < NetPlugin.MAX_REQUESTS * GROUP; i++) {
+      sends.add(send(i % GROUP, 0, 1));
+    }
+    assertThatThrownBy(() -> send(0, 0, 1))
+        .isInstanceOf(NetMisuse.class)
+        .hasMessageContaining("256 requests are in flight");
+    await(sends.toArray(new NetRequest[0]));
+    await(groups.toArray(new NetRequest[0]));
+    await(receive(0, 1, 3), send(3, 0, 1));
+  }
+
+  @Test
+  void shouldAllocateNothingWhileGroupsMove() {
+    connect(OPTIONS, GROUP * 64);
+    ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+    int[] all = {20, 21, 22, 23, 24, 25, 26, 27};
+    long least = Long.MAX_VALUE;
+    for (int round = 0; round < 10; round++) {
+      long before = threads.getThreadAllocatedBytes(Thread.currentThread().getId());
+      for (int i = 0; i < 200; i++) {
+        NetRequest group = receive(0, 64, all);
+        for (int tag = GROUP - 1; tag >= 0; tag--) {
+          NetRequest send = send(20 + tag, 0, 64);
+          while (!send.test()) {
+            Thread.onSpinWait();
+          }
+        }
+        while (!group.test()) {
+          Thread.yield();
+        }
+      }
+      long after = threads.getThreadAllocatedBytes(Thread.currentThread().getId());
+      least = Math.min(least, after - before);
+    }
+    assertThat(least).isLessThan(500);
+  }
+}
