@@ -39,6 +39,10 @@ int net_init(logger target) {
 }
 
 int net_finalize(void) {
+  if (!jvm_is_started()) {
+    // After an init that failed there is nothing to end; some releases of NCCL call this nevertheless.
+    return RESULT_SUCCESS;
+  }
   ENV_OR_FAIL(env);
   return plain(env, (*env)->CallStaticIntMethod(env, java.class, java.release));
 }

@@ -5,24 +5,36 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define EXPORT_CLASS "io/fluxccl/netplugin/export/NetPluginExport"
 
-typedef jint (*create_jvm)(JavaVM **, void **, void *);
 typedef jint (*created_jvms)(JavaVM **, jsize, jsize *);
 
 struct java_methods java;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+// Changes under the lock; read by any thread.
 static enum { NOT_STARTED, STARTED, FAILED } state;
+// Why the start failed.
+static char reason[1024];
 static JavaVM *jvm;
 static pthread_key_t attached;
 // A forked child has none of the parent's threads, so the JVM does not work there.
 static volatile bool forked;
 static __thread JNIEnv *this_thread;
+
+// Logs why the start fails, and keeps that for later calls.
+static void __attribute__((format(printf, 1, 2))) start_fails(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(reason, sizeof reason, format, arguments);
+  va_end(arguments);
+  log_warn("%s", reason);
+}
 
 static void detach(void *env) {
   (void)env;
@@ -51,11 +63,22 @@ static void option(struct options *options, const char *text) {
   }
 }
 
+// The JVM refuses two garbage collectors.
+static bool chooses_collector(const char *options) {
+  for (const char *at = strstr(options, "-XX:+Use"); at; at = strstr(at + 1, "-XX:+Use")) {
+    size_t length = strcspn(at, " \t\n");
+    if (strncmp(at + length - 2, "GC", 2) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 static bool collect_options(struct options *options, const char *library) {
   char *path = class_path();
   char *given = NULL;
   if (!path || asprintf(&given, "-Djava.class.path=%s", path) < 0) {
-    log_warn("FluxCCL's jars are neither beside this library nor named by FLUXCCL_NET_CLASSPATH");
+    start_fails("FluxCCL's jars are neither beside this library nor named by FLUXCCL_NET_CLASSPATH");
     free(path);
     return false;
   }
@@ -67,7 +90,12 @@ static bool collect_options(struct options *options, const char *library) {
   // FluxCCL allocates little, and nothing while messages move.
   option(options, "-Xms8m");
   option(options, "-Xmx128m");
-  option(options, "-XX:+UseSerialGC");
+  // Buffers of connections, and messages that are ahead of their receives.
+  option(options, "-XX:MaxDirectMemorySize=512m");
+  const char *more = getenv("FLUXCCL_NET_JAVA_OPTIONS");
+  if (!more || !chooses_collector(more)) {
+    option(options, "-XX:+UseSerialGC");
+  }
   option(options, "-XX:ReservedCodeCacheSize=48m");
   option(options, "-XX:-UsePerfData");
   option(options, "-Xshare:auto");
@@ -83,7 +111,6 @@ static bool collect_options(struct options *options, const char *library) {
     option(options, "-XX:+StartAttachListener");
   }
   // These come last, so that they take precedence.
-  const char *more = getenv("FLUXCCL_NET_JAVA_OPTIONS");
   char *copy = more ? strdup(more) : NULL;
   char *rest = NULL;
   for (char *each = copy ? strtok_r(copy, " \t\n", &rest) : NULL; each; each = strtok_r(NULL, " \t\n", &rest)) {
@@ -121,7 +148,7 @@ static bool start_new(void) {
   char *tried = NULL;
   char *path = jvm_library(&tried);
   if (!path) {
-    log_warn("no Java: looked for %s; install a JRE 17 or later, or set FLUXCCL_NET_JAVA_HOME to one", tried ? tried : "");
+    start_fails("no Java: looked for %s; install a JRE 17 or later, or set FLUXCCL_NET_JAVA_HOME to one", tried ? tried : "");
     free(tried);
     return false;
   }
@@ -129,30 +156,23 @@ static bool start_new(void) {
   void *library = dlopen(path, RTLD_NOW);
   create_jvm create = library ? (create_jvm)dlsym(library, "JNI_CreateJavaVM") : NULL;
   if (!create) {
-    log_warn("%s can't be loaded: %s", path, dlerror());
+    start_fails("%s can't be loaded: %s", path, dlerror());
     free(path);
     return false;
   }
-  struct options options = {.count = 0};
-  bool ready = collect_options(&options, path);
-  if (ready) {
-    JavaVMInitArgs arguments = {JNI_VERSION_10, options.count, options.list, JNI_FALSE};
-    JNIEnv *env = NULL;
-    jint result = create(&jvm, (void **)&env, &arguments);
-    ready = result == JNI_OK;
-    if (ready) {
+  // A JVM that has refused may still read them.
+  static struct options options = {.count = CREATE_HOOKS};
+  if (collect_options(&options, path)) {
+    char problem[600];
+    jvm = create_on_a_thread(create, options.list, options.count, problem, sizeof problem);
+    if (jvm) {
       log_info("started the JVM of %s", path);
-      this_thread = env;
-      pthread_setspecific(attached, env);
     } else {
-      log_warn("the JVM of %s did not start (%d); is one of FLUXCCL_NET_JAVA_OPTIONS wrong, or memory short?", path, (int)result);
+      start_fails("the JVM of %s did not start (%s); is one of FLUXCCL_NET_JAVA_OPTIONS wrong, or memory short?", path, problem);
     }
   }
-  for (int i = 0; i < options.count; i++) {
-    free(options.list[i].optionString);
-  }
   free(path);
-  return ready;
+  return jvm != NULL;
 }
 
 // ---- the class ----
@@ -233,7 +253,7 @@ static JNIEnv *attach(void) {
 
 static bool start(void) {
   if (pthread_key_create(&attached, detach) != 0) {
-    log_warn("no thread key is left");
+    start_fails("no thread key is left");
     return false;
   }
   pthread_atfork(NULL, NULL, in_forked_child);
@@ -244,13 +264,14 @@ static bool start(void) {
   } else if (!start_new()) {
     return false;
   }
-  JNIEnv *env = this_thread ? this_thread : attach();
+  JNIEnv *env = attach();
   if (!env) {
+    start_fails("the JVM takes no thread of this process");
     return false;
   }
   if (!find_methods(env)) {
     (*env)->ExceptionClear(env);
-    log_warn("the JVM does not find FluxCCL's class " EXPORT_CLASS " of this version on its class path%s",
+    start_fails("the JVM does not find FluxCCL's class " EXPORT_CLASS " of this version on its class path%s",
              found ? "; it ran before, start it with FluxCCL's jars" : "; see FLUXCCL_NET_CLASSPATH");
     return false;
   }
@@ -264,13 +285,18 @@ int jvm_start(void) {
   }
   pthread_mutex_lock(&lock);
   if (state == NOT_STARTED) {
-    state = start() ? STARTED : FAILED;
+    bool started = start();
+    __atomic_store_n(&state, started ? STARTED : FAILED, __ATOMIC_RELEASE);
   } else if (state == FAILED) {
-    log_warn("the JVM failed to start before; the reason was logged then");
+    log_warn("FluxCCL failed to start before in this process: %s", reason);
   }
   int result = state == STARTED ? RESULT_SUCCESS : RESULT_SYSTEM_ERROR;
   pthread_mutex_unlock(&lock);
   return result;
+}
+
+bool jvm_is_started(void) {
+  return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == STARTED;
 }
 
 JNIEnv *jvm_env(void) {
@@ -278,15 +304,12 @@ JNIEnv *jvm_env(void) {
     log_warn("called in a forked child, where the JVM of the parent does not work");
     return NULL;
   }
-  if (this_thread) {
-    return this_thread;
-  }
-  // A valid caller has seen init succeed.
-  if (!java.class) {
-    log_warn("called before init");
+  // Before the start, and after one that failed, the methods of the class are unknown.
+  if (!jvm_is_started()) {
+    log_warn("called although init did not succeed%s%s", reason[0] ? ": " : "", reason);
     return NULL;
   }
-  return attach();
+  return this_thread ? this_thread : attach();
 }
 
 long jvm_result(JNIEnv *env, long result) {

@@ -41,10 +41,19 @@ extern struct java_methods java;
 
 // Finds the running JVM or starts one, once. After a failure, all later calls fail.
 int jvm_start(void);
+// Whether the JVM has started, with FluxCCL's classes.
+bool jvm_is_started(void);
 // This thread's JNIEnv, or NULL if the JVM never started or this is a forked child.
 JNIEnv *jvm_env(void);
 // The result of a call into Java; -code if an exception escaped it.
 long jvm_result(JNIEnv *env, long result);
+
+// create.c
+typedef jint (*create_jvm)(JavaVM **, void **, void *);
+enum { CREATE_HOOKS = 3 };
+// Creates a JVM; returns NULL, and what it said in one line, if it refuses. The first CREATE_HOOKS options are filled
+// in here. The options stay in use: they must never be freed.
+JavaVM *create_on_a_thread(create_jvm create, JavaVMOption *options, int count, char *problem, size_t size);
 
 // As PropertiesDescriptor.java writes them.
 struct fluxccl_properties {

@@ -71,13 +71,14 @@ static int init_v11(void **context, uint64_t communicator, void *config, logger 
   (void)profiler;
   // Communicators share the network. NCCL only requires a context that is not NULL.
   static int shared;
-  *context = &shared;
-  return net_init(log);
+  int result = net_init(log);
+  *context = result == RESULT_SUCCESS ? &shared : NULL;
+  return result;
 }
 
 static int finalize_v11(void *context) {
-  (void)context;
-  return net_finalize();
+  // NULL: its init failed, and has opened nothing.
+  return context ? net_finalize() : RESULT_SUCCESS;
 }
 
 static int set_attributes(void *context, void *attributes) {

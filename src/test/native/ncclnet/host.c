@@ -404,6 +404,11 @@ int main(int count, char **arguments) {
       {"misuse", scenario_misuse},     {"groups", scenario_groups},     {"codes", scenario_codes},
       {"senders", scenario_senders},
   };
+  // These make the calls of init themselves.
+  static const struct {
+    const char *name;
+    void (*run)(void);
+  } guests[] = {{"refused", scenario_refused}, {"finalize", scenario_finalize}, {"signal", scenario_signal}};
   CHECK(count == 4, "usage: host LIBRARY VERSION SCENARIO");
   library_path = arguments[1];
   version = atoi(arguments[2]);
@@ -416,6 +421,13 @@ int main(int count, char **arguments) {
     CHECK(init() == 2 && init() == 2, "init without Java");
     printf("ok no-java v%d\n", version);
     return 0;
+  }
+  for (size_t i = 0; i < sizeof guests / sizeof *guests; i++) {
+    if (strcmp(arguments[3], guests[i].name) == 0) {
+      guests[i].run();
+      printf("ok %s v%d\n", arguments[3], version);
+      return 0;
+    }
   }
   int result = init();
   CHECK(result == 0, "init: %d", result);

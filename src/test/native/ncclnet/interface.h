@@ -65,6 +65,10 @@ int await(void *request, double seconds);
 void scenario_groups(void);
 void scenario_codes(void);
 void scenario_senders(void);
+// guest.c: each ends the process, or returns with the library initialized.
+void scenario_refused(void);
+void scenario_finalize(void);
+void scenario_signal(void);
 
 // What device 0 says of itself, and that nothing behind it is written.
 void check_properties(void);

@@ -8,10 +8,13 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
+import javax.tools.JavaCompiler;
+import javax.tools.ToolProvider;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -28,6 +31,9 @@ class NcclHostTest {
   private static final Path HOST = FOLDER.resolve("host");
   private static final Path LIBRARY = FOLDER.resolve("libnccl-net-fluxccl.so");
   private static final long LONG_SECONDS = 180;
+
+  /** Runs the host with an address space of 300 MB. */
+  private static final String LIMITED = "#!/bin/sh\nulimit -v 300000\nexec " + HOST + " \"$@\"\n";
 
   @TempDir private Path outputs;
 
@@ -170,6 +176,64 @@ class NcclHostTest {
   @Test
   void shouldConnectEverySenderAtOneListener() throws Exception {
     assertThat(succeed(11, "senders", Map.of("FLUXCCL_NET_STREAMS", "2"))).doesNotContain("log 2");
+  }
+
+  /** Options with which a JVM ends its process, and what its log line says. */
+  private static Stream<Arguments> refusals() {
+    return Stream.of(
+        Arguments.of("-XX:+UseG1GC -XX:+UseParallelGC", "Multiple garbage collectors selected"),
+        Arguments.of("-Xmx900t", "heap"),
+        Arguments.of("-agentpath:/nothere/agent.so", "/nothere/agent.so"),
+        Arguments.of("-XX:+NoSuchOption", "NoSuchOption"));
+  }
+
+  @ParameterizedTest
+  @MethodSource("refusals")
+  void shouldGoOnWhenTheJvmRefusesToStart(String options, String line) throws Exception {
+    String output = succeed(11, "refused", Map.of("FLUXCCL_NET_JAVA_OPTIONS", options));
+    assertThat(output.lines().filter(each -> each.startsWith("log 2: ")).findFirst().orElse(""))
+        .contains("did not start", line, "FLUXCCL_NET_JAVA_OPTIONS");
+    assertThat(output).contains("failed to start before in this process: the JVM of");
+  }
+
+  @Test
+  void shouldGoOnWhenTheProcessHasNoRoomForAJvm() throws Exception {
+    Path limited = Files.writeString(outputs.resolve("limited"), LIMITED);
+    assertThat(limited.toFile().setExecutable(true)).isTrue();
+    assertThat(succeed(limited, 11, "refused", Map.of())).contains("did not start");
+  }
+
+  @Test
+  void shouldTakeTheUsersCollectorInPlaceOfItsOwn() throws Exception {
+    succeed(11, "codes", Map.of("FLUXCCL_NET_JAVA_OPTIONS", "-XX:+UseParallelGC"));
+  }
+
+  /** Its class has some of the methods only, as an older FluxCCL's. */
+  @Test
+  void shouldLetNcclFinalizeAfterAnInitThatFailed() throws Exception {
+    Path source = outputs.resolve("NetPluginExport.java");
+    Files.writeString(
+        source,
+        "package io.fluxccl.netplugin.export;"
+            + " public final class NetPluginExport { static int open() { return 1; } }");
+    JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
+    assumeTrue(compiler != null, "a runtime without a compiler");
+    assertThat(compiler.run(null, null, null, "-d", outputs.toString(), source.toString()))
+        .isZero();
+    for (Map<String, String> environment :
+        List.of(
+            Map.of("FLUXCCL_NET_CLASSPATH", outputs.toString()),
+            Map.of("FLUXCCL_NET_CLASSPATH", "/nothere"),
+            Map.of("FLUXCCL_NET", "carrier-pigeon"),
+            Map.of("FLUXCCL_NET_JAVA_HOME", "/nothere"))) {
+      assertThat(succeed(11, "finalize", environment)).doesNotContain("called", "exception");
+    }
+  }
+
+  @ParameterizedTest
+  @MethodSource("olderAndNewer")
+  void shouldLeaveSigusr2ToTheProgram(int version) throws Exception {
+    succeed(version, "signal", Map.of());
   }
 
   @Test
