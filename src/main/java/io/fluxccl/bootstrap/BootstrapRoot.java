@@ -36,7 +36,7 @@ import org.slf4j.LoggerFactory;
  * the last has registered. From then on it notices ranks that die, leave or fall silent, and
  * notifies the others. State is of the event loop only.
  */
-final class BootstrapRoot extends Handshake.Gate {
+final class BootstrapRoot extends Gate {
   private static final Logger LOG = LoggerFactory.getLogger(BootstrapRoot.class);
   private static final long GRACE_MILLIS = 1000;
   private static final Duration UNUSED = Duration.ofMinutes(10);

@@ -55,7 +55,7 @@ final class Frames {
   static CompletableFuture<Channel> listen(
       EventLoop loop,
       InetSocketAddress address,
-      Handshake.Gate gate,
+      Gate gate,
       ChannelGroup channels,
       String owner,
       int rank) {

@@ -1,7 +1,6 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.FluxCclException;
-import io.fluxccl.OpenFiles;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
@@ -18,9 +17,8 @@ import io.netty.channel.group.ChannelGroup;
 import io.netty.util.concurrent.ScheduledFuture;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
-import java.util.LinkedHashSet;
-import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import javax.net.ssl.SSLException;
 import org.slf4j.Logger;
@@ -44,7 +42,6 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       "it refuses this rank's secret; give every rank the same FLUXCCL_SECRET, and every job an"
           + " address of its own";
 
-  /** The error's text for a side without a secret whose process another user has started. */
   private static final String OTHER_USER =
       "its process belongs to another user; ranks of several users need the same FLUXCCL_SECRET";
 
@@ -89,32 +86,28 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
   }
 
   /** Without a secret any process can prove itself: over loopback the user must be the same. */
-  static boolean isOfAnotherUser(ChannelHandlerContext ctx, SessionKey key) {
-    return key.known()
-        && SocketOwners.differ(ctx.channel().localAddress(), ctx.channel().remoteAddress());
+  final void checkUser(ChannelHandlerContext ctx, SessionKey key, Runnable same, Runnable other) {
+    CompletableFuture<Boolean> differ =
+        key.known()
+            ? SocketOwners.differ(ctx.channel().localAddress(), ctx.channel().remoteAddress())
+            : CompletableFuture.completedFuture(false);
+    Executor here = differ.isDone() ? Runnable::run : ctx.executor();
+    differ.thenAcceptAsync(differs -> goOn(ctx, differs ? other : same), here);
+  }
+
+  private void goOn(ChannelHandlerContext ctx, Runnable step) {
+    try {
+      if (ctx.channel().isActive()) {
+        step.run();
+      }
+    } catch (RuntimeException e) {
+      exceptionCaught(ctx, e);
+    }
   }
 
   @Override
   public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
     refuse(ctx, Frames.describe(cause));
-  }
-
-  /** Decides which connectors to admit. */
-  abstract static class Gate {
-    /** The sockets that have not proved themselves, the oldest first. */
-    private final Set<ChannelHandlerContext> unproven = new LinkedHashSet<>();
-
-    /** The key of the connections; a handshake waits while it is not known. */
-    abstract CompletableFuture<SessionKey> key();
-
-    /** Decides on a connector that knows the secret. */
-    abstract Admission judge(Proof proof);
-
-    /** How many ranks the job has, for the verdict. */
-    abstract int expectedRanks();
-
-    /** Puts a session in the place of {@code acceptor}. */
-    abstract void admitted(Channel channel, Acceptor acceptor, Proof proof);
   }
 
   /** The result of a connector's attempt; exactly one method is called, once. */
@@ -164,13 +157,10 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
 
     @Override
     public void channelActive(ChannelHandlerContext ctx) {
-      if (gate.unproven.size() >= OpenFiles.pendingSockets()) {
-        // A rank proves itself within a round trip, so the oldest is the least likely to be one.
-        ChannelHandlerContext oldest = gate.unproven.iterator().next();
-        gate.unproven.remove(oldest);
+      ChannelHandlerContext oldest = gate.begins(ctx);
+      if (oldest != null) {
         refuse(oldest, "too many sockets have not proved themselves, and this is the oldest");
       }
-      gate.unproven.add(ctx);
       begin(ctx);
       ctx.channel().writeAndFlush(new Greeting(nonce));
     }
@@ -201,11 +191,18 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
         refuse(ctx, "wrong secret, or a job that is over");
         return;
       }
-      if (isOfAnotherUser(ctx, key)) {
-        ctx.channel().writeAndFlush(WRONG_SECRET);
-        refuse(ctx, OTHER_USER);
-        return;
-      }
+      checkUser(
+          ctx,
+          key,
+          () -> decide(ctx, key, proof, certificate),
+          () -> {
+            ctx.channel().writeAndFlush(WRONG_SECRET);
+            refuse(ctx, OTHER_USER);
+          });
+    }
+
+    private void decide(
+        ChannelHandlerContext ctx, SessionKey key, Proof proof, byte[] certificate) {
       done(ctx);
       Admission admission = gate.judge(proof);
       int ranks = gate.expectedRanks();
@@ -237,7 +234,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
 
     private void done(ChannelHandlerContext ctx) {
       stopDeadline();
-      gate.unproven.remove(ctx);
+      gate.ends(ctx);
     }
 
     @Override
@@ -257,6 +254,10 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     private final Proof request;
     private final Outcome outcome;
     private byte[] acceptorNonce;
+
+    /** Whether this side has sent its proof; no verdict counts before that. */
+    private boolean proved;
+
     private boolean connected;
     private String trouble;
     private boolean decided;
@@ -301,20 +302,27 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     @Override
     protected void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
       if (frame instanceof Greeting greeting && acceptorNonce == null) {
-        if (isOfAnotherUser(ctx, key)) {
-          decided = true;
-          ctx.close();
-          outcome.foreign(OTHER_USER);
-          return;
-        }
         acceptorNonce = greeting.nonce();
-        byte[] mac = key.connectorProof(request, acceptorNonce, certificate(ctx, true));
-        ctx.channel().writeAndFlush(request.withMac(mac));
-      } else if (frame instanceof Verdict verdict && acceptorNonce != null) {
+        checkUser(
+            ctx,
+            key,
+            () -> prove(ctx),
+            () -> {
+              decided = true;
+              ctx.close();
+              outcome.foreign(OTHER_USER);
+            });
+      } else if (frame instanceof Verdict verdict && proved) {
         decide(ctx, verdict);
       } else {
         refuse(ctx, "unexpected " + frame.getClass().getSimpleName());
       }
+    }
+
+    private void prove(ChannelHandlerContext ctx) {
+      proved = true;
+      byte[] mac = key.connectorProof(request, acceptorNonce, certificate(ctx, true));
+      ctx.channel().writeAndFlush(request.withMac(mac));
     }
 
     private void decide(ChannelHandlerContext ctx, Verdict verdict) {

@@ -36,7 +36,7 @@ import org.slf4j.LoggerFactory;
  * generation begins and who is in it, and opens the root of its bootstrap. Members stay connected,
  * so that their death is known at once. Only on the event loop.
  */
-final class MeetingHost extends Handshake.Gate {
+final class MeetingHost extends Gate {
   private static final Logger LOG = LoggerFactory.getLogger(MeetingHost.class);
 
   /** How long survivors have that are expected, although a connection with them was never seen. */

@@ -20,7 +20,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
 
 /** One rank's connections with the other ranks. Only on the event loop. */
-final class PeerLinks extends Handshake.Gate {
+final class PeerLinks extends Gate {
   private static final long WATCH_NANOS = TimeUnit.SECONDS.toNanos(1);
 
   final TcpBootstrap bootstrap;

@@ -1,5 +1,6 @@
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.concurrent.BlockingTasks;
 import io.netty.channel.Channel;
 import java.io.BufferedReader;
 import java.io.IOException;
@@ -11,10 +12,12 @@ import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
@@ -28,7 +31,6 @@ final class SocketOwners {
   private static final int LOCAL = 1;
   private static final int REMOTE = 2;
   private static final int USER = 7;
-  private static final int PORT_LENGTH = ":1F90".length();
 
   /** What stands before an IPv4 address in the table for IPv6. */
   private static final String MAPPED = word(0) + word(0) + word(0xffff);
@@ -38,7 +40,22 @@ final class SocketOwners {
   /** The ends of connections that this process holds; those of ranks of one JVM are both here. */
   private static final Set<Ends> OWN = ConcurrentHashMap.newKeySet();
 
+  /** Guarded by itself: the questions that the next reading of the tables answers. */
+  private static final List<Question> QUESTIONS = new ArrayList<>();
+
   private record Ends(SocketAddress own, SocketAddress other) {}
+
+  /** Whether a connection's ends, as the kernel's tables show them, belong to different users. */
+  private record Question(String own, String other, CompletableFuture<Boolean> differ) {
+    static Question of(InetSocketAddress own, InetSocketAddress other) {
+      return new Question(text(own), text(other), new CompletableFuture<>());
+    }
+
+    void answer(Map<String, String> users) {
+      String owner = users.get(own + other);
+      differ.complete(owner == null || !owner.equals(users.get(other + own)));
+    }
+  }
 
   private SocketOwners() {}
 
@@ -51,47 +68,68 @@ final class SocketOwners {
 
   /**
    * Returns whether a connection is one of the loopback whose ends belong to different users, or to
-   * users that the kernel does not list. Takes some milliseconds, unless this process has both
-   * ends.
+   * users that the kernel does not list. Reading the kernel's tables takes milliseconds, so another
+   * thread does it, once for all connections that wait for it: many that connect at once do not
+   * delay the caller.
    *
    * @param local address of this process's end
    * @param remote address of the other end
+   * @return completes at once if the tables need not be read, or else on a thread that may block
    */
-  static boolean differ(SocketAddress local, SocketAddress remote) {
+  static CompletableFuture<Boolean> differ(SocketAddress local, SocketAddress remote) {
     InetSocketAddress here = (InetSocketAddress) local;
     InetSocketAddress there = (InetSocketAddress) remote;
-    return there.getAddress().isLoopbackAddress()
-        && !OWN.contains(new Ends(remote, local))
-        && !isOfOneUser(here, there, TABLES);
+    if (!there.getAddress().isLoopbackAddress() || OWN.contains(new Ends(remote, local))) {
+      return CompletableFuture.completedFuture(false);
+    }
+    Question question = Question.of(here, there);
+    boolean isFirst;
+    synchronized (QUESTIONS) {
+      isFirst = QUESTIONS.isEmpty();
+      QUESTIONS.add(question);
+    }
+    if (isFirst) {
+      BlockingTasks.EXECUTOR.execute(SocketOwners::answer);
+    }
+    return question.differ;
+  }
+
+  private static synchronized void answer() {
+    List<Question> asked;
+    synchronized (QUESTIONS) {
+      asked = List.copyOf(QUESTIONS); // those that come later need a later reading
+      QUESTIONS.clear();
+    }
+    answer(asked, TABLES);
+  }
+
+  private static void answer(List<Question> asked, List<Path> tables) {
+    Map<String, String> users = new HashMap<>();
+    asked.forEach(
+        question -> {
+          users.put(question.own + question.other, null);
+          users.put(question.other + question.own, null);
+        });
+    tables.forEach(table -> read(table, users));
+    asked.forEach(question -> question.answer(users));
   }
 
   static boolean isOfOneUser(InetSocketAddress local, InetSocketAddress remote, List<Path> tables) {
-    String own = text(local);
-    String other = text(remote);
-    Map<String, String> users = new HashMap<>();
-    for (Path table : tables) {
-      read(table, own, other, users);
-      if (users.size() == 2) {
-        return users.get(own).equals(users.get(other));
-      }
-    }
-    return false;
+    Question question = Question.of(local, remote);
+    answer(List.of(question), tables);
+    return !question.differ.join();
   }
 
-  /** Adds the owners of the sockets whose two ends are those, by their local address. */
-  private static void read(Path table, String own, String other, Map<String, String> users) {
+  /** Sets the owners of those sockets in the table whose two addresses are keys. */
+  private static void read(Path table, Map<String, String> users) {
     try (BufferedReader lines = Files.newBufferedReader(table, StandardCharsets.US_ASCII)) {
+      lines.readLine(); // the titles of the columns
       String line;
-      while (users.size() < 2 && (line = lines.readLine()) != null) {
-        if (!line.contains(own.substring(own.length() - PORT_LENGTH))) {
-          continue;
-        }
-        String[] fields = line.strip().split(" +");
-        String local = mapped(fields[LOCAL]);
-        String remote = mapped(fields[REMOTE]);
-        if (local.equals(own) && remote.equals(other)
-            || local.equals(other) && remote.equals(own)) {
-          users.put(local, fields[USER]);
+      while ((line = lines.readLine()) != null) {
+        String[] fields = line.strip().split(" +", USER + 2);
+        String key = fields.length > USER ? mapped(fields[LOCAL]) + mapped(fields[REMOTE]) : "";
+        if (users.containsKey(key)) {
+          users.put(key, fields[USER]);
         }
       }
     } catch (IOException e) {

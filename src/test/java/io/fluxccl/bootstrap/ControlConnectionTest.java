@@ -49,7 +49,7 @@ class ControlConnectionTest {
   }
 
   /** Says that all have come only when it hears the goodbye. */
-  private static final class LateRoot extends Handshake.Gate {
+  private static final class LateRoot extends Gate {
     final CompletableFuture<Void> registered = new CompletableFuture<>();
 
     InetSocketAddress open(TcpBootstrap on) {

@@ -220,7 +220,7 @@ class ResumeTest {
     return next;
   }
 
-  private static final class ClosedGate extends Handshake.Gate {
+  private static final class ClosedGate extends Gate {
     @Override
     CompletableFuture<SessionKey> key() {
       return new CompletableFuture<>();

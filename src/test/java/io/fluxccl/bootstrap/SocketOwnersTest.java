@@ -31,9 +31,12 @@ class SocketOwnersTest {
     try (ServerSocket listener = bound(address);
         Socket one = new Socket(address, listener.getLocalPort());
         Socket other = listener.accept()) {
-      assertThat(SocketOwners.differ(one.getLocalSocketAddress(), one.getRemoteSocketAddress()))
+      assertThat(
+              SocketOwners.differ(one.getLocalSocketAddress(), one.getRemoteSocketAddress()).join())
           .isFalse();
-      assertThat(SocketOwners.differ(other.getLocalSocketAddress(), other.getRemoteSocketAddress()))
+      assertThat(
+              SocketOwners.differ(other.getLocalSocketAddress(), other.getRemoteSocketAddress())
+                  .join())
           .isFalse();
     }
   }
@@ -62,7 +65,8 @@ class SocketOwnersTest {
       try (Socket accepted = listener.accept()) {
         assertThat(
                 SocketOwners.differ(
-                    accepted.getLocalSocketAddress(), accepted.getRemoteSocketAddress()))
+                        accepted.getLocalSocketAddress(), accepted.getRemoteSocketAddress())
+                    .join())
             .isTrue();
       } finally {
         other.destroyForcibly().waitFor();
@@ -86,7 +90,7 @@ class SocketOwnersTest {
   @Test
   void shouldAskOnlyAboutTheLoopback() {
     InetSocketAddress far = new InetSocketAddress("10.0.0.1", 5);
-    assertThat(SocketOwners.differ(far, far)).isFalse();
+    assertThat(SocketOwners.differ(far, far).join()).isFalse();
   }
 
   private static String entry(String local, String remote, int user) {

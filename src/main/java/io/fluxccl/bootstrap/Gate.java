@@ -1,0 +1,51 @@
+package io.fluxccl.bootstrap;
+
+import io.fluxccl.OpenFiles;
+import io.fluxccl.bootstrap.BootstrapFrame.Admission;
+import io.fluxccl.bootstrap.BootstrapFrame.Proof;
+import io.netty.channel.Channel;
+import io.netty.channel.ChannelHandlerContext;
+import java.util.Iterator;
+import java.util.LinkedHashSet;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+
+/** Decides which connectors a listener admits. Only on the event loop. */
+abstract class Gate {
+  /** The sockets that have not proved themselves, the oldest first. */
+  private final Set<ChannelHandlerContext> unproven = new LinkedHashSet<>();
+
+  /** The key of the connections; a handshake waits while it is not known. */
+  abstract CompletableFuture<SessionKey> key();
+
+  /** Decides on a connector that knows the secret. */
+  abstract Admission judge(Proof proof);
+
+  /** How many ranks the job has, for the verdict. */
+  abstract int expectedRanks();
+
+  /** Puts a session in the place of {@code acceptor}. */
+  abstract void admitted(Channel channel, Handshake.Acceptor acceptor, Proof proof);
+
+  /**
+   * Learns of a socket that has to prove itself.
+   *
+   * @return the socket to close because there are too many, or null. A rank proves itself within a
+   *     round trip, so the oldest is the least likely to be one
+   */
+  final ChannelHandlerContext begins(ChannelHandlerContext socket) {
+    ChannelHandlerContext oldest = null;
+    if (unproven.size() >= OpenFiles.pendingSockets()) {
+      Iterator<ChannelHandlerContext> sockets = unproven.iterator();
+      oldest = sockets.next();
+      sockets.remove();
+    }
+    unproven.add(socket);
+    return oldest;
+  }
+
+  /** Learns that a socket has proved itself, or is closed. */
+  final void ends(ChannelHandlerContext socket) {
+    unproven.remove(socket);
+  }
+}

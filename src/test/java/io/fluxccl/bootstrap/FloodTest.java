@@ -1,0 +1,99 @@
+package io.fluxccl.bootstrap;
+
+import static io.fluxccl.bootstrap.BootstrapContract.await;
+import static io.fluxccl.bootstrap.BootstrapContract.onAll;
+import static io.fluxccl.bootstrap.BootstrapContract.soon;
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
+import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
+import io.fluxccl.bootstrap.BootstrapFrame.Proof;
+import io.fluxccl.device.host.ChildJvm;
+import io.netty.buffer.Unpooled;
+import java.io.DataInputStream;
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** A job without a secret, to whose root another process connects all the time. */
+@Timeout(90)
+class FloodTest {
+  private static final int RANKS = 3;
+  private static final int IDLE = 3_000;
+  private static final int AT_ONCE = 64;
+  private static final int BARRIERS = 20;
+
+  @Test
+  void shouldServeItsRanksWhileManyProveThemselvesWithoutASecret() throws Exception {
+    BootstrapOptions options = BootstrapOptions.builder().secret(null).build();
+    String address = "127.0.0.1:" + TcpRanks.freePort();
+    List<TcpBootstrap> ranks = TcpRanks.byAddress(RANKS, options, address);
+    List<Socket> idle = new ArrayList<>();
+    try (ServerSocket others = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+        ChildJvm flood = ChildJvm.start(Flood.class, List.of(), address)) {
+      // They make the kernel's tables long, which the root reads to learn whose a connection is.
+      connect(others, idle);
+      assertThat(flood.readLine()).isEqualTo("flooding");
+      long start = System.nanoTime();
+      for (int i = 0; i < BARRIERS; i++) {
+        await(onAll(ranks, each -> each.barrier(soon())));
+        assertThat(ranks).allMatch(each -> each.unresponsiveRank().isEmpty());
+      }
+      assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(Duration.ofSeconds(3));
+    } finally {
+      for (Socket each : idle) {
+        each.close();
+      }
+      await(onAll(ranks, TcpBootstrap::closeAsync));
+    }
+  }
+
+  private static void connect(ServerSocket others, List<Socket> idle) throws IOException {
+    for (int i = 0; i < IDLE; i++) {
+      idle.add(new Socket(others.getInetAddress(), others.getLocalPort()));
+      idle.add(others.accept());
+    }
+  }
+
+  /** Another process of the same user, which knows all that a rank without a secret knows. */
+  static final class Flood {
+    private static final AtomicInteger ANSWERS = new AtomicInteger();
+
+    private Flood() {}
+
+    public static void main(String[] args) {
+      int port = Integer.parseInt(args[0].substring(args[0].indexOf(':') + 1));
+      for (int i = 0; i < AT_ONCE; i++) {
+        new Thread(() -> connectAgainAndAgain(port)).start();
+      }
+    }
+
+    private static void connectAgainAndAgain(int port) {
+      while (true) {
+        try (Socket socket = new Socket(InetAddress.getLoopbackAddress(), port)) {
+          DataInputStream in = new DataInputStream(socket.getInputStream());
+          byte[] bytes = in.readNBytes(in.readInt());
+          Greeting greeting = (Greeting) BootstrapFrameCodec.decode(Unpooled.wrappedBuffer(bytes));
+          byte[] nonce = SessionKey.nonce(BootstrapFrameCodec.NONCE_BYTES);
+          Proof request = new Proof(LinkKind.ROOT, 1, RANKS, -1, nonce, Message.NO_BYTES);
+          byte[] mac =
+              SessionKey.withoutSecret("").connectorProof(request, greeting.nonce(), new byte[0]);
+          socket.getOutputStream().write(TcpRanks.encode(request.withMac(mac)));
+          in.readAllBytes();
+          if (ANSWERS.incrementAndGet() == 2 * AT_ONCE) {
+            System.out.println("flooding");
+          }
+        } catch (IOException e) {
+          continue; // it had too many
+        }
+      }
+    }
+  }
+}
