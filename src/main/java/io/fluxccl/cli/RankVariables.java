@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.net.InetAddress;
 import java.net.NetworkInterface;
 import java.net.ServerSocket;
+import java.util.List;
 import java.util.Map;
 
 /**
@@ -31,19 +32,26 @@ record RankVariables(int nRanks, String address, String secret) {
   /** The launcher; a rank of {@code fluxccl} ends when that process is gone. */
   static final String PARENT = "FLUXCCL_PARENT_PID";
 
+  /** Where ranks meet: the first of these that this network namespace has. */
+  private static final List<String> LOOPBACKS = List.of("127.0.0.1", "::1");
+
   /** Returns the variables of a new job on this host, with a free port and a random secret. */
   static RankVariables forThisHost(int nRanks) throws IOException {
-    InetAddress loopback = InetAddress.getByName("127.0.0.1");
-    // A port can be bound there, even though nothing can connect to it.
-    NetworkInterface carrier = NetworkInterface.getByInetAddress(loopback);
-    if (carrier == null || !carrier.isUp()) {
-      throw new IOException(
-          "this network namespace has no 127.0.0.1, where ranks meet; run: ip link set lo up");
+    for (String address : LOOPBACKS) {
+      InetAddress loopback = InetAddress.getByName(address);
+      // A port can be bound there, even though nothing can connect to it.
+      NetworkInterface carrier = NetworkInterface.getByInetAddress(loopback);
+      if (carrier != null && carrier.isUp()) {
+        try (ServerSocket socket = new ServerSocket(0, 1, loopback)) {
+          String host = address.indexOf(':') < 0 ? address : "[" + address + "]";
+          String place = host + ":" + socket.getLocalPort();
+          return new RankVariables(nRanks, place, JobSecret.random().text());
+        }
+      }
     }
-    try (ServerSocket socket = new ServerSocket(0, 1, loopback)) {
-      String address = loopback.getHostAddress() + ":" + socket.getLocalPort();
-      return new RankVariables(nRanks, address, JobSecret.random().text());
-    }
+    throw new IOException(
+        "this network namespace has none of the addresses where ranks meet, 127.0.0.1 and ::1;"
+            + " run: ip link set lo up");
   }
 
   /** Adds the variables of one rank, and removes those of another job. */
