@@ -150,11 +150,13 @@ public interface Bootstrap extends AutoCloseable {
    */
   CompletableFuture<List<Optional<Bootstrap>>> split(List<Split> splits, Deadline deadline);
 
-  /**
-   * Returns a rank that has answered no heartbeat for over a second and is not known to be dead. An
-   * operation that times out names it.
-   */
-  OptionalInt unresponsiveRank();
+  /** Returns the ranks that have answered no heartbeat for over a second and may live. */
+  List<Integer> silentRanks();
+
+  /** Returns the first of {@link #silentRanks}, which an operation that times out names. */
+  default OptionalInt unresponsiveRank() {
+    return silentRanks().stream().mapToInt(Integer::intValue).findFirst();
+  }
 
   /**
    * Returns {@link #unresponsiveRank} at the moment, and again whenever it changes.

@@ -280,11 +280,10 @@ final class ControlConnection implements Handshake.Outcome {
     boolean rootSilent = formed && session.isSilentSince(limit);
     bootstrap.liveness.set(
         rootSilent && rootHost >= 0 && rootHost != bootstrap.rank()
-            ? rootHost
+            ? List.of(rootHost)
             : silent.stream()
                 .filter(each -> each != bootstrap.rank() && !bootstrap.hasDeparted(each))
-                .findFirst()
-                .orElse(FluxCclException.NO_RANK),
+                .toList(),
         limit);
   }
 
@@ -335,7 +334,7 @@ final class ControlConnection implements Handshake.Outcome {
     @Override
     void ended() {
       silent = List.of();
-      bootstrap.liveness.set(FluxCclException.NO_RANK, System.nanoTime());
+      bootstrap.liveness.set(List.of(), System.nanoTime());
       if (!stopped && formed) {
         bootstrap.rootGone(receivedGoodbye());
         hostMayHaveLeft();

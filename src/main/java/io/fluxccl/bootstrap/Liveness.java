@@ -1,8 +1,10 @@
 package io.fluxccl.bootstrap;
 
-import io.fluxccl.FluxCclException;
 import io.fluxccl.Timeout;
 import java.time.Duration;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
 import java.util.OptionalInt;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -10,8 +12,8 @@ import reactor.core.publisher.Flux;
 import reactor.core.publisher.Sinks;
 
 /**
- * Which rank of the job is silent, as this rank knows it: logs changes, publishes them, and fails
- * the job if the silence lasts too long. Only on the event loop, except for {@link #silentRank} and
+ * Which ranks of the job are silent, as this rank knows it: logs changes, publishes them, and fails
+ * the job if a silence lasts too long. Only on the event loop, except for {@link #silentRanks} and
  * {@link #changes}.
  */
 final class Liveness {
@@ -21,8 +23,11 @@ final class Liveness {
   private final Duration limit;
   private final Sinks.Many<OptionalInt> changes =
       Sinks.many().replay().latestOrDefault(OptionalInt.empty());
-  private long sinceNanos;
-  private volatile int silent = FluxCclException.NO_RANK;
+
+  /** For each silent rank, the latest time at which its silence can have begun. */
+  private final Map<Integer, Long> sinceNanos = new HashMap<>();
+
+  private volatile List<Integer> silent = List.of();
 
   /**
    * Creates the state of a job in which no rank is silent.
@@ -34,44 +39,55 @@ final class Liveness {
     this.limit = limit;
   }
 
-  /** {@link Bootstrap#unresponsiveRank}. Any thread. */
-  OptionalInt silentRank() {
-    int rank = silent;
-    return rank < 0 ? OptionalInt.empty() : OptionalInt.of(rank);
+  /** {@link Bootstrap#silentRanks}. Any thread. */
+  List<Integer> silentRanks() {
+    return silent;
   }
 
   /** {@link Bootstrap#silence}. Any thread. */
   Flux<OptionalInt> changes() {
-    return changes.asFlux();
+    return changes.asFlux().distinctUntilChanged();
   }
 
   /**
-   * Records which rank is silent, or {@link FluxCclException#NO_RANK}.
+   * Records which ranks are silent.
    *
-   * @param noLaterNanos the latest time at which its silence can have begun
+   * @param noLaterNanos the latest time at which a silence that is new can have begun
    */
-  void set(int rank, long noLaterNanos) {
-    int before = silent;
-    if (rank == before) {
+  void set(List<Integer> ranks, long noLaterNanos) {
+    List<Integer> before = silent;
+    if (ranks.equals(before)) {
       return;
     }
-    silent = rank;
-    sinceNanos = noLaterNanos;
-    if (rank >= 0) {
-      LOG.warn("{}: rank {} answers no heartbeat", bootstrap.describe(), rank);
-    } else {
-      // It answers again, or has ended.
-      LOG.info("{}: rank {} is no longer silent", bootstrap.describe(), before);
+    silent = List.copyOf(ranks);
+    sinceNanos.keySet().retainAll(ranks);
+    for (int rank : ranks) {
+      if (sinceNanos.putIfAbsent(rank, noLaterNanos) == null) {
+        LOG.warn("{}: rank {} answers no heartbeat", bootstrap.describe(), rank);
+      }
     }
-    changes.tryEmitNext(silentRank());
+    for (int rank : before) {
+      if (!ranks.contains(rank)) {
+        // It answers again, or has ended.
+        LOG.info("{}: rank {} is no longer silent", bootstrap.describe(), rank);
+      }
+    }
+    changes.tryEmitNext(bootstrap.unresponsiveRank());
   }
 
   /** Fails the job if a rank has been silent for longer than the limit. */
   void check() {
-    int rank = silent;
-    if (rank >= 0 && !limit.isZero() && System.nanoTime() - sinceNanos > limit.toNanos()) {
-      bootstrap.abort(
-          Timeout.of(rank, "rank %s has answered no heartbeat for %s ms", rank, limit.toMillis()));
+    if (limit.isZero()) {
+      return;
+    }
+    long now = System.nanoTime();
+    for (int rank : silent) {
+      if (now - sinceNanos.get(rank) > limit.toNanos()) {
+        bootstrap.abort(
+            Timeout.of(
+                rank, "rank %s has answered no heartbeat for %s ms", rank, limit.toMillis()));
+        return;
+      }
     }
   }
 }

@@ -128,12 +128,12 @@ public final class LocalBootstrap extends CollectiveBootstrap {
   }
 
   @Override
-  public Flux<OptionalInt> silence() {
-    return Flux.just(OptionalInt.empty()).concatWith(Flux.never());
+  public List<Integer> silentRanks() {
+    return List.of();
   }
 
   @Override
-  public OptionalInt unresponsiveRank() {
-    return OptionalInt.empty();
+  public Flux<OptionalInt> silence() {
+    return Flux.just(OptionalInt.empty()).concatWith(Flux.never());
   }
 }

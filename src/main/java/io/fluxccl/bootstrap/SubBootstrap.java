@@ -151,19 +151,13 @@ final class SubBootstrap extends CollectiveBootstrap {
   }
 
   @Override
-  public OptionalInt unresponsiveRank() {
-    return here(job.unresponsiveRank());
+  public List<Integer> silentRanks() {
+    return job.silentRanks().stream().filter(ranks::contains).map(ranks::indexOf).toList();
   }
 
   @Override
   public Flux<OptionalInt> silence() {
-    return job.silence().map(this::here).distinctUntilChanged();
-  }
-
-  private OptionalInt here(OptionalInt rankOfJob) {
-    return rankOfJob.isPresent() && ranks.contains(rankOfJob.getAsInt())
-        ? OptionalInt.of(ranks.indexOf(rankOfJob.getAsInt()))
-        : OptionalInt.empty();
+    return job.silence().map(unused -> unresponsiveRank()).distinctUntilChanged();
   }
 
   // ---- failure and leaving ----

@@ -250,8 +250,8 @@ public final class TcpBootstrap extends CollectiveBootstrap {
   }
 
   @Override
-  public OptionalInt unresponsiveRank() {
-    return liveness.silentRank();
+  public List<Integer> silentRanks() {
+    return liveness.silentRanks();
   }
 
   @Override
