@@ -9,9 +9,8 @@ import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.device.IntView;
 import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
+import io.fluxccl.testing.Ports;
 import io.fluxccl.testing.Rounds;
-import java.io.IOException;
-import java.net.ServerSocket;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -21,6 +20,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.parallel.Execution;
+import org.junit.jupiter.api.parallel.ExecutionMode;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
@@ -30,6 +31,7 @@ import org.junit.jupiter.params.provider.ValueSource;
  */
 @Tag("faults")
 @Timeout(600)
+@Execution(ExecutionMode.CONCURRENT)
 class DemandKillsTest {
   private static final int VICTIM = 2;
   private static final int RANKS = 3;
@@ -53,9 +55,10 @@ class DemandKillsTest {
   /** A stopped rank can't answer, so the others surely connect when it is killed. */
   @ParameterizedTest(name = "stopped before it is killed: {0}")
   @ValueSource(booleans = {true, false})
+  @Execution(ExecutionMode.SAME_THREAD)
   void shouldNameTheRankThatIsKilledWhileOthersConnectToIt(boolean stopped) throws Exception {
     for (int round = 0; round < Rounds.of(3, 20); round++) {
-      String address = "127.0.0.1:" + freePort();
+      String address = "127.0.0.1:" + Ports.reserved();
       JobSecret secret = JobSecret.random();
       List<CompletableFuture<RankGroup>> joins =
           IntStream.range(0, VICTIM)
@@ -103,11 +106,5 @@ class DemandKillsTest {
         "FLUXCCL_ADDR", address,
         "FLUXCCL_SECRET", secret.text(),
         "FLUXCCL_HOSTID", "another");
-  }
-
-  private static int freePort() throws IOException {
-    try (ServerSocket probe = new ServerSocket(0)) {
-      return probe.getLocalPort();
-    }
   }
 }

@@ -1,141 +1,117 @@
 package io.fluxccl.faults;
 
+import static io.fluxccl.faults.SteadyJob.LAST_RANK;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
-import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.testing.Rounds;
 import java.time.Duration;
-import java.util.ArrayList;
-import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Random;
-import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.parallel.Execution;
+import org.junit.jupiter.api.parallel.ExecutionMode;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** A job of three ranks on two hosts goes on while the link between them fails. */
 @Tag("faults")
 @Timeout(900)
+@Execution(ExecutionMode.CONCURRENT)
 class LinkFaultsTest {
-  private static final int RANKS = 3;
-  private static final int PORT = 29_617;
-
-  /** The ports of the data: two ranks are on one host. */
-  private static final int FIRST = 29_618;
-
-  private static final int LAST = 29_619;
   private static final int LIMIT_SECONDS = 90;
 
-  private static TwoHosts hosts;
-  private static String missing;
+  /** Within which a rank that can't be reached is news. */
+  private static final Duration SOON = Duration.ofSeconds(3);
 
-  private final List<RankProcess> ranks = new ArrayList<>();
+  private static final Optional<String> MISSING = TwoHosts.missing();
 
-  @BeforeAll
-  static void connect() throws Exception {
-    Optional<String> reason = TwoHosts.missing();
-    missing = reason.orElse("");
-    hosts = reason.isEmpty() ? new TwoHosts() : null;
+  private TwoHosts hosts;
+  private SteadyJob job;
+
+  @BeforeEach
+  void connect() throws Exception {
+    assumeTrue(MISSING.isEmpty(), () -> MISSING.orElse(""));
+    hosts = new TwoHosts();
   }
 
-  @AfterAll
-  static void disconnect() {
+  @AfterEach
+  void end() throws Exception {
+    if (job != null) {
+      job.close();
+    }
     if (hosts != null) {
       hosts.close();
     }
   }
 
-  @BeforeEach
-  void requireHosts() {
-    assumeTrue(missing.isEmpty(), missing);
+  private void start(int limitSeconds, Map<String, String> variables) throws Exception {
+    job = new SteadyJob(hosts, limitSeconds, variables);
   }
 
-  private void start() throws Exception {
-    start(LIMIT_SECONDS, Map.of());
-  }
-
-  private void start(int limitSeconds, Map<String, String> more) throws Exception {
-    Map<String, String> variables = new HashMap<>(more);
-    variables.put("FLUXCCL_NRANKS", Integer.toString(RANKS));
-    variables.put("FLUXCCL_ADDR", hosts.address(0) + ":" + PORT);
-    variables.put("FLUXCCL_SECRET", JobSecret.random().text());
-    variables.put("FLUXCCL_PORT_RANGE", FIRST + "-" + LAST);
-    variables.put("FLUXCCL_TIMEOUT", Integer.toString(limitSeconds));
-    for (int rank = 0; rank < RANKS; rank++) {
-      int host = rank == RANKS - 1 ? 1 : 0;
-      variables.put("FLUXCCL_RANK", Integer.toString(rank));
-      variables.put("FLUXCCL_HOSTID", "host" + host);
-      ranks.add(new RankProcess(SteadyRank.class, hosts.inside(host), variables));
-    }
-    awaitMoreSteps();
-  }
-
-  @AfterEach
-  void end() throws Exception {
-    for (RankProcess rank : ranks) {
-      rank.close();
-    }
-    if (hosts != null) {
-      hosts.mend();
-    }
-  }
-
-  /** Waits until every rank has made steps that began after now. */
-  private void awaitMoreSteps() {
-    long most = ranks.stream().mapToLong(RankProcess::steps).max().orElse(0);
-    ranks.forEach(rank -> rank.awaitStep(most + 3));
-    assertThat(ranks).noneMatch(rank -> rank.last("wrong") != null);
+  private static Duration since(long nanos) {
+    return Duration.ofNanos(System.nanoTime() - nanos);
   }
 
   @ParameterizedTest
   @ValueSource(ints = {2, 30, 60})
   void shouldGoOnWhenTheLinkWasDown(int seconds) throws Exception {
-    start();
+    start(LIMIT_SECONDS, Map.of());
     hosts.cut();
     Thread.sleep(seconds * 1000L);
     hosts.mend();
-    awaitMoreSteps();
+    job.awaitMoreSteps();
+  }
+
+  @Test
+  void shouldTellWithinSecondsWhichRankCannotBeReached() throws Exception {
+    start(LIMIT_SECONDS, Map.of());
+    hosts.cut();
+    long cut = System.nanoTime();
+    job.ranks().forEach(rank -> rank.awaitLine("silent"));
+    assertThat(since(cut)).isLessThan(SOON);
+    // The host of the root misses the last rank, which misses the root's.
+    assertThat(job.rank(0).last("silent")).isEqualTo("silent " + LAST_RANK);
+    assertThat(job.rank(1).last("silent")).isEqualTo("silent " + LAST_RANK);
+    assertThat(job.rank(LAST_RANK).last("silent")).isEqualTo("silent 0");
+    assertThat(job.ranks()).allMatch(rank -> rank.count("answers no heartbeat") > 0);
+    hosts.mend();
+    job.ranks().forEach(rank -> rank.awaitLineWith("nobody is silent"));
+    job.awaitMoreSteps();
   }
 
   @Test
   void shouldGoOnThroughManyPartitions() throws Exception {
-    start();
+    start(LIMIT_SECONDS, Map.of());
     Random random = new Random(1);
     for (int round = 0; round < 20; round++) {
       hosts.cut();
       Thread.sleep(100 + random.nextInt(3000));
       hosts.mend();
-      awaitMoreSteps();
+      job.awaitMoreSteps();
     }
   }
 
   /** Those of the data and of the bootstrap. */
   @ParameterizedTest
-  @ValueSource(strings = {"0", "1"})
-  void shouldGoOnWhenConnectionsAreReset(String tls) throws Exception {
-    start(LIMIT_SECONDS, Map.of("FLUXCCL_TLS", tls));
+  @ValueSource(strings = {"FLUXCCL_TLS=0", "FLUXCCL_TLS=1", SteadyRank.TRANSPORT + "=NET"})
+  void shouldGoOnWhenConnectionsAreReset(String variable) throws Exception {
+    String[] words = variable.split("=");
+    start(LIMIT_SECONDS, Map.of(words[0], words[1]));
     Random random = new Random(2);
     for (int round = 0; round < 50; round++) {
       Thread.sleep(random.nextInt(Rounds.of(200, 500)));
       hosts.reset(round % 2);
-      awaitMoreSteps();
+      job.awaitMoreSteps();
     }
     // Each end says so, unless the other one was first.
-    assertThat(count("the link is lost and is replaced")).isGreaterThanOrEqualTo(50);
-    assertThat(count("of the bootstrap was reset")).isGreaterThanOrEqualTo(50);
-  }
-
-  private long count(String line) {
-    return ranks.stream().mapToLong(rank -> rank.count(line)).sum();
+    assertThat(job.count("the link is lost and is replaced")).isGreaterThanOrEqualTo(50);
+    assertThat(job.count("of the bootstrap was reset")).isGreaterThanOrEqualTo(50);
   }
 
   @Test
@@ -145,12 +121,12 @@ class LinkFaultsTest {
     long cut = System.nanoTime();
     hosts.cut();
     hosts.reset(0);
-    ranks.get(0).awaitLineWith("is replaced");
-    ranks.get(RANKS - 1).kill();
+    job.rank(0).awaitLineWith("is replaced");
+    job.rank(LAST_RANK).kill();
     hosts.mend();
-    for (RankProcess survivor : ranks.subList(0, RANKS - 1)) {
-      survivor.awaitLine("failed ");
-      assertThat(survivor.last("failed ")).contains("rank=" + (RANKS - 1));
+    for (RankProcess survivor : job.ranks().subList(0, LAST_RANK)) {
+      survivor.awaitLine("failed");
+      assertThat(survivor.last("failed")).contains("rank=" + LAST_RANK);
     }
     assertWithin(limitSeconds, cut);
   }
@@ -161,17 +137,16 @@ class LinkFaultsTest {
     start(limitSeconds, Map.of());
     long cut = System.nanoTime();
     hosts.cut();
-    for (RankProcess rank : ranks) {
-      rank.awaitLine("failed ");
+    for (RankProcess rank : job.ranks()) {
+      rank.awaitLine("failed");
       // An end that only receives can't tell its link from a peer that has nothing to send.
-      assertThat(rank.last("failed ")).containsPattern("link|answers no heartbeat");
+      assertThat(rank.last("failed")).containsPattern("link|answers no heartbeat");
     }
     assertWithin(limitSeconds, cut);
-    assertThat(ranks.get(0).last("failed ")).contains("rank=" + (RANKS - 1));
+    assertThat(job.rank(0).last("failed")).contains("rank=" + LAST_RANK);
   }
 
   private static void assertWithin(int limitSeconds, long sinceNanos) {
-    assertThat(Duration.ofNanos(System.nanoTime() - sinceNanos))
-        .isLessThan(Duration.ofSeconds(limitSeconds + 5));
+    assertThat(since(sinceNanos)).isLessThan(Duration.ofSeconds(limitSeconds + 5));
   }
 }

@@ -2,6 +2,7 @@ package io.fluxccl.faults;
 
 import java.io.BufferedReader;
 import java.io.IOException;
+import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -9,6 +10,8 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import org.awaitility.Awaitility;
 
@@ -19,12 +22,16 @@ final class RankProcess implements AutoCloseable {
   private final Process process;
   private final List<String> lines = new ArrayList<>();
 
+  /** The last line that begins with a word, by word. */
+  private final Map<String, String> last = new ConcurrentHashMap<>();
+
   /**
    * Starts a rank.
    *
    * @param prefix what the command starts with; may be empty
    */
-  RankProcess(Class<?> main, List<String> prefix, Map<String, String> variables)
+  RankProcess(
+      Class<?> main, List<String> prefix, Map<String, String> variables, String... arguments)
       throws IOException {
     List<String> command = new ArrayList<>(prefix);
     command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
@@ -32,7 +39,10 @@ final class RankProcess implements AutoCloseable {
         .filter(each -> !each.isEmpty())
         .forEach(command::add);
     command.addAll(List.of("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
+    // A fifth of the time that a start takes.
+    command.addAll(List.of("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"));
     command.addAll(List.of("-cp", System.getProperty("java.class.path"), main.getName()));
+    command.addAll(List.of(arguments));
     ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
     builder.environment().putAll(variables);
     process = builder.start();
@@ -46,6 +56,7 @@ final class RankProcess implements AutoCloseable {
       for (String line = in.readLine(); line != null; line = in.readLine()) {
         synchronized (lines) {
           lines.add(line);
+          last.put(line.split("[ ,]", 2)[0], line);
         }
       }
     } catch (IOException e) {
@@ -60,14 +71,37 @@ final class RankProcess implements AutoCloseable {
     }
   }
 
-  /** Returns the last line that begins so, or null. */
-  String last(String begin) {
+  /** Returns the last line that begins with that word, or null. */
+  String last(String word) {
+    return last.get(word);
+  }
+
+  /** Forgets what it has printed. */
+  void forget() {
     synchronized (lines) {
-      return lines.stream()
-          .filter(line -> line.startsWith(begin))
-          .reduce((first, second) -> second)
-          .orElse(null);
+      lines.clear();
+      last.clear();
     }
+  }
+
+  /** Gives it a line to read. */
+  void tell(String line) throws IOException {
+    OutputStream in = process.getOutputStream();
+    in.write((line + "\n").getBytes(StandardCharsets.US_ASCII));
+    in.flush();
+  }
+
+  /** Ends its input and returns its exit code. */
+  int end() throws IOException, InterruptedException {
+    process.getOutputStream().close();
+    if (!process.waitFor(PATIENCE.toSeconds(), TimeUnit.SECONDS)) {
+      throw new AssertionError("it does not end:\n" + output());
+    }
+    return process.exitValue();
+  }
+
+  long pid() {
+    return process.pid();
   }
 
   /** Returns how many lines contain that. */
@@ -79,30 +113,42 @@ final class RankProcess implements AutoCloseable {
 
   /** Returns the number of the last step that it has told of, -1 before the first. */
   long steps() {
-    String line = last("steps ");
+    String line = last("steps");
     return line == null ? -1 : Long.parseLong(line.substring("steps ".length()));
   }
 
-  /** Waits for a line that begins so. */
-  void awaitLine(String begin) {
-    await(() -> last(begin) != null, "a line of " + begin);
+  /** Waits for a line that begins with that word. */
+  void awaitLine(String word) {
+    await(() -> last(word) != null, "a line of " + word, false);
+  }
+
+  /** Waits for a line that begins with that word, also behind one that tells of a failure. */
+  void awaitLineAfterFailure(String word) {
+    await(() -> last(word) != null, "a line of " + word, true);
   }
 
   /** Waits for a line that contains that. */
   void awaitLineWith(String part) {
-    await(() -> count(part) > 0, "a line with " + part);
+    await(() -> count(part) > 0, "a line with " + part, false);
   }
 
   /** Waits until it has made that step. */
   void awaitStep(long step) {
-    await(() -> steps() >= step, "step " + step);
+    await(() -> steps() >= step, "step " + step, false);
   }
 
-  private void await(java.util.concurrent.Callable<Boolean> reached, String what) {
+  /** Waits for what it or another rank brings about. */
+  void awaitUntil(Callable<Boolean> reached, String what) {
+    await(reached, what, true);
+  }
+
+  private void await(Callable<Boolean> reached, String what, boolean afterFailure) {
     Awaitility.await(what)
         .atMost(PATIENCE)
         .pollInterval(Duration.ofMillis(10))
-        .until(() -> reached.call() || last("failed") != null || !process.isAlive());
+        .until(
+            () ->
+                reached.call() || (!afterFailure && last("failed") != null) || !process.isAlive());
     try {
       if (!reached.call()) {
         throw new AssertionError("no " + what + ":\n" + output());
@@ -114,7 +160,16 @@ final class RankProcess implements AutoCloseable {
 
   /** Stops it: it keeps its sockets, and answers nothing. */
   void stop() throws IOException, InterruptedException {
-    new ProcessBuilder("kill", "-STOP", Long.toString(process.pid())).start().waitFor();
+    signal("-STOP");
+  }
+
+  /** Lets it go on after a stop. */
+  void goOn() throws IOException, InterruptedException {
+    signal("-CONT");
+  }
+
+  private void signal(String name) throws IOException, InterruptedException {
+    new ProcessBuilder("kill", name, Long.toString(process.pid())).start().waitFor();
   }
 
   /** Kills it with -9. */

@@ -4,24 +4,49 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.device.IntView;
+import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
+import io.fluxccl.transport.Transport;
+import java.util.OptionalInt;
+import java.util.concurrent.locks.LockSupport;
 
 /**
  * A rank that all-reduces without an end and checks each result. Prints "joining", "joined", "steps
- * N" every tenth of a second, and "failed CODE rank=R MESSAGE".
+ * N" every tenth of a second, "silent R" and "nobody is silent" when that changes, and "failed CODE
+ * rank=R MESSAGE".
  */
 final class SteadyRank {
   private static final int COUNT = 100_003;
   private static final long TELL_NANOS = 100_000_000;
 
+  /** Leaves the processors to other tests about half of the time. */
+  private static final long PAUSE_NANOS = 2_000_000;
+
+  /** The variable that names the transport, if it is not chosen for each pair of ranks. */
+  static final String TRANSPORT = "STEADY_TRANSPORT";
+
   private SteadyRank() {}
+
+  private static JoinOptions options() {
+    JoinOptions options = JoinOptions.fromEnvironment();
+    String transport = System.getenv(TRANSPORT);
+    return transport == null
+        ? options
+        : options.withCollectives(
+            options.collectives().withTransport(Transport.valueOf(transport)));
+  }
+
+  private static void tellSilent(OptionalInt rank) {
+    System.out.println(rank.isPresent() ? "silent " + rank.getAsInt() : "nobody is silent");
+  }
 
   public static void main(String[] args) {
     System.out.println("joining");
-    try (RankGroup group = RankGroup.fromEnvironment().join();
+    try (RankGroup group = RankGroup.join(options()).join();
         IntView mine = group.device().allocateInts(COUNT);
         IntView sum = group.device().allocateInts(COUNT)) {
       System.out.println("joined");
+      group.silentRank().skip(1).subscribe(SteadyRank::tellSilent);
       Collectives collectives = group.collectives();
       int ranks = group.nRanks();
       long told = System.nanoTime();
@@ -41,6 +66,7 @@ final class SteadyRank {
           told = System.nanoTime();
           System.out.println("steps " + step);
         }
+        LockSupport.parkNanos(PAUSE_NANOS);
       }
     } catch (RuntimeException e) {
       FluxCclException failure = FluxCclException.from(e);

@@ -5,19 +5,30 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * Two network namespaces with a third between them, which routes their packets or drops them. Needs
- * root and Linux; {@link #missing} says what else is not there.
+ * Two network namespaces with a third between them, which routes their packets or drops them, or
+ * lays a {@link Wire}. Needs root and Linux; {@link #missing} says what else is not there.
  */
 final class TwoHosts implements AutoCloseable {
   private static final String NET = "10.77.";
+  private static final AtomicInteger COUNT = new AtomicInteger();
 
   private final String[] hosts;
   private final String router;
 
   TwoHosts() throws Exception {
-    String name = "fluxccl" + ProcessHandle.current().pid();
+    this(true);
+  }
+
+  /**
+   * Makes two hosts.
+   *
+   * @param routed whether packets pass between them without a {@link Wire}
+   */
+  TwoHosts(boolean routed) throws Exception {
+    String name = "fluxccl" + ProcessHandle.current().pid() + "-" + COUNT.getAndIncrement();
     hosts = new String[] {name + "a", name + "b"};
     router = name + "r";
     try {
@@ -27,13 +38,18 @@ final class TwoHosts implements AutoCloseable {
         ip("-n " + hosts[host] + " link set lo up");
         ip("-n " + hosts[host] + " link add eth0 type veth peer name to" + host);
         ip("-n " + hosts[host] + " link set to" + host + " netns " + router);
-        ip("-n " + hosts[host] + " address add " + address(host) + "/24 dev eth0");
+        String prefix = routed ? "/24" : "/16"; // with a wire, one network
+        ip("-n " + hosts[host] + " address add " + address(host) + prefix + " dev eth0");
         ip("-n " + hosts[host] + " link set eth0 up");
-        ip("-n " + router + " address add " + NET + host + ".1/24 dev to" + host);
         ip("-n " + router + " link set to" + host + " up");
-        ip("-n " + hosts[host] + " route add default via " + NET + host + ".1");
+        if (routed) {
+          ip("-n " + router + " address add " + NET + host + ".1/24 dev to" + host);
+          ip("-n " + hosts[host] + " route add default via " + NET + host + ".1");
+        }
       }
-      mend();
+      if (routed) {
+        mend();
+      }
     } catch (Exception e) {
       close();
       throw e;
@@ -62,6 +78,13 @@ final class TwoHosts implements AutoCloseable {
     return words;
   }
 
+  /** Returns a command that runs between the hosts, at the interfaces to0 and to1. */
+  List<String> between(String... command) {
+    List<String> words = new ArrayList<>(List.of("ip", "netns", "exec", router));
+    words.addAll(List.of(command));
+    return words;
+  }
+
   /** Drops all packets between the hosts, without a word to either. */
   void cut() throws Exception {
     forward(0);
@@ -73,15 +96,7 @@ final class TwoHosts implements AutoCloseable {
   }
 
   private void forward(int on) throws Exception {
-    run(
-        List.of(
-            "ip",
-            "netns",
-            "exec",
-            router,
-            "sh",
-            "-c",
-            "echo " + on + " > /proc/sys/net/ipv4/ip_forward"));
+    run(between("sh", "-c", "echo " + on + " > /proc/sys/net/ipv4/ip_forward"));
   }
 
   /** Resets a host's connections with the other one, as a router does that has lost its state. */

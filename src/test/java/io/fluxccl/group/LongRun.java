@@ -3,6 +3,7 @@ package io.fluxccl.group;
 import io.fluxccl.DataType;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
@@ -10,13 +11,23 @@ import io.fluxccl.collective.Pipeline;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.IntView;
 import io.fluxccl.transport.Transport;
+import java.io.BufferedReader;
+import java.io.File;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.nio.channels.SocketChannel;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.IntFunction;
 import org.awaitility.Awaitility;
 import reactor.core.publisher.Mono;
 
@@ -26,21 +37,91 @@ import reactor.core.publisher.Mono;
  * share. With "shrink" it goes on with the ranks that live, and says when that works. With
  * "dies:RANK:MILLIS" that rank ends its process so long after the ranks have met, while the lanes
  * open; the others say what ended their set-up or group. Started by {@link RankDeathTest}.
+ *
+ * <p>With "serve" it does that again and again, as the rank, of the job and over the transport that
+ * each line of its input names, and says what is left of each job once that is closed.
  */
-final class LongRun {
+public final class LongRun {
+  /** The argument of a process that is a rank of one job after the other. */
+  public static final String SERVE = "serve";
+
   static final String DIES = "dies:";
+  private static final long PATIENCE_SECONDS = 10;
 
   private LongRun() {}
 
-  public static void main(String[] args) {
+  public static void main(String[] args) throws IOException {
+    if (args[0].equals(SERVE)) {
+      serve();
+      return;
+    }
     if (args[1].startsWith(DIES)) {
       join(args[1].split(":"));
       return;
     }
-    Duration timeout = Duration.ofMillis(Long.parseLong(args[0]));
-    try (RankGroup group = RankGroup.fromEnvironment().join()) {
+    run(RankGroup.fromEnvironment(), Duration.ofMillis(Long.parseLong(args[0])), args[1]);
+    System.out.println("closed");
+  }
+
+  private static void serve() throws IOException {
+    // The JDK keeps a socket of its own from the first one on that is closed.
+    SocketChannel.open().close();
+    Set<String> before = Set.copyOf(open());
+    BufferedReader in =
+        new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
+    for (String line = in.readLine(); line != null; line = in.readLine()) {
+      String[] words = line.split(" ");
+      JoinOptions options =
+          JoinOptions.of(Integer.parseInt(words[0]), Integer.parseInt(words[1]))
+              .withAddress(words[2])
+              .withSecret(new JobSecret(words[3]));
+      run(RankGroup.join(options), Duration.ofSeconds(30), words[4]);
+      System.out.println("closed, left: " + left(before));
+    }
+  }
+
+  /** Returns the sockets and segments that this process has open, and the library's threads. */
+  private static List<String> open() {
+    List<String> open = new ArrayList<>();
+    for (File each : new File("/proc/self/fd").listFiles()) {
+      try {
+        open.add(Files.readSymbolicLink(each.toPath()).toString());
+      } catch (IOException e) {
+        continue; // it was closed meanwhile
+      }
+    }
+    open.removeIf(file -> !file.startsWith("socket:") && !file.contains("fluxccl-"));
+    Thread.getAllStackTraces().keySet().stream()
+        .map(Thread::getName)
+        .filter(name -> name.startsWith("fluxccl-") && !name.startsWith("fluxccl-blocking-"))
+        .forEach(open::add);
+    return open;
+  }
+
+  /** Returns what is open and was not before, once that stays so. */
+  private static List<String> left(Set<String> before) {
+    List<String> left;
+    long end = System.nanoTime() + Duration.ofSeconds(PATIENCE_SECONDS).toNanos();
+    do {
+      left = open();
+      left.removeAll(before);
+      LockSupport.parkNanos(1_000_000);
+    } while (!left.isEmpty() && System.nanoTime() < end);
+    return left;
+  }
+
+  private static void run(CompletableFuture<RankGroup> joining, Duration timeout, String kind) {
+    List<DeviceBuffer> buffers = new ArrayList<>();
+    try (RankGroup group = joining.join()) {
+      IntFunction<DeviceBuffer> allocate =
+          bytes -> {
+            buffers.add(group.device().allocate(bytes));
+            return buffers.get(buffers.size() - 1);
+          };
       Runnable round =
-          args[1].equals("hosts") ? byHosts(group) : allReduce(group, timeout, args[1]);
+          kind.equals("hosts")
+              ? byHosts(group, allocate)
+              : allReduce(group, timeout, kind, allocate);
       System.out.println("running");
       try {
         while (true) {
@@ -48,12 +129,12 @@ final class LongRun {
         }
       } catch (RuntimeException e) {
         say(FluxCclException.from(e));
-        if (args[1].equals("shrink")) {
+        if (kind.equals("shrink")) {
           shrink(group);
         }
       }
     }
-    System.out.println("closed");
+    buffers.forEach(DeviceBuffer::close);
   }
 
   private static void say(FluxCclException failure) {
@@ -101,7 +182,8 @@ final class LongRun {
     }
   }
 
-  private static Runnable allReduce(RankGroup group, Duration timeout, String transport) {
+  private static Runnable allReduce(
+      RankGroup group, Duration timeout, String transport, IntFunction<DeviceBuffer> allocate) {
     CollectivesOptions options =
         CollectivesOptions.DEFAULT
             .withTimeout(timeout)
@@ -110,8 +192,8 @@ final class LongRun {
     if (!transport.equals("auto") && !transport.equals("shrink")) {
       options = options.withTransport(Transport.valueOf(transport));
     }
-    DeviceBuffer large = group.device().allocate(1 << 18);
-    DeviceBuffer small = group.device().allocate(400);
+    DeviceBuffer large = allocate.apply(1 << 18);
+    DeviceBuffer small = allocate.apply(400);
     Collectives collectives = Collectives.create(group.communicator(), options).join();
     Pipeline both =
         collectives
@@ -121,7 +203,7 @@ final class LongRun {
     return () -> both.run().block();
   }
 
-  private static Runnable byHosts(RankGroup group) {
+  private static Runnable byHosts(RankGroup group, IntFunction<DeviceBuffer> allocate) {
     Collectives all = group.collectives();
     for (Collective kind :
         List.of(
@@ -136,8 +218,8 @@ final class LongRun {
     int part = 1 << 15;
     int whole = part * group.nRanks();
     DataType type = DataType.INT32;
-    DeviceBuffer x = group.device().allocate(whole * 4L);
-    DeviceBuffer y = group.device().allocate(whole * 4L);
+    DeviceBuffer x = allocate.apply(whole * 4);
+    DeviceBuffer y = allocate.apply(whole * 4);
     all.register(x).join();
     all.register(y).join();
     return () ->

@@ -1,17 +1,41 @@
 package io.fluxccl.testing;
 
 import java.io.IOException;
+import java.net.BindException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
+import java.util.Random;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /** Ports of the loopback that nobody listens at. */
 public final class Ports {
+  /** Below those that Linux gives by itself, and above those that jobs of launchers derive. */
+  private static final int FIRST = 30_000;
+
+  private static final int COUNT = 2_000;
+  private static final AtomicInteger NEXT = new AtomicInteger(new Random().nextInt(COUNT));
+
   private Ports() {}
 
   /** Returns a port that was free a moment ago. */
   public static int free() throws IOException {
     try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
       return socket.getLocalPort();
+    }
+  }
+
+  /**
+   * Returns a port that is free, and that the system gives to no socket by itself. So it stays
+   * free, also where many jobs begin at the same time.
+   */
+  public static int reserved() throws IOException {
+    while (true) {
+      int port = FIRST + NEXT.getAndIncrement() % COUNT;
+      try (ServerSocket socket = new ServerSocket(port, 1, InetAddress.getLoopbackAddress())) {
+        return socket.getLocalPort();
+      } catch (BindException taken) {
+        continue;
+      }
     }
   }
 }

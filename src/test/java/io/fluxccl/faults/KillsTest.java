@@ -1,0 +1,133 @@
+package io.fluxccl.faults;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.bootstrap.JobSecret;
+import io.fluxccl.testing.Ports;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Random;
+import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.parallel.Execution;
+import org.junit.jupiter.api.parallel.ExecutionMode;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/**
+ * Ranks are killed in running jobs, {@code -Dfluxccl.kill.rounds} times over each transport. The
+ * others are told within a second which one it was, and nothing is left of the job in them: they
+ * are ranks of the next job.
+ */
+@Tag("faults")
+@Timeout(1200)
+@Execution(ExecutionMode.CONCURRENT)
+class KillsTest {
+  private static final int ROUNDS = Integer.getInteger("fluxccl.kill.rounds", 50);
+  private static final int RANKS = 3;
+  private static final int SPARES = 2;
+
+  /** Four ranks, two on each of two hosts. */
+  private static final String TWO_HOSTS = "hosts";
+
+  private static final int RANKS_ON_TWO_HOSTS = 4;
+
+  /** Within which nearly all are told. */
+  private static final long SOON_MILLIS = 1_000;
+
+  /** Within which all are told, as other tests run beside this one. */
+  private static final long LATE_MILLIS = 3_000;
+
+  private static final int SPREAD_MILLIS = 40;
+  private static final Pattern FAILED = Pattern.compile("failed (\\w+) rank=(-?\\d+) at=(-?\\d+)");
+
+  private final Random random = new Random(9);
+  private final List<Long> millis = new ArrayList<>();
+
+  @ParameterizedTest
+  @ValueSource(strings = {"auto", "ETHERNET", "NET", TWO_HOSTS})
+  @Execution(ExecutionMode.SAME_THREAD)
+  void shouldEndEveryOtherRankWithinASecondWhenOneIsKilled(String kind) throws Exception {
+    boolean twoHosts = kind.equals(TWO_HOSTS);
+    int nRanks = twoHosts ? RANKS_ON_TWO_HOSTS : RANKS;
+    int hosts = twoHosts ? 2 : 1;
+    try (RankPool pool = new RankPool(hosts, nRanks / hosts + SPARES / hosts)) {
+      for (int round = 0; round < ROUNDS; round++) {
+        kill(pool, kind, nRanks, round);
+      }
+      for (RankProcess each : pool.idle()) {
+        assertThat(each.end()).isZero();
+      }
+      assertThat(segmentsLeft(pool.all())).isEmpty();
+    }
+    Collections.sort(millis);
+    System.out.printf(
+        "%s: %d kills; the others were told after %d ms (median), %d ms (worst)%n",
+        kind, ROUNDS, millis.get(millis.size() / 2), millis.get(millis.size() - 1));
+    assertThat(millis.get(millis.size() * 19 / 20)).isLessThan(SOON_MILLIS);
+  }
+
+  private void kill(RankPool pool, String kind, int nRanks, int round) throws Exception {
+    String address = "127.0.0.1:" + Ports.reserved();
+    String secret = JobSecret.random().text();
+    List<RankProcess> ranks = new ArrayList<>();
+    for (int rank = 0; rank < nRanks; rank++) {
+      ranks.add(pool.take(host(kind, rank)));
+      ranks.get(rank).tell(String.join(" ", "" + rank, "" + nRanks, address, secret, kind));
+    }
+    ranks.forEach(rank -> rank.awaitLine("running"));
+    Thread.sleep(random.nextInt(SPREAD_MILLIS));
+    int victim = round % nRanks;
+    long killed = System.nanoTime();
+    ranks.get(victim).kill();
+    for (int rank = 0; rank < nRanks; rank++) {
+      if (rank != victim) {
+        RankProcess survivor = ranks.get(rank);
+        survivor.awaitLine("failed");
+        judge(survivor, victim, killed, kind + ", round " + round + ", rank " + rank);
+      }
+    }
+    pool.start(host(kind, victim));
+    for (int rank = 0; rank < nRanks; rank++) {
+      if (rank != victim) {
+        RankProcess survivor = ranks.get(rank);
+        survivor.awaitLineAfterFailure("closed");
+        assertThat(survivor.last("closed")).as(survivor.output()).isEqualTo("closed, left: []");
+        pool.give(host(kind, rank), survivor);
+      }
+    }
+  }
+
+  private void judge(RankProcess survivor, int victim, long killed, String about) {
+    about += ":\n" + survivor.output();
+    Matcher failed = FAILED.matcher(survivor.last("failed"));
+    assertThat(failed.matches()).as(about).isTrue();
+    assertThat(failed.group(1)).as(about).isEqualTo("REMOTE_FAILURE");
+    assertThat(failed.group(2)).as(about).isEqualTo(Integer.toString(victim));
+    // The clock of all processes of a machine.
+    long after = TimeUnit.NANOSECONDS.toMillis(Long.parseLong(failed.group(3)) - killed);
+    assertThat(after).as(about).isLessThan(LATE_MILLIS);
+    millis.add(after);
+  }
+
+  private static int host(String kind, int rank) {
+    return kind.equals(TWO_HOSTS) ? rank / 2 : 0;
+  }
+
+  private static List<String> segmentsLeft(List<RankProcess> processes) throws IOException {
+    try (Stream<Path> files = Files.list(Path.of("/dev/shm"))) {
+      return files
+          .map(Path::toString)
+          .filter(f -> processes.stream().anyMatch(p -> f.contains("fluxccl-" + p.pid() + "-")))
+          .toList();
+    }
+  }
+}

@@ -1,0 +1,117 @@
+package io.fluxccl.faults;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.awaitility.Awaitility.await;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.bootstrap.JobSecret;
+import io.fluxccl.group.GroupMeters;
+import io.fluxccl.group.JoinOptions;
+import io.fluxccl.group.RankGroup;
+import io.fluxccl.testing.Ports;
+import io.micrometer.core.instrument.simple.SimpleMeterRegistry;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.OptionalInt;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.parallel.Execution;
+import org.junit.jupiter.api.parallel.ExecutionMode;
+import reactor.core.Disposable;
+
+/** A rank of a job that idles is stopped. The others, ranks of this JVM, are told, and heal. */
+@Tag("faults")
+@Timeout(180)
+@Execution(ExecutionMode.CONCURRENT)
+class SilenceTest {
+  private static final int RANKS = 3;
+  private static final int VICTIM = 2;
+  private static final Duration SOON = Duration.ofSeconds(3);
+  private static final Duration LIMIT = Duration.ofSeconds(4);
+
+  private final JobSecret secret = JobSecret.random();
+  private final SimpleMeterRegistry registry = new SimpleMeterRegistry();
+  private final GroupMeters meters = GroupMeters.register(registry);
+  private final List<BlockingQueue<RankGroup>> groups = new ArrayList<>();
+  private final List<Disposable> jobs = new ArrayList<>();
+
+  @AfterEach
+  void end() {
+    jobs.forEach(Disposable::dispose);
+  }
+
+  private RankGroup next(int rank) throws InterruptedException {
+    RankGroup group = groups.get(rank).poll(60, TimeUnit.SECONDS);
+    assertThat(group).as("the next generation").isNotNull();
+    return group;
+  }
+
+  private double meter(String name) {
+    return registry.get(name).gauge().value();
+  }
+
+  @Test
+  void shouldTellOfARankThatIsSilentAndGoOnWithoutItAfterTheLimit() throws Exception {
+    String address = "127.0.0.1:" + Ports.reserved();
+    for (int rank = 0; rank < VICTIM; rank++) {
+      BlockingQueue<RankGroup> queue = new LinkedBlockingQueue<>();
+      groups.add(queue);
+      jobs.add(
+          RankGroup.generations(
+                  JoinOptions.of(rank, RANKS)
+                      .withAddress(address)
+                      .withSecret(secret)
+                      .withLeastRanks(VICTIM)
+                      .withLivenessTimeout(LIMIT))
+              .doOnNext(HealingRank::work)
+              .subscribe(queue::add));
+    }
+    Map<String, String> variables =
+        Map.of(
+            "FLUXCCL_RANK", "" + VICTIM,
+            "FLUXCCL_NRANKS", "" + RANKS,
+            "FLUXCCL_ADDR", address,
+            "FLUXCCL_SECRET", secret.text(),
+            "FLUXCCL_LEAST_RANKS", "" + VICTIM);
+    try (RankProcess victim = new RankProcess(HealingRank.class, List.of(), variables)) {
+      victim.awaitLine("generation");
+      assertThat(victim.last("generation")).isEqualTo("generation 1 of 3 ranks: 3");
+      RankGroup first = meters.follow(next(0));
+      RankGroup other = next(1);
+      List<OptionalInt> told = new CopyOnWriteArrayList<>();
+      first.silentRank().subscribe(told::add);
+      assertThat(meter("fluxccl.ranks")).isEqualTo(RANKS);
+
+      victim.stop();
+      await().atMost(SOON).until(() -> told.contains(OptionalInt.of(VICTIM)));
+      assertThat(meter("fluxccl.ranks.silent")).isEqualTo(1);
+      assertThat(other.silentRank().blockFirst()).hasValue(VICTIM);
+      assertThat(first.communicator().failed()).isNotDone();
+
+      RankGroup second = meters.follow(next(0));
+      FluxCclException cause = second.generation().cause().orElseThrow();
+      assertThat(cause).isInstanceOf(io.fluxccl.Timeout.class);
+      assertThat(cause.rank()).isEqualTo(VICTIM);
+      assertThat(second.nRanks()).isEqualTo(VICTIM);
+      assertThat(meter("fluxccl.ranks.silent")).isZero();
+      assertThat(meter("fluxccl.generation")).isEqualTo(second.generation().number());
+      assertThat(registry.get("fluxccl.failures").tag("code", "timeout").counter().count())
+          .isEqualTo(1);
+      next(1);
+
+      victim.goOn();
+      second.newcomers().block(Duration.ofSeconds(60));
+      second.renew("the rank that was silent is back");
+      assertThat(next(0).nRanks()).isEqualTo(RANKS);
+      victim.awaitLineWith("of 3 ranks: 3");
+    }
+  }
+}

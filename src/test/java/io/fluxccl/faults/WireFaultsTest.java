@@ -1,0 +1,90 @@
+package io.fluxccl.faults;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import java.nio.file.Path;
+import java.util.Map;
+import java.util.Optional;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.api.parallel.Execution;
+import org.junit.jupiter.api.parallel.ExecutionMode;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** A job of three ranks on two hosts, between which packets come late, are lost or falsified. */
+@Tag("faults")
+@Timeout(300)
+@Execution(ExecutionMode.CONCURRENT)
+class WireFaultsTest {
+  private static final int LIMIT_SECONDS = 60;
+  private static final int ROUNDS = 5;
+  private static final Optional<String> MISSING = TwoHosts.missing();
+
+  @TempDir private Path folder;
+  private TwoHosts hosts;
+  private Wire wire;
+  private SteadyJob job;
+
+  @BeforeEach
+  void lay() throws Exception {
+    assumeTrue(MISSING.isEmpty(), () -> MISSING.orElse(""));
+    hosts = new TwoHosts(false);
+    wire = new Wire(hosts, folder);
+  }
+
+  @AfterEach
+  void end() throws Exception {
+    if (job != null) {
+      job.close();
+    }
+    if (wire != null) {
+      wire.close();
+    }
+    if (hosts != null) {
+      hosts.close();
+    }
+  }
+
+  @Test
+  void shouldGoOnWherePacketsComeLateAndAreLost() throws Exception {
+    job = new SteadyJob(hosts, LIMIT_SECONDS, Map.of());
+    wire.delay(20);
+    for (int permille = 0; permille <= 20; permille += 10) {
+      wire.lose(permille);
+      for (int round = 0; round < ROUNDS; round++) {
+        job.awaitMoreSteps();
+      }
+    }
+    assertThat(job.count("the link is lost")).isZero();
+  }
+
+  /** TCP's own checksum does not notice what this wire does. */
+  @ParameterizedTest
+  @ValueSource(strings = {"FLUXCCL_CHECKSUM", "FLUXCCL_TLS"})
+  void shouldBeRightWherePacketsAreFalsified(String option) throws Exception {
+    job = new SteadyJob(hosts, LIMIT_SECONDS, Map.of(option, "1"));
+    for (int round = 1; round <= ROUNDS; round++) {
+      wire.falsify();
+      long lost = round;
+      job.rank(0).awaitUntil(() -> job.count("the link is lost") >= lost, "a lost link");
+      job.awaitMoreSteps();
+    }
+  }
+
+  /** The price of having neither; it also shows that the wire falsifies. */
+  @Test
+  void shouldBeWrongWherePacketsAreFalsifiedWithoutChecksums() throws Exception {
+    job = new SteadyJob(hosts, LIMIT_SECONDS, Map.of());
+    wire.falsify();
+    job.rank(0)
+        .awaitUntil(
+            () -> job.ranks().stream().anyMatch(rank -> rank.last("wrong") != null),
+            "a wrong result");
+  }
+}
