@@ -1,5 +1,7 @@
 package io.fluxccl.bootstrap;
 
+import static org.assertj.core.api.Assertions.assertThat;
+
 import com.code_intelligence.jazzer.junit.FuzzTest;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
@@ -42,6 +44,33 @@ class BootstrapFuzzTest {
         }
       }
     }
+  }
+
+  /** What the leader of a gather sends to another rank. */
+  @FuzzTest(maxDuration = "75s")
+  void gatherAnswer(byte[] bytes) {
+    try {
+      GatherAnswer answer = GatherAnswer.of(Message.of(bytes), 1, 8);
+      assertThat(GatherAnswer.of(answer.toMessage(), 1, 8)).hasSameClassAs(answer);
+    } catch (TransportFailure expected) {
+      assertThat(expected.rank()).isEqualTo(1);
+    }
+  }
+
+  /** Frames that carry a code, of somebody who does not know the key. */
+  @FuzzTest(maxDuration = "75s")
+  void authenticatedStream(byte[] bytes) {
+    EmbeddedChannel channel = new EmbeddedChannel(new Frames.Decoder());
+    Frames.verify(channel, new FrameMac(new byte[] {1}));
+    try {
+      channel.writeInbound(Unpooled.wrappedBuffer(bytes));
+    } catch (DecoderException e) {
+      if (!(e.getCause() instanceof TransportFailure)) {
+        throw e;
+      }
+    }
+    assertThat((Object) channel.readInbound()).isNull();
+    channel.close();
   }
 
   @FuzzTest(maxDuration = "75s")

@@ -40,6 +40,19 @@ class TcpFuzzTest {
     }
   }
 
+  /** What a connecting side reads of whoever listens there. */
+  @FuzzTest(maxDuration = "75s")
+  void answer(byte[] bytes) {
+    ByteBuffer welcome = WireDescriptor.buffer(WireDescriptor.WELCOME_LENGTH);
+    welcome.put(Arrays.copyOf(bytes, WireDescriptor.WELCOME_LENGTH));
+    String name = WireDescriptor.readWelcome(welcome);
+    assertThat(name == null || name.matches("[\\w.:-]*")).isTrue();
+    int room = WireDescriptor.ERROR_HEADER_LENGTH + WireDescriptor.MAX_ERROR_TEXT;
+    ByteBuffer error = WireDescriptor.buffer(room);
+    error.put(bytes, 0, Math.min(bytes.length, room));
+    assertThat(WireDescriptor.readError(error)).isNotNull();
+  }
+
   @FuzzTest(maxDuration = "75s")
   void handle(byte[] bytes) {
     try {

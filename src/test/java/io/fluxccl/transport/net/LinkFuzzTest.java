@@ -1,0 +1,211 @@
+package io.fluxccl.transport.net;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import com.code_intelligence.jazzer.api.FuzzedDataProvider;
+import com.code_intelligence.jazzer.junit.FuzzTest;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.netplugin.BodyPlace;
+import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetRecvComm;
+import io.fluxccl.netplugin.NetRequest;
+import io.fluxccl.netplugin.PointerType;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.security.SecureRandom;
+import java.util.ArrayDeque;
+import java.util.Queue;
+import org.agrona.BufferUtil;
+
+/**
+ * Whatever a peer sends on a link of ETHERNET or NET: it is executed within the memory that it may
+ * write, or refused as a violation.
+ */
+class LinkFuzzTest {
+  private static final int GUARD = 4096;
+  private static final int SIZE = 4096;
+  private static final int CAPACITY = 8;
+  private static final int MESSAGES = 24;
+  private static final byte UNTOUCHED = 0x5a;
+
+  @FuzzTest(maxDuration = "75s")
+  void messages(FuzzedDataProvider input) {
+    long start = Shared.WHOLE.address();
+    HostMemory.fill(start, 2 * GUARD + SIZE, UNTOUCHED);
+    Scripted link = new Scripted();
+    for (int i = 0; i < MESSAGES && input.remainingBytes() > 0; i++) {
+      link.messages.add(message(input));
+    }
+    Links links = new Links(0);
+    links.receivers[0] = link;
+    Inbound inbound =
+        new Inbound(links, CAPACITY, input.consumeBoolean(), Shared.TABLE, null, new Silent());
+    try {
+      while (inbound.progress() > 0) {
+        assertThat(inbound.received()).isLessThanOrEqualTo(inbound.arrived());
+      }
+    } catch (ProtocolViolation | CorruptMessage refused) {
+      // The connection fails, or gets another link.
+    }
+    for (int i = 0; i < GUARD; i++) {
+      assertThat(byteAt(start + i)).isEqualTo(UNTOUCHED);
+      assertThat(byteAt(start + GUARD + SIZE + i)).isEqualTo(UNTOUCHED);
+    }
+  }
+
+  private static byte byteAt(long address) {
+    return (byte) (HostMemory.getInt(address & -Integer.BYTES) >> 8 * (address & 3));
+  }
+
+  private record Sent(byte[] head, byte[] body) {}
+
+  /** Returns a message that is right or nearly so. */
+  private static Sent message(FuzzedDataProvider input) {
+    int type = input.consumeInt(ControlMessage.INLINE - 1, ControlMessage.CONFIRM + 1);
+    byte[] payload = input.consumeBytes(input.consumeInt(0, 64));
+    byte[] body = type == ControlMessage.DATA ? new byte[input.consumeInt(0, SIZE)] : new byte[0];
+    int right = type == ControlMessage.DATA ? body.length : payload.length;
+    ByteBuffer head =
+        ByteBuffer.allocate(ControlMessage.HEADER_BYTES + payload.length)
+            .order(ByteOrder.LITTLE_ENDIAN)
+            .putInt(ControlMessage.TYPE, type)
+            .putShort(
+                ControlMessage.RAIL, (short) (input.consumeBoolean() ? 0 : input.consumeInt()))
+            .putShort(ControlMessage.FLAGS, (short) input.consumeInt())
+            .putLong(
+                ControlMessage.MEMORY,
+                input.consumeInt(0, 9) > 0 ? Shared.MEMORY.id() : input.consumeLong())
+            .putLong(
+                ControlMessage.OFFSET,
+                input.consumeBoolean() ? input.consumeLong(-8, SIZE) : input.consumeLong())
+            .putLong(ControlMessage.VALUE, input.consumeInt(0, 9) > 0 ? right : input.consumeLong())
+            .putLong(ControlMessage.RECEIVED, input.consumeLong());
+    head.put(ControlMessage.HEADER_BYTES, payload);
+    int length = input.consumeInt(0, 9) > 0 ? head.capacity() : input.consumeInt(0, 47);
+    byte[] bytes = new byte[Math.min(length, head.capacity())];
+    head.get(0, bytes);
+    return new Sent(bytes, body);
+  }
+
+  /** Delivers messages in order to the receives that are posted, as the TCP network does. */
+  private static final class Scripted implements NetRecvComm {
+    final Queue<Sent> messages = new ArrayDeque<>();
+    private long posted;
+    private long delivered;
+
+    @Override
+    public NetRequest irecv(long head, long room, NetMemory memory, BodyPlace place) {
+      long number = posted++;
+      return new NetRequest() {
+        private long size = -1;
+
+        @Override
+        public boolean test() {
+          if (size < 0 && number == delivered && !messages.isEmpty()) {
+            deliver(messages.element());
+          }
+          return size >= 0;
+        }
+
+        private void deliver(Sent next) {
+          copy(head, next.head);
+          if (next.body.length > 0) {
+            long at = place.addressOf(head, next.head.length, next.body.length);
+            if (at == BodyPlace.NOT_YET) {
+              return;
+            }
+            copy(at, next.body);
+          }
+          size = next.head.length;
+          delivered++;
+          messages.remove();
+        }
+
+        @Override
+        public long size(int index) {
+          return size;
+        }
+      };
+    }
+
+    private static void copy(long address, byte[] bytes) {
+      ByteBuffer source = ByteBuffer.allocateDirect(bytes.length).put(0, bytes);
+      HostMemory.copy(address, BufferUtil.address(source), bytes.length);
+    }
+
+    @Override
+    public NetRequest irecv(long address, long size, int tag, NetMemory memory) {
+      throw new UnsupportedOperationException();
+    }
+
+    @Override
+    public NetRequest irecv(int n, long[] at, long[] sizes, int[] tags, NetMemory[] memories) {
+      throw new UnsupportedOperationException();
+    }
+
+    @Override
+    public NetRequest iflush(int n, long[] addresses, long[] sizes, NetMemory[] memories) {
+      throw new UnsupportedOperationException();
+    }
+
+    @Override
+    public int device() {
+      return 0;
+    }
+
+    @Override
+    public String peer() {
+      return "a fuzzer";
+    }
+
+    @Override
+    public NetMemory register(long address, long size, PointerType type) {
+      return () -> {};
+    }
+
+    @Override
+    public NetMemory registerDmaBuf(
+        long address, long size, PointerType type, long offset, int fileDescriptor) {
+      throw new UnsupportedOperationException();
+    }
+
+    @Override
+    public void close() {
+      // It has nothing open.
+    }
+  }
+
+  private static final class Silent implements Inbound.Events {
+    @Override
+    public void flushRequested(long ticket) {}
+
+    @Override
+    public void acknowledged(long ticket) {}
+
+    @Override
+    public void confirmed(long count) {}
+
+    @Override
+    public void confirmationAsked() {}
+
+    @Override
+    public void errorReported(String text) {}
+
+    @Override
+    public void peerLeaves() {}
+
+    @Override
+    public void farewellArrived() {}
+  }
+
+  /** Opened with the first input. */
+  private static final class Shared {
+    static final DeviceBuffer WHOLE = HostDevice.create().allocate(2 * GUARD + SIZE);
+    static final NetRanks RANKS = NetRanks.ethernet(false);
+    static final MemoryTable TABLE = new MemoryTable(RANKS.context(0), new SecureRandom());
+    static final OwnedMemory MEMORY =
+        TABLE.add(WHOLE.slice(GUARD, SIZE), NetMemoryHandle.Place.HOST);
+  }
+}
