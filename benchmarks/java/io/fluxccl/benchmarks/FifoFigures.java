@@ -104,8 +104,7 @@ final class FifoFigures implements FigureSection {
           ProxyOptions options =
               ProxyOptions.builder().threadInit(device::bindThread).idleStrategy(idle).build();
           try (Proxy proxy =
-              new Proxy(
-                  fifo, (first, second, position) -> ProxyHandlerResult.CONTINUE, options)) {
+              new Proxy(fifo, (first, second, position) -> ProxyHandlerResult.CONTINUE, options)) {
             proxy.start();
             for (int millis : new int[] {1, 10, 100}) {
               double[] micros = latency(device, 300 / millis + 7, millis);

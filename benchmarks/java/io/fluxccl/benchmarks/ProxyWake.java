@@ -62,13 +62,11 @@ final class ProxyWake {
               Figures.percentile(micros, 0.9),
               micros[micros.length - 1]);
         }
-        long before =
-            ManagementFactory.getThreadMXBean().getThreadCpuTime(proxyThread.get());
+        long before = ManagementFactory.getThreadMXBean().getThreadCpuTime(proxyThread.get());
         TimeUnit.SECONDS.sleep(IDLE_SECONDS);
         long used =
             ManagementFactory.getThreadMXBean().getThreadCpuTime(proxyThread.get()) - before;
-        System.out.printf(
-            "%-12s idle: %.2f%% of a core%n", name, used / 1e7 / IDLE_SECONDS);
+        System.out.printf("%-12s idle: %.2f%% of a core%n", name, used / 1e7 / IDLE_SECONDS);
       }
     }
   }

@@ -21,8 +21,7 @@ import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 
 /**
- * One rank's all-to-alls of one chunk size, in four ways, over memory as all_to_all.cu lays it
- * out.
+ * One rank's all-to-alls of one chunk size, in four ways, over memory as all_to_all.cu lays it out.
  */
 final class AllToAll implements AutoCloseable {
   private static final int THREADS = 512;
