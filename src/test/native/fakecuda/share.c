@@ -218,7 +218,7 @@ API CUresult cuMemGetHandleForAddressRange(void *out, CUdeviceptr address, size_
   }
   pthread_mutex_lock(&fake_lock);
   struct range *range = fake_range_at(address);
-  bool whole = range && range->context == context && range->start == address && range->size == size;
+  bool whole = range && (range->vmm || range->context == context) && range->start == address && range->size == size;
   int fd = whole ? fcntl(range->vmm ? range->vmm->fd : range->fd, F_DUPFD_CLOEXEC, 3) : -1;
   pthread_mutex_unlock(&fake_lock);
   if (fd < 0) {

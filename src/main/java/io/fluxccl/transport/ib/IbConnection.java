@@ -9,6 +9,7 @@ import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RdmaOptions;
 import io.fluxccl.transport.RegisteredMemory;
 import java.io.IOException;
+import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
@@ -24,6 +25,8 @@ import java.util.function.Supplier;
  * peer's device has acknowledged the greeting.
  */
 final class IbConnection extends AgentConnection {
+  private static final Duration GRACE = Duration.ofMillis(50);
+
   private final IbContext context;
   private final IbAgent agent;
   private final int number;
@@ -38,6 +41,9 @@ final class IbConnection extends AgentConnection {
   // Confined to the agent.
   private Deadline deadline;
   private boolean greeted;
+
+  /** The time until which completions are awaited after the peer has left; null before that. */
+  private Deadline grace;
 
   /**
    * Creates an end that waits for its peer.
@@ -292,13 +298,18 @@ final class IbConnection extends AgentConnection {
     }
   }
 
-  /** The peer has said goodbye. An idle connection fails with the next post. */
+  /**
+   * The peer has said goodbye. An idle connection fails with the next post. Requests that the peer
+   * acknowledged before it left are done, but their completions may still be on their way.
+   */
   private void peerLeaves() {
-    // Requests that the peer acknowledged before it left are done.
     queue.takeLast();
     waiters().advance(queue.flushedTicket());
-    setPeerLeft();
-    if (!waiters().isEmpty() || queue.isBusy()) {
+    if (grace == null) {
+      grace = Deadline.after(GRACE);
+      setPeerLeft();
+    }
+    if (grace.expired() && (!waiters().isEmpty() || queue.isBusy())) {
       fail(left(), null);
     }
   }

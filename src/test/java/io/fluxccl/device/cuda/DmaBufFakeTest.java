@@ -1,0 +1,10 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.testing.FakeCuda;
+
+@FakeCuda
+class DmaBufFakeTest extends DmaBufContract {
+  DmaBufFakeTest() {
+    super("memfd");
+  }
+}

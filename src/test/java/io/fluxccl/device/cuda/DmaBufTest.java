@@ -1,0 +1,10 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.testing.RequiresGpus;
+
+@RequiresGpus
+class DmaBufTest extends DmaBufContract {
+  DmaBufTest() {
+    super("dmabuf");
+  }
+}
