@@ -98,8 +98,7 @@ class ConnectorReadyTest {
     CompletableFuture<Void> late = new CompletableFuture<>();
     try (LocalRanks ranks = LocalRanks.of(2);
         Communicator zero =
-            communicator(
-                ranks.ranks().get(0), ready(CompletableFuture.completedFuture(null)));
+            communicator(ranks.ranks().get(0), ready(CompletableFuture.completedFuture(null)));
         Communicator one = communicator(ranks.ranks().get(1), ready(late))) {
       CompletableFuture<Connection> toOne = connect(zero, 1);
       CompletableFuture<Connection> toZero = connect(one, 0);
@@ -114,8 +113,7 @@ class ConnectorReadyTest {
   void shouldFailAtOnceWithTheReasonOfAPeerThatCannotConnect() {
     try (LocalRanks ranks = LocalRanks.of(2);
         Communicator zero =
-            communicator(
-                ranks.ranks().get(0), ready(CompletableFuture.completedFuture(null)));
+            communicator(ranks.ranks().get(0), ready(CompletableFuture.completedFuture(null)));
         Communicator one = communicator(ranks.ranks().get(1), failing())) {
       CompletableFuture<Connection> toOne = connect(zero, 1);
       connect(one, 0);

@@ -143,11 +143,13 @@ public final class IbTransport implements TransportProvider {
         exportsDmaBufs
             ? refusesDmaBufsBecause(index)
             : Optional.of("the GPU's driver exports no dma-bufs");
-    return noDmaBufs.map(
-        why ->
-            "RDMA devices can't reach GPU memory: "
-                + why
-                + ", and nvidia-peermem is not loaded (modprobe nvidia-peermem)");
+    return noDmaBufs.map(IbTransport::outOfReach);
+  }
+
+  private static String outOfReach(String noDmaBufs) {
+    return "RDMA devices can't reach GPU memory: "
+        + noDmaBufs
+        + ", and nvidia-peermem is not loaded (modprobe nvidia-peermem)";
   }
 
   private static Optional<String> refusesDmaBufsBecause(int index) {
@@ -173,13 +175,15 @@ public final class IbTransport implements TransportProvider {
     String address =
         device.preferredGid().map(gid -> gid.kind().layer() + ") at " + gid.address()).orElse("");
     String line = device.label() + " (" + address + lockedMemory();
-    if (Files.isDirectory(nvidia)) {
-      line +=
-          Files.isDirectory(peerMemory)
-              ? ", GPU memory by dma-buf or nvidia-peermem"
-              : ", GPU memory by dma-buf";
+    return Optional.of(Files.isDirectory(nvidia) ? line + gpuMemory(index(transport)) : line);
+  }
+
+  private String gpuMemory(int index) {
+    Optional<String> noDmaBufs = refusesDmaBufsBecause(index);
+    if (Files.isDirectory(peerMemory)) {
+      return ", GPU memory by " + (noDmaBufs.isEmpty() ? "dma-buf or " : "") + "nvidia-peermem";
     }
-    return Optional.of(line);
+    return noDmaBufs.map(why -> "; " + outOfReach(why)).orElse(", GPU memory by dma-buf");
   }
 
   private static String lockedMemory() {

@@ -45,8 +45,7 @@ abstract class DmaBufContract {
         assertThat(Files.readSymbolicLink(file(whole)).toString()).contains(kind);
         assertThat(whole.offset()).isZero();
         assertThat(part.offset()).isEqualTo(12345);
-        assertThat(second.offset() - first.offset())
-            .isEqualTo(next.address() - small.address());
+        assertThat(second.offset() - first.offset()).isEqualTo(next.address() - small.address());
         assertThat(second.descriptor()).isNotEqualTo(first.descriptor());
       }
     }
