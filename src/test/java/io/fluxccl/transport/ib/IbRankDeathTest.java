@@ -21,6 +21,7 @@ import java.io.InputStreamReader;
 import java.time.Duration;
 import java.util.HexFormat;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
@@ -34,6 +35,11 @@ import org.junit.jupiter.api.Timeout;
 class IbRankDeathTest {
   private static final int SIZE = 4 << 20;
   private static final int KILLS = Integer.getInteger("fluxccl.rdma.kills", 1);
+
+  /** Names this process's IB0 to another one, whose list begins with devices of other tests. */
+  private static Map<String, String> sameDevice() {
+    return Map.of(RdmaDevices.VARIABLE, RdmaDevices.ofThisMachine().get(0).name());
+  }
 
   /** Rank 1: shows its memory and its end, connects to what it is told, and waits to be killed. */
   static final class Victim {
@@ -85,7 +91,8 @@ class IbRankDeathTest {
     try (HostDevice device = HostDevice.create();
         IbContext context = IbRanks.context(0, device, IbMemoryHandle.PIECE);
         DeviceBuffer buffer = device.allocate(SIZE);
-        ChildJvm child = ChildJvm.start(Victim.class, List.of("-XX:TieredStopAtLevel=1"))) {
+        ChildJvm child = ChildJvm.start(
+                Victim.class, List.of("-XX:TieredStopAtLevel=1"), sameDevice())) {
       byte[] wire = HexFormat.of().parseHex(child.readLine());
       RegisteredMemory there = IbRanks.open(context, 1, wire, SIZE);
       RegisteredMemory source = IbRanks.register(0, context, buffer);
