@@ -191,6 +191,7 @@ final class TcpListenComm implements NetListenComm {
       found = each.first.connection() == hello.connection() ? each : found;
     }
     if (found == null) {
+      dropThoseThatLeft();
       if (waiting.size() == MAX_WAITING) {
         return false;
       }
@@ -204,6 +205,17 @@ final class TcpListenComm implements NetListenComm {
     found.sockets[hello.stream()] = socket;
     found.missing--;
     return true;
+  }
+
+  /** Drops connections whose senders have given up, so that few wait where nobody accepts. */
+  private void dropThoseThatLeft() {
+    for (Iterator<Waiting> all = waiting.iterator(); all.hasNext(); ) {
+      Waiting each = all.next();
+      if (each.leftBecause() != null) {
+        remove(all);
+        TcpSocket.close(each.sockets);
+      }
+    }
   }
 
   /** Sends the welcome on the first socket and returns the receiving end. */
