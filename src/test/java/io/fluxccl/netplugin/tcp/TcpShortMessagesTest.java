@@ -29,13 +29,22 @@ class TcpShortMessagesTest {
     try (TcpNetPlugin network = new TcpNetPlugin(TcpNetPluginTest.OPTIONS);
         MessageLink link = new MessageLink(network, network, SLOTS * SLOT)) {
       int sent = 0;
+      int done = 0;
       int posted = 0;
       int received = 0;
       while (received < MESSAGES) {
-        while (sent < MESSAGES && (sent < SLOTS || sends[sent % SLOTS].test())) {
-          send(link, sent++);
+        // The last sends move only when they are tested, as all others.
+        boolean stopped = false;
+        while (!stopped && done < MESSAGES) {
+          if (sent < MESSAGES && sent - done < SLOTS) {
+            send(link, sent++);
+          } else if (sends[done % SLOTS].test()) {
+            done++;
+          } else {
+            stopped = true;
+          }
         }
-        stops += sent < MESSAGES ? 1 : 0;
+        stops += stopped ? 1 : 0;
         while (posted < MESSAGES && posted - received < SLOTS) {
           receives[posted % SLOTS] = link.irecv(posted % SLOTS * SLOT, SLOT);
           posted++;
