@@ -42,6 +42,8 @@ class SetUpKillsTest {
   /** Of the job whose time is measured, beside which other tests begin. */
   private static final Duration FIRST_LIMIT = Duration.ofSeconds(60);
 
+  private static final int PATIENCE_SECONDS = 60;
+
   /** Jobs wait most of their time, for the moment of the kill or for their limit. */
   private static final int AT_ONCE = 4;
 
@@ -137,7 +139,7 @@ class SetUpKillsTest {
     }
     int before = unseen.get();
     for (CompletableFuture<Void> each : told) {
-      each.get(60, TimeUnit.SECONDS);
+      each.get(2 * PATIENCE_SECONDS, TimeUnit.SECONDS);
     }
     // A process that was killed too early for the root to know it: later ones get more time.
     double change = unseen.get() > before ? 1.25 : 0.95;
@@ -154,7 +156,7 @@ class SetUpKillsTest {
                 group
                     .communicator()
                     .failed()
-                    .orTimeout(LIMIT.toMillis(), TimeUnit.MILLISECONDS)
+                    .orTimeout(PATIENCE_SECONDS, TimeUnit.SECONDS)
                     .whenComplete((reason, error) -> group.close()))
         .handle((reason, error) -> reason != null ? reason : FluxCclException.from(error))
         .thenCombine(
