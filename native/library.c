@@ -11,7 +11,7 @@
 #include "jni_support.h"
 
 /* Must equal NativeLibrary.ABI: raised with every change of a native method. */
-#define FLUXCCL_ABI 2
+#define FLUXCCL_ABI 3
 
 static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
 static void *driver;

@@ -25,6 +25,7 @@ typedef int (*export_function)(void *target, unsigned long long handle, int type
                                unsigned long long flags);
 typedef int (*range_handle_function)(void *target, unsigned long long address, size_t size,
                                      int type, unsigned long long flags);
+typedef int (*retain_function)(unsigned long long *handle, void *address);
 typedef int (*import_function)(unsigned long long *handle, void *source, int type);
 
 static int supports_rdma(int device) {
@@ -152,6 +153,21 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_VmmCalls_setAccess(JNIEnv *en
     access[i].flags = ACCESS_READ_WRITE;
   }
   return call((unsigned long long)address, (size_t)size, access, (size_t)count);
+}
+
+/* Returns a handle of what is mapped at the address, whoever mapped it. */
+JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_VmmCalls_retain(JNIEnv *env, jclass type,
+                                                                   jlong address,
+                                                                   jlongArray result) {
+  (void)type;
+  retain_function call = (retain_function)fluxccl_cuda_function("cuMemRetainAllocationHandle");
+  if (call == NULL) {
+    return CUDA_RESULT_NOT_SUPPORTED;
+  }
+  unsigned long long handle = 0;
+  int status = call(&handle, (void *)(intptr_t)address);
+  put_long(env, result, (jlong)handle);
+  return status;
 }
 
 /* Creates a file descriptor of the memory. Its holder keeps the memory alive until it closes it. */

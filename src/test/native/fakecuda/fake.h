@@ -81,7 +81,7 @@ struct context {
   struct queue queues[CLASSES][QUEUES]; // but for the counts under the lock of queues.c
 };
 
-enum range_kind { RANGE_DEVICE, RANGE_PINNED, RANGE_REGISTERED, RANGE_IPC, RANGE_VMM };
+enum range_kind { RANGE_DEVICE, RANGE_PINNED, RANGE_REGISTERED, RANGE_IPC, RANGE_VMM, RANGE_POOL };
 
 // Memory that the driver knows. A GPU's address is reserved but not readable by the host: whoever follows
 // it outside a kernel crashes, as with a real GPU. `shadow` is where the bytes are. Only where kernels are emulated
@@ -97,6 +97,8 @@ struct range {
   int opened;                           // times that cuIpcOpenMemHandle gave it out
   bool access[MAX_DEVICES];             // RANGE_VMM: what cuMemSetAccess allowed
   struct vmm *vmm;
+  struct pool *pool;                    // RANGE_POOL
+  bool managed;
   int users;                            // the table's own, and each operation that is touching it
 };
 
@@ -181,7 +183,7 @@ struct context *fake_context_of(int physical);
 
 // handles.c: nothing that isn't listed here is followed as a pointer.
 enum handle_kind { HANDLE_STREAM = 1, HANDLE_EVENT, HANDLE_MODULE, HANDLE_FUNCTION, HANDLE_VMM, HANDLE_CONTEXT,
-                   HANDLE_GRAPH, HANDLE_GRAPH_EXEC };
+                   HANDLE_GRAPH, HANDLE_GRAPH_EXEC, HANDLE_POOL };
 void fake_handle_add(void *handle, enum handle_kind kind);
 bool fake_handle_is(const void *handle, enum handle_kind kind);
 bool fake_handle_remove(void *handle, enum handle_kind kind);
@@ -207,6 +209,10 @@ void *fake_reserve(uint64_t size, uint64_t alignment);
 void fake_expose(uint64_t start, uint64_t size, int fd);  // where kernels are emulated they follow addresses
 void fake_hide(uint64_t start, uint64_t size);
 
+// pools.c
+bool fake_pool_reachable(const struct pool *pool, const struct context *context);
+void fake_pool_drop(struct pool *pool);              // under fake_lock: a piece of memory less
+
 // stream.c
 CUresult fake_stream_resolve(void *handle, struct stream **stream, struct context *context);
 CUresult fake_enqueue(struct stream *stream, const struct op *op, uint64_t *ticket);
@@ -229,6 +235,9 @@ bool fake_capture_op(struct stream *stream, const struct op *op, CUresult *resul
 bool fake_capture_record(struct stream *stream, struct captured *point);
 bool fake_capture_wait(struct stream *stream, const struct captured *point, CUresult *result);
 CUresult fake_capture_forbids(struct stream *stream, const char *call);  // and invalidates the capture
+// What might disturb a capture: refused to a thread that captures, or while another captures in the global mode, unless
+// the thread has opted out. Invalidates those captures.
+CUresult fake_capture_unsafe(const char *call);
 void fake_capture_stream_gone(struct stream *stream);
 CUresult fake_graph_run(const struct op *op, struct context *context);
 void fake_graph_done(struct graph_exec *exec);

@@ -99,6 +99,19 @@ CUresult fake_capture_forbids(struct stream *stream, const char *call) {
   return lane ? fake_fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "%s on a stream that is captured", call) : CUDA_SUCCESS;
 }
 
+CUresult fake_capture_unsafe(const char *call) {
+  bool unsafe = false;
+  pthread_mutex_lock(&lock);
+  for (struct graph *at = capturing; at && thread_mode != 2; at = at->next) {
+    bool mine = pthread_equal(at->thread, pthread_self());
+    if (mine ? at->mode != 2 : at->mode == 0 && thread_mode == 0) {
+      at->invalid = unsafe = true;
+    }
+  }
+  pthread_mutex_unlock(&lock);
+  return unsafe ? fake_fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "%s during a capture", call) : CUDA_SUCCESS;
+}
+
 void fake_capture_stream_gone(struct stream *stream) {
   struct graph *graph;
   pthread_mutex_lock(&lock);

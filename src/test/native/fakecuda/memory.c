@@ -84,9 +84,10 @@ struct range *fake_range_opened(struct context *context, uint64_t id) {
 
 void fake_range_drop(struct range *range) {
   if (--range->users) return;
-  if (range->kind == RANGE_DEVICE) used[range->physical] -= (int64_t)range->size;
+  if (range->kind == RANGE_DEVICE || (range->kind == RANGE_POOL && (range->id >> 32) == (uint64_t)getpid())) used[range->physical] -= (int64_t)range->size;
   if (range->kind == RANGE_PINNED) munmap(range->shadow, range->size);
-  if (range->kind == RANGE_DEVICE || range->kind == RANGE_IPC) {
+  if (range->kind == RANGE_POOL) fake_pool_drop(range->pool);
+  if (range->kind == RANGE_DEVICE || range->kind == RANGE_IPC || range->kind == RANGE_POOL) {
     munmap(range->shadow, range->size);
     munmap((void *)range->start, range->size);
     close(range->fd);
@@ -119,6 +120,8 @@ bool fake_range_reachable(const struct range *range, const struct context *conte
       return range->physical == context->physical || context->peers[range->physical];
     case RANGE_IPC:
       return range->context == context;  // mapped for one context only
+    case RANGE_POOL:
+      return fake_pool_reachable(range->pool, context);
     case RANGE_VMM:
       return range->access[context->physical];
     default:
@@ -223,6 +226,8 @@ API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
   CUresult result = fake_current(&context);
   if (result) return result;
   if (!size || !address) return fake_fail(CUDA_ERROR_INVALID_VALUE, "cuMemAlloc of %zu bytes", size);
+  result = fake_capture_unsafe("cuMemAlloc");
+  if (result) return result;
   uint64_t rounded = (size + PAGE - 1) / PAGE * PAGE;
   pthread_mutex_lock(&fake_lock);
   if (rounded < size || used[context->physical] + (int64_t)rounded > (int64_t)fake_memory_size()) {
@@ -251,8 +256,9 @@ API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
 static CUresult free_range(struct context *context, uint64_t address, enum range_kind kind, const char *call) {
   pthread_mutex_lock(&fake_lock);
   struct range *range = fake_range_at(address);
+  if (range && range->kind == RANGE_POOL && kind == RANGE_DEVICE) kind = RANGE_POOL;
   bool found = range && range->start == address && range->kind == kind;
-  struct context *owner = found ? range->context : NULL;
+  struct context *owner = !found ? NULL : kind == RANGE_POOL ? context : range->context;
   pthread_mutex_unlock(&fake_lock);
   if (!found) return fake_fail(CUDA_ERROR_INVALID_VALUE, "%s(0x%llx) is not the start of such an allocation", call,
                                (unsigned long long)address);
@@ -274,8 +280,21 @@ static CUresult free_range(struct context *context, uint64_t address, enum range
   CUresult result = fake_current(&context); \
   if (result) return result
 
+// Only what the driver tells of it differs.
+API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags) {
+  if (flags != 1 && flags != 2) return fake_fail(CUDA_ERROR_INVALID_VALUE, "cuMemAllocManaged flags=%u", flags);
+  CUresult result = cuMemAlloc_v2(address, size);
+  if (result) return result;
+  pthread_mutex_lock(&fake_lock);
+  fake_range_at(*address)->managed = true;
+  pthread_mutex_unlock(&fake_lock);
+  return CUDA_SUCCESS;
+}
+
 API CUresult cuMemFree_v2(CUdeviceptr address) {
   CURRENT;
+  result = fake_capture_unsafe("cuMemFree");
+  if (result) return result;
   return address ? free_range(context, address, RANGE_DEVICE, "cuMemFree") : CUDA_SUCCESS;
 }
 
@@ -292,6 +311,7 @@ API CUresult cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *size, CUdevicep
   CURRENT;
   pthread_mutex_lock(&fake_lock);
   struct range *range = fake_range_at(address);
+  if (range && range->managed) range = NULL;  // a real driver knows no range of it either
   if (range && start) *start = range->start;
   if (range && size) *size = range->size;
   pthread_mutex_unlock(&fake_lock);
@@ -372,12 +392,13 @@ API CUresult cuPointerGetAttribute(void *value, int attribute, CUdeviceptr addre
               if (!result) *(uint64_t *)value = address;
               break;
       case 7: *(uint64_t *)value = range->id; break;
-      case 8: *(int *)value = 0; break;
+      case 8: *(int *)value = range->managed; break;
       case 9: *(int *)value = fake_ordinal(range->physical < 0 ? range->context->physical : range->physical); break;
-      case 10: *(int *)value = range->kind == RANGE_DEVICE; break;
+      case 10: *(int *)value = range->kind == RANGE_DEVICE && !range->managed; break;
       case 11: *(CUdeviceptr *)value = range->start; break;
       case 12: *(size_t *)value = range->size; break;
       case 13: *(int *)value = 1; break;
+      case 17: *(void **)value = range->kind == RANGE_POOL ? range->pool : NULL; break;
       default: result = CUDA_ERROR_NOT_SUPPORTED;
     }
   }

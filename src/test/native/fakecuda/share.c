@@ -28,7 +28,7 @@ API CUresult cuIpcGetMemHandle(struct ipc_handle *handle, CUdeviceptr address) {
   pthread_mutex_lock(&fake_lock);
   struct range *range = fake_range_at(address);
   struct stat file;
-  bool fits = range && range->kind == RANGE_DEVICE && range->start == address && range->context == context;
+  bool fits = range && range->kind == RANGE_DEVICE && !range->managed && range->start == address && range->context == context;
   if (fits && !fstat(range->fd, &file)) {
     *handle = (struct ipc_handle){IPC_MAGIC, range->id, range->size, file.st_ino, getpid(), range->fd, range->physical, {0}};
   }
@@ -128,6 +128,7 @@ struct properties {
 struct vmm {
   int fd, physical, users;
   uint64_t size, id;
+  bool exportable;
 };
 
 struct reservation {
@@ -164,7 +165,8 @@ API CUresult cuMemCreate(uint64_t *handle, size_t size, const struct properties 
   pthread_mutex_lock(&fake_lock);
   bool fits = *fake_used(physical) + (int64_t)size <= (int64_t)fake_memory_size();
   struct vmm *made = calloc(1, sizeof *made);
-  *made = (struct vmm){.physical = physical, .users = 1, .size = size, .id = fake_new_id()};
+  *made = (struct vmm){.physical = physical, .users = 1, .size = size, .id = fake_new_id(),
+                        .exportable = properties->handle_types & 1};
   made->fd = fits ? fake_memfd(physical, made->id, size) : -1;
   if (made->fd >= 0) *fake_used(physical) += (int64_t)size;
   pthread_mutex_unlock(&fake_lock);
@@ -199,9 +201,22 @@ API CUresult cuMemRelease(uint64_t handle) {
   return CUDA_SUCCESS;
 }
 
+API CUresult cuMemRetainAllocationHandle(uint64_t *handle, void *address) {
+  pthread_mutex_lock(&fake_lock);
+  struct range *range = fake_range_at((uint64_t)address);
+  struct vmm *vmm = range && range->kind == RANGE_VMM ? range->vmm : NULL;
+  if (vmm) vmm->users++;
+  pthread_mutex_unlock(&fake_lock);
+  if (!vmm) return fake_fail(CUDA_ERROR_INVALID_VALUE, "%p is not mapped by cuMemMap", address);
+  fake_handle_add(vmm, HANDLE_VMM);
+  *handle = (uint64_t)vmm;
+  return CUDA_SUCCESS;
+}
+
 API CUresult cuMemExportToShareableHandle(void *out, uint64_t handle, int type, unsigned long long flags) {
   VMM(handle);
   if (type != 1 || flags) return CUDA_ERROR_INVALID_VALUE;
+  if (!vmm->exportable) return fake_fail(CUDA_ERROR_INVALID_VALUE, "the memory was not created to be exported");
   int fd = fcntl(vmm->fd, F_DUPFD_CLOEXEC, 3);
   if (fd < 0) return CUDA_ERROR_OUT_OF_MEMORY;
   *(int *)out = fd;
@@ -243,7 +258,8 @@ API CUresult cuMemImportFromShareableHandle(uint64_t *handle, void *os_handle, i
   }
   if (fake_ordinal(physical) < 0) return fake_fail(CUDA_ERROR_INVALID_DEVICE, "this process does not see GPU %d", physical);
   struct vmm *made = calloc(1, sizeof *made);
-  *made = (struct vmm){.physical = physical, .users = 1, .size = (uint64_t)file.st_size, .id = id};
+  *made = (struct vmm){.physical = physical, .users = 1, .size = (uint64_t)file.st_size, .id = id,
+                        .exportable = true};
   made->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
   if (mine(made)) {  // counted once more, as it is let go of once more
     pthread_mutex_lock(&fake_lock);

@@ -324,6 +324,8 @@ API CUresult cuStreamDestroy_v2(void *handle) {
 
 API CUresult cuStreamQuery(void *handle) {
   OWN_STREAM;
+  result = fake_capture_unsafe(__func__);
+  if (result) return result;
   result = fake_capture_forbids(stream, __func__);
   if (result) return result;
   pthread_mutex_lock(&stream->lock);
@@ -441,6 +443,8 @@ static bool event_done(struct event *event) {
 
 API CUresult cuEventQuery(struct event *event) {
   CURRENT;
+  result = fake_capture_unsafe(__func__);
+  if (result) return result;
   EVENT;
   NOT_CAPTURED;
   return event_done(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;

@@ -17,7 +17,7 @@ public final class NativeLibrary {
   private static final String FILE_NAME = "libfluxccl.so";
 
   /** Must equal FLUXCCL_ABI in native/library.c: a library of another build is refused. */
-  private static final int ABI = 2;
+  private static final int ABI = 3;
 
   private static final String UNAVAILABLE = load();
 

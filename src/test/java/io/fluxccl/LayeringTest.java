@@ -53,6 +53,7 @@ class LayeringTest {
           List.of("io.fluxccl.samples.allpairs", "io.fluxccl.samples.common"),
           List.of(
               "io.fluxccl.samples.alltoall",
+              "io.fluxccl.samples.foreign",
               "io.fluxccl.samples.fusion",
               "io.fluxccl.samples.overlap",
               "io.fluxccl.samples.pipeline",

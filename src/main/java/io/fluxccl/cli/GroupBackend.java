@@ -118,8 +118,8 @@ final class GroupBackend implements PerfBackend {
 
     @Override
     public void prepare(long bytes) {
-      DeviceBuffer input = lifecycle.own(group.device().allocate(bytes));
-      DeviceBuffer output = lifecycle.own(group.device().allocate(bytes));
+      DeviceBuffer input = lifecycle.own(options.memory().allocate(group.device(), bytes));
+      DeviceBuffer output = lifecycle.own(options.memory().allocate(group.device(), bytes));
       buffers = new CallBuffers(input, output, rank(), nRanks());
       if (options.register()) {
         // In the same order on all ranks.

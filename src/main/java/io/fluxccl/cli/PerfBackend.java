@@ -21,6 +21,7 @@ interface PerfBackend {
    * @param transport the only transport to use; empty: chosen for each pair of ranks
    * @param timeout of set-up and of one collective
    * @param register whether buffers are registered
+   * @param memory where the buffers come from
    * @param algorithms names of algorithms to use wherever they support the call
    * @param tuning the file that chooses algorithms
    * @param compare whether NCCL is measured too
@@ -30,6 +31,7 @@ interface PerfBackend {
       Optional<Transport> transport,
       Duration timeout,
       boolean register,
+      PerfMemory memory,
       Map<Collective, String> algorithms,
       Optional<Path> tuning,
       boolean compare) {}

@@ -86,6 +86,15 @@ final class PerfOptions {
   boolean register;
 
   @Option(
+      names = "--memory",
+      paramLabel = "WHICH",
+      defaultValue = "own",
+      description =
+          "Where the buffers come from: own, the library; wrapped, cudaMalloc (on the host a direct"
+              + " ByteBuffer); pool, cudaMallocAsync, which ranks can't map. Default own.")
+  private String memory;
+
+  @Option(
       names = "--graph",
       arity = "0..1",
       paramLabel = "N",
@@ -191,6 +200,7 @@ final class PerfOptions {
         choices.transport(),
         choices.timeout(),
         register,
+        PerfMemory.ofLabel(memory),
         algorithms,
         tuning,
         compare != null);

@@ -113,6 +113,7 @@ final class SoakCommand implements Callable<Integer> {
             choices.transport(),
             choices.timeout(),
             true,
+            PerfMemory.OWN,
             Map.of(),
             Optional.empty(),
             false);

@@ -78,6 +78,14 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
     } catch (RuntimeException e) {
       return CompletableFuture.failedFuture(e);
     }
+    return open(communicator, options, new LaneStream(stream, true), lanes);
+  }
+
+  private static CompletableFuture<Collectives> open(
+      Communicator communicator,
+      CollectivesOptions options,
+      LaneStream stream,
+      AtomicInteger lanes) {
     return LaneOpening.open(communicator, stream, options)
         .thenApply(lane -> new Collectives(lane, lanes));
   }
@@ -92,6 +100,45 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
   public CompletableFuture<Collectives> lane(String name) {
     CollectivesOptions options = lane.options;
     return open(lane.communicator, options.withTag(lanes.incrementAndGet()), name, lanes);
+  }
+
+  /**
+   * Opens another order of operations on a stream of the caller's, such as a {@linkplain
+   * io.fluxccl.device.cuda.CudaDevice#wrapStream wrapped} one of an engine: operations run in order
+   * with what the caller enqueues there. Every rank calls it, or {@link #lane(String)}, in the same
+   * order among its lanes.
+   *
+   * <p>While the owner of a wrapped stream captures it, operations are recorded into the owner's
+   * graph: their Monos complete when that is done. Every rank must record the same operations, and
+   * replay its graph in the same order among all operations of the lane. Replays have no completion
+   * and no time limit here: the owner waits for its graph, and sees in {@link
+   * Communicator#failure()} whether a rank failed meanwhile. Keep the lane, the buffers and their
+   * registrations open as long as the graph may run:
+   *
+   * <pre>{@code
+   * // BAD: the graph's kernels use memory of the lane
+   * lane.close();
+   * cuGraphLaunch(graph, stream);
+   *
+   * // GOOD
+   * cuStreamSynchronize(stream);
+   * cuGraphExecDestroy(graph);
+   * lane.close();
+   * }</pre>
+   *
+   * @param stream of the communicator's device; stays the caller's, and open until the lane is
+   *     closed. Behind a kernel that fails it does nothing more ({@link DeviceStream#failFast})
+   * @return the lane; the caller closes it, which leaves the stream open
+   */
+  public CompletableFuture<Collectives> lane(DeviceStream stream) {
+    CollectivesOptions options = lane.options.withTag(lanes.incrementAndGet());
+    if (stream == null || stream.device() != lane.communicator.device()) {
+      return CompletableFuture.failedFuture(
+          InvalidUsage.of(
+              "lane on %s; give a stream of the communicator's device, %s",
+              stream, lane.communicator.device().description()));
+    }
+    return open(lane.communicator, options, new LaneStream(stream.failFast(), false), lanes);
   }
 
   /** Returns the communicator whose ranks take part. */

@@ -68,14 +68,14 @@ final class Lane implements AutoCloseable {
   private final Set<CapturedPipeline> captures = new HashSet<>();
 
   Lane(
-      DeviceStream stream,
+      LaneStream stream,
       CollectivesOptions options,
       PeerConnections peers,
       List<AlgorithmSet> sets,
       Tuning tuning,
       LeaveNotices leaveNotices) {
     this.communicator = peers.communicator();
-    this.stream = stream;
+    this.stream = stream.stream();
     this.options = options;
     this.peers = peers;
     this.registrations = new Registrations(peers, sets, enqueueing, this::refuseIfOver);
@@ -146,7 +146,7 @@ final class Lane implements AutoCloseable {
               run.others(),
               () -> {
                 refuseIfOver();
-                check(run.steps, false);
+                check(enqueuable(run.steps), false);
                 return consistency.nextTurn();
               });
     } catch (Throwable e) {
@@ -207,15 +207,17 @@ final class Lane implements AutoCloseable {
   private CompletableFuture<Void> enqueue(Run run) {
     refuseIfOver();
     check(run.steps, true);
+    List<Step> steps = enqueuable(run.steps);
     if (!run.begin()) {
       return null;
     }
-    run.lastRound = rounds + roundsOf(run.steps);
+    // The owner's graph runs them as often as the owner likes: no peer counts on these.
+    run.lastRound = steps == run.steps ? rounds + Step.rounds(steps) : rounds;
     refuseIfMissing(run, run.lastRound);
     if (run.others() != null) {
       run.others().begin(run);
     }
-    enqueue(run.steps);
+    enqueue(steps);
     rounds = run.lastRound;
     CompletableFuture<Void> done = stream.completion();
     inFlight.add(run);
@@ -229,12 +231,9 @@ final class Lane implements AutoCloseable {
     Exceptions.throwIfFatal(reason);
   }
 
-  private static long roundsOf(List<Step> steps) {
-    long rounds = 0;
-    for (int i = 0; i < steps.size(); i++) {
-      rounds += steps.get(i).rounds();
-    }
-    return rounds;
+  /** Returns other steps while the stream's owner captures it. */
+  private List<Step> enqueuable(List<Step> steps) {
+    return stream.isCapturing() ? Step.forOwnersGraph(steps, options.checked()) : steps;
   }
 
   void refuseIfMissing(Run run, long lastRound) {

@@ -4,7 +4,6 @@ import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.Lifecycle;
-import io.fluxccl.device.DeviceStream;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
@@ -21,13 +20,14 @@ final class LaneClosing {
   /**
    * Takes the parts of a lane.
    *
+   * @param stream closes the stream, if it is the lane's own
    * @param freed completed when all of them are freed, or can't be
    */
   LaneClosing(
       PeerConnections peers,
       List<AlgorithmSet> sets,
       LeaveNotices leaveNotices,
-      DeviceStream stream,
+      AutoCloseable stream,
       InFlightTracker inFlight,
       CompletableFuture<Void> freed) {
     this.communicator = peers.communicator();

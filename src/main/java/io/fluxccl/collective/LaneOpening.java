@@ -29,7 +29,7 @@ final class LaneOpening {
   private static final AtomicBoolean WARNED = new AtomicBoolean();
 
   private final Communicator communicator;
-  private final DeviceStream stream;
+  private final LaneStream stream;
   private final CollectivesOptions options;
   private final Deadline deadline;
   private final TransportChoice choice;
@@ -43,7 +43,7 @@ final class LaneOpening {
   private List<LaneDescription> ranks;
   private PeerConnections peers;
 
-  private LaneOpening(Communicator communicator, DeviceStream stream, CollectivesOptions options) {
+  private LaneOpening(Communicator communicator, LaneStream stream, CollectivesOptions options) {
     this.communicator = communicator;
     this.stream = stream;
     this.options = options;
@@ -55,11 +55,11 @@ final class LaneOpening {
   /**
    * Connects to all ranks and prepares the families that work among them.
    *
-   * @param stream closed with the lane
+   * @param stream closed with the lane, if it is its own
    * @return the lane; or why it can't be opened. Continuations may block
    */
   static CompletableFuture<Lane> open(
-      Communicator communicator, DeviceStream stream, CollectivesOptions options) {
+      Communicator communicator, LaneStream stream, CollectivesOptions options) {
     LaneOpening opening = new LaneOpening(communicator, stream, options);
     return communicator
         .inTurn(options.tag(), opening::start)

@@ -291,11 +291,7 @@ public final class PeerConnections implements AutoCloseable {
     if (LongStream.of(sizes).distinct().count() == 1) {
       return CompletableFuture.completedFuture(all);
     }
-    InvalidUsage reason =
-        InvalidUsage.of(
-            "collectives tag=%d on rank %d: buffers have %s bytes, by rank; give buffers of the"
-                + " same size on every rank",
-            tag, rank(), Arrays.toString(sizes));
+    InvalidUsage reason = differentSizes(sizes);
     // Every rank finds that. A rank that closed its buffer at once would take it from a peer that
     // is still mapping it.
     return awaitAllRanks()
@@ -305,15 +301,23 @@ public final class PeerConnections implements AutoCloseable {
             });
   }
 
+  InvalidUsage differentSizes(long[] sizes) {
+    return InvalidUsage.of(
+        "collectives tag=%d on rank %d: buffers have %s bytes, by rank; give buffers of the same"
+            + " size on every rank",
+        tag, rank(), Arrays.toString(sizes));
+  }
+
   /**
-   * Sends every peer a short message of this rank and receives theirs.
+   * Sends every rank a short message and receives theirs, within the set-up's time limit. If a rank
+   * can't make its message, all ranks end with its reason.
    *
    * @param operation for messages
-   * @param part returns this rank's message; may block
+   * @param own returns this rank's message; may block
    * @return the messages by rank, which are not trusted
    */
-  public CompletableFuture<List<byte[]>> exchange(String operation, Supplier<byte[]> part) {
-    return communicator.exchange(tag, operation, part, Deadline.after(deadline.timeout()));
+  public CompletableFuture<List<byte[]>> exchange(String operation, Supplier<byte[]> own) {
+    return communicator.exchange(tag, operation, own, Deadline.after(deadline.timeout()));
   }
 
   /** Closes memories of an exchange before these connections are closed. */

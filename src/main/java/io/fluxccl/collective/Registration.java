@@ -3,6 +3,7 @@ package io.fluxccl.collective;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.RegisteredMemory;
 import java.util.Arrays;
+import java.util.Optional;
 import java.util.function.Consumer;
 
 /**
@@ -17,6 +18,7 @@ public final class Registration implements AutoCloseable {
   private final DeviceBuffer buffer;
   private final RegisteredMemory[] memories;
   private final long[] addresses;
+  private final String staged;
   private final Consumer<Registration> onClose;
 
   /**
@@ -27,13 +29,38 @@ public final class Registration implements AutoCloseable {
    */
   Registration(
       int id, DeviceBuffer buffer, RegisteredMemory[] memories, Consumer<Registration> onClose) {
+    this(
+        id,
+        buffer,
+        memories,
+        Arrays.stream(memories)
+            .mapToLong(memory -> memory.isMapped() ? memory.address() : 0)
+            .toArray(),
+        null,
+        onClose);
+  }
+
+  /**
+   * Creates a registration of a buffer that some rank can't share.
+   *
+   * @param reason why, and which rank
+   */
+  static Registration staged(int id, DeviceBuffer buffer, int nRanks, String reason) {
+    return new Registration(id, buffer, new RegisteredMemory[0], new long[nRanks], reason, r -> {});
+  }
+
+  private Registration(
+      int id,
+      DeviceBuffer buffer,
+      RegisteredMemory[] memories,
+      long[] addresses,
+      String staged,
+      Consumer<Registration> onClose) {
     this.id = id;
     this.buffer = buffer;
     this.memories = memories;
-    this.addresses =
-        Arrays.stream(memories)
-            .mapToLong(memory -> memory.isMapped() ? memory.address() : 0)
-            .toArray();
+    this.addresses = addresses;
+    this.staged = staged;
     this.onClose = onClose;
   }
 
@@ -45,6 +72,15 @@ public final class Registration implements AutoCloseable {
   /** Returns this rank's buffer. */
   public DeviceBuffer buffer() {
     return buffer;
+  }
+
+  /**
+   * Returns why calls with this buffer go through the library's own memory, as if it were not
+   * registered: some rank's memory can't be mapped by others ({@link
+   * DeviceBuffer#unshareableBecause}). The same on every rank; empty if peers use it directly.
+   */
+  public Optional<String> stagedBecause() {
+    return Optional.ofNullable(staged);
   }
 
   /**

@@ -7,18 +7,25 @@ import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.RegisteredMemory;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Objects;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.stream.LongStream;
 import java.util.stream.Stream;
 import org.agrona.CloseHelper;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * The buffers registered with a lane. Any thread looks them up for each call; the lane changes them
  * rarely, between two runs.
  */
 final class Registrations {
+  private static final Logger LOG = LoggerFactory.getLogger(Registrations.class);
+
   private final PeerConnections peers;
   private final List<AlgorithmSet> sets;
 
@@ -30,6 +37,7 @@ final class Registrations {
 
   // Guarded by the lock.
   private int registered;
+  private final Set<String> reported = new HashSet<>();
 
   /**
    * Creates the registrations of a lane.
@@ -50,8 +58,9 @@ final class Registrations {
   /**
    * Registers a buffer with all ranks, each of which calls this; buffers in the same order.
    *
-   * @return its registration, after the sets have been notified; {@link InvalidUsage} if the buffer
-   *     is of another device, or of another size than a peer's. Continuations may block
+   * @return its registration, after the sets have been notified, unless the buffer is staged;
+   *     {@link InvalidUsage} if the buffer is of another device, or of another size than a peer's.
+   *     Continuations may block
    */
   CompletableFuture<Registration> register(DeviceBuffer buffer) {
     return exchange(buffer)
@@ -60,6 +69,9 @@ final class Registrations {
   }
 
   private Registration notifySets(Registration registration) {
+    if (registration.stagedBecause().isPresent()) {
+      return registration;
+    }
     try {
       sets.forEach(set -> set.registered(registration));
       return registration;
@@ -81,16 +93,46 @@ final class Registrations {
     }
     return communicator.inTurn(
         peers.tag(),
-        () -> {
-          CompletableFuture<Void> ready = CompletableFuture.completedFuture(null);
-          for (AlgorithmSet set : sets) {
-            ready =
-                ready.thenComposeAsync(done -> set.reserve(buffer.size()), BlockingTasks.EXECUTOR);
-          }
-          return ready
-              .thenComposeAsync(done -> peers.exchange(buffer), BlockingTasks.EXECUTOR)
-              .thenCompose(memories -> awaitPeers(buffer, memories));
-        });
+        () ->
+            peers
+                .exchange("register", () -> SharedBuffer.of(buffer).encode())
+                .thenCompose(all -> exchange(buffer, SharedBuffer.decodeAll(all))));
+  }
+
+  private CompletableFuture<Registration> exchange(DeviceBuffer buffer, List<SharedBuffer> all) {
+    Optional<String> reason = SharedBuffer.stagedBecause(all);
+    if (reason.isPresent()) {
+      return CompletableFuture.supplyAsync(
+          () -> addStaged(buffer, all, reason.get()), BlockingTasks.EXECUTOR);
+    }
+    CompletableFuture<Void> ready = CompletableFuture.completedFuture(null);
+    for (AlgorithmSet set : sets) {
+      ready = ready.thenComposeAsync(done -> set.reserve(buffer.size()), BlockingTasks.EXECUTOR);
+    }
+    return ready
+        .thenComposeAsync(done -> peers.exchange(buffer), BlockingTasks.EXECUTOR)
+        .thenCompose(memories -> awaitPeers(buffer, memories));
+  }
+
+  /** Every rank finds the same, and none has mapped anything. */
+  private Registration addStaged(DeviceBuffer buffer, List<SharedBuffer> all, String reason) {
+    long[] sizes = all.stream().mapToLong(SharedBuffer::size).toArray();
+    if (LongStream.of(sizes).distinct().count() > 1) {
+      throw peers.differentSizes(sizes);
+    }
+    synchronized (lock) {
+      refuseIfOver.run();
+      Registration registration = Registration.staged(registered++, buffer, peers.nRanks(), reason);
+      if (reported.add(reason)) {
+        LOG.warn(
+            "registration {} on rank {}: collectives copy the buffer through the library's own"
+                + " memory, as if it were not registered: {}",
+            registration.id(),
+            peers.rank(),
+            reason);
+      }
+      return registration;
+    }
   }
 
   /**

@@ -254,6 +254,37 @@ interface Step {
     }
   }
 
+  /** Returns how many collectives of all ranks they are. Allocates nothing. */
+  static long rounds(List<Step> steps) {
+    long rounds = 0;
+    for (int i = 0; i < steps.size(); i++) {
+      rounds += steps.get(i).rounds();
+    }
+    return rounds;
+  }
+
+  /**
+   * Returns what to enqueue on a stream while its owner captures it: a captured pipeline as its
+   * steps, for no graph is launched in a capture.
+   *
+   * @param checked whether the lane compares runs between ranks, which enqueues them later
+   * @throws InvalidUsage if a graph can't hold them
+   */
+  static List<Step> forOwnersGraph(List<Step> steps, boolean checked) {
+    if (checked) {
+      throw new InvalidUsage(
+          "collectives in checked mode are enqueued later and can't be captured by the stream's"
+              + " owner; open the lane without withChecks");
+    }
+    List<Step> all = steps.stream().flatMap(step -> step.recordable().stream()).toList();
+    if (!all.stream().allMatch(Step::isRecordable)) {
+      throw new InvalidUsage(
+          "after() and collectives of another lane can't be captured by the stream's owner: they"
+              + " wait for work outside of the graph; enqueue them before or after the capture");
+    }
+    return all;
+  }
+
   private static void requireNonNull(Object target, Object source) {
     InvalidUsage.requireNonNull(target, "copy", "target");
     InvalidUsage.requireNonNull(source, "copy", "source");

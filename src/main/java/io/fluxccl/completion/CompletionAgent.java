@@ -28,6 +28,7 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
 
   private final NanoClock clock;
   private final boolean ownThread;
+  private final Runnable begin;
 
   /** The queues served; holders of this object's lock replace the whole array. */
   private volatile CompletionQueue[] queues = {};
@@ -48,16 +49,36 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
   }
 
   /**
+   * Creates an agent whose thread readies itself first.
+   *
+   * @param name as {@link #CompletionAgent(String)}
+   * @param begin run first on the thread
+   */
+  public CompletionAgent(String name, Runnable begin) {
+    this(name, SystemNanoClock.INSTANCE, true, begin);
+  }
+
+  CompletionAgent(String name, NanoClock clock, boolean ownThread) {
+    this(name, clock, ownThread, () -> {});
+  }
+
+  /**
    * Creates an agent. Without a thread of its own, the caller of {@link #doWork()} acts as its
    * thread.
    */
-  CompletionAgent(String name, NanoClock clock, boolean ownThread) {
+  private CompletionAgent(String name, NanoClock clock, boolean ownThread, Runnable begin) {
     super(
         "fluxccl-completion-" + name,
         new IdleBackoff(SPIN_MICROS, SPIN_MICROS, SHORTEST_NAP_MICROS, LONGEST_NAP_MICROS));
     this.clock = clock;
     this.ownThread = ownThread;
+    this.begin = begin;
     this.lastHealthCheckNs = clock.nanoTime();
+  }
+
+  @Override
+  protected void begin() {
+    begin.run();
   }
 
   /**

@@ -213,10 +213,12 @@ public abstract class AbstractStream<D extends Device, S extends AbstractStream<
   }
 
   @Override
-  @SuppressWarnings("unchecked") // the class is this one's
+  @SuppressWarnings("unchecked") // streams of a kind that run, or of one recording, are alike
   public final S waitFor(DeviceStream other) {
     checkOpen();
-    if (!getClass().isInstance(other) || ((AbstractStream<?, ?>) other).recording != recording) {
+    if (!(other instanceof AbstractStream<?, ?> known)
+        || known.recording != recording
+        || known.device.kind() != device.kind()) {
       throw InvalidUsage.of(
           "stream %s can't wait for %s: that one is not %s",
           name, other, recording == null ? "a running stream of this kind" : "of this recording");

@@ -40,10 +40,21 @@ public interface DeviceBuffer extends AutoCloseable {
    * used after this buffer is closed, because the memory may then no longer be mapped, and the JVM
    * would crash.
    *
-   * @return little-endian, from position 0 to {@link #size()}; empty if the memory is a GPU's
+   * @return little-endian, from position 0 to {@link #size()}; empty if the memory is a GPU's, or
+   *     was wrapped by its address
    * @throws InvalidUsage if it is closed
    */
   default Optional<ByteBuffer> asByteBuffer() {
+    return Optional.empty();
+  }
+
+  /**
+   * Returns why other ranks can't map this memory, as may be with memory that the library did not
+   * allocate; empty for its own. Collectives copy such memory through the library's own.
+   *
+   * @throws InvalidUsage if it is closed, or was freed by its owner
+   */
+  default Optional<String> unshareableBecause() {
     return Optional.empty();
   }
 

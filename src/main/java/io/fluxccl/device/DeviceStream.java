@@ -129,6 +129,14 @@ public interface DeviceStream extends AutoCloseable {
   }
 
   /**
+   * Returns whether the owner of a wrapped stream captures it at present. What is enqueued then
+   * becomes a part of the owner's graph; it does not run now, and its completion completes at once.
+   */
+  default boolean isCapturing() {
+    return false;
+  }
+
+  /**
    * Returns a future of everything enqueued so far. It completes on a thread of the library: go on
    * elsewhere if what follows takes long.
    *

@@ -60,6 +60,7 @@ class PerfOptionsTest {
                 Optional.empty(),
                 Duration.ofSeconds(30),
                 true,
+                PerfMemory.OWN,
                 Map.of(),
                 Optional.empty(),
                 false));
@@ -126,9 +127,17 @@ class PerfOptionsTest {
                 Optional.empty(),
                 Duration.ofMillis(500),
                 true,
+                PerfMemory.OWN,
                 Map.of(),
                 Optional.empty(),
                 false));
+  }
+
+  @Test
+  void shouldTakeWhereBuffersComeFrom() {
+    assertThat(parse("--memory wrapped").rankOptions(ALL_REDUCE).memory())
+        .isEqualTo(PerfMemory.WRAPPED);
+    assertThat(parse("--memory pool").rankOptions(ALL_REDUCE).memory()).isEqualTo(PerfMemory.POOL);
   }
 
   @ParameterizedTest
@@ -161,6 +170,7 @@ class PerfOptionsTest {
         "--ranks 128         | ranks=128 is out of range",
         "--root 2 --ranks 2  | root=2 of 2 ranks",
         "--graph 0           | graph=0 is out of range",
+        "--memory rubber     | memory=rubber is none of own, wrapped, pool",
         "--placement up      | placement=up is none of in, out, both",
         "--compare mpi       | compare=mpi is none of: nccl",
         "--tune f --compare nccl | --tune and --compare exclude each other",

@@ -122,6 +122,9 @@ class RegistrationFaultsTest {
                   .withCauseInstanceOf(RemoteFailure.class);
             } else {
               rank.communicator()
+                  .exchange(0, SharedBuffer.of(buffer).encode(), Deadline.after(LONG))
+                  .join();
+              rank.communicator()
                   .exchangeMemory(
                       0,
                       () ->
@@ -148,7 +151,7 @@ class RegistrationFaultsTest {
             Lane lane =
                 LaneOpening.open(
                         rank.communicator(),
-                        rank.device().createStream("lane"),
+                        new LaneStream(rank.device().createStream("lane"), true),
                         CollectivesOptions.DEFAULT.withFamily(new Forgetful(breaks)))
                     .join();
             rank.meet();

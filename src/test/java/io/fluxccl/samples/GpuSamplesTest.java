@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.fluxccl.device.cuda.CudaDriver;
 import io.fluxccl.samples.alltoall.CustomAllToAll;
+import io.fluxccl.samples.foreign.ForeignMemory;
 import io.fluxccl.samples.fusion.Fusion;
 import io.fluxccl.samples.overlap.Overlap;
 import io.fluxccl.samples.pipeline.TwoLayers;
@@ -61,6 +62,17 @@ class GpuSamplesTest {
   void shouldDoStepsAsPipelinesOnTheHost() {
     assertThat(run(TwoLayers::run, PIPELINE, "-d", "host", "-n", "3", "-s", "96", "-i", "20"))
         .isZero();
+  }
+
+  @Test
+  @RequiresGpus
+  void shouldAllReduceAnEnginesMemoryOnItsStream() {
+    assertThat(ForeignMemory.run("-d", "cuda", "-s", "300000", "-i", "50")).isZero();
+  }
+
+  @Test
+  void shouldAllReduceAnEnginesMemoryOnTheHost() {
+    assertThat(ForeignMemory.run("-d", "host", "-n", "3", "-s", "30000", "-i", "5")).isZero();
   }
 
   @Test

@@ -52,7 +52,8 @@ record HostCall(
   }
 
   private static SharedSegment segment(DeviceBuffer buffer) {
-    return buffer instanceof HostBuffer host && host.segment().isOwned() ? host.segment() : null;
+    SharedSegment segment = buffer instanceof HostBuffer host ? host.segment() : null;
+    return segment != null && segment.isOwned() ? segment : null;
   }
 
   /** Returns the registration with an id, which this rank's input or output lies in. */

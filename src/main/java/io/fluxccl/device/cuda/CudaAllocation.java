@@ -125,13 +125,21 @@ public abstract class CudaAllocation extends UseCount {
   /** Lets other processes map it; called once, under this object's lock, the context current. */
   abstract CudaMemoryName share();
 
+  /** Returns why other processes can't map it, or empty. The caller is a user. */
+  Optional<String> unshareableBecause() {
+    return Optional.empty();
+  }
+
   /**
-   * Lets kernels of another GPU of this process use it. The caller is a user.
+   * Lets kernels of any GPU of this process use it.
    *
+   * @param other a device of that GPU
+   * @return the mapping, to which the caller's use passes
    * @throws io.fluxccl.InvalidUsage if that GPU can't reach this one
    */
-  void makeReachableBy(CudaDevice other) {
+  CudaMapping mapFor(CudaDevice other, CudaMemoryName asName) {
     other.enablePeerAccess(context.ordinal);
+    return new CudaMapping(other.context(), asName, address, this::release);
   }
 
   /**
@@ -149,13 +157,22 @@ public abstract class CudaAllocation extends UseCount {
     context.check(result, description);
   }
 
+  /** Returns whether there is anything for {@link #free} to do, once no user is left. */
+  boolean hasToFree() {
+    return true;
+  }
+
   /** Gives the memory back; called once, on the reaper's thread, with the context current. */
   abstract void free();
 
   @Override
   protected final void lastUserLeft() {
     OWNED.remove(id);
-    context.freeLater(this::free);
+    if (hasToFree()) {
+      context.freeLater(this::free);
+    } else {
+      context.release();
+    }
   }
 
   @Override

@@ -11,6 +11,21 @@ import java.util.Optional;
  * <p>Closing it releases the allocation once the work that was enqueued before is done, without
  * waiting for it. A user beyond that, such as a registration, retains the {@link #allocation()}.
  * {@link #upload} and {@link #download} wait for the copy and for nothing else.
+ *
+ * <p>Memory of another owner ({@link CudaDevice#wrap(long, long)}) is the owner's to free, once no
+ * rank uses it any more:
+ *
+ * <pre>{@code
+ * // BAD: peers may still map it, and write to what lies there next
+ * registration.close();
+ * cuMemFree(pointer);
+ *
+ * // GOOD: when every rank has done the same
+ * registration.close();
+ * buffer.close();
+ * group.close();
+ * cuMemFree(pointer);
+ * }</pre>
  */
 public final class CudaBuffer extends PartBuffer<CudaDevice, CudaAllocation> {
   /** Takes over one user of the allocation. */
@@ -50,6 +65,16 @@ public final class CudaBuffer extends PartBuffer<CudaDevice, CudaAllocation> {
   @Override
   public CudaBuffer slice(long offset, long sliceSize) {
     return new CudaBuffer(this, offset, sliceSize);
+  }
+
+  @Override
+  public Optional<String> unshareableBecause() {
+    retain();
+    try {
+      return memory().unshareableBecause();
+    } finally {
+      release();
+    }
   }
 
   @Override

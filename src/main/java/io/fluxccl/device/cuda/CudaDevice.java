@@ -15,6 +15,8 @@ import io.fluxccl.device.Kernel;
 import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.Consumer;
+import jcuda.Pointer;
+import jcuda.driver.CUstream;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -47,7 +49,10 @@ public final class CudaDevice implements Device {
   private final Arena<CudaAllocation> arena =
       new Arena<>(BLOCK_LENGTH, () -> allocateZeroed(BLOCK_LENGTH), block -> false);
   private final Arena<PinnedBlock> pinnedArena =
-      new Arena<>(PINNED_BLOCK_LENGTH, () -> newPinnedBlock(PINNED_BLOCK_LENGTH), block -> false);
+      new Arena<>(
+          PINNED_BLOCK_LENGTH,
+          () -> PinnedBlock.allocate(context(), PINNED_BLOCK_LENGTH),
+          block -> false);
 
   /** Streams that have work or may get some; one that was closed stays until its work is done. */
   private final List<LiveCudaStream> streams = new CopyOnWriteArrayList<>();
@@ -60,7 +65,7 @@ public final class CudaDevice implements Device {
     this.options = options;
     this.properties = GpuProperties.of(context);
     this.peers = new PeerAccess(context);
-    this.agent = new CompletionAgent("gpu" + context.ordinal);
+    this.agent = new CompletionAgent("gpu" + context.ordinal, CaptureMode::relax);
     this.lifecycle = new Lifecycle("GPU " + context.ordinal);
     // Closed behind the streams and graphs that are opened later.
     for (AutoCloseable part :
@@ -70,14 +75,7 @@ public final class CudaDevice implements Device {
     }
   }
 
-  /**
-   * Opens a GPU with the default options.
-   *
-   * @param index its number among those that this process sees, from 0
-   * @return the device; the caller closes it
-   * @throws InvalidUsage if there is no such GPU
-   * @throws io.fluxccl.DeviceFailure if there is no driver, or it refuses
-   */
+  /** {@link #open(int, CudaDeviceOptions)} with the default options. */
   public static CudaDevice open(int index) {
     return open(index, CudaDeviceOptions.DEFAULT);
   }
@@ -177,6 +175,7 @@ public final class CudaDevice implements Device {
    */
   @Override
   public void bindThread() {
+    CaptureMode.relax();
     context.makeCurrent();
     ThreadPlacement.bindTo(NumaNode.processors(NumaNode.SYS, numaNode()))
         .ifPresent(why -> LOG.debug("{} stays where it is: {}", Thread.currentThread(), why));
@@ -199,6 +198,26 @@ public final class CudaDevice implements Device {
     }
     Arena.Piece<CudaAllocation> piece = arena.allocate(size);
     return new CudaBuffer(this, piece.block(), piece.offset(), size);
+  }
+
+  /**
+   * Returns memory of this GPU that something else allocated ({@code cudaMalloc}, {@code
+   * cuMemAllocAsync}, {@code cuMemMap}) as a buffer, which frees nothing. Keep it allocated until
+   * the buffer and its registrations on all ranks are closed and the work that uses it is done.
+   *
+   * @param address of its first byte, anywhere in an allocation
+   * @param bytes 1 or more, within the allocation; of VMM memory within adjacent ones
+   * @return the buffer; the caller closes it. {@link CudaBuffer#unshareableBecause} may have a say
+   * @throws InvalidUsage if that is not memory of this GPU's primary context, or goes beyond it
+   */
+  public CudaBuffer wrap(long address, long bytes) {
+    lifecycle.checkOpen();
+    return ForeignAllocation.wrap(this, address, bytes);
+  }
+
+  /** {@link #wrap(long, long)} of what a pointer of JCuda's points to, such as a CUdeviceptr. */
+  public CudaBuffer wrap(Pointer pointer, long bytes) {
+    return wrap(CudaPointer.addressOf(pointer), bytes);
   }
 
   private CudaAllocation allocateZeroed(long size) {
@@ -231,17 +250,13 @@ public final class CudaDevice implements Device {
       throw new InvalidUsage("size=" + size + "; give 1 or more");
     }
     return size >= PINNED_LARGE
-        ? new CudaPinnedBuffer(this, newPinnedBlock(size), 0, size)
+        ? new CudaPinnedBuffer(this, PinnedBlock.allocate(context, size), 0, size)
         : pinnedPiece(size);
   }
 
   CudaPinnedBuffer pinnedPiece(int size) {
     Arena.Piece<PinnedBlock> piece = pinnedArena.allocate(size);
     return new CudaPinnedBuffer(this, piece.block(), piece.offset(), size);
-  }
-
-  private PinnedBlock newPinnedBlock(int size) {
-    return PinnedBlock.allocate(context, size);
   }
 
   @Override
@@ -259,13 +274,36 @@ public final class CudaDevice implements Device {
     return newStream("gpu" + index() + "-" + name, true);
   }
 
-  LiveCudaStream newBranch(String fullName) {
-    return newStream(fullName, false);
+  /**
+   * Returns a stream of another owner, to enqueue on; never destroyed, waited for or queried. Its
+   * owner may capture it ({@link DeviceStream#isCapturing}). One thread at a time enqueues, the
+   * owner's included. Keep it until this one is closed.
+   *
+   * @param handle the driver's {@code CUstream}, or the runtime's, as a number
+   * @return the stream; the caller closes it, or it is closed with the device
+   * @throws InvalidUsage if it is a default stream, or of another context than the primary one
+   */
+  public CudaStream wrapStream(long handle) {
+    lifecycle.checkOpen();
+    return add(WrappedStream.of(this, handle, agent));
+  }
+
+  /** {@link #wrapStream(long)} of one of JCuda's handles. */
+  public CudaStream wrap(CUstream stream) {
+    return wrapStream(CudaPointer.valueOf(stream));
+  }
+
+  LiveCudaStream newBranch(String fullName, WrappedStream of) {
+    lifecycle.checkOpen();
+    return of == null ? newStream(fullName, false) : add(WrappedStream.branch(of, fullName, agent));
   }
 
   private LiveCudaStream newStream(String fullName, boolean preferred) {
     lifecycle.checkOpen();
-    LiveCudaStream stream = LiveCudaStream.create(this, fullName, preferred, agent);
+    return add(LiveCudaStream.create(this, fullName, preferred, agent));
+  }
+
+  private LiveCudaStream add(LiveCudaStream stream) {
     streams.add(stream);
     return lifecycle.own(stream);
   }
@@ -282,7 +320,6 @@ public final class CudaDevice implements Device {
     return lifecycle.own(CudaRecording.record(this, name, work));
   }
 
-  /** {@inheritDoc} */
   @Override
   public void whenEnqueuedWorkIsDone(Runnable action) {
     UseCount busyStreams = new UseCount(action);

@@ -11,10 +11,13 @@ public record CudaDeviceOptions(CudaMemoryKind memory) {
   /** Plain memory. */
   public static final CudaDeviceOptions DEFAULT = new CudaDeviceOptions(CudaMemoryKind.PLAIN);
 
-  /** Refuses null. */
+  /** Refuses null, and a kind that the library does not allocate. */
   public CudaDeviceOptions {
     if (memory == null) {
       throw new InvalidUsage("memory=null; give one of CudaMemoryKind");
+    }
+    if (memory == CudaMemoryKind.POOL) {
+      throw new InvalidUsage("memory=POOL; the library allocates PLAIN or VMM memory");
     }
   }
 

@@ -8,5 +8,11 @@ public enum CudaMemoryKind {
    * {@code cuMemCreate}, shared by file descriptors over a local socket. Needs FluxCCL's native
    * library.
    */
-  VMM
+  VMM,
+  /**
+   * A memory pool that its owner made shareable ({@code cuMemPoolCreate} with POSIX file
+   * descriptors). Only memory that is {@linkplain CudaDevice#wrap wrapped} is of this kind. Needs
+   * FluxCCL's native library.
+   */
+  POOL
 }

@@ -12,11 +12,13 @@ import java.util.regex.Pattern;
  * by {@link WireWriter}:
  *
  * <pre>
- *   header: magic "FXCM", version 2   uint16 kind: 0 plain, 1 VMM
+ *   header: magic "FXCM", version 3   uint16 kind: 0 plain, 1 VMM, 2 pool
  *   int64 owner's process   int64 number within it   int64 size   string PCI bus id of the GPU
  *   plain: 64 bytes, the driver's IPC handle
  *   VMM:   string the owner's abstract Unix socket, without its leading zero
- *          16 bytes, the token by which the owner knows the allocation
+ *          uint16 pieces, all of one size, one behind the other
+ *          16 bytes, the token by which the owner knows the first; DescriptorServer.tokenOf
+ *   pool:  string the socket   16 bytes, the token of the pool   64 bytes, where in the pool
  * </pre>
  *
  * @param kind how it was allocated
@@ -25,7 +27,8 @@ import java.util.regex.Pattern;
  * @param pciBusId the GPU it is on, as the operating system writes it: {@code 0000:3b:00.0}
  * @param socket the owner's abstract socket, without the leading zero; empty for plain memory
  * @param secret what opens the memory: the driver's IPC handle, or the token that the owner's
- *     socket expects
+ *     socket expects, with a pool's memory behind it what the driver calls its export data
+ * @param pieces of how many handles of the driver it consists, of equal size; 1 but for VMM memory
  */
 public record CudaMemoryName(
     CudaMemoryKind kind,
@@ -33,18 +36,22 @@ public record CudaMemoryName(
     long size,
     String pciBusId,
     String socket,
-    byte[] secret) {
+    byte[] secret,
+    int pieces) {
   /** Bytes of the driver's IPC handle. */
   public static final int HANDLE_LENGTH = 64;
 
   /** Bytes of a VMM allocation's token. */
   public static final int TOKEN_LENGTH = 16;
 
+  /** The most pieces of a VMM allocation: each takes a file descriptor of its owner. */
+  static final int MAX_PIECES = 1024;
+
   /** The most bytes that an encoded name has. */
   public static final int MAX_ENCODED_LENGTH = 256;
 
   private static final int MAGIC = 0x4d435846;
-  private static final int VERSION = 2;
+  private static final int VERSION = 3;
   private static final int MAX_SOCKET_LENGTH = 107;
   private static final Pattern PCI_BUS_ID =
       Pattern.compile("[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\\.[0-7]");
@@ -59,20 +66,33 @@ public record CudaMemoryName(
       check(secret.length == HANDLE_LENGTH, "handle length", secret.length);
     } else {
       check(SOCKET.matcher(socket).matches(), "socket", socket);
-      check(secret.length == TOKEN_LENGTH, "token length", secret.length);
+      check(secret.length == secretLength(kind), "token length", secret.length);
     }
+    check(
+        pieces == 1 || kind == CudaMemoryKind.VMM && pieces > 1 && pieces <= MAX_PIECES,
+        "pieces",
+        pieces);
+    check(size % pieces == 0, "size", size + " in " + pieces + " pieces");
     secret = secret.clone();
   }
 
   /** Returns the name of plain memory. */
   static CudaMemoryName plain(CudaAllocation.Id id, long size, String pciBusId, byte[] handle) {
-    return new CudaMemoryName(CudaMemoryKind.PLAIN, id, size, pciBusId, "", handle);
+    return new CudaMemoryName(CudaMemoryKind.PLAIN, id, size, pciBusId, "", handle, 1);
   }
 
-  /** Returns the name of VMM memory. */
+  /** Returns the name of VMM memory of one piece. */
   static CudaMemoryName vmm(
       CudaAllocation.Id id, long size, String pciBusId, String socket, byte[] token) {
-    return new CudaMemoryName(CudaMemoryKind.VMM, id, size, pciBusId, socket, token);
+    return new CudaMemoryName(CudaMemoryKind.VMM, id, size, pciBusId, socket, token, 1);
+  }
+
+  private static int secretLength(CudaMemoryKind kind) {
+    return switch (kind) {
+      case PLAIN -> HANDLE_LENGTH;
+      case VMM -> TOKEN_LENGTH;
+      case POOL -> TOKEN_LENGTH + HANDLE_LENGTH;
+    };
   }
 
   @Override
@@ -84,8 +104,11 @@ public record CudaMemoryName(
   public byte[] encode() {
     WireWriter out = new WireWriter().header(MAGIC, VERSION).uint16(kind.ordinal());
     out.int64(id.process()).int64(id.number()).int64(size).string(pciBusId);
-    if (kind == CudaMemoryKind.VMM) {
+    if (kind != CudaMemoryKind.PLAIN) {
       out.string(socket);
+    }
+    if (kind == CudaMemoryKind.VMM) {
+      out.uint16(pieces);
     }
     return out.raw(secret).toBytes();
   }
@@ -105,14 +128,14 @@ public record CudaMemoryName(
     int ordinal = in.uint16("kind");
     check(ordinal < KINDS.length, "kind", ordinal);
     CudaMemoryKind kind = KINDS[ordinal];
-    boolean vmm = kind == CudaMemoryKind.VMM;
     CudaAllocation.Id id = new CudaAllocation.Id(in.int64("process"), in.int64("number"));
     long size = in.int64("size");
     String pciBusId = in.string("PCI bus id", MAX_ENCODED_LENGTH);
-    String socket = vmm ? in.string("socket", MAX_SOCKET_LENGTH) : "";
-    byte[] secret = in.raw("secret", vmm ? TOKEN_LENGTH : HANDLE_LENGTH);
+    String socket = kind == CudaMemoryKind.PLAIN ? "" : in.string("socket", MAX_SOCKET_LENGTH);
+    int pieces = kind == CudaMemoryKind.VMM ? in.uint16("pieces") : 1;
+    byte[] secret = in.raw("secret", secretLength(kind));
     in.end();
-    return new CudaMemoryName(kind, id, size, pciBusId, socket, secret);
+    return new CudaMemoryName(kind, id, size, pciBusId, socket, secret, pieces);
   }
 
   private static void check(boolean condition, String field, Object value) {

@@ -3,6 +3,7 @@ package io.fluxccl.device.cuda;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import jcuda.NativePointerObject;
+import jcuda.Pointer;
 import jcuda.driver.CUdeviceptr;
 
 /**
@@ -12,6 +13,8 @@ import jcuda.driver.CUdeviceptr;
 final class CudaPointer extends CUdeviceptr {
   private static final VarHandle NATIVE_POINTER =
       field(NativePointerObject.class, "nativePointer", long.class);
+
+  private static final VarHandle BYTE_OFFSET = field(Pointer.class, "byteOffset", long.class);
 
   /** Returns access to a field of one of JCuda's classes that has no accessor. */
   static VarHandle field(Class<?> owner, String name, Class<?> type) {
@@ -34,6 +37,17 @@ final class CudaPointer extends CUdeviceptr {
   CudaPointer set(long address) {
     NATIVE_POINTER.set((NativePointerObject) this, address);
     return this;
+  }
+
+  /** Makes any of JCuda's handles the given number. */
+  static void set(NativePointerObject handle, long value) {
+    NATIVE_POINTER.set(handle, value);
+  }
+
+  /** Returns the address that one of JCuda's pointers points to; 0 for memory of Java's. */
+  static long addressOf(Pointer pointer) {
+    long start = valueOf(pointer);
+    return start == 0 ? 0 : start + (long) BYTE_OFFSET.get(pointer);
   }
 
   /** Returns what any of JCuda's handles and pointers holds. */

@@ -59,7 +59,7 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
   }
 
   /** Called before each enqueuing: refuses a closed stream, makes the context current. */
-  final void begin() {
+  void begin() {
     lastMayOverlap = false;
     checkOpen();
     context.makeCurrent();
@@ -67,6 +67,19 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
 
   /** Called after each enqueuing. */
   void ended() {}
+
+  /** Returns whether nothing but this object enqueues on the stream. */
+  boolean knowsAllWork() {
+    return true;
+  }
+
+  /**
+   * Refuses a wait between two streams that would make one of them a part of a capture which is not
+   * its own, or spoil that capture.
+   *
+   * @throws InvalidUsage saying which
+   */
+  void requireSameCapture(CudaStream other) {}
 
   /**
    * Called right before a call of the driver that enqueues: see {@link EnqueueLock}.
@@ -137,7 +150,7 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
     device.checkLaunch(kernel, gridDim, blockDim, sharedBytes);
     synchronized (lock) {
       boolean overlaps = launched.overlapsOn(device);
-      boolean both = overlaps && lastMayOverlap;
+      boolean both = overlaps && lastMayOverlap && knowsAllWork();
       begin();
       keep(args);
       LoadedModule.Function function = launched.loadedOn(device);
@@ -279,6 +292,7 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
    */
   @Override
   protected final CudaStream enqueueWait(CudaStream other) {
+    requireSameCapture(other);
     StreamEvent reached = other.recordEvent();
     synchronized (lock) {
       begin();

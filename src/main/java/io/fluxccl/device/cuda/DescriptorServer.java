@@ -3,6 +3,7 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.NativeLibrary;
 import io.fluxccl.concurrent.NonblockingThread;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.security.SecureRandom;
 import java.util.HashMap;
@@ -78,7 +79,12 @@ final class DescriptorServer {
    * @return the offer, to be closed
    * @throws DeviceFailure if there can be no socket
    */
-  synchronized Offer offer(int descriptor) {
+  Offer offer(int descriptor) {
+    return offer(descriptor, random(TOKEN_LENGTH));
+  }
+
+  /** {@link #offer(int)} under a token of the caller's, as {@link #tokenOf} derives them. */
+  synchronized Offer offer(int descriptor, byte[] token) {
     try {
       if (loop == null) {
         loop = start();
@@ -87,9 +93,22 @@ final class DescriptorServer {
       DescriptorCalls.close(descriptor);
       throw e;
     }
-    Offer offer = new Offer(this, descriptor, random(TOKEN_LENGTH), loop.socketName);
+    Offer offer = new Offer(this, descriptor, token, loop.socketName);
     offers.put(key(offer.token), offer);
     return offer;
+  }
+
+  /**
+   * Returns the token of one of several descriptors that a peer learns one token for.
+   *
+   * @param first the token of descriptor 0
+   * @param piece which descriptor
+   */
+  static byte[] tokenOf(byte[] first, int piece) {
+    ByteBuffer token = ByteBuffer.wrap(first.clone());
+    int last = TOKEN_LENGTH - Integer.BYTES;
+    token.putInt(last, token.getInt(last) + piece);
+    return token.array();
   }
 
   private Loop start() {

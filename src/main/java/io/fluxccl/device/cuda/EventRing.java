@@ -65,6 +65,14 @@ final class EventRing implements Milestones {
     return result;
   }
 
+  /** Returns whether the last one recorded is of that number and reached. Any thread. */
+  boolean hasReachedLast(long sequence) {
+    int last = (int) ((recorded + CAPACITY - 1) % CAPACITY);
+    return recorded > 0
+        && sequences[last] == sequence
+        && CudaError.query(events[last]) == CUresult.CUDA_SUCCESS;
+  }
+
   @Override
   public long reached() {
     long next = passed;

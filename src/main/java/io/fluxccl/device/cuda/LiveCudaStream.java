@@ -7,6 +7,7 @@ import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Function;
 import java.util.function.IntSupplier;
 import jcuda.driver.CUresult;
 import jcuda.driver.CUstream;
@@ -14,20 +15,20 @@ import jcuda.driver.JCudaDriver;
 
 /** A stream that runs what it is given; the driver's streams are the queues and the threads. */
 @SuppressWarnings("try") // locks that are held and not looked at
-final class LiveCudaStream extends CudaStream {
+class LiveCudaStream extends CudaStream {
   /** Completions outstanding, from which on the stream may be so full that a launch is held up. */
   private static final int MANY = 64;
 
   private final CudaPinnedBuffer line;
-  private final CompletionQueue queue;
-  private final EventRing milestones;
+  final CompletionQueue queue;
+  final EventRing milestones;
   private final EnqueueLock enqueueLock;
 
   /**
    * Whether something may have been enqueued behind the last stored number. Set after enqueuing and
    * cleared before storing a number, so that no work is missed.
    */
-  private volatile boolean dirty;
+  volatile boolean dirty;
 
   /** Whether the user has the handle: then this class does not know what is enqueued. */
   private volatile boolean shared;
@@ -37,7 +38,12 @@ final class LiveCudaStream extends CudaStream {
   private boolean registered;
   private boolean destroyed;
 
-  private LiveCudaStream(
+  /**
+   * Takes over a user of the context, a line and, unless a subclass says otherwise, a stream.
+   *
+   * @param preferred whether the stream is of the highest priority
+   */
+  LiveCudaStream(
       CudaDevice device,
       String name,
       CUstream stream,
@@ -54,12 +60,20 @@ final class LiveCudaStream extends CudaStream {
 
   static LiveCudaStream create(
       CudaDevice device, String name, boolean preferred, CompletionAgent agent) {
+    return open(
+        device,
+        line -> {
+          CUstream handle = device.context().createStream(preferred);
+          return new LiveCudaStream(device, name, handle, preferred, line, agent);
+        });
+  }
+
+  static LiveCudaStream open(CudaDevice device, Function<CudaPinnedBuffer, LiveCudaStream> made) {
     PrimaryContext context = device.context();
     CudaPinnedBuffer line = device.pinnedPiece(CompletionQueue.LINE_LENGTH);
     context.retain();
     try {
-      CUstream handle = context.createStream(preferred);
-      LiveCudaStream stream = new LiveCudaStream(device, name, handle, preferred, line, agent);
+      LiveCudaStream stream = made.apply(line);
       LaunchGate.PROCESS.add(stream);
       return stream;
     } catch (RuntimeException | Error e) {
@@ -73,6 +87,13 @@ final class LiveCudaStream extends CudaStream {
   public CUstream handle() {
     shared = true;
     return stream;
+  }
+
+  @Override
+  void requireSameCapture(CudaStream other) {
+    if (other instanceof WrappedStream) {
+      other.requireSameCapture(this);
+    }
   }
 
   @Override
@@ -94,14 +115,22 @@ final class LiveCudaStream extends CudaStream {
     return enqueueLock != null && !hasMuchToDo() ? enqueueLock.tryLock() : null;
   }
 
-  private boolean hasMuchToDo() {
-    return queue.issued() - queue.reached() >= MANY
-        && CudaError.query(stream) == CUresult.CUDA_ERROR_NOT_READY;
+  boolean hasMuchToDo() {
+    return hasManyOutstanding() && query() == CUresult.CUDA_ERROR_NOT_READY;
+  }
+
+  final boolean hasManyOutstanding() {
+    return queue.issued() - queue.reached() >= MANY;
+  }
+
+  /** Returns what the driver says of the stream: its work is done, or not, or has failed. */
+  int query() {
+    return CudaError.query(stream);
   }
 
   @Override
   protected CudaStream newBranch(String branchName) {
-    return device.newBranch(branchName);
+    return device.newBranch(branchName, null);
   }
 
   @Override
@@ -148,7 +177,7 @@ final class LiveCudaStream extends CudaStream {
       }
       // After a failed kernel the stream never gets to its last number, so the driver is asked.
       return context.tryMakeCurrent() != CUresult.CUDA_SUCCESS
-          || CudaError.query(stream) != CUresult.CUDA_ERROR_NOT_READY;
+          || query() != CUresult.CUDA_ERROR_NOT_READY;
     }
   }
 
@@ -168,7 +197,7 @@ final class LiveCudaStream extends CudaStream {
   private DeviceFailure failure() {
     int result = context.tryMakeCurrent();
     if (result == CUresult.CUDA_SUCCESS) {
-      result = CudaError.query(stream);
+      result = query();
     }
     return result == CUresult.CUDA_SUCCESS || result == CUresult.CUDA_ERROR_NOT_READY
         ? null
@@ -195,7 +224,7 @@ final class LiveCudaStream extends CudaStream {
    * Makes the stream report when everything enqueued so far is done: by storing the next number,
    * or, while it has not got to the one before, by an event.
    */
-  private long mark() {
+  long mark() {
     context.makeCurrent();
     dirty = false;
     boolean hasMore = queue.reached() < queue.issued() && milestones.hasRoom();
@@ -230,13 +259,30 @@ final class LiveCudaStream extends CudaStream {
         if (queue.reached() >= sequence) {
           return false;
         }
-        registered = true;
-        queue.afterwards(sequence, action);
+        runAfter(sequence, action);
         return true;
       } catch (DeviceFailure e) {
         return false; // nothing runs on this GPU any more
       }
     }
+  }
+
+  /** Under the lock. */
+  final void runAfter(long sequence, Runnable action) {
+    registered = true;
+    queue.afterwards(sequence, action);
+  }
+
+  /** Marks the last work, before the stream is closed. Under the lock. */
+  void markLast() {
+    if (dirty || shared) {
+      mark();
+    }
+  }
+
+  /** Destroys what the driver has of the stream; the context is current. */
+  void destroyHandle() {
+    JCudaDriver.cuStreamDestroy(stream);
   }
 
   @Override
@@ -245,15 +291,13 @@ final class LiveCudaStream extends CudaStream {
       if (!lifecycle.beginClose()) {
         return;
       }
-      long last = queue.issued();
       boolean usable = true;
       try {
-        if (dirty || shared) {
-          last = mark();
-        }
+        markLast();
       } catch (DeviceFailure e) {
         usable = false;
       }
+      long last = queue.issued();
       if (usable && (registered || queue.reached() < last)) {
         queue.afterwards(last, this::destroy);
       } else if (registered) {
@@ -275,7 +319,7 @@ final class LiveCudaStream extends CudaStream {
       LaunchGate.PROCESS.remove(this);
       // Both fail once a kernel failed; then the stream is gone with the context.
       if (context.tryMakeCurrent() == CUresult.CUDA_SUCCESS) {
-        JCudaDriver.cuStreamDestroy(stream);
+        destroyHandle();
         event.destroy();
         milestones.destroy();
       }

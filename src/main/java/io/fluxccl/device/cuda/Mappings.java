@@ -2,6 +2,8 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.NativeLibrary;
+import java.util.Arrays;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import jcuda.driver.CUipcMem_flags;
@@ -63,7 +65,15 @@ final class Mappings {
     if (name.id().isOfThisProcess()) {
       return mapOwned(name, device);
     }
-    return name.kind() == CudaMemoryKind.PLAIN ? mapPlain(name, device) : mapVmm(name, device);
+    device.requireReachable(name.pciBusId());
+    return switch (name.kind()) {
+      case PLAIN -> mapPlain(name);
+      case VMM -> {
+        VmmMapping mapped = VmmMapping.of(context, name);
+        yield new CudaMapping(context, name, mapped.address(), mapped::unmap);
+      }
+      case POOL -> mapPool(name);
+    };
   }
 
   /** Looked up rather than believed: an address that a peer sends is not followed. */
@@ -81,16 +91,14 @@ final class Mappings {
       if (allocation.size() != name.size()) {
         throw new InvalidUsage(name + " names " + allocation);
       }
-      allocation.makeReachableBy(device);
-      return new CudaMapping(context, name, allocation.address(), allocation::release);
+      return allocation.mapFor(device, name);
     } catch (RuntimeException | Error e) {
       allocation.release();
       throw e;
     }
   }
 
-  private CudaMapping mapPlain(CudaMemoryName name, CudaDevice device) {
-    device.requireReachable(name.pciBusId());
+  private CudaMapping mapPlain(CudaMemoryName name) {
     context.makeCurrent();
     CudaPointer pointer = new CudaPointer();
     int result =
@@ -113,8 +121,12 @@ final class Mappings {
             name,
             CudaPointer.valueOf(pointer),
             () -> context.check(JCudaDriver.cuIpcCloseMemHandle(pointer), "cuIpcCloseMemHandle"));
+    return checked(mapping);
+  }
+
+  private CudaMapping checked(CudaMapping mapping) {
     try {
-      requireBehind(mapping.address(), name);
+      requireBehind(mapping.address(), mapping.name());
       return mapping;
     } catch (RuntimeException | Error e) {
       mapping.release();
@@ -135,9 +147,38 @@ final class Mappings {
     }
   }
 
-  private CudaMapping mapVmm(CudaMemoryName name, CudaDevice device) {
-    device.requireReachable(name.pciBusId());
-    VmmMapping mapped = VmmMapping.of(context, name);
-    return new CudaMapping(context, name, mapped.address(), mapped::unmap);
+  private CudaMapping mapPool(CudaMemoryName name) {
+    NativeLibrary.require("mapping " + name);
+    long[] pool = new long[1];
+    int descriptor = VmmMapping.requestDescriptor(name, 0);
+    try {
+      context.makeCurrent();
+      context.check(
+          PoolCalls.importPool(descriptor, pool),
+          "cuMemPoolImportFromShareableHandle(" + name + ")");
+    } finally {
+      DescriptorCalls.close(descriptor);
+    }
+    byte[] secret = name.secret();
+    byte[] data = Arrays.copyOfRange(secret, CudaMemoryName.TOKEN_LENGTH, secret.length);
+    long[] address = new long[1];
+    try {
+      if (!name.pciBusId().equals(context.pciBusId)) {
+        context.check(PoolCalls.setAccess(pool[0], context.ordinal), "cuMemPoolSetAccess");
+      }
+      context.check(
+          PoolCalls.importPointer(pool[0], data, address), "cuMemPoolImportPointer(" + name + ")");
+    } catch (RuntimeException | Error e) {
+      PoolCalls.destroy(pool[0]);
+      throw e;
+    }
+    return checked(new CudaMapping(context, name, address[0], () -> unmap(address[0], pool[0])));
+  }
+
+  private void unmap(long address, long pool) {
+    int freed = JCudaDriver.cuMemFree(new CudaPointer(address));
+    int destroyed = PoolCalls.destroy(pool);
+    context.check(freed, "cuMemFree of a peer's pool memory");
+    context.check(destroyed, "cuMemPoolDestroy of a peer's pool");
   }
 }

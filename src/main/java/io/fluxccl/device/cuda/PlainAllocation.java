@@ -37,12 +37,18 @@ final class PlainAllocation extends CudaAllocation {
 
   @Override
   CudaMemoryName share() {
-    PrimaryContext context = device().context();
+    return nameOf(this);
+  }
+
+  /** Returns the name of memory by {@code cuMemAlloc}; the context is current. */
+  static CudaMemoryName nameOf(CudaAllocation memory) {
+    PrimaryContext context = memory.device().context();
     CUipcMemHandle handle = new CUipcMemHandle();
     context.check(
-        JCudaDriver.cuIpcGetMemHandle(handle, new CudaPointer(address())), "cuIpcGetMemHandle");
+        JCudaDriver.cuIpcGetMemHandle(handle, new CudaPointer(memory.address())),
+        "cuIpcGetMemHandle");
     byte[] bytes = (byte[]) HANDLE_BYTES.get(handle);
-    return CudaMemoryName.plain(id(), size(), context.pciBusId, bytes);
+    return CudaMemoryName.plain(memory.id(), memory.size(), context.pciBusId, bytes);
   }
 
   @Override

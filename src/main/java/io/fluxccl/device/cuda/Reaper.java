@@ -43,11 +43,16 @@ final class Reaper {
             TimeUnit.SECONDS,
             new LinkedBlockingQueue<>(),
             task -> {
-              Thread thread = new Thread(task, "fluxccl-reaper-" + gpu);
+              Thread thread = new Thread(() -> run(task), "fluxccl-reaper-" + gpu);
               thread.setDaemon(true);
               return thread;
             });
     executor.allowCoreThreadTimeOut(true);
+  }
+
+  private static void run(Runnable loop) {
+    CaptureMode.relax();
+    loop.run();
   }
 
   /** Runs it soon, behind all that was given before. What it throws is logged. */

@@ -21,6 +21,14 @@ final class StreamEvent {
     this.context = context;
   }
 
+  /** Returns a new event of the driver's, which the caller destroys; the context is current. */
+  static CUevent create(PrimaryContext context) {
+    CUevent made = new CUevent();
+    context.check(
+        JCudaDriver.cuEventCreate(made, CUevent_flags.CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    return made;
+  }
+
   /**
    * Moves the point behind what is enqueued on its stream so far.
    *
@@ -29,12 +37,7 @@ final class StreamEvent {
    */
   synchronized int record(CUstream stream) {
     if (event == null) {
-      CUevent made = new CUevent();
-      int result = JCudaDriver.cuEventCreate(made, CUevent_flags.CU_EVENT_DISABLE_TIMING);
-      if (result != CUresult.CUDA_SUCCESS) {
-        return result;
-      }
-      event = made;
+      event = create(context);
     }
     return JCudaDriver.cuEventRecord(event, stream);
   }

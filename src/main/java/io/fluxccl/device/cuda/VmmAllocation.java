@@ -34,7 +34,8 @@ final class VmmAllocation extends CudaAllocation {
         "cuMemCreate(" + rounded + ")");
     long handle = result[0];
     try {
-      VmmMapping mapping = VmmMapping.map(context, handle, rounded, devicesThatReach(device));
+      VmmMapping mapping =
+          VmmMapping.map(context, new long[] {handle}, rounded, devicesThatReach(device));
       return new VmmAllocation(device, mapping, handle);
     } catch (RuntimeException | Error e) {
       VmmCalls.release(handle);

@@ -38,6 +38,9 @@ final class VmmCalls {
   /** Lets these devices, and only they, read and write there. */
   static native int setAccess(long address, long size, int[] devices);
 
+  /** A handle of the memory that is mapped at an address, to be released; it keeps the memory. */
+  static native int retain(long address, long[] handle);
+
   /** A new descriptor of the memory, which keeps it alive until it is closed. */
   static native int exportDescriptor(long handle, int[] descriptor);
 

@@ -3,6 +3,7 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.Deadline;
 import io.fluxccl.NativeLibrary;
 import java.time.Duration;
+import java.util.Arrays;
 import jcuda.driver.CUresult;
 
 /**
@@ -12,8 +13,9 @@ import jcuda.driver.CUresult;
  * @param context used for the calls
  * @param address of its first byte
  * @param size bytes
+ * @param pieces of equal size, each a handle of the driver
  */
-record VmmMapping(PrimaryContext context, long address, long size) {
+record VmmMapping(PrimaryContext context, long address, long size, int pieces) {
   /** The owner's answer needs no GPU; a process that is stopped does not answer at all. */
   private static final Duration ANSWER_TIMEOUT = Duration.ofSeconds(5);
 
@@ -24,8 +26,22 @@ record VmmMapping(PrimaryContext context, long address, long size) {
    */
   static VmmMapping of(PrimaryContext context, CudaMemoryName name) {
     NativeLibrary.require("mapping " + name);
-    int descriptor =
-        DescriptorClient.request(name.socket(), name.secret(), Deadline.after(ANSWER_TIMEOUT));
+    long[] handles = new long[name.pieces()];
+    int imported = 0;
+    try {
+      for (; imported < handles.length; imported++) {
+        handles[imported] = importPiece(context, name, imported);
+      }
+      return map(context, handles, name.size(), new int[] {context.ordinal});
+    } finally {
+      for (int i = 0; i < imported; i++) {
+        VmmCalls.release(handles[i]); // what is mapped stays
+      }
+    }
+  }
+
+  private static long importPiece(PrimaryContext context, CudaMemoryName name, int piece) {
+    int descriptor = requestDescriptor(name, piece);
     long[] handle = new long[1];
     try {
       context.makeCurrent();
@@ -35,46 +51,63 @@ record VmmMapping(PrimaryContext context, long address, long size) {
               "cuMemImportFromShareableHandle(%s), whose GPU must be one that this process"
                   + " sees (CUDA_VISIBLE_DEVICES),",
               name));
+      return handle[0];
     } finally {
       DescriptorCalls.close(descriptor);
     }
-    try {
-      return map(context, handle[0], name.size(), new int[] {context.ordinal});
-    } finally {
-      VmmCalls.release(handle[0]); // what is mapped stays
-    }
+  }
+
+  /** Asks the owner for a piece's descriptor, or for the pool's; the caller closes it. */
+  static int requestDescriptor(CudaMemoryName name, int piece) {
+    byte[] first = Arrays.copyOf(name.secret(), DescriptorServer.TOKEN_LENGTH);
+    byte[] token = DescriptorServer.tokenOf(first, piece);
+    return DescriptorClient.request(name.socket(), token, Deadline.after(ANSWER_TIMEOUT));
   }
 
   /**
-   * Maps memory.
+   * Maps memory, its pieces one behind the other.
    *
-   * @param handle of memory of that size
+   * @param handles of pieces of equal size
+   * @param size of all of them
    * @param devices that may read and write it
    * @throws io.fluxccl.DeviceFailure if the driver refuses; nothing is left then
    */
-  static VmmMapping map(PrimaryContext context, long handle, long size, int[] devices) {
+  static VmmMapping map(PrimaryContext context, long[] handles, long size, int[] devices) {
     long[] address = new long[1];
     context.check(VmmCalls.reserve(size, 0, address), "cuMemAddressReserve(" + size + ")");
-    int result = VmmCalls.map(address[0], size, handle);
-    if (result != CUresult.CUDA_SUCCESS) {
+    long piece = size / handles.length;
+    int mapped = 0;
+    try {
+      for (; mapped < handles.length; mapped++) {
+        int result = VmmCalls.map(address[0] + mapped * piece, piece, handles[mapped]);
+        context.check(result, "cuMemMap(" + piece + ")");
+        result = VmmCalls.setAccess(address[0] + mapped * piece, piece, devices);
+        if (result != CUresult.CUDA_SUCCESS) {
+          VmmCalls.unmap(address[0] + mapped * piece, piece);
+          throw CudaError.of(
+              result,
+              context.ordinal,
+              "cuMemSetAccess(" + piece + ", for GPUs " + Arrays.toString(devices) + ")");
+        }
+      }
+      return new VmmMapping(context, address[0], size, handles.length);
+    } catch (RuntimeException | Error e) {
+      for (int i = 0; i < mapped; i++) {
+        VmmCalls.unmap(address[0] + i * piece, piece);
+      }
       VmmCalls.free(address[0], size);
-      throw CudaError.of(result, context.ordinal, "cuMemMap(" + size + ")");
+      throw e;
     }
-    VmmMapping mapping = new VmmMapping(context, address[0], size);
-    result = VmmCalls.setAccess(address[0], size, devices);
-    if (result != CUresult.CUDA_SUCCESS) {
-      mapping.unmap();
-      throw CudaError.of(
-          result,
-          context.ordinal,
-          "cuMemSetAccess(" + size + ", for GPUs " + java.util.Arrays.toString(devices) + ")");
-    }
-    return mapping;
   }
 
   /** Takes the memory away from the addresses and gives those back; the context is current. */
   void unmap() {
-    int result = VmmCalls.unmap(address, size);
+    long piece = size / pieces;
+    int result = CUresult.CUDA_SUCCESS;
+    for (int i = 0; i < pieces; i++) {
+      int unmapped = VmmCalls.unmap(address + i * piece, piece);
+      result = unmapped == CUresult.CUDA_SUCCESS ? result : unmapped;
+    }
     int freed = VmmCalls.free(address, size);
     context.check(result, "cuMemUnmap(" + size + ")");
     context.check(freed, "cuMemAddressFree(" + size + ")");

@@ -6,15 +6,15 @@ import java.nio.ByteOrder;
 import java.util.Optional;
 
 /**
- * A part of a {@link SharedSegment}. Thread-safe.
+ * A part of a {@link SharedSegment}, or memory that was wrapped. Thread-safe.
  *
  * <p>Closing it releases the segment once the work that was enqueued before is done, without
  * waiting for it. A user beyond that, such as a registration, retains the {@link #segment()}.
  */
-public final class HostBuffer extends PartBuffer<HostDevice, SharedSegment> {
-  /** Takes over one user of the segment. */
-  HostBuffer(HostDevice device, SharedSegment segment, long segmentOffset, long size) {
-    super(device, segment, segmentOffset, size);
+public final class HostBuffer extends PartBuffer<HostDevice, HostRange> {
+  /** Takes over one user of the range. */
+  HostBuffer(HostDevice device, HostRange range, long offset, long size) {
+    super(device, range, offset, size);
   }
 
   private HostBuffer(HostBuffer of, long offset, long size) {
@@ -26,9 +26,16 @@ public final class HostBuffer extends PartBuffer<HostDevice, SharedSegment> {
     return memory().address() + memoryOffset();
   }
 
-  /** Returns the segment that it is a part of. */
+  /** Returns the segment that it is a part of; null for memory that was wrapped. */
   public SharedSegment segment() {
-    return memory();
+    return memory() instanceof SharedSegment segment ? segment : null;
+  }
+
+  @Override
+  public Optional<String> unshareableBecause() {
+    return segment() != null
+        ? Optional.empty()
+        : Optional.of(memory() + ", can't be mapped by other processes");
   }
 
   /** Returns where in {@link #segment()} it begins, in bytes. */
@@ -45,8 +52,9 @@ public final class HostBuffer extends PartBuffer<HostDevice, SharedSegment> {
   public Optional<ByteBuffer> asByteBuffer() {
     retain();
     try {
-      ByteBuffer bytes = memory().view(memoryOffset(), size()).slice();
-      return Optional.of(bytes.order(ByteOrder.LITTLE_ENDIAN));
+      return memory()
+          .asByteBuffer(memoryOffset(), size())
+          .map(bytes -> bytes.order(ByteOrder.LITTLE_ENDIAN));
     } finally {
       release();
     }
@@ -56,8 +64,8 @@ public final class HostBuffer extends PartBuffer<HostDevice, SharedSegment> {
   public void upload(long offset, ByteBuffer source) {
     retain();
     try {
-      int length = checkBytes("upload", "source", offset, source);
-      memory().view(memoryOffset() + offset, length).put(source);
+      checkBytes("upload", "source", offset, source);
+      memory().put(memoryOffset() + offset, source);
     } finally {
       release();
     }
@@ -67,8 +75,8 @@ public final class HostBuffer extends PartBuffer<HostDevice, SharedSegment> {
   public void download(long offset, ByteBuffer target) {
     retain();
     try {
-      int length = checkBytes("download", "target", offset, target);
-      target.put(memory().view(memoryOffset() + offset, length));
+      checkBytes("download", "target", offset, target);
+      memory().get(memoryOffset() + offset, target);
     } finally {
       release();
     }

@@ -1,5 +1,6 @@
 package io.fluxccl.device.host;
 
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.JvmAccess;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.UseCount;
@@ -9,6 +10,7 @@ import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.PinnedBuffer;
+import java.nio.ByteBuffer;
 import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.Consumer;
@@ -97,6 +99,37 @@ public final class HostDevice implements Device {
       return new HostBuffer(this, piece.block(), piece.offset(), size);
     }
     return new HostBuffer(this, SharedSegment.create(size), 0, size);
+  }
+
+  /**
+   * Returns memory of this process as a buffer that frees nothing. Other processes can't map it:
+   * collectives copy it through the library's own memory, registered or not.
+   *
+   * <pre>{@code
+   * device.wrap(ByteBuffer.allocateDirect(64)); // BAD: refused, Java's order is big-endian
+   * device.wrap(ByteBuffer.allocateDirect(64).order(ByteOrder.nativeOrder())); // GOOD
+   * }</pre>
+   *
+   * @param bytes a direct buffer that can be written, little-endian ({@code
+   *     .order(ByteOrder.nativeOrder())}), from its position to its limit; kept until the buffer
+   *     and the work that uses it are done
+   * @return the buffer; the caller closes it
+   * @throws InvalidUsage if it is another kind of ByteBuffer
+   */
+  public HostBuffer wrap(ByteBuffer bytes) {
+    lifecycle.checkOpen();
+    ForeignRange range = ForeignRange.of(bytes);
+    return new HostBuffer(this, range, 0, bytes.remaining());
+  }
+
+  /**
+   * {@link #wrap(ByteBuffer)} of a range of addresses, such as memory of a native library. Nothing
+   * can check it, and the JVM crashes if it is not mapped: keep it until the buffer is closed and
+   * the work that uses it is done. It has no {@link HostBuffer#asByteBuffer}.
+   */
+  public HostBuffer wrap(long address, long bytes) {
+    lifecycle.checkOpen();
+    return new HostBuffer(this, ForeignRange.of(address, bytes), 0, bytes);
   }
 
   @Override

@@ -3,7 +3,6 @@ package io.fluxccl.device.host;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.OpenFiles;
-import io.fluxccl.concurrent.UseCount;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -29,7 +28,7 @@ import org.agrona.IoUtil;
  * <p>Counts its users: made with one, mapped until the last has released it, then unmapped by that
  * call. The addresses are page-aligned. Thread-safe.
  */
-public final class SharedSegment extends UseCount {
+public final class SharedSegment extends HostRange {
   /**
    * The largest size: one page less than 2 GiB, the most that Java maps at once. Allocate several
    * buffers for more.
@@ -179,7 +178,7 @@ public final class SharedSegment extends UseCount {
     return named;
   }
 
-  /** Returns the address of its first byte in this process. */
+  @Override
   public long address() {
     return address;
   }
@@ -207,6 +206,21 @@ public final class SharedSegment extends UseCount {
   ByteBuffer view(long offset, long size) {
     ByteBuffer view = mapped.duplicate().order(ByteOrder.LITTLE_ENDIAN);
     return view.position((int) offset).limit((int) (offset + size));
+  }
+
+  @Override
+  Optional<ByteBuffer> asByteBuffer(long offset, long size) {
+    return Optional.of(view(offset, size).slice());
+  }
+
+  @Override
+  void put(long offset, ByteBuffer source) {
+    view(offset, source.remaining()).put(source);
+  }
+
+  @Override
+  void get(long offset, ByteBuffer target) {
+    target.put(view(offset, target.remaining()));
   }
 
   @Override

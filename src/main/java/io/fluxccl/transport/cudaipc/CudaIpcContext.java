@@ -49,6 +49,14 @@ final class CudaIpcContext extends MappedContext {
               : "allocate it with the device that the communicator was made with");
     }
     CudaBuffer memory = (CudaBuffer) buffer;
+    memory
+        .unshareableBecause()
+        .ifPresent(
+            why -> {
+              throw InvalidUsage.of(
+                  "CUDA_IPC of rank %s: %s; register it for ETHERNET or another network",
+                  environment().rank(), why);
+            });
     memory.retain();
     try {
       MappedPlace place =

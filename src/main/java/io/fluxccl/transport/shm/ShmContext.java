@@ -45,6 +45,12 @@ final class ShmContext extends MappedContext {
           environment().rank(), own, buffer.device());
     }
     HostBuffer memory = (HostBuffer) buffer;
+    memory
+        .unshareableBecause()
+        .ifPresent(
+            why -> {
+              throw new InvalidUsage("SHM of rank " + environment().rank() + ": " + why);
+            });
     memory.retain();
     SharedSegment segment = memory.segment();
     MappedPlace place =

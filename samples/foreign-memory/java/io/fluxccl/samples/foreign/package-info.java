@@ -1,0 +1,2 @@
+/** An engine whose memory and stream FluxCCL uses: see README.md. */
+package io.fluxccl.samples.foreign;

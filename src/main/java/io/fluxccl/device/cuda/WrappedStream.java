@@ -1,0 +1,232 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.completion.CompletionAgent;
+import io.fluxccl.device.DeviceGraph;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import jcuda.CudaException;
+import jcuda.driver.CUcontext;
+import jcuda.driver.CUevent;
+import jcuda.driver.CUresult;
+import jcuda.driver.CUstream;
+import jcuda.driver.CUstreamCaptureStatus;
+import jcuda.driver.JCudaDriver;
+
+/**
+ * A stream of another owner, or a branch of one. It may be captured at any time: the owner captures
+ * its stream, and what that forks to with it.
+ *
+ * <p>A captured stream must not be queried, for that spoils the capture, and marks must not become
+ * a part of it. So the thread that enqueues marks its work at once, by an event, and all others
+ * look at these events only.
+ */
+@SuppressWarnings("try") // locks that are held and not looked at
+final class WrappedStream extends LiveCudaStream {
+  /** Handles up to here are no streams but mean one of the default streams. */
+  private static final long LAST_DEFAULT = 2;
+
+  /** The stream that was wrapped: this one, or the one that this is a branch of. */
+  private final WrappedStream root;
+
+  /** An event that is never recorded, to ask for the GPU's health. */
+  private final CUevent probe;
+
+  // All guarded by lock.
+  private final int[] captureStatus = new int[1];
+
+  /** What waits for work that has no mark yet, for want of events. */
+  private final List<Runnable> unmarked = new ArrayList<>();
+
+  private WrappedStream(
+      CudaDevice device,
+      String name,
+      CUstream stream,
+      CudaPinnedBuffer line,
+      CompletionAgent agent,
+      WrappedStream root) {
+    super(device, name, stream, false, line, agent);
+    this.root = root == null ? this : root;
+    context.makeCurrent();
+    this.probe = StreamEvent.create(context);
+  }
+
+  /** Returns the stream that {@link CudaDevice#wrapStream} describes. */
+  static LiveCudaStream of(CudaDevice device, long handle, CompletionAgent agent) {
+    CUstream stream = check(device.context(), handle);
+    String name = "gpu%d-wrapped-%x".formatted(device.index(), handle);
+    return open(device, line -> new WrappedStream(device, name, stream, line, agent, null));
+  }
+
+  /** Returns a stream of its own that is captured with the root when that forks to it. */
+  static LiveCudaStream branch(WrappedStream of, String name, CompletionAgent agent) {
+    CudaDevice device = of.device;
+    return open(
+        device,
+        line ->
+            new WrappedStream(device, name, of.context.createStream(false), line, agent, of.root));
+  }
+
+  /** Returns the handle of a stream that may be wrapped. */
+  private static CUstream check(PrimaryContext context, long handle) {
+    if (handle >= 0 && handle <= LAST_DEFAULT) {
+      throw InvalidUsage.of(
+          "wrapStream of %s on GPU %d; it waits for the work of other streams, or is another one"
+              + " for each thread: give one that was created (cuStreamCreate, cudaStreamCreate)",
+          handle == LAST_DEFAULT ? "the per-thread default stream" : "the legacy default stream",
+          context.ordinal);
+    }
+    CUstream stream = new CUstream();
+    CudaPointer.set(stream, handle);
+    CUcontext of = new CUcontext();
+    context.makeCurrent();
+    int result;
+    try {
+      result = JCudaDriver.cuStreamGetCtx(stream, of);
+    } catch (CudaException e) { // the application lets JCuda throw
+      result = CudaError.statusOf(e);
+    }
+    if (result != CUresult.CUDA_SUCCESS) {
+      throw InvalidUsage.of(
+          "wrapStream of 0x%x on GPU %d: the driver answers %s; give a stream that is not destroyed",
+          handle, context.ordinal, CUresult.stringFor(result));
+    }
+    if (!of.equals(context.handle)) {
+      throw InvalidUsage.of(
+          "wrapStream of 0x%x on GPU %d: it is of another GPU, or of another context than this GPU's"
+              + " primary one; use cuDevicePrimaryCtxRetain, or the runtime API, in place of"
+              + " cuCtxCreate",
+          handle, context.ordinal);
+    }
+    return stream;
+  }
+
+  @Override
+  public CUstream handle() {
+    return stream;
+  }
+
+  /** The owner's work may be between two launches. */
+  @Override
+  boolean knowsAllWork() {
+    return false;
+  }
+
+  @Override
+  public boolean isCapturing() {
+    synchronized (lock) {
+      if (isClosed()) {
+        return false;
+      }
+      context.makeCurrent();
+      check(JCudaDriver.cuStreamIsCapturing(stream, captureStatus), "cuStreamIsCapturing");
+      return captureStatus[0] != CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE;
+    }
+  }
+
+  /** Asks behind the work, because a wait may have made the stream a part of a capture. */
+  @Override
+  void ended() {
+    synchronized (lock) {
+      if (isCapturing()) {
+        return;
+      }
+      dirty = !milestones.hasRoom();
+      if (dirty) {
+        return;
+      }
+      long sequence = queue.next();
+      int result;
+      try (EnqueueLock held = tryLock()) {
+        result = milestones.record(stream, sequence);
+      }
+      dirty = result != CUresult.CUDA_SUCCESS;
+      runUnmarked();
+    }
+  }
+
+  /** The caller may be capturing, and must then not ask the driver. */
+  @Override
+  boolean hasMuchToDo() {
+    return hasManyOutstanding();
+  }
+
+  /** Of a stream that must not be queried, what its marks and the GPU's health say. */
+  @Override
+  int query() {
+    int health = CudaError.query(probe);
+    boolean done = !dirty && milestones.hasReachedLast(queue.issued());
+    return health != CUresult.CUDA_SUCCESS || done ? health : CUresult.CUDA_ERROR_NOT_READY;
+  }
+
+  @Override
+  void requireSameCapture(CudaStream other) {
+    boolean related = other instanceof WrappedStream before && root == before.root;
+    if (!related && (isCapturing() || other.isCapturing())) {
+      throw InvalidUsage.of(
+          "%s can't wait for %s while the owner of one of them captures it; wait before the capture"
+              + " begins, or after it has ended",
+          this, other);
+    }
+  }
+
+  @Override
+  protected CudaStream enqueueGraph(DeviceGraph graph) {
+    if (isCapturing()) {
+      throw new InvalidUsage(this + " launches no graph while its owner captures it");
+    }
+    return super.enqueueGraph(graph);
+  }
+
+  @Override
+  protected CudaStream newBranch(String branchName) {
+    return device.newBranch(branchName, this);
+  }
+
+  @Override
+  public CompletableFuture<Void> completion() {
+    synchronized (lock) {
+      return isCapturing() ? CompletableFuture.completedFuture(null) : super.completion();
+    }
+  }
+
+  @Override
+  long mark() {
+    long sequence = super.mark();
+    runUnmarked();
+    return sequence;
+  }
+
+  private void runUnmarked() {
+    if (!dirty) {
+      unmarked.forEach(action -> runAfter(queue.issued(), action));
+      unmarked.clear();
+    }
+  }
+
+  @Override
+  boolean runAfterEnqueuedWork(Runnable action) {
+    synchronized (lock) {
+      if (dirty && !isClosed()) { // another thread must not mark
+        unmarked.add(action);
+        return true;
+      }
+      return super.runAfterEnqueuedWork(action);
+    }
+  }
+
+  @Override
+  void markLast() {
+    dirty = false;
+    runUnmarked();
+  }
+
+  @Override
+  void destroyHandle() {
+    JCudaDriver.cuEventDestroy(probe);
+    if (root != this) {
+      super.destroyHandle();
+    }
+  }
+}

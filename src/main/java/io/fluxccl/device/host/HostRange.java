@@ -1,0 +1,22 @@
+package io.fluxccl.device.host;
+
+import io.fluxccl.concurrent.UseCount;
+import java.nio.ByteBuffer;
+import java.util.Optional;
+
+/** Memory that a {@link HostBuffer} is a part of. Counts its users; made with one. */
+public abstract class HostRange extends UseCount {
+  HostRange() {}
+
+  /** Returns the address of its first byte in this process. */
+  public abstract long address();
+
+  /** Returns a view of a part; the caller holds a user for as long as it uses the view. */
+  abstract Optional<ByteBuffer> asByteBuffer(long offset, long size);
+
+  /** Copies the remaining bytes there. */
+  abstract void put(long offset, ByteBuffer source);
+
+  /** Fills the buffer from there. */
+  abstract void get(long offset, ByteBuffer target);
+}

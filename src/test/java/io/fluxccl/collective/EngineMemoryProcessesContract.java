@@ -1,0 +1,106 @@
+package io.fluxccl.collective;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.bootstrap.JobSecret;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.EngineMemory;
+import io.fluxccl.device.cuda.EngineStream;
+import io.fluxccl.device.host.ChildJvm;
+import io.fluxccl.group.JoinOptions;
+import io.fluxccl.group.RankGroup;
+import io.fluxccl.testing.EmulatedGpus;
+import java.net.ServerSocket;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** Collectives on an engine's memory and streams, each rank in a process of its own. */
+@Timeout(300)
+abstract class EngineMemoryProcessesContract {
+  private static final int RANKS = 2;
+
+  /** A rank that does all collectives on all kinds of memory. */
+  static final class Rank {
+    private static final Duration LONG = Duration.ofSeconds(100);
+
+    public static void main(String[] args) {
+      try (RankGroup group =
+          RankGroup.join(JoinOptions.fromEnvironment().withTimeout(LONG)).join()) {
+        EngineMemory engine = new EngineMemory((CudaDevice) group.device());
+        EngineCollectives ranks = new EngineCollectives(group.collectives());
+        for (EngineMemory.Kind kind : EngineMemory.Kind.values()) {
+          if (!engine.has(kind)) {
+            System.out.println("without " + kind);
+            continue;
+          }
+          for (int count : EmulatedGpus.HERE ? new int[] {1000} : new int[] {1, 1000, 3 << 20}) {
+            ranks.doAll(engine, kind, count, true);
+          }
+        }
+        ranks.agreeOnWhatIsStaged(engine);
+        ranks.replay(
+            engine,
+            EmulatedGpus.HERE ? 600 : 100_000,
+            true,
+            EmulatedGpus.HERE ? 50 : 1000,
+            EngineStream.GLOBAL);
+        group.collectives().barrier().block(LONG);
+        System.out.println("all right");
+      } catch (Throwable e) {
+        e.printStackTrace();
+        System.out.println("wrong: " + e);
+      }
+      // The process frees the engine's memory: a kernel that hangs must not keep it.
+      Runtime.getRuntime().halt(0);
+    }
+  }
+
+  @Test
+  void shouldDoEveryCollectiveBetweenProcesses() throws Exception {
+    String address;
+    try (ServerSocket probe = new ServerSocket(0)) {
+      address = "127.0.0.1:" + probe.getLocalPort();
+    }
+    String secret = JobSecret.random().text();
+    List<ChildJvm> processes = new ArrayList<>();
+    try {
+      for (int rank = 0; rank < RANKS; rank++) {
+        processes.add(
+            ChildJvm.start(
+                Rank.class,
+                List.of("-Xmx512m"),
+                Map.of(
+                    "FLUXCCL_RANK",
+                    Integer.toString(rank),
+                    "FLUXCCL_NRANKS",
+                    Integer.toString(RANKS),
+                    "FLUXCCL_ADDR",
+                    address,
+                    "FLUXCCL_SECRET",
+                    secret,
+                    "FLUXCCL_DEVICE",
+                    "cuda:" + rank)));
+      }
+      for (ChildJvm process : processes) {
+        assertThat(lastLine(process)).isEqualTo("all right");
+      }
+    } finally {
+      for (ChildJvm process : processes) {
+        process.kill();
+      }
+    }
+  }
+
+  private static String lastLine(ChildJvm process) throws Exception {
+    String last = "nothing";
+    for (String line = process.readLine(); line != null; line = process.readLine()) {
+      System.out.println(line);
+      last = line;
+    }
+    return last;
+  }
+}

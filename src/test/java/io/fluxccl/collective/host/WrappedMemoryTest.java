@@ -1,0 +1,163 @@
+package io.fluxccl.collective.host;
+
+import static io.fluxccl.DataType.INT64;
+import static io.fluxccl.ReduceOp.SUM;
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.collective.Collectives;
+import io.fluxccl.collective.Registration;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.host.HostBuffer;
+import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportFlags;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.time.Duration;
+import java.util.Random;
+import org.agrona.BufferUtil;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** The host device on memory that the program has. */
+@Timeout(120)
+class WrappedMemoryTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
+  private static final int RANKS = 3;
+  private static final int MAX_BYTES = 200_000;
+
+  private static ByteBuffer direct(int size) {
+    return ByteBuffer.allocateDirect(size).order(ByteOrder.nativeOrder());
+  }
+
+  @Test
+  void shouldBeWhatTheProgramSees() {
+    try (HostDevice device = HostDevice.create()) {
+      ByteBuffer bytes = direct(64);
+      bytes.position(8).limit(40);
+      HostBuffer whole = device.wrap(bytes);
+      assertThat(whole.size()).isEqualTo(32);
+      assertThat(whole.address()).isEqualTo(BufferUtil.address(bytes) + 8);
+      assertThat(bytes.position()).isEqualTo(8);
+      whole.upload(4, new byte[] {1, 2, 3});
+      assertThat(bytes.get(13)).isEqualTo((byte) 2);
+      bytes.putInt(20, 0x01020304);
+      byte[] found = new byte[4];
+      whole.slice(8, 16).download(4, found);
+      assertThat(found).containsExactly(4, 3, 2, 1);
+      assertThat(whole.asByteBuffer().get().getInt(12)).isEqualTo(0x01020304);
+      HostBuffer byAddress = device.wrap(whole.address(), 32);
+      byAddress.upload(31, new byte[] {9});
+      assertThat(bytes.get(39)).isEqualTo((byte) 9);
+      byAddress.download(12, found);
+      assertThat(found).containsExactly(4, 3, 2, 1);
+      assertThat(byAddress.asByteBuffer()).isEmpty();
+      assertThat(whole.unshareableBecause()).isPresent();
+      whole.close();
+      byAddress.close();
+      assertThatThrownBy(() -> whole.download(0, found)).isInstanceOf(InvalidUsage.class);
+      assertThat(bytes.getInt(20)).isEqualTo(0x01020304);
+    }
+  }
+
+  @Test
+  void shouldRefuseWhatIsNotMemoryOfItsOrder() {
+    try (HostDevice device = HostDevice.create()) {
+      assertThatThrownBy(() -> device.wrap(ByteBuffer.allocate(8).order(ByteOrder.nativeOrder())))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("direct");
+      assertThatThrownBy(() -> device.wrap(ByteBuffer.allocateDirect(8)))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("big-endian");
+      assertThatThrownBy(
+              () -> device.wrap(direct(8).asReadOnlyBuffer().order(ByteOrder.nativeOrder())))
+          .isInstanceOf(InvalidUsage.class);
+      assertThatThrownBy(() -> device.wrap(direct(0))).isInstanceOf(InvalidUsage.class);
+      assertThatThrownBy(() -> device.wrap(null)).isInstanceOf(InvalidUsage.class);
+      assertThatThrownBy(() -> device.wrap(0, 8)).isInstanceOf(InvalidUsage.class);
+      assertThatThrownBy(() -> device.wrap(4096, 0)).isInstanceOf(InvalidUsage.class);
+      assertThatThrownBy(() -> device.wrap(4096, Long.MAX_VALUE)).isInstanceOf(InvalidUsage.class);
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void shouldDoAllKindsOfCallsOnIt(boolean registered) {
+    try (LocalRanks ranks = LocalRanks.of(RANKS)) {
+      ranks.run(rank -> exercise(rank, registered));
+    }
+  }
+
+  private static void exercise(LocalRank rank, boolean registered) {
+    HostDevice device = (HostDevice) rank.device();
+    // One rank's memory is the library's own: all agree on what is staged.
+    long size = Exercise.memory(RANKS, MAX_BYTES);
+    DeviceBuffer memory =
+        rank.rank() == 0 ? device.allocate(size) : device.wrap(direct((int) size));
+    try (Collectives collectives = rank.collectives()) {
+      if (registered) {
+        Registration registration = collectives.register(memory).join();
+        assertThat(registration.stagedBecause().get()).startsWith("rank 1: ");
+        assertThat(registration.id()).isZero();
+      }
+      Random random = new Random(RANKS);
+      for (int i = 0; i < 30; i++) {
+        Exercise.Run run = Exercise.draw(random, RANKS, MAX_BYTES).on(rank.rank(), memory);
+        collectives.run(run.call).block(LONG);
+        collectives.barrier().block(LONG);
+        run.verify();
+        collectives.barrier().block(LONG);
+      }
+      try (DeviceBuffer own = device.allocate(1 << 20);
+          Registration next = collectives.register(own).join()) {
+        assertThat(next.stagedBecause()).isEmpty();
+        assertThat(next.id()).isEqualTo(registered ? 1 : 0);
+      }
+    }
+    memory.close();
+  }
+
+  @Test
+  void shouldRefuseToRegisterItForSharedMemoryAlone() {
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      LocalRank rank = ranks.ranks().get(0);
+      HostBuffer memory = ((HostDevice) rank.device()).wrap(direct(64));
+      assertThatThrownBy(
+              () -> rank.communicator().registerMemory(memory, TransportFlags.of(Transport.SHM)))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("can't be mapped by other processes");
+      rank.communicator().registerMemory(memory, TransportFlags.of(Transport.ETHERNET)).close();
+    }
+  }
+
+  @Test
+  void shouldOpenALaneOnAStreamOfTheProgram() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            DeviceBuffer x = ((HostDevice) rank.device()).wrap(direct(4096));
+            try (Collectives collectives = rank.collectives()) {
+              Collectives lane = collectives.lane(rank.stream()).join();
+              assertThat(lane.stream()).isSameAs(rank.stream());
+              rank.stream().writeValue(x, 0, rank.rank() + 1);
+              lane.allReduce(x, INT64, SUM).block(LONG);
+              lane.close();
+              // It stays the program's.
+              rank.stream().writeValue(x, 8, 77);
+              assertThat(rank.stream().completion()).succeedsWithin(LONG);
+            }
+            byte[] found = new byte[9];
+            x.download(0, found);
+            assertThat(found[0]).isEqualTo((byte) 3);
+            assertThat(found[8]).isEqualTo((byte) 77);
+            x.close();
+          });
+    }
+  }
+}

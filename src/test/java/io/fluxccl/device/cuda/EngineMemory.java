@@ -1,0 +1,181 @@
+package io.fluxccl.device.cuda;
+
+import java.util.ArrayDeque;
+import java.util.Deque;
+import java.util.EnumMap;
+import java.util.Map;
+import jcuda.Pointer;
+import jcuda.driver.CUdeviceptr;
+import jcuda.driver.CUmemLocation;
+import jcuda.driver.CUmemPoolProps;
+import jcuda.driver.CUmemoryPool;
+import jcuda.driver.CUresult;
+import jcuda.driver.CUstream;
+import jcuda.driver.JCudaDriver;
+
+/**
+ * Memory of a GPU as engines allocate it, by the driver and past this library: a caching allocator
+ * that cuts tensors from blocks, as PyTorch's does. Freed when it is closed.
+ */
+public final class EngineMemory implements AutoCloseable {
+  /** Where tensors come from. */
+  public enum Kind {
+    /** {@code cudaMalloc} of 2 MiB, for small tensors. */
+    SMALL_BLOCK(true),
+    /** {@code cudaMalloc} of 20 MiB. */
+    LARGE_BLOCK(true),
+    /** {@code cudaMallocAsync}, from the GPU's own pool. */
+    POOL(false),
+    /** {@code cudaMallocAsync}, from a pool that was made to be shared. */
+    SHAREABLE_POOL(true),
+    /** Pieces of 2 MiB, mapped one behind the other. */
+    EXPANDABLE_SEGMENT(true);
+
+    /** Whether ranks map it. */
+    public final boolean isShareable;
+
+    Kind(boolean isShareable) {
+      this.isShareable = isShareable;
+    }
+  }
+
+  private static final long MIB = 1 << 20;
+  private static final int ALIGNMENT = 512;
+  private static final int POSIX_DESCRIPTOR = 1;
+  private static final int PINNED = 1;
+  private static final int ON_DEVICE = 1;
+
+  private final CudaDevice device;
+  private final Deque<Runnable> frees = new ArrayDeque<>();
+  private final Map<Kind, long[]> blocks = new EnumMap<>(Kind.class);
+  private CUmemoryPool pool;
+
+  public EngineMemory(CudaDevice device) {
+    this.device = device;
+  }
+
+  private static void check(int result, String call) {
+    if (result != CUresult.CUDA_SUCCESS) {
+      throw new IllegalStateException(call + ": " + CUresult.stringFor(result));
+    }
+  }
+
+  /** Whether the driver and JCuda can do it here. */
+  public boolean has(Kind kind) {
+    try {
+      tensor(kind, 512);
+      return true;
+    } catch (IllegalStateException e) {
+      return false;
+    }
+  }
+
+  /** A tensor, wrapped. */
+  public CudaBuffer allocate(Kind kind, long bytes) {
+    return device.wrap(tensor(kind, bytes), bytes);
+  }
+
+  /** The address of a tensor. */
+  public long tensor(Kind kind, long bytes) {
+    device.makeCurrent();
+    long[] block = blocks.get(kind); // next free address, end
+    if (block == null || block[1] - block[0] < bytes) {
+      block = newBlock(kind, bytes);
+      blocks.put(kind, block);
+    }
+    long address = block[0] + ALIGNMENT; // never the start of a block
+    block[0] += ALIGNMENT + (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return address;
+  }
+
+  private long[] newBlock(Kind kind, long bytes) {
+    long least =
+        switch (kind) {
+          case SMALL_BLOCK, POOL, SHAREABLE_POOL -> 2 * MIB;
+          case LARGE_BLOCK -> 20 * MIB;
+          case EXPANDABLE_SEGMENT -> 8 * MIB;
+        };
+    long size = Math.max(least, (bytes + ALIGNMENT + 2 * MIB - 1) / (2 * MIB) * (2 * MIB));
+    long start =
+        switch (kind) {
+          case SMALL_BLOCK, LARGE_BLOCK -> malloc(size);
+          case POOL -> mallocAsync(size, null);
+          case SHAREABLE_POOL -> mallocAsync(size, shareablePool());
+          case EXPANDABLE_SEGMENT -> segment(size);
+        };
+    // A tensor of a segment begins in its first piece, and most cross into the next.
+    return new long[] {
+      kind == Kind.EXPANDABLE_SEGMENT && bytes > 1024 ? start + 2 * MIB - 1024 : start, start + size
+    };
+  }
+
+  /** {@code cudaMalloc}. */
+  public long malloc(long size) {
+    device.makeCurrent();
+    CUdeviceptr pointer = new CUdeviceptr();
+    check(JCudaDriver.cuMemAlloc(pointer, size), "cuMemAlloc");
+    frees.push(() -> JCudaDriver.cuMemFree(pointer));
+    return CudaPointer.valueOf(pointer);
+  }
+
+  private long mallocAsync(long size, CUmemoryPool from) {
+    CUdeviceptr pointer = new CUdeviceptr();
+    CUstream stream = new CUstream();
+    check(JCudaDriver.cuStreamCreate(stream, 1), "cuStreamCreate");
+    check(
+        from == null
+            ? JCudaDriver.cuMemAllocAsync(pointer, size, stream)
+            : JCudaDriver.cuMemAllocFromPoolAsync(pointer, size, from, stream),
+        "cuMemAllocAsync");
+    check(JCudaDriver.cuStreamSynchronize(stream), "cuStreamSynchronize");
+    frees.push(
+        () -> {
+          JCudaDriver.cuMemFreeAsync(pointer, stream);
+          JCudaDriver.cuStreamSynchronize(stream);
+          JCudaDriver.cuStreamDestroy(stream);
+        });
+    return CudaPointer.valueOf(pointer);
+  }
+
+  private CUmemoryPool shareablePool() {
+    if (pool == null) {
+      CUmemoryPool made = new CUmemoryPool();
+      CUmemPoolProps props =
+          new CUmemPoolProps(
+              PINNED,
+              POSIX_DESCRIPTOR,
+              new CUmemLocation(ON_DEVICE, device.index()),
+              new Pointer());
+      check(JCudaDriver.cuMemPoolCreate(made, props), "cuMemPoolCreate");
+      frees.push(() -> JCudaDriver.cuMemPoolDestroy(made));
+      pool = made;
+    }
+    return pool;
+  }
+
+  private long segment(long size) {
+    long piece = 2 * MIB;
+    long[] result = new long[1];
+    // More than is mapped: a segment grows into it.
+    check(VmmCalls.reserve(4 * size, 0, result), "cuMemAddressReserve");
+    long start = result[0];
+    frees.push(() -> VmmCalls.free(start, 4 * size));
+    for (long at = start; at < start + size; at += piece) {
+      check(VmmCalls.create(device.index(), piece, result), "cuMemCreate");
+      check(VmmCalls.map(at, piece, result[0]), "cuMemMap");
+      check(VmmCalls.release(result[0]), "cuMemRelease"); // what is mapped stays
+      check(VmmCalls.setAccess(at, piece, new int[] {device.index()}), "cuMemSetAccess");
+      long mapped = at;
+      frees.push(() -> VmmCalls.unmap(mapped, piece));
+    }
+    return start;
+  }
+
+  @Override
+  public void close() {
+    device.makeCurrent();
+    while (!frees.isEmpty()) {
+      frees.pop().run();
+    }
+  }
+}

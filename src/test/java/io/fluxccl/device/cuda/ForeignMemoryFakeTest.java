@@ -1,0 +1,8 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.testing.FakeCuda;
+import io.fluxccl.testing.RequiresNativeLibrary;
+
+@FakeCuda
+@RequiresNativeLibrary
+class ForeignMemoryFakeTest extends ForeignMemoryContract {}

@@ -1,0 +1,6 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.testing.FakeCuda;
+
+@FakeCuda
+class WrappedStreamFakeTest extends WrappedStreamContract {}

@@ -1,0 +1,6 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.testing.RequiresGpus;
+
+@RequiresGpus
+class WrappedStreamTest extends WrappedStreamContract {}
