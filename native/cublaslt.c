@@ -246,39 +246,60 @@ static int make_preference(const Plan *plan, void **preference) {
   return status;
 }
 
-/* Takes the best algorithm for that many rows which can do one row, too. */
-static int choose(Plan *plan, uint64_t rows) {
+/*
+ * Takes the best algorithm for that many rows, which can do one row and the typical number, too.
+ */
+static int choose_for(Plan *plan, uint64_t rows, const Layouts *one, const Layouts *typical,
+                      void *preference) {
   Candidate candidates[CANDIDATES];
   memset(candidates, 0, sizeof candidates);
   int found = 0;
-  void *preference = NULL;
-  Layouts many = {NULL, NULL};
-  Layouts one = {NULL, NULL};
-  int status = make_preference(plan, &preference);
-  if (status == SUCCESS) {
-    status = make_layouts(plan, rows, &many);
-  }
-  if (status == SUCCESS) {
-    status = make_layouts(plan, 1, &one);
-  }
+  Layouts many;
+  int status = make_layouts(plan, rows, &many);
   if (status == SUCCESS) {
     status = plan->lt->heuristic(plan->handle, plan->desc, plan->weights, many.in, many.out,
                                  many.out, preference, CANDIDATES, candidates, &found);
   }
-  if (status == SUCCESS) {
-    status = NOT_SUPPORTED;
-    for (int i = 0; i < found && status != SUCCESS; i++) {
-      const Algorithm *algorithm = &candidates[i].algorithm;
-      if (candidates[i].status == SUCCESS && is_whole(plan, algorithm) &&
-          check_algorithm(plan, &many, algorithm) == SUCCESS &&
-          check_algorithm(plan, &one, algorithm) == SUCCESS) {
-        plan->algorithm = *algorithm;
-        status = SUCCESS;
-      }
+  free_layouts(plan, &many);
+  if (status != SUCCESS) {
+    return status;
+  }
+  for (int i = 0; i < found; i++) {
+    const Algorithm *algorithm = &candidates[i].algorithm;
+    if (candidates[i].status == SUCCESS && is_whole(plan, algorithm) &&
+        check_algorithm(plan, typical, algorithm) == SUCCESS &&
+        check_algorithm(plan, one, algorithm) == SUCCESS) {
+      plan->algorithm = *algorithm;
+      return SUCCESS;
     }
   }
-  free_layouts(plan, &many);
+  return NOT_SUPPORTED;
+}
+
+/*
+ * Chooses for the typical number of rows, or else for others: small matrices of 32-bit floats have
+ * numbers of rows for which all that is proposed splits the sums.
+ */
+static int choose(Plan *plan, uint64_t rows) {
+  const uint64_t tried[] = {rows, 1, 16, 128, 1024};
+  void *preference = NULL;
+  Layouts one = {NULL, NULL};
+  Layouts typical = {NULL, NULL};
+  int status = make_preference(plan, &preference);
+  if (status == SUCCESS) {
+    status = make_layouts(plan, 1, &one);
+  }
+  if (status == SUCCESS) {
+    status = make_layouts(plan, rows, &typical);
+  }
+  if (status == SUCCESS) {
+    status = NOT_SUPPORTED;
+    for (size_t i = 0; i < sizeof tried / sizeof tried[0] && status == NOT_SUPPORTED; i++) {
+      status = choose_for(plan, tried[i], &one, &typical, preference);
+    }
+  }
   free_layouts(plan, &one);
+  free_layouts(plan, &typical);
   if (preference != NULL) {
     plan->lt->preferenceDestroy(preference);
   }

@@ -124,6 +124,24 @@ class MatrixProductTest {
     assertThat(download(outType, one)).containsExactly(Arrays.copyOf(found, OUTPUTS));
   }
 
+  /** A shape for which a library has proposed nothing but split sums, for so many rows. */
+  @Test
+  void shouldFindAWayThatIsProposedForOtherNumbersOfRows() throws Exception {
+    int outputs = 512;
+    int rows = 64;
+    MatrixProduct product =
+        products.plan(outputs, INPUTS, DataType.FLOAT32, DataType.FLOAT32, rows);
+    CudaBuffer left = upload(DataType.FLOAT32, numbers(rows * INPUTS));
+    CudaBuffer right = upload(DataType.FLOAT32, numbers(outputs * INPUTS));
+    CudaBuffer all = device.allocate(4L * rows * outputs);
+    CudaBuffer one = device.allocate(4L * outputs);
+    product.enqueue(stream, rows, left, right, all);
+    product.enqueue(stream, 1, left, right, one);
+    await();
+    assertThat(download(DataType.FLOAT32, one))
+        .containsExactly(Arrays.copyOf(download(DataType.FLOAT32, all), outputs));
+  }
+
   @Test
   void shouldBeRecorded() throws Exception {
     MatrixProduct product = products.plan(OUTPUTS, INPUTS, DataType.BFLOAT16, DataType.FLOAT32, 1);
