@@ -91,6 +91,9 @@ class GpuTestsTest {
     void neverRuns() {}
   }
 
+  /** Of no tag: it is in no list of classes. */
+  static class Untagged {}
+
   private String run(int exitCode, Class<?> fixture, String... options) {
     StringWriter out = new StringWriter();
     List<String> args = new ArrayList<>(List.of(options));
@@ -159,6 +162,13 @@ class GpuTestsTest {
     assertThat(run(1, Mixed.class, "--budget", "0"))
         .contains("not started: the budget is spent")
         .endsWith("0 passed, 1 failed, 0 skipped\n");
+  }
+
+  @Test
+  void shouldRunAClassThatOnlyTheClassPathHas() {
+    assertThat(run(1, Untagged.class))
+        .startsWith("1 test classes")
+        .contains("FAILED  (the class): has no test that was run");
   }
 
   @Test

@@ -28,17 +28,30 @@ final class TaggedClasses {
 
   private TaggedClasses() {}
 
-  /** Those with one of the words in their names, sorted; all when there is no word. */
+  /**
+   * Those with one of the words in their names, sorted; all when there is no word. A word may also
+   * be the full name of a class of the class path that none of these is, such as a sample's test.
+   */
   static List<String> chosen(String tag, List<String> words) throws IOException {
     List<Pattern> patterns =
         words.stream()
             .map(word -> Pattern.quote(word).replace("*", "\\E.*\\Q"))
             .map(Pattern::compile)
             .toList();
-    return all(tag).stream()
-        .filter(
-            name -> patterns.isEmpty() || patterns.stream().anyMatch(p -> p.matcher(name).find()))
-        .toList();
+    Set<String> found = new TreeSet<>(all(tag));
+    found.removeIf(
+        name -> !patterns.isEmpty() && patterns.stream().noneMatch(p -> p.matcher(name).find()));
+    words.stream().filter(TaggedClasses::exists).forEach(found::add);
+    return List.copyOf(found);
+  }
+
+  private static boolean exists(String name) {
+    try {
+      Class.forName(name, false, TaggedClasses.class.getClassLoader());
+      return true;
+    } catch (ClassNotFoundException | LinkageError e) {
+      return false;
+    }
   }
 
   private static Set<String> all(String tag) throws IOException {
