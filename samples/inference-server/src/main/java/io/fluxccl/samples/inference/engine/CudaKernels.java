@@ -13,6 +13,7 @@ import io.fluxccl.device.cuda.CudaKernel;
 import io.fluxccl.device.cuda.CudaModule;
 import io.fluxccl.device.cuda.MatrixProduct;
 import io.fluxccl.device.cuda.MatrixProducts;
+import io.fluxccl.group.RankGroup;
 import io.fluxccl.samples.inference.model.LlamaConfig;
 import io.fluxccl.samples.inference.model.Tensor;
 import java.nio.ByteBuffer;
@@ -73,6 +74,9 @@ final class CudaKernels implements Kernels {
   /** The numbers of each sequence's pages. */
   private final DeviceBuffer pages;
 
+  /** Of this generation; null if kernels don't add what ranks have. */
+  private PeerSums peers;
+
   // By layer: [page][kvHead][token][element].
   private final DeviceBuffer keys;
   private final DeviceBuffer values;
@@ -100,7 +104,7 @@ final class CudaKernels implements Kernels {
     }
     boolean isOwn = Products.areFor(device, config, nRanks, type);
     this.module = CudaSource.compile(config, type, isOwn).prepare(device);
-    this.products = isOwn ? new Products(device, module, nRanks == 1, options.maxRows()) : null;
+    this.products = isOwn ? new Products(device, module, options.maxRows()) : null;
     this.cublas = isOwn ? null : new MatrixProducts(device);
     this.rowsHere = allocate(StepRows.memoryBytes(options.maxRows()));
     this.frequencies = allocate((long) config.inverseFrequencies().length * Float.BYTES);
@@ -144,6 +148,26 @@ final class CudaKernels implements Kernels {
     return new CudaWeights(buffer, use == Use.READ ? null : plan(outputs, inputs, use));
   }
 
+  @Override
+  public void join(RankGroup group) {
+    closePeers();
+    if (type == DataType.BFLOAT16 && PeerSums.areFor(group)) {
+      peers = new PeerSums(group, options.maxRows(), config.hidden());
+    }
+  }
+
+  private void closePeers() {
+    if (peers != null) {
+      peers.close();
+      peers = null;
+    }
+  }
+
+  @Override
+  public boolean addsRanks(int rows) {
+    return peers != null && rows <= peers.rows();
+  }
+
   /** Returns the product by matrices of a shape; one for all layers. */
   private MatrixProduct plan(int outputs, int inputs, Use use) {
     int rows = Math.min(Integer.getInteger(TYPICAL_ROWS_PROPERTY, TYPICAL_ROWS), options.maxRows());
@@ -180,21 +204,31 @@ final class CudaKernels implements Kernels {
       int rows,
       DeviceBuffer x,
       DeviceBuffer delta,
+      boolean ofRanks,
       Weights gain,
       DeviceBuffer out) {
+    Stream<Object> args =
+        Stream.of(
+            x,
+            sumsOf(delta),
+            delta == null ? 0L : delta,
+            buffer(gain),
+            config.epsilon(),
+            config.hidden(),
+            tileRows(),
+            out);
     return launch(
         before,
-        "addNorm",
+        ofRanks ? "addNormOfAll" : "addNorm",
         rows,
-        config.hidden() > MOST_HIDDEN / 2 ? MOST_THREADS : MOST_THREADS / 2,
-        x,
-        sumsOf(delta),
-        delta == null ? 0L : delta,
-        buffer(gain),
-        config.epsilon(),
-        config.hidden(),
-        tileRows(),
-        out);
+        threadsOfNorm(),
+        (ofRanks ? Stream.concat(args, Stream.of(peers.struct())) : args).toArray());
+  }
+
+  /** One for each four elements, as far as there are so many; the same for any number of rows. */
+  private int threadsOfNorm() {
+    int warps = (config.hidden() / 4 + 31) / 32;
+    return Math.min(MOST_THREADS, 32 * warps);
   }
 
   private KernelStruct sumsOf(DeviceBuffer product) {
@@ -210,7 +244,8 @@ final class CudaKernels implements Kernels {
   public Pipeline multiply(
       Pipeline before, int rows, DeviceBuffer in, Weights weights, DeviceBuffer out) {
     if (weights instanceof Products.Weights tiled) {
-      return products.multiply(before, rows, in, tiled, out);
+      boolean isWhole = tiled.use() == Use.PARTIAL && nRanks > 1 && !addsRanks(rows);
+      return products.multiply(before, rows, in, tiled, isWhole, out);
     }
     CudaWeights matrix = (CudaWeights) weights;
     return before.enqueue(
@@ -325,6 +360,7 @@ final class CudaKernels implements Kernels {
 
   @Override
   public void close() {
+    closePeers();
     buffers.forEach(DeviceBuffer::close);
     if (products != null) {
       products.close();

@@ -116,6 +116,7 @@ final class HostKernels implements Kernels {
       int rows,
       DeviceBuffer x,
       DeviceBuffer delta,
+      boolean ofRanks,
       Weights gain,
       DeviceBuffer to) {
     float[] gains = ((HostWeights) gain).columns;

@@ -3,6 +3,7 @@ package io.fluxccl.samples.inference.engine;
 import io.fluxccl.DataType;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.group.RankGroup;
 import io.fluxccl.samples.inference.model.Tensor;
 
 /**
@@ -22,6 +23,8 @@ interface Kernels extends AutoCloseable {
     READ,
     /** To multiply by, which gives activations. */
     ACTIVATIONS,
+    /** To multiply by, which gives this rank's part of activations that all ranks add up. */
+    PARTIAL,
     /** To multiply by, which gives logits of FLOAT32. */
     LOGITS,
     /** A gate and an up matrix, for {@link #multiplyGated}. */
@@ -39,6 +42,14 @@ interface Kernels extends AutoCloseable {
     return rows;
   }
 
+  /** Prepares for the ranks of a generation, which all call this. Blocks meanwhile. */
+  default void join(RankGroup group) {}
+
+  /** Returns whether {@link #addNorm} can add what all ranks have of so many rows. */
+  default boolean addsRanks(int rows) {
+    return false;
+  }
+
   /** {@code out = table[token]}, the residual stream; each step's first kernel. */
   Pipeline embed(Pipeline before, int rows, Weights table, DeviceBuffer out);
 
@@ -46,12 +57,15 @@ interface Kernels extends AutoCloseable {
    * {@code x += delta; out = RMSNorm(x) * gain}; x, the residual stream, is FLOAT32.
    *
    * @param delta null to add nothing
+   * @param ofRanks whether delta is this rank's part of what all ranks add; {@link #addsRanks} has
+   *     said that this can
    */
   Pipeline addNorm(
       Pipeline before,
       int rows,
       DeviceBuffer x,
       DeviceBuffer delta,
+      boolean ofRanks,
       Weights gain,
       DeviceBuffer out);
 

@@ -50,7 +50,6 @@ final class Products implements AutoCloseable {
 
   private final CudaDevice device;
   private final CudaModule module;
-  private final boolean isAlone;
   private final int tileRows;
   private final Map<Integer, CudaKernel> kernels = new HashMap<>();
   private final List<DeviceBuffer> buffers = new ArrayList<>();
@@ -69,16 +68,10 @@ final class Products implements AutoCloseable {
   record Weights(DeviceBuffer buffer, int outputs, int inputs, int parts, Use use)
       implements Kernels.Weights {}
 
-  /**
-   * Creates the products of one rank.
-   *
-   * @param module the kernels
-   * @param isAlone whether no ranks add up their products
-   */
-  Products(CudaDevice device, CudaModule module, boolean isAlone, int maxRows) {
+  /** Creates the products of one rank, by the kernels of a module. */
+  Products(CudaDevice device, CudaModule module, int maxRows) {
     this.device = device;
     this.module = module;
-    this.isAlone = isAlone;
     this.loading = device.createStream("weights");
     int columns = (maxRows + MOST_ROWS - 1) / MOST_ROWS;
     this.tileRows = columns == 1 ? rowsOfKernel(maxRows) : columns * MOST_ROWS;
@@ -145,7 +138,8 @@ final class Products implements AutoCloseable {
   Weights load(Use use, Tensor... stacked) {
     int outputs = Stream.of(stacked).mapToInt(Tensor::rows).sum();
     int inputs = stacked[0].cols();
-    int count = use == Use.ACTIVATIONS ? partsOf(outputs, inputs) : 1;
+    boolean inParts = use == Use.ACTIVATIONS || use == Use.PARTIAL;
+    int count = inParts ? partsOf(outputs, inputs) : 1;
     DeviceBuffer packed = device.allocate((long) tiles(outputs) * TILE_OUTPUTS * inputs * 2);
     buffers.add(packed);
     try (DeviceBuffer rows = device.allocate(DataType.BFLOAT16.bytes((long) outputs * inputs))) {
@@ -158,21 +152,29 @@ final class Products implements AutoCloseable {
           KernelArgs.of(rows, outputs, inputs, gated, packed));
       loading.completion().join();
     }
-    if (use == Use.ACTIVATIONS) {
+    if (inParts) {
       bytesOfParts = Math.max(bytesOfParts, (long) count * tileRows * outputs * Float.BYTES);
     }
     return new Weights(packed, outputs, inputs, count, use);
   }
 
   /**
-   * Adds {@code out = in * weights^T}. Of a product in parts, {@code out} gets nothing if this rank
-   * is alone; {@link #sumsOf} it then says where the parts are.
+   * Adds {@code out = in * weights^T}.
+   *
+   * @param isWhole whether {@code out} gets a product in parts; if not, {@link #sumsOf} says where
+   *     the parts are
    */
-  Pipeline multiply(Pipeline before, int rows, DeviceBuffer in, Weights weights, DeviceBuffer out) {
+  Pipeline multiply(
+      Pipeline before,
+      int rows,
+      DeviceBuffer in,
+      Weights weights,
+      boolean isWhole,
+      DeviceBuffer out) {
     int rowsOfKernel = rowsOfKernel(rows);
     int columns = (rows + rowsOfKernel - 1) / rowsOfKernel;
     int blocks = (rowsOfKernel == MOST_ROWS ? 1 : 2) * device.multiprocessors();
-    boolean inParts = weights.use == Use.ACTIVATIONS;
+    boolean inParts = weights.use == Use.ACTIVATIONS || weights.use == Use.PARTIAL;
     Pipeline multiplied =
         before.launch(
             kernels.get(rowsOfKernel),
@@ -188,11 +190,12 @@ final class Products implements AutoCloseable {
                 tileRows,
                 weights.parts,
                 weights.use == Use.GATED ? 1 : 0));
+    sums.remove(out);
     if (!inParts) {
       return multiplied;
     }
     KernelStruct found = sums((long) tileRows * weights.outputs, weights.parts);
-    if (isAlone) {
+    if (!isWhole) {
       sums.put(out, found);
       return multiplied;
     }

@@ -135,6 +135,7 @@ final class RankModel implements AutoCloseable {
     // A step of the last generation may still write.
     Mono.<Void>create(sink -> next.device().whenEnqueuedWorkIsDone(sink::success)).block(PATIENCE);
     group = next;
+    kernels.join(next);
     int[] sizes =
         IntStream.concat(
                 IntStream.iterate(1, size -> size < options.maxRows(), size -> 2 * size),
@@ -202,10 +203,10 @@ final class RankModel implements AutoCloseable {
     return new Layer(
         kernels.load(Use.READ, attentionGain),
         kernels.load(Use.ACTIVATIONS, q, k, v),
-        kernels.load(Use.ACTIVATIONS, out),
+        kernels.load(Use.PARTIAL, out),
         kernels.load(Use.READ, mlpGain),
         kernels.load(Use.GATED, gate, up),
-        kernels.load(Use.ACTIVATIONS, down));
+        kernels.load(Use.PARTIAL, down));
   }
 
   private DeviceBuffer activations(int width) {
@@ -224,26 +225,29 @@ final class RankModel implements AutoCloseable {
 
   private Pipeline step(int size, boolean nucleus) {
     Pipeline step = kernels.embed(group.pipeline(), size, embedding, residual);
-    step = kernels.addNorm(step, size, residual, null, layers.get(0).attentionGain, normed);
+    step = kernels.addNorm(step, size, residual, null, false, layers.get(0).attentionGain, normed);
     for (int i = 0; i < layers.size(); i++) {
       Layer layer = layers.get(i);
       boolean last = i == layers.size() - 1;
       step = kernels.multiply(step, size, normed, layer.qkv, qkv);
       step = kernels.attend(step, size, i, qkv, found);
       step = kernels.multiply(step, size, found, layer.attentionOut, delta);
-      step = sum(step, size);
-      step = kernels.addNorm(step, size, residual, delta, layer.mlpGain, normed);
+      step = addNorm(step, size, layer.mlpGain);
       step = kernels.multiplyGated(step, size, normed, layer.gateAndUp, gateAndUp, gated);
       step = kernels.multiply(step, size, gated, layer.down, delta);
-      step = sum(step, size);
-      Kernels.Weights gain = last ? lastGain : layers.get(i + 1).attentionGain;
-      step = kernels.addNorm(step, size, residual, delta, gain, normed);
+      step = addNorm(step, size, last ? lastGain : layers.get(i + 1).attentionGain);
     }
     return choose(step, Math.min(size, options.maxSequences()), nucleus);
   }
 
-  private Pipeline sum(Pipeline before, int size) {
-    return reduce(before, delta, size, config.hidden(), kernels.type(), ReduceOp.SUM);
+  /** Adds what all ranks have of a product to the residual stream, and norms it. */
+  private Pipeline addNorm(Pipeline before, int size, Kernels.Weights gain) {
+    boolean ofRanks = reduces && kernels.addsRanks(size);
+    Pipeline summed =
+        ofRanks
+            ? before
+            : reduce(before, delta, size, config.hidden(), kernels.type(), ReduceOp.SUM);
+    return kernels.addNorm(summed, size, residual, delta, ofRanks, gain, normed);
   }
 
   /** Adds the choice of the next tokens, which each rank begins with its part of the vocabulary. */

@@ -10,6 +10,7 @@
 #define GROUP 4
 #endif
 
+#include <fluxccl/packet.cuh>
 #include <fluxccl/ptx.cuh>
 
 namespace {
@@ -50,15 +51,25 @@ __device__ inline size_t placeOf(int row, int element, int width, int tileRows) 
 
 __device__ inline float gated(float gate, float up) { return gate / (1 + expf(-gate)) * up; }
 
-__device__ inline void storeFour(Element* to, float a, float b, float c, float d) {
+__device__ inline Four toFour(float a, float b, float c, float d) {
   alignas(sizeof(Four)) const Element four[] = {toElement(a), toElement(b), toElement(c), toElement(d)};
-  *reinterpret_cast<Four*>(to) = *reinterpret_cast<const Four*>(four);
+  return *reinterpret_cast<const Four*>(four);
 }
 
-__device__ inline float4 loadFour(const Element* from) {
+__device__ inline float4 ofFour(const Four& from) {
   alignas(sizeof(Four)) Element four[4];
-  *reinterpret_cast<Four*>(four) = *reinterpret_cast<const Four*>(from);
+  *reinterpret_cast<Four*>(four) = from;
   return {toFloat(four[0]), toFloat(four[1]), toFloat(four[2]), toFloat(four[3])};
+}
+
+__device__ inline void storeFour(Element* to, float a, float b, float c, float d) {
+  *reinterpret_cast<Four*>(to) = toFour(a, b, c, d);
+}
+
+__device__ inline float4 loadFour(const Element* from) { return ofFour(*reinterpret_cast<const Four*>(from)); }
+
+__device__ inline float4 plus(const float4& a, const float4& b) {
+  return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
 
 // A product that was left as sums over parts of its inputs, to be added in their order; or none, if parts is 0.
@@ -88,8 +99,7 @@ struct Sums {
     float4 sum = *reinterpret_cast<const float4*>(first + index);
 #pragma unroll 4
     for (int part = 1; part < parts; ++part) {
-      const float4 more = *reinterpret_cast<const float4*>(first + part * stride + index);
-      sum = {sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w};
+      sum = plus(sum, *reinterpret_cast<const float4*>(first + part * stride + index));
     }
     return sum;
   }
@@ -168,33 +178,131 @@ extern "C" __global__ void embed(const Step* step, const Element* table, int wid
   }
 }
 
-// A block for each row, whose width is at most 16 times the threads. Adds sums
-// or delta first, if there are some.
-extern "C" __global__ void __launch_bounds__(1024)
-    addNorm(const Step* step, float* x, Sums sums, const Element* delta, const Element* gain, float epsilon, int width,
-            int tileRows, Element* out) {
+namespace {
+
+// Memory of all ranks of a host, in which they give each other rows to add up; PeerSums.java. An area has packets of
+// four elements: [2 sets][from rank][row][four]. They carry how often the row was added, and sets take turns, as a rank
+// may be one time ahead: so what lies there from before is never taken for this time's.
+struct Peers {
+  static constexpr int kMost = 8;
+
+  fluxccl::Ll16Packet* areas[kMost];  // by rank, as mapped here
+  unsigned* counts;                   // by row: how often it was added
+  fluxccl::AbortFlag* abort;
+  int rank;
+  int nRanks;
+  int rows;
+  int fours;  // of a row
+  int share;  // whether two of the ranks have the same GPU
+  int unused;
+
+  __device__ fluxccl::Ll16Packet* place(int owner, int from, unsigned count, int row, int four) const {
+    const size_t set = static_cast<size_t>(count & 1) * nRanks + from;
+    return areas[owner] + (set * rows + row) * fours + four;
+  }
+
+  __device__ void give(unsigned count, int row, int four, fluxccl::uint64_t own) const {
+    for (int peer = 0; peer < nRanks; ++peer) {
+      if (peer != rank) {
+        place(peer, rank, count, row, four)->write(own, count);
+      }
+    }
+  }
+
+  // Adds the elements of all ranks in their order, rounded once; returns false if the job was aborted.
+  __device__ bool add(unsigned count, int row, int four, fluxccl::uint64_t own, float4& sum) const {
+    float4 all = {0, 0, 0, 0};
+    for (int from = 0; from < nRanks; ++from) {
+      fluxccl::uint64_t given = own;
+      const fluxccl::Ll16Packet* packet = place(rank, from, count, row, four);
+      if (from != rank && !fluxccl::waitUntil(abort, from, [&] { return packet->tryRead(count, given); })) {
+        return false;
+      }
+      all = plus(all, ofFour(fromBits(given)));
+    }
+    sum = ofFour(toFour(all.x, all.y, all.z, all.w));
+    return true;
+  }
+
+  __device__ static fluxccl::uint64_t bitsOf(const float4& value) {
+    const Four four = toFour(value.x, value.y, value.z, value.w);
+    return static_cast<unsigned>(four.x) | static_cast<fluxccl::uint64_t>(static_cast<unsigned>(four.y)) << 32;
+  }
+
+  __device__ static Four fromBits(fluxccl::uint64_t bits) {
+    Four four = {};  // of bfloat16; CudaKernels.java does not use it for floats
+    four.x = static_cast<int>(bits);
+    four.y = static_cast<int>(bits >> 32);
+    return four;
+  }
+};
+
+// Adds sums or delta, if there are some, to a row of x, and norms it; of all ranks, if kIsOfAll.
+template <bool kIsOfAll>
+__device__ void addNormTo(const Step* step, float* x, const Sums& sums, const Element* delta, const Element* gain,
+                          float epsilon, int width, int tileRows, Element* out, const Peers& peers) {
   constexpr int kMostOfThread = 4;
   const int row = blockIdx.x;
-  if (!beginLaunch(row, step->rows)) {
+  fluxccl::awaitLaunchBefore();
+  if (!kIsOfAll || !peers.share) {
+    fluxccl::letNextLaunchBegin();  // which then loads its first weights
+  }
+  if (row >= step->rows) {
     return;
   }
   float4* fours = reinterpret_cast<float4*>(x + static_cast<size_t>(row) * width);
+  const bool adds = delta != nullptr || sums.parts > 0;
+  const unsigned count = kIsOfAll ? peers.counts[row] + 1 : 0;
+  fluxccl::uint64_t own[kMostOfThread];
   float4 kept[kMostOfThread];
-  float4 gains[kMostOfThread];
+  Four gains[kMostOfThread];
+#pragma unroll
+  for (int i = 0; i < kMostOfThread; ++i) {
+    const int four = threadIdx.x + i * blockDim.x;
+    if (four < width / 4) {
+      float4 more = {0, 0, 0, 0};
+      if (adds) {
+        more = sums.four(delta, static_cast<size_t>(row) * width + 4 * four);
+      }
+      if (kIsOfAll) {
+        own[i] = Peers::bitsOf(more);
+        peers.give(count, row, four, own[i]);
+      }
+      kept[i] = fours[four];
+      gains[i] = reinterpret_cast<const Four*>(gain)[four];
+      if (adds && !kIsOfAll) {
+        kept[i] = plus(kept[i], more);
+      }
+    }
+  }
+  if (kIsOfAll) {
+    bool arrived = true;
+#pragma unroll
+    for (int i = 0; i < kMostOfThread; ++i) {
+      const int four = threadIdx.x + i * blockDim.x;
+      if (four < width / 4) {
+        float4 all = {0, 0, 0, 0};
+        arrived = arrived && peers.add(count, row, four, own[i], all);
+        kept[i] = plus(kept[i], all);
+      }
+    }
+    if (!__syncthreads_and(arrived)) {
+      return;
+    }
+    if (threadIdx.x == 0) {
+      peers.counts[row] = count;
+    }
+    fluxccl::letNextLaunchBegin();  // not before, if ranks share: it would take room from one for which this waits
+  }
   float squares = 0;
 #pragma unroll
   for (int i = 0; i < kMostOfThread; ++i) {
     const int four = threadIdx.x + i * blockDim.x;
     if (four < width / 4) {
-      float4 value = fours[four];
-      gains[i] = loadFour(gain + 4 * four);
-      if (delta != nullptr || sums.parts > 0) {
-        const float4 more = sums.four(delta, static_cast<size_t>(row) * width + 4 * four);
-        value = {value.x + more.x, value.y + more.y, value.z + more.z, value.w + more.w};
-        fours[four] = value;
+      if (adds) {
+        fours[four] = kept[i];
       }
-      squares += value.x * value.x + value.y * value.y + value.z * value.z + value.w * value.w;
-      kept[i] = value;
+      squares += kept[i].x * kept[i].x + kept[i].y * kept[i].y + kept[i].z * kept[i].z + kept[i].w * kept[i].w;
     }
   }
   const float scale = 1.0f / sqrtf(ofBlock(squares, Sum()) / width + epsilon);
@@ -202,11 +310,29 @@ extern "C" __global__ void __launch_bounds__(1024)
   for (int i = 0; i < kMostOfThread; ++i) {
     const int four = threadIdx.x + i * blockDim.x;
     if (four < width / 4) {
-      storeFour(out + placeOf(row, 4 * four, width, tileRows), kept[i].x * scale * gains[i].x,
-                kept[i].y * scale * gains[i].y, kept[i].z * scale * gains[i].z, kept[i].w * scale * gains[i].w);
+      const float4 by = ofFour(gains[i]);
+      storeFour(out + placeOf(row, 4 * four, width, tileRows), kept[i].x * scale * by.x, kept[i].y * scale * by.y,
+                kept[i].z * scale * by.z, kept[i].w * scale * by.w);
     }
   }
 }
+
+}  // namespace
+
+// A block for each row, whose width is at most 16 times the threads.
+extern "C" __global__ void __launch_bounds__(1024)
+    addNorm(const Step* step, float* x, Sums sums, const Element* delta, const Element* gain, float epsilon, int width,
+            int tileRows, Element* out) {
+  addNormTo<false>(step, x, sums, delta, gain, epsilon, width, tileRows, out, {});
+}
+
+#ifndef FLOAT_ELEMENTS
+extern "C" __global__ void __launch_bounds__(1024)
+    addNormOfAll(const Step* step, float* x, Sums sums, const Element* delta, const Element* gain, float epsilon,
+                 int width, int tileRows, Element* out, const __grid_constant__ Peers peers) {
+  addNormTo<true>(step, x, sums, delta, gain, epsilon, width, tileRows, out, peers);
+}
+#endif
 
 // RoPE: a block for each row and head of keys turns the queries that share it, and stores the turned key, the value and
 // the page's number. Keys and values of a layer: [page][head][token][element]. Queries, keys and values come from sums

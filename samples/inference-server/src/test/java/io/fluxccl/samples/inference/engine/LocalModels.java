@@ -65,6 +65,11 @@ final class LocalModels implements AutoCloseable {
     return groups.get(0).device().description();
   }
 
+  /** Returns the group of rank 0. */
+  RankGroup group() {
+    return groups.get(0);
+  }
+
   /** Runs a step on all ranks. */
   void step(byte[] command) {
     CompletableFuture.allOf(

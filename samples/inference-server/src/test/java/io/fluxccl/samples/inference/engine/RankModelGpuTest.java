@@ -1,11 +1,15 @@
 package io.fluxccl.samples.inference.engine;
 
+import static org.assertj.core.api.Assertions.assertThat;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.fluxccl.device.cuda.CudaDriver;
 import io.fluxccl.device.cuda.MatrixProducts;
 import io.fluxccl.group.DeviceChoice;
+import io.fluxccl.samples.inference.engine.TextRequest.Sampling;
 import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -63,5 +67,29 @@ class RankModelGpuTest extends RankModelTest {
   void shouldGiveTheSameTokensOnAnyNumberOfRanks() throws IOException {
     assumeTrue(FLOAT, "each rank's part of a sum is rounded to bfloat16");
     super.shouldGiveTheSameTokensOnAnyNumberOfRanks();
+  }
+
+  @Test
+  void shouldAddWhatRanksHaveAsAnAllReduceDoes() throws IOException {
+    assumeTrue(!FLOAT, "only bfloat16 is added by a kernel");
+    List<float[]> logits = new ArrayList<>();
+    try {
+      for (String isOn : List.of("true", "false")) {
+        System.setProperty(PeerSums.PROPERTY, isOn);
+        onRanks(
+            2,
+            new ModelOptions(4, 2, 20, 10),
+            models -> {
+              assertThat(PeerSums.areFor(models.group())).isEqualTo(isOn.equals("true"));
+              models.generate(List.of(PROMPT), 5, Sampling.GREEDY, (index, row) -> logits.add(row));
+            });
+      }
+    } finally {
+      System.clearProperty(PeerSums.PROPERTY);
+    }
+    assertThat(logits).hasSize(10);
+    for (int i = 0; i < 5; i++) {
+      assertThat(logits.get(i)).isEqualTo(logits.get(i + 5));
+    }
   }
 }

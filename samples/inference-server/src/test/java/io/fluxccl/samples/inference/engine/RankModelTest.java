@@ -25,7 +25,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 /** Ranks that share a model compute what one would, alone and in any batch. */
 @Timeout(120)
 class RankModelTest {
-  private static final int[] PROMPT = {5, 11, 42, 7, 63, 0, 19, 33, 2};
+  static final int[] PROMPT = {5, 11, 42, 7, 63, 0, 19, 33, 2};
 
   @TempDir private Path folder;
   private final RandomModel random = new RandomModel(1);
@@ -55,7 +55,7 @@ class RankModelTest {
     return 30;
   }
 
-  private void onRanks(int nRanks, ModelOptions options, Consumer<LocalModels> body)
+  final void onRanks(int nRanks, ModelOptions options, Consumer<LocalModels> body)
       throws IOException {
     LlamaConfig config = LlamaConfig.read(folder);
     SafeTensors weights = SafeTensors.open(folder);
