@@ -14,7 +14,7 @@ enum { OPERATION_TRANSPOSED = 1 };
 enum { DESC_TRANSPOSE_A = 3 };
 enum { PREFER_WORKSPACE = 1, PREFER_REDUCTION = 3, PREFER_ALIGNMENT_A = 5, PREFER_ALIGNMENT_D = 8 };
 enum { CONFIG_SPLIT_K = 2, CONFIG_REDUCTION = 3 };
-enum { ALIGNMENT = 16, CANDIDATES = 32 };
+enum { ALIGNMENT = 16, CANDIDATES = 32, MANY_ROWS = 1024 };
 
 typedef struct {
   uint64_t data[8];
@@ -246,29 +246,37 @@ static int make_preference(const Plan *plan, void **preference) {
   return status;
 }
 
-/*
- * Takes the best algorithm for that many rows, which can do one row and the typical number, too.
- */
-static int choose_for(Plan *plan, uint64_t rows, const Layouts *one, const Layouts *typical,
-                      void *preference) {
+/* Whether an algorithm can do that many rows. */
+static int can_do(const Plan *plan, const Algorithm *algorithm, uint64_t rows) {
+  Layouts layouts;
+  int status = make_layouts(plan, rows, &layouts);
+  if (status == SUCCESS) {
+    status = check_algorithm(plan, &layouts, algorithm);
+  }
+  free_layouts(plan, &layouts);
+  return status == SUCCESS;
+}
+
+/* Takes the best algorithm that is proposed for some rows and can do any number of them. */
+static int choose_for(Plan *plan, uint64_t rows, uint64_t typical, void *preference) {
   Candidate candidates[CANDIDATES];
   memset(candidates, 0, sizeof candidates);
   int found = 0;
-  Layouts many;
-  int status = make_layouts(plan, rows, &many);
+  Layouts layouts;
+  int status = make_layouts(plan, rows, &layouts);
   if (status == SUCCESS) {
-    status = plan->lt->heuristic(plan->handle, plan->desc, plan->weights, many.in, many.out,
-                                 many.out, preference, CANDIDATES, candidates, &found);
+    status = plan->lt->heuristic(plan->handle, plan->desc, plan->weights, layouts.in, layouts.out,
+                                 layouts.out, preference, CANDIDATES, candidates, &found);
   }
-  free_layouts(plan, &many);
+  free_layouts(plan, &layouts);
   if (status != SUCCESS) {
     return status;
   }
   for (int i = 0; i < found; i++) {
     const Algorithm *algorithm = &candidates[i].algorithm;
     if (candidates[i].status == SUCCESS && is_whole(plan, algorithm) &&
-        check_algorithm(plan, typical, algorithm) == SUCCESS &&
-        check_algorithm(plan, one, algorithm) == SUCCESS) {
+        can_do(plan, algorithm, 1) && can_do(plan, algorithm, typical) &&
+        can_do(plan, algorithm, MANY_ROWS)) {
       plan->algorithm = *algorithm;
       return SUCCESS;
     }
@@ -277,29 +285,19 @@ static int choose_for(Plan *plan, uint64_t rows, const Layouts *one, const Layou
 }
 
 /*
- * Chooses for the typical number of rows, or else for others: small matrices of 32-bit floats have
- * numbers of rows for which all that is proposed splits the sums.
+ * Chooses for the typical number of rows, or else for others: for few rows of 32-bit floats, all
+ * that is proposed splits the sums or is for a vector only.
  */
 static int choose(Plan *plan, uint64_t rows) {
-  const uint64_t tried[] = {rows, 1, 16, 128, 1024};
+  const uint64_t tried[] = {rows, 64, 256, MANY_ROWS};
   void *preference = NULL;
-  Layouts one = {NULL, NULL};
-  Layouts typical = {NULL, NULL};
   int status = make_preference(plan, &preference);
-  if (status == SUCCESS) {
-    status = make_layouts(plan, 1, &one);
-  }
-  if (status == SUCCESS) {
-    status = make_layouts(plan, rows, &typical);
-  }
   if (status == SUCCESS) {
     status = NOT_SUPPORTED;
     for (size_t i = 0; i < sizeof tried / sizeof tried[0] && status == NOT_SUPPORTED; i++) {
-      status = choose_for(plan, tried[i], &one, &typical, preference);
+      status = choose_for(plan, tried[i], rows, preference);
     }
   }
-  free_layouts(plan, &one);
-  free_layouts(plan, &typical);
   if (preference != NULL) {
     plan->lt->preferenceDestroy(preference);
   }

@@ -1,6 +1,6 @@
 // A cuBLASLt whose product is the kernel plain_product of src/test/resources/cuda/product.cu, which runs where kernels
-// do. Of the two algorithms that it offers, the first, which splits sums, must not be taken. For many rows of 512 floats
-// or more it offers only such.
+// do. Of the two algorithms that it offers, the first, which splits sums, must not be taken. For few rows of 512 floats or
+// more it offers only such.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,7 +113,7 @@ API int cublasLtMatmulAlgoGetHeuristic(struct handle *handle, struct attributes 
   if (!handle || c != d || wanted < 2) return INVALID_VALUE;
   *found = preference->values[5] == 16 && preference->values[8] == 16 && preference->values[1] ? 2 : 0;
   candidates[0] = (struct candidate){.algorithm = {.split = 4}};
-  int splits_all = a->type == 0 && a->cols >= 512 && b->cols > 16;
+  int splits_all = a->type == 0 && a->cols >= 512 && b->cols < 64;
   candidates[1] = (struct candidate){.algorithm = {.split = splits_all ? 2 : 1}};
   return check(desc, a, b, d);
 }

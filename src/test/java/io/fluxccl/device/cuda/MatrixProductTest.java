@@ -124,11 +124,11 @@ class MatrixProductTest {
     assertThat(download(outType, one)).containsExactly(Arrays.copyOf(found, OUTPUTS));
   }
 
-  /** A shape for which a library has proposed nothing but split sums, for so many rows. */
+  /** cuBLASLt 13.1 proposes nothing usable for that shape and so many rows. */
   @Test
   void shouldFindAWayThatIsProposedForOtherNumbersOfRows() throws Exception {
     int outputs = 512;
-    int rows = 64;
+    int rows = 16;
     MatrixProduct product =
         products.plan(outputs, INPUTS, DataType.FLOAT32, DataType.FLOAT32, rows);
     CudaBuffer left = upload(DataType.FLOAT32, numbers(rows * INPUTS));
