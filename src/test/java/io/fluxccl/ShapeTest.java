@@ -23,20 +23,24 @@ import javax.tools.StandardJavaFileManager;
 import javax.tools.ToolProvider;
 import org.junit.jupiter.api.Test;
 
-/** Keeps main source files and their methods short enough to read in one go. */
+/** Keeps the library's files, kernels and native code too, and its methods short enough to read. */
 class ShapeTest {
   private static final int FILE_LINES = 400;
   private static final int METHOD_LINES = 60;
 
   private static final Path SOURCES = Path.of("src/main/java");
+  private static final List<Path> ALL_SOURCES =
+      List.of(SOURCES, Path.of("src/main/cuda"), Path.of("native"));
 
   @Test
   void shouldKeepFilesShort() throws IOException {
     Set<String> tooLong = new TreeSet<>();
-    for (Path file : sources()) {
-      try (Stream<String> lines = Files.lines(file)) {
-        if (lines.count() > FILE_LINES) {
-          tooLong.add(SOURCES.relativize(file).toString());
+    for (Path folder : ALL_SOURCES) {
+      for (Path file : sources(folder, "java", "cu", "cuh", "c", "h")) {
+        try (Stream<String> lines = Files.lines(file)) {
+          if (lines.count() > FILE_LINES) {
+            tooLong.add(file.toString());
+          }
         }
       }
     }
@@ -52,7 +56,7 @@ class ShapeTest {
       JavacTask task =
           (JavacTask)
               compiler.getTask(
-                  null, files, null, List.of(), null, files.getJavaFileObjectsFromPaths(sources()));
+                  null, files, null, List.of(), null, files.getJavaFileObjectsFromPaths(sources(SOURCES, "java")));
       SourcePositions positions = Trees.instance(task).getSourcePositions();
       for (CompilationUnitTree unit : task.parse()) {
         tooLong.addAll(methodsTooLong(unit, positions));
@@ -84,9 +88,11 @@ class ShapeTest {
     return found;
   }
 
-  private static List<Path> sources() throws IOException {
-    try (Stream<Path> tree = Files.walk(SOURCES)) {
-      return tree.filter(path -> path.toString().endsWith(".java")).collect(Collectors.toList());
+  private static List<Path> sources(Path folder, String... endings) throws IOException {
+    try (Stream<Path> tree = Files.walk(folder)) {
+      return tree.filter(
+              path -> Stream.of(endings).anyMatch(ending -> path.toString().endsWith("." + ending)))
+          .collect(Collectors.toList());
     }
   }
 }

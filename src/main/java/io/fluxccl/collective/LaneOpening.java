@@ -6,7 +6,6 @@ import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceKind;
-import io.fluxccl.device.DeviceStream;
 import io.fluxccl.transport.net.CollectiveNetwork;
 import java.util.ArrayList;
 import java.util.Comparator;

@@ -43,6 +43,13 @@ public abstract class CudaAllocation extends UseCount {
     }
   }
 
+  /** Allocates memory of a device, as that kind. */
+  static CudaAllocation allocate(CudaDevice device, CudaMemoryKind kind, long size) {
+    return kind == CudaMemoryKind.PLAIN
+        ? PlainAllocation.allocate(device, size)
+        : VmmAllocation.allocate(device, size);
+  }
+
   /**
    * Takes over memory, with one user.
    *

@@ -35,10 +35,6 @@ public final class CudaDevice implements Device {
   static final long LARGE = 1L << 20;
 
   private static final long BLOCK_LENGTH = 2L << 20;
-
-  /** {@code CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED}, which JCuda does not name. */
-  private static final int DMA_BUF_SUPPORTED = 124;
-
   private static final int PINNED_LARGE = 64 * 1024;
   private static final int PINNED_BLOCK_LENGTH = 2 << 20;
 
@@ -161,7 +157,7 @@ public final class CudaDevice implements Device {
 
   @Override
   public boolean exportsDmaBufs() {
-    return NativeLibrary.isAvailable() && context.attribute(DMA_BUF_SUPPORTED) != 0;
+    return NativeLibrary.isAvailable() && properties.exportsDmaBufs();
   }
 
   /** Makes the GPU's context current on the calling thread: for callers of the driver. */
@@ -221,7 +217,7 @@ public final class CudaDevice implements Device {
   }
 
   private CudaAllocation allocateZeroed(long size) {
-    CudaAllocation allocation = newAllocation(size);
+    CudaAllocation allocation = CudaAllocation.allocate(this, options.memory(), size);
     try {
       context.copyStream.zero(allocation.address(), allocation.size());
     } catch (RuntimeException | Error e) {
@@ -229,12 +225,6 @@ public final class CudaDevice implements Device {
       throw e;
     }
     return allocation;
-  }
-
-  private CudaAllocation newAllocation(long size) {
-    return options.memory() == CudaMemoryKind.PLAIN
-        ? PlainAllocation.allocate(this, size)
-        : VmmAllocation.allocate(this, size);
   }
 
   /**

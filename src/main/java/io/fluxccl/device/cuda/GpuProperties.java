@@ -15,6 +15,7 @@ import jcuda.driver.JCudaDriver;
  * @param computeCapability ten times the major plus the minor number
  * @param maxBlockDim the most threads of a block
  * @param maxSharedBytes the most shared memory of a block, for kernels that ask for it
+ * @param exportsDmaBufs whether the driver exports its memory as dma-bufs
  */
 record GpuProperties(
     String model,
@@ -22,7 +23,11 @@ record GpuProperties(
     int multiprocessors,
     int computeCapability,
     int maxBlockDim,
-    int maxSharedBytes) {
+    int maxSharedBytes,
+    boolean exportsDmaBufs) {
+  /** {@code CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED}, which JCuda does not name. */
+  private static final int DMA_BUF_SUPPORTED = 124;
+
   private static final int MAX_NAME_LENGTH = 256;
 
   static GpuProperties of(PrimaryContext context) {
@@ -40,7 +45,8 @@ record GpuProperties(
         10 * major + minor,
         context.attribute(CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
         context.attribute(
-            CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
+            CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
+        context.attribute(DMA_BUF_SUPPORTED) != 0);
   }
 
   /** For a person. */
