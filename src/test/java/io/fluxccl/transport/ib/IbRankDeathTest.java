@@ -91,8 +91,8 @@ class IbRankDeathTest {
     try (HostDevice device = HostDevice.create();
         IbContext context = IbRanks.context(0, device, IbMemoryHandle.PIECE);
         DeviceBuffer buffer = device.allocate(SIZE);
-        ChildJvm child = ChildJvm.start(
-                Victim.class, List.of("-XX:TieredStopAtLevel=1"), sameDevice())) {
+        ChildJvm child =
+            ChildJvm.start(Victim.class, List.of("-XX:TieredStopAtLevel=1"), sameDevice())) {
       byte[] wire = HexFormat.of().parseHex(child.readLine());
       RegisteredMemory there = IbRanks.open(context, 1, wire, SIZE);
       RegisteredMemory source = IbRanks.register(0, context, buffer);
