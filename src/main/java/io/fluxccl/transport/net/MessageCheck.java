@@ -54,6 +54,11 @@ final class MessageCheck {
       throw new ProtocolViolation(
           "a message of type=" + type + ", value=" + value + " has " + bytes + " bytes");
     }
+    // Without rails the bytes of a write are the message's body; the peer must have sent some.
+    if (rails == 0
+        && (type == ControlMessage.UPDATE_DATA || type == ControlMessage.DATA && value <= 0)) {
+      throw new ProtocolViolation("a message of type=" + type + " without its bytes");
+    }
     ranges.clear(message);
     if (type <= ControlMessage.UPDATE_DATA) {
       checkTarget(message, type);

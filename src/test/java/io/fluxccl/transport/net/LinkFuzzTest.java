@@ -1,6 +1,7 @@
 package io.fluxccl.transport.net;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import com.code_intelligence.jazzer.api.FuzzedDataProvider;
 import com.code_intelligence.jazzer.junit.FuzzTest;
@@ -18,6 +19,8 @@ import java.security.SecureRandom;
 import java.util.ArrayDeque;
 import java.util.Queue;
 import org.agrona.BufferUtil;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /**
  * Whatever a peer sends on a link of ETHERNET or NET: it is executed within the memory that it may
@@ -53,6 +56,22 @@ class LinkFuzzTest {
       assertThat(byteAt(start + i)).isEqualTo(UNTOUCHED);
       assertThat(byteAt(start + GUARD + SIZE + i)).isEqualTo(UNTOUCHED);
     }
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {ControlMessage.DATA, ControlMessage.UPDATE_DATA})
+  void shouldRefuseAMessageWithoutItsBytes(int type) {
+    byte[] head = new byte[ControlMessage.HEADER_BYTES];
+    ByteBuffer.wrap(head)
+        .order(ByteOrder.LITTLE_ENDIAN)
+        .putInt(ControlMessage.TYPE, type)
+        .putLong(ControlMessage.MEMORY, Shared.MEMORY.id());
+    Scripted link = new Scripted();
+    link.messages.add(new Sent(head, new byte[0]));
+    Links links = new Links(0);
+    links.receivers[0] = link;
+    Inbound inbound = new Inbound(links, CAPACITY, false, Shared.TABLE, null, new Silent());
+    assertThatThrownBy(inbound::progress).isInstanceOf(ProtocolViolation.class);
   }
 
   private static byte byteAt(long address) {
