@@ -3,8 +3,10 @@ package io.fluxccl.communicator;
 import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
@@ -26,6 +28,8 @@ import java.util.function.Supplier;
  * <pre>message = int64 number of the sender's user   bytes of the endpoint</pre>
  */
 final class OnDemand {
+  private static final long NEWS_MILLIS = 300;
+
   /**
    * The numbers of those who use the connection, which the two ranks have exchanged. A message to
    * an earlier user of the same tag is not taken for one to this user.
@@ -163,7 +167,11 @@ final class OnDemand {
                 deadline.timeout().toMillis())
             : SetupMessages.explain(FluxCclException.from(failure), peer, description, deadline);
     // A connection that was closed here has nobody who waits.
-    if (!(reason instanceof Aborted)) {
+    if (reason instanceof RemoteFailure) {
+      // The peer may have left because of a death that this rank is about to be told of.
+      CompletableFuture.delayedExecutor(NEWS_MILLIS, TimeUnit.MILLISECONDS, BlockingTasks.EXECUTOR)
+          .execute(() -> abort.accept(reason));
+    } else if (!(reason instanceof Aborted)) {
       abort.accept(reason);
     }
     endpoint.close();
