@@ -63,8 +63,7 @@ class ManyRanksTest {
             if (rank.rank() == 0) {
               files.set(openFiles() - before);
               assertThat(sharedMemory())
-                  .isLessThan(
-                      transport == Transport.SHM ? SHARED_LIMIT : SHARED_LIMIT_OF_SEGMENTS);
+                  .isLessThan(transport == Transport.SHM ? SHARED_LIMIT : SHARED_LIMIT_OF_SEGMENTS);
             }
             rank.meet();
             try (DeviceBuffer buffer = rank.device().allocate(bytes)) {
