@@ -122,6 +122,7 @@ public final class LongRun {
           kind.equals("hosts")
               ? byHosts(group, allocate)
               : allReduce(group, timeout, kind, allocate);
+      round.run(); // then all ranks have connected
       System.out.println("running");
       try {
         while (true) {
