@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.cuda.CudaBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaStream;
@@ -165,6 +166,30 @@ abstract class EngineMemoryContract {
                 .withCauseInstanceOf(InvalidUsage.class);
           }
           x.close();
+        });
+  }
+
+  @Test
+  void shouldLetGoOfMemoryThatItsOwnerFreedTooEarly() {
+    onEachRank(
+        (rank, collectives, engine) -> {
+          CudaBuffer x = engine.allocate(EngineMemory.Kind.LARGE_BLOCK, 4096);
+          Registration registration = collectives.register(x).join();
+          collectives.allReduce(x, INT32, SUM).block(LONG);
+          rank.meet();
+          engine.close();
+          rank.meet();
+          assertThat(collectives.register(x))
+              .failsWithin(LONG)
+              .withThrowableThat()
+              .withCauseInstanceOf(InvalidUsage.class)
+              .withMessageContaining("freed by its owner");
+          registration.close();
+          x.close();
+          try (DeviceBuffer own = rank.device().allocate(4096)) {
+            collectives.allReduce(own, INT32, SUM).block(LONG);
+          }
+          assertThat(rank.communicator().failure()).isNull();
         });
   }
 

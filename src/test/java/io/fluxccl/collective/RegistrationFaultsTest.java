@@ -122,7 +122,8 @@ class RegistrationFaultsTest {
                   .withCauseInstanceOf(RemoteFailure.class);
             } else {
               rank.communicator()
-                  .exchange(0, SharedBuffer.of(buffer).encode(), Deadline.after(LONG))
+                  .exchange(
+                      0, "register", () -> SharedBuffer.of(buffer).encode(), Deadline.after(LONG))
                   .join();
               rank.communicator()
                   .exchangeMemory(

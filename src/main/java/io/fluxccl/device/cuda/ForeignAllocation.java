@@ -233,9 +233,9 @@ final class ForeignAllocation extends CudaAllocation {
     }
   }
 
+  /** Without the address: one text for all memory of a kind. */
   private DeviceFailure refused(String why) {
-    return new DeviceFailure(
-        0, "UNSHAREABLE", "%s at 0x%x: %s".formatted(kind.text, address(), why));
+    return new DeviceFailure(0, "UNSHAREABLE", kind.text + ": " + why);
   }
 
   /**

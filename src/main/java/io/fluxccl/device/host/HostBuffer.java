@@ -35,7 +35,8 @@ public final class HostBuffer extends PartBuffer<HostDevice, HostRange> {
   public Optional<String> unshareableBecause() {
     return segment() != null
         ? Optional.empty()
-        : Optional.of(memory() + ", can't be mapped by other processes");
+        : Optional.of(
+            "memory that the host device did not allocate can't be mapped by other processes");
   }
 
   /** Returns where in {@link #segment()} it begins, in bytes. */
