@@ -119,6 +119,7 @@ final class ForeignAllocation extends CudaAllocation {
 
   @Override
   synchronized Optional<String> unshareableBecause() {
+    requireNotFreed(); // also where it was shared before
     if (unshareable == null) {
       try {
         name();
