@@ -56,7 +56,12 @@ class ShapeTest {
       JavacTask task =
           (JavacTask)
               compiler.getTask(
-                  null, files, null, List.of(), null, files.getJavaFileObjectsFromPaths(sources(SOURCES, "java")));
+                  null,
+                  files,
+                  null,
+                  List.of(),
+                  null,
+                  files.getJavaFileObjectsFromPaths(sources(SOURCES, "java")));
       SourcePositions positions = Trees.instance(task).getSourcePositions();
       for (CompilationUnitTree unit : task.parse()) {
         tooLong.addAll(methodsTooLong(unit, positions));

@@ -30,7 +30,7 @@ abstract class DmaBufContract {
   }
 
   @ParameterizedTest
-  @EnumSource
+  @EnumSource(mode = EnumSource.Mode.EXCLUDE, names = "POOL")
   void shouldExportTheAllocationOfABufferAndWhereTheBufferIs(CudaMemoryKind memory)
       throws IOException {
     try (CudaDevice device = CudaDevice.open(0, CudaDeviceOptions.DEFAULT.withMemory(memory));
@@ -52,7 +52,7 @@ abstract class DmaBufContract {
   }
 
   @ParameterizedTest
-  @EnumSource
+  @EnumSource(mode = EnumSource.Mode.EXCLUDE, names = "POOL")
   void shouldLeaveNoDescriptorBehind(CudaMemoryKind memory) throws IOException {
     try (CudaDevice device = CudaDevice.open(0, CudaDeviceOptions.DEFAULT.withMemory(memory));
         CudaBuffer buffer = device.allocate(2 << 20)) {

@@ -15,6 +15,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicLong;
+import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -47,6 +48,12 @@ class VerbsCallsTest {
         }
         System.out.println("right over " + device.label());
       }
+      // They destroy what they opened behind close().
+      Awaitility.await()
+          .until(
+              () ->
+                  Thread.getAllStackTraces().keySet().stream()
+                      .noneMatch(thread -> thread.getName().startsWith("fluxccl-ib")));
       System.out.println("done");
       System.exit(0);
     }

@@ -19,6 +19,7 @@ import java.security.SecureRandom;
 import java.util.ArrayDeque;
 import java.util.Queue;
 import org.agrona.BufferUtil;
+import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
@@ -32,6 +33,13 @@ class LinkFuzzTest {
   private static final int CAPACITY = 8;
   private static final int MESSAGES = 24;
   private static final byte UNTOUCHED = 0x5a;
+
+  @AfterAll
+  static void close() {
+    Shared.RANKS.close();
+    Shared.WHOLE.close();
+    Shared.HOST.close();
+  }
 
   @FuzzTest(maxDuration = "75s")
   void messages(FuzzedDataProvider input) {
@@ -221,7 +229,8 @@ class LinkFuzzTest {
 
   /** Opened with the first input. */
   private static final class Shared {
-    static final DeviceBuffer WHOLE = HostDevice.create().allocate(2 * GUARD + SIZE);
+    static final HostDevice HOST = HostDevice.create();
+    static final DeviceBuffer WHOLE = HOST.allocate(2 * GUARD + SIZE);
     static final NetRanks RANKS = NetRanks.ethernet(false);
     static final MemoryTable TABLE = new MemoryTable(RANKS.context(0), new SecureRandom());
     static final OwnedMemory MEMORY =
