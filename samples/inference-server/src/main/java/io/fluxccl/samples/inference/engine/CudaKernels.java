@@ -225,10 +225,11 @@ final class CudaKernels implements Kernels {
         (ofRanks ? Stream.concat(args, Stream.of(peers.struct())) : args).toArray());
   }
 
-  /** One for each four elements, as far as there are so many; the same for any number of rows. */
+  /** No more than have four elements each; the same for any number of rows, as its sums are. */
   private int threadsOfNorm() {
     int warps = (config.hidden() / 4 + 31) / 32;
-    return Math.min(MOST_THREADS, 32 * warps);
+    return Math.min(
+        config.hidden() > MOST_HIDDEN / 2 ? MOST_THREADS : MOST_THREADS / 2, 32 * warps);
   }
 
   private KernelStruct sumsOf(DeviceBuffer product) {
