@@ -51,8 +51,8 @@ final class SegmentCache {
    *
    * @param bytes that the caller will access
    * @return the segment, retained once more for the caller
-   * @throws TransportFailure if the peer's segment has fewer bytes, or the peer has closed it
-   * @throws DeviceFailure if the segment can't be mapped
+   * @throws TransportFailure if the peer's segment has fewer bytes or can't be mapped, or the peer
+   *     has closed it
    */
   SharedSegment use(SegmentReference reference, long bytes) {
     if (!reference.holds(bytes)) {
@@ -101,7 +101,12 @@ final class SegmentCache {
       }
     }
     // A mapped file keeps its inode: a name never means two segments here.
-    return SharedSegment.open(reference.name());
+    try {
+      return SharedSegment.open(reference.name());
+    } catch (DeviceFailure e) {
+      // The peer may have died: then its death is what all ranks are told.
+      throw new TransportFailure(peer, "memory of rank " + peer + ": " + e.getMessage(), e);
+    }
   }
 
   private void evict(int i) {

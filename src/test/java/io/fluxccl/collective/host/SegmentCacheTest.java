@@ -128,7 +128,10 @@ class SegmentCacheTest {
     segment.release();
     SegmentCache segments = new SegmentCache(PEER, false);
     assertThatThrownBy(() -> segments.use(reference(name, 0), SIZE))
-        .isInstanceOf(DeviceFailure.class);
+        .isInstanceOfSatisfying(
+            TransportFailure.class, failure -> assertThat(failure.rank()).isEqualTo(PEER))
+        .hasMessageContaining("memory of rank 3")
+        .hasCauseInstanceOf(DeviceFailure.class);
     assertThat(mapped(segments)).isZero();
   }
 }

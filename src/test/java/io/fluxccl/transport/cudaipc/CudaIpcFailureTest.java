@@ -153,7 +153,7 @@ class CudaIpcFailureTest {
   }
 
   @ParameterizedTest
-  @EnumSource
+  @EnumSource(mode = EnumSource.Mode.EXCLUDE, names = "POOL")
   void shouldRefuseMemoryOfAProcessThatDied(CudaMemoryKind memory) throws Exception {
     try (IpcRank rank = new IpcRank(0, CudaDevice.open(0));
         ChildJvm child =
