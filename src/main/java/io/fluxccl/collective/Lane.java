@@ -177,7 +177,7 @@ final class Lane implements AutoCloseable {
       try {
         // A lane that has closed has told the peers how many collectives it took part in.
         if (agreed && !closing.hasBegun()) {
-          abort(e);
+          communicator.abort(FluxCclException.from(e));
         }
       } finally {
         refused(run, e);
@@ -271,7 +271,7 @@ final class Lane implements AutoCloseable {
     } catch (RuntimeException | Error e) {
       // If the device has failed, the peers may have launched theirs, and would wait for this one.
       if (peersWait || e instanceof DeviceFailure) {
-        abort(e);
+        communicator.abort(FluxCclException.from(e));
       }
       throw e;
     }
@@ -331,28 +331,27 @@ final class Lane implements AutoCloseable {
     }
   }
 
-  private void abort(Throwable reason) {
-    communicator.abort(FluxCclException.from(reason));
-  }
-
   /** Called when the stream is done with a run. */
   void ended(Run run, Throwable failure) {
     // A communicator that was closed here must not fail the other ranks' communicators.
     if (failure != null && communicator.failure() == null) {
-      abort(failure);
+      communicator.abort(FluxCclException.from(failure));
     }
     FluxCclException reason = communicator.failure();
     OtherLanes others = run.others();
-    if (reason == null && others != null && others.haveFailed()) {
+    if (reason != null) {
+      run.fail(reason);
+    } else if (failure != null) {
+      // It names a rank: the communicator waits a moment for the news that this rank has died.
+      communicator.failed().thenAccept(run::fail);
+    } else if (others != null && others.haveFailed()) {
       others.fail(run);
-    } else if (reason == null) {
+    } else {
       roundsDone.accumulateAndGet(run.lastRound, Math::max);
       if (others != null) {
         others.end(run);
       }
       run.complete();
-    } else {
-      run.fail(reason);
     }
   }
 

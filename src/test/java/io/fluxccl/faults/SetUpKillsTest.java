@@ -109,7 +109,7 @@ class SetUpKillsTest {
             "FLUXCCL_ADDR", address,
             "FLUXCCL_SECRET", secret.text());
     List<CompletableFuture<Void>> told = new ArrayList<>();
-    CompletableFuture<Long> killed = new CompletableFuture<>();
+    CompletableFuture<Kill> killed = new CompletableFuture<>();
     try (RankProcess process = new RankProcess(SteadyRank.class, List.of(), variables)) {
       process.awaitLine("joining");
       long joining = System.nanoTime();
@@ -134,8 +134,9 @@ class SetUpKillsTest {
       } else {
         Thread.sleep(Math.round(joinMillis.get() * (0.3 + 1.2 * random.nextDouble())));
       }
+      long begun = System.nanoTime();
       process.kill();
-      killed.complete(System.nanoTime());
+      killed.complete(new Kill(begun, System.nanoTime()));
     }
     int before = unseen.get();
     for (CompletableFuture<Void> each : told) {
@@ -148,7 +149,7 @@ class SetUpKillsTest {
 
   /** Joins, and completes when this rank knows what has become of the victim. */
   private CompletableFuture<Void> survive(
-      int round, JoinOptions options, int victim, CompletableFuture<Long> killed) {
+      int round, JoinOptions options, int victim, CompletableFuture<Kill> killed) {
     long began = System.nanoTime();
     return RankGroup.join(options)
         .thenCompose(
@@ -159,17 +160,25 @@ class SetUpKillsTest {
                     .orTimeout(PATIENCE_SECONDS, TimeUnit.SECONDS)
                     .whenComplete((reason, error) -> group.close()))
         .handle((reason, error) -> reason != null ? reason : FluxCclException.from(error))
+        .thenApply(reason -> new Heard(reason, System.nanoTime()))
         .thenCombine(
             killed,
-            (reason, when) -> {
-              judge(round, reason, victim, Math.max(began, when));
+            (heard, kill) -> {
+              judge(round, heard, victim, began, kill);
               return null;
             });
   }
 
-  private void judge(int round, FluxCclException reason, int victim, long sinceNanos) {
-    long after = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - sinceNanos);
-    if (reason.code() == ErrorCode.TIMEOUT && reason.rank() == victim) {
+  private record Kill(long beginNanos, long endNanos) {}
+
+  private record Heard(FluxCclException reason, long atNanos) {}
+
+  private void judge(int round, Heard heard, int victim, long began, Kill kill) {
+    FluxCclException reason = heard.reason;
+    long after = TimeUnit.NANOSECONDS.toMillis(heard.atNanos - Math.max(began, kill.endNanos));
+    // A rank whose limit passes before the kill leaves, and the other one is told that.
+    boolean early = heard.atNanos < kill.beginNanos && reason.code() == ErrorCode.REMOTE_FAILURE;
+    if (early || reason.code() == ErrorCode.TIMEOUT && reason.rank() == victim) {
       unseen.incrementAndGet();
     } else if (reason.code() != ErrorCode.REMOTE_FAILURE
         || reason.rank() != victim

@@ -167,8 +167,17 @@ final class LiveHostStream extends HostStream {
     try {
       task.run(this);
     } catch (Throwable e) {
-      note(new DeviceFailure(0, "KERNEL_FAILED", task + " on stream " + name + " failed: " + e, e));
+      note(namesRank(e) ? (FluxCclException) e : failureOf(task, e));
     }
+  }
+
+  /** Returns whether another rank is to blame, which would get lost in a failure of the device. */
+  private static boolean namesRank(Throwable e) {
+    return e instanceof FluxCclException known && known.rank() != FluxCclException.NO_RANK;
+  }
+
+  private DeviceFailure failureOf(StreamTask task, Throwable e) {
+    return new DeviceFailure(0, "KERNEL_FAILED", task + " on stream " + name + " failed: " + e, e);
   }
 
   /** Notes that work was not done because a stream was closed. */

@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.fluxccl.Aborted;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.TransportFailure;
 import io.fluxccl.device.AbortFlag;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceKind;
@@ -100,6 +101,20 @@ class HostStreamTest {
         .hasCause(cause);
     await(second);
     assertThat(ran).hasValue(1);
+  }
+
+  @Test
+  void shouldReportWhichRankAKernelBlames() {
+    TransportFailure blame = new TransportFailure(3, "memory of rank 3: gone");
+    stream.launch(
+        kernel(
+            (thread, args) -> {
+              throw blame;
+            }),
+        1,
+        1,
+        KernelArgs.NONE);
+    assertThatThrownBy(() -> await(stream.completion())).hasCause(blame);
   }
 
   @Test
