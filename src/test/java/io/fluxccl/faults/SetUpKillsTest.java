@@ -176,8 +176,8 @@ class SetUpKillsTest {
   private void judge(int round, Heard heard, int victim, long began, Kill kill) {
     FluxCclException reason = heard.reason;
     long after = TimeUnit.NANOSECONDS.toMillis(heard.atNanos - Math.max(began, kill.endNanos));
-    // A rank whose limit passes before the kill leaves, and the other one is told that.
-    boolean early = heard.atNanos < kill.beginNanos && reason.code() == ErrorCode.REMOTE_FAILURE;
+    // On a busy machine a limit may pass before the kill: what is told then is not about the kill.
+    boolean early = heard.atNanos < kill.beginNanos;
     if (early || reason.code() == ErrorCode.TIMEOUT && reason.rank() == victim) {
       unseen.incrementAndGet();
     } else if (reason.code() != ErrorCode.REMOTE_FAILURE
