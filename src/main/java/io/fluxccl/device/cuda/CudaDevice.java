@@ -280,7 +280,7 @@ public final class CudaDevice implements Device {
 
   /** {@link #wrapStream(long)} of one of JCuda's handles. */
   public CudaStream wrap(CUstream stream) {
-    return wrapStream(CudaPointer.valueOf(stream));
+    return wrapStream(CudaPointer.handleOf(stream));
   }
 
   LiveCudaStream newBranch(String fullName, WrappedStream of) {

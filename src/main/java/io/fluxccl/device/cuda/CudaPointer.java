@@ -5,6 +5,7 @@ import java.lang.invoke.VarHandle;
 import jcuda.NativePointerObject;
 import jcuda.Pointer;
 import jcuda.driver.CUdeviceptr;
+import jcuda.driver.CUstream;
 
 /**
  * An address as JCuda takes it, and one that can be changed: JCuda's own pointers are immutable and
@@ -48,6 +49,14 @@ final class CudaPointer extends CUdeviceptr {
   static long addressOf(Pointer pointer) {
     long start = valueOf(pointer);
     return start == 0 ? 0 : start + (long) BYTE_OFFSET.get(pointer);
+  }
+
+  /**
+   * Returns a stream's handle. Its caller can be loaded without JCuda, which a call that widens the
+   * type could not.
+   */
+  static long handleOf(CUstream stream) {
+    return valueOf(stream);
   }
 
   /** Returns what any of JCuda's handles and pointers holds. */
