@@ -24,7 +24,7 @@ static struct {
   create_jvm create;
   JavaVMInitArgs arguments;
   JavaVM *jvm;
-  // What the JVM printed while it started.
+  // Holds the lines that the JVM printed while it started.
   char said[1024];
   size_t length;
 } creation = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};

@@ -91,7 +91,7 @@ final class FifoFigures implements FigureSection {
     }
   }
 
-  /** What the first trigger after a pause waits, by how the proxy idles. */
+  /** Measures the wait of the first trigger after a pause, by idle strategy. */
   private void afterPauses(CudaDevice device, AbortFlag abort, Figures figures) {
     Map<String, Supplier<IdleStrategy>> strategies = new LinkedHashMap<>();
     strategies.put("yielding", ProxyOptions::yielding);

@@ -3,7 +3,7 @@ package io.fluxccl.samples.foreign;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.device.DeviceBuffer;
 
-/** What the program knows of an engine: it owns a tensor of floats, and work on it. */
+/** An engine as the program sees it: the owner of a tensor of floats and of work on it. */
 interface Engine extends AutoCloseable {
   /** Returns the engine's tensor as a buffer that frees nothing. */
   DeviceBuffer wrap();
