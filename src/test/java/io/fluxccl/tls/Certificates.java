@@ -64,6 +64,7 @@ public final class Certificates {
   private void keytool(String command, String alias, String... more) throws Exception {
     List<String> words = new ArrayList<>();
     words.add(Path.of(System.getProperty("java.home"), "bin", "keytool").toString());
+    words.addAll(List.of("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"));
     words.addAll(List.of(command, "-alias", alias, "-storepass", PASSWORD));
     words.addAll(List.of("-keystore", folder.resolve("store.p12").toString()));
     words.addAll(List.of(more));

@@ -30,7 +30,7 @@ final class ReduceContract {
   private static final int MARGIN = 64;
 
   /**
-   * Emulated GPUs are slow: in the loop they do a fifth of the cases, spread over types and counts,
+   * Emulated GPUs are slow: in the loop they do a ninth of the cases, spread over types and counts,
    * and fewer among many ranks.
    */
   private static final boolean THIN = EmulatedGpus.HERE && !Rounds.LONG;
@@ -94,7 +94,7 @@ final class ReduceContract {
         List.of(Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.REDUCE)) {
       for (DataType type : DataType.values()) {
         for (int count : counts) {
-          int every = !THIN ? 1 : n < 8 ? 5 : 11;
+          int every = !THIN ? 1 : n < 8 ? 9 : 17;
           if (i % every != i / every % every) {
             i++;
             continue;

@@ -171,7 +171,7 @@ class LinkLossTest {
     ranks.close();
     use(network.ranks.get());
     connect();
-    for (int round = 0; round < Rounds.of(10, 50); round++) {
+    for (int round = 0; round < Rounds.of(5, 50); round++) {
       checkWrites(this::resetSoon);
     }
     checkWrites();
