@@ -56,30 +56,7 @@ class PacketExchange {
     finish(going, readersBefore);
   }
 
-  // Runs a send-receive. The host ensures that as many warps only send as only receive, so that neither
-  // direction waits for the other. A large message goes directly into the output that its receiver offers, if
-  // it offers one. Both ranks count its units in the ring all the same.
-  FLUXCCL_DEVICE void runPair() {
-    Unit first;
-    begin(first);
-    const uint32_t readersBefore = countReader();
-    copyOwn();
-    bool going = true;
-    if (firstPosition() < positions()) {
-      const uint32_t index = firstPosition() % parts_.nParts;
-      const Way way = !parts_.parts[index].isLarge             ? Way::RING
-                      : parts_.parts[index].sendUnits > 0 ? sendWhole(index)
-                                                          : receiveWhole(index);
-      going = way == Way::RING ? send(firstPosition(), first) && passOn() : way == Way::WHOLE;
-    }
-    finish(going, readersBefore);
-  }
-
- private:
-  enum class Way { RING, WHOLE, ABORTED };
-
-  static constexpr uint64_t kNeverRoom = 1ull << 62;
-
+ protected:
   FLUXCCL_DEVICE static uint32_t warps() { return blockDim.x / kLanes * gridDim.x; }
 
   FLUXCCL_DEVICE uint32_t positions() const { return parts_.maxUnits * parts_.nParts; }
@@ -152,7 +129,7 @@ class PacketExchange {
         // This precedes every wait of this launch. The launches that read those slots have ended, so the
         // store need not order anything. Pairs with the load above and the one in awaitSlot, at the peer.
         storeRelaxedSys(&counters(peer)->begun[peers_.rank], progress.received);
-        if (parts_.parts[i].isLarge) {
+        if (parts_.parts[i].isLarge()) {
           offer(i);
         }
       }
@@ -169,7 +146,7 @@ class PacketExchange {
   // packet.
   FLUXCCL_DEVICE uint32_t countReader() {
     return gridDim.x > 1 && isLastWarp() && laneId() == 0
-               ? fetchAddRelaxedGpu(&counters(peers_.rank)->readers, 1u)
+               ? fetchAddRelaxedGpu(&counters(peers_.rank)->readers[0], 1u)
                : 0;
   }
 
@@ -208,12 +185,12 @@ class PacketExchange {
       if (part.receiveUnits > 0) {
         storeRelaxedGpu(&mine->received[part.peer], progress_[i].received + part.receiveUnits);
       }
-      if (part.receiveUnits > 0 && part.isLarge && part.offer != 0) {
-        storeRelaxedGpu(&mine->awaited[part.peer], progress_[i].awaited + part.receiveBytes);
+      if (part.receiveUnits > 0 && part.isLarge() && part.offer != 0) {
+        storeRelaxedGpu(&mine->awaited[part.peer], progress_[i].awaited + storedBytes(part));
       }
     }
     if (i == 0) {
-      storeRelaxedGpu(&mine->readers, 0u);
+      storeRelaxedGpu(&mine->readers[0], 0u);
     }
   }
 
@@ -305,73 +282,18 @@ class PacketExchange {
     const ExchangeParts::Part& part = parts_.parts[index];
     RingCounters::Offer* offer = &counters(part.peer)->offers[peers_.rank];
     storeRelaxedSys(&offer->where, part.offer);
-    // Pairs with the acquire in sendWhole at the peer, which then sees `where`. Earlier work of this stream
+    // Pairs with the acquire in lookUpOutput at the peer, which then sees `where`. Earlier work of this stream
     // on the output is complete.
     storeReleaseSys(&offer->message, progress_[index].received + 1);
   }
 
-  // Stores this warp's share of a large message at the place that its receiver offers.
-  FLUXCCL_DEVICE Way sendWhole(uint32_t index) {
-    const ExchangeParts::Part& part = parts_.parts[index];
-    const uint32_t sender = firstPosition() / parts_.nParts;
-    // So each sender has at least one line of the message, and at least one unit if the message takes the
-    // ring. The receiver needs all of these, so it publishes no later offer until this warp is done. A warp
-    // with nothing to send might see the next message's offer and mistake it for this one's.
-    const uint32_t senders = min(warps() / parts_.nParts, part.sendUnits);
-    if (sender >= senders) {
-      return Way::WHOLE;
-    }
-    // Shares are whole lines and differ by one line at most.
-    const uint64_t lines = (part.sendBytes + Ll128Unit::kLine - 1) / Ll128Unit::kLine;
-    const uint64_t share = lines / senders;
-    const uint64_t longer = lines - share * senders;
-    const uint64_t begin = (sender * share + min(static_cast<uint64_t>(sender), longer)) * Ll128Unit::kLine;
-    const uint64_t size = min((share + (sender < longer)) * Ll128Unit::kLine, part.sendBytes - begin);
-    const RingCounters::Offer* offer = &counters(peers_.rank)->offers[part.peer];
-    const uint64_t message = progress_[index].sent + 1;
-    // Pairs with the release in offer() at the peer.
-    bool isThere = waitUntil(peers_.abort, part.peer,
-                             [=] { return loadAcquireSys(&offer->message) >= message; });
-    if (!__all_sync(kAllLanes, isThere)) {
-      return Way::ABORTED;
-    }
-    const uint64_t where = loadRelaxedSys(&offer->where);
-    if (where == 0) {
-      return Way::RING;
-    }
-    const uint64_t* known = parts_.registrations +
-                            ((where >> ExchangeParts::kOfferOffsetBits) - 1) * MappedPeers::kMaxRanks +
-                            part.peer;
-    // The receiver may complete the registration before this rank does.
-    isThere = waitUntil(peers_.abort, part.peer, [=] { return loadRelaxedSys(known) != 0; });
-    if (!__all_sync(kAllLanes, isThere)) {
-      return Way::ABORTED;
-    }
-    const uint64_t offset = where & ((1ull << ExchangeParts::kOfferOffsetBits) - 1);
-    uint8_t* output = reinterpret_cast<uint8_t*>(loadRelaxedSys(known)) + offset;
-    copy<16, true, 4>(output + begin, part.from + begin, size, laneId(), kLanes);
-    // So that the release covers all lanes. Pairs with the acquire in receiveWhole at the peer.
-    __syncwarp();
-    if (laneId() == 0) {
-      addReleaseSys(&counters(part.peer)->arrived[peers_.rank], size);
-    }
-    return Way::WHOLE;
+  FLUXCCL_DEVICE static uint64_t firstBytes(const ExchangeParts::Part& part, uint32_t rows) {
+    return static_cast<uint64_t>(part.firstUnits) * rows * Unit::kRowPayload;
   }
 
-  // Waits for a large message in the output. One warp waits for all.
-  FLUXCCL_DEVICE Way receiveWhole(uint32_t index) {
-    const ExchangeParts::Part& part = parts_.parts[index];
-    if (part.offer == 0) {
-      return Way::RING;
-    }
-    if (firstPosition() >= parts_.nParts) {
-      return Way::WHOLE;
-    }
-    const uint64_t awaited = progress_[index].awaited + part.receiveBytes;
-    const uint64_t* arrived = &counters(peers_.rank)->arrived[part.peer];
-    const bool isThere =
-        waitUntil(peers_.abort, part.peer, [=] { return loadAcquireSys(arrived) >= awaited; });
-    return __all_sync(kAllLanes, isThere) ? Way::WHOLE : Way::ABORTED;
+  // Returns the bytes that the sender of a large message stores into this rank's output.
+  FLUXCCL_DEVICE static uint64_t storedBytes(const ExchangeParts::Part& part) {
+    return part.receiveBytes - firstBytes(part, part.receiveRows);
   }
 
   const MappedPeers& peers_;
@@ -385,13 +307,6 @@ FLUXCCL_DEVICE void exchangeByPackets(const MappedPeers& peers, const ExchangePa
   awaitLaunchBefore();
   letNextLaunchBegin();
   PacketExchange<Unit>(peers, parts, progress).run();
-}
-
-FLUXCCL_DEVICE void sendAndReceive(const MappedPeers& peers, const ExchangeParts& parts) {
-  __shared__ PairProgress progress[ExchangeParts::kMaxParts];
-  awaitLaunchBefore();
-  letNextLaunchBegin();
-  PacketExchange<Ll128Unit>(peers, parts, progress).runPair();
 }
 
 }  // namespace collectives

@@ -27,11 +27,17 @@ struct ExchangeParts {
     uint32_t sendRows;
     uint32_t receiveRows;
     int32_t peer;
-    // Send-receive only: whether the receiver first offers the sender a place for the bytes.
-    uint32_t isLarge;
+    // Send-receive only: how many units of a large message take the ring before the sender awaits the
+    // receiver's offer of a place for the rest. Negative if the message is not large. At most a quarter of the
+    // message, and no more than the warps that send, or receive, can handle with one unit each.
+    int32_t firstUnits;
     // Large send-receive only: the receiver's offer, its registered output. 0 if the output is not
     // registered; the bytes then go through the ring.
     uint64_t offer;
+
+#if defined(FLUXCCL_CUDA)
+    FLUXCCL_DEVICE bool isLarge() const { return firstUnits >= 0; }
+#endif
   };
 
   // An offer is 1 + the number of the registration, and the offset in it.

@@ -8,10 +8,15 @@
 namespace fluxccl {
 namespace collectives {
 
+// A count of sent units for which no peer ever makes room: that of a rank whose launch was aborted.
+constexpr uint64_t kNeverRoom = 1ull << 62;
+
 struct RingCounters {
-  // Number of blocks of this launch that have read the counters.
-  uint32_t readers;
-  uint32_t padding[15];
+  static constexpr int kMaxShortParts = 2;
+
+  // Number of blocks of this launch that have read the counters; in exchange_short.cuh for each part.
+  uint32_t readers[kMaxShortParts];
+  uint32_t padding[14];
   // Units by peer.
   uint64_t sent[MappedPeers::kMaxRanks];
   uint64_t received[MappedPeers::kMaxRanks];

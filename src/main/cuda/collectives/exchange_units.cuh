@@ -1,5 +1,6 @@
 // Units of packets, which exchange_packets.cuh sends through rings. A unit is what a warp loads, sends,
-// receives and stores at once. It can have any number of bytes and any address.
+// receives and stores at once. It can have any number of bytes and any address. Rows are sent whole, also the
+// last one, because exchange_short.cuh waits for whole rows.
 #pragma once
 
 #include <fluxccl/atomics.cuh>
@@ -102,10 +103,8 @@ struct Ll8Unit {
     payload_ = detail::loadWord<uint32_t>(from + offset(), left(size));
   }
 
-  FLUXCCL_DEVICE void send(uint32_t, uint8_t* slot, uint32_t size, uint32_t flag) const {
-    if (left(size) > 0) {
-      reinterpret_cast<Ll8Packet*>(slot)[laneId()].write(payload_, flag);
-    }
+  FLUXCCL_DEVICE void send(uint32_t, uint8_t* slot, uint32_t, uint32_t flag) const {
+    reinterpret_cast<Ll8Packet*>(slot)[laneId()].write(payload_, flag);
   }
 
   // Waits until the unit is in the slot. Returns false, to all lanes, if the job was aborted.
@@ -160,7 +159,7 @@ struct Ll128Unit {
   FLUXCCL_DEVICE void send(uint32_t rows, uint8_t* slot, uint32_t size, uint32_t flag) {
 #pragma unroll
     for (uint32_t row = 0; row < kMaxRows; ++row) {
-      if (row < rows && isUsed(row, size)) {
+      if (row < rows && row * kRowPayload < size) {
         if (isLastOfLine()) {
           values_[row].z = flag;
           values_[row].w = flag;

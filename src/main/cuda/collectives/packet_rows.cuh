@@ -192,8 +192,8 @@ FLUXCCL_DEVICE bool receiveRows(const MappedPeers& peers, uint32_t wanted, uint3
 
 // Receives one row. Returns false if the job was aborted.
 template <class Rows>
-FLUXCCL_DEVICE bool receiveRow(const MappedPeers& peers, int peer, const uint8_t* row, uint32_t lane,
-                               uint32_t epoch, typename Rows::Raw& raw) {
+FLUXCCL_DEVICE bool receiveRow(AbortFlag* abort, int peer, const uint8_t* row, uint32_t lane, uint32_t epoch,
+                               typename Rows::Raw& raw) {
   do {
 #pragma unroll 1
     for (int round = 0; round < kRoundsBeforeLooking; ++round) {
@@ -202,7 +202,7 @@ FLUXCCL_DEVICE bool receiveRow(const MappedPeers& peers, int peer, const uint8_t
         return true;
       }
     }
-  } while (awaitRow<Rows>(peers.abort, peer, row, lane, epoch));
+  } while (awaitRow<Rows>(abort, peer, row, lane, epoch));
   return false;
 }
 

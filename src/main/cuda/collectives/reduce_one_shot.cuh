@@ -72,7 +72,7 @@ FLUXCCL_DEVICE bool exchangeRows(const MappedPeers& peers, const Reduction& task
         if (receives) {
           uint8_t* theirs = inbound + row * Rows::kSize;
           typename Rows::Raw raw;
-          arrived = receiveRow<Rows>(peers, peer, theirs, lane, epoch, raw);
+          arrived = receiveRow<Rows>(peers.abort, peer, theirs, lane, epoch, raw);
           word = Rows::wordOf(raw);
           Rows::empty(theirs, lane);
         }

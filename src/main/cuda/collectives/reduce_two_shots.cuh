@@ -170,7 +170,7 @@ FLUXCCL_DEVICE bool exchangePartsOfPair(const MappedPeers& peers, const Reductio
     for (uint32_t row = warp; row < rows; row += warps) {
       uint8_t* packets = inbound + (gathered + fromOther + row * Rows::kSize);
       typename Rows::Raw raw;
-      if (!receiveRow<Rows>(peers, other, packets, lane, epoch, raw)) {
+      if (!receiveRow<Rows>(peers.abort, other, packets, lane, epoch, raw)) {
         return false;
       }
       Rows::empty(packets, lane);

@@ -119,7 +119,7 @@ FLUXCCL_DEVICE bool reduceRowOfPair(const MappedPeers& peers, const Reduction& t
                                     uint32_t epoch, typename Rows::Word& word) {
   const int other = 1 - peers.rank;
   typename Rows::Raw raw;
-  if (!receiveRow<Rows>(peers, other, row, lane, epoch, raw)) {
+  if (!receiveRow<Rows>(peers.abort, other, row, lane, epoch, raw)) {
     return false;
   }
   Rows::empty(row, lane);

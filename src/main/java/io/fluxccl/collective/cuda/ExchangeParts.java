@@ -14,9 +14,14 @@ import io.fluxccl.device.DeviceBuffer;
 final class ExchangeParts extends KernelStruct {
   private static final int MAX_PARTS = MappedPeers.MAX_RANKS - 1;
 
+  /** Of so many units of a large message, at most one is one of the first. */
+  private static final int MIN_UNITS_OF_FIRST = 4;
+
+  private static final int NOT_LARGE = -1;
+
   private static final int PART_LENGTH = 64;
   private static final int PEER_OFFSET = 48;
-  private static final int IS_LARGE_OFFSET = PEER_OFFSET + Integer.BYTES;
+  private static final int FIRST_UNITS_OFFSET = PEER_OFFSET + Integer.BYTES;
 
   private static final int OWN_OFFSET = MAX_PARTS * PART_LENGTH;
   private static final int RINGS_OFFSET = OWN_OFFSET + 3 * Long.BYTES;
@@ -26,6 +31,16 @@ final class ExchangeParts extends KernelStruct {
 
   /** {@code ExchangeParts::kOfferOffsetBits}. */
   private static final int OFFER_OFFSET_BITS = 40;
+
+  // The parts once more, for ShortExchange.
+  private final long[] froms = new long[MAX_PARTS];
+  private final long[] tos = new long[MAX_PARTS];
+  private final long[] sendBytes = new long[MAX_PARTS];
+  private final long[] receiveBytes = new long[MAX_PARTS];
+  private final int[] peers = new int[MAX_PARTS];
+  private long ownFrom;
+  private long ownTo;
+  private long ownBytes;
 
   private ExchangeRing ring;
   private int count;
@@ -42,7 +57,7 @@ final class ExchangeParts extends KernelStruct {
     count = 0;
     maxUnits = 0;
     bytes = 0;
-    at(OWN_OFFSET).putLong(0).putLong(0).putLong(0);
+    own(0, 0, 0);
     at(N_PARTS_OFFSET).putInt(0).putInt(0);
     if (through != null) {
       at(RINGS_OFFSET).putLong(through.offset()).putInt(through.slots());
@@ -86,11 +101,18 @@ final class ExchangeParts extends KernelStruct {
    * rank. A large message may go into the receiver's output if that is registered.
    *
    * @param largeBytes from how many bytes on a message is large
+   * @param firstUnits the most units of a large message that take the ring before the sender awaits
+   *     the receiver's offer; the same on both ranks
    * @param registrations address of the table of registrations
    * @param known how many registrations the table holds
    */
   ExchangeParts ofSendReceive(
-      BoundCall bound, ExchangeRing through, long largeBytes, long registrations, int known) {
+      BoundCall bound,
+      ExchangeRing through,
+      long largeBytes,
+      int firstUnits,
+      long registrations,
+      int known) {
     clear(through);
     at(REGISTRATIONS_OFFSET).putLong(registrations);
     CollectiveCall call = bound.call();
@@ -100,18 +122,24 @@ final class ExchangeParts extends KernelStruct {
     if (to != rank && to != CollectiveCall.NO_PEER && call.sendBytes(rank, to) > 0) {
       long bytes = call.sendBytes(rank, to);
       add(to, call.input().address(), bytes, 0, 0);
-      markLarge(bytes >= largeBytes, 0);
+      if (bytes >= largeBytes) {
+        markLarge(bytes, firstUnits, 0);
+      }
     }
     if (from != rank && from != CollectiveCall.NO_PEER && call.receiveBytes(rank, from) > 0) {
       long bytes = call.receiveBytes(rank, from);
       add(from, 0, 0, call.output().address(), bytes);
-      markLarge(bytes >= largeBytes, offer(bound.outputRegistration(), call.output(), known));
+      if (bytes >= largeBytes) {
+        markLarge(bytes, firstUnits, offer(bound.outputRegistration(), call.output(), known));
+      }
     }
     return own(bound);
   }
 
-  private void markLarge(boolean isLarge, long offer) {
-    at((count - 1) * PART_LENGTH + IS_LARGE_OFFSET).putInt(isLarge ? 1 : 0).putLong(offer);
+  private void markLarge(long size, int firstUnits, long offer) {
+    at((count - 1) * PART_LENGTH + FIRST_UNITS_OFFSET)
+        .putInt(Math.min(firstUnits, ring.units(size) / MIN_UNITS_OF_FIRST))
+        .putLong(offer);
   }
 
   private static long offer(Registration registration, DeviceBuffer output, int known) {
@@ -136,26 +164,33 @@ final class ExchangeParts extends KernelStruct {
 
   /** Fills in what is copied on this rank; nothing if it is in place. */
   ExchangeParts own(long from, long to, long size) {
-    boolean inPlace = from == to;
-    at(OWN_OFFSET).putLong(from).putLong(to).putLong(inPlace ? 0 : size);
-    bytes = Math.max(bytes, inPlace ? 0 : size);
+    ownFrom = from;
+    ownTo = to;
+    ownBytes = from == to ? 0 : size;
+    at(OWN_OFFSET).putLong(from).putLong(to).putLong(ownBytes);
+    bytes = Math.max(bytes, ownBytes);
     return this;
   }
 
   /** Adds a part for a peer, unless it is empty. */
-  ExchangeParts add(int peer, long from, long sendBytes, long to, long receiveBytes) {
-    if (sendBytes == 0 && receiveBytes == 0) {
+  ExchangeParts add(int peer, long from, long toSend, long to, long toReceive) {
+    if (toSend == 0 && toReceive == 0) {
       return this;
     }
-    int start = count++ * PART_LENGTH;
-    at(start).putLong(from).putLong(to).putLong(sendBytes).putLong(receiveBytes);
+    int i = count++;
+    froms[i] = from;
+    tos[i] = to;
+    sendBytes[i] = toSend;
+    receiveBytes[i] = toReceive;
+    peers[i] = peer;
+    at(i * PART_LENGTH).putLong(from).putLong(to).putLong(toSend).putLong(toReceive);
     if (ring != null) {
-      putInt(ring.units(sendBytes)).putInt(ring.units(receiveBytes));
-      putInt(ring.rows(sendBytes)).putInt(ring.rows(receiveBytes));
-      maxUnits = Math.max(maxUnits, ring.units(Math.max(sendBytes, receiveBytes)));
+      putInt(ring.units(toSend)).putInt(ring.units(toReceive));
+      putInt(ring.rows(toSend)).putInt(ring.rows(toReceive));
+      maxUnits = Math.max(maxUnits, ring.units(Math.max(toSend, toReceive)));
     }
-    at(start + PEER_OFFSET).putInt(peer).putInt(0);
-    bytes = Math.max(bytes, Math.max(sendBytes, receiveBytes));
+    at(i * PART_LENGTH + PEER_OFFSET).putInt(peer).putInt(NOT_LARGE).putLong(0);
+    bytes = Math.max(bytes, Math.max(toSend, toReceive));
     at(N_PARTS_OFFSET).putInt(count).putInt(maxUnits);
     return this;
   }
@@ -173,5 +208,47 @@ final class ExchangeParts extends KernelStruct {
   /** Returns how many slots the parts take, as if each were as long as the longest. */
   long positions() {
     return (long) maxUnits * count;
+  }
+
+  /** Returns the largest number of slots that a part takes, in either direction. */
+  int maxUnits() {
+    return maxUnits;
+  }
+
+  /** Returns whether there are two parts, of one peer, of which the second alone receives. */
+  boolean isOneExchange() {
+    return count == 2 && peers[0] == peers[1] && receiveBytes[0] == 0 && sendBytes[1] == 0;
+  }
+
+  int peer(int part) {
+    return peers[part];
+  }
+
+  long from(int part) {
+    return froms[part];
+  }
+
+  long to(int part) {
+    return tos[part];
+  }
+
+  long sendBytes(int part) {
+    return sendBytes[part];
+  }
+
+  long receiveBytes(int part) {
+    return receiveBytes[part];
+  }
+
+  long ownFrom() {
+    return ownFrom;
+  }
+
+  long ownTo() {
+    return ownTo;
+  }
+
+  long ownBytes() {
+    return ownBytes;
   }
 }

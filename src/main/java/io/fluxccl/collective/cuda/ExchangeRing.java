@@ -51,6 +51,19 @@ record ExchangeRing(long offset, int nRanks, int slots, int rowPayload, int maxR
     return offset + NOTHING_OFFSET + (long) rank * Integer.BYTES;
   }
 
+  /** Returns the offset in a state of the slots to which a rank sends. */
+  long slotsOffset(int sender) {
+    return offset
+        + COUNTERS_LENGTH
+        + (long) nRanks * slots * Long.BYTES
+        + (long) sender * slots * slotSize;
+  }
+
+  /** Returns the bytes that a lane moves at once if addresses and sizes are multiples of them. */
+  int unit() {
+    return maxRows == 1 ? Integer.BYTES : Long.BYTES;
+  }
+
   /** Returns the rows in a slot of a message: one while the message fits into half of the ring. */
   int rows(long bytes) {
     return bytes <= slots / 2L * rowPayload ? 1 : maxRows;
@@ -60,6 +73,11 @@ record ExchangeRing(long offset, int nRanks, int slots, int rowPayload, int maxR
   int units(long bytes) {
     long unit = (long) rows(bytes) * rowPayload;
     return Math.toIntExact((bytes + unit - 1) / unit);
+  }
+
+  /** Returns whether a message takes at most half of the ring, one row a slot. */
+  boolean isShort(long bytes) {
+    return rows(bytes) == 1 && units(bytes) <= slots / 2;
   }
 
   /** Returns the longest message of which two fit into the ring: its sender never waits. */

@@ -7,6 +7,7 @@ import io.fluxccl.collective.GpuKernels;
 import io.fluxccl.collective.KernelStruct;
 import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.Registration;
+import io.fluxccl.device.AbortFlag;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.KernelArgs;
@@ -45,6 +46,8 @@ final class ExchangeSet implements AlgorithmSet {
   private final DeviceBuffer registrations;
   private final CudaKernel ll8Kernel;
   private final CudaKernel ll128Kernel;
+  private final CudaKernel shortLl8Kernel;
+  private final CudaKernel shortLl128Kernel;
   private final CudaKernel sendReceiveKernel;
   private final CudaKernel pushKernel;
   private final CudaKernel barrierKernel;
@@ -53,6 +56,7 @@ final class ExchangeSet implements AlgorithmSet {
   // Used by the one thread that enqueues.
   final ExchangeParts parts = new ExchangeParts();
   private MappedPeers peers;
+  private ShortExchange shortParts;
 
   private ExchangeSet(PeerConnections connections) {
     this.connections = connections;
@@ -60,6 +64,8 @@ final class ExchangeSet implements AlgorithmSet {
     CudaDevice gpu = (CudaDevice) connections.communicator().device();
     this.ll8Kernel = GpuKernels.one(gpu, "exchange_ll8", 0);
     this.ll128Kernel = GpuKernels.one(gpu, "exchange_ll128", 0);
+    this.shortLl8Kernel = GpuKernels.one(gpu, "exchange_short_ll8", 0);
+    this.shortLl128Kernel = GpuKernels.one(gpu, "exchange_short_ll128", 0);
     this.sendReceiveKernel = GpuKernels.one(gpu, "exchange_send_receive", 0);
     this.pushKernel = GpuKernels.one(gpu, "exchange_push", 0);
     this.barrierKernel = GpuKernels.one(gpu, "exchange_meet", 0);
@@ -85,7 +91,9 @@ final class ExchangeSet implements AlgorithmSet {
   }
 
   private AlgorithmSet bind(RegisteredMemory[] states) {
-    peers = new MappedPeers(connections.topology(), states, connections.communicator().abortFlag());
+    AbortFlag abort = connections.communicator().abortFlag();
+    peers = new MappedPeers(connections.topology(), states, abort);
+    shortParts = new ShortExchange(states, connections.rank(), abort);
     return this;
   }
 
@@ -120,15 +128,48 @@ final class ExchangeSet implements AlgorithmSet {
     if (parts.count() == 0 && parts.bytes() == 0) {
       return;
     }
-    launch(stream, call, ring, ring == ll8 ? ll8Kernel : ll128Kernel);
+    if (!launchShort(stream, ring)) {
+      launch(stream, call, ring, ring == ll8 ? ll8Kernel : ll128Kernel);
+    }
   }
 
   /** Enqueues a send-receive; see {@code PacketExchange::runPair}. */
   void launchSendReceive(DeviceStream stream, BoundCall call) {
-    parts.ofSendReceive(call, ll128, LARGE_MESSAGE, registrations.address(), KNOWN_REGISTRATIONS);
-    if (parts.bytes() > 0) {
+    parts.ofSendReceive(
+        call, ll128, LARGE_MESSAGE, firstUnits(), registrations.address(), KNOWN_REGISTRATIONS);
+    if (parts.bytes() > 0 && !launchShort(stream, ll128)) {
       launch(stream, call, ll128, sendReceiveKernel);
     }
+  }
+
+  /**
+   * Returns how many units of a large message take the ring at once: as many as half of the warps
+   * that send have, which takes about as long as the receiver's offer needs to arrive.
+   */
+  private int firstUnits() {
+    return Math.min(grid.maxBlocks() * MAX_WARPS, ll128.slots()) / 4;
+  }
+
+  /** Enqueues the exchange of {@link #parts} by {@code exchange_short.cuh}, if that can do it. */
+  private boolean launchShort(DeviceStream stream, ExchangeRing ring) {
+    if (!shortParts.fill(parts, ring)) {
+      return false;
+    }
+    int rows = parts.maxUnits();
+    int nParts = shortParts.nParts();
+    int most = grid.shortBlocks() / nParts;
+    if (most == 0) {
+      return false;
+    }
+    int warps = FEW_WARPS;
+    while (warps < MAX_WARPS && most * warps < rows) {
+      warps *= 2;
+    }
+    int blocks = nParts * Math.max(1, Math.min(most, (rows + warps - 1) / warps));
+    CudaKernel kernel = ring == ll8 ? shortLl8Kernel : shortLl128Kernel;
+    stream.launch(
+        grid.forBlocks(kernel, blocks), blocks, warps * WARP_SIZE, KernelArgs.of(shortParts));
+    return true;
   }
 
   private void launch(DeviceStream stream, BoundCall call, ExchangeRing ring, CudaKernel kernel) {

@@ -35,6 +35,11 @@ record GpuGrid(int maxBlocks) {
     return maxBlocks / 2;
   }
 
+  /** Returns the most blocks of a short exchange: as many as may overlap, or all of very few. */
+  int shortBlocks() {
+    return Math.max(Math.min(2, maxBlocks), overlapping());
+  }
+
   /** Returns the kernel as it is launched with so many blocks. */
   CudaKernel forBlocks(CudaKernel kernel, int blocks) {
     return blocks <= overlapping() ? kernel.overlapping() : kernel;

@@ -9,6 +9,9 @@ import io.fluxccl.device.DeviceStream;
  * exchange_packets.cuh}. Ranks that have nothing to exchange don't wait for each other.
  */
 final class PacketExchange extends ExchangeAlgorithm {
+  /** Rate of the link of two ranks for what {@code exchange_short.cuh} sends. */
+  private static final double SHORT_RATE = 285_000;
+
   private final ExchangeRing ring;
   private final long limit;
   private final double latency;
@@ -50,7 +53,10 @@ final class PacketExchange extends ExchangeAlgorithm {
 
   @Override
   public double estimate(BoundCall call) {
-    return latency + busiestLink(call) / bytesPerMicrosecond;
+    long bytes = busiestLink(call);
+    return call.nRanks() == 2 && ring.isShort(bytes) && ring == set.ll128
+        ? LL128_LATENCY + bytes / SHORT_RATE
+        : latency + bytes / bytesPerMicrosecond;
   }
 
   @Override

@@ -105,6 +105,11 @@ final class LaunchedRanks implements AutoCloseable {
     return bound;
   }
 
+  /** The argument of the kernels for short exchanges. */
+  ShortExchange shortExchange(int rank) {
+    return new ShortExchange(memories(states), rank, aborts.get(rank));
+  }
+
   MappedPeers peers(BoundCall bound) {
     return peers.get(bound.rank()).bind(bound);
   }

@@ -21,9 +21,20 @@ class SendReceiveLaunchesEmulatedTest {
   private static final int MESSAGES = 4;
 
   /** Every other message goes where the receiver offers, the rest through the ring. */
-  @ParameterizedTest(name = "{0} bytes from {1} blocks of {2} warps")
-  @CsvSource({"1, 1, 4", "128, 1, 4", "8192, 8, 8", "32768, 8, 8", "65000, 8, 8", "245760, 4, 16"})
-  void shouldGiveEveryWarpThatSendsAShare(int bytes, int blocks, int warps) throws Exception {
+  @ParameterizedTest(name = "{0} bytes from {1} blocks of {2} warps, {3} units at once")
+  @CsvSource({
+    "1, 1, 4, 0",
+    "128, 1, 4, 8",
+    "8192, 8, 8, 0",
+    "8192, 8, 8, 2",
+    "32768, 8, 8, 16",
+    "65000, 8, 8, 32",
+    "245760, 4, 16, 0",
+    "245760, 4, 16, 64",
+    "245760, 4, 16, 21"
+  })
+  void shouldGiveEveryTeamThatSendsAShare(int bytes, int blocks, int warps, int firstUnits)
+      throws Exception {
     ExchangeRing ring = ExchangeRing.ll128(MappedPeers.AREAS_OFFSET, LaunchedRanks.RANKS);
     try (LaunchedRanks ranks = new LaunchedRanks(ring.offset() + ring.length(), bytes)) {
       DeviceBuffer registrations = ranks.allocate(MappedPeers.MAX_RANKS * Long.BYTES, 0);
@@ -43,7 +54,8 @@ class SendReceiveLaunchesEmulatedTest {
                   blocks,
                   warps * 32,
                   ranks.peers(call),
-                  new ExchangeParts().ofSendReceive(call, ring, 1, registrations.address(), 1));
+                  new ExchangeParts()
+                      .ofSendReceive(call, ring, 1, firstUnits, registrations.address(), 1));
         }
       }
       CompletableFuture.allOf(done).get(60, TimeUnit.SECONDS);

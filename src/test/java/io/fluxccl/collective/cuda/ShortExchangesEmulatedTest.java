@@ -1,0 +1,175 @@
+package io.fluxccl.collective.cuda;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.DataType;
+import io.fluxccl.collective.BoundCall;
+import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.Collectives;
+import io.fluxccl.collective.GpuKernels;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testing.EmulatedGpus;
+import io.fluxccl.testkit.LocalRanks;
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.Random;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** Short exchanges, also where the ranks of a pair use different kernels and grids. */
+@EmulatedGpus
+class ShortExchangesEmulatedTest {
+  private static final int LAUNCHES = 12;
+
+  private static ExchangeRing ring(String kind) {
+    return kind.equals("ll8")
+        ? ExchangeRing.ll8(MappedPeers.AREAS_OFFSET, LaunchedRanks.RANKS)
+        : ExchangeRing.ll128(MappedPeers.AREAS_OFFSET, LaunchedRanks.RANKS);
+  }
+
+  /** Messages of half a ring: they go round it several times, and senders wait for room. */
+  @ParameterizedTest
+  @CsvSource({"ll8, 8", "ll8, 16384", "ll8, 10004", "ll128, 8", "ll128, 488", "ll128, 20000"})
+  void shouldExchangeWithAnyKernelOfThePeer(String kind, int bytes) throws Exception {
+    ExchangeRing ring = ring(kind);
+    try (LaunchedRanks ranks = new LaunchedRanks(ring.offset() + ring.length(), bytes * LAUNCHES)) {
+      Random random = new Random(bytes);
+      CompletableFuture<?>[] done = new CompletableFuture<?>[LaunchedRanks.RANKS];
+      for (int rank = 0; rank < LaunchedRanks.RANKS; rank++) {
+        ByteBuffer all = Values.input(DataType.UINT8, rank, 1, bytes * LAUNCHES);
+        Values.upload(ranks.inputs.get(rank), 0, all, bytes * LAUNCHES);
+      }
+      for (int i = 0; i < LAUNCHES; i++) {
+        for (int rank = 0; rank < LaunchedRanks.RANKS; rank++) {
+          int peer = 1 - rank;
+          DeviceBuffer input = ranks.inputs.get(rank).slice((long) i * bytes, bytes);
+          DeviceBuffer output = ranks.outputs.get(rank).slice((long) i * bytes, bytes);
+          BoundCall call =
+              ranks.bind(
+                  rank,
+                  CollectiveCall.sendReceive(
+                      input, bytes, peer, output, bytes, peer, DataType.UINT8),
+                  -1);
+          ExchangeParts parts =
+              new ExchangeParts()
+                  .clear(ring)
+                  .add(peer, input.address(), bytes, output.address(), bytes);
+          int threads = 32 << random.nextInt(4);
+          int blocks = 1 + random.nextInt(4);
+          if ((i + rank) % 3 == 0) {
+            done[rank] =
+                ranks.launch(
+                    rank,
+                    GpuKernels.one(ranks.gpu, "exchange_" + kind, 0),
+                    blocks,
+                    threads,
+                    ranks.peers(call),
+                    parts);
+          } else {
+            ShortExchange exchange = ranks.shortExchange(rank);
+            assertThat(exchange.fill(parts, ring)).isTrue();
+            done[rank] =
+                ranks.launch(
+                    rank,
+                    GpuKernels.one(ranks.gpu, "exchange_short_" + kind, 0),
+                    blocks,
+                    threads,
+                    exchange);
+          }
+        }
+      }
+      CompletableFuture.allOf(done).get(60, TimeUnit.SECONDS);
+      for (int rank = 0; rank < LaunchedRanks.RANKS; rank++) {
+        ByteBuffer sent = Values.input(DataType.UINT8, 1 - rank, 1, bytes * LAUNCHES);
+        ByteBuffer output = Values.download(ranks.outputs.get(rank), 0, bytes * LAUNCHES);
+        assertThat(Values.mismatch(DataType.UINT8, sent, 0, output, bytes * LAUNCHES))
+            .isEqualTo(-1);
+      }
+    }
+  }
+
+  @Test
+  void shouldLeaveOtherKernelsWhatIsLongOrMisalignedOrOfManyPeers() {
+    ExchangeRing ring = ring("ll128");
+    try (LaunchedRanks ranks = new LaunchedRanks(ring.offset() + ring.length(), 8)) {
+      ShortExchange exchange = ranks.shortExchange(0);
+      int most = ring.slots() / 2 * ring.rowPayload();
+      ExchangeParts parts = new ExchangeParts();
+      assertThat(exchange.fill(parts.clear(ring).add(1, 512, most, 8, 16), ring)).isTrue();
+      assertThat(exchange.fill(parts.clear(ring).add(1, 512, most + 8, 8, 16), ring)).isFalse();
+      assertThat(exchange.fill(parts.clear(ring).add(1, 516, 80, 8, 16), ring)).isFalse();
+      assertThat(exchange.fill(parts.clear(ring).add(1, 512, 80, 4, 16), ring)).isFalse();
+      assertThat(exchange.fill(parts.clear(ring).add(1, 512, 84, 8, 16), ring)).isFalse();
+      assertThat(exchange.fill(parts.clear(ring), ring)).isFalse();
+      parts.clear(ring).add(1, 0, 80, 8, 16).add(0, 0, 80, 8, 16);
+      assertThat(exchange.fill(parts, ring)).isTrue();
+      assertThat(exchange.nParts()).isEqualTo(2);
+      assertThat(exchange.fill(parts.add(1, 0, 80, 8, 16), ring)).isFalse();
+      assertThat(exchange.fill(parts.clear(ring).add(1, 8, 80, 0, 0).add(1, 0, 0, 8, 80), ring))
+          .isTrue();
+      assertThat(exchange.nParts()).as("both directions of one pair").isEqualTo(1);
+    }
+  }
+
+  /** Each rank sends to the next and receives from the one before: two parts of two peers. */
+  @ParameterizedTest
+  @ValueSource(ints = {8, 4096, 65536})
+  void shouldSendAroundARing(int bytes) {
+    int nRanks = 3;
+    try (LocalRanks ranks = LocalRanks.onGpus(nRanks)) {
+      ranks.run(
+          Duration.ofSeconds(100),
+          rank -> {
+            int ahead = (rank.rank() + 1) % nRanks;
+            int behind = (rank.rank() + nRanks - 1) % nRanks;
+            try (Collectives collectives = Collectives.create(rank.communicator()).join();
+                DeviceBuffer input = rank.device().allocate(bytes);
+                DeviceBuffer output = rank.device().allocate(bytes)) {
+              for (int i = 0; i < 5; i++) {
+                ByteBuffer sent = Values.input(DataType.UINT8, rank.rank(), i, bytes);
+                Values.upload(input, 0, sent, bytes);
+                collectives
+                    .sendReceive(input, bytes, ahead, output, bytes, behind, DataType.UINT8)
+                    .block(Duration.ofSeconds(60));
+                ByteBuffer expected = Values.input(DataType.UINT8, behind, i, bytes);
+                ByteBuffer received = Values.download(output, 0, bytes);
+                assertThat(Values.mismatch(DataType.UINT8, expected, 0, received, bytes))
+                    .isEqualTo(-1);
+              }
+            }
+          });
+    }
+  }
+
+  /** As what AbortedLaunchesEmulatedTest checks of other kernels. */
+  @ParameterizedTest
+  @ValueSource(strings = {"ll8", "ll128"})
+  void shouldNotBeTakenForTheExchangeBefore(String kind) throws Exception {
+    int bytes = 2000;
+    ExchangeRing ring = ring(kind);
+    try (LaunchedRanks ranks = new LaunchedRanks(ring.offset() + ring.length(), bytes)) {
+      byte launch = 0;
+      // The second launch of rank 0 stands behind its first, which was aborted.
+      for (int rank : new int[] {0, 0, 1}) {
+        DeviceBuffer input = ranks.inputs.get(rank);
+        DeviceBuffer output = ranks.outputs.get(rank);
+        input.upload(0, ByteBuffer.allocateDirect(1).put(++launch).flip());
+        ShortExchange exchange = ranks.shortExchange(rank);
+        ExchangeParts parts = new ExchangeParts().clear(ring);
+        assertThat(
+                exchange.fill(
+                    parts.add(1 - rank, input.address(), bytes, output.address(), bytes), ring))
+            .isTrue();
+        ranks.abort(rank);
+        ranks
+            .launch(rank, GpuKernels.one(ranks.gpu, "exchange_short_" + kind, 0), 2, 256, exchange)
+            .get(60, TimeUnit.SECONDS);
+      }
+      assertThat(Values.download(ranks.outputs.get(1), 0, 1).get(0)).isNotEqualTo((byte) 2);
+    }
+  }
+}
