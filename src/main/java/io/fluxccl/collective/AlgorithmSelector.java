@@ -14,7 +14,8 @@ import java.util.stream.Collectors;
 /**
  * The algorithms of a lane: checks a call, chooses its algorithm, and enqueues it. The choice is
  * the algorithm that the user named, if it supports the call; else that of the tuning file; else
- * the one with the least estimate. It is the same on every rank, because all of that is.
+ * the one with the least estimate, of those that use copy engines if these are preferred. It is the
+ * same on every rank, because all of that is.
  *
  * <p>{@link #check} and {@link #enqueue} are for {@link Step}s, under the lane's lock; any thread
  * may call the other methods.
@@ -23,6 +24,7 @@ final class AlgorithmSelector {
   private final Communicator communicator;
   private final RankTopology topology;
   private final Registrations registrations;
+  private final boolean preferCopyEngines;
   private final List<CollectiveAlgorithm> algorithms = new ArrayList<>();
   private final Map<Collective, List<Tuning.Rule>> rules = new EnumMap<>(Collective.class);
 
@@ -43,6 +45,7 @@ final class AlgorithmSelector {
     this.communicator = peers.communicator();
     this.topology = peers.topology();
     this.registrations = registrations;
+    this.preferCopyEngines = options.preferCopyEngines();
     sets.forEach(set -> algorithms.addAll(set.algorithms()));
     this.chosen = options.algorithms();
     chosen.forEach((collective, name) -> require(collective, name, ""));
@@ -164,22 +167,29 @@ final class AlgorithmSelector {
     if (tuned != null && tuned.supports(call)) {
       return tuned;
     }
+    CollectiveAlgorithm best = preferCopyEngines ? fastest(call, true) : null;
+    best = best == null ? fastest(call, false) : best;
+    if (best == null) {
+      throw InvalidUsage.of(
+          "%s on rank %d: no algorithm supports it; there are %s",
+          call.call(), call.rank(), names());
+    }
+    return best;
+  }
+
+  /** Returns the algorithm with the least estimate, or null if none supports the call. */
+  private CollectiveAlgorithm fastest(BoundCall call, boolean byCopyEngines) {
     CollectiveAlgorithm best = null;
     double least = Double.POSITIVE_INFINITY;
     for (int i = 0; i < algorithms.size(); i++) {
       CollectiveAlgorithm algorithm = algorithms.get(i);
-      if (algorithm.supports(call)) {
+      if ((algorithm.usesCopyEngines() || !byCopyEngines) && algorithm.supports(call)) {
         double estimate = algorithm.estimate(call);
         if (best == null || estimate < least) {
           best = algorithm;
           least = estimate;
         }
       }
-    }
-    if (best == null) {
-      throw InvalidUsage.of(
-          "%s on rank %d: no algorithm supports it; there are %s",
-          call.call(), call.rank(), names());
     }
     return best;
   }

@@ -21,6 +21,14 @@ public interface CollectiveAlgorithm {
   double estimate(BoundCall call);
 
   /**
+   * Returns whether copy engines move most of the data; see {@link
+   * CollectivesOptions#preferCopyEngines}.
+   */
+  default boolean usesCopyEngines() {
+    return false;
+  }
+
+  /**
    * Enqueues the call: returns at once, allocates little, waits for nothing. Called by one thread
    * at a time, for the calls of a lane in the same order on all ranks. Called also while a stream
    * is recorded, so all that changes from run to run (epochs, slots) must be kept on the device.

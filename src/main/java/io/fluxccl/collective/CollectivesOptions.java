@@ -44,6 +44,12 @@ import reactor.core.scheduler.Schedulers;
  * @param algorithms names of algorithms to be used wherever they can, by collective
  * @param tuning a file that {@code fluxccl perf --tune} wrote
  * @param families algorithms beside those that ServiceLoader finds
+ * @param maxBlocks the most blocks of each kernel on a GPU, 1 or more; 0: as many as the GPU runs
+ *     at once. A block takes at most one multiprocessor, so a lane never keeps more of them busy
+ *     with one kernel. Fewer blocks make larger operations slower
+ * @param preferCopyEngines whether algorithms that move data by copy engines are chosen wherever
+ *     they support the call, however small it is: they leave the multiprocessors to other kernels.
+ *     Algorithms that the options or the tuning file name come first
  * @param abortOnCancel whether cancelling an operation in flight aborts the communicator on every
  *     rank; otherwise the operation goes on, on every rank, without the subscriber that cancelled
  */
@@ -60,6 +66,8 @@ public record CollectivesOptions(
     Map<Collective, String> algorithms,
     Optional<Path> tuning,
     List<AlgorithmFamily> families,
+    int maxBlocks,
+    boolean preferCopyEngines,
     boolean abortOnCancel) {
 
   /** All networks that there are: IB0 to IB7 and ETHERNET. */
@@ -80,11 +88,13 @@ public record CollectivesOptions(
           Map.of(),
           Optional.empty(),
           List.of(),
+          0,
+          false,
           false);
 
   /**
-   * Refuses a timeout that is not positive, a number of threads that no block can have, and a
-   * transport that is no network.
+   * Refuses a timeout that is not positive, a number of threads that no block can have, a negative
+   * number of blocks, and a transport that is no network.
    */
   public CollectivesOptions {
     requirePositive("timeout", timeout);
@@ -96,6 +106,9 @@ public record CollectivesOptions(
     Set<Transport> given = networks.asSet();
     if (given.isEmpty() || !NETWORKS.asSet().containsAll(given)) {
       throw new InvalidUsage("networks=" + networks + "; give some of " + NETWORKS);
+    }
+    if (maxBlocks < 0) {
+      throw InvalidUsage.of("maxBlocks=%d; give 0 for no limit, or 1 or more", maxBlocks);
     }
     algorithms = Map.copyOf(algorithms);
     families = List.copyOf(families);
@@ -167,6 +180,16 @@ public record CollectivesOptions(
     return with(fields -> fields.families.add(family));
   }
 
+  /** Returns these options with a limit for the blocks of each kernel on a GPU; 0: none. */
+  public CollectivesOptions withMaxBlocks(int most) {
+    return with(fields -> fields.maxBlocks = most);
+  }
+
+  /** Returns these options with or without a preference for algorithms that use copy engines. */
+  public CollectivesOptions withCopyEngines(boolean preferred) {
+    return with(fields -> fields.preferCopyEngines = preferred);
+  }
+
   /** Returns these options with or without an abort when an operation in flight is cancelled. */
   public CollectivesOptions withAbortOnCancel(boolean on) {
     return with(fields -> fields.abortOnCancel = on);
@@ -192,6 +215,8 @@ public record CollectivesOptions(
     private final Map<Collective, String> algorithms = new EnumMap<>(Collective.class);
     private Optional<Path> tuning;
     private final List<AlgorithmFamily> families;
+    private int maxBlocks;
+    private boolean preferCopyEngines;
     private boolean abortOnCancel;
 
     Fields(CollectivesOptions from) {
@@ -207,6 +232,8 @@ public record CollectivesOptions(
       this.algorithms.putAll(from.algorithms);
       this.tuning = from.tuning;
       this.families = new ArrayList<>(from.families);
+      this.maxBlocks = from.maxBlocks;
+      this.preferCopyEngines = from.preferCopyEngines;
       this.abortOnCancel = from.abortOnCancel;
     }
 
@@ -224,6 +251,8 @@ public record CollectivesOptions(
           algorithms,
           tuning,
           families,
+          maxBlocks,
+          preferCopyEngines,
           abortOnCancel);
     }
   }

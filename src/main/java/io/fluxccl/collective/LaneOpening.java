@@ -95,6 +95,8 @@ final class LaneOpening {
                 "algorithms=" + new TreeMap<>(options.algorithms()),
                 "tuning=" + readTuning(),
                 "checked=" + options.checked(),
+                "maxBlocks=" + options.maxBlocks(),
+                "preferCopyEngines=" + options.preferCopyEngines(),
                 "collective network=" + (CollectiveNetwork.isAllowed() ? "allowed" : "no")));
   }
 

@@ -180,6 +180,7 @@ public final class PeerConnections implements AutoCloseable {
         IntStream.range(0, n).mapToObj(peer -> hosts.indexOf(bootstrap.hostHash(peer))).toList(),
         choice.only().isEmpty() || choice.only().get() == TransportChoice.local(kind),
         isGpu ? devices.stream().mapToInt(DeviceDescription::multiprocessors).min().orElse(0) : 0,
+        options.maxBlocks(),
         isGpu ? devices.stream().mapToInt(DeviceDescription::computeCapability).min().orElse(0) : 0,
         isGpu ? DeviceDescription.mostRanksPerGpu(devices, bootstrap) : 1);
   }

@@ -16,6 +16,7 @@ import java.util.stream.IntStream;
  * @param mapped whether ranks of one host map each other's memory (and no other ranks do)
  * @param multiprocessors of the smallest GPU; 0 on the host device
  * @param computeCapability of the oldest GPU, {@code 10 * major + minor}; 0 on the host device
+ * @param maxBlocks the limit that the options set for the blocks of a kernel; 0: none
  * @param ranksPerGpu the most ranks of one process that share a GPU; 1 on the host device
  */
 public record RankTopology(
@@ -25,8 +26,20 @@ public record RankTopology(
     List<Integer> hostOf,
     boolean mapped,
     int multiprocessors,
+    int maxBlocks,
     int computeCapability,
     int ranksPerGpu) {
+
+  /**
+   * Returns the most blocks of a kernel of a rank, 1 or more: those that the options allow, and
+   * that run at once beside the kernels of other ranks.
+   *
+   * @param kernels of a rank that must find room at once, one block on a multiprocessor
+   */
+  public int mostBlocks(int kernels) {
+    int resident = multiprocessors / kernels / ranksPerGpu;
+    return Math.max(1, maxBlocks == 0 ? resident : Math.min(maxBlocks, resident));
+  }
 
   /** Returns the number of hosts. */
   public int hosts() {

@@ -228,7 +228,7 @@ final class FakeBackend implements PerfBackend {
     @Override
     public RankTopology topology() {
       return new RankTopology(
-          rank, nRanks, DeviceKind.HOST, Collections.nCopies(nRanks, 0), true, 0, 1, 1);
+          rank, nRanks, DeviceKind.HOST, Collections.nCopies(nRanks, 0), true, 0, 0, 1, 1);
     }
 
     private CompletableFuture<Void> work(PerfCase shape, Placement placement, int calls) {

@@ -61,8 +61,7 @@ final class ChannelSet implements AlgorithmSet {
   private static int lanes(PeerConnections peers) {
     RankTopology topology = peers.topology();
     if (topology.kind() == DeviceKind.CUDA) {
-      int resident = topology.multiprocessors() / CONCURRENT / topology.ranksPerGpu();
-      return Math.max(1, Math.min(MAX_GPU_LANES, resident));
+      return Math.min(MAX_GPU_LANES, topology.mostBlocks(CONCURRENT));
     }
     return Math.max(1, Math.min(MAX_HOST_LANES, peers.threads()));
   }

@@ -40,6 +40,11 @@ final class CopyExchange extends ExchangeAlgorithm {
   }
 
   @Override
+  public boolean usesCopyEngines() {
+    return true;
+  }
+
+  @Override
   public double estimate(BoundCall call) {
     return LATENCY + COPY_LATENCY * (call.nRanks() - 1) + busiestLink(call) / RATE;
   }

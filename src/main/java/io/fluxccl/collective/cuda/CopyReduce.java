@@ -48,6 +48,11 @@ final class CopyReduce extends ReduceAlgorithm {
   }
 
   @Override
+  public boolean usesCopyEngines() {
+    return true;
+  }
+
+  @Override
   public double estimate(BoundCall call) {
     int peers = call.nRanks() - 1;
     if (isScatterOfPair(call)) {

@@ -23,8 +23,7 @@ record GpuGrid(int maxBlocks) {
 
   /** Returns the grid for the ranks of a lane. */
   static GpuGrid of(RankTopology topology) {
-    int share = topology.multiprocessors() / topology.ranksPerGpu();
-    return new GpuGrid(Math.max(1, Math.min(MappedPeers.MAX_BLOCKS, share)));
+    return new GpuGrid(Math.min(MappedPeers.MAX_BLOCKS, topology.mostBlocks(1)));
   }
 
   /**

@@ -35,7 +35,7 @@ class KernelTwinsTest {
     for (int ranks = 2; ranks < 40; ranks++) {
       RankTopology topology =
           new RankTopology(
-              0, ranks, DeviceKind.CUDA, Collections.nCopies(ranks, 0), true, 132, 90, 1);
+              0, ranks, DeviceKind.CUDA, Collections.nCopies(ranks, 0), true, 132, 0, 90, 1);
       assertThat(topology.allMapped()).isTrue();
       assertThat(new ReduceFamily().supports(topology))
           .as("%d ranks", ranks)

@@ -58,7 +58,7 @@ final class LaunchedRanks implements AutoCloseable {
     RegisteredMemory[] memories = memories(states);
     for (int rank = 0; rank < RANKS; rank++) {
       RankTopology topology =
-          new RankTopology(rank, RANKS, DeviceKind.CUDA, List.of(0, 0), true, 4, 90, RANKS);
+          new RankTopology(rank, RANKS, DeviceKind.CUDA, List.of(0, 0), true, 4, 0, 90, RANKS);
       peers.add(new MappedPeers(topology, memories, aborts.get(rank)));
     }
   }
