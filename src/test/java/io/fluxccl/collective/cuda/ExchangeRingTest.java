@@ -35,6 +35,9 @@ class ExchangeRingTest {
       value = {
         "exchange_ring | FLUXCCL_ASSERT_SIZE(RingCounters, 1024);",
         "exchange_ring | FLUXCCL_ASSERT_OFFSET(RingCounters, nothing, 448);",
+        "exchange_short | FLUXCCL_ASSERT_OFFSET(ShortExchange, parts, 64);",
+        "exchange_short | FLUXCCL_ASSERT_SIZE(ShortExchange, 176);",
+        "exchange_ring | kMaxShortParts = 2;",
         "exchange_units | kLinePayload = 120;",
         "exchange_units | kMaxRows = 4;"
       })
