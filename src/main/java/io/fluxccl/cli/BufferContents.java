@@ -1,6 +1,7 @@
 package io.fluxccl.cli;
 
 import io.fluxccl.DataType;
+import io.fluxccl.collective.Collective;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import org.agrona.collections.Int2ObjectCache;
@@ -73,6 +74,9 @@ final class BufferContents {
               part.source(),
               part.from());
     }
+    if (layout.shape().collective() == Collective.COMBINE) {
+      wrong += combinedDifferences(layout);
+    }
     if (placement == Placement.OUT_OF_PLACE) {
       wrong += differences(PerfRank.Buffer.INPUT, 0, layout.inputExtent(), rank.rank(), 0);
       wrong += guardDifferences(PerfRank.Buffer.INPUT, layout.inputExtent());
@@ -86,6 +90,23 @@ final class BufferContents {
     wrong += touchedInPlace(layout, 0, outputOffset);
     wrong += touchedInPlace(layout, outputEnd, extent);
     return wrong + guardDifferences(PerfRank.Buffer.OUTPUT, extent);
+  }
+
+  /** Returns how many sums of what experts give are wrong. */
+  private long combinedDifferences(DataLayout layout) {
+    int[][] places = ExpertLayout.of(layout.shape(), layout.nRanks()).placesOf(layout.rank());
+    long wrong = 0;
+    for (int token = 0; token < places[0].length; token++) {
+      long[] from = new long[places.length];
+      for (int rank = 0; rank < from.length; rank++) {
+        from[rank] =
+            places[rank][token] < 0 ? -1 : (long) places[rank][token] * ExpertLayout.HIDDEN;
+      }
+      ByteBuffer wanted = pattern.sums(from, ExpertLayout.HIDDEN);
+      long at = (long) token * ExpertLayout.HIDDEN * elementSize;
+      wrong += differences(PerfRank.Buffer.OUTPUT, at, wanted, elementSize);
+    }
+    return wrong;
   }
 
   /** Returns how many elements of a range without output have changed in place. */

@@ -9,10 +9,12 @@ import io.fluxccl.device.DeviceBuffer;
  *
  * @param input holds the input of calls out of place
  * @param output holds everything else
+ * @param experts makes the calls of a mixture of experts
  * @param rank this rank
  * @param nRanks how many ranks there are
  */
-record CallBuffers(DeviceBuffer input, DeviceBuffer output, int rank, int nRanks) {
+record CallBuffers(
+    DeviceBuffer input, DeviceBuffer output, ExpertCalls experts, int rank, int nRanks) {
   /** Returns one of the buffers. */
   DeviceBuffer of(PerfRank.Buffer buffer) {
     return buffer == PerfRank.Buffer.INPUT ? input : output;
@@ -50,6 +52,7 @@ record CallBuffers(DeviceBuffer input, DeviceBuffer output, int rank, int nRanks
               shape.count(),
               layout.source(),
               shape.type());
+      case DISPATCH, COMBINE -> experts.call(shape, in, out, rank, nRanks);
       case BARRIER -> CollectiveCall.barrier();
     };
   }

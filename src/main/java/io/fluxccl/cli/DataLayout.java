@@ -34,7 +34,7 @@ record DataLayout(PerfCase shape, int rank, int nRanks) {
   /** Returns the length of an input, on a rank that has one. */
   long inputExtent() {
     return switch (shape.collective()) {
-      case REDUCE_SCATTER, SCATTER, ALL_TO_ALL, ALL_TO_ALL_V -> nRanks * shape.count();
+      case REDUCE_SCATTER, SCATTER, ALL_TO_ALL, ALL_TO_ALL_V, COMBINE -> nRanks * shape.count();
       case BARRIER -> 0;
       default -> shape.count();
     };
@@ -43,7 +43,7 @@ record DataLayout(PerfCase shape, int rank, int nRanks) {
   /** Returns the length of an output, on a rank that has one. */
   long outputExtent() {
     return switch (shape.collective()) {
-      case ALL_GATHER, GATHER, ALL_TO_ALL, ALL_TO_ALL_V -> nRanks * shape.count();
+      case ALL_GATHER, GATHER, ALL_TO_ALL, ALL_TO_ALL_V, DISPATCH -> nRanks * shape.count();
       case BARRIER -> 0;
       default -> shape.count();
     };
@@ -108,7 +108,8 @@ record DataLayout(PerfCase shape, int rank, int nRanks) {
           target += length;
         }
       }
-      case BARRIER -> {}
+      case DISPATCH -> ExpertLayout.of(shape, nRanks).addReceived(rank, segments);
+      case COMBINE, BARRIER -> {}
     }
     return segments;
   }

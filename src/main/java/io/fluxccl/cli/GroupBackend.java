@@ -120,7 +120,8 @@ final class GroupBackend implements PerfBackend {
     public void prepare(long bytes) {
       DeviceBuffer input = lifecycle.own(options.memory().allocate(group.device(), bytes));
       DeviceBuffer output = lifecycle.own(options.memory().allocate(group.device(), bytes));
-      buffers = new CallBuffers(input, output, rank(), nRanks());
+      ExpertCalls experts = lifecycle.own(new ExpertCalls(group.device()));
+      buffers = new CallBuffers(input, output, experts, rank(), nRanks());
       if (options.register()) {
         // In the same order on all ranks.
         lifecycle.own(collectives.register(input).join());

@@ -2,6 +2,7 @@ package io.fluxccl.cli;
 
 import io.fluxccl.DataType;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.Timeout;
 import io.fluxccl.collective.Collective;
@@ -77,7 +78,8 @@ final class NcclPeer implements MeasuredLibrary, AutoCloseable {
   @Override
   public boolean supports(PerfCase shape, Placement placement) {
     // In place, a group of sends and receives would overwrite bytes that are yet to be sent.
-    return placement == Placement.OUT_OF_PLACE || shape.collective() != Collective.ALL_TO_ALL;
+    return !shape.collective().isOfExperts()
+        && (placement == Placement.OUT_OF_PLACE || shape.collective() != Collective.ALL_TO_ALL);
   }
 
   @Override
@@ -130,6 +132,7 @@ final class NcclPeer implements MeasuredLibrary, AutoCloseable {
         int sum = OPS.indexOf(ReduceOp.SUM);
         yield (lib, comm, stream) -> NcclCalls.allReduce(lib, at, at, 1, bytes, sum, comm, stream);
       }
+      case DISPATCH, COMBINE -> throw new InvalidUsage(shape + ": NCCL has no such operation");
       case ALL_TO_ALL, ALL_TO_ALL_V, GATHER, SCATTER, SEND_RECEIVE -> {
         long[] parts = parts(call);
         yield (lib, comm, stream) -> NcclCalls.exchange(lib, in, out, parts, type, comm, stream);

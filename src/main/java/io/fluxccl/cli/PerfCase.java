@@ -25,6 +25,8 @@ record PerfCase(Collective collective, long count, DataType type, ReduceOp op, i
     return switch (collective) {
       case ALL_REDUCE, BROADCAST, REDUCE, SEND_RECEIVE, BARRIER -> 1;
       case ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, ALL_TO_ALL_V, GATHER, SCATTER -> nRanks;
+      // As much as if every token went to every rank.
+      case DISPATCH, COMBINE -> nRanks;
     };
   }
 
@@ -35,7 +37,14 @@ record PerfCase(Collective collective, long count, DataType type, ReduceOp op, i
   double busFactor(int nRanks) {
     return switch (collective) {
       case ALL_REDUCE -> 2.0 * (nRanks - 1) / nRanks;
-      case ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, ALL_TO_ALL_V, GATHER, SCATTER ->
+      case ALL_GATHER,
+          REDUCE_SCATTER,
+          ALL_TO_ALL,
+          ALL_TO_ALL_V,
+          GATHER,
+          SCATTER,
+          DISPATCH,
+          COMBINE ->
           (nRanks - 1.0) / nRanks;
       case BROADCAST, REDUCE, SEND_RECEIVE -> nRanks == 1 ? 0 : 1;
       case BARRIER -> 0;

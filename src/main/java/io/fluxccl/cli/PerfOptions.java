@@ -103,6 +103,13 @@ final class PerfOptions {
   private Optional<Integer> graph = Optional.empty();
 
   @Option(
+      names = "--tokens",
+      paramLabel = "N,...",
+      defaultValue = "1,16,128,512",
+      description = "Tokens of a rank, in dispatch and combine. Default 1,16,128,512.")
+  private String tokens;
+
+  @Option(
       names = "--algorithm",
       paramLabel = "NAME",
       description = "Use this algorithm wherever it can; 'fluxccl info' lists them.")
@@ -238,6 +245,9 @@ final class PerfOptions {
     List<ReduceOp> chosenOps = choose(ops, ReduceOp.values(), ReduceOp::ofLabel);
     if (collective == Collective.BARRIER) {
       return List.of(new PerfCase(collective, 0, DataType.UINT8, null, 0));
+    }
+    if (collective.isOfExperts()) {
+      return ExpertLayout.cases(collective, tokens, types, nRanks);
     }
     long parts = PerfCase.parts(collective, nRanks);
     List<PerfCase> cases = new ArrayList<>();

@@ -24,6 +24,7 @@ enum Placement {
     return this == OUT_OF_PLACE
         || collective != Collective.ALL_TO_ALL_V
             && collective != Collective.SEND_RECEIVE
-            && collective != Collective.BARRIER;
+            && collective != Collective.BARRIER
+            && !collective.isOfExperts();
   }
 }

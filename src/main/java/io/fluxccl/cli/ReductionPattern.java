@@ -60,6 +60,25 @@ record ReductionPattern(DataType type, ReduceOp op, int nRanks) {
     return block(i -> type.isFloatingPoint() ? bits(reduceReals(i)) : reduceIntegers(i));
   }
 
+  /**
+   * Returns sums of floating-point elements; little-endian, direct.
+   *
+   * @param from where the elements of each rank begin; -1 for none of that rank's
+   * @param length how many sums
+   */
+  ByteBuffer sums(long[] from, int length) {
+    ByteBuffer sums =
+        ByteBuffer.allocateDirect(length * type.size()).order(ByteOrder.LITTLE_ENDIAN);
+    for (int i = 0; i < length; i++) {
+      double sum = 0;
+      for (int rank = 0; rank < from.length; rank++) {
+        sum += from[rank] < 0 ? 0 : real(rank, (int) ((from[rank] + i) % PERIOD));
+      }
+      put(sums, bits(sum));
+    }
+    return sums.flip();
+  }
+
   /** Returns the bits of an input element. */
   long element(int rank, int index) {
     if (!type.isFloatingPoint()) {

@@ -26,6 +26,7 @@ final class AlgorithmSelector {
   private final Registrations registrations;
   private final boolean preferCopyEngines;
   private final List<CollectiveAlgorithm> algorithms = new ArrayList<>();
+  private final List<AlgorithmSet> sets;
   private final Map<Collective, List<Tuning.Rule>> rules = new EnumMap<>(Collective.class);
 
   // Replaced as a whole.
@@ -46,6 +47,7 @@ final class AlgorithmSelector {
     this.topology = peers.topology();
     this.registrations = registrations;
     this.preferCopyEngines = options.preferCopyEngines();
+    this.sets = List.copyOf(sets);
     sets.forEach(set -> algorithms.addAll(set.algorithms()));
     this.chosen = options.algorithms();
     chosen.forEach((collective, name) -> require(collective, name, ""));
@@ -67,6 +69,17 @@ final class AlgorithmSelector {
     if (!first && needsAlgorithm(call)) {
       choose(registrations.bind(call));
     }
+  }
+
+  /** Returns what kernels have found wrong with values that they read from the device, or null. */
+  FluxCclException fault() {
+    for (int i = 0; i < sets.size(); i++) {
+      FluxCclException fault = sets.get(i).fault();
+      if (fault != null) {
+        return fault;
+      }
+    }
+    return null;
   }
 
   /** Enqueues a call that was checked. */
@@ -102,7 +115,8 @@ final class AlgorithmSelector {
 
   /** Returns false for a call that has nothing to do, on any rank. */
   private boolean needsAlgorithm(CollectiveCall call) {
-    return topology.nRanks() > 1 && (call.count() > 0 || !call.collective().isUniform());
+    return call instanceof RoutedCall
+        || topology.nRanks() > 1 && (call.count() > 0 || !call.collective().isUniform());
   }
 
   private void require(Collective collective, String name, String origin) {
@@ -141,11 +155,11 @@ final class AlgorithmSelector {
     chosen = changed;
   }
 
-  /** Returns the names of the algorithms that support a call, in the same order on every rank. */
+  /** Returns the names of the exact algorithms that support a call, in the same order anywhere. */
   List<String> namesFor(CollectiveCall call) {
     BoundCall bound = registrations.bind(call);
     return algorithms.stream()
-        .filter(algorithm -> algorithm.supports(bound))
+        .filter(algorithm -> algorithm.isExact() && supports(algorithm, bound))
         .map(CollectiveAlgorithm::name)
         .toList();
   }
@@ -155,24 +169,34 @@ final class AlgorithmSelector {
     return choose(registrations.bind(call)).name();
   }
 
+  private static boolean supports(CollectiveAlgorithm algorithm, BoundCall call) {
+    return algorithm.isRouted() == call.call() instanceof RoutedCall && algorithm.supports(call);
+  }
+
   /** Returns the algorithm for a call, or throws {@link InvalidUsage} if none supports it. */
   private CollectiveAlgorithm choose(BoundCall call) {
     String wanted = chosen.get(call.call().collective());
     CollectiveAlgorithm named = wanted == null ? null : byName(wanted);
-    if (named != null && named.supports(call)) {
+    if (named != null && supports(named, call)) {
       return named;
     }
     Tuning.Rule rule = Tuning.find(rules.get(call.call().collective()), call);
     CollectiveAlgorithm tuned = rule == null ? null : byName(rule.algorithm());
-    if (tuned != null && tuned.supports(call)) {
+    if (tuned != null && tuned.isExact() && supports(tuned, call)) {
       return tuned;
     }
     CollectiveAlgorithm best = preferCopyEngines ? fastest(call, true) : null;
     best = best == null ? fastest(call, false) : best;
     if (best == null) {
       throw InvalidUsage.of(
-          "%s on rank %d: no algorithm supports it; there are %s",
-          call.call(), call.rank(), names());
+          "%s on rank %d: no algorithm supports it; there are %s%s",
+          call.call(),
+          call.rank(),
+          names(),
+          call.call() instanceof RoutedCall
+              ? ". It works within a host only: among 2 to 16 ranks on GPUs, or any number on the"
+                  + " host device, that map each other's memory"
+              : "");
     }
     return best;
   }
@@ -183,7 +207,9 @@ final class AlgorithmSelector {
     double least = Double.POSITIVE_INFINITY;
     for (int i = 0; i < algorithms.size(); i++) {
       CollectiveAlgorithm algorithm = algorithms.get(i);
-      if ((algorithm.usesCopyEngines() || !byCopyEngines) && algorithm.supports(call)) {
+      if ((algorithm.usesCopyEngines() || !byCopyEngines)
+          && algorithm.isExact()
+          && supports(algorithm, call)) {
         double estimate = algorithm.estimate(call);
         if (best == null || estimate < least) {
           best = algorithm;

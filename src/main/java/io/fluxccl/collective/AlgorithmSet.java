@@ -1,5 +1,6 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.FluxCclException;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
@@ -36,6 +37,14 @@ public interface AlgorithmSet extends AutoCloseable {
    */
   default CompletableFuture<Void> drain() {
     return CompletableFuture.completedFuture(null);
+  }
+
+  /**
+   * Returns what a kernel of this set has found wrong with values that it read from the device, or
+   * null. Called whenever a run has completed: one read of memory. The job is then aborted.
+   */
+  default FluxCclException fault() {
+    return null;
   }
 
   /** Frees memory and channels; called once, when nothing enqueued uses them any more. */

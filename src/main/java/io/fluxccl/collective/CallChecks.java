@@ -19,6 +19,9 @@ final class CallChecks {
     checkBuffer(call, device, rank, "input", call.input(), call.inputBytes(rank, nRanks));
     checkBuffer(call, device, rank, "output", call.output(), call.outputBytes(rank, nRanks));
     checkOverlap(call, rank, nRanks);
+    if (call instanceof RoutedCall routed) {
+      routed.checkRouting(device, topology);
+    }
   }
 
   /**
@@ -105,6 +108,23 @@ final class CallChecks {
     }
   }
 
+  /** Refuses a buffer besides input and output that is missing or unfit. */
+  static void requireOther(
+      CollectiveCall call, Device device, int rank, String what, DeviceBuffer buffer, long bytes) {
+    checkBuffer(call, device, rank, what, buffer, bytes);
+    requireWords(call, rank, what, buffer);
+  }
+
+  /** Refuses a buffer that does not begin at a multiple of 8 bytes. */
+  static void requireWords(CollectiveCall call, int rank, String what, DeviceBuffer buffer) {
+    if (buffer.address() % Long.BYTES != 0) {
+      throw InvalidUsage.of(
+          "%s on rank %d: the %s must begin at a multiple of 8 bytes; a slice of another buffer may"
+              + " not",
+          call, rank, what);
+    }
+  }
+
   private static void checkBuffer(
       CollectiveCall call, Device device, int rank, String what, DeviceBuffer buffer, long bytes) {
     if (bytes == 0) {
@@ -142,7 +162,7 @@ final class CallChecks {
           case ALL_REDUCE, REDUCE, BROADCAST, ALL_TO_ALL -> distance == 0;
           case ALL_GATHER, GATHER -> distance == -share;
           case REDUCE_SCATTER, SCATTER -> distance == share;
-          case ALL_TO_ALL_V, SEND_RECEIVE, BARRIER -> false;
+          case ALL_TO_ALL_V, SEND_RECEIVE, DISPATCH, COMBINE, BARRIER -> false;
         };
     if (!isAllowed) {
       throw InvalidUsage.of(

@@ -10,9 +10,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.LinkedHashSet;
 import java.util.List;
-import java.util.Objects;
 import java.util.Set;
-import java.util.stream.Stream;
 import reactor.core.publisher.Mono;
 
 /**
@@ -58,10 +56,7 @@ public final class CapturedPipeline implements AutoCloseable {
     lifecycle.own(() -> lane.communicator.device().whenEnqueuedWorkIsDone(buffers::release));
     List<Step> steps = new ArrayList<>();
     try {
-      calls.stream()
-          .flatMap(call -> Stream.of(call.input(), call.output()))
-          .filter(Objects::nonNull)
-          .forEach(buffers::add);
+      calls.stream().flatMap(call -> call.buffers().stream()).forEach(buffers::add);
       record(steps);
     } catch (RuntimeException | Error e) {
       lifecycle.close();

@@ -24,6 +24,10 @@ public enum Collective {
   SCATTER,
   /** One rank sends, another receives; a rank may do both at once, with different peers. */
   SEND_RECEIVE,
+  /** Each token goes to the ranks that have its experts; {@link Dispatch}. */
+  DISPATCH,
+  /** Each token gets the sum of what its experts give; {@link Combine}. */
+  COMBINE,
   /** No rank completes it before every rank has begun it. */
   BARRIER;
 
@@ -46,7 +50,12 @@ public enum Collective {
 
   /** Returns whether every rank gives the same count, so that ranks know each other's sizes. */
   public boolean isUniform() {
-    return this != ALL_TO_ALL_V && this != SEND_RECEIVE && this != BARRIER;
+    return this != ALL_TO_ALL_V && this != SEND_RECEIVE && this != BARRIER && !isOfExperts();
+  }
+
+  /** Returns whether it moves the tokens of a mixture of experts, by a routing on the device. */
+  public boolean isOfExperts() {
+    return this == DISPATCH || this == COMBINE;
   }
 
   /** Returns whether only the root uses the input buffer. */

@@ -11,6 +11,23 @@ public interface CollectiveAlgorithm {
   /** Returns its name among all algorithms, for example {@code two-shots-ll128}. */
   String name();
 
+  /**
+   * Returns whether it reads the sizes of a call from the device, in its kernels. Only such
+   * algorithms are asked about a {@link RoutedCall}, and about nothing else.
+   */
+  default boolean isRouted() {
+    return false;
+  }
+
+  /**
+   * Returns whether results are those of the operation itself. An algorithm whose results are less
+   * exact is never chosen, neither by its estimate nor by a tuning file: only by its name, through
+   * {@link CollectivesOptions#withAlgorithm} or {@link Collectives#prefer}.
+   */
+  default boolean isExact() {
+    return true;
+  }
+
   /** Returns whether it can execute a call. */
   boolean supports(BoundCall call);
 

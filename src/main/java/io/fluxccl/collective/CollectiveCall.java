@@ -3,6 +3,9 @@ package io.fluxccl.collective;
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
+import java.util.List;
+import java.util.Objects;
+import java.util.stream.Stream;
 
 /**
  * One rank's part of a collective: the operation, this rank's buffers, and what all ranks must give
@@ -19,12 +22,14 @@ import io.fluxccl.device.DeviceBuffer;
  * <tr><td>reduce-scatter, scatter</td><td>n x count</td><td>count</td><td>the output is share rank of the input</td></tr>
  * <tr><td>all-to-all</td><td>n x count</td><td>n x count</td><td>both are the same</td></tr>
  * <tr><td>all-to-all-v</td><td>sum of sendCounts</td><td>sum of receiveCounts</td><td>never</td></tr>
+ * <tr><td>all-to-all-v, counts on the device</td><td>any</td><td>any</td><td>never</td></tr>
  * <tr><td>send-receive</td><td>sendCount</td><td>receiveCount</td><td>never</td></tr>
  * </table>
  *
  * <p>Otherwise input and output must not overlap.
  */
-public sealed interface CollectiveCall permits UniformCall, AllToAllV, SendReceive, Barrier {
+public sealed interface CollectiveCall
+    permits UniformCall, AllToAllV, SendReceive, Barrier, RoutedCall {
   /** The absent peer or root. */
   int NO_PEER = -1;
 
@@ -36,6 +41,11 @@ public sealed interface CollectiveCall permits UniformCall, AllToAllV, SendRecei
 
   /** Returns this rank's output, or null. */
   DeviceBuffer output();
+
+  /** Returns all buffers of this rank that the call uses. */
+  default List<DeviceBuffer> buffers() {
+    return Stream.of(input(), output()).filter(Objects::nonNull).toList();
+  }
 
   /** Returns the address of this rank's input, or 0. */
   default long inputAddress() {
@@ -207,6 +217,19 @@ public sealed interface CollectiveCall permits UniformCall, AllToAllV, SendRecei
       long[] receiveCounts,
       DataType type) {
     return new AllToAllV(input, sendCounts, output, receiveCounts, type);
+  }
+
+  /**
+   * Returns an all-to-all with shares of any sizes, whose counts lie on the device; {@link
+   * DeviceAllToAllV}.
+   */
+  static CollectiveCall allToAllv(
+      DeviceBuffer input,
+      DeviceBuffer output,
+      DeviceAllToAllV.Counts counts,
+      long most,
+      DataType type) {
+    return new DeviceAllToAllV(input, output, counts, most, type);
   }
 
   /** Returns a gather to which each rank gives {@code count}; only the root uses the output. */

@@ -160,6 +160,39 @@ public interface CollectiveOperations<R> {
     return enqueue(CollectiveCall.allToAllv(input, sendCounts, output, receiveCounts, type));
   }
 
+  /** Does an all-to-all whose counts the kernel reads from the device; {@link DeviceAllToAllV}. */
+  default R allToAllv(
+      DeviceBuffer input,
+      DeviceBuffer output,
+      DeviceAllToAllV.Counts counts,
+      long most,
+      DataType type) {
+    return enqueue(CollectiveCall.allToAllv(input, output, counts, most, type));
+  }
+
+  /**
+   * Gives each token to the ranks that have its experts; {@link Dispatch} says what the buffers
+   * are. Scales are null for BFLOAT16.
+   */
+  default R dispatch(
+      ExpertBatch batch,
+      DeviceBuffer input,
+      DeviceBuffer scales,
+      DeviceBuffer output,
+      DeviceBuffer outputScales) {
+    return enqueue(new Dispatch(batch, input, scales, output, outputScales));
+  }
+
+  /** Adds up what this rank's tokens get from their experts' ranks; {@link Combine}. */
+  default R combine(ExpertBatch batch, DeviceBuffer input, DeviceBuffer output) {
+    return combine(batch, input, null, output);
+  }
+
+  /** Adds up the rows that the experts give, each times its weight; {@link Combine}. */
+  default R combine(ExpertBatch batch, DeviceBuffer input, DeviceBuffer rows, DeviceBuffer output) {
+    return enqueue(new Combine(batch, input, rows, output));
+  }
+
   /** Gathers all ranks' inputs on the root; {@link CollectiveCall#gather}. */
   default R gather(DeviceBuffer input, DeviceBuffer output, long count, DataType type, int root) {
     return enqueue(CollectiveCall.gather(input, output, count, type, root));

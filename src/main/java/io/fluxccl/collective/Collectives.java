@@ -256,7 +256,8 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
   }
 
   /**
-   * Returns the names of all algorithms that support a call, in the same order on every rank.
+   * Returns the names of all algorithms that support a call, in the same order on every rank;
+   * without those that are less exact ({@link CollectiveAlgorithm#isExact}).
    *
    * @param call bound to this rank's buffers
    */

@@ -139,6 +139,12 @@ final class OtherLanes {
 
   /** Returns whether one of the other lanes' communicators has failed or was closed. */
   boolean haveFailed() {
+    for (Lane lane : lanes) {
+      FluxCclException fault = lane.algorithms.fault();
+      if (fault != null && lane.communicator.failure() == null) {
+        lane.communicator.abort(fault);
+      }
+    }
     return lanes.stream().anyMatch(lane -> lane.communicator.failure() != null);
   }
 

@@ -156,7 +156,7 @@ abstract class Run implements BiConsumer<Void, Throwable> {
   /** Called by the stream's completion when the steps are done. */
   @Override
   public final void accept(Void done, Throwable failure) {
-    lane.ended(this, failure);
+    lane.ended(this, failure == null ? lane.algorithms.fault() : failure);
   }
 
   /** The run of one subscription. */

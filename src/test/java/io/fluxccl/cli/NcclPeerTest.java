@@ -60,7 +60,7 @@ class NcclPeerTest {
           rank -> {
             try (DeviceBuffer input = rank.device().allocate(4096);
                 DeviceBuffer output = rank.device().allocate(4096)) {
-              CallBuffers buffers = new CallBuffers(input, output, rank.rank(), 2);
+              CallBuffers buffers = new CallBuffers(input, output, null, rank.rank(), 2);
               rank.meet();
               try (NcclPeer peer = new NcclPeer(rank.communicator(), buffers, environment, limit)) {
                 body.run(rank, peer, input, output);

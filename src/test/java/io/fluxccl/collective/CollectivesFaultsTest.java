@@ -48,6 +48,18 @@ class CollectivesFaultsTest {
     return rank.device().allocate(1 << 16);
   }
 
+  /** Tokens that all have expert 1, and a plan by which a combine waits for its rank. */
+  private static ExpertBatch batch(DeviceBuffer x) {
+    ExpertShape shape = new ExpertShape(4, 1, 2, 64, DataType.BFLOAT16, 8);
+    DeviceBuffer part = x.slice(1 << 13, 1 << 10);
+    byte[] ones = new byte[1 << 10];
+    for (int i = 0; i < ones.length; i += Integer.BYTES) {
+      ones[i] = 1;
+    }
+    part.upload(0, ones);
+    return new ExpertBatch(shape, part, part, part, part, part, part, part, part, null);
+  }
+
   private static Mono<Void> call(Collectives collectives, Collective which, DeviceBuffer x) {
     DeviceBuffer one = x.slice(0, 1 << 12);
     DeviceBuffer other = x.slice(1 << 15, 1 << 15);
@@ -65,6 +77,8 @@ class CollectivesFaultsTest {
       case GATHER -> collectives.gather(one, other, count, type, 0);
       case SCATTER -> collectives.scatter(other, one, count, type, 1);
       case SEND_RECEIVE -> collectives.recv(x, count, type, 1);
+      case DISPATCH -> collectives.dispatch(batch(x), one, null, other, null);
+      case COMBINE -> collectives.combine(batch(x), other, one);
       case BARRIER -> collectives.barrier();
     };
   }

@@ -21,7 +21,9 @@ public final class HostFamily implements AlgorithmFamily {
         "host-one-shot: small calls; each input to the ranks that need it, through shared memory",
         "host-direct: larger calls; in place on memory registered or used before, else as"
             + " host-staged",
-        "host-staged: in pieces that stay in cache, reductions in two phases; only when asked for");
+        "host-staged: in pieces that stay in cache, reductions in two phases; only when asked for",
+        "host-routed: calls whose sizes are read when they run: all-to-all-v with counts in memory,"
+            + " dispatch, combine");
   }
 
   @Override

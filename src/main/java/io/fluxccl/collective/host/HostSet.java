@@ -35,6 +35,7 @@ final class HostSet implements AlgorithmSet {
 
   private List<CollectiveAlgorithm> algorithms = List.of();
   private Worker[] workers = {};
+  private HostRouted routed;
 
   private HostSet(PeerConnections peers) {
     this.peers = peers;
@@ -67,15 +68,23 @@ final class HostSet implements AlgorithmSet {
   }
 
   private AlgorithmSet bind(RegisteredMemory[] all) {
+    MappedPipe[] first = pipes(all, 0);
     workers = new Worker[nWorkers];
     for (int worker = 0; worker < workers.length; worker++) {
       workers[worker] =
-          new Worker(peers.rank(), worker, workers.length, pipes(all, worker), sameProcess());
+          new Worker(
+              peers.rank(),
+              worker,
+              workers.length,
+              worker == 0 ? first : pipes(all, worker),
+              sameProcess());
     }
     List<CollectiveAlgorithm> ways = new ArrayList<>();
     for (HostCall.Way way : HostCall.Way.values()) {
       ways.add(new HostAlgorithm(way, peers.communicator(), workers));
     }
+    routed = new HostRouted(peers.communicator(), peers.rank(), first);
+    ways.add(routed);
     algorithms = List.copyOf(ways);
     return this;
   }
@@ -114,6 +123,6 @@ final class HostSet implements AlgorithmSet {
     for (Worker worker : workers) {
       worker.close();
     }
-    Closing.all(rings);
+    Closing.all(routed, rings);
   }
 }

@@ -63,6 +63,9 @@ class ChannelCollectivesTest {
         trial -> {
           for (int count : COUNTS) {
             for (Collective kind : Collective.values()) {
+              if (kind.isOfExperts()) {
+                continue;
+              }
               Shape shape = Shape.of(kind, count).rootedAt(count % (hosts * ranksPerHost));
               trial.run(shape, count % 5);
               if (kind != Collective.ALL_TO_ALL_V && kind != Collective.SEND_RECEIVE) {

@@ -250,7 +250,9 @@ class ChannelFaultsTest {
                 try (Collectives collectives = open(rank, options)) {
                   Trial trial = new Trial(collectives);
                   for (Collective kind : Collective.values()) {
-                    trial.run(Shape.of(kind, 30_011).rootedAt(2), 1);
+                    if (!kind.isOfExperts()) {
+                      trial.run(Shape.of(kind, 30_011).rootedAt(2), 1);
+                    }
                   }
                 }
                 int tag = 100;

@@ -169,6 +169,7 @@ final class Trial {
           CollectiveCall.sendReceive(
               in, count, (rank + 1) % nRanks, out, count, (rank + nRanks - 1) % nRanks, type);
       case BARRIER -> CollectiveCall.barrier();
+      case DISPATCH, COMBINE -> throw new IllegalArgumentException("has tests of its own");
       case ALL_TO_ALL_V ->
           CollectiveCall.allToAllv(in, counts(shape, rank), out, receiveCounts(shape), type);
     };

@@ -66,7 +66,10 @@ final class Exercise {
   }
 
   static Exercise draw(Random random, int nRanks, int maxBytes) {
-    Collective[] all = Collective.values();
+    Collective[] all =
+        Arrays.stream(Collective.values())
+            .filter(each -> !each.isOfExperts())
+            .toArray(Collective[]::new);
     return new Exercise(random, nRanks, all[random.nextInt(all.length)], maxBytes);
   }
 
@@ -180,6 +183,7 @@ final class Exercise {
         case SEND_RECEIVE ->
             CollectiveCall.sendReceive(input, count, to, output, count, from, type);
         case BARRIER -> CollectiveCall.barrier();
+        case DISPATCH, COMBINE -> throw new IllegalArgumentException("has tests of its own");
       };
     }
 
@@ -235,7 +239,7 @@ final class Exercise {
       case SCATTER -> rank == root ? one * nRanks : 0;
       case REDUCE_SCATTER, ALL_TO_ALL -> one * nRanks;
       case ALL_TO_ALL_V -> Arrays.stream(sends(rank)).sum() * type.size();
-      case BARRIER -> 0;
+      case BARRIER, DISPATCH, COMBINE -> 0;
     };
   }
 
@@ -247,7 +251,7 @@ final class Exercise {
       case GATHER -> rank == root ? one * nRanks : 0;
       case ALL_GATHER, ALL_TO_ALL -> one * nRanks;
       case ALL_TO_ALL_V -> Arrays.stream(receives(rank)).sum() * type.size();
-      case BARRIER -> 0;
+      case BARRIER, DISPATCH, COMBINE -> 0;
     };
   }
 
@@ -291,7 +295,7 @@ final class Exercise {
         }
         yield all;
       }
-      case BARRIER -> new byte[0];
+      case BARRIER, DISPATCH, COMBINE -> new byte[0];
     };
   }
 

@@ -1,0 +1,65 @@
+package io.fluxccl.collective.cuda;
+
+import io.fluxccl.collective.ExpertBatch;
+import io.fluxccl.collective.ExpertShape;
+import io.fluxccl.collective.KernelStruct;
+
+/**
+ * What dispatch and combine tell their kernels alike: the twin of {@code ExpertTask} in {@code
+ * experts.cuh}. Filled in for each call; used by the one thread that enqueues.
+ */
+final class ExpertTask extends KernelStruct {
+  /** {@code sizeof(ExpertTask)}. */
+  private static final int LENGTH = RouteArea.LENGTH + 8 * Long.BYTES + 8 * Integer.BYTES;
+
+  private final RoutedSet set;
+
+  /** Creates the struct with so many bytes behind it. */
+  ExpertTask(RoutedSet set, int more) {
+    super(LENGTH + more);
+    this.set = set;
+  }
+
+  /**
+   * Fills in a batch.
+   *
+   * @param valueBytes bytes of a token's values
+   * @param bytes of all that is sent for a token
+   * @return this; what is written next is behind the struct
+   */
+  ExpertTask bind(ExpertBatch batch, int valueBytes, int bytes) {
+    ExpertShape shape = batch.shape();
+    set.area
+        .writeTo(this, set.faultAddress())
+        .putLong(batch.ids().address())
+        .putLong(batch.weights().address())
+        .putLong(batch.receivedIds().address())
+        .putLong(batch.receivedWeights().address())
+        .putLong(batch.sources().address())
+        .putLong(batch.perRank().address())
+        .putLong(batch.perExpert().address())
+        .putLong(batch.plan().address())
+        .putInt(shape.tokens())
+        .putInt(shape.topK())
+        .putInt(shape.experts())
+        .putInt(shape.capacity())
+        .putInt(valueBytes)
+        .putInt(rows(bytes))
+        .putInt(sliceTokens(bytes))
+        .putInt(0);
+    return this;
+  }
+
+  private static int rows(int bytes) {
+    return (bytes + RouteArea.ROW_PAYLOAD - 1) / RouteArea.ROW_PAYLOAD;
+  }
+
+  private int sliceTokens(int bytes) {
+    return set.area.rows() / rows(bytes);
+  }
+
+  /** Returns the rows of packets of the largest slice, to one rank. */
+  long sliceRows(ExpertShape shape, int bytes) {
+    return (long) Math.min(shape.tokens(), sliceTokens(bytes)) * rows(bytes);
+  }
+}

@@ -1,0 +1,60 @@
+package io.fluxccl.collective.cuda;
+
+import io.fluxccl.collective.KernelStruct;
+
+/**
+ * Where headers and slots of packets lie in the state of {@link RoutedSet}: the twin of {@code
+ * RouteArea} in {@code routing.cuh}.
+ *
+ * @param nRanks how many ranks
+ * @param slotBytes bytes of a slot, for one pair of ranks
+ */
+record RouteArea(int nRanks, long slotBytes) {
+  /** {@code sizeof(RouteArea)}. */
+  static final int LENGTH = 5 * Long.BYTES;
+
+  /** Bytes of a row of LL128 packets, and of its payload. */
+  static final int ROW_BYTES = 512;
+
+  static final int ROW_PAYLOAD = 480;
+
+  private static final int HEADER_BYTES = 8192;
+  private static final int SETS = 2;
+  private static final long FAILED_OFFSET = MappedPeers.AREAS_OFFSET;
+  private static final long HEADERS_OFFSET = FAILED_OFFSET + 128;
+
+  /** Memory of all slots, unless they get too small. */
+  private static final long MOST_BYTES = 32 << 20;
+
+  private static final long MOST_SLOT = 2 << 20;
+
+  /** Returns the area for a number of ranks. */
+  static RouteArea of(int nRanks) {
+    return new RouteArea(nRanks, Math.min(MOST_SLOT, MOST_BYTES / SETS / nRanks));
+  }
+
+  private long slotsOffset() {
+    return HEADERS_OFFSET + (long) SETS * nRanks * HEADER_BYTES;
+  }
+
+  /** Returns the bytes of a state. */
+  long end() {
+    return slotsOffset() + SETS * nRanks * slotBytes;
+  }
+
+  /** Returns how many rows a slot holds. */
+  int rows() {
+    return (int) (slotBytes / ROW_BYTES);
+  }
+
+  /** Writes the struct. */
+  KernelStruct writeTo(KernelStruct target, long faultAddress) {
+    return target
+        .at(0)
+        .putLong(FAILED_OFFSET)
+        .putLong(HEADERS_OFFSET)
+        .putLong(slotsOffset())
+        .putLong(slotBytes)
+        .putLong(faultAddress);
+  }
+}

@@ -1,0 +1,145 @@
+package io.fluxccl.collective.host;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.collective.Combine;
+import io.fluxccl.collective.ExpertShape;
+import io.fluxccl.device.Device;
+import io.fluxccl.device.host.HostMemory;
+import java.util.Arrays;
+
+/** Returns the sums of what experts give: the same bits as {@code combine.cuh}. */
+final class HostCombine implements AutoCloseable {
+  private final int rank;
+  private final int nRanks;
+  private final PeerStreams streams;
+  private final HostPlan plan;
+  private final HostScratch rowMemory;
+  private final HostScratch arrivedMemory;
+  private final int[] token;
+  private float[] sums = {};
+
+  // Of the call that runs.
+  private Combine call;
+  private ExpertShape shape;
+  private int bytes;
+  private long rows;
+  private long arrived;
+
+  HostCombine(int rank, int nRanks, PeerStreams streams, Device device) {
+    this.rank = rank;
+    this.nRanks = nRanks;
+    this.streams = streams;
+    this.plan = new HostPlan(nRanks);
+    this.rowMemory = new HostScratch(device);
+    this.arrivedMemory = new HostScratch(device);
+    this.token = new int[2 * nRanks];
+  }
+
+  /** Runs a call; returns early if the communicator is aborted. */
+  void run(Combine newCall, long abort) {
+    call = newCall;
+    shape = call.batch().shape();
+    bytes = shape.combinedBytes();
+    plan.bind(call.batch());
+    rows = rowMemory.reserve((long) nRanks * bytes);
+    arrived = arrivedMemory.reserve((long) nRanks * shape.tokens() * bytes);
+    if (sums.length < shape.hidden()) {
+      sums = new float[shape.hidden()];
+    }
+    if (streams.exchange(this::sent, this::received, abort)) {
+      for (int t = 0; t < shape.tokens(); t++) {
+        sum(t);
+      }
+    }
+  }
+
+  private long arrivedFrom(int from, int t) {
+    return arrived + ((long) from * shape.tokens() + t) * bytes;
+  }
+
+  private boolean sent(int peer, int index, PeerStreams.Range range) {
+    token[peer] = plan.nextReceived(peer, index == 0 ? 0 : token[peer] + 1);
+    if (token[peer] < 0) {
+      return false;
+    }
+    range.set(given(plan.place(peer, token[peer]), peer), bytes);
+    return true;
+  }
+
+  private boolean received(int from, int index, PeerStreams.Range range) {
+    int at = nRanks + from;
+    token[at] = plan.nextSent(from, index == 0 ? 0 : token[at] + 1);
+    if (token[at] < 0) {
+      return false;
+    }
+    range.set(arrivedFrom(from, token[at]), bytes);
+    return true;
+  }
+
+  /** Returns the address of what this rank gives for a received token, in a peer's row if new. */
+  private long given(int place, int peer) {
+    if (call.rows() == null) {
+      return call.input().address() + (long) place * bytes;
+    }
+    clear();
+    for (int k = 0; k < shape.topK(); k++) {
+      long pair = ((long) place * shape.topK() + k) * Integer.BYTES;
+      int row = HostMemory.getInt(call.rows().address() + pair);
+      if (HostMemory.getInt(call.batch().receivedIds().address() + pair) >= 0 && row != -1) {
+        if (row < 0 || row >= call.inputRows()) {
+          throw InvalidUsage.of(
+              "%s: rank %d has row=%d, which is neither a row of the input nor -1",
+              call, rank, row);
+        }
+        add(
+            call.input().address() + (long) row * bytes,
+            HostMemory.getFloat(call.batch().receivedWeights().address() + pair));
+      }
+    }
+    long target = rows + (long) peer * bytes;
+    round(target);
+    return target;
+  }
+
+  private void sum(int t) {
+    long own = plan.nextSent(rank, t) == t ? given(plan.place(rank, t), rank) : 0;
+    clear();
+    for (int from = 0; from < nRanks; from++) {
+      if (plan.nextSent(from, t) == t) {
+        add(from == rank ? own : arrivedFrom(from, t), 1);
+      }
+    }
+    round(call.output().address() + (long) t * bytes);
+  }
+
+  private void clear() {
+    Arrays.fill(sums, 0);
+  }
+
+  private void add(long values, float weight) {
+    for (int i = 0; i < shape.hidden(); i += 2) {
+      int pair = HostMemory.getInt(values + (long) i * Short.BYTES);
+      sums[i] += weight * Float.intBitsToFloat(pair << 16);
+      sums[i + 1] += weight * Float.intBitsToFloat(pair & 0xffff0000);
+    }
+  }
+
+  /** Writes the sums, rounded to the nearest, ties to even. */
+  private void round(long target) {
+    for (int i = 0; i < shape.hidden(); i += 2) {
+      HostMemory.putInt(target + (long) i * Short.BYTES, bits(sums[i]) | bits(sums[i + 1]) << 16);
+    }
+  }
+
+  private static int bits(float value) {
+    int bits = Float.floatToRawIntBits(value);
+    int rounded = Float.isNaN(value) ? bits | 0x400000 : bits + 0x7fff + (bits >>> 16 & 1);
+    return rounded >>> 16;
+  }
+
+  @Override
+  public void close() {
+    rowMemory.close();
+    arrivedMemory.close();
+  }
+}
