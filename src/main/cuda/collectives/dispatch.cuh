@@ -7,27 +7,17 @@
 // Every block reads all ids of this rank, so that no block waits for another one.
 #pragma once
 
-#include "experts.cuh"
+#include "token_rows.cuh"
 
 namespace fluxccl {
 namespace collectives {
-
-// The twin of io.fluxccl.collective.cuda.DispatchTask, which fills it in.
-struct DispatchTask {
-  ExpertTask experts;
-  const uint32_t* scales;
-  uint32_t* receivedScales;
-  uint32_t scaleBytes;
-  uint32_t padding;
-};
-FLUXCCL_ASSERT_SIZE(DispatchTask, 160);
 
 #if defined(FLUXCCL_CUDA)
 
 class Dispatch {
  public:
   FLUXCCL_DEVICE Dispatch(const MappedPeers& peers, const DispatchTask& task)
-      : peers_(peers), task_(task.experts), payload_(task), words_(RoutePlan::words(task.experts)) {}
+      : peers_(peers), task_(task.experts), rows_(peers, task), words_(RoutePlan::words(task.experts)) {}
 
   FLUXCCL_DEVICE void run() {
     uint32_t epoch = beginEpoch(peers_);
@@ -286,7 +276,7 @@ class Dispatch {
       const uint32_t token = begin + row / task_.rows;
       if (RoutePlan::has(shared().plan.sent, peer, token)) {
         Ll128Rows::send(task_.area.row(peers_, peer, peers_.rank, epoch, row), laneId(),
-                        load(token, row % task_.rows, peer), epoch);
+                        rows_.load(token, row % task_.rows, peer), epoch);
       }
     }
   }
@@ -296,7 +286,7 @@ class Dispatch {
     for (uint32_t i = warpOfLaunch(); i < count * task_.rows; i += warpsOfLaunch()) {
       const uint32_t token = begin + i / task_.rows;
       if (RoutePlan::has(plan.received, peers_.rank, token)) {
-        store(peers_.rank, token, i % task_.rows, load(token, i % task_.rows, peers_.rank));
+        store(peers_.rank, token, i % task_.rows, rows_.load(token, i % task_.rows, peers_.rank));
       }
     }
   }
@@ -319,79 +309,17 @@ class Dispatch {
     return true;
   }
 
-  // Loads this lane's bytes of a row of a token, as a peer is to receive it.
-  FLUXCCL_DEVICE uint4 load(uint32_t token, uint32_t row, int peer) const {
-    const uint32_t at = row * Ll128Rows::kPayload + Ll128Rows::offset(laneId());
-    const uint32_t length = Ll128Rows::length(laneId());
-    const uint8_t* values = peers_.inputs[peers_.rank] + uint64_t{token} * task_.hiddenBytes;
-    uint4 word = loadValues(values, at, length, task_.hiddenBytes);
-    if (at + length > task_.hiddenBytes) {
-      if (at >= task_.hiddenBytes) {
-        word.x = about(token, at - task_.hiddenBytes, peer);
-        word.y = about(token, at + 4 - task_.hiddenBytes, peer);
-      }
-      if (length == 16 && at + 8 >= task_.hiddenBytes) {
-        word.z = about(token, at + 8 - task_.hiddenBytes, peer);
-        word.w = about(token, at + 12 - task_.hiddenBytes, peer);
-      }
-    }
-    return word;
-  }
-
-  // Returns a word of what follows the values of a token: scales, experts of the peer, weights.
-  FLUXCCL_DEVICE_CALL uint32_t about(uint32_t token, uint32_t at, int peer) const {
-    const uint32_t topK = task_.topK;
-    if (at < payload_.scaleBytes) {
-      return payload_.scales[token * (payload_.scaleBytes / 4) + at / 4];
-    }
-    const uint32_t i = (at - payload_.scaleBytes) / 4;
-    if (i >= 2 * topK) {
-      return 0;
-    }
-    const int32_t id = task_.ids[token * topK + i % topK] - peer * expertsPerRank();
-    const bool isThere = id >= 0 && id < expertsPerRank();
-    return i < topK ? static_cast<uint32_t>(isThere ? id : -1) : isThere ? task_.weights[token * topK + i - topK] : 0;
-  }
-
   FLUXCCL_DEVICE void store(int from, uint32_t token, uint32_t row, const uint4& word) const {
-    const uint32_t at = row * Ll128Rows::kPayload + Ll128Rows::offset(laneId());
     const uint32_t place = shared().plan.place(from, token);
-    storeHalf(place, at, word.x, word.y);
-    if (Ll128Rows::length(laneId()) == 16) {
-      storeHalf(place, at + 8, word.z, word.w);
-    }
+    rows_.store(place, row, word);
     if (row == 0 && laneId() == 0) {
       task_.sources[place] = from * task_.tokens + static_cast<int32_t>(token);
     }
   }
 
-  FLUXCCL_DEVICE void storeHalf(uint32_t place, uint32_t at, uint32_t low, uint32_t high) const {
-    if (at < task_.hiddenBytes) {
-      uint8_t* values = peers_.outputs[peers_.rank] + uint64_t{place} * task_.hiddenBytes;
-      *reinterpret_cast<uint2*>(values + at) = make_uint2(low, high);
-    } else {
-      storeAbout(place, at - task_.hiddenBytes, low);
-      storeAbout(place, at + 4 - task_.hiddenBytes, high);
-    }
-  }
-
-  FLUXCCL_DEVICE_CALL void storeAbout(uint32_t place, uint32_t at, uint32_t word) const {
-    const uint32_t topK = task_.topK;
-    if (at < payload_.scaleBytes) {
-      payload_.receivedScales[place * (payload_.scaleBytes / 4) + at / 4] = word;
-      return;
-    }
-    const uint32_t i = (at - payload_.scaleBytes) / 4;
-    if (i < topK) {
-      task_.receivedIds[place * topK + i] = static_cast<int32_t>(word);
-    } else if (i < 2 * topK) {
-      task_.receivedWeights[place * topK + i - topK] = word;
-    }
-  }
-
   const MappedPeers& peers_;
   const ExpertTask& task_;
-  const DispatchTask& payload_;
+  const TokenRows rows_;
   const uint32_t words_;
 };
 

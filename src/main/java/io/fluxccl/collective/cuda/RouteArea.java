@@ -24,7 +24,7 @@ record RouteArea(int nRanks, long slotBytes) {
   private static final long HEADERS_OFFSET = FAILED_OFFSET + 128;
 
   /** Memory of all slots, unless they get too small. */
-  private static final long MOST_BYTES = 32 << 20;
+  private static final long MOST_BYTES = 16 << 20;
 
   private static final long MOST_SLOT = 2 << 20;
 
