@@ -12,10 +12,14 @@ import io.fluxccl.collective.CapturedSizes;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.collective.ExpertBatch;
+import io.fluxccl.collective.ExpertShape;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.collective.Registration;
+import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.FloatView;
+import io.fluxccl.device.IntView;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
@@ -46,6 +50,7 @@ import reactor.core.scheduler.Schedulers;
 class CollectivesAndPipelinesTest {
   private static final Duration LONG = Duration.ofSeconds(60);
   private static final int COUNT = 1000;
+  private static final int TOKENS = 16;
   private static final Executor MAY_BLOCK = Schedulers.boundedElastic()::schedule;
 
   private interface Body {
@@ -107,6 +112,64 @@ class CollectivesAndPipelinesTest {
           same.block(LONG);
           assertThat(first(x)).isEqualTo(3);
         });
+  }
+
+  @Test
+  void shouldGiveTokensToTheirExpertsAndTakeTheSums() {
+    onEachRank(
+        (rank, collectives, x) -> {
+          Device device = rank.device();
+          int blocks = 1;
+          int threads = 1;
+          DeviceBuffer tokens = device.allocate(TOKENS * 128L);
+          DeviceBuffer scales = device.allocate(TOKENS * 4L);
+          DeviceBuffer received = device.allocate(2 * TOKENS * 128L);
+          DeviceBuffer receivedScales = device.allocate(2 * TOKENS * 4L);
+          DeviceBuffer given = device.allocate(2 * TOKENS * 256L);
+          DeviceBuffer combined = device.allocate(TOKENS * 256L);
+          ExpertShape shape =
+              new ExpertShape(
+                  TOKENS, 2, 8, 128, DataType.FLOAT8_E4M3, 2 * TOKENS); // top 2 of 8 experts
+          ExpertBatch batch = ExpertBatch.allocate(device, shape, collectives.topology().nRanks());
+          Kernel gate = HostKernel.of("gate", (thread, args) -> gate(batch));
+          Kernel experts = HostKernel.of("experts", (thread, args) -> giveWeights(batch, given));
+          KernelArgs args = KernelArgs.NONE;
+          CapturedPipeline layer =
+              collectives
+                  .pipeline()
+                  .launch(gate, blocks, threads, KernelArgs.of(batch.ids(), batch.weights()))
+                  .dispatch(batch, tokens, scales, received, receivedScales)
+                  .launch(
+                      experts, blocks, threads, args) // of batch.perExpert(), receivedIds(), ...
+                  .combine(batch, given, combined)
+                  .capture();
+          layer.run().block(LONG);
+          FloatView sums = FloatView.of(combined, DataType.BFLOAT16);
+          for (int token = 0; token < TOKENS; token++) {
+            assertThat(sums.get(token * 128L)).isEqualTo(1);
+          }
+          layer.close();
+        });
+  }
+
+  private static void gate(ExpertBatch batch) {
+    for (int token = 0; token < TOKENS; token++) {
+      for (int k = 0; k < 2; k++) {
+        IntView.of(batch.ids()).put(token * 2L + k, (token + 3 * k) % 8);
+        FloatView.of(batch.weights()).put(token * 2L + k, k == 0 ? 0.25f : 0.75f);
+      }
+    }
+  }
+
+  /** Experts of which each gives ones. */
+  private static void giveWeights(ExpertBatch batch, DeviceBuffer given) {
+    FloatView values = FloatView.of(given, DataType.BFLOAT16);
+    for (int place = 0; place < batch.shape().capacity(); place++) {
+      float weight =
+          FloatView.of(batch.receivedWeights()).get(2L * place)
+              + FloatView.of(batch.receivedWeights()).get(2L * place + 1);
+      values.put(place * 128L, weight);
+    }
   }
 
   @Test
