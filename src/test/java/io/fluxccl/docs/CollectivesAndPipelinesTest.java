@@ -139,8 +139,7 @@ class CollectivesAndPipelinesTest {
                   .pipeline()
                   .launch(gate, blocks, threads, KernelArgs.of(batch.ids(), batch.weights()))
                   .dispatch(batch, tokens, scales, received, receivedScales)
-                  .launch(
-                      experts, blocks, threads, args) // of batch.perExpert(), receivedIds(), ...
+                  .launch(experts, blocks, threads, args)
                   .combine(batch, given, combined)
                   .capture();
           layer.run().block(LONG);
