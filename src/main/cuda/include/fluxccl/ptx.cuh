@@ -1,5 +1,5 @@
 // Instructions that CUDA C++ has no name for, other than the memory accesses of atomics.cuh. Device
-// code of FluxCCL has inline PTX in these two headers only.
+// code of FluxCCL has inline PTX in these two headers and in products/wgmma.cuh only.
 #pragma once
 
 #include "config.cuh"

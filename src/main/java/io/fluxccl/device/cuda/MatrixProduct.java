@@ -87,14 +87,20 @@ public final class MatrixProduct {
   }
 
   private long require(String what, DeviceBuffer buffer, long bytes) {
+    return require(products.device, this, what, buffer, bytes);
+  }
+
+  /** Returns the address of a buffer that a product reads or writes, or refuses it. */
+  static long require(
+      CudaDevice device, Object product, String what, DeviceBuffer buffer, long bytes) {
     if (!(buffer instanceof CudaBuffer known)
-        || known.device().index() != products.device.index()
+        || known.device().index() != device.index()
         || known.isClosed()
         || known.size() < bytes
         || known.address() % ALIGNMENT != 0) {
       throw InvalidUsage.of(
           "%s: %s is %s; give an open buffer of %s of at least %d bytes, aligned to %d bytes",
-          this, what, buffer, products.device, bytes, ALIGNMENT);
+          product, what, buffer, device, bytes, ALIGNMENT);
     }
     return known.address();
   }

@@ -16,11 +16,11 @@ class InlinePtxTest {
   private static final Pattern ASM = Pattern.compile("\\basm\\b");
 
   @Test
-  void shouldStandInTwoHeadersOnly() throws IOException {
+  void shouldStandInThreeHeadersOnly() throws IOException {
     assertThat(sources("src/main/cuda", "src/test/resources/cuda"))
         .filteredOn(path -> ASM.matcher(text(path)).find())
         .extracting(path -> path.getFileName().toString())
-        .containsExactlyInAnyOrder("atomics.cuh", "ptx.cuh");
+        .containsExactlyInAnyOrder("atomics.cuh", "ptx.cuh", "wgmma.cuh");
   }
 
   private static List<Path> sources(String... folders) throws IOException {

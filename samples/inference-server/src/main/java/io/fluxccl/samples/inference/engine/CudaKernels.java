@@ -6,39 +6,36 @@ import io.fluxccl.DataType;
 import io.fluxccl.collective.KernelStruct;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceHandle;
+import io.fluxccl.device.HostMatrix;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaKernel;
 import io.fluxccl.device.cuda.CudaModule;
-import io.fluxccl.device.cuda.MatrixProduct;
-import io.fluxccl.device.cuda.MatrixProducts;
+import io.fluxccl.device.cuda.PackedMatrix;
+import io.fluxccl.device.cuda.PackedProducts;
 import io.fluxccl.group.RankGroup;
 import io.fluxccl.samples.inference.model.LlamaConfig;
-import io.fluxccl.samples.inference.model.Tensor;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.HashMap;
+import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Stream;
 
 /**
- * Kernels on a GPU, compiled for this model's heads at the first start. Matrix products are those
- * of {@link Products} where the GPU and the model allow, otherwise cuBLASLt's, and attention is the
- * one that goes with them. Activations and weights are of bfloat16, the residual stream and logits
- * of 32 bits. A kernel is captured for a number of rows and skips those that a step has not.
+ * Kernels on a GPU, compiled for this model's heads at the first start. Activations and weights are
+ * of bfloat16, the residual stream and logits of 32 bits. A kernel is captured for a number of rows
+ * and skips those that a step has not.
  */
 final class CudaKernels implements Kernels {
   /** System property: {@code true} computes in 32 bits, to compare with other implementations. */
   static final String FLOAT_PROPERTY = "inference.float32";
 
-  /** System property: for how many rows matrix products are to be fastest. */
-  static final String TYPICAL_ROWS_PROPERTY = "inference.typicalRows";
-
-  private static final int TYPICAL_ROWS = 64;
+  private static final int HOPPER = 90;
   private static final int MOST_THREADS = 1024;
   private static final int MOST_HIDDEN = 16 * MOST_THREADS;
 
@@ -47,6 +44,9 @@ final class CudaKernels implements Kernels {
   private static final int WARPS = 4;
   private static final int MOST_ROWS_FOR_CLUSTERS = 64;
 
+  /** No {@code ProductParts}: the product is in its buffer. */
+  private static final DeviceHandle NO_PARTS = new KernelStruct(24);
+
   private final LlamaConfig config;
   private final ModelOptions options;
   private final DataType type;
@@ -54,11 +54,14 @@ final class CudaKernels implements Kernels {
   private final PinnedBuffer step;
   private final CudaModule module;
 
-  /** One of the two is null. */
-  private final Products products;
+  private final PackedProducts products;
 
-  private final MatrixProducts cublas;
-  private final Map<String, MatrixProduct> plans = new HashMap<>();
+  /** Whether attention is that for GPUs of compute capability 9.0. */
+  private final boolean isHopper;
+
+  /** Products that the next kernel adds up, by their buffer. */
+  private final Map<DeviceBuffer, DeviceHandle> parts = new IdentityHashMap<>();
+
   private final List<DeviceBuffer> buffers = new ArrayList<>();
 
   private final int rank;
@@ -102,10 +105,20 @@ final class CudaKernels implements Kernels {
       throw new IllegalArgumentException(
           "hidden_size=" + config.hidden() + "; a multiple of 4 up to " + MOST_HIDDEN);
     }
-    boolean isOwn = Products.areFor(device, config, nRanks, type);
-    this.module = CudaSource.compile(config, type, isOwn).prepare(device);
-    this.products = isOwn ? new Products(device, module, options.maxRows()) : null;
-    this.cublas = isOwn ? null : new MatrixProducts(device);
+    this.isHopper =
+        device.computeCapability() == HOPPER
+            && type == DataType.BFLOAT16
+            && List.of(32, 64, 128).contains(config.headDim())
+            && config.heads() / config.kvHeads() <= 8;
+    this.module = CudaSource.compile(config, type, isHopper).prepare(device);
+    this.products =
+        PackedProducts.of(
+            device,
+            type,
+            options.maxRows(),
+            config.hidden(),
+            config.heads() / nRanks * config.headDim(),
+            config.intermediate() / nRanks);
     this.rowsHere = allocate(StepRows.memoryBytes(options.maxRows()));
     this.frequencies = allocate((long) config.inverseFrequencies().length * Float.BYTES);
     ByteBuffer bytes = ByteBuffer.allocate((int) frequencies.size()).order(ByteOrder.LITTLE_ENDIAN);
@@ -133,19 +146,32 @@ final class CudaKernels implements Kernels {
 
   @Override
   public int roomFor(int rows) {
-    return products == null ? rows : products.tileRows();
+    return products.roomFor(rows);
   }
 
+  /** What is only read. */
+  private record Table(DeviceBuffer buffer) implements Weights {}
+
+  /** What is multiplied by. */
+  private record Matrix(PackedMatrix packed, Use use) implements Weights {}
+
   @Override
-  public Weights load(Use use, Tensor... stacked) {
-    if (products != null && use != Use.READ) {
-      return products.load(use, stacked);
+  public Weights load(Use use, HostMatrix... stacked) {
+    if (use != Use.READ) {
+      return new Matrix(products.pack(resultOf(use), stacked), use);
     }
-    int outputs = Arrays.stream(stacked).mapToInt(Tensor::rows).sum();
-    int inputs = stacked[0].cols();
-    DeviceBuffer buffer = allocate(type.bytes((long) outputs * inputs));
-    CudaWeights.upload(type, buffer, stacked);
-    return new CudaWeights(buffer, use == Use.READ ? null : plan(outputs, inputs, use));
+    int rows = Arrays.stream(stacked).mapToInt(HostMatrix::rows).sum();
+    DeviceBuffer buffer = allocate(type.bytes((long) rows * stacked[0].cols()));
+    HostMatrix.upload(buffer, type, stacked);
+    return new Table(buffer);
+  }
+
+  private static PackedMatrix.Result resultOf(Use use) {
+    return switch (use) {
+      case LOGITS -> PackedMatrix.Result.FLOATS;
+      case GATED -> PackedMatrix.Result.GATED;
+      default -> PackedMatrix.Result.ELEMENTS;
+    };
   }
 
   @Override
@@ -168,16 +194,8 @@ final class CudaKernels implements Kernels {
     return peers != null && rows <= peers.rows();
   }
 
-  /** Returns the product by matrices of a shape; one for all layers. */
-  private MatrixProduct plan(int outputs, int inputs, Use use) {
-    int rows = Math.min(Integer.getInteger(TYPICAL_ROWS_PROPERTY, TYPICAL_ROWS), options.maxRows());
-    DataType result = use == Use.LOGITS ? DataType.FLOAT32 : type;
-    return plans.computeIfAbsent(
-        outputs + " " + inputs + result, key -> cublas.plan(outputs, inputs, type, result, rows));
-  }
-
   private static DeviceBuffer buffer(Weights weights) {
-    return ((CudaWeights) weights).buffer();
+    return ((Table) weights).buffer();
   }
 
   private Pipeline launch(Pipeline before, String kernel, int blocks, int threads, Object... args) {
@@ -210,12 +228,12 @@ final class CudaKernels implements Kernels {
     Stream<Object> args =
         Stream.of(
             x,
-            sumsOf(delta),
+            partsOf(delta),
             delta == null ? 0L : delta,
             buffer(gain),
             config.epsilon(),
             config.hidden(),
-            tileRows(),
+            products.tileRows(),
             out);
     return launch(
         before,
@@ -232,25 +250,22 @@ final class CudaKernels implements Kernels {
         config.hidden() > MOST_HIDDEN / 2 ? MOST_THREADS : MOST_THREADS / 2, 32 * warps);
   }
 
-  private KernelStruct sumsOf(DeviceBuffer product) {
-    return products == null ? Products.NO_SUMS : products.sumsOf(product);
-  }
-
-  /** The rows of a tile of what is multiplied, or 0 if there are no tiles. */
-  private int tileRows() {
-    return products == null ? 0 : products.tileRows();
+  private DeviceHandle partsOf(DeviceBuffer product) {
+    return parts.getOrDefault(product, NO_PARTS);
   }
 
   @Override
   public Pipeline multiply(
       Pipeline before, int rows, DeviceBuffer in, Weights weights, DeviceBuffer out) {
-    if (weights instanceof Products.Weights tiled) {
-      boolean isWhole = tiled.use() == Use.PARTIAL && nRanks > 1 && !addsRanks(rows);
-      return products.multiply(before, rows, in, tiled, isWhole, out);
+    PackedMatrix packed = ((Matrix) weights).packed();
+    Use use = ((Matrix) weights).use();
+    boolean reduced = use == Use.PARTIAL && nRanks > 1 && !addsRanks(rows);
+    if (reduced || resultOf(use) != PackedMatrix.Result.ELEMENTS) {
+      parts.remove(out);
+      return before.enqueue("multiply", stream -> packed.enqueue(stream, rows, in, out));
     }
-    CudaWeights matrix = (CudaWeights) weights;
-    return before.enqueue(
-        "multiply", stream -> matrix.product().enqueue(stream, rows, in, matrix.buffer(), out));
+    parts.put(out, packed.parts());
+    return before.enqueue("multiply", stream -> packed.enqueueParts(stream, rows, in, out));
   }
 
   @Override
@@ -263,7 +278,7 @@ final class CudaKernels implements Kernels {
             "turnAndStore",
             rows * kvHeads,
             256,
-            sumsOf(qkv),
+            partsOf(qkv),
             qkv,
             frequencies,
             kvHeads,
@@ -272,25 +287,25 @@ final class CudaKernels implements Kernels {
             pages,
             pagesOfSequence);
     int blocks = blocksOfHead(rows * kvHeads);
-    String name = products == null ? "attend" : "attend" + blocks;
+    String name = isHopper ? "attend" + blocks : "attend";
     return launch(
         stored,
-        module.kernel(name).withSharedMemory(products == null ? 0 : sharedBytes()),
+        module.kernel(name).withSharedMemory(isHopper ? sharedBytes() : 0),
         rows * kvHeads * blocks,
-        products == null ? 256 : WARPS * 32,
+        isHopper ? WARPS * 32 : 256,
         qkv,
         layerKeys,
         layerValues,
         pages,
         pagesOfSequence,
         kvHeads,
-        tileRows(),
+        products.tileRows(),
         out);
   }
 
   /** Few heads of few rows get a cluster of blocks each: more of the GPU works for them. */
   private int blocksOfHead(int heads) {
-    boolean isCluster = products != null && 2 * heads <= device.multiprocessors();
+    boolean isCluster = isHopper && 2 * heads <= device.multiprocessors();
     return isCluster ? BLOCKS_OF_CLUSTER : 1;
   }
 
@@ -306,8 +321,8 @@ final class CudaKernels implements Kernels {
       Weights weights,
       DeviceBuffer gateAndUp,
       DeviceBuffer out) {
-    if (products != null) {
-      return multiply(before, rows, in, weights, out);
+    if (products.tileRows() > 0) {
+      return multiply(before, rows, in, weights, out); // and gates
     }
     int width = config.intermediate() / nRanks;
     int blocks = (width + MOST_THREADS - 1) / MOST_THREADS;
@@ -346,7 +361,7 @@ final class CudaKernels implements Kernels {
 
   @Override
   public Pipeline best(Pipeline before, int rows, boolean nucleus, Choice choice) {
-    boolean isCluster = products != null && rows <= MOST_ROWS_FOR_CLUSTERS;
+    boolean isCluster = isHopper && rows <= MOST_ROWS_FOR_CLUSTERS;
     int blocks = isCluster ? rows * BLOCKS_OF_CLUSTER : rows;
     int threads = isCluster ? MOST_THREADS / 2 : MOST_THREADS;
     String name = isCluster ? "bestByCluster" : "best";
@@ -363,11 +378,7 @@ final class CudaKernels implements Kernels {
   public void close() {
     closePeers();
     buffers.forEach(DeviceBuffer::close);
-    if (products != null) {
-      products.close();
-    } else {
-      cublas.close();
-    }
+    products.close();
     module.close();
   }
 }

@@ -19,7 +19,6 @@ final class CudaSource {
           "llama.cu",
           "hopper/hopper.cu",
           "hopper/attention.cu",
-          "hopper/product.cu",
           "sampling.cu",
           "hopper/sampling.cu");
 
@@ -28,7 +27,7 @@ final class CudaSource {
   /**
    * Returns the kernels, compiled at their first use.
    *
-   * @param forHopper with those of {@link Products}, for GPUs of compute capability 9.0 only
+   * @param forHopper with those for GPUs of compute capability 9.0 only
    */
   static CudaModule compile(LlamaConfig config, DataType type, boolean forHopper) {
     CudaCompileOptions options =

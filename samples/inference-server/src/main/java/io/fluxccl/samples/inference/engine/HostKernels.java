@@ -3,11 +3,11 @@ package io.fluxccl.samples.inference.engine;
 import io.fluxccl.DataType;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.HostMatrix;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.samples.inference.model.LlamaConfig;
-import io.fluxccl.samples.inference.model.Tensor;
 import java.nio.FloatBuffer;
 import java.util.Arrays;
 import java.util.function.IntConsumer;
@@ -48,12 +48,12 @@ final class HostKernels implements Kernels {
   }
 
   @Override
-  public Weights load(Use use, Tensor... stacked) {
+  public Weights load(Use use, HostMatrix... stacked) {
     int inputs = stacked[0].cols();
-    int outputs = Arrays.stream(stacked).mapToInt(Tensor::rows).sum();
+    int outputs = Arrays.stream(stacked).mapToInt(HostMatrix::rows).sum();
     float[] columns = new float[outputs * inputs];
     int output = 0;
-    for (Tensor tensor : stacked) {
+    for (HostMatrix tensor : stacked) {
       for (int row = 0; row < tensor.rows(); row++, output++) {
         for (int col = 0; col < inputs; col++) {
           columns[col * outputs + output] = tensor.get(row, col);

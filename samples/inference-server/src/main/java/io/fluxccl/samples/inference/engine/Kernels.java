@@ -3,8 +3,8 @@ package io.fluxccl.samples.inference.engine;
 import io.fluxccl.DataType;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.HostMatrix;
 import io.fluxccl.group.RankGroup;
-import io.fluxccl.samples.inference.model.Tensor;
 
 /**
  * The kernels of one rank on one kind of device. Each method adds launches for a step's rows to a
@@ -35,7 +35,7 @@ interface Kernels extends AutoCloseable {
   DataType type();
 
   /** Loads matrices of equal width, stacked. */
-  Weights load(Use use, Tensor... stacked);
+  Weights load(Use use, HostMatrix... stacked);
 
   /** Returns for how many rows a buffer of activations needs room if a step has so many. */
   default int roomFor(int rows) {

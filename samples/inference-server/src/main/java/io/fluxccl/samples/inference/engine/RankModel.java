@@ -9,12 +9,12 @@ import io.fluxccl.collective.Pipeline;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.HostMatrix;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.group.RankGroup;
 import io.fluxccl.samples.inference.engine.Kernels.Use;
 import io.fluxccl.samples.inference.model.LlamaConfig;
-import io.fluxccl.samples.inference.model.Tensor;
 import io.fluxccl.samples.inference.model.TensorSource;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -92,13 +92,14 @@ final class RankModel implements AutoCloseable {
         device.kind() == DeviceKind.CUDA
             ? new CudaKernels((CudaDevice) device, config, options, group.rank(), nRanks, rows)
             : new HostKernels(config, options, group.rank(), nRanks, rows);
-    Tensor table = weights.get("model.embed_tokens.weight", config.vocabulary(), config.hidden());
+    HostMatrix table =
+        weights.get("model.embed_tokens.weight", config.vocabulary(), config.hidden());
     embedding = kernels.load(Use.READ, table);
     for (int i = 0; i < config.layers(); i++) {
       layers.add(load(weights, "model.layers." + i + "."));
     }
     lastGain = kernels.load(Use.READ, weights.get("model.norm.weight", 1, config.hidden()));
-    Tensor output =
+    HostMatrix output =
         config.tied() ? table : weights.get("lm_head.weight", config.vocabulary(), config.hidden());
     head = kernels.load(Use.LOGITS, output.rows(group.rank(), nRanks));
 
@@ -191,15 +192,15 @@ final class RankModel implements AutoCloseable {
     int units = config.intermediate();
     String self = prefix + "self_attn.";
     String mlp = prefix + "mlp.";
-    Tensor attentionGain = weights.get(prefix + "input_layernorm.weight", 1, hidden);
-    Tensor q = weights.get(self + "q_proj.weight", queries, hidden).rows(rank, nRanks);
-    Tensor k = weights.get(self + "k_proj.weight", keys, hidden).rows(rank, nRanks);
-    Tensor v = weights.get(self + "v_proj.weight", keys, hidden).rows(rank, nRanks);
-    Tensor out = weights.get(self + "o_proj.weight", hidden, queries).cols(rank, nRanks);
-    Tensor mlpGain = weights.get(prefix + "post_attention_layernorm.weight", 1, hidden);
-    Tensor gate = weights.get(mlp + "gate_proj.weight", units, hidden).rows(rank, nRanks);
-    Tensor up = weights.get(mlp + "up_proj.weight", units, hidden).rows(rank, nRanks);
-    Tensor down = weights.get(mlp + "down_proj.weight", hidden, units).cols(rank, nRanks);
+    HostMatrix attentionGain = weights.get(prefix + "input_layernorm.weight", 1, hidden);
+    HostMatrix q = weights.get(self + "q_proj.weight", queries, hidden).rows(rank, nRanks);
+    HostMatrix k = weights.get(self + "k_proj.weight", keys, hidden).rows(rank, nRanks);
+    HostMatrix v = weights.get(self + "v_proj.weight", keys, hidden).rows(rank, nRanks);
+    HostMatrix out = weights.get(self + "o_proj.weight", hidden, queries).cols(rank, nRanks);
+    HostMatrix mlpGain = weights.get(prefix + "post_attention_layernorm.weight", 1, hidden);
+    HostMatrix gate = weights.get(mlp + "gate_proj.weight", units, hidden).rows(rank, nRanks);
+    HostMatrix up = weights.get(mlp + "up_proj.weight", units, hidden).rows(rank, nRanks);
+    HostMatrix down = weights.get(mlp + "down_proj.weight", hidden, units).cols(rank, nRanks);
     return new Layer(
         kernels.load(Use.READ, attentionGain),
         kernels.load(Use.ACTIVATIONS, q, k, v),

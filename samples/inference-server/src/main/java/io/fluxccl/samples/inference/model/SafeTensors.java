@@ -2,6 +2,8 @@ package io.fluxccl.samples.inference.model;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import io.fluxccl.DataType;
+import io.fluxccl.device.HostMatrix;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -16,9 +18,11 @@ import java.util.Map;
 /** The weights of a model's folder: all its {@code .safetensors} files, mapped. */
 public final class SafeTensors implements TensorSource {
   private static final long MAX_HEADER = 100 << 20;
+  private static final Map<String, DataType> TYPES =
+      Map.of("BF16", DataType.BFLOAT16, "F32", DataType.FLOAT32);
 
   private final Path folder;
-  private final Map<String, Tensor> tensors = new HashMap<>();
+  private final Map<String, HostMatrix> tensors = new HashMap<>();
 
   private SafeTensors(Path folder) {
     this.folder = folder;
@@ -54,7 +58,7 @@ public final class SafeTensors implements TensorSource {
     }
   }
 
-  private Tensor map(FileChannel channel, long start, JsonNode info, String name)
+  private HostMatrix map(FileChannel channel, long start, JsonNode info, String name)
       throws IOException {
     String type = info.get("dtype").asText();
     JsonNode shape = info.get("shape");
@@ -62,21 +66,20 @@ public final class SafeTensors implements TensorSource {
     long bytes = info.get("data_offsets").get(1).asLong() - from;
     int rows = shape.size() == 2 ? shape.get(0).asInt() : 1;
     int cols = shape.get(shape.size() - 1).asInt();
-    boolean bfloat16 = type.equals("BF16");
-    if (shape.size() > 2 || !bfloat16 && !type.equals("F32")) {
+    DataType elements = TYPES.get(type);
+    if (shape.size() > 2 || elements == null) {
       throw new IOException(name + ": dtype=" + type + ", shape=" + shape + "; not supported");
     }
-    if (bytes != (long) rows * cols * (bfloat16 ? Short.BYTES : Float.BYTES)
-        || start + from + bytes > channel.size()) {
+    if (bytes != elements.bytes((long) rows * cols) || start + from + bytes > channel.size()) {
       throw new IOException(name + ": " + bytes + " bytes do not fit shape=" + shape);
     }
     ByteBuffer data = channel.map(FileChannel.MapMode.READ_ONLY, start + from, bytes);
-    return Tensor.of(data, bfloat16, rows, cols);
+    return HostMatrix.of(data, elements, rows, cols);
   }
 
   @Override
-  public Tensor get(String name, int rows, int cols) {
-    Tensor tensor = tensors.get(name);
+  public HostMatrix get(String name, int rows, int cols) {
+    HostMatrix tensor = tensors.get(name);
     if (tensor == null || tensor.rows() != rows || tensor.cols() != cols) {
       throw new IllegalArgumentException(
           String.format(

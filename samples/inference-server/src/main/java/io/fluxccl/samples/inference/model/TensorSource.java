@@ -1,5 +1,7 @@
 package io.fluxccl.samples.inference.model;
 
+import io.fluxccl.device.HostMatrix;
+
 /** A model's weights, by name. */
 public interface TensorSource {
   /**
@@ -7,5 +9,5 @@ public interface TensorSource {
    *
    * @throws IllegalArgumentException if there is none of that name and shape
    */
-  Tensor get(String name, int rows, int cols);
+  HostMatrix get(String name, int rows, int cols);
 }

@@ -203,6 +203,6 @@ extern "C" __global__ void __launch_bounds__(256)
   __syncthreads();
   for (int i = threadIdx.x; i < GROUP * HEAD_DIM; i += blockDim.x) {
     const int element = head * GROUP * HEAD_DIM + i;
-    out[placeOf(index, element, kvHeads * GROUP * HEAD_DIM, tileRows)] = toElement(warps.merged(i));
+    out[fluxccl::placeInTiles(index, element, kvHeads * GROUP * HEAD_DIM, tileRows)] = toElement(warps.merged(i));
   }
 }

@@ -10,6 +10,7 @@
 #define GROUP 4
 #endif
 
+#include <fluxccl/packed_product.cuh>
 #include <fluxccl/packet.cuh>
 #include <fluxccl/ptx.cuh>
 
@@ -37,18 +38,6 @@ __device__ inline Element toElement(float value) {
 }
 #endif
 
-constexpr int kTileInputs = 64;
-
-// Where an element of what is multiplied by weights is. With tileRows 0, row by row. Otherwise tiles of 64 elements of
-// so many rows, their 16-byte chunks swizzled as wgmma reads them.
-__device__ inline size_t placeOf(int row, int element, int width, int tileRows) {
-  if (tileRows == 0) {
-    return static_cast<size_t>(row) * width + element;
-  }
-  const size_t inTiles = (static_cast<size_t>(element / kTileInputs) * tileRows + row) * kTileInputs;
-  return inTiles + ((element / 8 ^ row) & 7) * 8 + element % 8;
-}
-
 __device__ inline float gated(float gate, float up) { return gate / (1 + expf(-gate)) * up; }
 
 __device__ inline Four toFour(float a, float b, float c, float d) {
@@ -72,38 +61,13 @@ __device__ inline float4 plus(const float4& a, const float4& b) {
   return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
 
-// A product that was left as sums over parts of its inputs, to be added in their order; or none, if parts is 0.
-struct Sums {
-  const float* first;
-  long long stride;  // from one part's matrix to the next one's
-  int parts;
-  int unused;
-
-  // Returns an element of the product, which otherwise is in a matrix.
-  __device__ float at(const Element* otherwise, size_t index) const {
-    if (parts == 0) {
-      return toFloat(otherwise[index]);
-    }
-    float sum = first[index];
-#pragma unroll 4
-    for (int part = 1; part < parts; ++part) {
-      sum += first[part * stride + index];
-    }
-    return sum;
-  }
-
-  __device__ float4 four(const Element* otherwise, size_t index) const {
-    if (parts == 0) {
-      return loadFour(otherwise + index);
-    }
-    float4 sum = *reinterpret_cast<const float4*>(first + index);
-#pragma unroll 4
-    for (int part = 1; part < parts; ++part) {
-      sum = plus(sum, *reinterpret_cast<const float4*>(first + part * stride + index));
-    }
-    return sum;
-  }
-};
+// Returns an element, or four, of a product that was left in parts, or is in a matrix.
+__device__ inline float elementOf(const fluxccl::ProductParts& parts, const Element* otherwise, size_t index) {
+  return parts.count > 0 ? parts.at(index) : toFloat(otherwise[index]);
+}
+__device__ inline float4 fourOf(const fluxccl::ProductParts& parts, const Element* otherwise, size_t index) {
+  return parts.count > 0 ? parts.four(index) : loadFour(otherwise + index);
+}
 
 // Begins a kernel, whose launch may overlap the one before. In this order, because kernels that wait for another rank
 // may be in front: meanwhile the next one must not take room from a rank on the same GPU.
@@ -237,9 +201,9 @@ struct Peers {
   }
 };
 
-// Adds sums or delta, if there are some, to a row of x, and norms it; of all ranks, if kIsOfAll.
+// Adds parts or delta, if there are some, to a row of x, and norms it; of all ranks, if kIsOfAll.
 template <bool kIsOfAll>
-__device__ void addNormTo(const Step* step, float* x, const Sums& sums, const Element* delta, const Element* gain,
+__device__ void addNormTo(const Step* step, float* x, const fluxccl::ProductParts& parts, const Element* delta, const Element* gain,
                           float epsilon, int width, int tileRows, Element* out, const Peers& peers) {
   constexpr int kMostOfThread = 4;
   const int row = blockIdx.x;
@@ -251,7 +215,7 @@ __device__ void addNormTo(const Step* step, float* x, const Sums& sums, const El
     return;
   }
   float4* fours = reinterpret_cast<float4*>(x + static_cast<size_t>(row) * width);
-  const bool adds = delta != nullptr || sums.parts > 0;
+  const bool adds = delta != nullptr || parts.count > 0;
   const unsigned count = kIsOfAll ? peers.counts[row] + 1 : 0;
   fluxccl::uint64_t own[kMostOfThread];
   float4 kept[kMostOfThread];
@@ -262,7 +226,7 @@ __device__ void addNormTo(const Step* step, float* x, const Sums& sums, const El
     if (four < width / 4) {
       float4 more = {0, 0, 0, 0};
       if (adds) {
-        more = sums.four(delta, static_cast<size_t>(row) * width + 4 * four);
+        more = fourOf(parts, delta, static_cast<size_t>(row) * width + 4 * four);
       }
       if (kIsOfAll) {
         own[i] = Peers::bitsOf(more);
@@ -311,7 +275,7 @@ __device__ void addNormTo(const Step* step, float* x, const Sums& sums, const El
     const int four = threadIdx.x + i * blockDim.x;
     if (four < width / 4) {
       const float4 by = ofFour(gains[i]);
-      storeFour(out + placeOf(row, 4 * four, width, tileRows), kept[i].x * scale * by.x, kept[i].y * scale * by.y,
+      storeFour(out + fluxccl::placeInTiles(row, 4 * four, width, tileRows), kept[i].x * scale * by.x, kept[i].y * scale * by.y,
                 kept[i].z * scale * by.z, kept[i].w * scale * by.w);
     }
   }
@@ -321,23 +285,23 @@ __device__ void addNormTo(const Step* step, float* x, const Sums& sums, const El
 
 // A block for each row, whose width is at most 16 times the threads.
 extern "C" __global__ void __launch_bounds__(1024)
-    addNorm(const Step* step, float* x, Sums sums, const Element* delta, const Element* gain, float epsilon, int width,
+    addNorm(const Step* step, float* x, fluxccl::ProductParts parts, const Element* delta, const Element* gain, float epsilon, int width,
             int tileRows, Element* out) {
-  addNormTo<false>(step, x, sums, delta, gain, epsilon, width, tileRows, out, {});
+  addNormTo<false>(step, x, parts, delta, gain, epsilon, width, tileRows, out, {});
 }
 
 #ifndef FLOAT_ELEMENTS
 extern "C" __global__ void __launch_bounds__(1024)
-    addNormOfAll(const Step* step, float* x, Sums sums, const Element* delta, const Element* gain, float epsilon,
+    addNormOfAll(const Step* step, float* x, fluxccl::ProductParts parts, const Element* delta, const Element* gain, float epsilon,
                  int width, int tileRows, Element* out, const __grid_constant__ Peers peers) {
-  addNormTo<true>(step, x, sums, delta, gain, epsilon, width, tileRows, out, peers);
+  addNormTo<true>(step, x, parts, delta, gain, epsilon, width, tileRows, out, peers);
 }
 #endif
 
 // RoPE: a block for each row and head of keys turns the queries that share it, and stores the turned key, the value and
-// the page's number. Keys and values of a layer: [page][head][token][element]. Queries, keys and values come from sums
+// the page's number. Keys and values of a layer: [page][head][token][element]. Queries, keys and values come from parts
 // or from qkv, where the queries go to.
-extern "C" __global__ void turnAndStore(const Step* step, Sums sums, Element* qkv, const float* frequencies,
+extern "C" __global__ void turnAndStore(const Step* step, fluxccl::ProductParts parts, Element* qkv, const float* frequencies,
                                         int kvHeads, Element* keys, Element* values, int* pages, int pagesOfSequence) {
   constexpr int kHalf = HEAD_DIM / 2;
   __shared__ float cosines[kHalf];
@@ -371,23 +335,13 @@ extern "C" __global__ void turnAndStore(const Step* step, Sums sums, Element* qk
     const int element = i % kHalf;
     const size_t at = first + head * HEAD_DIM + element;
     Element* to = isQuery ? qkv + at : keys + stored + element;
-    const float x = sums.at(qkv, at);
-    const float y = sums.at(qkv, at + kHalf);
+    const float x = elementOf(parts, qkv, at);
+    const float y = elementOf(parts, qkv, at + kHalf);
     to[0] = toElement(x * cosines[element] - y * sines[element]);
     to[kHalf] = toElement(y * cosines[element] + x * sines[element]);
   }
   for (int i = threadIdx.x; i < HEAD_DIM; i += blockDim.x) {
-    values[stored + i] = toElement(sums.at(qkv, first + (heads + kvHeads + kvHead) * HEAD_DIM + i));
-  }
-}
-
-// Adds a product's sums; a block for each 1024 elements.
-extern "C" __global__ void addParts(Sums sums, long long count, Element* out) {
-  beginLaunch();
-  const size_t four = (static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 4;
-  if (four < static_cast<size_t>(count)) {
-    const float4 sum = sums.four(nullptr, four);
-    storeFour(out + four, sum.x, sum.y, sum.z, sum.w);
+    values[stored + i] = toElement(elementOf(parts, qkv, first + (heads + kvHeads + kvHead) * HEAD_DIM + i));
   }
 }
 

@@ -2,12 +2,13 @@ package io.fluxccl.samples.inference.engine;
 
 import static io.fluxccl.samples.inference.engine.ModelOptions.PAGE;
 
+import io.fluxccl.DataType;
 import io.fluxccl.collective.CapturedPipeline;
+import io.fluxccl.device.HostMatrix;
 import io.fluxccl.group.DeviceChoice;
 import io.fluxccl.samples.inference.engine.TextRequest.Sampling;
 import io.fluxccl.samples.inference.model.LlamaConfig;
 import io.fluxccl.samples.inference.model.SafeTensors;
-import io.fluxccl.samples.inference.model.Tensor;
 import io.fluxccl.samples.inference.model.TensorSource;
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -100,7 +101,8 @@ public final class StepBenchmark {
     while (gain.hasRemaining()) {
       gain.putShort((short) (Float.floatToRawIntBits(1) >>> 16));
     }
-    return (name, rows, cols) -> new Tensor(rows == 1 ? gain : matrix, true, rows, cols, cols, 0);
+    return (name, rows, cols) ->
+        HostMatrix.of(rows == 1 ? gain : matrix, DataType.BFLOAT16, rows, cols);
   }
 
   private void run() {

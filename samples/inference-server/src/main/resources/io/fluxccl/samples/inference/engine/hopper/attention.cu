@@ -13,7 +13,7 @@ constexpr int kFoundOfHead = GROUP * HEAD_DIM;
 constexpr int kPlaces = kGroups * kWarpsOfGroup;
 constexpr int kBlocksAtOnce = 4;                         // on a multiprocessor
 constexpr float kNothing = -1e30f;
-static_assert(HEAD_DIM % 32 == 0 && GROUP <= 8, "Products.java chooses the other attention");
+static_assert(HEAD_DIM % 32 == 0 && GROUP <= 8, "CudaKernels.java chooses the other attention");
 
 // Of some tokens: the highest score, the sum of weights relative to it, and of weighted values; by query.
 struct Found {
@@ -314,7 +314,7 @@ struct Adder {
       const int element = block * kShare + mine;
       if (mine < kShare) {
         const Folded all = kBlocks == 1 ? folded[i] : addGroupsOfCluster(element, groups);
-        out[placeOf(row, head * kFoundOfHead + element, kvHeads * kFoundOfHead, tileRows)] =
+        out[fluxccl::placeInTiles(row, head * kFoundOfHead + element, kvHeads * kFoundOfHead, tileRows)] =
             toElement(all.sum / all.whole);
       }
     }

@@ -1,82 +1,40 @@
-// Products with matrices of weights on GPUs of compute capability 9.0; compiled behind hopper.cu, launched by
-// Products.java. A block multiplies 128 outputs by 8 to 256 rows: its producer brings tiles of 64 inputs into shared
-// memory, two warpgroups multiply them. An output is summed in one order, which the matrix's shape alone decides: its
-// inputs may be in parts, whose sums the next kernel adds.
+// Products with packed matrices of weights on GPUs of compute capability 9.0, launched by PackedKernels.java. A block
+// multiplies 128 outputs by 8 to 256 rows: its producer brings tiles of 64 inputs into shared memory, two warpgroups
+// multiply them. An output is summed in one order, which the matrix's shape alone decides: its inputs may be in parts,
+// whose sums the next kernel adds.
 
+#include <fluxccl/packed_product.cuh>
 #include <fluxccl/ptx.cuh>
 
+#include "products/wgmma.cuh"
+
 namespace {
+
+using fluxccl::kSwizzledBytes;
+using fluxccl::kTileInputs;
+
+struct Element {  // a bfloat16
+  unsigned short bits;
+};
+
+__device__ __forceinline__ float gated(float gate, float up) { return gate / (1 + expf(-gate)) * up; }
 
 constexpr int kOutputs = 128;              // of a tile
 constexpr int kConsumers = 256;            // threads that multiply; 32 more bring the tiles
 constexpr int kWeightBytes = 128 * kTileInputs * 2;
-constexpr int kSwizzled = 1024;            // 8 rows of 128 bytes: the unit of wgmma's swizzle
 
 __device__ constexpr int stageBytes(int rows) { return kWeightBytes + rows * kTileInputs * 2; }
 
-// As Products.java allocates. Up to 128 rows, two blocks share a multiprocessor.
+// As PackedKernels.java allocates. Up to 128 rows, two blocks share a multiprocessor.
 __device__ constexpr int stagesOf(int rows) {
   return rows == 256 ? 4 : rows == 128 ? 3 : rows == 64 ? 4 : rows == 8 ? 6 : 5;
-}
-
-// Registers 0 to 127 of wgmma's sums, as text and as operands.
-#define TEXT_4 "%0, %1, %2, %3"
-#define TEXT_8 TEXT_4 ", %4, %5, %6, %7"
-#define TEXT_16 TEXT_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define TEXT_32 TEXT_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define TEXT_64                                                                                                 \
-  TEXT_32                                                                                                       \
-  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, " \
-  "%53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define TEXT_128                                                                                                  \
-  TEXT_64                                                                                                         \
-  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, "   \
-  "%85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, "     \
-  "%105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, " \
-  "%123, %124, %125, %126, %127"
-#define SUMS_4(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
-#define SUMS_8(i) SUMS_4(i), SUMS_4(i + 4)
-#define SUMS_16(i) SUMS_8(i), SUMS_8(i + 8)
-#define SUMS_32(i) SUMS_16(i), SUMS_16(i + 16)
-#define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
-#define SUMS_128(i) SUMS_64(i), SUMS_64(i + 64)
-
-// Adds 64 outputs x 16 inputs of weights times rows, by their descriptors; count is half the number of rows.
-#define WGMMA(rows, count, a, b)                                                                           \
-  __device__ __forceinline__ void wgmma(float (&sums)[count], fluxccl::uint64_t weights, fluxccl::uint64_t in) { \
-    asm volatile(                                                                                          \
-        "{\n\t.reg .pred add;\n\tsetp.eq.u32 add, 0, 0;\n\t"                                               \
-        "wgmma.mma_async.sync.aligned.m64n" #rows "k16.f32.bf16.bf16 {" TEXT_##count "}, %" #a ", %" #b    \
-        ", add, 1, 1, 0, 0;\n\t}"                                                                          \
-        : SUMS_##count(0)                                                                                  \
-        : "l"(weights), "l"(in));                                                                          \
-  }
-WGMMA(8, 4, 4, 5)
-WGMMA(16, 8, 8, 9)
-WGMMA(32, 16, 16, 17)
-WGMMA(64, 32, 32, 33)
-WGMMA(128, 64, 64, 65)
-WGMMA(256, 128, 128, 129)
-
-// Describes a tile of rows of 128 bytes with their 16-byte chunks swizzled.
-__device__ __forceinline__ fluxccl::uint64_t descriptor(const void* tile) {
-  return fluxccl::uint64_t{(fluxccl::sharedAddress(tile) & 0x3ffff) >> 4} | 1ull << 16 |
-         fluxccl::uint64_t{kSwizzled >> 4} << 32 | 1ull << 62;
-}
-
-template <int kCount>
-__device__ __forceinline__ void keep(float (&sums)[kCount]) {  // in their registers, over what is asynchronous
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    asm volatile("" : "+f"(sums[i])::"memory");
-  }
 }
 
 // One product, as a launch gives it.
 struct Product {
   const Element* weights;  // as pack arranges them
   const Element* in;       // tiled rows
-  void* out;               // with gates, elements of silu(gate) * up in tiled rows; otherwise Sums
+  void* out;               // with gates, elements of silu(gate) * up in tiled rows; otherwise ProductParts
   int outputs;
   int inputs;
   int rows;
@@ -153,7 +111,7 @@ struct Block {
       loadWeights(weights, stage);
       weights.next();
     }
-    fluxccl::awaitLaunchBefore();  // and the next launch begins behind this one: its weights would be in the way
+    fluxccl::awaitLaunchBefore();
     int step = 0;
     for (Cursor<kRows> rows(product); !rows.isOver(); rows.next()) {
       const int stage = step % kStages;
@@ -166,6 +124,7 @@ struct Block {
       loadRows(rows, stage);
       ++step;
     }
+    fluxccl::letNextLaunchBegin();  // not before: its weights would be in the way of these
   }
 
   // By two warpgroups, each of which has 64 of the outputs.
@@ -182,23 +141,24 @@ struct Block {
         const int stage = step % kStages;
         while (!full[stage].isOver(step / kStages & 1)) {
         }
-        const fluxccl::uint64_t weights = descriptor(stages + stage * kStage + group * (kWeightBytes / 2));
-        const fluxccl::uint64_t in = descriptor(stages + stage * kStage + kWeightBytes);
-        keep(sums);
-        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+        const fluxccl::uint64_t weights = fluxccl::wgmmaDescriptor(stages + stage * kStage + group * (kWeightBytes / 2));
+        const fluxccl::uint64_t in = fluxccl::wgmmaDescriptor(stages + stage * kStage + kWeightBytes);
+        fluxccl::keepSums(sums);
+        fluxccl::wgmmaFence();
 #pragma unroll
         for (int k = 0; k < kTileInputs / 16; ++k) {
-          wgmma(sums, weights + 2 * k, in + 2 * k);  // 16 inputs are 32 bytes
+          fluxccl::wgmma(sums, weights + 2 * k, in + 2 * k);  // 16 inputs are 32 bytes
         }
-        asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 1;" ::: "memory");
-        keep(sums);
+        fluxccl::wgmmaCommit();
+        fluxccl::wgmmaWait<1>();
+        fluxccl::keepSums(sums);
         if (left < at.end - at.tile && threadIdx.x % 32 == 0) {
           empty[(step - 1) % kStages].arrive();  // the group before has read it
         }
         ++step;
       }
-      asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-      keep(sums);
+      fluxccl::wgmmaWait<0>();
+      fluxccl::keepSums(sums);
       if (at.end > at.tile && threadIdx.x % 32 == 0) {
         empty[(step - 1) % kStages].arrive();
       }
@@ -214,12 +174,12 @@ struct Block {
     const int lane = threadIdx.x % 32;
     const int first = at.outputs() * kOutputs + threadIdx.x / 32 * 16;
     if (product.isGated) {
-      const unsigned two = transposed(packed(gated(sums.x, sums.z), gated(sums.y, sums.w)));
+      const unsigned two = fluxccl::transposeBfloat16(fluxccl::packBfloat16(gated(sums.x, sums.z), gated(sums.y, sums.w)));
       const int row = eightRows + lane / 4;
       const int unit = first / 2 + lane % 4 * 2;
       if (row < product.rows && unit < product.outputs / 2) {
         Element* out = static_cast<Element*>(product.out);
-        *reinterpret_cast<unsigned*>(out + placeOf(row, unit, 0, product.tileRows)) = two;
+        *reinterpret_cast<unsigned*>(out + fluxccl::placeInTiles(row, unit, 0, product.tileRows)) = two;
       }
       return;
     }
@@ -243,7 +203,7 @@ __device__ __forceinline__ void multiply(const Product& product) {
   constexpr int kStages = stagesOf(kRows);
   __shared__ fluxccl::TransactionBarrier barriers[2 * kStages];
   unsigned char* dynamic = fluxccl::dynamicShared();
-  dynamic += (kSwizzled - fluxccl::sharedAddress(dynamic) % kSwizzled) % kSwizzled;
+  dynamic += (kSwizzledBytes - fluxccl::sharedAddress(dynamic) % kSwizzledBytes) % kSwizzledBytes;
   const Block<kRows> block = {product, barriers, barriers + kStages, dynamic};
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
@@ -297,5 +257,16 @@ extern "C" __global__ void pack(const Element* from, int outputs, int inputs, in
       value = *reinterpret_cast<const int4*>(from + output * inputs + input);
     }
     reinterpret_cast<int4*>(to)[chunk] = value;
+  }
+}
+
+// Adds a product's parts; a block for each 1024 elements.
+extern "C" __global__ void addParts(fluxccl::ProductParts parts, long long count, Element* out) {
+  fluxccl::awaitLaunchBefore();
+  fluxccl::letNextLaunchBegin();
+  const size_t four = (static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 4;
+  if (four < static_cast<size_t>(count)) {
+    const float4 sum = parts.four(four);
+    *reinterpret_cast<uint2*>(out + four) = {fluxccl::packBfloat16(sum.x, sum.y), fluxccl::packBfloat16(sum.z, sum.w)};
   }
 }

@@ -1,0 +1,54 @@
+// What kernels around a product of PackedProducts need: where its rows are, and where its sums are.
+#pragma once
+
+#include "config.cuh"
+
+#if defined(FLUXCCL_CUDA)
+
+namespace fluxccl {
+
+constexpr int kTileInputs = 64;
+
+// Returns the index of an element of what is multiplied. With tileRows 0 rows lie one behind the other, each of so many
+// elements. Otherwise a tile has 64 elements of tileRows rows, whose 16-byte chunks are swizzled as wgmma reads them.
+FLUXCCL_DEVICE size_t placeInTiles(int row, int element, int width, int tileRows) {
+  if (tileRows == 0) {
+    return static_cast<size_t>(row) * width + element;
+  }
+  const size_t inTiles = (static_cast<size_t>(element / kTileInputs) * tileRows + row) * kTileInputs;
+  return inTiles + ((element / 8 ^ row) & 7) * 8 + element % 8;
+}
+
+// A product as sums over parts of its inputs, which its reader adds in their order; PackedMatrix.parts(). If there are
+// none, the product is in its buffer.
+struct ProductParts {
+  const float* first;
+  long long stride;  // from one part's matrix to the next one's
+  int count;
+  int unused;
+
+  FLUXCCL_DEVICE float at(size_t index) const {
+    float sum = first[index];
+#pragma unroll 4
+    for (int part = 1; part < count; ++part) {
+      sum += first[part * stride + index];
+    }
+    return sum;
+  }
+
+  // Likewise four elements, from an index that is a multiple of 4.
+  FLUXCCL_DEVICE float4 four(size_t index) const {
+    float4 sum = *reinterpret_cast<const float4*>(first + index);
+#pragma unroll 4
+    for (int part = 1; part < count; ++part) {
+      const float4 more = *reinterpret_cast<const float4*>(first + part * stride + index);
+      sum = {sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w};
+    }
+    return sum;
+  }
+};
+FLUXCCL_ASSERT_SIZE(ProductParts, 24);
+
+}  // namespace fluxccl
+
+#endif  // FLUXCCL_CUDA

@@ -1,0 +1,118 @@
+package io.fluxccl.device;
+
+import io.fluxccl.DataType;
+import io.fluxccl.InvalidUsage;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+
+/**
+ * A matrix in the host's memory, or a vector as one row: for example weights in a file that is
+ * mapped. Parts share the memory, so that only what is read is fetched from the disk. Immutable, as
+ * far as the memory is.
+ *
+ * @param data little-endian, from position 0 on
+ * @param type BFLOAT16 or FLOAT32
+ * @param rows 1 or more
+ * @param cols 1 or more
+ * @param stride elements from one row to the next
+ * @param first elements in front of the first one
+ */
+public record HostMatrix(
+    ByteBuffer data, DataType type, int rows, int cols, int stride, long first) {
+  private static final int PIECE_BYTES = 4 << 20;
+
+  /**
+   * Checks that the matrix lies in the memory.
+   *
+   * @throws InvalidUsage if it does not, or is of another type
+   */
+  public HostMatrix {
+    if (type != DataType.BFLOAT16 && type != DataType.FLOAT32) {
+      throw InvalidUsage.of("a matrix of %s; give BFLOAT16 or FLOAT32", type);
+    }
+    if (rows < 1
+        || cols < 1
+        || stride < cols
+        || first < 0
+        || type.bytes(first + (rows - 1L) * stride + cols) > data.limit()) {
+      throw InvalidUsage.of(
+          "a matrix of %d x %d %s, stride=%d, first=%d, does not lie in %d bytes",
+          rows, cols, type, stride, first, data.limit());
+    }
+    data = data.duplicate().order(ByteOrder.LITTLE_ENDIAN);
+  }
+
+  /** Returns the matrix that fills some memory, row by row. */
+  public static HostMatrix of(ByteBuffer data, DataType type, int rows, int cols) {
+    return new HostMatrix(data, type, rows, cols, cols, 0);
+  }
+
+  /** Returns one of several equal shares of the rows. */
+  public HostMatrix rows(int share, int shares) {
+    int count = rows / shares;
+    return new HostMatrix(data, type, count, cols, stride, first + (long) share * count * stride);
+  }
+
+  /** Returns one of several equal shares of the columns. */
+  public HostMatrix cols(int share, int shares) {
+    int count = cols / shares;
+    return new HostMatrix(data, type, rows, count, stride, first + (long) share * count);
+  }
+
+  /** Returns an element. */
+  public float get(int row, int col) {
+    int at = Math.toIntExact(type.bytes(first + (long) row * stride + col));
+    return type == DataType.FLOAT32 ? data.getFloat(at) : HalfFloat.fromBfloat16(data.getShort(at));
+  }
+
+  /**
+   * Copies matrices to a device's memory, one behind the other, row by row without gaps, and
+   * returns when they are there. Copies nothing on the host's heap; what lies side by side in the
+   * same type is copied at once.
+   *
+   * @param target of at least as many bytes
+   * @param as the type that the elements have there: BFLOAT16, to the nearest, or FLOAT32
+   */
+  public static void upload(DeviceBuffer target, DataType as, HostMatrix... matrices) {
+    long offset = 0;
+    for (HostMatrix matrix : matrices) {
+      matrix.uploadTo(target, offset, as);
+      offset += as.bytes((long) matrix.rows * matrix.cols);
+    }
+  }
+
+  private void uploadTo(DeviceBuffer target, long offset, DataType as) {
+    if (as == type && stride == cols) {
+      int bytes = Math.toIntExact(type.bytes((long) rows * cols));
+      ByteBuffer whole = data.slice(Math.toIntExact(type.bytes(first)), bytes);
+      target.upload(offset, whole.order(ByteOrder.LITTLE_ENDIAN));
+      return;
+    }
+    int rowBytes = Math.toIntExact(as.bytes(cols));
+    int rowsOfPiece = Math.min(rows, Math.max(1, PIECE_BYTES / rowBytes));
+    ByteBuffer piece = ByteBuffer.allocateDirect(Math.multiplyExact(rowsOfPiece, rowBytes));
+    piece.order(ByteOrder.LITTLE_ENDIAN);
+    for (int begin = 0; begin < rows; begin += rowsOfPiece) {
+      int count = Math.min(rowsOfPiece, rows - begin);
+      for (int row = 0; row < count; row++) {
+        copyRow(begin + row, as, piece, row * rowBytes);
+      }
+      target.upload(offset + (long) begin * rowBytes, piece.clear().limit(count * rowBytes));
+    }
+  }
+
+  private void copyRow(int row, DataType as, ByteBuffer target, int at) {
+    if (as == type) {
+      int from = Math.toIntExact(type.bytes(first + (long) row * stride));
+      target.put(at, data, from, Math.toIntExact(type.bytes(cols)));
+      return;
+    }
+    for (int col = 0; col < cols; col++) {
+      if (as == DataType.FLOAT32) {
+        target.putFloat(at + col * Float.BYTES, get(row, col));
+      } else {
+        target.putShort(at + col * Short.BYTES, HalfFloat.toBfloat16(get(row, col)));
+      }
+    }
+  }
+}

@@ -1,0 +1,228 @@
+package io.fluxccl.device.cuda;
+
+import io.fluxccl.DataType;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.concurrent.Lifecycle;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceHandle;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.HostMatrix;
+import io.fluxccl.device.KernelArgs;
+import java.util.HashMap;
+import java.util.Map;
+
+/**
+ * The kernels of {@code products/packed_product.cu} on one GPU, for compute capability 9.0 and
+ * BFLOAT16. An output's sum is made in an order that only the shape of the weights decides.
+ */
+final class PackedKernels implements AutoCloseable {
+  static final int TILE_INPUTS = 64;
+
+  private static final String SOURCE = "products/packed_product.cu";
+  private static final DataType TYPE = DataType.BFLOAT16;
+  private static final int TILE_OUTPUTS = 128;
+  private static final int LEAST_ROWS = 8;
+  private static final int MOST_ROWS = 256;
+  private static final int THREADS = 288;
+  private static final int SHARED_ALIGNMENT = 1024;
+
+  // How inputs are put in parts: a constant, not the GPU at hand, so that bits are everywhere the
+  // same. Parts fill at least 9 of 10 places of as many rounds of blocks as they need.
+  private static final int BLOCKS = 132;
+  private static final int MOST_PARTS = 8;
+  private static final int LEAST_TILES_OF_PART = 4;
+
+  // Of addParts: each of its threads adds four elements.
+  private static final int ADDERS = 256;
+  private static final int ADDED = 4;
+
+  private final CudaDevice device;
+  private final CudaModule module;
+  private final CudaStream loading;
+  private final int maxRows;
+  private final int tileRows;
+  private final CudaKernel addParts;
+  private final Map<Integer, CudaKernel> products = new HashMap<>();
+  private final Lifecycle lifecycle = new Lifecycle("packed products");
+
+  /** Room for the parts of any product; the next kernel has read them before the next product. */
+  private CudaBuffer parts;
+
+  PackedKernels(CudaDevice device, int maxRows) {
+    this.device = device;
+    this.maxRows = maxRows;
+    int columns = (maxRows + MOST_ROWS - 1) / MOST_ROWS;
+    this.tileRows = columns == 1 ? rowsOfKernel(maxRows) : columns * MOST_ROWS;
+    // Without the letter there is no wgmma.
+    CudaCompileOptions options = CudaCompileOptions.DEFAULT.withOption("-arch=sm_90a");
+    this.module =
+        lifecycle.own(CudaModule.fromSource(SOURCE, KernelSource.readPacked(SOURCE), options));
+    try {
+      module.prepare(device);
+      this.loading = lifecycle.own(device.createStream("weights"));
+    } catch (RuntimeException | Error e) {
+      lifecycle.close();
+      throw e;
+    }
+    this.addParts = module.kernel("addParts").overlapping();
+    for (int rows = LEAST_ROWS; rows <= MOST_ROWS; rows *= 2) {
+      CudaKernel kernel = module.kernel("product" + rows).withSharedMemory(sharedBytes(rows));
+      products.put(rows, kernel.overlapping().prepare(device));
+    }
+  }
+
+  static int rowsOfKernel(int rows) {
+    int most = Math.min(MOST_ROWS, Math.max(LEAST_ROWS, rows));
+    return most == Integer.highestOneBit(most) ? most : 2 * Integer.highestOneBit(most);
+  }
+
+  /**
+   * As packed_product.cu counts: the stages that fit a multiprocessor's shared memory, twice up to
+   * 128 rows.
+   */
+  private static int sharedBytes(int rows) {
+    int stages =
+        switch (rows) {
+          case 8 -> 6;
+          case 16, 32 -> 5;
+          case 128 -> 3;
+          default -> 4;
+        };
+    return SHARED_ALIGNMENT + stages * (TILE_OUTPUTS + rows) * TILE_INPUTS * TYPE.size();
+  }
+
+  static int partsOf(int outputs, int inputs) {
+    int tiles = tiles(outputs);
+    int most = Math.min(MOST_PARTS, inputs / TILE_INPUTS / LEAST_TILES_OF_PART);
+    for (int count = 1; count <= most; count++) {
+      int rounds = (tiles * count + BLOCKS - 1) / BLOCKS;
+      if (10 * tiles * count >= 9 * BLOCKS * rounds) {
+        return count;
+      }
+    }
+    return Math.max(1, most);
+  }
+
+  private static int tiles(int outputs) {
+    return (outputs + TILE_OUTPUTS - 1) / TILE_OUTPUTS;
+  }
+
+  int tileRows() {
+    return tileRows;
+  }
+
+  /** Loads a matrix, and arranges it in tiles. */
+  PackedMatrix pack(PackedMatrix.Result result, int outputs, int inputs, HostMatrix... stacked) {
+    boolean isGated = result == PackedMatrix.Result.GATED;
+    if (inputs % TILE_INPUTS != 0 || result != PackedMatrix.Result.FLOATS && outputs % 8 != 0) {
+      throw InvalidUsage.of(
+          "pack(%s): %d outputs, %d inputs; give a multiple of 8, and of %d, or all widths to"
+              + " PackedProducts.of",
+          result, outputs, inputs, TILE_INPUTS);
+    }
+    int count = result == PackedMatrix.Result.ELEMENTS ? partsOf(outputs, inputs) : 1;
+    CudaBuffer tiled =
+        lifecycle.own(device.allocate(TYPE.bytes((long) tiles(outputs) * TILE_OUTPUTS * inputs)));
+    try (CudaBuffer rows = device.allocate(TYPE.bytes((long) outputs * inputs))) {
+      HostMatrix.upload(rows, TYPE, stacked);
+      loading.launch(
+          module.kernel("pack"),
+          8 * device.multiprocessors(),
+          256,
+          KernelArgs.of(rows, outputs, inputs, isGated ? 1 : 0, tiled));
+      loading.completion().join();
+    }
+    long bytes = DataType.FLOAT32.bytes((long) count * tileRows * outputs);
+    if (result == PackedMatrix.Result.ELEMENTS && (parts == null || parts.size() < bytes)) {
+      parts = lifecycle.own(device.allocate(bytes));
+    }
+    return new Packed(this, result, tiled, outputs, inputs, count);
+  }
+
+  /** A matrix in tiles; or a gate's and another one, whose rows take turns. */
+  private record Packed(
+      PackedKernels kernels,
+      PackedMatrix.Result result,
+      CudaBuffer weights,
+      int outputs,
+      int inputs,
+      int count)
+      implements PackedMatrix {
+
+    @Override
+    public void enqueue(DeviceStream stream, int rows, DeviceBuffer in, DeviceBuffer out) {
+      if (result != Result.ELEMENTS) {
+        multiply(stream, rows, in, out);
+        return;
+      }
+      kernels.require(this, "out", out, TYPE.bytes((long) rows * outputs));
+      enqueueParts(stream, rows, in, out);
+      long elements = (long) rows * outputs;
+      int blocks = Math.toIntExact((elements + ADDERS * ADDED - 1) / (ADDERS * ADDED));
+      stream.launch(kernels.addParts, blocks, ADDERS, KernelArgs.of(parts(), elements, out));
+    }
+
+    @Override
+    public void enqueueParts(DeviceStream stream, int rows, DeviceBuffer in, DeviceBuffer out) {
+      if (result != Result.ELEMENTS) {
+        throw InvalidUsage.of("%s in parts; pack it for ELEMENTS", this);
+      }
+      multiply(stream, rows, in, kernels.parts);
+    }
+
+    @Override
+    public DeviceHandle parts() {
+      if (result != Result.ELEMENTS) {
+        return PackedProducts.NO_PARTS;
+      }
+      long stride = (long) kernels.tileRows * outputs;
+      return new PackedProducts.Parts(kernels.parts.address(), stride, count);
+    }
+
+    private void multiply(DeviceStream stream, int rows, DeviceBuffer in, DeviceBuffer out) {
+      kernels.lifecycle.checkOpen();
+      PackedProducts.requireRows(this, rows, kernels.maxRows);
+      kernels.require(this, "in", in, TYPE.bytes((long) kernels.tileRows * inputs));
+      kernels.require(
+          this,
+          "out",
+          out,
+          switch (result) {
+            case FLOATS -> DataType.FLOAT32.bytes((long) rows * outputs);
+            case GATED -> TYPE.bytes((long) kernels.tileRows * (outputs / 2));
+            default -> 0;
+          });
+      int rowsOfKernel = rowsOfKernel(rows);
+      int columns = (rows + rowsOfKernel - 1) / rowsOfKernel;
+      int most = (rowsOfKernel == MOST_ROWS ? 1 : 2) * kernels.device.multiprocessors();
+      stream.launch(
+          kernels.products.get(rowsOfKernel),
+          Math.min(most, tiles(outputs) * count * columns),
+          THREADS,
+          KernelArgs.of(
+              weights,
+              in,
+              out,
+              outputs,
+              inputs,
+              rows,
+              kernels.tileRows,
+              count,
+              result == Result.GATED ? 1 : 0));
+    }
+
+    @Override
+    public String toString() {
+      return String.format("PackedMatrix(%s, %d inputs, %d outputs)", result, inputs, outputs);
+    }
+  }
+
+  private void require(PackedMatrix matrix, String what, DeviceBuffer buffer, long bytes) {
+    MatrixProduct.require(device, matrix, what, buffer, bytes);
+  }
+
+  @Override
+  public void close() {
+    lifecycle.close();
+  }
+}

@@ -1,0 +1,91 @@
+package io.fluxccl.device;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.assertj.core.api.Assertions.within;
+
+import io.fluxccl.DataType;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.host.HostDevice;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+class HostMatrixTest {
+  private static final int ROWS = 6;
+  private static final int COLS = 8;
+
+  /** Element (row, col) is 10 row + col + 1/256, which bfloat16 rounds. */
+  private static HostMatrix matrix(DataType type) {
+    ByteBuffer data = ByteBuffer.allocateDirect((int) type.bytes(ROWS * COLS));
+    data.order(ByteOrder.LITTLE_ENDIAN);
+    for (int i = 0; i < ROWS * COLS; i++) {
+      float value = 10 * (i / COLS) + i % COLS + 1 / 256f;
+      if (type == DataType.FLOAT32) {
+        data.putFloat(value);
+      } else {
+        data.putShort(HalfFloat.toBfloat16(value));
+      }
+    }
+    return HostMatrix.of(data.clear(), type, ROWS, COLS);
+  }
+
+  private static float[] uploaded(DataType as, int count, HostMatrix... matrices) {
+    float[] values = new float[count];
+    try (HostDevice device = HostDevice.create()) {
+      DeviceBuffer target = device.allocate(as.bytes(count));
+      HostMatrix.upload(target, as, matrices);
+      ByteBuffer bytes = ByteBuffer.allocate((int) target.size()).order(ByteOrder.LITTLE_ENDIAN);
+      target.download(0, bytes);
+      bytes.flip();
+      for (int i = 0; i < count; i++) {
+        values[i] =
+            as == DataType.FLOAT32 ? bytes.getFloat() : HalfFloat.fromBfloat16(bytes.getShort());
+      }
+    }
+    return values;
+  }
+
+  @ParameterizedTest
+  @CsvSource({"FLOAT32, FLOAT32", "FLOAT32, BFLOAT16", "BFLOAT16, FLOAT32", "BFLOAT16, BFLOAT16"})
+  void shouldUploadPartsOneBehindTheOther(DataType type, DataType as) {
+    HostMatrix all = matrix(type);
+    HostMatrix rows = all.rows(1, 3); // rows 2 and 3
+    HostMatrix cols = all.cols(1, 2); // columns 4 to 7
+    float[] found = uploaded(as, 2 * COLS + ROWS * 4, rows, cols);
+    float[] expected = new float[found.length];
+    for (int i = 0; i < expected.length; i++) {
+      int row = i < 2 * COLS ? 2 + i / COLS : (i - 2 * COLS) / 4;
+      int col = i < 2 * COLS ? i % COLS : 4 + i % 4;
+      float value = all.get(row, col);
+      expected[i] =
+          as == DataType.FLOAT32 ? value : HalfFloat.fromBfloat16(HalfFloat.toBfloat16(value));
+    }
+    assertThat(found).containsExactly(expected);
+    assertThat(found[0]).isCloseTo(20f, within(0.1f));
+    assertThat(found[2 * COLS]).isCloseTo(4f, within(0.1f));
+  }
+
+  @Test
+  void shouldReadPartsOfParts() {
+    HostMatrix part = matrix(DataType.FLOAT32).rows(1, 2).cols(1, 2).cols(0, 2);
+    assertThat(part.rows()).isEqualTo(3);
+    assertThat(part.cols()).isEqualTo(2);
+    assertThat(part.get(2, 1)).isEqualTo(55 + 1 / 256f);
+  }
+
+  @Test
+  void shouldRefuseWhatIsNotInItsMemory() {
+    ByteBuffer data = ByteBuffer.allocate(64);
+    assertThatThrownBy(() -> HostMatrix.of(data, DataType.FLOAT32, 4, 5))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("4 x 5 FLOAT32, stride=5, first=0, does not lie in 64 bytes");
+    assertThatThrownBy(() -> new HostMatrix(data, DataType.FLOAT32, 2, 4, 3, 0))
+        .isInstanceOf(InvalidUsage.class);
+    assertThatThrownBy(() -> HostMatrix.of(data, DataType.FLOAT16, 2, 2))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("give BFLOAT16 or FLOAT32");
+  }
+}

@@ -1,0 +1,245 @@
+package io.fluxccl.device.cuda;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.assertj.core.data.Offset.offset;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import io.fluxccl.DataType;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.HalfFloat;
+import io.fluxccl.device.HostMatrix;
+import io.fluxccl.device.cuda.PackedMatrix.Result;
+import io.fluxccl.testing.EmulatedGpus;
+import io.fluxccl.testing.RequiresGpus;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.Arrays;
+import java.util.Random;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.EnumSource;
+
+/**
+ * Products by the library's own kernels on GPUs of compute capability 9.0, elsewhere by cuBLASLt.
+ */
+@EmulatedGpus
+@RequiresGpus(1)
+@Timeout(120)
+class PackedProductsTest {
+  private static final int OUTPUTS = 192;
+  private static final int INPUTS = 512;
+  private static final DataType TYPE = DataType.BFLOAT16;
+
+  /** A column of 256 rows and a part of one; the emulation is slow. */
+  private static final int ROWS = EmulatedGpus.HERE ? 20 : 300;
+
+  private final float[] in = numbers(1, ROWS * INPUTS);
+  private final float[] weights = numbers(2, OUTPUTS * INPUTS);
+  private CudaDevice device;
+  private DeviceStream stream;
+  private PackedProducts products;
+
+  /** Numbers that a bfloat16 holds, small enough that a sum of 512 products is exact. */
+  private static float[] numbers(int seed, int count) {
+    Random random = new Random(seed);
+    float[] numbers = new float[count];
+    for (int i = 0; i < count; i++) {
+      numbers[i] = random.nextInt(33) / 16f - 1;
+    }
+    return numbers;
+  }
+
+  @BeforeEach
+  void open() {
+    String problem = MatrixProducts.unavailableBecause().orElse("");
+    assumeTrue(problem.isEmpty(), problem);
+    device = CudaDevice.open(0);
+    stream = device.createStream("products");
+    products = PackedProducts.of(device, TYPE, ROWS, INPUTS);
+  }
+
+  @AfterEach
+  void close() {
+    System.clearProperty(PackedProducts.PROPERTY);
+    if (device != null) {
+      products.close();
+      device.close();
+    }
+  }
+
+  private static HostMatrix matrix(float[] values, int rows, int cols) {
+    ByteBuffer data = ByteBuffer.allocate(2 * values.length).order(ByteOrder.LITTLE_ENDIAN);
+    for (float value : values) {
+      data.putShort(HalfFloat.toBfloat16(value));
+    }
+    return HostMatrix.of(data.clear(), DataType.BFLOAT16, rows, cols);
+  }
+
+  /** The index that {@code placeInTiles} of packed_product.cuh returns. */
+  private int place(int row, int element, int width) {
+    int tileRows = products.tileRows();
+    if (tileRows == 0) {
+      return row * width + element;
+    }
+    return (element / 64 * tileRows + row) * 64 + ((element / 8 ^ row) & 7) * 8 + element % 8;
+  }
+
+  /** Uploads rows of the input, from one of them on, as a product reads them. */
+  private CudaBuffer upload(int first, int rows) {
+    ByteBuffer bytes = ByteBuffer.allocate(2 * products.roomFor(rows) * INPUTS);
+    bytes.order(ByteOrder.LITTLE_ENDIAN);
+    for (int row = 0; row < rows; row++) {
+      for (int i = 0; i < INPUTS; i++) {
+        short value = HalfFloat.toBfloat16(in[(first + row) * INPUTS + i]);
+        bytes.putShort(2 * place(row, i, INPUTS), value);
+      }
+    }
+    CudaBuffer buffer = device.allocate(bytes.capacity());
+    buffer.upload(0, bytes);
+    return buffer;
+  }
+
+  private float[] download(CudaBuffer buffer, DataType type) throws Exception {
+    stream.completion().get(60, TimeUnit.SECONDS);
+    ByteBuffer bytes = ByteBuffer.allocate((int) buffer.size()).order(ByteOrder.LITTLE_ENDIAN);
+    buffer.download(0, bytes);
+    bytes.flip();
+    float[] values = new float[bytes.remaining() / type.size()];
+    for (int i = 0; i < values.length; i++) {
+      values[i] =
+          type == DataType.FLOAT32 ? bytes.getFloat() : HalfFloat.fromBfloat16(bytes.getShort());
+    }
+    return values;
+  }
+
+  private float expected(int row, int output) {
+    float sum = 0;
+    for (int i = 0; i < INPUTS; i++) {
+      sum += in[row * INPUTS + i] * weights[output * INPUTS + i];
+    }
+    return sum;
+  }
+
+  private float[] multiply(PackedMatrix matrix, DataType outType, int first, int rows)
+      throws Exception {
+    CudaBuffer out = device.allocate(outType.bytes((long) rows * OUTPUTS));
+    matrix.enqueue(stream, rows, upload(first, rows), out);
+    return download(out, outType);
+  }
+
+  @ParameterizedTest
+  @EnumSource(
+      value = Result.class,
+      names = {"ELEMENTS", "FLOATS"})
+  void shouldMultiplyAnyNumberOfRowsAlikeEach(Result result) throws Exception {
+    HostMatrix whole = matrix(weights, OUTPUTS, INPUTS);
+    PackedMatrix matrix = products.pack(result, whole.rows(0, 2), whole.rows(1, 2));
+    DataType outType = result == Result.FLOATS ? DataType.FLOAT32 : TYPE;
+    float[] all = multiply(matrix, outType, 0, ROWS);
+    for (int i = 0; i < all.length; i++) {
+      float value = expected(i / OUTPUTS, i % OUTPUTS);
+      float rounded = outType == TYPE ? HalfFloat.fromBfloat16(HalfFloat.toBfloat16(value)) : value;
+      assertThat(all[i]).as("row %d, output %d", i / OUTPUTS, i % OUTPUTS).isEqualTo(rounded);
+    }
+    for (int rows : EmulatedGpus.HERE ? new int[] {1, 7} : new int[] {1, 7, 16, 33, 64, 128}) {
+      int first = ROWS - rows;
+      assertThat(multiply(matrix, outType, first, rows))
+          .as("%d rows", rows)
+          .containsExactly(Arrays.copyOfRange(all, first * OUTPUTS, ROWS * OUTPUTS));
+    }
+  }
+
+  @Test
+  void shouldLeaveAProductInPartsThatAddUpToIt() throws Exception {
+    PackedMatrix matrix = products.pack(Result.ELEMENTS, matrix(weights, OUTPUTS, INPUTS));
+    CudaBuffer out = device.allocate(TYPE.bytes((long) ROWS * OUTPUTS));
+    matrix.enqueueParts(stream, ROWS, upload(0, ROWS), out);
+    float[] found = download(out, TYPE);
+    PackedProducts.Parts parts = (PackedProducts.Parts) matrix.parts();
+    assertThat(parts.count() > 0).isEqualTo(products.tileRows() > 0);
+    if (parts.count() > 0) {
+      CudaBuffer copy = device.allocate(4 * parts.stride() * parts.count());
+      ((CudaStream) stream).copyAsync(copy.address(), parts.first(), copy.size());
+      float[] sums = download(copy, DataType.FLOAT32);
+      for (int i = 0; i < found.length; i++) {
+        found[i] = 0;
+        for (int part = 0; part < parts.count(); part++) {
+          found[i] += sums[(int) (part * parts.stride()) + i];
+        }
+        found[i] = HalfFloat.fromBfloat16(HalfFloat.toBfloat16(found[i]));
+      }
+    }
+    assertThat(found).containsExactly(multiply(matrix, TYPE, 0, ROWS));
+  }
+
+  @Test
+  void shouldGateWhereThereAreTiles() throws Exception {
+    PackedMatrix matrix = products.pack(Result.GATED, matrix(weights, OUTPUTS, INPUTS));
+    int width = OUTPUTS / 2;
+    boolean inTiles = products.tileRows() > 0;
+    int room = products.roomFor(ROWS) * (inTiles ? (width + 63) / 64 * 64 : OUTPUTS);
+    CudaBuffer out = device.allocate(TYPE.bytes(room));
+    matrix.enqueue(stream, ROWS, upload(0, ROWS), out);
+    float[] found = download(out, TYPE);
+    for (int row = 0; row < ROWS; row += 19) {
+      for (int i = 0; i < width; i++) {
+        float gate = expected(row, i);
+        float other = expected(row, width + i);
+        if (inTiles) {
+          float gated = (float) (gate / (1 + Math.exp(-gate)) * other);
+          assertThat(found[place(row, i, width)])
+              .as("row %d, unit %d", row, i)
+              .isCloseTo(gated, offset(Math.abs(gated) / 100 + 1e-3f));
+        } else {
+          assertThat(found[row * OUTPUTS + i])
+              .isEqualTo(HalfFloat.fromBfloat16(HalfFloat.toBfloat16(gate)));
+          assertThat(found[row * OUTPUTS + width + i])
+              .isEqualTo(HalfFloat.fromBfloat16(HalfFloat.toBfloat16(other)));
+        }
+      }
+    }
+  }
+
+  @Test
+  void shouldLeaveProductsToCublasIfAsked() throws Exception {
+    products.close();
+    System.setProperty(PackedProducts.PROPERTY, "false");
+    products = PackedProducts.of(device, TYPE, ROWS, INPUTS);
+    assertThat(products.tileRows()).isZero();
+    assertThat(products.roomFor(3)).isEqualTo(3);
+    PackedMatrix matrix = products.pack(Result.FLOATS, matrix(weights, OUTPUTS, INPUTS));
+    assertThat(multiply(matrix, DataType.FLOAT32, 2, 1)[5]).isEqualTo(expected(2, 5));
+  }
+
+  @Test
+  void shouldRefuseWhatDoesNotFit() {
+    HostMatrix whole = matrix(weights, OUTPUTS, INPUTS);
+    PackedMatrix matrix = products.pack(Result.FLOATS, whole);
+    CudaBuffer left = upload(0, 1);
+    CudaBuffer out = device.allocate(4L * ROWS * OUTPUTS);
+    assertThatThrownBy(() -> matrix.enqueue(stream, ROWS + 1, left, out))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("rows=" + (ROWS + 1) + "; give 1 to " + ROWS);
+    assertThatThrownBy(() -> matrix.enqueue(stream, 1, left, out.slice(0, 16)))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("at least " + 4 * OUTPUTS + " bytes");
+    assertThatThrownBy(() -> products.pack(Result.FLOATS, whole, whole.cols(0, 2)))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("of equal width");
+    products.close();
+    assertThatThrownBy(() -> matrix.enqueue(stream, 1, left, out)).isInstanceOf(InvalidUsage.class);
+  }
+
+  @ParameterizedTest
+  @CsvSource({"3072, 4096, 5", "4096, 2048, 4", "4096, 7168, 4", "64128, 4096, 1", "192, 512, 2"})
+  void shouldFillTheGpuWithParts(int outputs, int inputs, int parts) {
+    assertThat(PackedKernels.partsOf(outputs, inputs)).isEqualTo(parts);
+  }
+}
