@@ -299,7 +299,7 @@ class Dispatch {
       const uint32_t token = begin + row / task_.rows;
       if (RoutePlan::has(shared().plan.received, from, token)) {
         uint4 raw;
-        if (!receiveRow<Ll128Rows>(peers_, from, task_.area.row(peers_, peers_.rank, from, epoch, row), laneId(),
+        if (!receiveRow<Ll128Rows>(peers_.abort, from, task_.area.row(peers_, peers_.rank, from, epoch, row), laneId(),
                                    epoch, raw)) {
           return false;
         }

@@ -216,7 +216,8 @@ class QuantizedReduce {
           loadInput(values, from, first + i);
         } else {
           uint4 raw;
-          if (!receiveRow<Ll128Rows>(peers_, from, row(peers_.rank, from, kScatter, epoch, i), laneId(), epoch, raw)) {
+          if (!receiveRow<Ll128Rows>(peers_.abort, from, row(peers_.rank, from, kScatter, epoch, i), laneId(), epoch,
+                                     raw)) {
             return false;
           }
           values.decode(raw);
@@ -239,7 +240,8 @@ class QuantizedReduce {
       for (int k = 1; k < peers_.nRanks; ++k) {
         const int from = peers_.behind(k);
         uint4 raw;
-        if (!receiveRow<Ll128Rows>(peers_, from, row(peers_.rank, from, kGather, epoch, i), laneId(), epoch, raw)) {
+        if (!receiveRow<Ll128Rows>(peers_.abort, from, row(peers_.rank, from, kGather, epoch, i), laneId(), epoch,
+                                   raw)) {
           return false;
         }
         Values values;

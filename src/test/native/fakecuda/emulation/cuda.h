@@ -218,6 +218,8 @@ inline long long __double_as_longlong(double value) { return fluxccl_emulated::b
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float rsqrtf(float value) { return 1.0f / std::sqrt(value); }
+inline float __expf(float value) { return std::exp(value); }
 inline double __dadd_rn(double a, double b) { return a + b; }
 inline double __dmul_rn(double a, double b) { return a * b; }
 inline double __ddiv_rn(double a, double b) { return a / b; }

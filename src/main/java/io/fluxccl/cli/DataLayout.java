@@ -89,7 +89,7 @@ record DataLayout(PerfCase shape, int rank, int nRanks) {
       return segments;
     }
     switch (shape.collective()) {
-      case ALL_REDUCE, REDUCE -> segments.add(new Segment(0, count, REDUCED, 0));
+      case ALL_REDUCE, FUSED_ALL_REDUCE, REDUCE -> segments.add(new Segment(0, count, REDUCED, 0));
       case REDUCE_SCATTER -> segments.add(new Segment(0, count, REDUCED, rank * count));
       case BROADCAST -> segments.add(new Segment(0, count, shape.root(), 0));
       case SCATTER -> segments.add(new Segment(0, count, shape.root(), rank * count));

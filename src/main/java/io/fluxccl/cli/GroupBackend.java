@@ -87,11 +87,14 @@ final class GroupBackend implements PerfBackend {
   }
 
   private static final class Rank implements PerfRank, MeasuredLibrary {
+    private static final long ZEROS = 1 << 20;
+
     private final RankGroup group;
     private final RankOptions options;
     private final Collectives collectives;
     private final Lifecycle lifecycle = new Lifecycle("the measured rank");
     private CallBuffers buffers;
+    private DeviceBuffer zeros;
     private NcclPeer peer;
 
     Rank(RankGroup group, RankOptions options) {
@@ -121,7 +124,7 @@ final class GroupBackend implements PerfBackend {
       DeviceBuffer input = lifecycle.own(options.memory().allocate(group.device(), bytes));
       DeviceBuffer output = lifecycle.own(options.memory().allocate(group.device(), bytes));
       ExpertCalls experts = lifecycle.own(new ExpertCalls(group.device()));
-      buffers = new CallBuffers(input, output, experts, rank(), nRanks());
+      buffers = new CallBuffers(input, output, () -> zeros(bytes), experts, rank(), nRanks());
       if (options.register()) {
         // In the same order on all ranks.
         lifecycle.own(collectives.register(input).join());
@@ -132,6 +135,18 @@ final class GroupBackend implements PerfBackend {
             lifecycle.own(
                 new NcclPeer(group.communicator(), buffers, System.getenv(), options.timeout()));
       }
+    }
+
+    private DeviceBuffer zeros(long bytes) {
+      if (zeros == null) {
+        zeros = lifecycle.own(group.device().allocate(bytes));
+        ByteBuffer block =
+            ByteBuffer.allocateDirect((int) Math.min(bytes, ZEROS)).order(ByteOrder.LITTLE_ENDIAN);
+        for (long at = 0; at < bytes; at += ZEROS) {
+          zeros.upload(at, block.clear().limit((int) Math.min(ZEROS, bytes - at)));
+        }
+      }
+      return zeros;
     }
 
     @Override

@@ -5,8 +5,10 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.Timeout;
+import io.fluxccl.collective.AddRmsNorm;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.FusedAllReduce;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceGraph;
@@ -84,16 +86,18 @@ final class NcclPeer implements MeasuredLibrary, AutoCloseable {
 
   @Override
   public PreparedCalls prepare(PerfCase shape, Placement placement, int length, boolean graph) {
-    NcclCommunicator.Call call = call(shape, placement);
+    NcclCommunicator.Call collective = call(shape, placement);
+    Consumer<CudaStream> epilogue = epilogue(shape, placement);
     String what = "NCCL's " + shape;
     if (!graph) {
       return new PreparedCalls(
-          times -> run(what, () -> enqueue(call, stream, times * length, what)));
+          times -> run(what, () -> enqueue(collective, epilogue, stream, times * length, what)));
     }
     // Once without recording, because NCCL connects its ranks at the first call.
-    await(run(what, () -> enqueue(call, stream, 1, what)));
+    await(run(what, () -> enqueue(collective, epilogue, stream, 1, what)));
     AtomicReference<DeviceGraph> recorded = new AtomicReference<>();
-    Consumer<DeviceStream> record = onto -> enqueue(call, (CudaStream) onto, length, what);
+    Consumer<DeviceStream> record =
+        onto -> enqueue(collective, epilogue, (CudaStream) onto, length, what);
     await(run(what, () -> recorded.set(device.record("nccl", record))));
     DeviceGraph replayed = recorded.get();
     return new PreparedCalls(times -> run(what, () -> launch(replayed, times)), replayed::close);
@@ -126,6 +130,10 @@ final class NcclPeer implements MeasuredLibrary, AutoCloseable {
       case REDUCE ->
           (lib, comm, stream) ->
               NcclCalls.reduce(lib, in, out, count, type, op, root, comm, stream);
+      case FUSED_ALL_REDUCE -> {
+        int sum = OPS.indexOf(ReduceOp.SUM);
+        yield (lib, comm, on) -> NcclCalls.allReduce(lib, in, in, count, type, sum, comm, on);
+      }
       case BARRIER -> {
         long at = scratch.address();
         int bytes = DataType.UINT8.ordinal();
@@ -156,9 +164,25 @@ final class NcclPeer implements MeasuredLibrary, AutoCloseable {
         .toArray();
   }
 
-  private void enqueue(NcclCommunicator.Call call, CudaStream onto, int times, String what) {
+  /** Returns what follows NCCL's collective: the library's kernel for the rows of the sum. */
+  private Consumer<CudaStream> epilogue(PerfCase shape, Placement placement) {
+    if (buffers.call(shape, placement) instanceof FusedAllReduce fused) {
+      AddRmsNorm norm = (AddRmsNorm) fused.epilogue();
+      return onto ->
+          norm.kernels().launchAlone(onto, fused, norm.argument(), device.multiprocessors());
+    }
+    return onto -> {};
+  }
+
+  private void enqueue(
+      NcclCommunicator.Call call,
+      Consumer<CudaStream> epilogue,
+      CudaStream onto,
+      int times,
+      String what) {
     for (int i = 0; i < times; i++) {
       nccl.enqueue(call, onto, what);
+      epilogue.accept(onto);
     }
   }
 

@@ -13,8 +13,15 @@ import io.fluxccl.collective.Collective;
  * @param type of the elements
  * @param op of a reduction; null for other collectives
  * @param root of those collectives that have one; 0 otherwise
+ * @param hidden elements of a row of a fused all-reduce; 0 otherwise
  */
-record PerfCase(Collective collective, long count, DataType type, ReduceOp op, int root) {
+record PerfCase(
+    Collective collective, long count, DataType type, ReduceOp op, int root, long hidden) {
+  /** A case without rows. */
+  PerfCase(Collective collective, long count, DataType type, ReduceOp op, int root) {
+    this(collective, count, type, op, root, 0);
+  }
+
   /** Returns the larger of input and output in bytes, which is the size of nccl-tests. */
   long bytes(int nRanks) {
     return count * parts(collective, nRanks) * type.size();
@@ -23,7 +30,7 @@ record PerfCase(Collective collective, long count, DataType type, ReduceOp op, i
   /** Returns the larger of input and output divided by the count. */
   static long parts(Collective collective, int nRanks) {
     return switch (collective) {
-      case ALL_REDUCE, BROADCAST, REDUCE, SEND_RECEIVE, BARRIER -> 1;
+      case ALL_REDUCE, FUSED_ALL_REDUCE, BROADCAST, REDUCE, SEND_RECEIVE, BARRIER -> 1;
       case ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, ALL_TO_ALL_V, GATHER, SCATTER -> nRanks;
       // As much as if every token went to every rank.
       case DISPATCH, COMBINE -> nRanks;
@@ -36,7 +43,7 @@ record PerfCase(Collective collective, long count, DataType type, ReduceOp op, i
    */
   double busFactor(int nRanks) {
     return switch (collective) {
-      case ALL_REDUCE -> 2.0 * (nRanks - 1) / nRanks;
+      case ALL_REDUCE, FUSED_ALL_REDUCE -> 2.0 * (nRanks - 1) / nRanks;
       case ALL_GATHER,
           REDUCE_SCATTER,
           ALL_TO_ALL,

@@ -6,7 +6,6 @@ import io.fluxccl.collective.Collective;
 import java.lang.management.ManagementFactory;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
 import java.util.OptionalInt;
@@ -42,7 +41,8 @@ final class PerfCommand implements Callable<Integer> {
 
   /** Returns the command with a subcommand for each collective. */
   static CommandLine commandLine(CliContext context) {
-    CommandLine perf = new CommandLine(new PerfCommand(context, tunable())).setCommandName("perf");
+    CommandLine perf =
+        new CommandLine(new PerfCommand(context, Collective.plain())).setCommandName("perf");
     perf.getCommandSpec()
         .usageMessage()
         .synopsisSubcommandLabel("[COLLECTIVE]")
@@ -62,13 +62,9 @@ final class PerfCommand implements Callable<Integer> {
     return perf;
   }
 
-  /** Returns the collectives that have several algorithms. */
-  private static List<Collective> tunable() {
-    return Arrays.stream(Collective.values()).filter(c -> !c.isOfExperts()).toList();
-  }
-
   private static String describe(Collective collective) {
     return switch (collective) {
+      case FUSED_ALL_REDUCE -> "all-reduce with residual addition and RMSNorm of rows";
       case SEND_RECEIVE -> "send-receive in a ring";
       case ALL_TO_ALL_V -> "all-to-all with parts of 0 to 2 times the mean";
       case DISPATCH, COMBINE ->

@@ -64,6 +64,13 @@ final class PerfOptions {
   private String ops;
 
   @Option(
+      names = "--hidden",
+      paramLabel = "N",
+      defaultValue = "4096",
+      description = "Elements of a row of fused-all-reduce. Default 4096.")
+  private long hidden;
+
+  @Option(
       names = {"-r", "--root"},
       paramLabel = "RANK",
       defaultValue = "0",
@@ -249,6 +256,9 @@ final class PerfOptions {
     if (collective.isOfExperts()) {
       return ExpertLayout.cases(collective, tokens, types, nRanks);
     }
+    if (collective == Collective.FUSED_ALL_REDUCE) {
+      return fusedCases(chosenTypes);
+    }
     long parts = PerfCase.parts(collective, nRanks);
     List<PerfCase> cases = new ArrayList<>();
     for (DataType type : chosenTypes) {
@@ -259,6 +269,22 @@ final class PerfOptions {
       }
     }
     return cases;
+  }
+
+  /** Returns cases of whole rows, one or more. */
+  private List<PerfCase> fusedCases(List<DataType> chosenTypes) {
+    requireRange("hidden", hidden, 1);
+    return chosenTypes.stream()
+        .flatMap(
+            type ->
+                sizes.counts(type, 1, false).stream()
+                    .map(count -> Math.max(1, count / hidden) * hidden)
+                    .distinct()
+                    .map(
+                        count ->
+                            new PerfCase(
+                                Collective.FUSED_ALL_REDUCE, count, type, ReduceOp.SUM, 0, hidden)))
+        .toList();
   }
 
   private static <T> List<T> choose(String labels, T[] all, Function<String, T> ofLabel) {

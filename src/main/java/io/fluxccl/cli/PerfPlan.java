@@ -3,6 +3,7 @@ package io.fluxccl.cli;
 import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
+import java.util.stream.Stream;
 
 /**
  * The cases that a run of {@code perf} measures, and the way it measures them.
@@ -33,10 +34,13 @@ record PerfPlan(
     return cases.stream().mapToLong(shape -> shape.bytes(nRanks)).max().orElse(0);
   }
 
-  /** Returns the placements of a case; out of place where no other is possible. */
+  /** Returns the placements of a case; the only possible one where no other is wanted. */
   List<Placement> placements(PerfCase shape) {
-    List<Placement> possible =
-        placements.stream().filter(p -> p.isPossible(shape.collective())).toList();
-    return possible.isEmpty() ? List.of(Placement.OUT_OF_PLACE) : possible;
+    List<Placement> possible = possible(placements.stream(), shape);
+    return possible.isEmpty() ? possible(Stream.of(Placement.values()), shape) : possible;
+  }
+
+  private static List<Placement> possible(Stream<Placement> of, PerfCase shape) {
+    return of.filter(placement -> placement.isPossible(shape.collective())).toList();
   }
 }

@@ -21,10 +21,12 @@ enum Placement {
 
   /** Returns whether a collective supports it. A barrier, without buffers, is out of place. */
   boolean isPossible(Collective collective) {
-    return this == OUT_OF_PLACE
-        || collective != Collective.ALL_TO_ALL_V
-            && collective != Collective.SEND_RECEIVE
-            && collective != Collective.BARRIER
-            && !collective.isOfExperts();
+    return collective == Collective.FUSED_ALL_REDUCE
+        ? this == IN_PLACE
+        : this == OUT_OF_PLACE
+            || collective != Collective.ALL_TO_ALL_V
+                && collective != Collective.SEND_RECEIVE
+                && collective != Collective.BARRIER
+                && !collective.isOfExperts();
   }
 }

@@ -24,7 +24,7 @@ import java.util.stream.Stream;
  * checks its own results. Reports lines that {@link SoakTally} adds up. Confined to one thread.
  */
 final class SoakRank {
-  private static final List<Collective> COLLECTIVES = List.of(Collective.values());
+  private static final List<Collective> COLLECTIVES = Collective.plain();
   private static final int ROUNDS_BETWEEN_REPORTS = 8;
   private static final int MOST_CALLS = 4;
 

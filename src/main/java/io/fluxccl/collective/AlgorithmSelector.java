@@ -2,6 +2,7 @@ package io.fluxccl.collective;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.ReduceOp;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceStream;
 import java.util.ArrayList;
@@ -27,6 +28,7 @@ final class AlgorithmSelector {
   private final boolean preferCopyEngines;
   private final List<CollectiveAlgorithm> algorithms = new ArrayList<>();
   private final List<AlgorithmSet> sets;
+  private final boolean reproducible;
   private final Map<Collective, List<Tuning.Rule>> rules = new EnumMap<>(Collective.class);
 
   // Replaced as a whole.
@@ -49,6 +51,8 @@ final class AlgorithmSelector {
     this.preferCopyEngines = options.preferCopyEngines();
     this.sets = List.copyOf(sets);
     sets.forEach(set -> algorithms.addAll(set.algorithms()));
+    algorithms.add(new SeparateEpilogue(this, topology, peers.threads()));
+    this.reproducible = options.reproducible();
     this.chosen = options.algorithms();
     chosen.forEach((collective, name) -> require(collective, name, ""));
     for (Collective collective : Collective.values()) {
@@ -85,11 +89,22 @@ final class AlgorithmSelector {
   /** Enqueues a call that was checked. */
   void enqueue(CollectiveCall call, DeviceStream on) {
     if (needsAlgorithm(call)) {
-      BoundCall bound = registrations.bind(call);
-      enqueue(choose(bound), bound, on);
+      enqueueChosen(call, on);
     } else if (topology.nRanks() == 1) {
       copyToOutput(call, on);
     }
+  }
+
+  /** Enqueues a call, by the algorithm that is chosen for it. */
+  void enqueueChosen(CollectiveCall call, DeviceStream on) {
+    BoundCall bound = registrations.bind(call);
+    enqueue(choose(bound), bound, on);
+  }
+
+  /** Returns the estimate of the algorithm that is chosen for a call; 0 of a single rank. */
+  double estimate(CollectiveCall call) {
+    BoundCall bound = registrations.bind(call);
+    return topology.nRanks() == 1 ? 0 : choose(bound).estimate(bound);
   }
 
   /** Aborts if the algorithm fails: the peers' algorithms have gone on, so the order is lost. */
@@ -115,13 +130,15 @@ final class AlgorithmSelector {
 
   /** Returns false for a call that has nothing to do, on any rank. */
   private boolean needsAlgorithm(CollectiveCall call) {
+    boolean hasWork = call.count() > 0 || !call.collective().isUniform();
+    // An epilogue and a routing are to be done by a single rank, too.
     return call instanceof RoutedCall
-        || topology.nRanks() > 1 && (call.count() > 0 || !call.collective().isUniform());
+        || hasWork && (topology.nRanks() > 1 || call instanceof FusedAllReduce);
   }
 
   private void require(Collective collective, String name, String origin) {
     // A job of one rank has no algorithms, and needs none.
-    if (!algorithms.isEmpty() && byName(name) == null) {
+    if (topology.nRanks() > 1 && byName(name) == null) {
       throw InvalidUsage.of(
           "%salgorithm=%s for %s is none of %s", origin, name, collective.label(), names());
     }
@@ -177,12 +194,15 @@ final class AlgorithmSelector {
   private CollectiveAlgorithm choose(BoundCall call) {
     String wanted = chosen.get(call.call().collective());
     CollectiveAlgorithm named = wanted == null ? null : byName(wanted);
-    if (named != null && supports(named, call)) {
+    if (named != null && supports(named, call) && isAllowed(named, call, true)) {
       return named;
     }
     Tuning.Rule rule = Tuning.find(rules.get(call.call().collective()), call);
     CollectiveAlgorithm tuned = rule == null ? null : byName(rule.algorithm());
-    if (tuned != null && tuned.isExact() && supports(tuned, call)) {
+    if (tuned != null
+        && tuned.isExact()
+        && supports(tuned, call)
+        && isAllowed(tuned, call, false)) {
       return tuned;
     }
     CollectiveAlgorithm best = preferCopyEngines ? fastest(call, true) : null;
@@ -209,7 +229,8 @@ final class AlgorithmSelector {
       CollectiveAlgorithm algorithm = algorithms.get(i);
       if ((algorithm.usesCopyEngines() || !byCopyEngines)
           && algorithm.isExact()
-          && supports(algorithm, call)) {
+          && supports(algorithm, call)
+          && isAllowed(algorithm, call, false)) {
         double estimate = algorithm.estimate(call);
         if (best == null || estimate < least) {
           best = algorithm;
@@ -218,5 +239,26 @@ final class AlgorithmSelector {
       }
     }
     return best;
+  }
+
+  /**
+   * Returns whether an algorithm keeps what {@link CollectivesOptions#reproducible} promises.
+   *
+   * @param always whether it does all calls of the collective that it supports
+   */
+  private boolean isAllowed(CollectiveAlgorithm algorithm, BoundCall call, boolean always) {
+    if (!reproducible || !dependsOnOrder(call.call())) {
+      return true;
+    }
+    ReductionOrder order = algorithm.order(call);
+    return order == ReductionOrder.OF_RANKS || always && order == ReductionOrder.FIXED;
+  }
+
+  private static boolean dependsOnOrder(CollectiveCall call) {
+    boolean combines = call.collective().reduces() || call instanceof FusedAllReduce;
+    return combines
+        && call.type().isFloatingPoint()
+        && call.op() != ReduceOp.MIN
+        && call.op() != ReduceOp.MAX;
   }
 }

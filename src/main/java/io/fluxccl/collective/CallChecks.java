@@ -18,9 +18,34 @@ final class CallChecks {
     checkCounts(call, rank, nRanks);
     checkBuffer(call, device, rank, "input", call.input(), call.inputBytes(rank, nRanks));
     checkBuffer(call, device, rank, "output", call.output(), call.outputBytes(rank, nRanks));
+    int size = call.type().size();
+    requireAlignment(call, rank, "input", call.inputBytes(rank, nRanks), call.input(), size);
+    requireAlignment(call, rank, "output", call.outputBytes(rank, nRanks), call.output(), size);
     checkOverlap(call, rank, nRanks);
     if (call instanceof RoutedCall routed) {
       routed.checkRouting(device, topology);
+    } else if (call instanceof FusedAllReduce fused) {
+      SeparateEpilogue.requireKind(fused, topology);
+      long bytes = call.countBytes();
+      requireAlignment(call, rank, "input", bytes, call.input(), FusedAllReduce.WORD);
+      fused
+          .epilogue()
+          .check(
+              fused,
+              (what, buffer, least, alignment) -> {
+                checkBuffer(call, device, rank, what, buffer, least);
+                requireAlignment(call, rank, what, least, buffer, alignment);
+              });
+    }
+  }
+
+  private static void requireAlignment(
+      CollectiveCall call, int rank, String what, long bytes, DeviceBuffer buffer, int alignment) {
+    if (bytes > 0 && buffer.address() % alignment != 0) {
+      throw InvalidUsage.of(
+          "%s on rank %d: the %s must begin at a multiple of %d bytes; a slice of another buffer"
+              + " may not",
+          call, rank, what, alignment);
     }
   }
 
@@ -78,6 +103,25 @@ final class CallChecks {
           topology.nRanks());
     }
     return count;
+  }
+
+  /** Refuses views that are no rows of one type, as many in each; the third is a single row. */
+  static void requireRows(DeviceView... views) {
+    String label = Collective.FUSED_ALL_REDUCE.label();
+    for (DeviceView view : views) {
+      InvalidUsage.requireNonNull(view, label, "view");
+    }
+    DeviceView rows = views[0];
+    DeviceView row = views[2];
+    for (DeviceView view : views) {
+      boolean fits = view == row ? rows.size() % row.size() == 0 : view.size() == rows.size();
+      if (row.size() == 0 || !fits || view.type() != rows.type()) {
+        throw InvalidUsage.of(
+            "%s of %s: %s has another type or size; the weight is one row, the others are as many"
+                + " rows as the input",
+            label, rows, view);
+      }
+    }
   }
 
   private static String shape(int shares) {
@@ -143,12 +187,6 @@ final class CallChecks {
           "%s on rank %d: the %s is memory of another device than the communicator's, %s",
           call, rank, what, device.description());
     }
-    if (buffer.address() % call.type().size() != 0) {
-      throw InvalidUsage.of(
-          "%s on rank %d: the %s must begin at a multiple of an element's %d bytes; a slice of"
-              + " another buffer may not",
-          call, rank, what, call.type().size());
-    }
   }
 
   private static void checkOverlap(CollectiveCall call, int rank, int nRanks) {
@@ -162,7 +200,7 @@ final class CallChecks {
           case ALL_REDUCE, REDUCE, BROADCAST, ALL_TO_ALL -> distance == 0;
           case ALL_GATHER, GATHER -> distance == -share;
           case REDUCE_SCATTER, SCATTER -> distance == share;
-          case ALL_TO_ALL_V, SEND_RECEIVE, DISPATCH, COMBINE, BARRIER -> false;
+          case FUSED_ALL_REDUCE, ALL_TO_ALL_V, SEND_RECEIVE, DISPATCH, COMBINE, BARRIER -> false;
         };
     if (!isAllowed) {
       throw InvalidUsage.of(

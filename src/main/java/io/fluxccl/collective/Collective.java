@@ -1,5 +1,7 @@
 package io.fluxccl.collective;
 
+import java.util.Arrays;
+import java.util.List;
 import java.util.Locale;
 
 /** The operations in which several ranks take part. */
@@ -22,6 +24,8 @@ public enum Collective {
   GATHER,
   /** Each rank gets its share of the root's input. */
   SCATTER,
+  /** Every rank gets what an {@link Epilogue} makes of each row of the sum of all inputs. */
+  FUSED_ALL_REDUCE,
   /** One rank sends, another receives; a rank may do both at once, with different peers. */
   SEND_RECEIVE,
   /** Each token goes to the ranks that have its experts; {@link Dispatch}. */
@@ -33,12 +37,22 @@ public enum Collective {
 
   private final String label = name().toLowerCase(Locale.ROOT).replace('_', '-');
 
+  /** Returns those of any number of elements, not of rows or tokens. */
+  public static List<Collective> plain() {
+    return Arrays.stream(values())
+        .filter(each -> each != FUSED_ALL_REDUCE && !each.isOfExperts())
+        .toList();
+  }
+
   /** Returns the name in messages and on the command line, for example {@code all-reduce}. */
   public String label() {
     return label;
   }
 
-  /** Returns whether values are combined, by a {@link io.fluxccl.ReduceOp}. */
+  /**
+   * Returns whether values are combined, by a {@link io.fluxccl.ReduceOp}, and are the output. Not
+   * so in {@link #FUSED_ALL_REDUCE}, which other algorithms than these do.
+   */
   public boolean reduces() {
     return this == ALL_REDUCE || this == REDUCE_SCATTER || this == REDUCE;
   }

@@ -28,7 +28,10 @@ public interface CollectiveAlgorithm {
     return true;
   }
 
-  /** Returns whether it can execute a call. */
+  /**
+   * Returns whether it can execute a call. Must be false for collectives that it does not know, for
+   * example those of later versions.
+   */
   boolean supports(BoundCall call);
 
   /**
@@ -43,6 +46,14 @@ public interface CollectiveAlgorithm {
    */
   default boolean usesCopyEngines() {
     return false;
+  }
+
+  /**
+   * Returns in which order it combines values of a call that it supports, for {@link
+   * CollectivesOptions#reproducible}. Of calls that combine none, any answer will do.
+   */
+  default ReductionOrder order(BoundCall call) {
+    return ReductionOrder.VARYING;
   }
 
   /**

@@ -21,6 +21,7 @@ import java.util.stream.Stream;
  * <tr><td>all-gather, gather</td><td>count</td><td>n x count</td><td>the input is share rank of the output</td></tr>
  * <tr><td>reduce-scatter, scatter</td><td>n x count</td><td>count</td><td>the output is share rank of the input</td></tr>
  * <tr><td>all-to-all</td><td>n x count</td><td>n x count</td><td>both are the same</td></tr>
+ * <tr><td>fused all-reduce</td><td>rows x hidden</td><td>{@link Epilogue}</td><td>as that says</td></tr>
  * <tr><td>all-to-all-v</td><td>sum of sendCounts</td><td>sum of receiveCounts</td><td>never</td></tr>
  * <tr><td>all-to-all-v, counts on the device</td><td>any</td><td>any</td><td>never</td></tr>
  * <tr><td>send-receive</td><td>sendCount</td><td>receiveCount</td><td>never</td></tr>
@@ -29,7 +30,7 @@ import java.util.stream.Stream;
  * <p>Otherwise input and output must not overlap.
  */
 public sealed interface CollectiveCall
-    permits UniformCall, AllToAllV, SendReceive, Barrier, RoutedCall {
+    permits UniformCall, FusedAllReduce, AllToAllV, SendReceive, Barrier, RoutedCall {
   /** The absent peer or root. */
   int NO_PEER = -1;
 
@@ -169,6 +170,12 @@ public sealed interface CollectiveCall
   static CollectiveCall allReduce(
       DeviceBuffer input, DeviceBuffer output, long count, DataType type, ReduceOp op) {
     return new UniformCall.AllReduce(input, output, count, type, op);
+  }
+
+  /** Returns an all-reduce of a matrix, whose rows then go through an epilogue. */
+  static CollectiveCall fusedAllReduce(
+      DeviceBuffer input, long rows, long hidden, DataType type, Epilogue epilogue) {
+    return new FusedAllReduce(input, rows, hidden, type, epilogue);
   }
 
   /** Returns an all-gather to which each rank gives {@code count} elements. */

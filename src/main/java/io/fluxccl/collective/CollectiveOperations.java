@@ -71,6 +71,48 @@ public interface CollectiveOperations<R> {
     return allReduce(input.buffer(), output.buffer(), count, input.type(), op);
   }
 
+  /**
+   * Sums all ranks' rows and gives each row of the sum to an epilogue; {@link FusedAllReduce}. The
+   * input is used up.
+   */
+  default R allReduce(
+      DeviceBuffer input, long rows, long hidden, DataType type, Epilogue epilogue) {
+    return enqueue(CollectiveCall.fusedAllReduce(input, rows, hidden, type, epilogue));
+  }
+
+  /**
+   * Sums all ranks' rows, adds the residual stream and norms each row, as {@link AddRmsNorm} says:
+   * {@code residualOut = sum + residual; normOut = RMSNorm(residualOut) * (weight + weightBias)}.
+   *
+   * @param input this rank's rows; used up
+   * @param residual as many, the same on every rank
+   * @param weight a row, whose size is that of all rows
+   * @param epsilon more than 0
+   * @param weightBias 0, or 1 for models that store weights minus one
+   * @param residualOut may be the residual
+   * @param normOut may be the input
+   */
+  default R allReduceAddRmsNorm(
+      DeviceView input,
+      DeviceView residual,
+      DeviceView weight,
+      float epsilon,
+      float weightBias,
+      DeviceView residualOut,
+      DeviceView normOut) {
+    CallChecks.requireRows(input, residual, weight, residualOut, normOut);
+    AddRmsNorm norm =
+        new AddRmsNorm(
+            residual.buffer(),
+            weight.buffer(),
+            epsilon,
+            weightBias,
+            residualOut.buffer(),
+            normOut.buffer());
+    long hidden = weight.size();
+    return allReduce(input.buffer(), input.size() / hidden, hidden, input.type(), norm);
+  }
+
   /** Gathers all ranks' inputs, one behind the other; {@link CollectiveCall#allGather}. */
   default R allGather(DeviceBuffer input, DeviceBuffer output, long count, DataType type) {
     return enqueue(CollectiveCall.allGather(input, output, count, type));

@@ -50,6 +50,10 @@ import reactor.core.scheduler.Schedulers;
  * @param preferCopyEngines whether algorithms that move data by copy engines are chosen wherever
  *     they support the call, however small it is: they leave the multiprocessors to other kernels.
  *     Algorithms that the options or the tuning file name come first
+ * @param reproducible whether a sum or product depends on the ranks' values alone, also between
+ *     hosts: algorithms that add in another order than that of the ranks are not chosen. One that
+ *     adds in an order of its own, the same in every call (hierarchical, for all-reduces), is used
+ *     if it is named. Within a host all of the library's algorithms keep that anyway
  * @param abortOnCancel whether cancelling an operation in flight aborts the communicator on every
  *     rank; otherwise the operation goes on, on every rank, without the subscriber that cancelled
  */
@@ -68,6 +72,7 @@ public record CollectivesOptions(
     List<AlgorithmFamily> families,
     int maxBlocks,
     boolean preferCopyEngines,
+    boolean reproducible,
     boolean abortOnCancel) {
 
   /** All networks that there are: IB0 to IB7 and ETHERNET. */
@@ -89,6 +94,7 @@ public record CollectivesOptions(
           Optional.empty(),
           List.of(),
           0,
+          false,
           false,
           false);
 
@@ -190,6 +196,11 @@ public record CollectivesOptions(
     return with(fields -> fields.preferCopyEngines = preferred);
   }
 
+  /** Returns these options with or without the promise that sums add in one order everywhere. */
+  public CollectivesOptions withReproducible(boolean on) {
+    return with(fields -> fields.reproducible = on);
+  }
+
   /** Returns these options with or without an abort when an operation in flight is cancelled. */
   public CollectivesOptions withAbortOnCancel(boolean on) {
     return with(fields -> fields.abortOnCancel = on);
@@ -217,6 +228,7 @@ public record CollectivesOptions(
     private final List<AlgorithmFamily> families;
     private int maxBlocks;
     private boolean preferCopyEngines;
+    private boolean reproducible;
     private boolean abortOnCancel;
 
     Fields(CollectivesOptions from) {
@@ -234,6 +246,7 @@ public record CollectivesOptions(
       this.families = new ArrayList<>(from.families);
       this.maxBlocks = from.maxBlocks;
       this.preferCopyEngines = from.preferCopyEngines;
+      this.reproducible = from.reproducible;
       this.abortOnCancel = from.abortOnCancel;
     }
 
@@ -253,6 +266,7 @@ public record CollectivesOptions(
           families,
           maxBlocks,
           preferCopyEngines,
+          reproducible,
           abortOnCancel);
     }
   }

@@ -67,6 +67,9 @@ class CollectivesFaultsTest {
     DataType type = DataType.INT32;
     return switch (which) {
       case ALL_REDUCE -> collectives.allReduce(x, type, ReduceOp.SUM);
+      case FUSED_ALL_REDUCE ->
+          collectives.allReduce(
+              one, 1, count, DataType.FLOAT32, new AddRmsNorm(other, other, 1, 0, other, one));
       case ALL_GATHER -> collectives.allGather(one, other, count, type);
       case REDUCE_SCATTER -> collectives.reduceScatter(other, one, count, type, ReduceOp.MIN);
       case BROADCAST -> collectives.broadcast(x, count, type, 1);

@@ -2,6 +2,7 @@ package io.fluxccl.collective.channel;
 
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveAlgorithm;
+import io.fluxccl.collective.ReductionOrder;
 import io.fluxccl.device.DeviceStream;
 import java.util.function.BiConsumer;
 import java.util.function.Predicate;
@@ -29,6 +30,11 @@ record ChannelAlgorithm(
   @Override
   public double estimate(BoundCall call) {
     return method.estimate(call);
+  }
+
+  @Override
+  public ReductionOrder order(BoundCall call) {
+    return method.order(call);
   }
 
   @Override

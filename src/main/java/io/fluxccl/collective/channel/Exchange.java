@@ -170,6 +170,7 @@ final class Exchange {
         give = isRoot ? parts : Spread.NOTHING;
         take = isRoot ? Spread.NOTHING : all.only(root);
       }
+      case FUSED_ALL_REDUCE -> throw new IllegalStateException(call + " is no exchange");
       case SEND_RECEIVE -> {
         give =
             Spread.whole(call.sendBytes(rank, call.destination())).only(peer(call.destination()));

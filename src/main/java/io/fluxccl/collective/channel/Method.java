@@ -3,6 +3,7 @@ package io.fluxccl.collective.channel;
 import io.fluxccl.DataType;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.ReductionOrder;
 import java.util.Locale;
 
 /** The methods of collectives over pipes, and their costs. */
@@ -46,7 +47,7 @@ enum Method {
 
   boolean supports(Collective collective) {
     return switch (this) {
-      case ALL_PAIRS -> true;
+      case ALL_PAIRS -> collective != Collective.FUSED_ALL_REDUCE;
       case RING, COLLNET -> collective == Collective.ALL_REDUCE;
       case HIERARCHICAL ->
           switch (collective) {
@@ -54,6 +55,18 @@ enum Method {
             default -> false;
           };
     };
+  }
+
+  /** Returns the order in which it combines values. */
+  ReductionOrder order(BoundCall call) {
+    if (this == ALL_PAIRS) {
+      return ReductionOrder.OF_RANKS;
+    }
+    // By local ranks, then by hosts, whichever rank does it. A ring begins with another rank in
+    // each
+    // part.
+    boolean isFixed = this == HIERARCHICAL && call.call().collective() == Collective.ALL_REDUCE;
+    return isFixed ? ReductionOrder.FIXED : ReductionOrder.VARYING;
   }
 
   /** Returns the estimated time in microseconds. */

@@ -43,7 +43,7 @@ final class PacketExchange extends ExchangeAlgorithm {
   @Override
   public boolean supports(BoundCall call) {
     Collective what = call.call().collective();
-    if (what.reduces()) {
+    if (what.reduces() || what == Collective.FUSED_ALL_REDUCE) {
       return false;
     }
     // Of sizes that peers don't know only one algorithm may support a call.

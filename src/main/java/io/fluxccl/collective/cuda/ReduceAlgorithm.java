@@ -4,6 +4,7 @@ import io.fluxccl.DataType;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveAlgorithm;
+import io.fluxccl.collective.ReductionOrder;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaKernel;
@@ -35,6 +36,11 @@ abstract class ReduceAlgorithm implements CollectiveAlgorithm {
   @Override
   public final String name() {
     return name;
+  }
+
+  @Override
+  public final ReductionOrder order(BoundCall call) {
+    return ReductionOrder.OF_RANKS;
   }
 
   /** Returns the KiB that a rank sends: its input, and as much again to distribute results. */

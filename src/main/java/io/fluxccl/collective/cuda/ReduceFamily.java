@@ -24,7 +24,9 @@ public final class ReduceFamily implements AlgorithmFamily {
         "two-shots-bulk: some ten MiB on registered memory; packets, then bulk copies to outputs",
         "staggered-direct: large, on registered memory; plain stores, to another peer in each step",
         "staggered-staged: any call; the same in slices through the library's own memory",
-        "copy-engines-reduce: the largest, on registered memory; copy engines and a kernel beside");
+        "copy-engines-reduce: the largest, on registered memory; copy engines and a kernel beside",
+        "fused-one-shot, fused-two-shots: all-reduce with an epilogue, of up to some hundred rows; in"
+            + " packets, a block a row");
   }
 
   @Override

@@ -116,6 +116,9 @@ final class ReduceSet implements AlgorithmSet {
         new StaggeredReduce(
             this, new Scratch.Handle(states, stagingOffset, stagingSlotBytes, true)));
     all.add(new CopyReduce(this));
+    PacketArea rows = twoShots.get(twoShots.size() - 1);
+    all.add(new FusedReduce(this, true, rows));
+    all.add(new FusedReduce(this, false, rows));
     algorithms = List.copyOf(all);
     return this;
   }

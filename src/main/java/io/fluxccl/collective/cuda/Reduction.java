@@ -1,5 +1,6 @@
 package io.fluxccl.collective.cuda;
 
+import io.fluxccl.ReduceOp;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
@@ -26,6 +27,17 @@ final class Reduction extends KernelStruct {
   /** Fills in the area of the packets. */
   void use(PacketArea area) {
     at(AREA_OFFSET).putLong(area.offset()).putInt(area.slotBytes());
+  }
+
+  /**
+   * Fills in a matrix, whose rows every rank gets.
+   *
+   * @return this, valid until the next call
+   */
+  Reduction ofRows(long bytes, long rowBytes) {
+    at(0).putLong(bytes).putLong(rowBytes);
+    at(OP_OFFSET).putInt(ReduceOp.SUM.ordinal()).putInt(EVERYBODY).putInt(0).putLong(rowBytes);
+    return this;
   }
 
   /** Returns the bytes of the part that each rank reduces; the last ranks' may be shorter. */

@@ -5,6 +5,7 @@ import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.ReductionOrder;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.KernelArgs;
@@ -38,7 +39,12 @@ final class HostAlgorithm implements CollectiveAlgorithm {
 
   @Override
   public boolean supports(BoundCall call) {
-    return true;
+    return call.call().collective() != Collective.FUSED_ALL_REDUCE;
+  }
+
+  @Override
+  public ReductionOrder order(BoundCall call) {
+    return ReductionOrder.OF_RANKS;
   }
 
   /** {@inheritDoc} A call whose total size is unknown is direct: each pair knows its messages. */

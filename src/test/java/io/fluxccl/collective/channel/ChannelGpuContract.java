@@ -44,7 +44,7 @@ abstract class ChannelGpuContract {
   @EnumSource(
       value = Collective.class,
       mode = EnumSource.Mode.EXCLUDE,
-      names = {"DISPATCH", "COMBINE"})
+      names = {"FUSED_ALL_REDUCE", "DISPATCH", "COMBINE"})
   void shouldDoEveryCollectiveBetweenHosts(Collective kind) {
     onHosts(
         2,

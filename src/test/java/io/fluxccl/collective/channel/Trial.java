@@ -168,6 +168,7 @@ final class Trial {
       case SEND_RECEIVE ->
           CollectiveCall.sendReceive(
               in, count, (rank + 1) % nRanks, out, count, (rank + nRanks - 1) % nRanks, type);
+      case FUSED_ALL_REDUCE -> throw new IllegalArgumentException("has rows");
       case BARRIER -> CollectiveCall.barrier();
       case DISPATCH, COMBINE -> throw new IllegalArgumentException("has tests of its own");
       case ALL_TO_ALL_V ->
@@ -209,6 +210,7 @@ final class Trial {
 
   private long inputElements(Shape shape, int of) {
     return switch (shape.kind()) {
+      case FUSED_ALL_REDUCE -> throw new IllegalArgumentException("has rows");
       case BARRIER -> 0;
       case REDUCE_SCATTER, ALL_TO_ALL -> (long) shape.count() * nRanks;
       case SCATTER -> of == shape.root() ? (long) shape.count() * nRanks : 0;
@@ -220,6 +222,7 @@ final class Trial {
 
   private long outputElements(Shape shape, int of) {
     return switch (shape.kind()) {
+      case FUSED_ALL_REDUCE -> throw new IllegalArgumentException("has rows");
       case BARRIER -> 0;
       case ALL_GATHER, ALL_TO_ALL -> (long) shape.count() * nRanks;
       case GATHER -> of == shape.root() ? (long) shape.count() * nRanks : 0;

@@ -11,6 +11,7 @@ import io.fluxccl.device.DeviceBuffer;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Random;
 
 /**
@@ -66,11 +67,8 @@ final class Exercise {
   }
 
   static Exercise draw(Random random, int nRanks, int maxBytes) {
-    Collective[] all =
-        Arrays.stream(Collective.values())
-            .filter(each -> !each.isOfExperts())
-            .toArray(Collective[]::new);
-    return new Exercise(random, nRanks, all[random.nextInt(all.length)], maxBytes);
+    List<Collective> all = Collective.plain();
+    return new Exercise(random, nRanks, all.get(random.nextInt(all.size())), maxBytes);
   }
 
   static Exercise of(Random random, int nRanks, Collective collective, int maxBytes) {
@@ -182,6 +180,7 @@ final class Exercise {
             CollectiveCall.scatter(rank == root ? input : null, output, count, type, root);
         case SEND_RECEIVE ->
             CollectiveCall.sendReceive(input, count, to, output, count, from, type);
+        case FUSED_ALL_REDUCE -> throw new IllegalArgumentException("has rows");
         case BARRIER -> CollectiveCall.barrier();
         case DISPATCH, COMBINE -> throw new IllegalArgumentException("has tests of its own");
       };
@@ -239,6 +238,7 @@ final class Exercise {
       case SCATTER -> rank == root ? one * nRanks : 0;
       case REDUCE_SCATTER, ALL_TO_ALL -> one * nRanks;
       case ALL_TO_ALL_V -> Arrays.stream(sends(rank)).sum() * type.size();
+      case FUSED_ALL_REDUCE -> throw new IllegalArgumentException("has rows");
       case BARRIER, DISPATCH, COMBINE -> 0;
     };
   }
@@ -251,6 +251,7 @@ final class Exercise {
       case GATHER -> rank == root ? one * nRanks : 0;
       case ALL_GATHER, ALL_TO_ALL -> one * nRanks;
       case ALL_TO_ALL_V -> Arrays.stream(receives(rank)).sum() * type.size();
+      case FUSED_ALL_REDUCE -> throw new IllegalArgumentException("has rows");
       case BARRIER, DISPATCH, COMBINE -> 0;
     };
   }
@@ -295,6 +296,7 @@ final class Exercise {
         }
         yield all;
       }
+      case FUSED_ALL_REDUCE -> throw new IllegalArgumentException("has rows");
       case BARRIER, DISPATCH, COMBINE -> new byte[0];
     };
   }

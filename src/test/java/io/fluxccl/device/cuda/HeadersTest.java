@@ -67,6 +67,7 @@ class HeadersTest {
         what,
         "-arch=sm_75",
         "-I" + CudaSources.INCLUDE,
+        "-I" + CudaSources.INCLUDE.getParent(),
         "-DFLUXCCL_DEBUG_BOUNDS",
         "-Xcompiler",
         "-Wall,-Wextra",

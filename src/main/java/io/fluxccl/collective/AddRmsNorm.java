@@ -1,0 +1,197 @@
+package io.fluxccl.collective;
+
+import io.fluxccl.DataType;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceHandle;
+import java.util.List;
+import java.util.Locale;
+import java.util.Objects;
+import java.util.stream.Stream;
+
+/**
+ * Adds the residual stream to each row and norms the sum (RMSNorm):
+ *
+ * <pre>
+ *   residualOut = round(sum over the ranks + residual)
+ *   normOut     = round(residualOut / sqrt(mean(residualOut^2) + epsilon) * (weight + weightBias))
+ *   quantized   = normOut / scale, as FLOAT8_E4M3
+ * </pre>
+ *
+ * <p>All matrices but the quantised one have the call's type and shape. Outputs may be the input or
+ * the residual, but must not overlap otherwise. Immutable; {@code with...} methods give a changed
+ * copy.
+ *
+ * @param residual a row for each row of the call, the same on every rank
+ * @param weight a row
+ * @param epsilon more than 0
+ * @param weightBias added to the weight: 1 for models whose weights are stored that way, else 0
+ * @param residualOut may be the residual; null if it is not needed
+ * @param normOut null if only the quantised rows are needed
+ * @param quantization of the normed rows
+ */
+public record AddRmsNorm(
+    DeviceBuffer residual,
+    DeviceBuffer weight,
+    float epsilon,
+    float weightBias,
+    DeviceBuffer residualOut,
+    DeviceBuffer normOut,
+    Quantization quantization)
+    implements Epilogue {
+  /** How normed rows are quantised. */
+  public sealed interface Quantization {
+    /** Returns what it needs of a call's rows. */
+    private Stream<DeviceBuffer> buffers() {
+      if (this instanceof WithScale fixed) {
+        return Stream.of(fixed.out());
+      }
+      return this instanceof WithRowScales perRow
+          ? Stream.of(perRow.out(), perRow.scales())
+          : Stream.empty();
+    }
+  }
+
+  /** They are not. */
+  public record NotQuantized() implements Quantization {}
+
+  /**
+   * With one scale for all.
+   *
+   * @param out a byte for each element
+   * @param scale by which quantised values are to be multiplied
+   */
+  public record WithScale(DeviceBuffer out, float scale) implements Quantization {
+    /** Refuses null, and a scale that is not positive. */
+    public WithScale {
+      InvalidUsage.requireNonNull(out, "quantization", "out");
+      if (!(scale > 0) || Float.isInfinite(1 / scale)) {
+        throw new InvalidUsage("quantization scale=" + scale + "; give a positive number");
+      }
+    }
+  }
+
+  /**
+   * With a scale for each row: its largest magnitude by 448, the largest of the type.
+   *
+   * @param out a byte for each element
+   * @param scales an output: a FLOAT32 for each row
+   */
+  public record WithRowScales(DeviceBuffer out, DeviceBuffer scales) implements Quantization {
+    /** Refuses null. */
+    public WithRowScales {
+      InvalidUsage.requireNonNull(out, "quantization", "out");
+      InvalidUsage.requireNonNull(scales, "quantization", "scales");
+    }
+  }
+
+  private static final Quantization NONE = new NotQuantized();
+
+  /** Refuses null, an epsilon that is not positive, and an epilogue without a normed output. */
+  public AddRmsNorm {
+    InvalidUsage.requireNonNull(residual, "add-rms-norm", "residual");
+    InvalidUsage.requireNonNull(weight, "add-rms-norm", "weight");
+    InvalidUsage.requireNonNull(quantization, "add-rms-norm", "quantization");
+    if (!(epsilon > 0) || Float.isInfinite(epsilon) || !Float.isFinite(weightBias)) {
+      throw new InvalidUsage(
+          "add-rms-norm epsilon="
+              + epsilon
+              + " weightBias="
+              + weightBias
+              + "; give a positive epsilon and a finite bias");
+    }
+    if (normOut == null && quantization instanceof NotQuantized) {
+      throw new InvalidUsage("add-rms-norm normOut=null; give it, or a quantised output");
+    }
+  }
+
+  /** Norms without quantising; as the class says. */
+  public AddRmsNorm(
+      DeviceBuffer residual,
+      DeviceBuffer weight,
+      float epsilon,
+      float weightBias,
+      DeviceBuffer residualOut,
+      DeviceBuffer normOut) {
+    this(residual, weight, epsilon, weightBias, residualOut, normOut, NONE);
+  }
+
+  /** Returns this with rows quantised, and with or without {@link #normOut}. */
+  public AddRmsNorm withQuantization(Quantization how, boolean keepsNorm) {
+    return new AddRmsNorm(
+        residual, weight, epsilon, weightBias, residualOut, keepsNorm ? normOut : null, how);
+  }
+
+  @Override
+  public List<DeviceBuffer> buffers() {
+    return Stream.concat(
+            Stream.of(residual, weight, residualOut, normOut).filter(Objects::nonNull),
+            quantization.buffers())
+        .toList();
+  }
+
+  @Override
+  public String signature() {
+    String how =
+        quantization instanceof WithScale fixed
+            ? " scale=" + fixed.scale()
+            : quantization instanceof WithRowScales ? " row scales" : "";
+    return String.format(
+        Locale.ROOT, "add-rms-norm(epsilon=%s weightBias=%s%s)", epsilon, weightBias, how);
+  }
+
+  @Override
+  public void check(FusedAllReduce call, BufferCheck check) {
+    long bytes = call.countBytes();
+    check.require("residual", residual, bytes, FusedAllReduce.WORD);
+    check.require("weight", weight, call.rowBytes(), FusedAllReduce.WORD);
+    if (residualOut != null) {
+      check.require("residualOut", residualOut, bytes, FusedAllReduce.WORD);
+    }
+    if (normOut != null) {
+      check.require("normOut", normOut, bytes, FusedAllReduce.WORD);
+    }
+    if (quantization instanceof WithScale fixed) {
+      check.require("quantised output", fixed.out(), call.count(), 2 * Integer.BYTES);
+    } else if (quantization instanceof WithRowScales perRow) {
+      check.require("quantised output", perRow.out(), call.count(), 2 * Integer.BYTES);
+      long scales = DataType.FLOAT32.bytes(call.rows());
+      check.require("row scales", perRow.scales(), scales, Float.BYTES);
+    }
+  }
+
+  /** Returns the kernels for GPUs. */
+  public EpilogueKernels kernels() {
+    return quantization instanceof NotQuantized
+        ? EpilogueKernels.BuiltIn.NORM
+        : EpilogueKernels.BuiltIn.NORM_QUANTIZED;
+  }
+
+  /** Returns the structure of {@code add_rms_norm.cuh}. */
+  public DeviceHandle argument() {
+    long quantized = 0;
+    long scales = 0;
+    float inverse = 0;
+    if (quantization instanceof WithScale fixed) {
+      quantized = fixed.out().address();
+      inverse = 1 / fixed.scale();
+    } else if (quantization instanceof WithRowScales perRow) {
+      quantized = perRow.out().address();
+      scales = perRow.scales().address();
+    }
+    return new KernelStruct(64)
+        .putLong(residual.address())
+        .putLong(weight.address())
+        .putLong(address(residualOut))
+        .putLong(address(normOut))
+        .putLong(quantized)
+        .putLong(scales)
+        .putInt(Float.floatToRawIntBits(epsilon))
+        .putInt(Float.floatToRawIntBits(weightBias))
+        .putInt(Float.floatToRawIntBits(inverse));
+  }
+
+  static long address(DeviceBuffer buffer) {
+    return buffer == null ? 0 : buffer.address();
+  }
+}

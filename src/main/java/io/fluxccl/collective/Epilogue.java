@@ -1,0 +1,37 @@
+package io.fluxccl.collective;
+
+import io.fluxccl.device.DeviceBuffer;
+import java.util.List;
+
+/**
+ * What a {@linkplain FusedAllReduce fused all-reduce} does with each row of the sum, before the row
+ * leaves the registers of the kernel that has reduced it. Immutable and reusable.
+ */
+public sealed interface Epilogue permits AddRmsNorm, CustomEpilogue, HostEpilogue {
+  /** Returns all buffers that it reads or writes; a captured pipeline keeps them. */
+  List<DeviceBuffer> buffers();
+
+  /** Returns a text of what must be the same on every rank. */
+  String signature();
+
+  /**
+   * Refuses buffers that are too small for a call, or of another device.
+   *
+   * @param call that has this epilogue
+   * @param check compares a buffer's size
+   */
+  void check(FusedAllReduce call, BufferCheck check);
+
+  /** Refuses a buffer. */
+  interface BufferCheck {
+    /**
+     * Refuses a buffer that is closed, of another device, too small, or not aligned.
+     *
+     * @param what it is, for the message
+     * @param buffer the buffer
+     * @param bytes that it must have
+     * @param alignment of its address
+     */
+    void require(String what, DeviceBuffer buffer, long bytes, int alignment);
+  }
+}

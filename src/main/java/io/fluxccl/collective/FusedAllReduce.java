@@ -1,0 +1,106 @@
+package io.fluxccl.collective;
+
+import io.fluxccl.DataType;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.device.DeviceBuffer;
+import java.util.List;
+import java.util.stream.Stream;
+
+/**
+ * An all-reduce of a matrix whose rows go through an {@link Epilogue}: the sum over the ranks in
+ * rank order, rounded once, of which the epilogue makes what every rank gets. What it makes of a
+ * row depends on the row's content alone: not on the other rows, its place among them, the
+ * algorithm, or the run.
+ *
+ * <p>The call uses up its input: what the input holds afterwards is not defined.
+ *
+ * @param input this rank's rows, one behind the other
+ * @param rows how many
+ * @param hidden elements of a row: a multiple of 16 bytes, 64 KiB at most
+ * @param type FLOAT16, BFLOAT16 or FLOAT32
+ * @param epilogue of each row; alike on every rank
+ */
+public record FusedAllReduce(
+    DeviceBuffer input, long rows, long hidden, DataType type, Epilogue epilogue)
+    implements CollectiveCall {
+  /** The types of elements. */
+  static final List<DataType> TYPES =
+      List.of(DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT32);
+
+  /** What rows are a multiple of, so that threads load and store whole words. */
+  static final int WORD = 16;
+
+  private static final long LONGEST_ROW = 64 << 10;
+
+  /** Refuses null, other types, and rows that no block of threads can hold. */
+  public FusedAllReduce {
+    String label = Collective.FUSED_ALL_REDUCE.label();
+    InvalidUsage.requireNonNull(type, label, "type");
+    InvalidUsage.requireNonNull(epilogue, label, "epilogue");
+    if (!TYPES.contains(type)) {
+      throw InvalidUsage.of("%s type=%s; give one of %s", label, type, TYPES);
+    }
+    long rowBytes = CallChecks.multiply(Collective.FUSED_ALL_REDUCE, hidden, type.size());
+    if (hidden < 1 || rowBytes % WORD != 0 || rowBytes > LONGEST_ROW) {
+      throw InvalidUsage.of(
+          "%s hidden=%d type=%s; give a multiple of %d, up to %d",
+          label, hidden, type, WORD / type.size(), LONGEST_ROW / type.size());
+    }
+    if (rows < 0 || rows > Integer.MAX_VALUE) {
+      throw InvalidUsage.of("%s rows=%d; give 0 to %d", label, rows, Integer.MAX_VALUE);
+    }
+  }
+
+  @Override
+  public Collective collective() {
+    return Collective.FUSED_ALL_REDUCE;
+  }
+
+  /** Returns null: the outputs are the epilogue's. */
+  @Override
+  public DeviceBuffer output() {
+    return null;
+  }
+
+  @Override
+  public List<DeviceBuffer> buffers() {
+    return Stream.concat(Stream.of(input), epilogue.buffers().stream()).toList();
+  }
+
+  @Override
+  public long count() {
+    return rows * hidden;
+  }
+
+  /** Returns the bytes of a row. */
+  public long rowBytes() {
+    return hidden * type.size();
+  }
+
+  @Override
+  public long totalBytes(int nRanks) {
+    return countBytes();
+  }
+
+  @Override
+  public long inputBytes(int rank, int nRanks) {
+    return countBytes();
+  }
+
+  /** Returns the all-reduce alone, in place. */
+  CollectiveCall allReduce() {
+    return CollectiveCall.allReduce(input, input, count(), type, ReduceOp.SUM);
+  }
+
+  @Override
+  public String signature() {
+    return "%s rows=%d hidden=%d type=%s epilogue=%s"
+        .formatted(collective().label(), rows, hidden, type, epilogue.signature());
+  }
+
+  @Override
+  public String toString() {
+    return signature();
+  }
+}

@@ -1,0 +1,96 @@
+package io.fluxccl.collective;
+
+import io.fluxccl.DataType;
+import io.fluxccl.collective.AddRmsNorm.WithRowScales;
+import io.fluxccl.collective.AddRmsNorm.WithScale;
+import io.fluxccl.device.host.FloatRow;
+import io.fluxccl.device.host.HostMemory;
+import java.util.Arrays;
+
+/**
+ * {@link AddRmsNorm} on the host device. Adds in the order of {@code reduced_row.cuh}, and rounds
+ * where it does; the reciprocal square root is more exact than a GPU's.
+ */
+final class HostNorm {
+  /** Words of a group. */
+  private static final int GROUP = 32;
+
+  private static final int SETS = 4;
+  private static final float LARGEST = 448;
+  private static final float LEAST_SCALE = 1f / (512 * LARGEST);
+
+  private final float[] words = new float[GROUP];
+  private final float[] totals = new float[SETS];
+
+  /** Norms a row, which holds the sum over the ranks. */
+  void finish(AddRmsNorm norm, FusedAllReduce call, long index, FloatRow row) {
+    DataType type = call.type();
+    int hidden = (int) call.hidden();
+    long at = index * call.rowBytes();
+    float[] values = row.values();
+    long residual = norm.residual().address() + at;
+    for (int i = 0; i < hidden; i++) {
+      values[i] += FloatRow.get(type, residual, i);
+    }
+    row.round(type, hidden);
+    if (norm.residualOut() != null) {
+      row.write(type, norm.residualOut().address() + at, hidden);
+    }
+    float mean = sumOfSquares(values, hidden, FusedAllReduce.WORD / type.size()) / hidden;
+    float scale = (float) (1 / Math.sqrt(mean + norm.epsilon()));
+    long weight = norm.weight().address();
+    for (int i = 0; i < hidden; i++) {
+      values[i] = values[i] * scale * (FloatRow.get(type, weight, i) + norm.weightBias());
+    }
+    row.round(type, hidden);
+    if (norm.normOut() != null) {
+      row.write(type, norm.normOut().address() + at, hidden);
+    }
+    if (norm.quantization() instanceof WithScale fixed) {
+      quantize(row, hidden, 1 / fixed.scale(), fixed.out().address() + index * hidden);
+    } else if (norm.quantization() instanceof WithRowScales perRow) {
+      float rowScale = Math.max(largest(values, hidden) * (1 / LARGEST), LEAST_SCALE);
+      HostMemory.putFloat(perRow.scales().address() + index * Float.BYTES, rowScale);
+      quantize(row, hidden, 1 / rowScale, perRow.out().address() + index * hidden);
+    }
+  }
+
+  private static void quantize(FloatRow row, int count, float inverse, long to) {
+    for (int i = 0; i < count; i++) {
+      row.values()[i] *= inverse;
+    }
+    row.write(DataType.FLOAT8_E4M3, to, count);
+  }
+
+  private static float largest(float[] values, int count) {
+    float largest = 0;
+    for (int i = 0; i < count; i++) {
+      float magnitude = Math.abs(values[i]);
+      largest = magnitude > largest ? magnitude : largest; // leaves out what is no number
+    }
+    return largest;
+  }
+
+  /** Adds up words, then groups of words as a warp does, then every fourth group. */
+  private float sumOfSquares(float[] values, int count, int elements) {
+    Arrays.fill(totals, 0);
+    int groups = (count + GROUP * elements - 1) / (GROUP * elements);
+    for (int group = 0; group < groups; group++) {
+      for (int word = 0; word < GROUP; word++) {
+        int from = (group * GROUP + word) * elements;
+        float sum = 0;
+        for (int i = from; i < Math.min(count, from + elements); i++) {
+          sum += values[i] * values[i];
+        }
+        words[word] = sum;
+      }
+      for (int distance = GROUP / 2; distance > 0; distance /= 2) {
+        for (int i = 0; i < distance; i++) {
+          words[i] += words[i + distance];
+        }
+      }
+      totals[group % SETS] += words[0];
+    }
+    return totals[0] + totals[1] + (totals[2] + totals[3]);
+  }
+}

@@ -1,0 +1,73 @@
+package io.fluxccl.device.host;
+
+import io.fluxccl.DataType;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.HalfFloat;
+
+/**
+ * A row of floating-point elements as floats, read from memory by address and written there. Grows
+ * to the longest row. For one thread.
+ */
+public final class FloatRow {
+  private float[] values = new float[0];
+
+  /** An empty row. */
+  public FloatRow() {}
+
+  /** Returns the elements, from the first on; the array may be longer than the row. */
+  public float[] values() {
+    return values;
+  }
+
+  /** Reads elements of FLOAT32 or of 16 bits. */
+  public void read(DataType type, long address, int count) {
+    if (values.length < count) {
+      values = new float[count];
+    }
+    for (int i = 0; i < count; i++) {
+      values[i] = get(type, address, i);
+    }
+  }
+
+  /** Returns an element of memory. */
+  public static float get(DataType type, long address, int index) {
+    long at = address + (long) index * type.size();
+    return switch (type) {
+      case FLOAT32 -> HostMemory.getFloat(at);
+      case FLOAT16 -> HalfFloat.fromFloat16(HostMemory.getShortOpaque(at));
+      case BFLOAT16 -> HalfFloat.fromBfloat16(HostMemory.getShortOpaque(at));
+      default -> throw refused(type);
+    };
+  }
+
+  /** Writes the first elements, rounded to the nearest. */
+  public void write(DataType type, long address, int count) {
+    for (int i = 0; i < count; i++) {
+      long at = address + (long) i * type.size();
+      switch (type) {
+        case FLOAT32 -> HostMemory.putFloat(at, values[i]);
+        case FLOAT16 -> HostMemory.putShortOpaque(at, HalfFloat.toFloat16(values[i]));
+        case BFLOAT16 -> HostMemory.putShortOpaque(at, HalfFloat.toBfloat16(values[i]));
+        case FLOAT8_E4M3 -> HostMemory.putByteOpaque(at, Float8.E4M3.fromFloat(values[i]));
+        default -> throw refused(type);
+      }
+    }
+  }
+
+  /** Rounds the first elements to a type, and keeps them as floats. */
+  public void round(DataType type, int count) {
+    for (int i = 0; i < count; i++) {
+      values[i] =
+          switch (type) {
+            case FLOAT32 -> values[i];
+            case FLOAT16 -> HalfFloat.fromFloat16(HalfFloat.toFloat16(values[i]));
+            case BFLOAT16 -> HalfFloat.fromBfloat16(HalfFloat.toBfloat16(values[i]));
+            default -> throw refused(type);
+          };
+    }
+  }
+
+  private static InvalidUsage refused(DataType type) {
+    return new InvalidUsage("a row of " + type + "; give FLOAT32, FLOAT16 or BFLOAT16");
+  }
+}

@@ -1,0 +1,93 @@
+package io.fluxccl.collective;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.within;
+
+import io.fluxccl.DataType;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.FloatView;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.CudaModule;
+import io.fluxccl.testing.EmulatedGpus;
+import io.fluxccl.testing.RequiresGpus;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.LocalRanks;
+import java.util.Optional;
+import org.junit.jupiter.api.Test;
+
+/** An epilogue of one's own in a .cu file. */
+@EmulatedGpus
+@RequiresGpus(2)
+class CustomEpilogueEmulatedTest {
+  private static final int HIDDEN = 72;
+  private static final int ROWS = 5;
+
+  private static CudaModule module() throws Exception {
+    String source =
+        new String(
+            CustomEpilogueEmulatedTest.class
+                .getResourceAsStream("/cuda/bias_silu.cu")
+                .readAllBytes(),
+            java.nio.charset.StandardCharsets.UTF_8);
+    return CudaModule.fromSource("bias_silu.cu", source);
+  }
+
+  @Test
+  void shouldGiveEachRowToTheFunction() throws Exception {
+    try (CudaModule module = module();
+        LocalRanks ranks = LocalRanks.onGpus(2)) {
+      ranks.ranks().forEach(rank -> module.prepare((CudaDevice) rank.device()));
+      ranks.run(FusedRows.LONG, rank -> check(rank, module));
+    }
+  }
+
+  private static void check(LocalRank rank, CudaModule module) {
+    try (DeviceBuffer x = rank.device().allocate(ROWS * HIDDEN * 2);
+        DeviceBuffer bias = rank.device().allocate(HIDDEN * Float.BYTES);
+        DeviceBuffer out = rank.device().allocate(ROWS * HIDDEN * Float.BYTES)) {
+      Epilogue biasSilu =
+          CustomEpilogue.of(
+              module,
+              "biasSilu",
+              new KernelStruct(16).putLong(bias.address()).putLong(out.address()),
+              bias,
+              out);
+      Collectives collectives = rank.collectives();
+      CollectiveCall call =
+          CollectiveCall.fusedAllReduce(x, ROWS, HIDDEN, DataType.FLOAT16, biasSilu);
+      for (String algorithm : collectives.algorithmsFor(call)) {
+        collectives.prefer(Collective.FUSED_ALL_REDUCE, Optional.of(algorithm));
+        fill(x, bias, out);
+        try (CapturedPipeline captured = collectives.pipeline().then(call).capture()) {
+          captured.run().block(FusedRows.LONG);
+        }
+        FloatView result = FloatView.of(out);
+        for (int i = 0; i < ROWS * HIDDEN; i++) {
+          double sum = 2 * value(i) + i % HIDDEN;
+          assertThat((double) result.get(i))
+              .as("element %d by %s", i, algorithm)
+              .isCloseTo(sum / (1 + Math.exp(-sum)), within(1e-4));
+        }
+        rank.meet();
+      }
+      assertThat(collectives.algorithmsFor(call))
+          .contains("fused-one-shot", "fused-two-shots", SeparateEpilogue.NAME);
+    }
+  }
+
+  private static float value(int i) {
+    return (i % 31 - 15) / 8f;
+  }
+
+  private static void fill(DeviceBuffer x, DeviceBuffer bias, DeviceBuffer out) {
+    FloatView halves = FloatView.of(x, DataType.FLOAT16);
+    FloatView biases = FloatView.of(bias);
+    for (int i = 0; i < ROWS * HIDDEN; i++) {
+      halves.put(i, value(i));
+    }
+    for (int i = 0; i < HIDDEN; i++) {
+      biases.put(i, i);
+    }
+    FloatView.of(out).put(new float[ROWS * HIDDEN]);
+  }
+}
