@@ -1,4 +1,4 @@
-// All of FluxCCL's device API.
+// All of FluxCCL's device API, but for epilogue.cuh.
 #pragma once
 
 #include "atomics.cuh"

@@ -2,13 +2,16 @@ package io.fluxccl.docs;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.assertj.core.api.Assertions.within;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.DataType;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.collective.AddRmsNorm;
 import io.fluxccl.collective.CapturedPipeline;
 import io.fluxccl.collective.CapturedSizes;
+import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
@@ -85,6 +88,78 @@ class CollectivesAndPipelinesTest {
 
   private static float first(DeviceBuffer x) {
     return FloatView.of(x).get(0);
+  }
+
+  @Test
+  void shouldAddAndNormInOneCall() {
+    onEachRank(
+        CollectivesOptions.DEFAULT,
+        (rank, collectives, x) -> {
+          try (DeviceBuffer memory = rank.device().allocate(4L * 8 * Float.BYTES + 3 * 32)) {
+            FloatView all = FloatView.of(memory);
+            FloatView products = FloatView.of(x).slice(0, 32);
+            FloatView residual = all.slice(0, 32);
+            FloatView weight = all.slice(32, 8);
+            fill(products, 1);
+            fill(residual, 2);
+            fill(weight, 3);
+            collectives
+                .allReduceAddRmsNorm(
+                    products, // a matrix product of each rank; used up
+                    residual, // 4 rows of 8 elements, like the products
+                    weight, // one row
+                    1e-6f, // epsilon
+                    0, // 1 for models that store weights minus one
+                    residual, // += the sum over the ranks
+                    products) // = RMSNorm(residual) * weight
+                .block(LONG);
+            assertThat(residual.get(31)).isEqualTo(4);
+            assertThat(products.get(31)).isCloseTo(3, within(1e-5f));
+
+            DeviceBuffer quantized = memory.slice(160, 32);
+            DeviceBuffer scales = memory.slice(192, 16);
+            fill(products, 1);
+            AddRmsNorm norm =
+                new AddRmsNorm(
+                        residual.buffer(),
+                        weight.buffer(),
+                        1e-6f,
+                        0,
+                        residual.buffer(),
+                        products.buffer())
+                    .withQuantization(new AddRmsNorm.WithRowScales(quantized, scales), false);
+            Pipeline layer = collectives.pipeline().allReduce(x, 4, 8, DataType.FLOAT32, norm);
+            layer.run().block(LONG);
+            assertThat(FloatView.of(scales).get(3)).isCloseTo(3f / 448, within(1e-6f));
+          }
+        });
+  }
+
+  @Test
+  void shouldAddInTheOrderOfHostsIfTold() {
+    CollectivesOptions byHosts =
+        CollectivesOptions.DEFAULT
+            .withReproducible(true)
+            .withAlgorithm(Collective.ALL_REDUCE, "hierarchical");
+    try (LocalRanks ranks = LocalRanks.ofHosts(2, 2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = Collectives.create(rank.communicator(), byHosts).join();
+                DeviceBuffer x = rank.device().allocate(64)) {
+              CollectiveCall call =
+                  CollectiveCall.allReduce(x, x, 16, DataType.FLOAT32, ReduceOp.SUM);
+              assertThat(collectives.algorithmFor(call)).isEqualTo("hierarchical");
+              rank.meet();
+            }
+          });
+    }
+  }
+
+  private static void fill(FloatView view, float value) {
+    for (long i = 0; i < view.size(); i++) {
+      view.put(i, value);
+    }
   }
 
   @Test

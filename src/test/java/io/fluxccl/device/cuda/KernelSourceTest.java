@@ -21,7 +21,11 @@ class KernelSourceTest {
     assertThat(source.text()).isEqualTo("  #include \"fluxccl/fluxccl.cuh\"\nint x;\n");
     try (Stream<Path> headers = Files.list(CUDA.resolve("include/fluxccl"))) {
       List<String> names =
-          headers.map(header -> "fluxccl/" + header.getFileName()).sorted().toList();
+          headers
+              .map(header -> "fluxccl/" + header.getFileName())
+              .filter(header -> !header.equals("fluxccl/epilogue.cuh")) // for who defines one
+              .sorted()
+              .toList();
       assertThat(source.packed().keySet()).containsExactlyElementsOf(names);
     }
     assertThat(source.packed().values())
@@ -29,6 +33,15 @@ class KernelSourceTest {
             text ->
                 assertThat(text.lines().filter(line -> line.startsWith("#include \"")))
                     .allMatch(line -> line.startsWith("#include \"fluxccl/")));
+  }
+
+  @Test
+  void shouldCollectTheKernelsOfAnEpilogue() {
+    KernelSource source = KernelSource.of("a.cu", "#include <fluxccl/epilogue.cuh>\n", List.of());
+    assertThat(source.packed().keySet())
+        .contains("collectives/fused_rows.cuh", "collectives/reduction.cuh", "fluxccl/ptx.cuh");
+    assertThat(source.packed().get("fluxccl/epilogue.cuh"))
+        .contains("#include \"collectives/fused_rows.cuh\"");
   }
 
   @Test

@@ -1,9 +1,16 @@
-package io.fluxccl.collective;
+package io.fluxccl.docs;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.within;
 
 import io.fluxccl.DataType;
+import io.fluxccl.collective.CapturedPipeline;
+import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.Collectives;
+import io.fluxccl.collective.CustomEpilogue;
+import io.fluxccl.collective.Epilogue;
+import io.fluxccl.collective.KernelStruct;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.FloatView;
 import io.fluxccl.device.cuda.CudaDevice;
@@ -12,23 +19,24 @@ import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testing.RequiresGpus;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.Optional;
 import org.junit.jupiter.api.Test;
 
-/** An epilogue of one's own in a .cu file. */
+/** The epilogue of docs/7-your-own-cuda-kernel.md, on emulated GPUs and on real ones. */
 @EmulatedGpus
 @RequiresGpus(2)
-class CustomEpilogueEmulatedTest {
+class OwnEpilogueTest {
+  private static final Duration LONG = Duration.ofSeconds(120);
   private static final int HIDDEN = 72;
   private static final int ROWS = 5;
 
   private static CudaModule module() throws Exception {
     String source =
         new String(
-            CustomEpilogueEmulatedTest.class
-                .getResourceAsStream("/cuda/bias_silu.cu")
-                .readAllBytes(),
-            java.nio.charset.StandardCharsets.UTF_8);
+            OwnEpilogueTest.class.getResourceAsStream("/cuda/bias_silu.cu").readAllBytes(),
+            StandardCharsets.UTF_8);
     return CudaModule.fromSource("bias_silu.cu", source);
   }
 
@@ -37,11 +45,13 @@ class CustomEpilogueEmulatedTest {
     try (CudaModule module = module();
         LocalRanks ranks = LocalRanks.onGpus(2)) {
       ranks.ranks().forEach(rank -> module.prepare((CudaDevice) rank.device()));
-      ranks.run(FusedRows.LONG, rank -> check(rank, module));
+      ranks.run(LONG, rank -> check(rank, module));
     }
   }
 
   private static void check(LocalRank rank, CudaModule module) {
+    int rows = ROWS;
+    int hidden = HIDDEN;
     try (DeviceBuffer x = rank.device().allocate(ROWS * HIDDEN * 2);
         DeviceBuffer bias = rank.device().allocate(HIDDEN * Float.BYTES);
         DeviceBuffer out = rank.device().allocate(ROWS * HIDDEN * Float.BYTES)) {
@@ -53,13 +63,14 @@ class CustomEpilogueEmulatedTest {
               bias,
               out);
       Collectives collectives = rank.collectives();
+      collectives.allReduce(x, rows, hidden, DataType.FLOAT16, biasSilu).block(LONG);
       CollectiveCall call =
           CollectiveCall.fusedAllReduce(x, ROWS, HIDDEN, DataType.FLOAT16, biasSilu);
       for (String algorithm : collectives.algorithmsFor(call)) {
         collectives.prefer(Collective.FUSED_ALL_REDUCE, Optional.of(algorithm));
         fill(x, bias, out);
         try (CapturedPipeline captured = collectives.pipeline().then(call).capture()) {
-          captured.run().block(FusedRows.LONG);
+          captured.run().block(LONG);
         }
         FloatView result = FloatView.of(out);
         for (int i = 0; i < ROWS * HIDDEN; i++) {
@@ -71,7 +82,7 @@ class CustomEpilogueEmulatedTest {
         rank.meet();
       }
       assertThat(collectives.algorithmsFor(call))
-          .contains("fused-one-shot", "fused-two-shots", SeparateEpilogue.NAME);
+          .contains("fused-one-shot", "fused-two-shots", "all-reduce-then-epilogue");
     }
   }
 
