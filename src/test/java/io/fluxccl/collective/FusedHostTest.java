@@ -176,4 +176,50 @@ class FusedHostTest {
           });
     }
   }
+
+  @Test
+  void shouldRefuseDifferentEpiloguesInCheckedMode() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            try (DeviceBuffer x = rank.device().allocate(1 << 10)) {
+              float epsilon = rank.rank() == 0 ? 1e-5f : 1e-6f;
+              AddRmsNorm norm = new AddRmsNorm(x, x, epsilon, 0, null, x);
+              CollectivesOptions checked = CollectivesOptions.DEFAULT.withChecks(true);
+              Collectives collectives = Collectives.create(rank.communicator(), checked).join();
+              assertThatThrownBy(
+                      () -> collectives.allReduce(x, 4, 8, DataType.FLOAT32, norm).block())
+                  .isInstanceOf(InvalidUsage.class)
+                  .hasMessageContaining("add-rms-norm(epsilon=1.0E-5 weightBias=0.0)")
+                  .hasMessageContaining("add-rms-norm(epsilon=1.0E-6 weightBias=0.0)");
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldKeepAnEpiloguesBuffersInACapturedPipeline() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            DeviceBuffer x = rank.device().allocate(64);
+            DeviceBuffer weight = rank.device().allocate(64);
+            DeviceBuffer out = rank.device().allocate(64);
+            for (int i = 0; i < 16; i++) {
+              FloatView.of(x).put(i, 1);
+              FloatView.of(weight).put(i, i);
+            }
+            AddRmsNorm norm = new AddRmsNorm(x, weight, 1e-6f, 0, null, out);
+            CapturedPipeline captured =
+                rank.collectives().pipeline().allReduce(x, 1, 16, DataType.FLOAT32, norm).capture();
+            weight.close();
+            captured.run().block(FusedRows.LONG);
+            assertThat(FloatView.of(out).get(7)).isBetween(6.999f, 7.001f);
+            captured.close();
+            rank.meet();
+            x.close();
+            out.close();
+          });
+    }
+  }
 }
