@@ -132,6 +132,8 @@ class Combine {
         wanted |= (from < peers_.nRanks && RoutePlan::has(plan.sent, from, token) ? 1u : 0u) << i;
       }
       const uint32_t own = peers_.rank >= first && peers_.rank < first + kAtOnce ? 1u << (peers_.rank - first) : 0;
+      // In flight while the rows of the others arrive.
+      const uint4 mine = (wanted & own) != 0 ? load(plan.place(peers_.rank, token), row % task_.rows) : uint4{};
       uint4 raws[kAtOnce];
       if (!receiveRows<Ll128Rows>(
               peers_, wanted & ~own, laneId(), epoch,
@@ -142,7 +144,7 @@ class Combine {
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         if (wanted >> i & 1) {
-          sums.add(own >> i & 1 ? load(plan.place(peers_.rank, token), row % task_.rows) : raws[i]);
+          sums.add(own >> i & 1 ? mine : raws[i]);
         }
       }
     }

@@ -23,7 +23,9 @@ class Dispatch {
     uint32_t epoch = beginEpoch(peers_);
     const uint32_t first = epoch;
     bool going = !task_.area.hasFailed(peers_, first);
+    uint4 values = {};
     if (going) {
+      values = firstValues();
       readIds(first);
     }
     for (uint32_t begin = 0; going && begin < tokens(); begin += task_.sliceTokens) {
@@ -32,7 +34,7 @@ class Dispatch {
       }
       const uint32_t count = min(task_.sliceTokens, tokens() - begin);
       beginSlice(peers_, epoch);
-      send(begin, count, epoch);
+      send(begin, count, epoch, values);
       going = begin > 0 || receiveHeaders(first);
       if (going) {
         copyOwn(begin, count);
@@ -43,6 +45,8 @@ class Dispatch {
   }
 
  private:
+  static constexpr int32_t kIdsAtOnce = 8;
+
   struct Shared {
     RoutePlan plan;
     uint32_t experts[ExpertTask::kMaxExperts];
@@ -102,18 +106,27 @@ class Dispatch {
   FLUXCCL_DEVICE uint32_t ranksOf(uint32_t token, bool& isWrong) {
     uint32_t ranks = 0;
     if (token < tokens()) {
-      const int32_t* ids = task_.ids + token * task_.topK;
-#pragma unroll 8
-      for (int32_t k = 0; k < task_.topK; ++k) {
-        const int32_t id = ids[k];
-        if (id >= 0 && id < task_.experts) {
-          ranks |= 1u << id / expertsPerRank();
-          if (blockIdx.x == 0) {
-            atomicAdd(&shared().experts[id], 1u);
+      const int32_t* all = task_.ids + token * task_.topK;
+      const int32_t each = expertsPerRank();
+      for (int32_t first = 0; first < task_.topK; first += kIdsAtOnce) {
+        // All loads are in flight before the first result is used.
+        int32_t ids[kIdsAtOnce];
+#pragma unroll
+        for (int32_t i = 0; i < kIdsAtOnce; ++i) {
+          ids[i] = first + i < task_.topK ? all[first + i] : -1;
+        }
+#pragma unroll
+        for (int32_t i = 0; i < kIdsAtOnce; ++i) {
+          const int32_t id = ids[i];
+          if (id >= 0 && id < task_.experts) {
+            ranks |= 1u << id / each;
+            if (blockIdx.x == 0) {
+              atomicAdd(&shared().experts[id], 1u);
+            }
+          } else if (id != -1) {
+            isWrong = true;
+            atomicExch(&shared().wrong, id);
           }
-        } else if (id != -1) {
-          isWrong = true;
-          atomicExch(&shared().wrong, id);
         }
       }
     }
@@ -268,15 +281,26 @@ class Dispatch {
     s.plan.save(task_.plan, words_, peers_.nRanks);
   }
 
-  FLUXCCL_DEVICE void send(uint32_t begin, uint32_t count, uint32_t epoch) const {
+  // Loads the values of the row that this warp sends first, if the token goes there. They arrive while the ids are
+  // read.
+  FLUXCCL_DEVICE uint4 firstValues() const {
+    const uint32_t row = warpOfLaunch() / (peers_.nRanks - 1);
+    const uint32_t token = row / task_.rows;
+    return token < min(task_.sliceTokens, tokens()) ? rows_.valuesOf(token, row % task_.rows) : uint4{};
+  }
+
+  // first: the values of this warp's first row of the first slice.
+  FLUXCCL_DEVICE void send(uint32_t begin, uint32_t count, uint32_t epoch, const uint4& first) const {
     const uint32_t others = peers_.nRanks - 1;
     for (uint32_t i = warpOfLaunch(); i < count * task_.rows * others; i += warpsOfLaunch()) {
       const int peer = peers_.ahead(1 + i % others);
       const uint32_t row = i / others;
       const uint32_t token = begin + row / task_.rows;
       if (RoutePlan::has(shared().plan.sent, peer, token)) {
+        const uint4 values =
+            begin == 0 && i == warpOfLaunch() ? first : rows_.valuesOf(token, row % task_.rows);
         Ll128Rows::send(task_.area.row(peers_, peer, peers_.rank, epoch, row), laneId(),
-                        rows_.load(token, row % task_.rows, peer), epoch);
+                        rows_.completed(values, token, row % task_.rows, peer), epoch);
       }
     }
   }

@@ -1,9 +1,9 @@
 // The kernels of the family "cuda-quantized": one for each kind of code and type of element.
 #include "reduce_quantized.cuh"
 
-// Two blocks of these fit on a multiprocessor, with up to 128 registers a thread.
+// Two blocks of these fit on a multiprocessor.
 #define FLUXCCL_QUANTIZED(code, Code, label, T)                                                                     \
-  extern "C" __global__ void __launch_bounds__(256, 2) fluxccl_quantized_##code##_##label(                          \
+  extern "C" __global__ void __launch_bounds__(512, 2) fluxccl_quantized_##code##_##label(                          \
       const __grid_constant__ fluxccl::collectives::MappedPeers peers,                                              \
       const __grid_constant__ fluxccl::collectives::Reduction task) {                                               \
     fluxccl::collectives::QuantizedReduce<T, fluxccl::collectives::Code>(peers, task).run();                        \

@@ -23,21 +23,30 @@ class TokenRows {
   FLUXCCL_DEVICE TokenRows(const MappedPeers& peers, const DispatchTask& task)
       : peers_(peers), task_(task.experts), dispatch_(task) {}
 
-  // Loads this lane's bytes of a row of a token, as a peer is to receive it.
+  // Loads this lane's values of a row of a token, which are the same for all peers.
+  FLUXCCL_DEVICE uint4 valuesOf(uint32_t token, uint32_t row) const {
+    const uint8_t* values = peers_.inputs[peers_.rank] + uint64_t{token} * task_.hiddenBytes;
+    return loadValues(values, row * Ll128Rows::kPayload + Ll128Rows::offset(laneId()), Ll128Rows::length(laneId()),
+                      task_.hiddenBytes);
+  }
+
+  // Returns this lane's bytes of a row of a token, as a peer is to receive it.
   FLUXCCL_DEVICE uint4 load(uint32_t token, uint32_t row, int peer) const {
+    return completed(valuesOf(token, row), token, row, peer);
+  }
+
+  // The same, given the values.
+  FLUXCCL_DEVICE uint4 completed(uint4 word, uint32_t token, uint32_t row, int peer) const {
     const uint32_t at = row * Ll128Rows::kPayload + Ll128Rows::offset(laneId());
     const uint32_t length = Ll128Rows::length(laneId());
-    const uint8_t* values = peers_.inputs[peers_.rank] + uint64_t{token} * task_.hiddenBytes;
-    uint4 word = loadValues(values, at, length, task_.hiddenBytes);
     if (at + length > task_.hiddenBytes) {
+      const uint4 more = about(token, static_cast<int32_t>(at) - static_cast<int32_t>(task_.hiddenBytes), peer);
       if (at >= task_.hiddenBytes) {
-        word.x = about(token, at - task_.hiddenBytes, peer);
-        word.y = about(token, at + 4 - task_.hiddenBytes, peer);
+        word.x = more.x;
+        word.y = more.y;
       }
-      if (length == 16 && at + 8 >= task_.hiddenBytes) {
-        word.z = about(token, at + 8 - task_.hiddenBytes, peer);
-        word.w = about(token, at + 12 - task_.hiddenBytes, peer);
-      }
+      word.z = more.z;
+      word.w = more.w;
     }
     return word;
   }
@@ -52,19 +61,35 @@ class TokenRows {
   }
 
  private:
-  // Returns a word of what follows the values of a token: scales, experts of the peer, weights.
-  FLUXCCL_DEVICE_CALL uint32_t about(uint32_t token, uint32_t at, int peer) const {
-    const uint32_t topK = task_.topK;
-    if (at < dispatch_.scaleBytes) {
-      return dispatch_.scales[token * (dispatch_.scaleBytes / 4) + at / 4];
+  // Returns four words of what follows the values of a token: scales, experts of the peer, weights. The first may
+  // lie before that, at < 0. All loads are in flight before the first result is used.
+  FLUXCCL_DEVICE_CALL uint4 about(uint32_t token, int32_t at, int peer) const {
+    const int32_t scales = dispatch_.scaleBytes / 4;
+    const int32_t topK = task_.topK;
+    const int32_t each = task_.experts / peers_.nRanks;
+    uint32_t found[4] = {};
+    int32_t ids[4] = {};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int32_t word = at / 4 + i;
+      const int32_t k = word - scales;
+      if (word >= 0 && k < 0) {
+        found[i] = dispatch_.scales[token * scales + word];
+      } else if (k >= 0 && k < 2 * topK) {
+        ids[i] = task_.ids[token * topK + (k < topK ? k : k - topK)];
+        found[i] = k < topK ? 0 : task_.weights[token * topK + k - topK];
+      }
     }
-    const uint32_t i = (at - dispatch_.scaleBytes) / 4;
-    if (i >= 2 * topK) {
-      return 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int32_t k = at / 4 + i - scales;
+      if (k >= 0 && k < 2 * topK) {
+        const int32_t id = ids[i] - peer * each;
+        const bool isThere = id >= 0 && id < each;
+        found[i] = k < topK ? static_cast<uint32_t>(isThere ? id : -1) : isThere ? found[i] : 0;
+      }
     }
-    const int32_t id = task_.ids[token * topK + i % topK] - peer * (task_.experts / peers_.nRanks);
-    const bool isThere = id >= 0 && id < (task_.experts / peers_.nRanks);
-    return i < topK ? static_cast<uint32_t>(isThere ? id : -1) : isThere ? task_.weights[token * topK + i - topK] : 0;
+    return make_uint4(found[0], found[1], found[2], found[3]);
   }
 
   FLUXCCL_DEVICE void storeHalf(uint32_t place, uint32_t at, uint32_t low, uint32_t high) const {

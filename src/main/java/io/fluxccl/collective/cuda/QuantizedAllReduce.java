@@ -18,7 +18,7 @@ final class QuantizedAllReduce implements CollectiveAlgorithm {
   /** The elements of a row of packets. */
   private static final int ROW_ELEMENTS = 448;
 
-  private static final int WARPS = 8;
+  private static final int WARPS = 16;
   private static final int WARP_SIZE = 32;
   private static final double MICROS_PER_KIB = 0.002;
 
