@@ -7,6 +7,7 @@
 #include "device_handle.cuh"
 #include "device_syncer.cuh"
 #include "fifo.cuh"
+#include "packed_product.cuh"
 #include "packet.cuh"
 #include "poll.cuh"
 #include "proxy_channel.cuh"
