@@ -60,15 +60,15 @@ final class PackedKernels implements AutoCloseable {
     try {
       module.prepare(device);
       this.loading = lifecycle.own(device.createStream("weights"));
+      for (int rows = LEAST_ROWS; rows <= MOST_ROWS; rows *= 2) {
+        CudaKernel kernel = module.kernel("product" + rows).withSharedMemory(sharedBytes(rows));
+        products.put(rows, kernel.overlapping().prepare(device));
+      }
     } catch (RuntimeException | Error e) {
       lifecycle.close();
       throw e;
     }
     this.addParts = module.kernel("addParts").overlapping();
-    for (int rows = LEAST_ROWS; rows <= MOST_ROWS; rows *= 2) {
-      CudaKernel kernel = module.kernel("product" + rows).withSharedMemory(sharedBytes(rows));
-      products.put(rows, kernel.overlapping().prepare(device));
-    }
   }
 
   static int rowsOfKernel(int rows) {

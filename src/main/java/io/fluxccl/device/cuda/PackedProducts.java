@@ -2,6 +2,7 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.DataType;
 import io.fluxccl.DeviceFailure;
+import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceBuffer;
@@ -88,7 +89,7 @@ public final class PackedProducts implements AutoCloseable {
   private static PackedKernels kernels(CudaDevice device, int maxRows) {
     try {
       return new PackedKernels(device, maxRows);
-    } catch (DeviceFailure e) {
+    } catch (FluxCclException e) { // no compiler, or one that does not know these instructions
       LOG.warn("cuBLASLt multiplies on {}, slower for few rows: {}", device, e.getMessage());
       return null;
     }
