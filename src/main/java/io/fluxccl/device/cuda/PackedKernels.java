@@ -189,7 +189,7 @@ final class PackedKernels implements AutoCloseable {
           out,
           switch (result) {
             case FLOATS -> DataType.FLOAT32.bytes((long) rows * outputs);
-            case GATED -> TYPE.bytes((long) kernels.tileRows * (outputs / 2));
+            case GATED -> TYPE.bytes((long) kernels.tileRows * tilesOfGated() * TILE_INPUTS);
             default -> 0;
           });
       int rowsOfKernel = rowsOfKernel(rows);
@@ -209,6 +209,10 @@ final class PackedKernels implements AutoCloseable {
               kernels.tileRows,
               count,
               result == Result.GATED ? 1 : 0));
+    }
+
+    private int tilesOfGated() {
+      return (outputs / 2 + TILE_INPUTS - 1) / TILE_INPUTS;
     }
 
     @Override
