@@ -7,6 +7,7 @@ import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.collective.FusedAllReduce;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.concurrent.Lifecycle;
@@ -22,6 +23,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.ServiceLoader;
 import java.util.function.IntFunction;
+import java.util.stream.Stream;
 import reactor.core.publisher.Flux;
 
 /** Makes ranks of the library: each is a {@link RankGroup}. */
@@ -79,11 +81,13 @@ final class GroupBackend implements PerfBackend {
 
   @Override
   public List<String> algorithms() {
-    return ServiceLoader.load(AlgorithmFamily.class).stream()
-        .map(ServiceLoader.Provider::get)
-        .sorted(Comparator.comparing(AlgorithmFamily::name))
-        .flatMap(family -> family.description().stream().map(line -> family.name() + ": " + line))
-        .toList();
+    Stream<String> ofFamilies =
+        ServiceLoader.load(AlgorithmFamily.class).stream()
+            .map(ServiceLoader.Provider::get)
+            .sorted(Comparator.comparing(AlgorithmFamily::name))
+            .flatMap(
+                family -> family.description().stream().map(line -> family.name() + ": " + line));
+    return Stream.concat(ofFamilies, Stream.of("any: " + FusedAllReduce.DESCRIPTION)).toList();
   }
 
   private static final class Rank implements PerfRank, MeasuredLibrary {

@@ -24,6 +24,12 @@ import java.util.stream.Stream;
 public record FusedAllReduce(
     DeviceBuffer input, long rows, long hidden, DataType type, Epilogue epilogue)
     implements CollectiveCall {
+  /** The algorithm of every lane that does what no family of algorithms does. */
+  public static final String DESCRIPTION =
+      SeparateEpilogue.NAME
+          + ": fused all-reduces of any size between any ranks; the all-reduce, and a kernel behind"
+          + " it";
+
   /** The types of elements. */
   static final List<DataType> TYPES =
       List.of(DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT32);
