@@ -28,12 +28,27 @@ class SendReceive : public PacketExchange<Ll128Unit> {
   }
 
  private:
-  // Sends or receives a part. Returns false if the job was aborted.
+  // How a large message went, or has to go on.
+  enum class Way { DONE, RING, ABORTED };
+
+  // Sends or receives a part. Returns false if the job was aborted. All functions are inlined, so each is called
+  // as rarely as possible.
   FLUXCCL_DEVICE bool exchange(uint32_t index, Ll128Unit& first) {
-    if (parts_.parts[index].isLarge()) {
-      return parts_.parts[index].sendUnits > 0 ? sendLarge(index, first) : receiveLarge(index);
+    const ExchangeParts::Part& part = parts_.parts[index];
+    const bool isFirst =
+        !part.isLarge() || firstPosition() / parts_.nParts < static_cast<uint32_t>(part.firstUnits);
+    bool going = !isFirst || send(firstPosition(), first);
+    if (part.isLarge()) {
+      const Way way = part.sendUnits > 0 ? sendLarge(index, going) : receiveLarge(index, isFirst);
+      if (way != Way::RING) {
+        return way == Way::DONE;
+      }
+      if (!isFirst && firstPosition() < positions()) {
+        load(firstPosition(), first);
+        going = send(firstPosition(), first);
+      }
     }
-    return firstPosition() >= positions() || (send(firstPosition(), first) && passOn());
+    return going && passOn();
   }
 
   // In place of the address of an output.
@@ -46,9 +61,9 @@ class SendReceive : public PacketExchange<Ll128Unit> {
     return isTeamABlock() ? __syncthreads_and(value) : __all_sync(kAllLanes, value);
   }
 
-  // Sends a large message: its first units through the ring, which takes no longer than the receiver's offer
-  // takes to arrive, then the rest. Returns false if the job was aborted.
-  FLUXCCL_DEVICE bool sendLarge(uint32_t index, Ll128Unit& first) {
+  // Sends a large message, of which the first units are on their way: that takes no longer than the receiver's
+  // offer takes to arrive.
+  FLUXCCL_DEVICE Way sendLarge(uint32_t index, bool isSent) {
     const ExchangeParts::Part& part = parts_.parts[index];
     const uint32_t team = isTeamABlock() ? blockIdx.x / parts_.nParts : firstPosition() / parts_.nParts;
     // So each team has at least one line of the rest, and at least one unit if the message takes the ring. The
@@ -56,25 +71,17 @@ class SendReceive : public PacketExchange<Ll128Unit> {
     // to send might see the next message's offer and mistake it for this one's.
     const uint32_t teams = min((isTeamABlock() ? gridDim.x : warps()) / parts_.nParts, part.sendUnits);
     if (team >= teams) {
-      return true;
+      return Way::DONE;
     }
-    const bool isFirst = firstPosition() / parts_.nParts < static_cast<uint32_t>(part.firstUnits);
-    const bool isSent = !isFirst || send(firstPosition(), first);
     const uint64_t output = awaitOutput(index);
     if (!vote(isSent && output != kAborted)) {
-      return false;
+      return Way::ABORTED;
     }
     if (output == 0) {
-      return firstPosition() >= positions() || ((isFirst || sendFirst()) && passOn());
+      return Way::RING;
     }
     storeShare(part, reinterpret_cast<uint8_t*>(output), team, teams);
-    return true;
-  }
-
-  FLUXCCL_DEVICE bool sendFirst() {
-    Ll128Unit first;
-    load(firstPosition(), first);
-    return send(firstPosition(), first);
+    return Way::DONE;
   }
 
   // Waits for the receiver's offer. Returns, to the whole team, the address of the output as mapped here, 0 if
@@ -131,25 +138,23 @@ class SendReceive : public PacketExchange<Ll128Unit> {
     }
   }
 
-  // Receives a large message. One warp waits for what is stored into the output. Returns false if the job was
-  // aborted.
-  FLUXCCL_DEVICE bool receiveLarge(uint32_t index) {
+  // Receives a large message. One warp waits for what is stored into the output.
+  FLUXCCL_DEVICE Way receiveLarge(uint32_t index, bool isFirst) {
     const ExchangeParts::Part& part = parts_.parts[index];
     if (part.offer == 0) {
-      return firstPosition() >= positions() || passOn();
+      return Way::RING;
     }
-    if (firstPosition() / parts_.nParts < static_cast<uint32_t>(part.firstUnits) &&
-        !receive(firstPosition())) {
-      return false;
+    if (isFirst && !receive(firstPosition())) {
+      return Way::ABORTED;
     }
     if (firstPosition() >= parts_.nParts) {
-      return true;
+      return Way::DONE;
     }
     const uint64_t awaited = progress_[index].awaited + storedBytes(part);
     const uint64_t* arrived = &counters(peers_.rank)->arrived[part.peer];
     const bool isThere =
         waitUntil(peers_.abort, part.peer, [=] { return loadAcquireSys(arrived) >= awaited; });
-    return __all_sync(kAllLanes, isThere);
+    return __all_sync(kAllLanes, isThere) ? Way::DONE : Way::ABORTED;
   }
 };
 

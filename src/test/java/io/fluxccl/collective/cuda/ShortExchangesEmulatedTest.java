@@ -15,6 +15,7 @@ import java.time.Duration;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -22,6 +23,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /** Short exchanges, also where the ranks of a pair use different kernels and grids. */
 @EmulatedGpus
+@Tag("any-order")
 class ShortExchangesEmulatedTest {
   private static final int LAUNCHES = 12;
 
