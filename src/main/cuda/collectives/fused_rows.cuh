@@ -106,9 +106,11 @@ class FusedRows {
       wanted |= thread_.group(k) < thread_.groups ? 1u << k : 0;
     }
     const uint32_t all = wanted;
-    const bool arrived = receiveRows<Rows>(
-        peers_, wanted, thread_.lane, epoch, [&](int k) { return inbound + packets(index, k); },
-        [&](int) { return from; }, words);
+    const bool arrived =
+        kWords == 1 ? receiveWord(from, inbound + packets(index, 0), epoch, words[0])
+                    : receiveRows<Rows>(
+                          peers_, wanted, thread_.lane, epoch, [&](int k) { return inbound + packets(index, k); },
+                          [&](int) { return from; }, words);
     if (arrived) {
 #pragma unroll
       for (int k = 0; k < kWords; ++k) {
@@ -165,6 +167,21 @@ class FusedRows {
 
  private:
   static constexpr int kPhases = 2;
+
+  // As receiveRow, but each lane goes on as soon as its own word has arrived: with a single word to wait for, that
+  // is faster than to vote.
+  FLUXCCL_DEVICE bool receiveWord(int from, const uint8_t* row, uint32_t epoch, uint4& word) const {
+    if (thread_.group(0) >= thread_.groups) {
+      return true;
+    }
+    bool arrived = false;
+#pragma unroll 1
+    for (int round = 0; round < kRoundsBeforeLooking && !arrived; ++round) {
+      word = Rows::load(row, thread_.lane);
+      arrived = Rows::hasArrived(word, thread_.lane, epoch);
+    }
+    return __all_sync(kAllLanes, arrived) || receiveRow<Rows>(peers_, from, row, thread_.lane, epoch, word);
+  }
 
   const MappedPeers& peers_;
   const Reduction& task_;
@@ -281,26 +298,28 @@ FLUXCCL_DEVICE void finishRows(const uint4* rows, uint64_t count, uint64_t words
 }  // namespace collectives
 }  // namespace fluxccl
 
-// Defines a kernel; EpilogueKernels.java is the twin that says which there are.
-#define FLUXCCL_FUSED_KERNEL(name, variant, label, Argument, Epilogue, call) \
-  extern "C" __global__ void __launch_bounds__(512, 2)                       \
-      fluxccl_fused_##name##_##variant##_##label(                            \
-          const __grid_constant__ fluxccl::collectives::MappedPeers peers,   \
-          const __grid_constant__ fluxccl::collectives::Reduction task,      \
-          const __grid_constant__ Argument argument) {                       \
-    fluxccl::collectives::call(peers, task, Epilogue);                       \
+// Defines a kernel; EpilogueKernels.java is the twin that says which there are. threads: most of a block; two blocks of
+// 512 fit on a multiprocessor, or one of 1024.
+#define FLUXCCL_FUSED_KERNEL(name, variant, label, threads, Argument, Epilogue, call) \
+  extern "C" __global__ void __launch_bounds__(threads, 1024 / threads)               \
+      fluxccl_fused_##name##_##variant##_##label(                                     \
+          const __grid_constant__ fluxccl::collectives::MappedPeers peers,            \
+          const __grid_constant__ fluxccl::collectives::Reduction task,               \
+          const __grid_constant__ Argument argument) {                                \
+    fluxccl::collectives::call(peers, task, Epilogue);                                \
   }
 
-#define FLUXCCL_FUSED_KERNELS_OF(name, label, T, Argument, Epilogue)                                               \
-  FLUXCCL_FUSED_KERNEL(name, pair1, label, Argument, Epilogue, fusedOneShot<T FLUXCCL_COMMA 1 FLUXCCL_COMMA true>) \
-  FLUXCCL_FUSED_KERNEL(name, pair2, label, Argument, Epilogue, fusedOneShot<T FLUXCCL_COMMA 2 FLUXCCL_COMMA true>) \
-  FLUXCCL_FUSED_KERNEL(name, pair4, label, Argument, Epilogue, fusedOneShot<T FLUXCCL_COMMA 4 FLUXCCL_COMMA true>) \
-  FLUXCCL_FUSED_KERNEL(name, one2, label, Argument, Epilogue, fusedOneShot<T FLUXCCL_COMMA 2 FLUXCCL_COMMA false>) \
-  FLUXCCL_FUSED_KERNEL(name, two2, label, Argument, Epilogue, fusedTwoShots<T FLUXCCL_COMMA 2>)                    \
-  extern "C" __global__ void __launch_bounds__(1024)                                                               \
-      fluxccl_fused_##name##_local4_##label(const uint4* rows, fluxccl::uint64_t count, fluxccl::uint64_t words,   \
-                                            const __grid_constant__ Argument argument) {                           \
-    fluxccl::collectives::finishRows<T, 4>(rows, count, words, Epilogue);                                          \
+#define FLUXCCL_FUSED_KERNELS_OF(name, label, T, Argument, Epilogue)                                                     \
+  FLUXCCL_FUSED_KERNEL(name, pair1, label, 512, Argument, Epilogue, fusedOneShot<T FLUXCCL_COMMA 1 FLUXCCL_COMMA true>)  \
+  FLUXCCL_FUSED_KERNEL(name, wide1, label, 1024, Argument, Epilogue, fusedOneShot<T FLUXCCL_COMMA 1 FLUXCCL_COMMA true>) \
+  FLUXCCL_FUSED_KERNEL(name, pair2, label, 512, Argument, Epilogue, fusedOneShot<T FLUXCCL_COMMA 2 FLUXCCL_COMMA true>)  \
+  FLUXCCL_FUSED_KERNEL(name, pair4, label, 512, Argument, Epilogue, fusedOneShot<T FLUXCCL_COMMA 4 FLUXCCL_COMMA true>)  \
+  FLUXCCL_FUSED_KERNEL(name, one2, label, 512, Argument, Epilogue, fusedOneShot<T FLUXCCL_COMMA 2 FLUXCCL_COMMA false>)  \
+  FLUXCCL_FUSED_KERNEL(name, two2, label, 512, Argument, Epilogue, fusedTwoShots<T FLUXCCL_COMMA 2>)                     \
+  extern "C" __global__ void __launch_bounds__(1024)                                                                     \
+      fluxccl_fused_##name##_local4_##label(const uint4* rows, fluxccl::uint64_t count, fluxccl::uint64_t words,         \
+                                            const __grid_constant__ Argument argument) {                                 \
+    fluxccl::collectives::finishRows<T, 4>(rows, count, words, Epilogue);                                                \
   }
 #define FLUXCCL_COMMA ,
 

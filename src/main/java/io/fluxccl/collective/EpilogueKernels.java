@@ -27,7 +27,9 @@ public final class EpilogueKernels {
   public enum Variant {
     /** Reduces rows of two ranks in one shot; a thread has one word of 16 bytes. */
     PAIR1(1, 512),
-    /** The same with two words. */
+    /** The same with blocks that fill a multiprocessor: for few rows that are long. */
+    WIDE1(1, 1024),
+    /** The same with two words, in blocks of which two fit. */
     PAIR2(2, 512),
     /** The same with four words. */
     PAIR4(4, 512),

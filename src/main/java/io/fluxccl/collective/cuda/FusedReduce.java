@@ -73,9 +73,14 @@ final class FusedReduce implements CollectiveAlgorithm {
     if (bound.nRanks() > 2) {
       return Variant.ONE2;
     }
-    return Variant.PAIR1.holds(rowBytes)
-        ? Variant.PAIR1
-        : Variant.PAIR2.holds(rowBytes) ? Variant.PAIR2 : Variant.PAIR4;
+    if (Variant.PAIR1.holds(rowBytes)) {
+      return Variant.PAIR1;
+    }
+    // Together with a launch that overlaps it, no more than half of the GPU.
+    if (Variant.WIDE1.holds(rowBytes) && slotRows(bound) <= set.grid.overlapping() / 2) {
+      return Variant.WIDE1;
+    }
+    return Variant.PAIR2.holds(rowBytes) ? Variant.PAIR2 : Variant.PAIR4;
   }
 
   @Override
@@ -85,7 +90,10 @@ final class FusedReduce implements CollectiveAlgorithm {
     // Of rows that a block has one after the other.
     double more = 0.8 * (rounds(call) * (inOneShot ? 1 : n) - 1);
     if (inOneShot) {
-      return n == 2 ? 3.1 + 0.0032 * bytes : 2.9 + 0.06 * n + 0.004 * bytes * (n - 1) + more;
+      return n == 2 ? 2.9 + 0.0034 * bytes : 2.9 + 0.06 * n + 0.004 * bytes * (n - 1) + more;
+    }
+    if (n == 2) {
+      return 7 + 0.0028 * bytes;
     }
     return 3.6 + 0.21 * n + 0.00303 * 2 * bytes * (n - 1) / n + more;
   }
