@@ -4,6 +4,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.collective.ExpertShape;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.collective.channel.ChannelFamily;
 import io.fluxccl.device.DeviceKind;
@@ -28,6 +29,23 @@ class KernelTwinsTest {
     assertThat(source("mapped_peers.cuh"))
         .contains("kMaxRanks = " + MappedPeers.MAX_RANKS + ";")
         .contains("kMaxBlocks = " + MappedPeers.MAX_BLOCKS + ";");
+  }
+
+  @Test
+  void shouldAgreeOnTheLimitsOfExpertsAndOnFaults() throws IOException {
+    assertThat(source("experts.cuh"))
+        .contains("kMaxTokens = " + ExpertShape.MOST_TOKENS + ";")
+        .contains("kMaxExperts = " + ExpertShape.MOST_EXPERTS + ";");
+    String faults = source("routing.cuh");
+    faults = faults.substring(faults.indexOf("enum class Fault"), faults.indexOf("};"));
+    assertThat(
+            faults
+                .lines()
+                .skip(1)
+                .map(line -> line.strip().replace(",", ""))
+                .filter(line -> line.matches("[A-Z]+")))
+        .containsExactly(
+            Arrays.stream(RouteFault.values()).map(RouteFault::name).toArray(String[]::new));
   }
 
   @Test
