@@ -180,7 +180,7 @@ class FusedRows {
       word = Rows::load(row, thread_.lane);
       arrived = Rows::hasArrived(word, thread_.lane, epoch);
     }
-    return __all_sync(kAllLanes, arrived) || receiveRow<Rows>(peers_, from, row, thread_.lane, epoch, word);
+    return __all_sync(kAllLanes, arrived) || receiveRow<Rows>(peers_.abort, from, row, thread_.lane, epoch, word);
   }
 
   const MappedPeers& peers_;
