@@ -156,6 +156,23 @@ class CollectivesAndPipelinesTest {
     }
   }
 
+  @Test
+  void shouldLeaveMultiprocessorsToOthersIfTold() {
+    CollectivesOptions modest = CollectivesOptions.DEFAULT.withMaxBlocks(16).withCopyEngines(true);
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Collectives collectives = Collectives.create(rank.communicator(), modest).join();
+                DeviceBuffer x = rank.device().allocate(64)) {
+              setFirst(x, rank.rank() + 1);
+              collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM).block(LONG);
+              assertThat(first(x)).isEqualTo(3);
+            }
+          });
+    }
+  }
+
   private static void fill(FloatView view, float value) {
     for (long i = 0; i < view.size(); i++) {
       view.put(i, value);
