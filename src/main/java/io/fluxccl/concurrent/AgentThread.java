@@ -257,9 +257,17 @@ public abstract class AgentThread implements Agent {
     LockSupport.unpark(thread);
   }
 
+  /**
+   * Called when the thread found itself interrupted, which has no meaning unless a subclass says
+   * so.
+   */
+  protected void onInterrupt() {}
+
   /** Sleeps for that long; {@link #wake} does not end it. */
   protected final void nap(long nanos) {
-    Thread.interrupted(); // otherwise it would not sleep; no interrupt of this thread has a meaning
+    if (Thread.interrupted()) { // otherwise it would not sleep
+      onInterrupt();
+    }
     if (nanos == UNTIL_WOKEN) {
       LockSupport.park(this);
     } else {

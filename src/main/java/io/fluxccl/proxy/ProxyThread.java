@@ -42,13 +42,17 @@ final class ProxyThread extends AgentThread {
       return 1;
     }
     if (Thread.interrupted()) {
-      // A handler left the interrupt behind, or another thread sent it. It must not end the loop
-      // silently.
-      proxy.errors.loop(
-          InvalidUsage.of(
-              "%s was interrupted and goes on; Proxy.stop() is what ends it", proxy.describe()));
+      onInterrupt();
     }
     return proxy.cycle();
+  }
+
+  /** A handler left the interrupt behind, or another thread sent it. That must not stay unseen. */
+  @Override
+  protected void onInterrupt() {
+    proxy.errors.loop(
+        InvalidUsage.of(
+            "%s was interrupted and goes on; Proxy.stop() is what ends it", proxy.describe()));
   }
 
   /**

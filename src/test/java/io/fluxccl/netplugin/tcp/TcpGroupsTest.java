@@ -105,7 +105,6 @@ class TcpGroupsTest {
     }
     int sentAhead = ahead;
     int sentBehind = 0;
-    int declined = 0;
     int looks = 0;
     for (int round = 0; round < rounds; round++) {
       NetRequest group = receive(0, ROOM, 0, 1);
@@ -113,7 +112,6 @@ class TcpGroupsTest {
       for (boolean done = false; !done; done = group.test()) {
         if (sentAhead < rounds) {
           NetRequest more = send(1, 0, sentAhead % 2 == 0 ? 100 : ROOM);
-          declined += more == null ? 1 : 0;
           sentAhead += more == null ? 0 : 1;
           if (more != null) {
             sends.add(more);
@@ -134,7 +132,6 @@ class TcpGroupsTest {
       assertThat(group.size(1)).isEqualTo(round % 2 == 0 ? 100 : ROOM);
     }
     await(sends.toArray(new NetRequest[0]));
-    assertThat(declined).isPositive();
   }
 
   @ParameterizedTest
