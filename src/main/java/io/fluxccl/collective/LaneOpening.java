@@ -97,6 +97,7 @@ final class LaneOpening {
                 "checked=" + options.checked(),
                 "maxBlocks=" + options.maxBlocks(),
                 "preferCopyEngines=" + options.preferCopyEngines(),
+                "reproducible=" + options.reproducible(),
                 "collective network=" + (CollectiveNetwork.isAllowed() ? "allowed" : "no")));
   }
 

@@ -103,6 +103,23 @@ class FusedHostTest {
     }
   }
 
+  @Test
+  void shouldRefuseThatOnlySomeRanksWantReproducibleSums() {
+    try (LocalRanks ranks = LocalRanks.ofHosts(2, 1)) {
+      ranks.run(
+          FusedRows.LONG,
+          rank ->
+              assertThat(
+                      Collectives.create(
+                          rank.communicator(),
+                          CollectivesOptions.DEFAULT.withReproducible(rank.rank() == 0)))
+                  .failsWithin(FusedRows.LONG)
+                  .withThrowableThat()
+                  .withCauseInstanceOf(InvalidUsage.class)
+                  .withMessageContaining("reproducible=true"));
+    }
+  }
+
   private static String chosen(LocalRank rank, CollectivesOptions options) {
     try (Collectives collectives = Collectives.create(rank.communicator(), options).join();
         DeviceBuffer x = rank.device().allocate(8 << 20)) {
