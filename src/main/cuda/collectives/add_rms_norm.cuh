@@ -22,7 +22,7 @@ struct AddRmsNorm {
   int32_t padding;
 
 #if defined(FLUXCCL_CUDA)
-  // What is loaded of a word while its packets are on their way.
+  // The loads for a word that are in flight while its packets are on their way.
   struct Ahead {
     uint4 residual;
     uint4 weight;

@@ -19,8 +19,8 @@ namespace collectives {
 struct ShortExchange {
   static constexpr int kMaxParts = RingCounters::kMaxShortParts;
 
-  // What this rank sends to a peer and what it receives from a peer, which may be another one. Addresses and
-  // sizes are multiples of a row's unit.
+  // A message to a peer and a message from a peer, which may be another one. Addresses and sizes are multiples of
+  // a row's unit.
   struct Part {
     const uint8_t* from;
     uint8_t* to;

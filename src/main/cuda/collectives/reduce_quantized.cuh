@@ -37,7 +37,7 @@ struct Int8Code {
   static FLUXCCL_DEVICE float decode(uint8_t code) { return static_cast<float>(static_cast<signed char>(code)); }
 };
 
-// What a lane has of a row: 16 values, but none in the last lane of a line, which has the scale.
+// The values of a row that one lane holds: 16 of them. The last lane of a line holds the scale, and no values.
 template <typename T, class Code>
 struct QuantizedValues {
   static constexpr uint32_t kLane = 16;

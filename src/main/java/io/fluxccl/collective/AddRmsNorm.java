@@ -38,7 +38,7 @@ public record AddRmsNorm(
     DeviceBuffer residualOut,
     DeviceBuffer normOut,
     Quantization quantization)
-    implements Epilogue {
+    implements Epilogue.OnGpus {
   /** How normed rows are quantised. */
   public sealed interface Quantization {
     /** Returns what it needs of a call's rows. */
@@ -160,7 +160,7 @@ public record AddRmsNorm(
     }
   }
 
-  /** Returns the kernels for GPUs. */
+  @Override
   public EpilogueKernels kernels() {
     return quantization instanceof NotQuantized
         ? EpilogueKernels.BuiltIn.NORM
@@ -168,30 +168,27 @@ public record AddRmsNorm(
   }
 
   /** Returns the structure of {@code add_rms_norm.cuh}. */
+  @Override
   public DeviceHandle argument() {
-    long quantized = 0;
-    long scales = 0;
+    DeviceBuffer quantized = null;
+    DeviceBuffer scales = null;
     float inverse = 0;
     if (quantization instanceof WithScale fixed) {
-      quantized = fixed.out().address();
+      quantized = fixed.out();
       inverse = 1 / fixed.scale();
     } else if (quantization instanceof WithRowScales perRow) {
-      quantized = perRow.out().address();
-      scales = perRow.scales().address();
+      quantized = perRow.out();
+      scales = perRow.scales();
     }
     return new KernelStruct(64)
-        .putLong(residual.address())
-        .putLong(weight.address())
-        .putLong(address(residualOut))
-        .putLong(address(normOut))
-        .putLong(quantized)
-        .putLong(scales)
+        .putAddress(residual)
+        .putAddress(weight)
+        .putAddress(residualOut)
+        .putAddress(normOut)
+        .putAddress(quantized)
+        .putAddress(scales)
         .putInt(Float.floatToRawIntBits(epsilon))
         .putInt(Float.floatToRawIntBits(weightBias))
         .putInt(Float.floatToRawIntBits(inverse));
-  }
-
-  static long address(DeviceBuffer buffer) {
-    return buffer == null ? 0 : buffer.address();
   }
 }

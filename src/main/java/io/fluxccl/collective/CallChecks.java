@@ -39,6 +39,7 @@ final class CallChecks {
     }
   }
 
+  /** Refuses a buffer of some bytes that does not begin at a multiple of an alignment. */
   private static void requireAlignment(
       CollectiveCall call, int rank, String what, long bytes, DeviceBuffer buffer, int alignment) {
     if (bytes > 0 && buffer.address() % alignment != 0) {
@@ -161,12 +162,7 @@ final class CallChecks {
 
   /** Refuses a buffer that does not begin at a multiple of 8 bytes. */
   static void requireWords(CollectiveCall call, int rank, String what, DeviceBuffer buffer) {
-    if (buffer.address() % Long.BYTES != 0) {
-      throw InvalidUsage.of(
-          "%s on rank %d: the %s must begin at a multiple of 8 bytes; a slice of another buffer may"
-              + " not",
-          call, rank, what);
-    }
+    requireAlignment(call, rank, what, buffer.size(), buffer, Long.BYTES);
   }
 
   private static void checkBuffer(

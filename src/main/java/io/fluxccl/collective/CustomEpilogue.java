@@ -26,7 +26,7 @@ import java.util.List;
  */
 public record CustomEpilogue(
     EpilogueKernels kernels, DeviceHandle argument, List<DeviceBuffer> buffers)
-    implements Epilogue {
+    implements Epilogue.OnGpus {
   /** Refuses null. */
   public CustomEpilogue {
     InvalidUsage.requireNonNull(kernels, "epilogue", "kernels");

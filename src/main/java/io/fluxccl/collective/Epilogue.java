@@ -1,13 +1,14 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceHandle;
 import java.util.List;
 
 /**
  * What a {@linkplain FusedAllReduce fused all-reduce} does with each row of the sum, before the row
  * leaves the registers of the kernel that has reduced it. Immutable and reusable.
  */
-public sealed interface Epilogue permits AddRmsNorm, CustomEpilogue, HostEpilogue {
+public sealed interface Epilogue permits Epilogue.OnGpus, HostEpilogue {
   /** Returns all buffers that it reads or writes; a captured pipeline keeps them. */
   List<DeviceBuffer> buffers();
 
@@ -21,6 +22,15 @@ public sealed interface Epilogue permits AddRmsNorm, CustomEpilogue, HostEpilogu
    * @param check compares a buffer's size
    */
   void check(FusedAllReduce call, BufferCheck check);
+
+  /** One that has kernels for GPUs. */
+  sealed interface OnGpus extends Epilogue permits AddRmsNorm, CustomEpilogue {
+    /** Returns its kernels. */
+    EpilogueKernels kernels();
+
+    /** Returns the structure that they get, as it is at this moment. */
+    DeviceHandle argument();
+  }
 
   /** Refuses a buffer. */
   interface BufferCheck {

@@ -40,6 +40,21 @@ public class KernelStruct implements DeviceHandle {
     return this;
   }
 
+  /** Writes a pointer to a buffer; a null pointer for null. */
+  public final KernelStruct putAddress(DeviceBuffer buffer) {
+    return putLong(buffer == null ? 0 : buffer.address());
+  }
+
+  /** Returns the field of 8 bytes at an offset. */
+  public final long getLong(int offset) {
+    return bytes.getLong(offset, ByteOrder.LITTLE_ENDIAN);
+  }
+
+  /** Returns the field of 4 bytes at an offset. */
+  public final int getInt(int offset) {
+    return bytes.getInt(offset, ByteOrder.LITTLE_ENDIAN);
+  }
+
   /** Writes a field that is a struct. */
   public final KernelStruct put(DeviceHandle field) {
     field.writeHandle(bytes, next);

@@ -137,14 +137,18 @@ final class OtherLanes {
     }
   }
 
-  /** Returns whether one of the other lanes' communicators has failed or was closed. */
-  boolean haveFailed() {
+  /** Aborts the communicator of each other lane whose kernels have found a fault. */
+  void abortAtFaults() {
     for (Lane lane : lanes) {
       FluxCclException fault = lane.algorithms.fault();
       if (fault != null && lane.communicator.failure() == null) {
         lane.communicator.abort(fault);
       }
     }
+  }
+
+  /** Returns whether one of the other lanes' communicators has failed or was closed. */
+  boolean haveFailed() {
     return lanes.stream().anyMatch(lane -> lane.communicator.failure() != null);
   }
 

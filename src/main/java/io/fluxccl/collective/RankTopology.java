@@ -15,8 +15,8 @@ import java.util.stream.IntStream;
  *     rank
  * @param mapped whether ranks of one host map each other's memory (and no other ranks do)
  * @param multiprocessors of the smallest GPU; 0 on the host device
- * @param computeCapability of the oldest GPU, {@code 10 * major + minor}; 0 on the host device
  * @param maxBlocks the limit that the options set for the blocks of a kernel; 0: none
+ * @param computeCapability of the oldest GPU, {@code 10 * major + minor}; 0 on the host device
  * @param ranksPerGpu the most ranks of one process that share a GPU; 1 on the host device
  */
 public record RankTopology(

@@ -156,6 +156,10 @@ abstract class Run implements BiConsumer<Void, Throwable> {
   /** Called by the stream's completion when the steps are done. */
   @Override
   public final void accept(Void done, Throwable failure) {
+    OtherLanes others = others();
+    if (others != null) {
+      others.abortAtFaults();
+    }
     lane.ended(this, failure == null ? lane.algorithms.fault() : failure);
   }
 

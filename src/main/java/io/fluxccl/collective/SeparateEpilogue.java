@@ -80,15 +80,13 @@ final class SeparateEpilogue implements CollectiveAlgorithm {
     if (topology.nRanks() > 1) {
       selector.enqueueChosen(fused.allReduce(), stream);
     }
-    Epilogue epilogue = fused.epilogue();
-    int multiprocessors = topology.multiprocessors() / topology.ranksPerGpu();
     if (topology.kind() == DeviceKind.HOST) {
       stream.launch(onHost, 1, scratch.length, KernelArgs.of(fused));
-    } else if (epilogue instanceof AddRmsNorm norm) {
-      norm.kernels().launchAlone(stream, fused, norm.argument(), multiprocessors);
-    } else if (epilogue instanceof CustomEpilogue custom) {
-      custom.kernels().launchAlone(stream, fused, custom.argument(), multiprocessors);
+      return;
     }
+    int multiprocessors = topology.multiprocessors() / topology.ranksPerGpu();
+    Epilogue.OnGpus epilogue = (Epilogue.OnGpus) fused.epilogue();
+    epilogue.kernels().launchAlone(stream, fused, epilogue.argument(), multiprocessors);
   }
 
   /** Refuses an epilogue of another kind of device. */

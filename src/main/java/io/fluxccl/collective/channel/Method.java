@@ -62,9 +62,8 @@ enum Method {
     if (this == ALL_PAIRS) {
       return ReductionOrder.OF_RANKS;
     }
-    // By local ranks, then by hosts, whichever rank does it. A ring begins with another rank in
-    // each
-    // part.
+    // It adds by local ranks, then by hosts, whichever rank does it. A ring begins with another
+    // rank in each part.
     boolean isFixed = this == HIERARCHICAL && call.call().collective() == Collective.ALL_REDUCE;
     return isFixed ? ReductionOrder.FIXED : ReductionOrder.VARYING;
   }

@@ -32,16 +32,6 @@ final class ExchangeParts extends KernelStruct {
   /** {@code ExchangeParts::kOfferOffsetBits}. */
   private static final int OFFER_OFFSET_BITS = 40;
 
-  // The parts once more, for ShortExchange.
-  private final long[] froms = new long[MAX_PARTS];
-  private final long[] tos = new long[MAX_PARTS];
-  private final long[] sendBytes = new long[MAX_PARTS];
-  private final long[] receiveBytes = new long[MAX_PARTS];
-  private final int[] peers = new int[MAX_PARTS];
-  private long ownFrom;
-  private long ownTo;
-  private long ownBytes;
-
   private ExchangeRing ring;
   private int count;
   private int maxUnits;
@@ -164,11 +154,9 @@ final class ExchangeParts extends KernelStruct {
 
   /** Fills in what is copied on this rank; nothing if it is in place. */
   ExchangeParts own(long from, long to, long size) {
-    ownFrom = from;
-    ownTo = to;
-    ownBytes = from == to ? 0 : size;
-    at(OWN_OFFSET).putLong(from).putLong(to).putLong(ownBytes);
-    bytes = Math.max(bytes, ownBytes);
+    long copied = from == to ? 0 : size;
+    at(OWN_OFFSET).putLong(from).putLong(to).putLong(copied);
+    bytes = Math.max(bytes, copied);
     return this;
   }
 
@@ -178,11 +166,6 @@ final class ExchangeParts extends KernelStruct {
       return this;
     }
     int i = count++;
-    froms[i] = from;
-    tos[i] = to;
-    sendBytes[i] = toSend;
-    receiveBytes[i] = toReceive;
-    peers[i] = peer;
     at(i * PART_LENGTH).putLong(from).putLong(to).putLong(toSend).putLong(toReceive);
     if (ring != null) {
       putInt(ring.units(toSend)).putInt(ring.units(toReceive));
@@ -217,38 +200,38 @@ final class ExchangeParts extends KernelStruct {
 
   /** Returns whether there are two parts, of one peer, of which the second alone receives. */
   boolean isOneExchange() {
-    return count == 2 && peers[0] == peers[1] && receiveBytes[0] == 0 && sendBytes[1] == 0;
+    return count == 2 && peer(0) == peer(1) && receiveBytes(0) == 0 && sendBytes(1) == 0;
   }
 
   int peer(int part) {
-    return peers[part];
+    return getInt(part * PART_LENGTH + PEER_OFFSET);
   }
 
   long from(int part) {
-    return froms[part];
+    return getLong(part * PART_LENGTH);
   }
 
   long to(int part) {
-    return tos[part];
+    return getLong(part * PART_LENGTH + Long.BYTES);
   }
 
   long sendBytes(int part) {
-    return sendBytes[part];
+    return getLong(part * PART_LENGTH + 2 * Long.BYTES);
   }
 
   long receiveBytes(int part) {
-    return receiveBytes[part];
+    return getLong(part * PART_LENGTH + 3 * Long.BYTES);
   }
 
   long ownFrom() {
-    return ownFrom;
+    return getLong(OWN_OFFSET);
   }
 
   long ownTo() {
-    return ownTo;
+    return getLong(OWN_OFFSET + Long.BYTES);
   }
 
   long ownBytes() {
-    return ownBytes;
+    return getLong(OWN_OFFSET + 2 * Long.BYTES);
   }
 }

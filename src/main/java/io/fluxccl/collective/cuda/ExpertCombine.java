@@ -46,9 +46,7 @@ final class ExpertCombine implements CollectiveAlgorithm {
     Combine call = (Combine) bound.call();
     ExpertShape shape = call.batch().shape();
     int bytes = shape.combinedBytes();
-    task.bind(call.batch(), bytes, bytes)
-        .putLong(call.rows() == null ? 0 : call.rows().address())
-        .putInt(call.inputRows());
+    task.bind(call.batch(), bytes, bytes).putAddress(call.rows()).putInt(call.inputRows());
     set.launch(
         stream, bound, call.rows() == null ? kernel : weighted, task, task.sliceRows(shape, bytes));
   }

@@ -4,7 +4,6 @@ import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.Dispatch;
 import io.fluxccl.collective.ExpertShape;
-import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.cuda.CudaKernel;
 
@@ -46,13 +45,9 @@ final class ExpertDispatch implements CollectiveAlgorithm {
     ExpertShape shape = call.batch().shape();
     int bytes = shape.tokenBytes() + shape.scaleBytes() + 2 * shape.topK() * Integer.BYTES;
     task.bind(call.batch(), shape.tokenBytes(), bytes)
-        .putLong(addressOf(call.scales()))
-        .putLong(addressOf(call.outputScales()))
+        .putAddress(call.scales())
+        .putAddress(call.outputScales())
         .putInt(shape.scaleBytes());
     set.launch(stream, bound, kernel, task, task.sliceRows(shape, bytes) * (bound.nRanks() - 1));
-  }
-
-  private static long addressOf(DeviceBuffer buffer) {
-    return buffer == null ? 0 : buffer.address();
   }
 }

@@ -31,14 +31,14 @@ final class ExpertTask extends KernelStruct {
     ExpertShape shape = batch.shape();
     set.area
         .writeTo(this, set.faultAddress())
-        .putLong(batch.ids().address())
-        .putLong(batch.weights().address())
-        .putLong(batch.receivedIds().address())
-        .putLong(batch.receivedWeights().address())
-        .putLong(batch.sources().address())
-        .putLong(batch.perRank().address())
-        .putLong(batch.perExpert().address())
-        .putLong(batch.plan().address())
+        .putAddress(batch.ids())
+        .putAddress(batch.weights())
+        .putAddress(batch.receivedIds())
+        .putAddress(batch.receivedWeights())
+        .putAddress(batch.sources())
+        .putAddress(batch.perRank())
+        .putAddress(batch.perExpert())
+        .putAddress(batch.plan())
         .putInt(shape.tokens())
         .putInt(shape.topK())
         .putInt(shape.experts())
@@ -51,7 +51,7 @@ final class ExpertTask extends KernelStruct {
   }
 
   private static int rows(int bytes) {
-    return (bytes + RouteArea.ROW_PAYLOAD - 1) / RouteArea.ROW_PAYLOAD;
+    return (int) PacketArea.Kind.LL128.rows(bytes);
   }
 
   private int sliceTokens(int bytes) {

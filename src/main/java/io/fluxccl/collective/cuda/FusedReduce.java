@@ -1,15 +1,11 @@
 package io.fluxccl.collective.cuda;
 
-import io.fluxccl.collective.AddRmsNorm;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveAlgorithm;
-import io.fluxccl.collective.CustomEpilogue;
 import io.fluxccl.collective.Epilogue;
-import io.fluxccl.collective.EpilogueKernels;
 import io.fluxccl.collective.EpilogueKernels.Variant;
 import io.fluxccl.collective.FusedAllReduce;
 import io.fluxccl.collective.ReductionOrder;
-import io.fluxccl.device.DeviceHandle;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaKernel;
@@ -107,7 +103,8 @@ final class FusedReduce implements CollectiveAlgorithm {
     FusedAllReduce call = (FusedAllReduce) bound.call();
     Variant variant = variant(bound);
     int blocks = set.grid.blocksFor(slotRows(bound), 1);
-    CudaKernel kernel = kernels(call.epilogue()).kernel(variant, call.type());
+    Epilogue.OnGpus epilogue = (Epilogue.OnGpus) call.epilogue();
+    CudaKernel kernel = epilogue.kernels().kernel(variant, call.type());
     stream.launch(
         set.grid.forBlocks(kernel, blocks),
         blocks,
@@ -115,18 +112,6 @@ final class FusedReduce implements CollectiveAlgorithm {
         KernelArgs.of(
             set.peers.bind(bound),
             reduction.ofRows(call.countBytes(), call.rowBytes()),
-            argument(call.epilogue())));
-  }
-
-  private static EpilogueKernels kernels(Epilogue epilogue) {
-    return epilogue instanceof AddRmsNorm norm
-        ? norm.kernels()
-        : ((CustomEpilogue) epilogue).kernels();
-  }
-
-  private static DeviceHandle argument(Epilogue epilogue) {
-    return epilogue instanceof AddRmsNorm norm
-        ? norm.argument()
-        : ((CustomEpilogue) epilogue).argument();
+            epilogue.argument()));
   }
 }

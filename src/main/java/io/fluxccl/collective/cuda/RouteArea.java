@@ -13,11 +13,6 @@ record RouteArea(int nRanks, long slotBytes) {
   /** {@code sizeof(RouteArea)}. */
   static final int LENGTH = 5 * Long.BYTES;
 
-  /** Bytes of a row of LL128 packets, and of its payload. */
-  static final int ROW_BYTES = 512;
-
-  static final int ROW_PAYLOAD = 480;
-
   private static final int HEADER_BYTES = 8192;
   private static final int SETS = 2;
   private static final long FAILED_OFFSET = MappedPeers.AREAS_OFFSET;
@@ -44,7 +39,7 @@ record RouteArea(int nRanks, long slotBytes) {
 
   /** Returns how many rows a slot holds. */
   int rows() {
-    return (int) (slotBytes / ROW_BYTES);
+    return (int) (slotBytes / PacketArea.Kind.LL128.rowBytes(1));
   }
 
   /** Writes the struct. */

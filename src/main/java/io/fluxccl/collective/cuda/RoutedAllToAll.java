@@ -4,7 +4,6 @@ import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.DeviceAllToAllV;
 import io.fluxccl.collective.KernelStruct;
-import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.cuda.CudaKernel;
 
@@ -47,23 +46,19 @@ final class RoutedAllToAll implements CollectiveAlgorithm {
   public void enqueue(DeviceStream stream, BoundCall bound) {
     DeviceAllToAllV call = (DeviceAllToAllV) bound.call();
     int size = call.type().size();
-    long rows = (call.countBytes() + RouteArea.ROW_PAYLOAD - 1) / RouteArea.ROW_PAYLOAD;
+    long rows = PacketArea.Kind.LL128.rows(call.countBytes());
     int sliceRows = (int) Math.min(set.area.rows(), rows);
     set.area
         .writeTo(task, set.faultAddress())
-        .putLong(call.counts().send().address())
-        .putLong(addressOf(call.counts().sendOffsets()))
-        .putLong(addressOf(call.counts().receiveOffsets()))
-        .putLong(call.counts().received().address())
+        .putAddress(call.counts().send())
+        .putAddress(call.counts().sendOffsets())
+        .putAddress(call.counts().receiveOffsets())
+        .putAddress(call.counts().received())
         .putLong(call.most())
         .putLong(call.inputBytes(bound.rank(), bound.nRanks()) / size)
         .putLong(call.outputBytes(bound.rank(), bound.nRanks()) / size)
         .putInt(size)
         .putInt(sliceRows);
     set.launch(stream, bound, kernel, task, (long) sliceRows * (bound.nRanks() - 1));
-  }
-
-  private static long addressOf(DeviceBuffer buffer) {
-    return buffer == null ? 0 : buffer.address();
   }
 }

@@ -1,11 +1,12 @@
 package io.fluxccl.collective.host;
 
+import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.collective.Combine;
 import io.fluxccl.collective.ExpertShape;
 import io.fluxccl.device.Device;
+import io.fluxccl.device.host.FloatRow;
 import io.fluxccl.device.host.HostMemory;
-import java.util.Arrays;
 
 /** Returns the sums of what experts give: the same bits as {@code combine.cuh}. */
 final class HostCombine implements AutoCloseable {
@@ -16,7 +17,7 @@ final class HostCombine implements AutoCloseable {
   private final HostScratch rowMemory;
   private final HostScratch arrivedMemory;
   private final int[] token;
-  private float[] sums = {};
+  private final FloatRow sums = new FloatRow();
 
   // Of the call that runs.
   private Combine call;
@@ -43,9 +44,6 @@ final class HostCombine implements AutoCloseable {
     plan.bind(call.batch());
     rows = rowMemory.reserve((long) nRanks * bytes);
     arrived = arrivedMemory.reserve((long) nRanks * shape.tokens() * bytes);
-    if (sums.length < shape.hidden()) {
-      sums = new float[shape.hidden()];
-    }
     if (streams.exchange(this::sent, this::received, abort)) {
       for (int t = 0; t < shape.tokens(); t++) {
         sum(t);
@@ -81,7 +79,7 @@ final class HostCombine implements AutoCloseable {
     if (call.rows() == null) {
       return call.input().address() + (long) place * bytes;
     }
-    clear();
+    sums.clear(shape.hidden());
     for (int k = 0; k < shape.topK(); k++) {
       long pair = ((long) place * shape.topK() + k) * Integer.BYTES;
       int row = HostMemory.getInt(call.rows().address() + pair);
@@ -97,44 +95,25 @@ final class HostCombine implements AutoCloseable {
       }
     }
     long target = rows + (long) peer * bytes;
-    round(target);
+    sums.write(DataType.BFLOAT16, target, shape.hidden());
     return target;
   }
 
   private void sum(int t) {
     long own = plan.nextSent(rank, t) == t ? given(plan.place(rank, t), rank) : 0;
-    clear();
+    sums.clear(shape.hidden());
     for (int from = 0; from < nRanks; from++) {
       if (plan.nextSent(from, t) == t) {
         add(from == rank ? own : arrivedFrom(from, t), 1);
       }
     }
-    round(call.output().address() + (long) t * bytes);
-  }
-
-  private void clear() {
-    Arrays.fill(sums, 0);
+    sums.write(DataType.BFLOAT16, call.output().address() + (long) t * bytes, shape.hidden());
   }
 
   private void add(long values, float weight) {
-    for (int i = 0; i < shape.hidden(); i += 2) {
-      int pair = HostMemory.getInt(values + (long) i * Short.BYTES);
-      sums[i] += weight * Float.intBitsToFloat(pair << 16);
-      sums[i + 1] += weight * Float.intBitsToFloat(pair & 0xffff0000);
+    for (int i = 0; i < shape.hidden(); i++) {
+      sums.values()[i] += weight * FloatRow.get(DataType.BFLOAT16, values, i);
     }
-  }
-
-  /** Writes the sums, rounded to the nearest, ties to even. */
-  private void round(long target) {
-    for (int i = 0; i < shape.hidden(); i += 2) {
-      HostMemory.putInt(target + (long) i * Short.BYTES, bits(sums[i]) | bits(sums[i + 1]) << 16);
-    }
-  }
-
-  private static int bits(float value) {
-    int bits = Float.floatToRawIntBits(value);
-    int rounded = Float.isNaN(value) ? bits | 0x400000 : bits + 0x7fff + (bits >>> 16 & 1);
-    return rounded >>> 16;
   }
 
   @Override

@@ -3,6 +3,7 @@ package io.fluxccl.device.host;
 import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.HalfFloat;
+import java.util.Arrays;
 
 /**
  * A row of floating-point elements as floats, read from memory by address and written there. Grows
@@ -19,11 +20,21 @@ public final class FloatRow {
     return values;
   }
 
-  /** Reads elements of FLOAT32 or of 16 bits. */
-  public void read(DataType type, long address, int count) {
+  /** Makes the first elements zeros. */
+  public void clear(int count) {
+    grow(count);
+    Arrays.fill(values, 0, count, 0);
+  }
+
+  private void grow(int count) {
     if (values.length < count) {
       values = new float[count];
     }
+  }
+
+  /** Reads elements of FLOAT32 or of 16 bits. */
+  public void read(DataType type, long address, int count) {
+    grow(count);
     for (int i = 0; i < count; i++) {
       values[i] = get(type, address, i);
     }

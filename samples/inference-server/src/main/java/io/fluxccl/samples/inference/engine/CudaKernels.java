@@ -149,10 +149,10 @@ final class CudaKernels implements Kernels {
     return products.roomFor(rows);
   }
 
-  /** What is only read. */
+  /** Weights that kernels read element by element: an embedding, or the gains of a norm. */
   private record Table(DeviceBuffer buffer) implements Weights {}
 
-  /** What is multiplied by. */
+  /** Weights of a product. */
   private record Matrix(PackedMatrix packed, Use use) implements Weights {}
 
   @Override
