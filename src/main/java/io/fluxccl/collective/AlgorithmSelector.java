@@ -214,7 +214,7 @@ final class AlgorithmSelector {
           call.rank(),
           names(),
           call.call() instanceof RoutedCall
-              ? ". It works within a host only: among 2 to 16 ranks on GPUs, or any number on the"
+              ? ". It works within a host only: among 2 to 16 ranks on GPUs, or 2 or more on the"
                   + " host device, that map each other's memory"
               : "");
     }
