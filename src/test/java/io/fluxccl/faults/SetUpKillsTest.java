@@ -28,8 +28,9 @@ import org.junit.jupiter.api.parallel.Execution;
 import org.junit.jupiter.api.parallel.ExecutionMode;
 
 /**
- * A rank is killed while it joins, at a random moment, or just after that. The others, which are
- * ranks of this JVM, learn which one it was. {@code -Dfluxccl.setup.kills} is how often.
+ * A rank is killed just after it has joined, and in every other round at a random moment of its
+ * joining. The others, which are ranks of this JVM, learn which one it was. {@code
+ * -Dfluxccl.setup.kills} is how often.
  */
 @Tag("faults")
 @Timeout(1200)
@@ -37,10 +38,12 @@ import org.junit.jupiter.api.parallel.ExecutionMode;
 class SetUpKillsTest {
   private static final int KILLS = Integer.getInteger("fluxccl.setup.kills", 100);
   private static final int RANKS = 3;
+
+  /** Where the victim may die unseen: then the others wait that long for it. */
   private static final Duration LIMIT = Duration.ofSeconds(6);
 
-  /** Of the job whose time is measured, beside which other tests begin. */
-  private static final Duration FIRST_LIMIT = Duration.ofSeconds(60);
+  /** Where the victim joins. A busy machine may need a while for that. */
+  private static final Duration LONG_LIMIT = Duration.ofSeconds(60);
 
   private static final int PATIENCE_SECONDS = 60;
 
@@ -60,7 +63,7 @@ class SetUpKillsTest {
   private final List<String> wrong = Collections.synchronizedList(new ArrayList<>());
   private final AtomicInteger unseen = new AtomicInteger();
 
-  /** How long a process takes to join, as far as the moments of the kills have shown. */
+  /** How long a process takes to join on the quiet machine of the first round. */
   private final AtomicLong joinMillis = new AtomicLong();
 
   @Test
@@ -93,13 +96,12 @@ class SetUpKillsTest {
         millis.size(),
         millis.get(millis.size() / 2),
         millis.get(millis.size() - 1));
-    // The root hears of a rank when it connects; before that only its absence can be told.
-    assertThat(millis).hasSizeGreaterThan(unseen.get());
     assertThat(millis.get(millis.size() * 9 / 10)).isLessThan(SOON_MILLIS);
   }
 
   private void kill(int round) throws Exception {
     int victim = round % RANKS;
+    boolean joined = round % 2 == 0;
     JobSecret secret = JobSecret.random();
     String address = "127.0.0.1:" + Ports.reserved();
     Map<String, String> variables =
@@ -119,7 +121,7 @@ class SetUpKillsTest {
               JoinOptions.of(rank, RANKS)
                   .withAddress(address)
                   .withSecret(secret)
-                  .withJoinTimeout(round == 0 ? FIRST_LIMIT : LIMIT);
+                  .withJoinTimeout(joined ? LONG_LIMIT : LIMIT);
           told.add(
               CompletableFuture.runAsync(
                       () -> {},
@@ -128,23 +130,20 @@ class SetUpKillsTest {
                   .thenCompose(begun -> survive(round, options, victim, killed)));
         }
       }
-      if (round == 0) {
+      if (joined) {
         process.awaitLine("joined");
-        joinMillis.set(TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - joining));
+        joinMillis.compareAndSet(0, TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - joining));
+        Thread.sleep(random.nextInt(SPREAD_MILLIS));
       } else {
-        Thread.sleep(Math.round(joinMillis.get() * (0.3 + 1.2 * random.nextDouble())));
+        Thread.sleep(random.nextInt(SPREAD_MILLIS + joinMillis.intValue()));
       }
       long begun = System.nanoTime();
       process.kill();
       killed.complete(new Kill(begun, System.nanoTime()));
     }
-    int before = unseen.get();
     for (CompletableFuture<Void> each : told) {
       each.get(2 * PATIENCE_SECONDS, TimeUnit.SECONDS);
     }
-    // A process that was killed too early for the root to know it: later ones get more time.
-    double change = unseen.get() > before ? 1.25 : 0.95;
-    joinMillis.updateAndGet(millis -> Math.max(SPREAD_MILLIS, Math.round(millis * change)));
   }
 
   /** Joins, and completes when this rank knows what has become of the victim. */
@@ -178,7 +177,9 @@ class SetUpKillsTest {
     long after = TimeUnit.NANOSECONDS.toMillis(heard.atNanos - Math.max(began, kill.endNanos));
     // On a busy machine a limit may pass before the kill: what is told then is not about the kill.
     boolean early = heard.atNanos < kill.beginNanos;
-    if (early || reason.code() == ErrorCode.TIMEOUT && reason.rank() == victim) {
+    // The root hears of a rank when it connects; before that only its absence can be told.
+    boolean absent = reason.code() == ErrorCode.TIMEOUT && reason.rank() == victim;
+    if (round % 2 != 0 && (early || absent)) {
       unseen.incrementAndGet();
     } else if (reason.code() != ErrorCode.REMOTE_FAILURE
         || reason.rank() != victim
