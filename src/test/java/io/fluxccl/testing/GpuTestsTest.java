@@ -158,6 +158,7 @@ class GpuTestsTest {
   }
 
   @Test
+  @Tag("long")
   void shouldFailWhatTheBudgetLeavesNoTimeFor() {
     assertThat(run(1, Mixed.class, "--budget", "0"))
         .contains("not started: the budget is spent")
@@ -165,6 +166,7 @@ class GpuTestsTest {
   }
 
   @Test
+  @Tag("long")
   void shouldRunAClassThatOnlyTheClassPathHas() {
     assertThat(run(1, Untagged.class))
         .startsWith("1 test classes")
@@ -172,6 +174,7 @@ class GpuTestsTest {
   }
 
   @Test
+  @Tag("long")
   void shouldRefuseANameThatMatchesNothing() {
     StringWriter err = new StringWriter();
     int code =

@@ -27,7 +27,7 @@ import org.junit.jupiter.api.Timeout;
 class UnregisteredMemoryProcessTest {
   private static final int RANKS = 3;
   private static final int THREADS = 2;
-  private static final int ROUNDS = Rounds.of(4, 30);
+  private static final int ROUNDS = Rounds.of(2, 30);
   private static final int MAX_BYTES = 200_000;
 
   /** A rank that does all kinds of calls on buffers that live for a few of them. */

@@ -35,6 +35,7 @@ class HeadersTest {
 
   @ParameterizedTest
   @MethodSource("headers")
+  @Tag("long")
   void shouldCompileAloneForTheDevice(String header) throws Exception {
     assertThat(nvcc("-ptx", including(header, ".cu"))).isEmpty();
   }

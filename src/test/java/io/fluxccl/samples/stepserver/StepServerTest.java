@@ -79,26 +79,26 @@ class StepServerTest {
 
   @Test
   void shouldGiveTheSameTokensAloneAndInABatch() {
-    List<List<String>> alone = IntStream.range(0, 12).mapToObj(i -> client.all(i, 40)).toList();
-    assertThat(alone).allSatisfy(each -> assertThat(each).hasSize(40));
+    List<List<String>> alone = IntStream.range(0, 12).mapToObj(i -> client.all(i, 20)).toList();
+    assertThat(alone).allSatisfy(each -> assertThat(each).hasSize(20));
     assertThat(alone.stream().flatMap(List::stream).distinct()).hasSizeGreaterThan(5);
     Flux<List<String>> together =
-        Flux.range(0, 12).flatMapSequential(i -> client.tokens(i, 40).collectList());
+        Flux.range(0, 12).flatMapSequential(i -> client.tokens(i, 20).collectList());
     StepVerifier.create(together).expectNextSequence(alone).expectComplete().verify(LONG);
   }
 
   @Test
   void shouldGoOnForOthersWhenAClientDisconnectsOrTimesOut() {
-    List<String> expected = client.all(5, 200);
+    List<String> expected = client.all(5, 100);
     List<Disposable> disconnecting = fill(3);
-    CompletableFuture<List<String>> other = client.tokens(5, 200).collectList().toFuture();
+    CompletableFuture<List<String>> other = client.tokens(5, 100).collectList().toFuture();
     disconnecting.forEach(Disposable::dispose);
     StepVerifier.create(client.tokens(7, ENDLESS).then().timeout(Duration.ofMillis(200)))
         .expectError(TimeoutException.class)
         .verify(LONG);
     assertThat(other).succeedsWithin(LONG).isEqualTo(expected);
     // Those that have left make room: otherwise this would wait for ever.
-    assertThat(client.all(5, 200)).isEqualTo(expected);
+    assertThat(client.all(5, 100)).isEqualTo(expected);
   }
 
   @Test
