@@ -53,7 +53,11 @@ final class GroupBackend implements PerfBackend {
   }
 
   private static JoinOptions groupOptions(RankOptions options, JoinOptions from) {
-    CollectivesOptions collectives = from.collectives();
+    CollectivesOptions collectives =
+        from.collectives()
+            .withMaxBlocks(options.kernels().maxBlocks())
+            .withCopyEngines(options.kernels().copyEngines())
+            .withReproducible(options.kernels().reproducible());
     if (options.transport().isPresent()) {
       collectives = collectives.withTransport(options.transport().get());
     }

@@ -24,6 +24,7 @@ interface PerfBackend {
    * @param memory where the buffers come from
    * @param algorithms names of algorithms to use wherever they support the call
    * @param tuning the file that chooses algorithms
+   * @param kernels which kernels may be chosen
    * @param compare whether NCCL is measured too
    */
   record RankOptions(
@@ -34,7 +35,19 @@ interface PerfBackend {
       PerfMemory memory,
       Map<Collective, String> algorithms,
       Optional<Path> tuning,
+      Kernels kernels,
       boolean compare) {}
+
+  /**
+   * Which kernels may be chosen; {@link io.fluxccl.collective.CollectivesOptions} says more.
+   *
+   * @param maxBlocks of each; 0 for no limit
+   * @param copyEngines whether algorithms that use copy engines are preferred
+   * @param reproducible whether sums add in one order everywhere
+   */
+  record Kernels(int maxBlocks, boolean copyEngines, boolean reproducible) {
+    static final Kernels ANY = new Kernels(0, false, false);
+  }
 
   /**
    * Opens the rank that the environment gives this process, and returns when it has found the

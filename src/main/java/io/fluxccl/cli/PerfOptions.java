@@ -137,6 +137,22 @@ final class PerfOptions {
   private Path tune;
 
   @Option(
+      names = "--max-blocks",
+      paramLabel = "N",
+      description = "At most so many blocks of each kernel on a GPU. Default: no limit.")
+  private Integer maxBlocks;
+
+  @Option(
+      names = "--copy-engines",
+      description = "Prefer algorithms that let copy engines move the data.")
+  private boolean copyEngines;
+
+  @Option(
+      names = "--reproducible",
+      description = "Only algorithms that add in the ranks' order, also between hosts.")
+  private boolean reproducible;
+
+  @Option(
       names = "--compare",
       paramLabel = "LIBRARY",
       description = "Measure this library too, row by row: nccl. Needs GPUs.")
@@ -205,6 +221,7 @@ final class PerfOptions {
     require(tune == null || compare == null, "--tune and --compare exclude each other");
     require(tune == null || algorithm == null, "--tune and --algorithm exclude each other");
     require(tune == null || json.isEmpty(), "--tune excludes --json: it has no rows");
+    requireRange("max-blocks", maxBlocks, 1);
     Map<Collective, String> algorithms = new EnumMap<>(Collective.class);
     if (algorithm != null) {
       collectives.forEach(collective -> algorithms.put(collective, algorithm));
@@ -217,6 +234,7 @@ final class PerfOptions {
         PerfMemory.ofLabel(memory),
         algorithms,
         tuning,
+        new PerfBackend.Kernels(maxBlocks == null ? 0 : maxBlocks, copyEngines, reproducible),
         compare != null);
   }
 

@@ -116,6 +116,7 @@ final class SoakCommand implements Callable<Integer> {
             PerfMemory.OWN,
             Map.of(),
             Optional.empty(),
+            PerfBackend.Kernels.ANY,
             false);
     long until =
         untilMillis > 0

@@ -63,6 +63,7 @@ class PerfOptionsTest {
                 PerfMemory.OWN,
                 Map.of(),
                 Optional.empty(),
+                PerfBackend.Kernels.ANY,
                 false));
   }
 
@@ -130,7 +131,16 @@ class PerfOptionsTest {
                 PerfMemory.OWN,
                 Map.of(),
                 Optional.empty(),
+                PerfBackend.Kernels.ANY,
                 false));
+  }
+
+  @Test
+  void shouldTakeWhichKernelsMayBeChosen() {
+    assertThat(parse("--max-blocks 8 --copy-engines").rankOptions(ALL_REDUCE).kernels())
+        .isEqualTo(new PerfBackend.Kernels(8, true, false));
+    assertThat(parse("--reproducible").rankOptions(ALL_REDUCE).kernels())
+        .isEqualTo(new PerfBackend.Kernels(0, false, true));
   }
 
   @Test
@@ -145,6 +155,7 @@ class PerfOptionsTest {
       delimiter = '|',
       value = {
         "-b 1X               | '1X' is no size",
+        "--max-blocks 0      | max-blocks=0",
         "-b -1               | '-1' is no size",
         "-b 0                | '0' is no size",
         "-b 99999999999G     | too large",
