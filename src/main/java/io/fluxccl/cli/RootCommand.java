@@ -114,7 +114,7 @@ final class RootCommand implements Runnable {
     return code;
   }
 
-  private static CommandLine commandLine(CliContext context) {
+  static CommandLine commandLine(CliContext context) {
     // Options behind the launched command's name belong to that command.
     CommandLine launch = new CommandLine(new LaunchCommand(context)).setStopAtPositional(true);
     return new CommandLine(new RootCommand())

@@ -1,0 +1,62 @@
+package io.fluxccl.cli;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatCode;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.Test;
+import picocli.CommandLine.ParameterException;
+
+/** The command line takes every command that a page shows: its options are there and fit. */
+class CommandsOfPagesTest {
+  /** Up to a remark, a pipe, a redirection, or the launched program. */
+  private static final Pattern COMMAND =
+      Pattern.compile(
+          "(?m)(?:\\./|bin/)fluxccl (perf|soak|info|launch|dump)\\b((?: (?!#|>|2>|&|-- )[^\\s`|'\";)]+)*)");
+
+  @Test
+  void shouldTakeEveryCommandOfThePages() throws IOException {
+    List<String> commands = new ArrayList<>();
+    for (Path page : pages()) {
+      Matcher command = COMMAND.matcher(Files.readString(page));
+      while (command.find()) {
+        String program = command.group(1).equals("launch") ? " -- program" : "";
+        commands.add(command.group(1) + command.group(2) + program);
+      }
+    }
+    assertThat(commands).hasSizeGreaterThan(25);
+    assertThat(commands)
+        .allSatisfy(
+            command -> assertThatCode(() -> read(command)).as(command).doesNotThrowAnyException());
+    assertThatThrownBy(() -> read("perf all-reduce --no-such-option"))
+        .isInstanceOf(ParameterException.class);
+  }
+
+  /** Without running it. */
+  private static void read(String command) {
+    CliContext context =
+        new CliContext(
+            new FakeBackend(), PretendMain.class.getName(), Map.of(), System.out, System.err);
+    RootCommand.commandLine(context).parseArgs(command.split(" "));
+  }
+
+  private static List<Path> pages() throws IOException {
+    List<Path> pages = new ArrayList<>(List.of(Path.of("README.md")));
+    for (String folder : List.of("docs", "samples")) {
+      try (Stream<Path> files =
+          Files.find(Path.of(folder), 2, (path, what) -> what.isRegularFile())) {
+        files.filter(path -> path.toString().endsWith(".md")).forEach(pages::add);
+      }
+    }
+    return pages;
+  }
+}
