@@ -28,6 +28,17 @@ class PagesTest {
     compare("cuda", contents(Path.of("src/test/resources/cuda"), ".+\\.cu"));
   }
 
+  @Test
+  void shouldHaveAPlaceInTheSite() throws IOException {
+    String groups = read(Path.of("docs/site/groups.json"));
+    for (String folder : List.of("docs", "docs/reference")) {
+      try (Stream<Path> pages = Files.list(Path.of(folder))) {
+        assertThat(pages.map(Path::toString).filter(page -> page.endsWith(".md")))
+            .allSatisfy(page -> assertThat(groups).contains('"' + page + '"'));
+      }
+    }
+  }
+
   private static void compare(String language, List<String> files) throws IOException {
     Pattern blocks = Pattern.compile("(?s)```" + language + "\n(.*?)```");
     String tested = squeezed(String.join("\n", files));
