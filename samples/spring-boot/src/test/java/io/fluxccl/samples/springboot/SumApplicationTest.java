@@ -1,0 +1,94 @@
+package io.fluxccl.samples.springboot;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.awaitility.Awaitility.await;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.bootstrap.JobSecret;
+import io.fluxccl.group.RankGroup;
+import java.io.IOException;
+import java.net.ServerSocket;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse.BodyHandlers;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.stream.IntStream;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.springframework.boot.builder.SpringApplicationBuilder;
+import org.springframework.context.ConfigurableApplicationContext;
+
+/** The application's two ranks, in one JVM, over HTTP. */
+@Timeout(120)
+class SumApplicationTest {
+  private static final int RANKS = 2;
+
+  private final HttpClient client = HttpClient.newHttpClient();
+  private List<ConfigurableApplicationContext> ranks;
+
+  @BeforeEach
+  void start() throws IOException {
+    int port;
+    try (ServerSocket probe = new ServerSocket(0)) {
+      port = probe.getLocalPort();
+    }
+    String secret = JobSecret.random().text();
+    List<CompletableFuture<ConfigurableApplicationContext>> starting =
+        IntStream.range(0, RANKS)
+            .mapToObj(
+                rank ->
+                    CompletableFuture.supplyAsync(
+                        () ->
+                            new SpringApplicationBuilder(SumApplication.class)
+                                .properties(
+                                    "server.port=0",
+                                    "fluxccl.rank=" + rank,
+                                    "fluxccl.ranks=" + RANKS,
+                                    "fluxccl.address=127.0.0.1:" + port,
+                                    "fluxccl.secret=" + secret,
+                                    "fluxccl.device=host",
+                                    "fluxccl.join-timeout=60s",
+                                    "management.endpoint.health.show-details=always",
+                                    "management.endpoints.web.exposure.include=health,metrics")
+                                .run(),
+                        task -> new Thread(task, "start-" + rank).start()))
+            .toList();
+    ranks = starting.stream().map(CompletableFuture::join).toList();
+  }
+
+  @AfterEach
+  void stop() {
+    ranks.forEach(ConfigurableApplicationContext::close);
+  }
+
+  private String get(int rank, String path) throws Exception {
+    String port = ranks.get(rank).getEnvironment().getProperty("local.server.port");
+    URI uri = URI.create("http://127.0.0.1:" + port + path);
+    return client.send(HttpRequest.newBuilder(uri).build(), BodyHandlers.ofString()).body();
+  }
+
+  @Test
+  void shouldServeSumsAndShowHealthAndMetersUntilTheGroupFails() throws Exception {
+    assertThat(get(0, "/sum/14")).isEqualTo("42");
+    assertThat(get(0, "/sum/-1")).isEqualTo("-3");
+    for (int rank = 0; rank < RANKS; rank++) {
+      assertThat(get(rank, "/actuator/health")).contains("\"fluxccl\"", "\"status\":\"UP\"");
+      assertThat(get(rank, "/actuator/metrics/fluxccl.ranks")).contains("\"value\":2.0");
+    }
+
+    ranks.get(1).getBean(RankGroup.class).communicator().abort(Aborted.of(1, "out of paper"));
+
+    for (int rank = 0; rank < RANKS; rank++) {
+      int each = rank;
+      await().until(() -> get(each, "/actuator/health").contains("out of paper"));
+      assertThat(get(rank, "/actuator/health"))
+          .contains("\"status\":\"DOWN\"", "\"failedRank\":1", "\"code\":\"ABORTED\"");
+      assertThat(get(rank, "/actuator/metrics/fluxccl.ranks")).contains("\"value\":0.0");
+    }
+    assertThat(get(0, "/sum/14")).contains("500");
+  }
+}
