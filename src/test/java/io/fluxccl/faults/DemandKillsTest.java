@@ -69,7 +69,7 @@ class DemandKillsTest {
           new RankProcess(IdleRank.class, List.of(), variables(address, secret))) {
         victim.awaitLine("joined");
         if (stopped) {
-          victim.stop();
+          victim.process().stop();
         }
         List<RankGroup> groups = joins.stream().map(CompletableFuture::join).toList();
         assertThat(groups)
@@ -78,7 +78,7 @@ class DemandKillsTest {
         groups.forEach(group -> failures.add(failureOfFirstCollective(group)));
         Thread.sleep(random.nextInt(MOST_MILLIS));
         assertThat(failures).as("round " + round).noneMatch(CompletableFuture::isDone);
-        victim.kill();
+        victim.process().kill();
         for (CompletableFuture<FluxCclException> each : failures) {
           FluxCclException failure = each.get(SOON_SECONDS, TimeUnit.SECONDS);
           assertThat(failure.code()).as("%s", failure).isEqualTo(ErrorCode.REMOTE_FAILURE);

@@ -69,7 +69,7 @@ class KillsTest {
         kill(pool, kind, nRanks, round);
       }
       for (RankProcess each : pool.idle()) {
-        assertThat(each.end()).isZero();
+        assertThat(each.process().end()).isZero();
       }
       assertThat(segmentsLeft(pool.all())).isEmpty();
     }
@@ -87,13 +87,16 @@ class KillsTest {
     List<RankProcess> ranks = new ArrayList<>();
     for (int rank = 0; rank < nRanks; rank++) {
       ranks.add(pool.take(host(kind, rank)));
-      ranks.get(rank).tell(String.join(" ", "" + rank, "" + nRanks, address, secret, kind));
+      ranks
+          .get(rank)
+          .process()
+          .tell(String.join(" ", "" + rank, "" + nRanks, address, secret, kind));
     }
     ranks.forEach(rank -> rank.awaitLine("running"));
     Thread.sleep(random.nextInt(SPREAD_MILLIS));
     int victim = round % nRanks;
     long killed = System.nanoTime();
-    ranks.get(victim).kill();
+    ranks.get(victim).process().kill();
     long ended = System.nanoTime(); // on a busy machine later than its kill
     for (int rank = 0; rank < nRanks; rank++) {
       if (rank != victim) {
@@ -135,7 +138,10 @@ class KillsTest {
     try (Stream<Path> files = Files.list(Path.of("/dev/shm"))) {
       return files
           .map(Path::toString)
-          .filter(f -> processes.stream().anyMatch(p -> f.contains("fluxccl-" + p.pid() + "-")))
+          .filter(
+              f ->
+                  processes.stream()
+                      .anyMatch(p -> f.contains("fluxccl-" + p.process().pid() + "-")))
           .toList();
     }
   }

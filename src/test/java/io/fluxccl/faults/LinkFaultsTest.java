@@ -122,7 +122,7 @@ class LinkFaultsTest {
     hosts.cut();
     hosts.reset(0);
     job.rank(0).awaitLineWith("is replaced");
-    job.rank(LAST_RANK).kill();
+    job.rank(LAST_RANK).process().kill();
     hosts.mend();
     for (RankProcess survivor : job.ranks().subList(0, LAST_RANK)) {
       survivor.awaitLine("failed");

@@ -47,7 +47,7 @@ final class RankPool implements AutoCloseable {
 
   /** Gives a process back for the next job. */
   void give(int host, RankProcess process) {
-    process.forget();
+    process.process().forget();
     idle.get(host).addFirst(process);
   }
 

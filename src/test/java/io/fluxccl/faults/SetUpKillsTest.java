@@ -138,7 +138,7 @@ class SetUpKillsTest {
         Thread.sleep(random.nextInt(SPREAD_MILLIS + joinMillis.intValue()));
       }
       long begun = System.nanoTime();
-      process.kill();
+      process.process().kill();
       killed.complete(new Kill(begun, System.nanoTime()));
     }
     for (CompletableFuture<Void> each : told) {

@@ -90,7 +90,7 @@ class SilenceTest {
       first.silentRank().subscribe(told::add);
       assertThat(meter("fluxccl.ranks")).isEqualTo(RANKS);
 
-      victim.stop();
+      victim.process().stop();
       await().atMost(SOON).until(() -> told.contains(OptionalInt.of(VICTIM)));
       assertThat(meter("fluxccl.ranks.silent")).isEqualTo(1);
       other.silentRank().filter(OptionalInt.of(VICTIM)::equals).blockFirst(SOON);
@@ -107,7 +107,7 @@ class SilenceTest {
           .isEqualTo(1);
       next(1);
 
-      victim.goOn();
+      victim.process().goOn();
       second.newcomers().block(Duration.ofSeconds(60));
       second.renew("the rank that was silent is back");
       assertThat(next(0).nRanks()).isEqualTo(RANKS);

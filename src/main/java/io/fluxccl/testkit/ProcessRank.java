@@ -1,0 +1,241 @@
+package io.fluxccl.testkit;
+
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.RemoteFailure;
+import io.fluxccl.Timeout;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Predicate;
+
+/** The process of one rank, and the lines that it has printed to either output. Thread-safe. */
+public final class ProcessRank implements AutoCloseable {
+  private static final long LOOK_MILLIS = 20;
+
+  private final int rank;
+  private final Process process;
+  private final Duration limit;
+  private final Thread reader;
+
+  /** Guards itself, and is notified of each line and of the end. */
+  private final List<String> lines = new ArrayList<>();
+
+  ProcessRank(int rank, Process process, Duration limit) {
+    this.rank = rank;
+    this.process = process;
+    this.limit = limit;
+    reader = new Thread(this::read, "output-of-rank-" + rank);
+    reader.setDaemon(true);
+    reader.start();
+  }
+
+  private void read() {
+    try (BufferedReader in = process.inputReader(StandardCharsets.UTF_8)) {
+      for (String line = in.readLine(); line != null; line = in.readLine()) {
+        synchronized (lines) {
+          lines.add(line);
+          lines.notifyAll();
+        }
+      }
+    } catch (IOException e) {
+      return; // it was killed
+    } finally {
+      synchronized (lines) {
+        lines.notifyAll();
+      }
+    }
+  }
+
+  /** Returns the number of the rank. */
+  public int rank() {
+    return rank;
+  }
+
+  /** Returns the number of the process. */
+  public long pid() {
+    return process.pid();
+  }
+
+  /** Returns whether the process runs, or is stopped. */
+  public boolean isAlive() {
+    return process.isAlive();
+  }
+
+  /** Returns what it has printed, by line. */
+  public List<String> lines() {
+    synchronized (lines) {
+      return List.copyOf(lines);
+    }
+  }
+
+  /** Returns what it has printed, as one text. */
+  public String output() {
+    return String.join("\n", lines());
+  }
+
+  /** Forgets what it has printed. */
+  public void forget() {
+    synchronized (lines) {
+      lines.clear();
+    }
+  }
+
+  /**
+   * Waits until it has printed a line that begins so.
+   *
+   * @return the last such line
+   * @throws Timeout with all it has printed, if it prints none in time
+   * @throws RemoteFailure with all it has printed, if it ends without such a line
+   */
+  public String awaitLine(String beginning) {
+    await(ignored -> last(beginning) != null, "a line that begins with '" + beginning + "'");
+    return last(beginning);
+  }
+
+  /** Returns the last line that begins so, or null. */
+  public String last(String beginning) {
+    synchronized (lines) {
+      for (int i = lines.size() - 1; i >= 0; i--) {
+        if (lines.get(i).startsWith(beginning)) {
+          return lines.get(i);
+        }
+      }
+      return null;
+    }
+  }
+
+  /**
+   * Waits for anything that it, or another rank, brings about.
+   *
+   * @param reached looked at after each line of this rank, and several times a second
+   * @param what is waited for, for the error
+   * @throws Timeout as {@link #awaitLine}
+   * @throws RemoteFailure as {@link #awaitLine}
+   */
+  public void await(Predicate<ProcessRank> reached, String what) {
+    Deadline deadline = Deadline.after(limit);
+    while (!reached.test(this)) {
+      // What it printed at its end may still have to be read.
+      boolean ended = !process.isAlive() && !reader.isAlive();
+      if (ended && !reached.test(this)) {
+        throw RemoteFailure.of(
+            rank,
+            "rank %d ended with code %d before %s%s",
+            rank,
+            process.exitValue(),
+            what,
+            printed());
+      }
+      if (deadline.expired()) {
+        throw Timeout.of(
+            rank,
+            "rank %d: %s did not come within %d ms%s",
+            rank,
+            what,
+            limit.toMillis(),
+            printed());
+      }
+      synchronized (lines) {
+        pause();
+      }
+    }
+  }
+
+  private void pause() {
+    try {
+      lines.wait(LOOK_MILLIS);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw FluxCclException.from(e);
+    }
+  }
+
+  private String printed() {
+    return "; it printed:\n" + output();
+  }
+
+  /** Gives it a line to read. */
+  public void tell(String line) {
+    try {
+      OutputStream in = process.getOutputStream();
+      in.write((line + "\n").getBytes(StandardCharsets.UTF_8));
+      in.flush();
+    } catch (IOException e) {
+      throw FluxCclException.from(e);
+    }
+  }
+
+  /**
+   * Ends its input, and waits until it has ended by itself.
+   *
+   * @return the exit code; 128 and the number of the signal where one ended it
+   * @throws Timeout if it does not end in time
+   */
+  public int end() {
+    try {
+      process.getOutputStream().close();
+    } catch (IOException e) {
+      return awaitEnd(); // it has ended
+    }
+    return awaitEnd();
+  }
+
+  private int awaitEnd() {
+    try {
+      if (!process.waitFor(limit.toNanos(), TimeUnit.NANOSECONDS)) {
+        throw Timeout.of(
+            rank, "rank %d has not ended within %d ms%s", rank, limit.toMillis(), printed());
+      }
+      return process.exitValue();
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw FluxCclException.from(e);
+    }
+  }
+
+  /** Stops it, as SIGSTOP does: it keeps its sockets and answers nothing. */
+  public void stop() {
+    signal("STOP");
+  }
+
+  /** Lets it go on after {@link #stop}. */
+  public void goOn() {
+    signal("CONT");
+  }
+
+  private void signal(String name) {
+    try {
+      int code = new ProcessBuilder("kill", "-" + name, Long.toString(pid())).start().waitFor();
+      if (code != 0) {
+        throw RemoteFailure.of(rank, "rank %d can't be sent SIG%s: it has ended", rank, name);
+      }
+    } catch (IOException e) {
+      throw FluxCclException.from(e);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw FluxCclException.from(e);
+    }
+  }
+
+  void destroy() {
+    process.descendants().forEach(ProcessHandle::destroyForcibly);
+    process.destroyForcibly();
+  }
+
+  /** Kills it and what it has started, as SIGKILL does, and waits until it is gone. */
+  public void kill() {
+    destroy();
+    awaitEnd();
+  }
+
+  @Override
+  public void close() {
+    kill();
+  }
+}

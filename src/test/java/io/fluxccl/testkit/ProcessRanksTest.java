@@ -1,0 +1,104 @@
+package io.fluxccl.testkit;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.RemoteFailure;
+import io.fluxccl.Timeout;
+import io.fluxccl.device.IntView;
+import io.fluxccl.group.RankGroup;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.time.Duration;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+
+@Tag("multiprocess")
+class ProcessRanksTest {
+  private static final String[] QUICK = {
+    "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfluxccl.first=1"
+  };
+
+  /** Adds up what the ranks were told, and says who has died. */
+  static final class Adder {
+    public static void main(String[] arguments) throws IOException {
+      BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+      try (RankGroup group = RankGroup.fromEnvironment().join();
+          IntView x = group.device().allocateInts(1)) {
+        System.out.println(arguments[0] + " " + group.rank());
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+          x.put(0, Integer.parseInt(line));
+          group.collectives().allReduce(x, ReduceOp.SUM).block();
+          System.out.println("sum " + x.get(0));
+        }
+      } catch (FluxCclException e) {
+        System.out.println("failed " + e.code() + " rank=" + e.rank());
+        System.exit(3);
+      }
+    }
+  }
+
+  private static ProcessRanks start(Duration limit) {
+    return ProcessRanks.builder(2, Adder.class)
+        .jvmOptions(QUICK)
+        .arguments("ready")
+        .limit(limit)
+        .start();
+  }
+
+  @Test
+  void shouldTellRanksWhatToDoAndSeeThemEnd() {
+    try (ProcessRanks ranks = start(Duration.ofSeconds(60))) {
+      ranks.all().forEach(rank -> rank.awaitLine("ready " + rank.rank()));
+      ranks.get(0).tell("30");
+      ranks.get(1).stop();
+      ranks.get(1).tell("12");
+      assertThat(ranks.get(0).last("sum")).isNull();
+      ranks.get(1).goOn();
+      ranks.all().forEach(rank -> assertThat(rank.awaitLine("sum")).isEqualTo("sum 42"));
+      assertThat(ranks.all().stream().map(ProcessRank::end)).containsOnly(0);
+      assertThatThrownBy(() -> ranks.get(0).awaitLine("nothing"))
+          .isInstanceOf(RemoteFailure.class)
+          .hasMessageContainingAll("rank 0 ended with code 0", "'nothing'", "ready 0\nsum 42");
+      assertThatThrownBy(() -> ranks.get(0).stop()).isInstanceOf(RemoteFailure.class);
+    }
+  }
+
+  @Test
+  void shouldKillARankAndLeaveNoneBehind() {
+    ProcessRanks ranks = start(Duration.ofSeconds(60));
+    try (ranks) {
+      ranks.all().forEach(rank -> rank.awaitLine("ready"));
+      ranks.get(0).tell("1");
+      ranks.get(1).kill();
+      assertThat(ranks.get(0).awaitLine("failed")).isEqualTo("failed REMOTE_FAILURE rank=1");
+      assertThat(ranks.get(0).end()).isEqualTo(3);
+      ProcessRank dead = ranks.get(1);
+      assertThat(ranks.replace(1)).isNotSameAs(dead);
+      assertThat(ranks.get(1).isAlive()).isTrue();
+    }
+    assertThat(ranks.all()).noneMatch(ProcessRank::isAlive);
+  }
+
+  @Test
+  void shouldSayWhatARankHasPrintedWhenItIsLate() {
+    try (ProcessRank alone =
+        ProcessRanks.builder(1, Adder.class).jvmOptions(QUICK).arguments("ready").startRank(0)) {
+      alone.awaitLine("ready");
+    }
+    try (ProcessRank late =
+        ProcessRanks.builder(2, Adder.class)
+            .jvmOptions(QUICK)
+            .arguments("ready")
+            .limit(Duration.ofMillis(200))
+            .startRank(1)) {
+      assertThatThrownBy(() -> late.awaitLine("ready"))
+          .isInstanceOf(Timeout.class)
+          .hasMessageContainingAll("rank 1", "'ready'", "within 200 ms")
+          .satisfies(e -> assertThat(((Timeout) e).rank()).isEqualTo(1));
+    }
+  }
+}
