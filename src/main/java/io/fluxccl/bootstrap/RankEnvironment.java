@@ -11,8 +11,8 @@ import java.util.stream.Stream;
 
 /**
  * This process's place in the job, read from the environment variables that its launcher sets:
- * FluxCCL's own first, then those of Open MPI, PMI (MPICH, Hydra), torchrun and Slurm. With none of
- * them, a job of one rank. Immutable.
+ * FluxCCL's own first, then those of an indexed Job of Kubernetes, Open MPI, PMI (MPICH, Hydra),
+ * torchrun and Slurm. With none of them, a job of one rank. Immutable.
  *
  * <p>FluxCCL's own: FLUXCCL_RANK, FLUXCCL_NRANKS, FLUXCCL_LOCAL_RANK, FLUXCCL_LOCAL_SIZE,
  * FLUXCCL_ADDR ({@code ip:port} or {@code interface:ip:port}), FLUXCCL_UNIQUE_ID (base64),
@@ -46,6 +46,9 @@ public record RankEnvironment(
   private static final String UNIQUE_ID = "FLUXCCL_UNIQUE_ID";
   private static final String NO_LAUNCHER = "none";
   private static final String CODE = "code";
+  private static final String SLURM_TASKS = "SLURM_STEP_NUM_TASKS";
+  private static final String INDEX = "JOB_COMPLETION_INDEX";
+  static final String KUBERNETES = "Kubernetes";
 
   private static final List<Launcher> LAUNCHERS =
       List.of(
@@ -55,6 +58,8 @@ public record RankEnvironment(
               "FLUXCCL_NRANKS",
               "FLUXCCL_LOCAL_RANK",
               "FLUXCCL_LOCAL_SIZE"),
+          // Kubernetes says who a pod is, and not how many there are.
+          new Launcher(KUBERNETES, INDEX, "FLUXCCL_NRANKS", "", ""),
           new Launcher(
               "Open MPI",
               "OMPI_COMM_WORLD_RANK",
@@ -67,7 +72,8 @@ public record RankEnvironment(
           new Launcher(
               "Slurm",
               "SLURM_PROCID PMIX_RANK",
-              "SLURM_STEP_NUM_TASKS SLURM_NTASKS",
+              // Not SLURM_NTASKS, which a batch script has, too: it is no rank of its steps.
+              SLURM_TASKS,
               "SLURM_LOCALID",
               ""));
 
@@ -123,14 +129,14 @@ public record RankEnvironment(
     for (Launcher each : LAUNCHERS) {
       String rankName = from.firstSet(each.rank);
       String sizeName = from.firstSet(each.size);
-      if (rankName != null && sizeName != null) {
+      if (rankName != null && sizeName != null && !isOfSlurm(each, from)) {
         int nRanks = from.number(sizeName, 1, BootstrapFrameCodec.MAX_RANKS);
         int rank = from.number(rankName, 0, nRanks - 1);
         OptionalInt localSize = from.optional(each.localSize, 1, nRanks);
         OptionalInt localRank = from.optional(each.localRank, 0, localSize.orElse(nRanks) - 1);
         RootAddress.Derived address =
             derived
-                ? RootAddress.Derived.of(each.name, from, nRanks, localSize, lastResort)
+                ? RootAddress.Derived.of(each.name, from, rank, nRanks, localSize, lastResort)
                 : RootAddress.Derived.given(given);
         return new RankEnvironment(
             each.name,
@@ -144,7 +150,8 @@ public record RankEnvironment(
             id,
             secret);
       }
-      if (each.name.equals("FluxCCL") && (rankName != null || sizeName != null)) {
+      boolean half = (rankName == null) != (sizeName == null);
+      if (each.name.equals("FluxCCL") && half && (rankName != null || from.text(INDEX) == null)) {
         throw rankName != null
             ? InvalidUsage.of("FLUXCCL_NRANKS is not set, though %s is", rankName)
             : InvalidUsage.of("FLUXCCL_RANK is not set, though %s is", sizeName);
@@ -161,6 +168,14 @@ public record RankEnvironment(
         "",
         id,
         secret);
+  }
+
+  /** Returns whether {@code srun --mpi=pmi2} set PMI's variables: Slurm's own tell the address. */
+  private static boolean isOfSlurm(Launcher launcher, Variables from) {
+    String rank = from.firstSet(launcher.rank);
+    return launcher.name.equals("PMI")
+        && from.text(rank).equals(from.text("SLURM_PROCID"))
+        && from.text("PMI_SIZE").equals(from.text(SLURM_TASKS));
   }
 
   /**

@@ -1,5 +1,6 @@
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.netty.util.NetUtil;
@@ -27,6 +28,7 @@ record Rendezvous(
   static final long BIND_RETRY_NANOS = TimeUnit.SECONDS.toNanos(3);
   private static final long BIND_RETRY_MILLIS = 50;
   private static final long OPEN_SECONDS = 10;
+  private static final long RESOLVE_RETRY_MILLIS = 250;
 
   /** The roots that this process hosts for the ids it created. */
   private static final Map<UniqueId, BootstrapRoot> HOSTED = new ConcurrentHashMap<>();
@@ -119,11 +121,30 @@ record Rendezvous(
       BooleanSupplier wanted) {
     /** Begins; completes on the event loop. */
     CompletableFuture<Rendezvous> begin() {
-      return resolve(address)
+      return resolveInTime(Deadline.after(options.timeout()), false)
           .thenApplyAsync(
               ip -> checkTrusted(ip, address, key, options, bootstrap.describe()),
               bootstrap::onLoop)
           .thenCompose(this::reach);
+    }
+
+    /** Under orchestrators a name may get its address later than this process is started. */
+    private CompletableFuture<InetAddress> resolveInTime(Deadline end, boolean again) {
+      return resolve(address)
+          .exceptionallyComposeAsync(
+              failure -> {
+                FluxCclException reason = FluxCclException.from(failure);
+                if (!(reason.getCause() instanceof UnknownHostException)
+                    || !wanted.getAsBoolean()
+                    || end.remainingMillis() <= 2 * RESOLVE_RETRY_MILLIS) {
+                  return CompletableFuture.failedFuture(reason);
+                }
+                if (!again) {
+                  LOG.warn("{}: {}, so far", bootstrap.describe(), reason.getMessage());
+                }
+                return after(RESOLVE_RETRY_MILLIS).thenCompose(now -> resolveInTime(end, true));
+              },
+              bootstrap::onLoop);
     }
 
     private CompletableFuture<Rendezvous> reach(InetAddress ip) {
@@ -156,9 +177,13 @@ record Rendezvous(
       if (!wanted.getAsBoolean() || System.nanoTime() - until >= 0) {
         return CompletableFuture.failedFuture(FluxCclException.from(failure));
       }
+      return after(BIND_RETRY_MILLIS).thenCompose(now -> host(from, at, until));
+    }
+
+    private CompletableFuture<Void> after(long millis) {
       CompletableFuture<Void> later = new CompletableFuture<>();
-      bootstrap.loop.schedule(() -> later.complete(null), BIND_RETRY_MILLIS, TimeUnit.MILLISECONDS);
-      return later.thenCompose(now -> host(from, at, until));
+      bootstrap.loop.schedule(() -> later.complete(null), millis, TimeUnit.MILLISECONDS);
+      return later;
     }
   }
 }

@@ -84,6 +84,9 @@ record RootAddress(String networkInterface, String host, int port) {
     private static final int FIRST_PORT = 20_000;
     private static final int PORTS = 10_000;
 
+    /** Each pod has an address of its own. */
+    private static final int KUBERNETES_PORT = 29500;
+
     // Each of them differs between jobs and is the same for all ranks of a job.
     private static final String IDENTITIES =
         "OMPI_MCA_orte_precondition_transports PMIX_NAMESPACE OMPI_MCA_ess_base_jobid"
@@ -101,6 +104,7 @@ record RootAddress(String networkInterface, String host, int port) {
     static Derived of(
         String launcher,
         RankEnvironment.Variables from,
+        int rank,
         int nRanks,
         OptionalInt localSize,
         Supplier<String> lastResort) {
@@ -110,6 +114,7 @@ record RootAddress(String networkInterface, String host, int port) {
       return switch (launcher) {
         case "torchrun" -> given(ofTorchrun(from));
         case "Slurm" -> ofSlurm(from);
+        case RankEnvironment.KUBERNETES -> given(ofKubernetes(from.text("HOSTNAME"), rank));
         default -> {
           // Only on one host: nothing is known of the ports of others.
           boolean oneHost = localSize.isEmpty() || localSize.getAsInt() == nRanks;
@@ -149,6 +154,19 @@ record RootAddress(String networkInterface, String host, int port) {
     private static InvalidUsage noHost(String host, Throwable cause) {
       return new InvalidUsage(
           "MASTER_ADDR=" + host + " is no host; give a name or an address, without a port", cause);
+    }
+
+    /**
+     * Returns the address of the pod with index 0. The pods of an indexed Job have its name and
+     * their index as host names; the headless service that makes these known has its name, too.
+     */
+    private static String ofKubernetes(String hostName, int rank) {
+      String index = "-" + rank;
+      if (hostName == null || !hostName.endsWith(index)) {
+        return null;
+      }
+      String job = hostName.substring(0, hostName.length() - index.length());
+      return "%s-0.%s:%d".formatted(job, job, KUBERNETES_PORT);
     }
 
     private static Derived ofSlurm(RankEnvironment.Variables from) {

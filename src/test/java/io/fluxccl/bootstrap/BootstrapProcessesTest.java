@@ -93,6 +93,47 @@ class BootstrapProcessesTest {
   }
 
   @Test
+  void shouldMeetAsPodsOfAnIndexedJobWhoseNamesAreKnownLater() throws Exception {
+    Path names = Files.writeString(folder.resolve("names"), "127.0.0.1 localhost\n");
+    String options = "-Djdk.net.hosts.file=" + names + " -Dsun.net.inetaddr.negative.ttl=0";
+    List<Path> outputs = new ArrayList<>();
+    for (int index = 0; index < 3; index++) {
+      outputs.add(output());
+      start(
+          Map.of(
+              "JOB_COMPLETION_INDEX",
+              "" + index,
+              "FLUXCCL_NRANKS",
+              "3",
+              "HOSTNAME",
+              "train-" + index,
+              "FLUXCCL_SECRET",
+              "a secret of the job",
+              "JDK_JAVA_OPTIONS",
+              options),
+          List.of(),
+          "gather");
+    }
+    for (Path output : outputs) {
+      Awaitility.await()
+          .atMost(Duration.ofSeconds(60))
+          .untilAsserted(
+              () ->
+                  assertThat(output)
+                      .content()
+                      .contains("address=train-0.train:29500: the host is unknown, so far"));
+    }
+    // An address of its own, as a pod has, so that other programs may have the port.
+    long pid = ProcessHandle.current().pid();
+    String address = "127.%d.%d.%d".formatted(1 + pid % 250, pid / 250 % 250, 1 + pid / 62500);
+    Files.writeString(names, "127.0.0.1 localhost\n" + address + " train-0.train\n");
+    for (int index = 0; index < 3; index++) {
+      assertThat(processes.get(index).waitFor(60, TimeUnit.SECONDS)).isTrue();
+      assertThat(outputs.get(index)).content().contains("rank " + index).contains("got r0,r1,r2");
+    }
+  }
+
+  @Test
   void shouldNameAStoppedRankAndForgiveItWhenItGoesOn() throws Exception {
     String address = "127.0.0.1:" + TcpRanks.freePort();
     Process stopped = startRank(1, 3, address);

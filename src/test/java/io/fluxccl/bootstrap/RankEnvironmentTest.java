@@ -35,7 +35,7 @@ class RankEnvironmentTest {
   private static final Map<String, String> SLURM =
       Map.of(
           "SLURM_PROCID", "5",
-          "SLURM_NTASKS", "8",
+          "SLURM_STEP_NUM_TASKS", "8",
           "SLURM_LOCALID", "1",
           "SLURM_JOB_ID", "4242",
           "SLURM_STEP_ID", "0",
@@ -49,6 +49,10 @@ class RankEnvironmentTest {
           "LOCAL_WORLD_SIZE", "2",
           "MASTER_ADDR", "node1.example",
           "MASTER_PORT", "29400");
+
+  /** Of a pod of an indexed Job that is named train. */
+  private static final Map<String, String> KUBERNETES =
+      Map.of("JOB_COMPLETION_INDEX", "2", "FLUXCCL_NRANKS", "4", "HOSTNAME", "train-2");
 
   private static Map<String, String> with(Map<String, String> base, String... more) {
     Map<String, String> all = new HashMap<>(base);
@@ -133,6 +137,48 @@ class RankEnvironmentTest {
         .startsWith("alpha:");
     assertThat(RankEnvironment.from(with(SLURM, "SLURM_STEP_NUM_NODES", "1")).address().get())
         .startsWith("127.0.0.1:");
+  }
+
+  @Test
+  void shouldTakeABatchScriptOfSlurmForNoRankOfItsSteps() {
+    RankEnvironment read =
+        RankEnvironment.from(Map.of("SLURM_JOB_ID", "7", "SLURM_PROCID", "0", "SLURM_NTASKS", "8"));
+    assertThat(read.launched()).isFalse();
+    assertThat(read.nRanks()).isEqualTo(1);
+  }
+
+  @Test
+  void shouldMeetWhereSlurmSaysWhenItSetsTheVariablesOfPmiAsWell() {
+    Map<String, String> pmi2 = with(SLURM, "PMI_RANK", "5", "PMI_SIZE", "8");
+    assertThat(RankEnvironment.from(pmi2)).isEqualTo(RankEnvironment.from(SLURM));
+    // MPICH's launcher, which Slurm has started on each of its nodes.
+    RankEnvironment hydra = RankEnvironment.from(with(pmi2, "PMI_RANK", "6", "PMI_SIZE", "16"));
+    assertThat(hydra.launcher()).isEqualTo("PMI");
+    assertThat(hydra.rank()).isEqualTo(6);
+  }
+
+  @Test
+  void shouldReadAnIndexedJobOfKubernetesAndMeetAtItsFirstPod() {
+    RankEnvironment read = RankEnvironment.from(KUBERNETES);
+    assertThat(read.rank()).isEqualTo(2);
+    assertThat(read.nRanks()).isEqualTo(4);
+    assertThat(read.address()).hasValue("train-0.train:29500");
+    assertThat(RankEnvironment.from(with(KUBERNETES, "FLUXCCL_ADDR", "a-0.b:1")).address())
+        .hasValue("a-0.b:1");
+    // Of another form: the pod has its node's name, or a name that was cut.
+    RankEnvironment other = RankEnvironment.from(with(KUBERNETES, "HOSTNAME", "node12"));
+    assertThat(other.address()).isEmpty();
+    assertThatThrownBy(other::requireAddress)
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("rank 2 of 4 was started by Kubernetes; set FLUXCCL_ADDR");
+  }
+
+  @Test
+  void shouldLeaveAPodWithRanksOfItsOwnToItsLauncher() {
+    Map<String, String> launched = with(KUBERNETES, "FLUXCCL_RANK", "0", "FLUXCCL_NRANKS", "2");
+    assertThat(RankEnvironment.from(launched).launcher()).isEqualTo("FluxCCL");
+    Map<String, String> alone = Map.of("JOB_COMPLETION_INDEX", "2", "HOSTNAME", "train-2");
+    assertThat(RankEnvironment.from(alone).launched()).isFalse();
   }
 
   @Test

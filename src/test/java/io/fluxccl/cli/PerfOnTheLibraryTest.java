@@ -23,7 +23,7 @@ class PerfOnTheLibraryTest {
     "OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE",
     "PMI_RANK, PMI_SIZE",
     "RANK, WORLD_SIZE",
-    "SLURM_PROCID, SLURM_NTASKS"
+    "SLURM_PROCID, SLURM_STEP_NUM_TASKS"
   })
   void shouldBeARankWhenAnyLauncherSaysSo(String rank, String size) {
     Cli run = Cli.run(new GroupBackend(), Map.of(rank, "0", size, "1"), SHORT);
