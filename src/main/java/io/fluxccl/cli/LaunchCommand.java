@@ -38,8 +38,8 @@ final class LaunchCommand implements Callable<Integer> {
       names = "--restart",
       paramLabel = "N",
       description =
-          "Start ranks that end with an error again, N times at most. Their job must heal, see"
-              + " RankGroup.generations.")
+          "Start ranks that end with an error again, N times at most. A job of"
+              + " RankGroup.generations heals; any other one begins anew, if N allows for all ranks.")
   private int restarts;
 
   @Option(
