@@ -1,0 +1,2 @@
+/** Ranks that are the tasks of a barrier stage of Apache Spark. */
+package io.fluxccl.samples.spark;

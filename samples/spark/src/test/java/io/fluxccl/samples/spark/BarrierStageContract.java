@@ -1,0 +1,141 @@
+package io.fluxccl.samples.spark;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.samples.spark.LogisticRegression.BeforeStep;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.stream.Stream;
+import org.apache.spark.SparkConf;
+import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.util.TaskFailureListener;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.TestInstance;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+/** What holds for a barrier stage of four tasks, wherever Spark runs them. */
+@Timeout(150)
+@TestInstance(TestInstance.Lifecycle.PER_CLASS)
+abstract class BarrierStageContract {
+  private static final int TASKS = 4;
+  private static final int ROWS = 200;
+  private static final LogisticRegression MODEL = new LogisticRegression(6, 20, 1);
+
+  private final String master;
+  private JavaSparkContext spark;
+
+  /** Where tasks write, whichever process they are in. */
+  private String folder;
+
+  BarrierStageContract(String master) {
+    this.master = master;
+  }
+
+  /** Does this before the sixth step of one task, with the number of the stage's attempt. */
+  @FunctionalInterface
+  interface Mishap extends java.io.Serializable {
+    void happen(int attempt);
+  }
+
+  @BeforeAll
+  void connect() {
+    SparkConf conf = LogisticRegression.conf(master).set("spark.executor.memory", "512m");
+    spark = new JavaSparkContext(conf);
+  }
+
+  @AfterAll
+  void disconnect() {
+    spark.close();
+  }
+
+  @BeforeEach
+  void begin(@TempDir Path fresh) {
+    folder = fresh + "/";
+  }
+
+  private static void write(String file, String text) {
+    try {
+      Files.writeString(Path.of(file), text);
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+
+  /** Trains, while tasks write which process and attempt they are of, and how they fail. */
+  final List<double[]> train(int unlucky, Mishap mishap) {
+    String to = folder;
+    BeforeStep before =
+        (task, step) -> {
+          String self = " " + task.stageAttemptNumber() + " rank " + task.partitionId();
+          write(to + "process " + ProcessHandle.current().pid(), "");
+          write(to + "attempt" + self, "");
+          if (step == 0) {
+            task.addTaskFailureListener(
+                (TaskFailureListener)
+                    (context, failure) -> write(to + "failure" + self, failure.toString()));
+          }
+          if (step == 5 && task.partitionId() == unlucky) {
+            mishap.happen(task.stageAttemptNumber());
+          }
+        };
+    return MODEL.train(LogisticRegression.dataSet(spark, TASKS, ROWS, MODEL.features()), before);
+  }
+
+  final long written(String what) throws IOException {
+    try (Stream<Path> files = Files.list(Path.of(folder))) {
+      return files.filter(file -> file.getFileName().toString().startsWith(what)).count();
+    }
+  }
+
+  /** Asserts that every rank has the weights of a single process, to the last bit. */
+  static void assertRight(List<double[]> weights) {
+    List<List<double[]>> partitions = new ArrayList<>();
+    for (int partition = 0; partition < TASKS; partition++) {
+      partitions.add(LogisticRegression.rows(partition, ROWS, MODEL.features()));
+    }
+    double[] alone = MODEL.trainAlone(partitions);
+    assertThat(weights).hasSize(TASKS).allSatisfy(each -> assertThat(each).containsExactly(alone));
+  }
+
+  /** Returns how a task of the stage's first attempt has failed. */
+  final String failure(int rank) throws IOException {
+    return Files.readString(Path.of(folder + "failure 0 rank " + rank));
+  }
+
+  @Test
+  void shouldTrainAsASingleProcessDoes() throws IOException {
+    assertRight(train(-1, attempt -> {}));
+    assertThat(written("process")).isEqualTo(master.startsWith("local-cluster") ? 2 : 1);
+    assertThat(written("attempt 0")).isEqualTo(TASKS);
+    assertThat(written("failure")).isZero();
+  }
+
+  @Test
+  void shouldTrainInARetryOfTheStageWhenATaskFails() throws IOException {
+    List<double[]> weights =
+        train(
+            2,
+            attempt -> {
+              if (attempt == 0) {
+                throw new IllegalStateException("on purpose");
+              }
+            });
+    assertRight(weights);
+    assertThat(written("attempt 1")).isEqualTo(TASKS);
+    assertThat(written("attempt 2")).isZero();
+    assertThat(failure(2)).contains("on purpose");
+    // The others did not wait for it: they know whose task has failed.
+    for (int rank : new int[] {0, 1, 3}) {
+      assertThat(failure(rank)).startsWith(Aborted.class.getName()).contains("rank 2");
+    }
+  }
+}
