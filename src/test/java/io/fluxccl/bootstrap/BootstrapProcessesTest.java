@@ -95,7 +95,10 @@ class BootstrapProcessesTest {
   @Test
   void shouldMeetAsPodsOfAnIndexedJobWhoseNamesAreKnownLater() throws Exception {
     Path names = Files.writeString(folder.resolve("names"), "127.0.0.1 localhost\n");
-    String options = "-Djdk.net.hosts.file=" + names + " -Dsun.net.inetaddr.negative.ttl=0";
+    // Else Java remembers for 10 s that a name was unknown.
+    Path security =
+        Files.writeString(folder.resolve("security"), "networkaddress.cache.negative.ttl=0\n");
+    String options = "-Djdk.net.hosts.file=" + names + " -Djava.security.properties=" + security;
     List<Path> outputs = new ArrayList<>();
     for (int index = 0; index < 3; index++) {
       outputs.add(output());
