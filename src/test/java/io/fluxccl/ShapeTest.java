@@ -3,10 +3,16 @@ package io.fluxccl;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import com.sun.source.tree.ClassTree;
 import com.sun.source.tree.CompilationUnitTree;
 import com.sun.source.tree.MethodTree;
+import com.sun.source.tree.ModifiersTree;
+import com.sun.source.tree.Tree;
+import com.sun.source.tree.Tree.Kind;
+import com.sun.source.tree.VariableTree;
 import com.sun.source.util.JavacTask;
 import com.sun.source.util.SourcePositions;
+import com.sun.source.util.TreePathScanner;
 import com.sun.source.util.TreeScanner;
 import com.sun.source.util.Trees;
 import java.io.IOException;
@@ -18,6 +24,7 @@ import java.util.Set;
 import java.util.TreeSet;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
+import javax.lang.model.element.Modifier;
 import javax.tools.JavaCompiler;
 import javax.tools.StandardJavaFileManager;
 import javax.tools.ToolProvider;
@@ -49,9 +56,26 @@ class ShapeTest {
 
   @Test
   void shouldKeepMethodsShort() throws IOException {
+    Set<String> tooLong = new TreeSet<>();
+    onEachUnit((unit, trees) -> tooLong.addAll(methodsTooLong(unit, trees.getSourcePositions())));
+    assertThat(tooLong).as("methods over %d lines", METHOD_LINES).isEmpty();
+  }
+
+  /** Whose first sentence says all has no tags, so doclint's "missing" is off; this is not. */
+  @Test
+  void shouldDescribeWhatIsPublic() throws IOException {
+    Set<String> bare = new TreeSet<>();
+    onEachUnit((unit, trees) -> new PublicMembers(trees, bare).scan(unit, null));
+    assertThat(bare).as("public, without a comment").isEmpty();
+  }
+
+  private interface UnitCheck {
+    void check(CompilationUnitTree unit, Trees trees);
+  }
+
+  private static void onEachUnit(UnitCheck check) throws IOException {
     JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
     assumeTrue(compiler != null, "a runtime without a compiler");
-    Set<String> tooLong = new TreeSet<>();
     try (StandardJavaFileManager files = compiler.getStandardFileManager(null, null, null)) {
       JavacTask task =
           (JavacTask)
@@ -62,12 +86,66 @@ class ShapeTest {
                   List.of(),
                   null,
                   files.getJavaFileObjectsFromPaths(sources(SOURCES, "java")));
-      SourcePositions positions = Trees.instance(task).getSourcePositions();
+      Trees trees = Trees.instance(task);
       for (CompilationUnitTree unit : task.parse()) {
-        tooLong.addAll(methodsTooLong(unit, positions));
+        check.check(unit, trees);
       }
     }
-    assertThat(tooLong).as("methods over %d lines", METHOD_LINES).isEmpty();
+  }
+
+  /** Public types, and their public and protected members, that have no comment. */
+  private static final class PublicMembers extends TreePathScanner<Void, Void> {
+    private final Trees trees;
+    private final Set<String> bare;
+
+    private PublicMembers(Trees trees, Set<String> bare) {
+      this.trees = trees;
+      this.bare = bare;
+    }
+
+    @Override
+    public Void visitClass(ClassTree type, Void unused) {
+      boolean inInterface = getCurrentPath().getParentPath().getLeaf().getKind() == Kind.INTERFACE;
+      if (!inInterface && !isVisible(type.getModifiers())) {
+        return null;
+      }
+      check(type.getSimpleName().toString());
+      return super.visitClass(type, unused);
+    }
+
+    @Override
+    public Void visitMethod(MethodTree method, Void unused) {
+      boolean inInterface = getCurrentPath().getParentPath().getLeaf().getKind() == Kind.INTERFACE;
+      boolean overrides =
+          method.getModifiers().getAnnotations().stream()
+              .anyMatch(a -> a.getAnnotationType().toString().equals("Override"));
+      boolean isPrivate = method.getModifiers().getFlags().contains(Modifier.PRIVATE);
+      if (!overrides && !isPrivate && (inInterface || isVisible(method.getModifiers()))) {
+        check(method.getName().toString());
+      }
+      return null;
+    }
+
+    @Override
+    public Void visitVariable(VariableTree field, Void unused) {
+      Tree parent = getCurrentPath().getParentPath().getLeaf();
+      boolean ofRecord = parent.getKind() == Kind.RECORD; // its components have @param
+      if (!ofRecord && isVisible(field.getModifiers())) {
+        check(field.getName().toString());
+      }
+      return null;
+    }
+
+    private static boolean isVisible(ModifiersTree modifiers) {
+      return modifiers.getFlags().contains(Modifier.PUBLIC)
+          || modifiers.getFlags().contains(Modifier.PROTECTED);
+    }
+
+    private void check(String name) {
+      if (trees.getDocComment(getCurrentPath()) == null) {
+        bare.add(getCurrentPath().getCompilationUnit().getSourceFile().getName() + "#" + name);
+      }
+    }
   }
 
   private static List<String> methodsTooLong(CompilationUnitTree unit, SourcePositions positions) {
