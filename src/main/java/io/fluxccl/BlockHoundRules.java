@@ -9,6 +9,7 @@ import reactor.blockhound.integration.BlockHoundIntegration;
  * they idle, and the host device's streams may run kernels, which wait for their peers. Code that
  * users chain to the library's futures stays watched. BlockHound finds this class by itself.
  */
+@Experimental
 public final class BlockHoundRules implements BlockHoundIntegration {
   @Override
   public void applyTo(BlockHound.Builder builder) {

@@ -10,6 +10,7 @@ import org.agrona.UnsafeApi;
  * option. On the module path Agrona needs the option in any case. All methods are for any thread
  * and may be called again.
  */
+@Experimental
 public final class JvmAccess {
   private JvmAccess() {}
 

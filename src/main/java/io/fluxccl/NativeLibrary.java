@@ -10,6 +10,7 @@ import java.util.Optional;
  *
  * <p>{@link NativeResource} finds the file: in the jar, or where {@value #PATH_PROPERTY} points.
  */
+@Experimental
 public final class NativeLibrary {
   /** System property: the library's file, or the folder that it lies in, instead of the jar's. */
   public static final String PATH_PROPERTY = NativeResource.PATH_PROPERTY;

@@ -13,6 +13,7 @@ import java.util.function.Consumer;
  * Loads FluxCCL's native libraries. A library comes from the jar, through a temporary file that is
  * deleted as soon as it is loaded, or from where {@value #PATH_PROPERTY} points.
  */
+@Experimental
 public final class NativeResource {
   /**
    * System property: the file {@code libfluxccl.so}, or the folder of all native libraries, to use

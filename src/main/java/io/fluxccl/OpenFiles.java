@@ -7,6 +7,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /** How many files and sockets this process may have open ({@code ulimit -n}). Stateless. */
+@Experimental
 public final class OpenFiles {
   private static final Pattern LINE = Pattern.compile("Max open files\\s+(\\d{1,9})\\s");
   private static final int SHARE = 16;

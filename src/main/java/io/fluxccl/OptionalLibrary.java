@@ -6,6 +6,7 @@ import java.util.Optional;
  * A library that only part of FluxCCL needs. It is an optional Maven dependency: an application
  * that uses that part adds it.
  */
+@Experimental
 public enum OptionalLibrary {
   /** GPUs. */
   JCUDA(

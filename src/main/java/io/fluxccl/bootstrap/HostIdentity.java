@@ -1,5 +1,6 @@
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.FluxCclException;
 import java.net.InetAddress;
 import java.nio.ByteBuffer;
@@ -21,6 +22,7 @@ import java.util.concurrent.Callable;
  * @param hostHash equal for processes that share memory
  * @param processHash equal within one JVM only
  */
+@Experimental
 public record HostIdentity(long hostHash, long processHash) {
   /** The environment variable that replaces all that is asked of the system. */
   public static final String VARIABLE = "FLUXCCL_HOSTID";

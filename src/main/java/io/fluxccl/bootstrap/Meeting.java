@@ -37,6 +37,7 @@ import org.slf4j.LoggerFactory;
  * address hosts the meeting; when it dies, another one does. So the meeting outlives every process,
  * as long as one of them runs on the host of the address. Thread-safe.
  */
+@io.fluxccl.Experimental
 public final class Meeting implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(Meeting.class);
   private static final long FIRST_BACKOFF_MILLIS = 10;

@@ -1,5 +1,6 @@
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.FluxCclException;
 import java.net.InetSocketAddress;
 import java.util.Collections;
@@ -10,6 +11,7 @@ import java.util.concurrent.CompletableFuture;
  * A process's place in one generation of a job, as a {@link Meeting} decided it. Join it by {@link
  * TcpBootstrap#initialize(Membership)}. Immutable.
  */
+@Experimental
 public final class Membership {
   /** The previous rank of a process that was in no earlier generation. */
   public static final int NEWCOMER = -1;

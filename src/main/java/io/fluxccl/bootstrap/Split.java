@@ -1,5 +1,6 @@
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.wire.WireReader;
@@ -19,6 +20,7 @@ import java.util.stream.Collectors;
  * @param key the place within the group
  * @param size how many ranks every group must have, the same on every rank; 0: any number
  */
+@Experimental
 public record Split(String name, int color, int key, int size) {
   private static final int MAX_DESCRIPTION_BYTES = 1 << 16;
 

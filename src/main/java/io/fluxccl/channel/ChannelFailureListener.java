@@ -1,5 +1,6 @@
 package io.fluxccl.channel;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.FluxCclException;
 import org.slf4j.LoggerFactory;
 
@@ -8,6 +9,7 @@ import org.slf4j.LoggerFactory;
  * semaphore.
  */
 @FunctionalInterface
+@Experimental
 public interface ChannelFailureListener {
   /** The listener that logs failures. */
   ChannelFailureListener LOGGING =

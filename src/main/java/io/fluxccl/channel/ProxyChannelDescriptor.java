@@ -1,5 +1,6 @@
 package io.fluxccl.channel;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.proxy.FifoDescriptor;
 import io.fluxccl.semaphore.SemaphoreDescriptor;
 
@@ -18,6 +19,7 @@ import io.fluxccl.semaphore.SemaphoreDescriptor;
  *            0  int64  every flush pushed at a ring position below this is done; negative: the channel has failed
  * </pre>
  */
+@Experimental
 public final class ProxyChannelDescriptor {
   /** Offset of the ring's handle. */
   public static final int FIFO_OFFSET = 0;

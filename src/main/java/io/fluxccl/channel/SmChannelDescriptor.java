@@ -1,5 +1,6 @@
 package io.fluxccl.channel;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.semaphore.SemaphoreDescriptor;
 
 /**
@@ -13,6 +14,7 @@ import io.fluxccl.semaphore.SemaphoreDescriptor;
  *    80  address of the local packet buffer, 0 for none   88  its size
  * </pre>
  */
+@Experimental
 public final class SmChannelDescriptor {
   /** Offset of the semaphore's handle. */
   public static final int SEMAPHORE_OFFSET = 0;

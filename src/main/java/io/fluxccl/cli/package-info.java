@@ -3,4 +3,7 @@
  *
  * <p>May import every other package; none imports this one.
  */
+@Experimental
 package io.fluxccl.cli;
+
+import io.fluxccl.Experimental;

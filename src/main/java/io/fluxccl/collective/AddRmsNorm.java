@@ -1,6 +1,7 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.DataType;
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceHandle;
@@ -30,6 +31,7 @@ import java.util.stream.Stream;
  * @param normOut null if only the quantised rows are needed
  * @param quantization of the normed rows
  */
+@Experimental
 public record AddRmsNorm(
     DeviceBuffer residual,
     DeviceBuffer weight,

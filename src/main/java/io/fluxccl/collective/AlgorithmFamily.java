@@ -1,5 +1,6 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.Experimental;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
@@ -8,6 +9,7 @@ import java.util.concurrent.CompletableFuture;
  * implementation in {@code META-INF/services/io.fluxccl.collective.AlgorithmFamily}, or hand it to
  * {@link CollectivesOptions#withFamily}. Every rank must have the same families.
  */
+@Experimental
 public interface AlgorithmFamily {
   /** Returns its name; families are prepared in the order of their names. */
   String name();

@@ -1,10 +1,12 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.FluxCclException;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
 /** The algorithms of a family, prepared for one lane, with the memory and channels they share. */
+@Experimental
 public interface AlgorithmSet extends AutoCloseable {
   /** Returns the algorithms, in the same order on every rank. */
   List<CollectiveAlgorithm> algorithms();

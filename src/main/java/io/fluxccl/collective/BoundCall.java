@@ -1,5 +1,7 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.Experimental;
+
 /**
  * A call and the registrations of its buffers, which give their addresses on the other ranks.
  * Algorithms get it.
@@ -9,6 +11,7 @@ package io.fluxccl.collective;
  * @param inputRegistration the registration that holds the input, or null
  * @param outputRegistration the registration that holds the output, or null
  */
+@Experimental
 public record BoundCall(
     CollectiveCall call,
     RankTopology topology,

@@ -1,5 +1,6 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.device.DeviceStream;
 
 /**
@@ -7,6 +8,7 @@ import io.fluxccl.device.DeviceStream;
  * every rank. So they depend on the call's signature, its total bytes, the topology without the
  * rank, and whether its buffers are registered; never on addresses or this rank's number.
  */
+@Experimental
 public interface CollectiveAlgorithm {
   /** Returns its name among all algorithms, for example {@code two-shots-ll128}. */
   String name();

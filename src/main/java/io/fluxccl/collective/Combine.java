@@ -1,6 +1,7 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.DataType;
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
@@ -22,6 +23,7 @@ import java.util.List;
  *     sum to BFLOAT16 before it sends it. Null: without rows
  * @param output the results for this rank's tokens, {@code [tokens][hidden]}
  */
+@Experimental
 public record Combine(ExpertBatch batch, DeviceBuffer input, DeviceBuffer rows, DeviceBuffer output)
     implements RoutedCall {
   /** Refuses null for the batch. */

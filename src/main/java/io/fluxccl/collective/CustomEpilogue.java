@@ -1,5 +1,6 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceHandle;
@@ -24,6 +25,7 @@ import java.util.List;
  * @param argument the structure's fields, which are copied at each launch
  * @param buffers to which the structure points
  */
+@Experimental
 public record CustomEpilogue(
     EpilogueKernels kernels, DeviceHandle argument, List<DeviceBuffer> buffers)
     implements Epilogue.OnGpus {

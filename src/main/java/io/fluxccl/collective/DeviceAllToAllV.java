@@ -1,6 +1,7 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.DataType;
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
@@ -19,6 +20,7 @@ import java.util.stream.Stream;
  *     aborts the job
  * @param type of the elements
  */
+@Experimental
 public record DeviceAllToAllV(
     DeviceBuffer input, DeviceBuffer output, Counts counts, long most, DataType type)
     implements RoutedCall {

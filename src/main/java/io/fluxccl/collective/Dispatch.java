@@ -1,6 +1,7 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.DataType;
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
@@ -17,6 +18,7 @@ import java.util.List;
  * @param output the received tokens, {@code [capacity][hidden]}
  * @param outputScales of the output, {@code [capacity][hidden / 128]}; null for BFLOAT16
  */
+@Experimental
 public record Dispatch(
     ExpertBatch batch,
     DeviceBuffer input,

@@ -1,5 +1,6 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceHandle;
 import java.util.List;
@@ -8,6 +9,7 @@ import java.util.List;
  * What a {@linkplain FusedAllReduce fused all-reduce} does with each row of the sum, before the row
  * leaves the registers of the kernel that has reduced it. Immutable and reusable.
  */
+@Experimental
 public sealed interface Epilogue permits Epilogue.OnGpus, HostEpilogue {
   /** Returns all buffers that it reads or writes; a captured pipeline keeps them. */
   List<DeviceBuffer> buffers();

@@ -1,6 +1,7 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.DataType;
+import io.fluxccl.Experimental;
 import io.fluxccl.device.DeviceHandle;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.KernelArgs;
@@ -11,6 +12,7 @@ import java.util.Locale;
 import java.util.Map;
 
 /** The kernels of an epilogue: the twin of {@code fused_rows.cuh}, which defines them. */
+@Experimental
 public final class EpilogueKernels {
   /**
    * The library's own, by the names that fused.cu gives them; apart, because JCuda may be missing.

@@ -1,5 +1,6 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
@@ -29,6 +30,7 @@ import java.util.stream.Stream;
  * @param plan what combine needs, for no other use; likewise
  * @param memory what {@link #close} frees, or null
  */
+@Experimental
 public record ExpertBatch(
     ExpertShape shape,
     DeviceBuffer ids,

@@ -1,6 +1,7 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.DataType;
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 
 /**
@@ -17,6 +18,7 @@ import io.fluxccl.InvalidUsage;
  *     What is combined is BFLOAT16
  * @param capacity the most tokens that this rank receives, 1 or more; n x tokens always suffice
  */
+@Experimental
 public record ExpertShape(
     int tokens, int topK, int experts, int hidden, DataType type, int capacity) {
   /** The most tokens of a rank in one call. */

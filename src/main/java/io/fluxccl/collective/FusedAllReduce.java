@@ -1,6 +1,7 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.DataType;
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
@@ -21,6 +22,7 @@ import java.util.stream.Stream;
  * @param type FLOAT16, BFLOAT16 or FLOAT32
  * @param epilogue of each row; alike on every rank
  */
+@Experimental
 public record FusedAllReduce(
     DeviceBuffer input, long rows, long hidden, DataType type, Epilogue epilogue)
     implements CollectiveCall {

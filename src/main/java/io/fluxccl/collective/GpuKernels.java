@@ -1,6 +1,7 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.DataType;
+import io.fluxccl.Experimental;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaKernel;
 import io.fluxccl.device.cuda.CudaModule;
@@ -9,6 +10,7 @@ import java.util.Map;
 import java.util.function.Predicate;
 
 /** Loads kernels of the built-in module: loading them later might wait for running kernels. */
+@Experimental
 public final class GpuKernels {
   private GpuKernels() {}
 

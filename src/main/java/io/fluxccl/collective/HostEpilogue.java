@@ -1,5 +1,6 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceBuffer;
 import java.util.List;
@@ -12,6 +13,7 @@ import java.util.List;
  * @param function gets each row once; several threads call it at the same time
  * @param buffers that the function reads or writes
  */
+@Experimental
 public record HostEpilogue(String name, RowFunction function, List<DeviceBuffer> buffers)
     implements Epilogue {
   /** What is done to a row. */

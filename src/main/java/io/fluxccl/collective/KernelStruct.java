@@ -1,5 +1,6 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceHandle;
 import java.nio.ByteOrder;
@@ -11,6 +12,7 @@ import org.agrona.concurrent.UnsafeBuffer;
  * Fields are written one behind the other, from the start or from another offset. One thread at a
  * time.
  */
+@Experimental
 public class KernelStruct implements DeviceHandle {
   private final UnsafeBuffer bytes;
   private int next;

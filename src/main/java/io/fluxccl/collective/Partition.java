@@ -1,11 +1,13 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.DataType;
+import io.fluxccl.Experimental;
 
 /**
  * How a buffer is cut into one chunk a rank: equal numbers of elements, each chunk but the last a
  * whole number of cache lines, so that no two ranks write one line. Chunks at the end may be empty.
  */
+@Experimental
 public final class Partition {
   private static final long CACHE_LINE = 64;
 

@@ -1,6 +1,7 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.Deadline;
+import io.fluxccl.Experimental;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.Bootstrap;
@@ -31,6 +32,7 @@ import java.util.stream.LongStream;
  * A connection to every other rank, and the memories of all ranks that were exchanged over them:
  * algorithms are built on these. All ranks call its methods in the same order.
  */
+@Experimental
 public final class PeerConnections implements AutoCloseable {
   private static final Duration LEAVE_TIMEOUT = Duration.ofSeconds(5);
 

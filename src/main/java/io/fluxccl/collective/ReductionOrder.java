@@ -1,6 +1,9 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.Experimental;
+
 /** The order in which an algorithm combines the values of the ranks. */
+@Experimental
 public enum ReductionOrder {
   /** Rank order, rounded once at the end: the same bits as by any other such algorithm. */
   OF_RANKS,

@@ -1,5 +1,6 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.Device;
 
@@ -14,6 +15,7 @@ import io.fluxccl.device.Device;
  * stream} replays such a call in a graph of its own, that shows when the next operation of the lane
  * completes.
  */
+@Experimental
 public sealed interface RoutedCall extends CollectiveCall
     permits DeviceAllToAllV, Dispatch, Combine {
   /**

@@ -1,6 +1,7 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.DataType;
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceKind;
 import java.io.IOException;
@@ -43,6 +44,7 @@ import java.util.stream.Collectors;
  * The first rule that fits a call counts. If no rule fits, or if the algorithm of the rule can't do
  * the call, the algorithm with the least estimate is used.
  */
+@Experimental
 public final class Tuning {
   /** No rules. */
   public static final Tuning NONE = new Tuning("", Map.of(), List.of());

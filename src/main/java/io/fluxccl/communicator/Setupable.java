@@ -1,6 +1,7 @@
 package io.fluxccl.communicator;
 
 import io.fluxccl.Deadline;
+import io.fluxccl.Experimental;
 import java.util.concurrent.CompletableFuture;
 
 /**
@@ -8,6 +9,7 @@ import java.util.concurrent.CompletableFuture;
  * operation's {@link #beginSetup} is called, in order, then every {@link #endSetup}: so what one
  * rank sends never waits for what it is to receive.
  */
+@Experimental
 public interface Setupable {
   /**
    * Sends what the peer needs.

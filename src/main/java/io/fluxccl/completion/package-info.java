@@ -4,4 +4,7 @@
  *
  * <p>Imports the root package and {@code device}.
  */
+@Experimental
 package io.fluxccl.completion;
+
+import io.fluxccl.Experimental;

@@ -1,5 +1,7 @@
 package io.fluxccl.device;
 
+import io.fluxccl.Experimental;
+
 /**
  * The layout of an {@link AbortFlag} in pinned memory, the same for host threads and kernels. Two
  * cache lines, so that polling the flag and noting the awaited rank do not disturb each other.
@@ -10,6 +12,7 @@ package io.fluxccl.device;
  *                     -1 the proxy of its own rank
  * </pre>
  */
+@Experimental
 public final class AbortFlagDescriptor {
   /** Byte offset of the flag. */
   public static final int ABORTED_OFFSET = 0;

@@ -1,10 +1,12 @@
 package io.fluxccl.device;
 
+import io.fluxccl.Experimental;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.agrona.concurrent.AtomicBuffer;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /** Pinned memory that is released once, after the work that may use it. Thread-safe. */
+@Experimental
 public abstract class AbstractPinnedBuffer implements PinnedBuffer {
   private final Device device;
   private final UnsafeBuffer buffer;

@@ -1,6 +1,7 @@
 package io.fluxccl.device;
 
 import io.fluxccl.Aborted;
+import io.fluxccl.Experimental;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.concurrent.Lifecycle;
@@ -15,6 +16,7 @@ import java.util.concurrent.ConcurrentHashMap;
  * @param <D> one kind of device
  * @param <S> its streams
  */
+@Experimental
 public abstract class AbstractStream<D extends Device, S extends AbstractStream<D, S>>
     implements DeviceStream {
   /** The device it belongs to. */

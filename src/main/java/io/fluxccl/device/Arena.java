@@ -1,5 +1,6 @@
 package io.fluxccl.device;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.concurrent.UseCount;
 import java.util.function.Predicate;
 import java.util.function.Supplier;
@@ -12,6 +13,7 @@ import java.util.function.Supplier;
  *
  * @param <B> the blocks
  */
+@Experimental
 public final class Arena<B extends UseCount> {
   /** How pieces are aligned: two cache lines. */
   static final int ALIGNMENT = 128;

@@ -1,5 +1,6 @@
 package io.fluxccl.device;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import java.util.List;
 import java.util.Objects;
@@ -11,6 +12,7 @@ import org.agrona.concurrent.UnsafeBuffer;
  * out as the object's descriptor class says, the same bytes for host kernels and for CUDA. As a
  * kernel argument it is passed by value.
  */
+@Experimental
 public interface DeviceHandle {
   /** Returns the bytes of the structure; a multiple of 8. */
   int handleLength();

@@ -1,11 +1,13 @@
 package io.fluxccl.device;
 
+import io.fluxccl.Experimental;
 import java.util.function.IntConsumer;
 
 /**
  * A dma-buf of Linux: a file descriptor by which the driver of another device, such as a network
  * card, reaches memory of this device. It keeps the memory alive until it is closed.
  */
+@Experimental
 public final class DmaBuf implements AutoCloseable {
   private final int descriptor;
   private final long offset;

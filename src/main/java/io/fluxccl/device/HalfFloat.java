@@ -1,9 +1,12 @@
 package io.fluxccl.device;
 
+import io.fluxccl.Experimental;
+
 /**
  * 16-bit floating-point values, one at a time: IEEE 754 binary16 and bfloat16. To them: rounded to
  * nearest, ties to even; too large becomes infinite; what is no number stays none.
  */
+@Experimental
 public final class HalfFloat {
   private static final int SIGN = 0x8000;
   private static final int INFINITE = 0x7c00;

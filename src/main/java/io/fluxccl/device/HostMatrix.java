@@ -1,6 +1,7 @@
 package io.fluxccl.device;
 
 import io.fluxccl.DataType;
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -17,6 +18,7 @@ import java.nio.ByteOrder;
  * @param stride elements from one row to the next
  * @param first elements in front of the first one
  */
+@Experimental
 public record HostMatrix(
     ByteBuffer data, DataType type, int rows, int cols, int stride, long first) {
   private static final int PIECE_BYTES = 4 << 20;

@@ -1,5 +1,6 @@
 package io.fluxccl.device;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.concurrent.UseCount;
 import java.nio.ByteBuffer;
@@ -15,6 +16,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
  * @param <D> the device
  * @param <M> the larger piece
  */
+@Experimental
 public abstract class PartBuffer<D extends Device, M extends UseCount> implements DeviceBuffer {
   private final D device;
   private final M memory;

@@ -1,8 +1,10 @@
 package io.fluxccl.device;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.concurrent.Lifecycle;
 
 /** A recording in progress: what its streams share. For the thread that creates it. */
+@Experimental
 public abstract class Recording {
   final Thread thread = Thread.currentThread();
 

@@ -1,5 +1,6 @@
 package io.fluxccl.device;
 
+import io.fluxccl.Experimental;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.IdentityHashMap;
@@ -7,6 +8,7 @@ import java.util.List;
 import java.util.Set;
 
 /** The buffers that a recorded graph keeps, each retained once. Not thread-safe. */
+@Experimental
 public final class RetainedBuffers {
   private final Set<DeviceBuffer> buffers = Collections.newSetFromMap(new IdentityHashMap<>());
 

@@ -10,4 +10,7 @@
  * returns null, and the caller repeats it. Sends and receives of one connection match in the order
  * in which they were posted.
  */
+@Experimental
 package io.fluxccl.netplugin;
+
+import io.fluxccl.Experimental;

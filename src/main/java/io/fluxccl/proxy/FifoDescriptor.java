@@ -1,5 +1,6 @@
 package io.fluxccl.proxy;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 
 /**
@@ -30,6 +31,7 @@ import io.fluxccl.InvalidUsage;
  * <p>A position counts pushes from 0 and only grows. Its slot is {@code position & (size - 1)}, and
  * its lap is {@code position / size}; {@link ProxyTrigger} describes how a slot marks its lap.
  */
+@Experimental
 public final class FifoDescriptor {
   /** The default number of triggers in a ring. */
   public static final int DEFAULT_SIZE = 512;

@@ -1,10 +1,13 @@
 package io.fluxccl.proxy;
 
+import io.fluxccl.Experimental;
+
 /**
  * Work that a {@link Proxy} does between triggers, such as checking whether a transport has
  * drained, so that no handler has to wait for it.
  */
 @FunctionalInterface
+@Experimental
 public interface ProxyDuty {
   /** No duty. */
   ProxyDuty NONE = () -> 0;

@@ -1,5 +1,7 @@
 package io.fluxccl.semaphore;
 
+import io.fluxccl.Experimental;
+
 /**
  * The layout of a semaphore's state in device memory and of the handle that kernels get, the same
  * bytes for host kernels and for CUDA. All little-endian 64-bit.
@@ -17,6 +19,7 @@ package io.fluxccl.semaphore;
  *           40  rank of the peer
  * </pre>
  */
+@Experimental
 public final class SemaphoreDescriptor {
   /** Offset of the inbound value in the state. */
   public static final int INBOUND_OFFSET = 0;

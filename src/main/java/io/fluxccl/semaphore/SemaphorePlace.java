@@ -1,5 +1,6 @@
 package io.fluxccl.semaphore;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.transport.RegisteredMemory;
 
 /**
@@ -9,4 +10,5 @@ import io.fluxccl.transport.RegisteredMemory;
  * @param offset bytes from its start, a multiple of 64; {@link SemaphoreDescriptor#STATE_LENGTH}
  *     zeros begin there
  */
+@Experimental
 public record SemaphorePlace(RegisteredMemory memory, long offset) {}

@@ -1,6 +1,7 @@
 package io.fluxccl.transport;
 
 import io.fluxccl.Deadline;
+import io.fluxccl.Experimental;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.concurrent.AgentThread;
 import java.time.Duration;
@@ -11,6 +12,7 @@ import java.util.concurrent.locks.LockSupport;
  * For transports: the base of connections that an {@link AgentThread} serves. Posts go into a
  * queue; the agent completes the futures of flushes.
  */
+@Experimental
 public abstract class AgentConnection extends ConnectionEnd {
   private static final long FULL_QUEUE_NAP_NS = 20_000;
 

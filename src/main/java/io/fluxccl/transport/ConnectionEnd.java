@@ -2,6 +2,7 @@ package io.fluxccl.transport;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
+import io.fluxccl.Experimental;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
@@ -14,6 +15,7 @@ import java.util.concurrent.CompletableFuture;
  * Lifecycle}, in which closing counts as a failure, and checks the arguments of posts. The checks
  * allocate nothing.
  */
+@Experimental
 public abstract class ConnectionEnd implements Connection {
   private final Transport transport;
   private final int rank;

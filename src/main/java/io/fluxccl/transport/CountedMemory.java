@@ -1,6 +1,9 @@
 package io.fluxccl.transport;
 
+import io.fluxccl.Experimental;
+
 /** For transports: a memory handle that counts the posts that use it. Thread-safe. */
+@Experimental
 public abstract class CountedMemory extends PostUseCount implements MemoryHandle {
   private final TransportContext context;
   private final byte[] wire;

@@ -1,6 +1,7 @@
 package io.fluxccl.transport;
 
 import io.fluxccl.Deadline;
+import io.fluxccl.Experimental;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.NonblockingFuture;
 import java.util.ArrayDeque;
@@ -14,6 +15,7 @@ import java.util.function.Function;
  * For transports: the awaited flushes of a connection. Any thread may add a flush; only the thread
  * that serves the connection calls the other methods.
  */
+@Experimental
 public final class FlushWaiters {
   private final Function<Deadline, FluxCclException> timeout;
   private final Queue<Waiter> arrivals = new ConcurrentLinkedQueue<>();

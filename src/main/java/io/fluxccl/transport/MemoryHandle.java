@@ -1,9 +1,12 @@
 package io.fluxccl.transport;
 
+import io.fluxccl.Experimental;
+
 /**
  * One transport's access to one memory. {@link TransportContext#register} creates it for the owner,
  * and {@link TransportContext#open} for a peer. Thread-safe.
  */
+@Experimental
 public interface MemoryHandle extends AutoCloseable {
   /**
    * Returns the bytes that a peer's {@link TransportContext#open} needs to reach the memory; at

@@ -1,5 +1,7 @@
 package io.fluxccl.transport;
 
+import io.fluxccl.Experimental;
+
 /**
  * The origin of a registered memory, as its owner sent it.
  *
@@ -9,4 +11,5 @@ package io.fluxccl.transport;
  * @param address the address in the owner's process
  * @param size bytes, 1 or more
  */
+@Experimental
 public record MemoryOrigin(int rank, long hostHash, long processHash, long address, long size) {}

@@ -1,5 +1,6 @@
 package io.fluxccl.transport;
 
+import io.fluxccl.Experimental;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.util.concurrent.atomic.AtomicReference;
@@ -15,6 +16,7 @@ import java.util.concurrent.atomic.AtomicReference;
  *
  * @param <M> a transport's handle of a memory
  */
+@Experimental
 public final class PostQueue<M> {
   /** The type that stands for no post. */
   public static final int NONE = 0;

@@ -1,5 +1,6 @@
 package io.fluxccl.transport;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.concurrent.UseCount;
 import java.util.concurrent.atomic.AtomicBoolean;
 
@@ -8,6 +9,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
  * last user frees the resource, so it stays open under every post that uses it. Never waits;
  * thread-safe.
  */
+@Experimental
 public class PostUseCount extends UseCount implements AutoCloseable {
   private final AtomicBoolean closed = new AtomicBoolean();
 

@@ -1,5 +1,6 @@
 package io.fluxccl.transport;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
@@ -15,6 +16,7 @@ import java.util.Map;
  *   each entry: uint16 ordinal of the transport   bytes of that transport
  * </pre>
  */
+@Experimental
 public final class RegisteredMemoryCodec {
   /** The maximum length in bytes of one transport's entry. */
   public static final int MAX_ENTRY_LENGTH = 64 * 1024;

@@ -1,8 +1,10 @@
 package io.fluxccl.transport;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.device.DeviceBuffer;
 
 /** One transport of one communicator: its sockets, registrations and mappings. Thread-safe. */
+@Experimental
 public interface TransportContext extends AutoCloseable {
   /** Returns the transport. */
   Transport transport();

@@ -1,5 +1,6 @@
 package io.fluxccl.transport;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.Device;
 import java.net.InetAddress;
@@ -14,6 +15,7 @@ import java.net.InetAddress;
  * @param device the device whose memory this rank registers
  * @param hostAddress an IP address by which the other ranks reach this host
  */
+@Experimental
 public record TransportEnvironment(
     int rank, int nRanks, long hostHash, long processHash, Device device, InetAddress hostAddress) {
   /**

@@ -1,5 +1,6 @@
 package io.fluxccl.transport;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.device.DeviceKind;
 import java.util.Optional;
 import java.util.Set;
@@ -8,6 +9,7 @@ import java.util.Set;
  * Provides transports. {@link java.util.ServiceLoader} finds the implementations, which have no
  * state.
  */
+@Experimental
 public interface TransportProvider {
   /** Returns the transports that this provider provides. */
   Set<Transport> transports();

@@ -2,4 +2,7 @@
  * The one reader and writer of the library's own wire formats: little-endian, bounds-checked,
  * versioned. And a view of raw memory as bytes. Imports the root package only.
  */
+@Experimental
 package io.fluxccl.wire;
+
+import io.fluxccl.Experimental;

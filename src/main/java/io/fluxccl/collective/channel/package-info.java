@@ -6,4 +6,7 @@
  * <p>Imports {@code collective}, {@code collective.pipe} and the layers below. Found by
  * ServiceLoader.
  */
+@Experimental
 package io.fluxccl.collective.channel;
+
+import io.fluxccl.Experimental;

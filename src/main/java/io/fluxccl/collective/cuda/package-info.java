@@ -5,4 +5,7 @@
  *
  * <p>Imports {@code collective} and the layers below. Found by ServiceLoader.
  */
+@Experimental
 package io.fluxccl.collective.cuda;
+
+import io.fluxccl.Experimental;

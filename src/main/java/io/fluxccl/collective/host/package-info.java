@@ -4,4 +4,7 @@
  * <p>Imports {@code collective}, {@code collective.pipe} and the layers below. Found by
  * ServiceLoader.
  */
+@Experimental
 package io.fluxccl.collective.host;
+
+import io.fluxccl.Experimental;

@@ -5,4 +5,7 @@
  * <p>Imports {@code device.host}; the algorithm packages {@code collective.host} and {@code
  * collective.channel} import it.
  */
+@Experimental
 package io.fluxccl.collective.pipe;
+
+import io.fluxccl.Experimental;

@@ -5,4 +5,7 @@
  * <p>Imports the root package, {@code concurrent}, {@code wire}, {@code device} and {@code
  * completion}.
  */
+@Experimental
 package io.fluxccl.device.cuda;
+
+import io.fluxccl.Experimental;

@@ -1,11 +1,14 @@
 package io.fluxccl.device.host;
 
+import io.fluxccl.Experimental;
+
 /**
  * The two 8-bit floating-point formats, one value at a time. To them: rounded to nearest, ties to
  * even; whatever is beyond the largest finite value, infinities included, becomes that value with
  * its sign, as CUDA's saturating conversions do; what is no number becomes 0x7f. From them: exact,
  * so an infinity of E5M2 is infinite while values are combined.
  */
+@Experimental
 public enum Float8 {
   /** 4 bits of exponent, 3 of fraction; up to 448, no infinity, NaN is 0x7f and 0xff. */
   E4M3(4, 3, 0x7e, false),

@@ -1,6 +1,7 @@
 package io.fluxccl.device.host;
 
 import io.fluxccl.DataType;
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.HalfFloat;
 import java.util.Arrays;
@@ -9,6 +10,7 @@ import java.util.Arrays;
  * A row of floating-point elements as floats, read from memory by address and written there. Grows
  * to the longest row. For one thread.
  */
+@Experimental
 public final class FloatRow {
   private float[] values = new float[0];
 

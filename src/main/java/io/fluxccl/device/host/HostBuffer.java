@@ -1,5 +1,6 @@
 package io.fluxccl.device.host;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.device.PartBuffer;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -11,6 +12,7 @@ import java.util.Optional;
  * <p>Closing it releases the segment once the work that was enqueued before is done, without
  * waiting for it. A user beyond that, such as a registration, retains the {@link #segment()}.
  */
+@Experimental
 public final class HostBuffer extends PartBuffer<HostDevice, HostRange> {
   /** Takes over one user of the range. */
   HostBuffer(HostDevice device, HostRange range, long offset, long size) {

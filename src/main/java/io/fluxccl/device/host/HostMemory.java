@@ -1,5 +1,6 @@
 package io.fluxccl.device.host;
 
+import io.fluxccl.Experimental;
 import org.agrona.UnsafeApi;
 
 /**
@@ -7,6 +8,7 @@ import org.agrona.UnsafeApi;
  * checks: who calls has checked. Memory order is in the names; where data is published, the store
  * with release pairs with the load with acquire of the same word.
  */
+@Experimental
 public final class HostMemory {
   private HostMemory() {}
 

@@ -1,10 +1,12 @@
 package io.fluxccl.device.host;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.concurrent.UseCount;
 import java.nio.ByteBuffer;
 import java.util.Optional;
 
 /** Memory that a {@link HostBuffer} is a part of. Counts its users; made with one. */
+@Experimental
 public abstract class HostRange extends UseCount {
   HostRange() {}
 

@@ -1,6 +1,7 @@
 package io.fluxccl.device.host;
 
 import io.fluxccl.DataType;
+import io.fluxccl.Experimental;
 import io.fluxccl.ReduceOp;
 
 /**
@@ -18,6 +19,7 @@ import io.fluxccl.ReduceOp;
  * <p>Addresses need no alignment and are not checked. A target may be the same memory as a source,
  * but not overlap one otherwise.
  */
+@Experimental
 public final class HostReduction {
   private final ReductionBlock[] blocks = new ReductionBlock[DataType.values().length];
   private final long[] oneTarget = new long[1];

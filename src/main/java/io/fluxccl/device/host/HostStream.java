@@ -1,5 +1,6 @@
 package io.fluxccl.device.host;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.AbortFlag;
 import io.fluxccl.device.AbstractStream;
@@ -12,6 +13,7 @@ import io.fluxccl.device.Recording;
  * A stream of the host device: one that runs what it is given on a thread of its own, or one that
  * records it for a graph.
  */
+@Experimental
 public abstract class HostStream extends AbstractStream<HostDevice, HostStream> {
   HostStream(HostDevice device, String name, Recording recording) {
     super(device, name, recording);

@@ -1,5 +1,6 @@
 package io.fluxccl.device.host;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import java.io.IOException;
 import java.nio.file.DirectoryStream;
@@ -19,6 +20,7 @@ import org.slf4j.LoggerFactory;
  * unlinking; what a process that was killed in that moment left behind is swept up here, once per
  * process.
  */
+@Experimental
 public final class SegmentDirectory {
   static final String VARIABLE = "FLUXCCL_SHM_DIR";
   static final Logger LOG = LoggerFactory.getLogger(SegmentDirectory.class);

@@ -1,5 +1,6 @@
 package io.fluxccl.device.host;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
@@ -20,6 +21,7 @@ import io.fluxccl.wire.WireWriter;
  * @param device the file system's device number
  * @param size bytes
  */
+@Experimental
 public record SegmentName(long pid, int descriptor, long inode, long device, long size) {
   /** Bytes of an encoded name. */
   public static final int ENCODED_LENGTH = 48;

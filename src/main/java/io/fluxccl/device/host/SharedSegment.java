@@ -1,6 +1,7 @@
 package io.fluxccl.device.host;
 
 import io.fluxccl.DeviceFailure;
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.OpenFiles;
 import java.io.IOException;
@@ -28,6 +29,7 @@ import org.agrona.IoUtil;
  * <p>Counts its users: made with one, mapped until the last has released it, then unmapped by that
  * call. The addresses are page-aligned. Thread-safe.
  */
+@Experimental
 public final class SharedSegment extends HostRange {
   /**
    * The largest size: one page less than 2 GiB, the most that Java maps at once. Allocate several

@@ -1,5 +1,6 @@
 package io.fluxccl.device.host;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.concurrent.SpinPolicy;
 import io.fluxccl.device.AbortFlagDescriptor;
 import java.util.concurrent.locks.LockSupport;
@@ -21,6 +22,7 @@ import java.util.concurrent.locks.LockSupport;
  * }
  * }</pre>
  */
+@Experimental
 public final class SpinWait {
   /** What {@link #step} returns when the abort flag is set. */
   public static final int ABORTED = -1;

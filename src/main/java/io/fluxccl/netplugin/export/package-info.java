@@ -6,4 +6,7 @@
  * <p>Imports the root package and {@code netplugin}; finds networks by {@link
  * java.util.ServiceLoader}.
  */
+@Experimental
 package io.fluxccl.netplugin.export;
+
+import io.fluxccl.Experimental;

@@ -6,4 +6,7 @@
  *
  * <p>Imports the root package and {@code netplugin}.
  */
+@Experimental
 package io.fluxccl.netplugin.tcp;
+
+import io.fluxccl.Experimental;

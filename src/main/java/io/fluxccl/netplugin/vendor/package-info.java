@@ -3,4 +3,7 @@
  * io.fluxccl.netplugin.vendor.NativeNetPlugin} loads one into this process. Imports the root
  * package and {@code netplugin}; the native code is {@code native/netplugin_*.c}.
  */
+@Experimental
 package io.fluxccl.netplugin.vendor;
+
+import io.fluxccl.Experimental;

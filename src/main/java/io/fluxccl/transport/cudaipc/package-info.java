@@ -5,4 +5,7 @@
  * <p>Imports the root package, {@code device}, {@code device.cuda}, {@code transport} and {@code
  * transport.mapped}.
  */
+@Experimental
 package io.fluxccl.transport.cudaipc;
+
+import io.fluxccl.Experimental;

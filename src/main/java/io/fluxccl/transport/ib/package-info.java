@@ -6,4 +6,7 @@
  * <p>Imports the root package, {@code concurrent}, {@code wire}, {@code device}, {@code
  * device.host} and {@code transport}.
  */
+@Experimental
 package io.fluxccl.transport.ib;
+
+import io.fluxccl.Experimental;

@@ -6,4 +6,7 @@
  * <p>Imports the root package, {@code concurrent}, {@code wire}, {@code device} and {@code
  * transport}.
  */
+@Experimental
 package io.fluxccl.transport.mapped;
+
+import io.fluxccl.Experimental;

@@ -6,4 +6,7 @@
  * <p>Imports the root package, {@code device}, {@code device.host}, {@code netplugin}, {@code
  * netplugin.tcp}, {@code netplugin.vendor} and {@code transport}.
  */
+@Experimental
 package io.fluxccl.transport.net;
+
+import io.fluxccl.Experimental;

@@ -5,4 +5,7 @@
  * <p>Imports the root package, {@code device}, {@code device.host}, {@code transport} and {@code
  * transport.mapped}.
  */
+@Experimental
 package io.fluxccl.transport.shm;
+
+import io.fluxccl.Experimental;

@@ -4,4 +4,7 @@
  *
  * <p>Imports {@code transport} and {@code transport.ib}.
  */
+@Experimental
 package io.fluxccl.transport.ib.disni;
+
+import io.fluxccl.Experimental;
