@@ -29,14 +29,9 @@ class PagesTest {
   }
 
   @Test
-  void shouldHaveAPlaceInTheSite() throws IOException {
-    String groups = read(Path.of("docs/site/groups.json"));
-    for (String folder : List.of("docs", "docs/reference")) {
-      try (Stream<Path> pages = Files.list(Path.of(folder))) {
-        assertThat(pages.map(Path::toString).filter(page -> page.endsWith(".md")))
-            .allSatisfy(page -> assertThat(groups).contains('"' + page + '"'));
-      }
-    }
+  void shouldShowOnlyKotlinThatIsTested() throws IOException {
+    Path tests = Path.of("samples/kotlin/src/test/kotlin/io/fluxccl/samples/kotlin");
+    compare("kotlin", contents(tests, ".+\\.kt"));
   }
 
   private static void compare(String language, List<String> files) throws IOException {
