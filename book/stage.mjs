@@ -19,6 +19,7 @@ const byNumber = (a, b) => (parseInt(path.basename(a)) || 0) - (parseInt(path.ba
 const guide = list('docs', name => name.endsWith('.md')).sort(byNumber)
 const samples = list('samples', name => fs.existsSync(path.join(root, 'samples', name, 'README.md')))
   .map(folder => `${folder}/README.md`)
+samples.unshift('samples/README.md')
 const sources = ['README.md', ...guide, ...list('docs/reference', name => name.endsWith('.md')), ...samples,
   'benchmarks/RESULTS.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'SECURITY.md']
 
@@ -55,7 +56,6 @@ function link(from, label, target) {
   let to = file === '' ? from : path.posix.normalize(path.posix.join(path.posix.dirname(from), file))
   to = to.replace(/\/$/, '')
   if (sources.includes(`${to}/README.md`)) to = `${to}/README.md`
-  if (to === 'docs/reference') to = 'docs/architecture.md'
   if (sources.includes(to)) {
     if (anchor && !anchors.get(to).has(anchor)) errors.push(`${from}: ${target}: ${to} has no heading #${anchor}`)
     return `[${label}](${site(to)}${anchor ? '#' + anchor : ''})`
@@ -92,11 +92,11 @@ const title = source => /^# (.*)$/m.exec(text.get(source))[1].replace(/`/g, '')
 const item = source => ({ text: title(source), link: site(source).replace(/(index)?\.md$/, '') })
 const numbered = numbers => guide.filter(page => numbers.includes(parseInt(path.basename(page))))
 const groups = [
-  ['Ten minutes to the first all-reduce', ['README.md', ...numbered([1])]],
+  ['Ten minutes to the first all-reduce', ['README.md', ...numbered([0, 1])]],
   ['Concepts', ['docs/architecture.md', 'docs/glossary.md', ...numbered([8])]],
   ['Tutorials', [...numbered([2, 3, 5, 7, 4, 15, 18]), ...samples]],
-  ['Coming from others', numbered([16, 10, 11])],
-  ['Operating', [...numbered([6, 9, 12, 13, 14]), 'SECURITY.md']],
+  ['Coming from others', numbered([16, 20, 10, 11])],
+  ['Operating', [...numbered([6, 9, 12, 13, 14, 17, 19]), 'SECURITY.md']],
   ['Reference', [...sources.filter(page => page.startsWith('docs/reference/')), 'benchmarks/RESULTS.md', 'CHANGELOG.md',
     'CONTRIBUTING.md']]
 ]

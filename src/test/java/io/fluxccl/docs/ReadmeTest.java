@@ -1,0 +1,129 @@
+package io.fluxccl.docs;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.DataType;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.RemoteFailure;
+import io.fluxccl.bootstrap.JobSecret;
+import io.fluxccl.collective.CapturedPipeline;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.Kernel;
+import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.host.HostKernel;
+import io.fluxccl.group.DeviceChoice;
+import io.fluxccl.group.JoinOptions;
+import io.fluxccl.group.RankGroup;
+import io.fluxccl.testing.Ports;
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import reactor.core.publisher.Mono;
+import reactor.core.scheduler.Schedulers;
+
+/** The code of README.md and of docs/reference. */
+@Timeout(120)
+class ReadmeTest {
+  private static final Duration LIMIT = Duration.ofSeconds(60);
+
+  private static final Executor MAY_BLOCK = Schedulers.boundedElastic()::schedule;
+
+  private final AtomicInteger runs = new AtomicInteger();
+
+  @Test
+  void shouldSayHello() {
+    ByteArrayOutputStream printed = new ByteArrayOutputStream();
+    PrintStream out = System.out;
+    System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
+    try {
+      Hello.main(new String[0]);
+    } finally {
+      System.setOut(out);
+    }
+    assertThat(printed.toString(StandardCharsets.UTF_8)).contains("rank 0 of 1: done");
+  }
+
+  @Test
+  void shouldCaptureAStep() {
+    List<RankGroup> job = RankGroup.local(1, JoinOptions.of(0, 1).withDevice(DeviceChoice.HOST));
+    RankGroup group = job.get(0);
+    Kernel attention = HostKernel.of("attention", (thread, args) -> runs.incrementAndGet());
+    Kernel mlp = HostKernel.of("mlp", (thread, args) -> runs.incrementAndGet());
+    int grid = 1;
+    int block = 1;
+    KernelArgs args = KernelArgs.NONE;
+    try (DeviceBuffer hidden = group.device().allocate(64)) {
+      CapturedPipeline step =
+          group
+              .pipeline()
+              .launch(attention, grid, block, args)
+              .allReduce(hidden, DataType.FLOAT16, ReduceOp.SUM)
+              .launch(mlp, grid, block, args)
+              .allReduce(hidden, DataType.FLOAT16, ReduceOp.SUM)
+              .capture();
+      Mono<Void> forward = step.run();
+      runs.set(0);
+      forward.block(LIMIT);
+      assertThat(runs).hasValue(2);
+      step.close();
+    } finally {
+      RankGroup.closeAll(job);
+    }
+  }
+
+  private Mono<Void> serve(RankGroup group) {
+    runs.incrementAndGet();
+    return group.collectives().barrier().then(Mono.fromFuture(group::closeAsync));
+  }
+
+  @Test
+  void shouldServeGenerations() {
+    RankGroup.generations(JoinOptions.fromEnvironment().withLeastRanks(1))
+        .switchMap(
+            group -> serve(group).onErrorResume(FluxCclException.class, failure -> Mono.empty()))
+        .blockLast();
+    assertThat(runs).hasValue(1);
+  }
+
+  @Test
+  void shouldShrinkToThoseThatLive() throws Exception {
+    String address = "127.0.0.1:" + Ports.free();
+    JobSecret secret = JobSecret.random();
+    List<CompletableFuture<RankGroup>> joining = new ArrayList<>();
+    for (int rank = 0; rank < 3; rank++) {
+      JoinOptions options = JoinOptions.of(rank, 3).withDevice(DeviceChoice.HOST);
+      joining.add(RankGroup.join(options.withAddress(address).withSecret(secret)));
+    }
+    List<RankGroup> job = new ArrayList<>();
+    for (CompletableFuture<RankGroup> each : joining) {
+      job.add(each.get(LIMIT.toSeconds(), TimeUnit.SECONDS));
+    }
+    job.get(0).communicator().abort(new RemoteFailure(2, "rank 2 plays dead"));
+    CompletableFuture.allOf(
+            job.subList(0, 2).stream()
+                .map(each -> CompletableFuture.runAsync(() -> goOn(each), MAY_BLOCK))
+                .toArray(CompletableFuture<?>[]::new))
+        .get(LIMIT.toSeconds(), TimeUnit.SECONDS);
+    job.get(2).close();
+    assertThat(runs).hasValue(2);
+  }
+
+  private void goOn(RankGroup group) {
+    group.communicator().failed().join();
+    RankGroup next = group.shrink().join();
+    assertThat(next.nRanks()).isEqualTo(2);
+    next.collectives().barrier().block(LIMIT);
+    runs.incrementAndGet();
+    next.close();
+  }
+}
