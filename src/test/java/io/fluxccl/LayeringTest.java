@@ -24,6 +24,7 @@ class LayeringTest {
       List.of(
           List.of("io.fluxccl"),
           List.of("io.fluxccl.concurrent", "io.fluxccl.wire", "io.fluxccl.tls"),
+          List.of("io.fluxccl.trace"),
           List.of("io.fluxccl.device"),
           List.of("io.fluxccl.completion"),
           List.of("io.fluxccl.device.host", "io.fluxccl.device.cuda"),

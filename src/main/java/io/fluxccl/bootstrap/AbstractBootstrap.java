@@ -12,11 +12,15 @@ import io.fluxccl.bootstrap.Mailboxes.FutureReceiver;
 import io.fluxccl.bootstrap.Mailboxes.Receiver;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.Lifecycle;
+import io.fluxccl.trace.GroupReport;
+import io.fluxccl.trace.JobDump;
 import io.netty.channel.EventLoop;
 import java.net.InetAddress;
+import java.time.Duration;
 import java.util.BitSet;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Supplier;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -46,6 +50,7 @@ abstract class AbstractBootstrap implements Bootstrap {
   final Mailboxes mailboxes;
   final PendingOperations operations;
   final SubGroups subGroups = new SubGroups(this);
+  final Reports reports = new Reports(this);
   private final BitSet departed = new BitSet();
 
   AbstractBootstrap(String name, int rank, int nRanks, int messageLimit) {
@@ -339,6 +344,16 @@ abstract class AbstractBootstrap implements Bootstrap {
           CLOSE_SECONDS,
           () -> LOG.warn("{}: closing takes over {} s and goes on", describe(), CLOSE_SECONDS));
     }
+  }
+
+  @Override
+  public Runnable report(Supplier<GroupReport> part) {
+    return reports.add(part);
+  }
+
+  @Override
+  public CompletableFuture<JobDump> dump(boolean all, Duration limit) {
+    return reports.dump(all, limit);
   }
 
   // ---- operations ----

@@ -2,11 +2,16 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.trace.GroupReport;
+import io.fluxccl.trace.JobDump;
 import java.net.InetAddress;
+import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Supplier;
 import java.util.stream.IntStream;
 import reactor.core.publisher.Flux;
 
@@ -164,6 +169,41 @@ public interface Bootstrap extends AutoCloseable {
    * @return a Flux without an end, signalled on this bootstrap's thread: subscribers must not block
    */
   Flux<OptionalInt> silence();
+
+  /** Returns the number of a sub-group, the same on all its ranks; 0 for a whole job. */
+  default long groupId() {
+    return 0;
+  }
+
+  /** Returns the job's numbers of the ranks of a sub-group; empty for a whole job. */
+  default List<Integer> jobRanks() {
+    return List.of();
+  }
+
+  /**
+   * Adds a part to what this rank answers when it is asked what it does.
+   *
+   * @param part makes it; called on this bootstrap's thread, so it must wait for nothing
+   * @return takes the part back
+   */
+  default Runnable report(Supplier<GroupReport> part) {
+    return () -> {};
+  }
+
+  /**
+   * Asks all ranks of the job what they do, each on a connection of its own. They answer on their
+   * bootstrap's thread, whatever their other threads do. Works as long as this bootstrap is open,
+   * also when the job has failed or the root is gone, and changes nothing of the job.
+   *
+   * @param all whether with all calls that are kept; otherwise with those in flight and the last
+   *     few
+   * @param limit how long to wait for ranks that don't answer
+   * @return what all ranks do
+   */
+  default CompletableFuture<JobDump> dump(boolean all, Duration limit) {
+    return CompletableFuture.failedFuture(
+        InvalidUsage.of("dump: %s can't be asked", getClass().getSimpleName()));
+  }
 
   /**
    * Fails the job: every rank's {@link #failure()} completes with this reason. Only the first

@@ -103,6 +103,14 @@ sealed interface BootstrapFrame {
    */
   record Spare() implements BootstrapFrame {}
 
+  // ---- somebody who looks at the job ----
+
+  /** Asks a rank for its {@link Report}, a root for {@link Peers}, a meeting for the root. */
+  record Inquire(boolean all) implements BootstrapFrame {}
+
+  /** What a rank does; see {@link io.fluxccl.trace.RankReport}. */
+  record Report(byte[] content) implements BootstrapFrame {}
+
   // ---- between any two ----
 
   /** The last frame of a side that leaves in good order. */
@@ -162,7 +170,9 @@ sealed interface BootstrapFrame {
     PEER,
     MEETING,
     /** The connection of a session that was reset goes on with another one. */
-    RESUME
+    RESUME,
+    /** It asks what the job does, and is none of its ranks. */
+    INQUIRY
   }
 
   /** The acceptor's decision on a connector. */

@@ -13,6 +13,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Departed;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
 import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
+import io.fluxccl.bootstrap.BootstrapFrame.Inquire;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
 import io.fluxccl.bootstrap.BootstrapFrame.Peers;
@@ -20,6 +21,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Ping;
 import io.fluxccl.bootstrap.BootstrapFrame.Pong;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Register;
+import io.fluxccl.bootstrap.BootstrapFrame.Report;
 import io.fluxccl.bootstrap.BootstrapFrame.Resume;
 import io.fluxccl.bootstrap.BootstrapFrame.Silent;
 import io.fluxccl.bootstrap.BootstrapFrame.Spare;
@@ -43,7 +45,7 @@ import java.util.function.Function;
  */
 final class BootstrapFrameCodec {
   static final int MAGIC = 0x464C5558;
-  static final int VERSION = 5;
+  static final int VERSION = 6;
 
   static final int NONCE_BYTES = 32;
   static final int MAC_BYTES = 32;
@@ -120,7 +122,15 @@ final class BootstrapFrameCodec {
           new Form<>(
               Resume.class,
               (frame, out) -> out.raw(frame.session()).int64(frame.received()),
-              in -> new Resume(in.raw("session", NONCE_BYTES), in.int64("received"))));
+              in -> new Resume(in.raw("session", NONCE_BYTES), in.int64("received"))),
+          new Form<>(
+              Inquire.class,
+              (frame, out) -> out.bool(frame.all()),
+              in -> new Inquire(in.bool("all"))),
+          new Form<>(
+              Report.class,
+              (frame, out) -> out.bytes(frame.content()),
+              in -> new Report(in.bytes("content", CONTROL_LIMIT))));
 
   private BootstrapFrameCodec() {}
 

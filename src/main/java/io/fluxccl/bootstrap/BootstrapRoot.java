@@ -61,7 +61,7 @@ final class BootstrapRoot extends Gate {
   private int nRanks;
   private int users;
   private int rootHost = -1;
-  private boolean formed;
+  private Peers peers; // null until all ranks have registered
   private Failed failure; // null while the job has not failed
   private boolean leaving;
   private boolean waitingChanged;
@@ -148,7 +148,7 @@ final class BootstrapRoot extends Gate {
    * @return completes when it has closed, or at once when it stays for others
    */
   CompletableFuture<Void> leave(int rank) {
-    if (formed) {
+    if (peers != null) {
       departed.set(rank);
       sendDeparted();
     }
@@ -184,15 +184,11 @@ final class BootstrapRoot extends Gate {
 
   /** Closes the port once it is over: those that live may want to meet at this address. */
   void stopListening() {
-    boolean over = leaving || (formed && failure != null);
+    boolean over = leaving || (peers != null && failure != null);
     boolean sought = sessions.values().stream().anyMatch(ResumingSession::isResuming);
     if (over && !sought && listener != null) {
       listener.close();
     }
-  }
-
-  boolean inEventLoop() {
-    return loop.inEventLoop();
   }
 
   /** Closes at once and sends nothing, as if the process had died. */
@@ -226,7 +222,7 @@ final class BootstrapRoot extends Gate {
     if (proof.kind() == LinkKind.RESUME && sessions.containsKey(proof.rank())) {
       return Admission.WELCOME;
     }
-    if (formed || leaving || proof.kind() != LinkKind.ROOT) {
+    if (peers != null || leaving || proof.kind() != LinkKind.ROOT) {
       return Admission.JOB_COMPLETE;
     }
     if (proof.nRanks() < 1 || proof.nRanks() > BootstrapFrameCodec.MAX_RANKS) {
@@ -242,6 +238,11 @@ final class BootstrapRoot extends Gate {
       return Admission.RANK_OUT_OF_RANGE;
     }
     return sessions.containsKey(proof.rank()) ? Admission.DUPLICATE_RANK : Admission.WELCOME;
+  }
+
+  @Override
+  BootstrapFrame answer(boolean all) {
+    return peers == null ? new Waiting(missing()) : peers;
   }
 
   @Override
@@ -277,9 +278,8 @@ final class BootstrapRoot extends Gate {
       session.send(new Waiting(missing));
       return;
     }
-    formed = true;
     List<Member> members = sessions.values().stream().map(each -> each.register.member()).toList();
-    Peers peers = new Peers(jobId, rootHost, members);
+    peers = new Peers(jobId, rootHost, members);
     TcpBootstrap host = hosts.get(rootHost);
     if (host != null) {
       host.control.formed(peers); // first: messages for it may come from now on
@@ -316,7 +316,7 @@ final class BootstrapRoot extends Gate {
     int rank = session.rank;
     sessions.remove(rank, session);
     stopListening();
-    if (!formed) {
+    if (peers == null) {
       waitingChanged = true;
       if (!session.receivedGoodbye() && !leaving) {
         loop.schedule(() -> requireReturn(rank), Patience.RETURN_MILLIS, TimeUnit.MILLISECONDS);
@@ -329,16 +329,16 @@ final class BootstrapRoot extends Gate {
       String death = "rank %s died: its connection with the root ended without a goodbye";
       failed(new Failed(ErrorCode.REMOTE_FAILURE, rank, death.formatted(rank)));
     }
-    if (sessions.isEmpty() && (leaving || (formed && users == 0))) {
+    if (sessions.isEmpty() && (leaving || (peers != null && users == 0))) {
       finish();
-    } else if (sessions.isEmpty() && !formed) {
+    } else if (sessions.isEmpty() && peers == null) {
       awaitRanks();
     }
   }
 
   /** Delivers a message for the rank that hosts the root; false if that is none of this process. */
   boolean arrived(int sender, Data data) {
-    TcpBootstrap host = formed ? hosts.get(rootHost) : null;
+    TcpBootstrap host = peers != null ? hosts.get(rootHost) : null;
     if (host != null) {
       host.arrived(data.key(sender), data.message());
     }
@@ -347,7 +347,7 @@ final class BootstrapRoot extends Gate {
 
   /** Ends the set-up if a rank whose connection was lost has not come again. */
   private void requireReturn(int rank) {
-    if (!formed && !leaving && !sessions.containsKey(rank)) {
+    if (peers == null && !leaving && !sessions.containsKey(rank)) {
       String death =
           "rank %s died during initialize: its connection with the root ended without a goodbye";
       failed(new Failed(ErrorCode.REMOTE_FAILURE, rank, death.formatted(rank)));
@@ -377,14 +377,14 @@ final class BootstrapRoot extends Gate {
   }
 
   private void tick() {
-    if (!formed && waitingChanged) {
+    if (peers == null && waitingChanged) {
       waitingChanged = false;
       sendAll(new Waiting(missing()));
     }
     sendAll(new Ping());
     if (clock.stalled()) {
       sessions.values().forEach(FrameSession::excuseSilence);
-    } else if (formed) {
+    } else if (peers != null) {
       long since = clock.silenceLimit();
       List<Integer> now =
           sessions.values().stream()

@@ -2,11 +2,14 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.OpenFiles;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
+import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
+import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelHandlerContext;
 import java.util.Iterator;
 import java.util.LinkedHashSet;
+import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 
@@ -18,11 +21,34 @@ abstract class Gate {
   /** The key of the connections; a handshake waits while it is not known. */
   abstract CompletableFuture<SessionKey> key();
 
-  /** Decides on a connector that knows the secret. */
+  /** Decides on a connector that wants to be one of the job's ranks and knows the secret. */
   abstract Admission judge(Proof proof);
 
   /** How many ranks the job has, for the verdict. */
   abstract int expectedRanks();
+
+  /**
+   * Returns the answer to somebody who asks what the job does; here, that no rank is known. Must
+   * not wait for user code.
+   *
+   * @param all whether with all calls that are kept
+   */
+  BootstrapFrame answer(boolean all) {
+    return new Waiting(List.of());
+  }
+
+  /** Decides on a connector that knows the secret; whoever only asks is welcome. */
+  final Admission decide(Proof proof) {
+    return proof.kind() == LinkKind.INQUIRY ? Admission.WELCOME : judge(proof);
+  }
+
+  final void admit(Channel channel, Handshake.Acceptor acceptor, Proof proof) {
+    if (proof.kind() == LinkKind.INQUIRY) {
+      Inquiry.answer(channel, acceptor, this);
+    } else {
+      admitted(channel, acceptor, proof);
+    }
+  }
 
   /** Puts a session in the place of {@code acceptor}. */
   abstract void admitted(Channel channel, Handshake.Acceptor acceptor, Proof proof);

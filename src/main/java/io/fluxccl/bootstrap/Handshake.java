@@ -173,7 +173,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       }
       proofReceived = true;
       gate.key()
-          .thenAccept(key -> check(ctx, key, proof))
+          .thenAccept(key -> check(ctx, key.of(proof.kind()), proof))
           .exceptionally(
               failure -> {
                 refuse(ctx, Frames.describe(FluxCclException.from(failure)));
@@ -204,13 +204,13 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     private void decide(
         ChannelHandlerContext ctx, SessionKey key, Proof proof, byte[] certificate) {
       done(ctx);
-      Admission admission = gate.judge(proof);
+      Admission admission = gate.decide(proof);
       int ranks = gate.expectedRanks();
       byte[] mac = key.acceptorProof(proof, nonce, certificate, admission, ranks);
       Verdict verdict = new Verdict(admission, ranks, mac);
       if (admission == Admission.WELCOME) {
         Frames.verify(ctx.channel(), key.frames(true, proof, nonce, certificate));
-        gate.admitted(ctx.channel(), this, proof);
+        gate.admit(ctx.channel(), this, proof);
         ctx.channel().writeAndFlush(verdict);
         Frames.sign(ctx.channel(), key.frames(false, proof, nonce, certificate));
       } else {

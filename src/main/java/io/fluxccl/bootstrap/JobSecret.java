@@ -65,7 +65,8 @@ public record JobSecret(String text) {
     return from(System.getenv());
   }
 
-  static Optional<JobSecret> from(Map<String, String> environment) {
+  /** {@link #fromEnvironment()} of another environment: variables by name. */
+  public static Optional<JobSecret> from(Map<String, String> environment) {
     String text = environment.get(VARIABLE);
     if (text != null && !text.isEmpty()) {
       return Optional.of(new JobSecret(check(text, VARIABLE)));

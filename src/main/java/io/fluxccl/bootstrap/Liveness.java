@@ -44,6 +44,14 @@ final class Liveness {
     return silent;
   }
 
+  /** Returns the silent ranks and for how long each is silent at least, in ns. */
+  Map<Integer, Long> silentNanos() {
+    long now = System.nanoTime();
+    Map<Integer, Long> nanos = new HashMap<>();
+    silent.forEach(rank -> nanos.put(rank, now - sinceNanos.get(rank)));
+    return nanos;
+  }
+
   /** {@link Bootstrap#silence}. Any thread. */
   Flux<OptionalInt> changes() {
     return changes.asFlux().distinctUntilChanged();

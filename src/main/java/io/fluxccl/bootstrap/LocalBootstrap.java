@@ -4,8 +4,11 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
+import io.fluxccl.trace.JobDump;
+import io.fluxccl.trace.RankAnswer;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
@@ -125,6 +128,23 @@ public final class LocalBootstrap extends CollectiveBootstrap {
       }
     }
     return CompletableFuture.completedFuture(null);
+  }
+
+  @Override
+  public CompletableFuture<JobDump> dump(boolean all, Duration limit) {
+    return CompletableFuture.supplyAsync(
+        () -> {
+          long now = System.nanoTime();
+          List<RankAnswer> answers = new ArrayList<>();
+          for (LocalBootstrap each : group) {
+            answers.add(
+                each.gone
+                    ? RankAnswer.none(each.rank(), "it has left")
+                    : RankAnswer.of(each.rank(), each.reports.make(), now, now));
+          }
+          return JobDump.of(nRanks(), answers);
+        },
+        this::onLoop);
   }
 
   @Override

@@ -58,6 +58,9 @@ final class MeetingHost extends Gate {
   /** That of the last generation; null before the first. */
   private BootstrapRoot newestRoot;
 
+  /** What its first member was told; null before the first. */
+  private Convened newest;
+
   private final EventLoop loop;
   private final MeetingPlace place;
   private final CompletableFuture<SessionKey> key;
@@ -113,6 +116,11 @@ final class MeetingHost extends Gate {
   @Override
   int expectedRanks() {
     return place.nRanks();
+  }
+
+  @Override
+  BootstrapFrame answer(boolean all) {
+    return newest == null ? new Waiting(missing(waiting(), Set.of())) : newest;
   }
 
   @Override
@@ -330,6 +338,7 @@ final class MeetingHost extends Gate {
       member.request = null;
       member.send(new Convened(next, rank, previous, jobId, root));
     }
+    newest = new Convened(next, 0, previous, jobId, root);
     // One may have died while the root was being opened.
     Arrays.stream(members).filter(each -> !sessions.contains(each)).forEach(this::gone);
     LOG.debug("generation {} has {} ranks", next, members.length);

@@ -8,10 +8,12 @@ import io.fluxccl.bootstrap.BootstrapFrame.Departed;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
+import io.fluxccl.trace.JobDump;
 import io.netty.channel.Channel;
 import io.netty.channel.group.ChannelGroup;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -33,6 +35,7 @@ final class PeerLinks extends Gate {
   private CompletableFuture<InetSocketAddress> listening;
   private List<Member> members;
   private CompletableFuture<Void> flushed;
+  private JobEntry.Written entry;
   private boolean leaving;
   private boolean rootDied;
   private boolean rootLeft;
@@ -63,6 +66,13 @@ final class PeerLinks extends Gate {
   void begin(SessionKey jobKey, List<Member> all) {
     members = all;
     key.complete(jobKey);
+    entry = JobEntry.write(bootstrap, jobKey.of(LinkKind.INQUIRY), all);
+  }
+
+  /** Asks all ranks what they do, each on a connection of its own; this rank as well. */
+  CompletableFuture<JobDump> inquire(boolean all, Duration limit) {
+    return new Inquiry(bootstrap.loop, channels, from, limit, all)
+        .askAll(jobKey().of(LinkKind.INQUIRY), members);
   }
 
   /** Returns the key of the connections between the ranks; null before {@link #begin}. */
@@ -208,6 +218,10 @@ final class PeerLinks extends Gate {
   /** Fails what waits to be sent. From now on the loss of a connection is no failure. */
   void stopSending(String why) {
     leaving = true;
+    if (entry != null) {
+      entry.close();
+      entry = null;
+    }
     Aborted reason = Aborted.of(bootstrap.rank(), "%s %s", bootstrap.describe(), why);
     outgoing.values().forEach(each -> each.shut(reason));
   }
@@ -236,6 +250,11 @@ final class PeerLinks extends Gate {
       return Admission.DUPLICATE_RANK;
     }
     return Admission.WELCOME;
+  }
+
+  @Override
+  BootstrapFrame answer(boolean all) {
+    return bootstrap.reports.answer(all);
   }
 
   @Override

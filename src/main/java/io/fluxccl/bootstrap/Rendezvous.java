@@ -42,7 +42,7 @@ record Rendezvous(
             .map(NetworkAddresses::ofInterface)
             .orElseGet(NetworkAddresses::reachable);
     BootstrapRoot root = new BootstrapRoot(SessionKey.of(secret), 0, options);
-    if (root.inEventLoop()) {
+    if (root.loop.inEventLoop()) {
       root.kill();
       throw new InvalidUsage(
           "createUniqueId waits for the port; call it on a thread that is not the bootstrap's");

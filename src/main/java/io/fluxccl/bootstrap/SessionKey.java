@@ -2,6 +2,7 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
+import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
@@ -53,6 +54,13 @@ record SessionKey(byte[] key, boolean guarded, boolean known) {
   /** The key for links between ranks of one incarnation of the job. */
   SessionKey forJob(byte[] jobId) {
     return new SessionKey(mac("links", ByteBuffer.wrap(jobId)), guarded, false);
+  }
+
+  /** Returns the key of connections of a kind. Whoever may only look learns no other key. */
+  SessionKey of(LinkKind kind) {
+    return kind == LinkKind.INQUIRY
+        ? new SessionKey(mac("inquiries", ByteBuffer.allocate(0)), guarded, known)
+        : this;
   }
 
   static byte[] nonce(int length) {

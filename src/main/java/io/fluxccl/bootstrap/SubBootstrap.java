@@ -4,7 +4,10 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.bootstrap.StreamKey.Space;
+import io.fluxccl.trace.GroupReport;
+import io.fluxccl.trace.JobDump;
 import io.netty.util.concurrent.ScheduledFuture;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
@@ -12,6 +15,7 @@ import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
 import java.util.stream.IntStream;
 import reactor.core.publisher.Flux;
 
@@ -121,6 +125,26 @@ final class SubBootstrap extends CollectiveBootstrap {
   @Override
   String describe() {
     return "rank " + rank() + " of " + nRanks() + " of sub-group " + name();
+  }
+
+  @Override
+  public long groupId() {
+    return id;
+  }
+
+  @Override
+  public List<Integer> jobRanks() {
+    return ranks;
+  }
+
+  @Override
+  public Runnable report(Supplier<GroupReport> part) {
+    return job.report(part);
+  }
+
+  @Override
+  public CompletableFuture<JobDump> dump(boolean all, Duration limit) {
+    return job.dump(all, limit);
   }
 
   // ---- messages ----

@@ -122,6 +122,7 @@ final class RootCommand implements Runnable {
         .addSubcommand("launch", launch)
         .addSubcommand("soak", new SoakCommand(context))
         .addSubcommand("info", new InfoCommand(context))
+        .addSubcommand("dump", new DumpCommand(context))
         .setExpandAtFiles(false)
         .setOut(new PrintWriter(context.out(), true))
         .setErr(new PrintWriter(context.err(), true))

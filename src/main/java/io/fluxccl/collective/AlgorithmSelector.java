@@ -5,6 +5,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceStream;
+import io.fluxccl.trace.FlightRecorder;
 import java.util.ArrayList;
 import java.util.EnumMap;
 import java.util.List;
@@ -30,6 +31,12 @@ final class AlgorithmSelector {
   private final List<AlgorithmSet> sets;
   private final boolean reproducible;
   private final Map<Collective, List<Tuning.Rule>> rules = new EnumMap<>(Collective.class);
+
+  /** The numbers of the algorithms in the flight recorder. */
+  private int[] numbers = {};
+
+  /** The number of the last algorithm that was enqueued; under the lane's lock. */
+  private int lastUsed;
 
   // Replaced as a whole.
   private volatile Map<Collective, String> chosen;
@@ -86,6 +93,18 @@ final class AlgorithmSelector {
     return null;
   }
 
+  /** Gives each algorithm its number in a flight recorder. Called once, before the first call. */
+  void number(FlightRecorder recorder) {
+    numbers = algorithms.stream().mapToInt(each -> recorder.number(each.name())).toArray();
+  }
+
+  /** Returns the number of the algorithm used since the last call, or 0. Under the lane's lock. */
+  int takeLastUsed() {
+    int number = lastUsed;
+    lastUsed = 0;
+    return number;
+  }
+
   /** Enqueues a call that was checked. */
   void enqueue(CollectiveCall call, DeviceStream on) {
     if (needsAlgorithm(call)) {
@@ -109,6 +128,8 @@ final class AlgorithmSelector {
 
   /** Aborts if the algorithm fails: the peers' algorithms have gone on, so the order is lost. */
   private void enqueue(CollectiveAlgorithm algorithm, BoundCall call, DeviceStream on) {
+    int index = algorithms.indexOf(algorithm);
+    lastUsed = index < numbers.length ? numbers[index] : 0;
     try {
       algorithm.enqueue(on, call);
     } catch (RuntimeException | Error e) {

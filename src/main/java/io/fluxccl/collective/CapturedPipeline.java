@@ -32,6 +32,7 @@ public final class CapturedPipeline implements AutoCloseable {
   private final List<CollectiveCall> calls;
   private final List<Step.CollectOn> onOtherLanes;
   private final int rounds;
+  private final long bytes;
   private final List<Registration> registrations;
   private final List<PinnedBuffer> pinned;
   private final List<Step> plan;
@@ -49,6 +50,8 @@ public final class CapturedPipeline implements AutoCloseable {
     this.calls = source.stream().flatMap(step -> step.calls().stream()).toList();
     this.onOtherLanes = source.stream().flatMap(step -> step.onOtherLanes().stream()).toList();
     this.rounds = source.stream().mapToInt(Step::rounds).sum();
+    int nRanks = lane.peers.topology().nRanks();
+    this.bytes = source.stream().mapToLong(step -> step.bytes(nRanks)).sum();
     Set<Registration> used = new LinkedHashSet<>();
     calls.forEach(call -> lane.registrations.addUsed(call, used));
     this.registrations = List.copyOf(used);
@@ -151,7 +154,7 @@ public final class CapturedPipeline implements AutoCloseable {
   }
 
   /** A launch of all graphs of a captured pipeline. */
-  private record Replay(CapturedPipeline captured) implements Step {
+  record Replay(CapturedPipeline captured) implements Step {
     @Override
     public void check(Lane lane, boolean first) {
       if (captured.lifecycle.isClosed()) {
@@ -191,6 +194,11 @@ public final class CapturedPipeline implements AutoCloseable {
     @Override
     public int rounds() {
       return captured.rounds;
+    }
+
+    @Override
+    public long bytes(int nRanks) {
+      return captured.bytes;
     }
 
     @Override

@@ -174,7 +174,7 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
    *     which all ranks may go on. Continuations may block
    */
   public CompletableFuture<Registration> register(DeviceBuffer buffer) {
-    return lane.register(InvalidUsage.requireNonNull(buffer, "register", "buffer"));
+    return lane.registrations.register(InvalidUsage.requireNonNull(buffer, "register", "buffer"));
   }
 
   /** {@link #chunked(CollectiveCall, long, int)} with one chunk ahead. */

@@ -7,8 +7,8 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.communicator.Communicator;
-import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
+import io.fluxccl.trace.Outcome;
 import java.time.Duration;
 import java.util.HashSet;
 import java.util.List;
@@ -28,7 +28,6 @@ import reactor.core.scheduler.Schedulers;
  * briefly. {@link LaneOpening} creates a lane, {@link LaneClosing} frees it.
  */
 final class Lane implements AutoCloseable {
-  /** Set-ups open files and map memory, which the thread that received a message must not. */
   private static final AtomicLong NUMBERS = new AtomicLong();
 
   final Communicator communicator;
@@ -45,6 +44,7 @@ final class Lane implements AutoCloseable {
   private final ConsistencyCheck consistency;
   private final LeaveNotices leaveNotices;
   private final LaneClosing closing;
+  private final CallLog calls;
 
   // Fails with the communicator, and then closes this lane.
   private final CompletableFuture<Void> lifetime = new CompletableFuture<>();
@@ -84,7 +84,8 @@ final class Lane implements AutoCloseable {
     this.inFlight = new InFlightTracker(this::late, SystemNanoClock.INSTANCE, Schedulers::single);
     this.consistency = new ConsistencyCheck(communicator, registrations, options.tag());
     this.leaveNotices = leaveNotices;
-    this.closing = new LaneClosing(peers, sets, leaveNotices, stream, inFlight, lifetime);
+    this.calls = new CallLog(this);
+    this.closing = new LaneClosing(peers, sets, leaveNotices, stream, inFlight, calls, lifetime);
   }
 
   /** Begins to listen to the peers, and ties this lane to the communicator. Called once. */
@@ -218,6 +219,7 @@ final class Lane implements AutoCloseable {
       run.others().begin(run);
     }
     enqueue(steps);
+    calls.enqueued(run, steps, rounds);
     rounds = run.lastRound;
     CompletableFuture<Void> done = stream.completion();
     inFlight.add(run);
@@ -356,7 +358,8 @@ final class Lane implements AutoCloseable {
   }
 
   /** Called when a run in flight is over. */
-  void ended() {
+  void ended(Run run, Outcome outcome) {
+    calls.ended(run, outcome);
     inFlight.trim();
   }
 
@@ -372,11 +375,6 @@ final class Lane implements AutoCloseable {
   void cancelled(Run run) {
     communicator.abort(
         Aborted.of(rank(), "%s was cancelled by rank %d while in flight", run, rank()));
-  }
-
-  /** Registers a buffer on all ranks; see {@link Collectives#register}. */
-  CompletableFuture<Registration> register(DeviceBuffer buffer) {
-    return registrations.register(buffer);
   }
 
   /**

@@ -29,12 +29,14 @@ final class LaneClosing {
       LeaveNotices leaveNotices,
       AutoCloseable stream,
       InFlightTracker inFlight,
+      CallLog calls,
       CompletableFuture<Void> freed) {
     this.communicator = peers.communicator();
     this.sets = sets;
     this.freed = freed;
     // Closed in reverse order.
     lifecycle.own(inFlight::close);
+    lifecycle.own(calls);
     lifecycle.own(stream);
     lifecycle.own(leaveNotices::stop);
     lifecycle.own(() -> close(peers));

@@ -1,5 +1,6 @@
 package io.fluxccl.collective;
 
+import io.fluxccl.trace.Outcome;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicIntegerFieldUpdater;
 import java.util.function.BiConsumer;
@@ -32,6 +33,9 @@ abstract class Run implements BiConsumer<Void, Throwable> {
 
   /** The number of its last collective of all ranks on this lane; set with the deadline. */
   long lastRound;
+
+  /** Its sequence in the flight recorder, or 0; set under the lane's lock. */
+  long recorded;
 
   private volatile int state = WAITING;
 
@@ -108,13 +112,13 @@ abstract class Run implements BiConsumer<Void, Throwable> {
   }
 
   final void complete() {
-    if (isAwaited(end())) {
+    if (isAwaited(end(Outcome.DONE))) {
       completed();
     }
   }
 
   final void fail(Throwable reason) {
-    if (isAwaited(end())) {
+    if (isAwaited(end(Outcome.FAILED))) {
       failed(reason);
     }
   }
@@ -135,7 +139,7 @@ abstract class Run implements BiConsumer<Void, Throwable> {
       if (STATE.compareAndSet(this, IN_FLIGHT, DETACHED)) {
         detached();
       }
-    } else if (end() == IN_FLIGHT) {
+    } else if (end(Outcome.CANCELLED) == IN_FLIGHT) {
       lane.cancelled(this);
     }
   }
@@ -145,10 +149,11 @@ abstract class Run implements BiConsumer<Void, Throwable> {
     STATE.compareAndSet(this, WAITING, OVER);
   }
 
-  private int end() {
+  private int end(Outcome outcome) {
     int before = STATE.getAndSet(this, OVER);
     if (before == IN_FLIGHT || before == DETACHED) {
-      lane.ended();
+      boolean detached = before == DETACHED && outcome == Outcome.DONE;
+      lane.ended(this, detached ? Outcome.DETACHED : outcome);
     }
     return before;
   }

@@ -35,6 +35,11 @@ interface Step {
     return 0;
   }
 
+  /** Returns the bytes of its collectives, as far as they are known. Allocates nothing. */
+  default long bytes(int nRanks) {
+    return 0;
+  }
+
   /** Returns whether peers may wait for this rank after it is enqueued. */
   default boolean involvesPeers() {
     return false;
@@ -83,6 +88,11 @@ interface Step {
     }
 
     @Override
+    public long bytes(int nRanks) {
+      return what.totalBytes(nRanks);
+    }
+
+    @Override
     public boolean involvesPeers() {
       return true;
     }
@@ -109,6 +119,11 @@ interface Step {
     @Override
     public List<CollectOn> onOtherLanes() {
       return List.of(this);
+    }
+
+    @Override
+    public long bytes(int nRanks) {
+      return what.totalBytes(nRanks);
     }
 
     @Override

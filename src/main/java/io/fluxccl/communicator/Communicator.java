@@ -12,11 +12,11 @@ import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.AbortFlag;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.trace.FlightRecorder;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
-import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportFlags;
 import io.fluxccl.transport.TransportProvider;
 import java.util.Optional;
@@ -54,6 +54,7 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
   private final CompletableFuture<FluxCclException> bootstrapFailure;
 
   private final Connections connections;
+  private final CommunicatorDump dump;
 
   /** The reason with which closing fails what is pending; null while it is not closed. */
   private volatile Aborted closeReason;
@@ -71,7 +72,9 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
     this.lifecycle = new Lifecycle("the communicator of rank " + rank);
     // Closed in reverse order: connections, transports, the abort flag.
     this.abortFlag = lifecycle.own(new AbortFlag(device));
-    this.transports = lifecycle.own(new TransportContexts(environment(), providers));
+    this.transports =
+        lifecycle.own(
+            new TransportContexts(TransportContexts.environment(bootstrap, device), providers));
     this.connections = lifecycle.own(new Connections(messages, transports, this::abort));
     this.memories = lifecycle.own(new Memories(bootstrap, device, transports));
     this.setups = new SetupQueue(lifecycle::failure, this::verdict);
@@ -79,17 +82,8 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
     this.hostLoad = HostLoad.add(bootstrap);
     this.bootstrapFailure = bootstrap.failure();
     bootstrapFailure.thenAccept(failedState::enter);
-  }
-
-  private TransportEnvironment environment() {
-    int rank = bootstrap.rank();
-    return new TransportEnvironment(
-        rank,
-        bootstrap.nRanks(),
-        bootstrap.hostHash(rank),
-        bootstrap.processHash(rank),
-        device,
-        bootstrap.hostAddress());
+    this.dump = lifecycle.own(new CommunicatorDump(this, setups, connections::all));
+    failed().thenAccept(dump::failed);
   }
 
   /** Creates a communicator of the bootstrap's ranks with the default options. */
@@ -361,7 +355,12 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
 
   /** Returns several lines for a person: which operation waits for which rank, since when. */
   public String dump() {
-    return CommunicatorDump.of(this, setups, connections.all());
+    return dump.text();
+  }
+
+  /** Returns what keeps the last calls of the collectives of this communicator. */
+  public FlightRecorder recorder() {
+    return dump.recorder();
   }
 
   /**

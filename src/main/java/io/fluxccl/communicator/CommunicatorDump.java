@@ -2,15 +2,52 @@ package io.fluxccl.communicator;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.trace.DumpFile;
+import io.fluxccl.trace.FlightEvents;
+import io.fluxccl.trace.FlightRecorder;
+import io.fluxccl.trace.GroupReport;
 import io.fluxccl.transport.Connection;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Set;
+import java.util.function.Supplier;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
-/** Writes the text of {@link Communicator#dump()}. */
-final class CommunicatorDump {
-  private CommunicatorDump() {}
+/**
+ * What a communicator shows of itself: the text of {@link Communicator#dump()}, its part of this
+ * rank's report, and what is written when it fails. Thread-safe; takes no lock that is held while
+ * user code runs.
+ */
+final class CommunicatorDump implements AutoCloseable {
+  private static final Logger LOG = LoggerFactory.getLogger(CommunicatorDump.class);
 
-  static String of(Communicator communicator, SetupQueue setups, Set<Connection> connections) {
-    Bootstrap bootstrap = communicator.bootstrap();
+  private final Communicator communicator;
+  private final Bootstrap bootstrap;
+  private final SetupQueue setups;
+  private final Supplier<Set<Connection>> connections;
+  private final FlightRecorder recorder;
+  private final Runnable endOfReports;
+
+  CommunicatorDump(
+      Communicator communicator, SetupQueue setups, Supplier<Set<Connection>> connections) {
+    this.communicator = communicator;
+    this.bootstrap = communicator.bootstrap();
+    this.setups = setups;
+    this.connections = connections;
+    this.recorder =
+        new FlightRecorder(
+            bootstrap.rank(),
+            () -> communicator.abortFlag().waitingFor(),
+            FlightRecorder.callsOfEnvironment());
+    this.endOfReports = bootstrap.report(this::report);
+  }
+
+  FlightRecorder recorder() {
+    return recorder;
+  }
+
+  String text() {
     int waitingFor = communicator.abortFlag().waitingFor();
     String awaited =
         communicator.abortFlag().isWaitingForOwnProxy()
@@ -24,13 +61,58 @@ final class CommunicatorDump {
         .unresponsiveRank()
         .ifPresent(rank -> out.append("  rank %d answers no heartbeat%n".formatted(rank)));
     setups.dump(out);
-    for (Connection each : connections) {
-      FluxCclException trouble = each.failure() == null ? each.interruption() : each.failure();
-      Object state = trouble == null ? "works" : trouble;
-      out.append(
-          "  connection to rank %d tag %d over %s: %s%n"
-              .formatted(each.remoteRank(), each.tag(), each.transport(), state));
+    for (Connection each : connections.get()) {
+      FluxCclException trouble = troubleOf(each);
+      out.append("  %s: %s%n".formatted(describe(each), trouble == null ? "works" : trouble));
     }
     return out.toString();
+  }
+
+  private static FluxCclException troubleOf(Connection connection) {
+    return connection.failure() == null ? connection.interruption() : connection.failure();
+  }
+
+  private static String describe(Connection connection) {
+    return "connection to rank %d tag %d over %s"
+        .formatted(connection.remoteRank(), connection.tag(), connection.transport());
+  }
+
+  private GroupReport report() {
+    StringBuilder waits = new StringBuilder();
+    setups.dump(waits);
+    List<String> lines = new ArrayList<>(waits.toString().lines().map(String::strip).toList());
+    for (Connection each : connections.get()) {
+      FluxCclException trouble = troubleOf(each);
+      if (trouble != null) {
+        lines.add(describe(each) + ": " + trouble.getMessage());
+      }
+    }
+    FluxCclException failure = communicator.failure();
+    return new GroupReport(
+        bootstrap.groupId(),
+        bootstrap.name(),
+        bootstrap.jobRanks(),
+        failure == null ? "" : String.valueOf(failure.getMessage()),
+        communicator.abortFlag().waitingFor(),
+        lines,
+        recorder.lanes(),
+        recorder.calls());
+  }
+
+  /** Writes what this rank was doing. Called once, on a thread that may block. */
+  void failed(FluxCclException reason) {
+    if (communicator.isClosed()) {
+      return;
+    }
+    FlightEvents.failure(bootstrap.rank(), reason);
+    DumpFile dump = new DumpFile(bootstrap.rank(), bootstrap.nRanks(), report(), reason);
+    LOG.info("{}", dump.summary());
+    dump.write().ifPresent(path -> LOG.warn("the calls of this rank are in {}", path));
+  }
+
+  /** Takes this communicator out of the rank's reports. */
+  @Override
+  public void close() {
+    endOfReports.run();
   }
 }

@@ -1,6 +1,7 @@
 package io.fluxccl.communicator;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.Device;
 import io.fluxccl.transport.Transport;
@@ -28,6 +29,18 @@ final class TransportContexts implements AutoCloseable {
       TransportEnvironment environment, Supplier<? extends Iterable<TransportProvider>> providers) {
     this.environment = environment;
     this.providers = providers;
+  }
+
+  /** Returns what transports need to know of a rank. */
+  static TransportEnvironment environment(Bootstrap bootstrap, Device device) {
+    int rank = bootstrap.rank();
+    return new TransportEnvironment(
+        rank,
+        bootstrap.nRanks(),
+        bootstrap.hostHash(rank),
+        bootstrap.processHash(rank),
+        device,
+        bootstrap.hostAddress());
   }
 
   /** Returns the transports of this build. */

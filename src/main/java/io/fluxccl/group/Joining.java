@@ -10,6 +10,7 @@ import io.fluxccl.bootstrap.LocalBootstrap;
 import io.fluxccl.bootstrap.Membership;
 import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.bootstrap.TcpBootstrap;
+import io.fluxccl.collective.Collectives;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.device.Device;
 import java.util.ArrayList;
@@ -26,6 +27,9 @@ import org.slf4j.LoggerFactory;
 /** The steps by which a process becomes a rank of a group. */
 final class Joining {
   private static final Logger LOG = LoggerFactory.getLogger(Joining.class);
+
+  /** Tags of the group's own connections begin here, out of the way of users' tags. */
+  private static final int COLLECTIVES_TAG = 1 << 20;
 
   private Joining() {}
 
@@ -59,7 +63,7 @@ final class Joining {
         .exceptionallyCompose(failure -> close(bootstrap, failure))
         // Opening a GPU takes a while, in which the bootstrap's thread has other things to do.
         .thenApplyAsync(connected -> open(bootstrap, place, options), BlockingTasks.EXECUTOR)
-        .thenCompose(RankGroup::createCollectives);
+        .thenCompose(Joining::createCollectives);
   }
 
   /**
@@ -84,7 +88,7 @@ final class Joining {
             connected ->
                 new RankGroup(bootstrap, () -> device.apply(bootstrap), false, generation, options),
             BlockingTasks.EXECUTOR)
-        .thenCompose(RankGroup::createCollectives);
+        .thenCompose(Joining::createCollectives);
   }
 
   /**
@@ -126,6 +130,23 @@ final class Joining {
                     FluxCclException.from(failure).inJob(bootstrap.name())));
   }
 
+  static CompletableFuture<RankGroup> createCollectives(RankGroup group) {
+    return CompletableFuture.completedFuture(group.options.collectivesWithTag(COLLECTIVES_TAG))
+        // Not called directly: an exception that it throws closes the group as well.
+        .thenCompose(settings -> Collectives.create(group.communicator(), settings))
+        .handle(
+            (ready, failure) -> {
+              if (failure != null) {
+                FluxCclException reason = FluxCclException.from(failure).inJob(group.name());
+                // The other ranks need not wait for this one.
+                group.communicator().abort(reason);
+                group.closing.closeNow();
+                throw reason;
+              }
+              return group.with(ready);
+            });
+  }
+
   private static RankGroup open(Bootstrap bootstrap, RankEnvironment place, JoinOptions options) {
     return open(bootstrap, place.localRank().orElse(bootstrap.localRank()), options);
   }
@@ -144,7 +165,7 @@ final class Joining {
       for (LocalBootstrap bootstrap : bootstraps) {
         groups.add(open(bootstrap, bootstrap.rank(), options).among(ranks));
       }
-      groups.stream().map(RankGroup::createCollectives).toList().forEach(Joining::await);
+      groups.stream().map(Joining::createCollectives).toList().forEach(Joining::await);
       return groups;
     } catch (RuntimeException | Error e) {
       groups.forEach(group -> group.closing.closeNow());

@@ -12,6 +12,8 @@ import io.fluxccl.communicator.CommunicatorOptions;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.Device;
+import io.fluxccl.trace.JobDump;
+import java.time.Duration;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
@@ -39,10 +41,8 @@ import reactor.core.scheduler.Schedulers;
  */
 public final class RankGroup implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(RankGroup.class);
+  private static final Duration DUMP_LIMIT = Duration.ofMillis(500);
   private static final long CLOSE_SECONDS = 2 * GroupClosing.LEAVE_LIMIT.toSeconds();
-
-  /** Tags of the group's own connections begin here, out of the way of users' tags. */
-  private static final int COLLECTIVES_TAG = 1 << 20;
 
   private final Bootstrap bootstrap;
   private final Generation generation;
@@ -162,21 +162,7 @@ public final class RankGroup implements AutoCloseable {
     return Joining.local(nRanks, options);
   }
 
-  CompletableFuture<RankGroup> createCollectives() {
-    return CompletableFuture.completedFuture(options.collectivesWithTag(COLLECTIVES_TAG))
-        // Not called directly: an exception that it throws closes this group as well.
-        .thenCompose(settings -> Collectives.create(communicator, settings))
-        .handle(this::created);
-  }
-
-  private RankGroup created(Collectives ready, Throwable failure) {
-    if (failure != null) {
-      FluxCclException reason = FluxCclException.from(failure).inJob(name());
-      // The other ranks need not wait for this one.
-      communicator.abort(reason);
-      closing.closeNow();
-      throw reason;
-    }
+  RankGroup with(Collectives ready) {
     collectives = closing.own(ready);
     return this;
   }
@@ -255,6 +241,17 @@ public final class RankGroup implements AutoCloseable {
         .silence()
         .takeUntilOther(Mono.fromFuture(communicator::failed))
         .publishOn(Schedulers.fromExecutor(BlockingTasks.EXECUTOR));
+  }
+
+  /**
+   * Asks all ranks of the job what they do: which call each is in, since when, and who waits for
+   * whom ({@link JobDump#verdict}). Ranks answer whatever their threads do, also after a failure; a
+   * rank that is stopped is told as one that does not answer. Changes nothing of the job.
+   *
+   * @return the dump, cold, within half a second; signals come on the bootstrap's thread
+   */
+  public Mono<JobDump> dump() {
+    return Mono.fromFuture(() -> bootstrap.dump(true, DUMP_LIMIT));
   }
 
   /** {@link #split(String, int, int)}, with a number for a name. */

@@ -118,7 +118,7 @@ final class SubGroups {
     for (Optional<RankGroup> each : groups) {
       if (each.isPresent()) {
         RankGroup group = each.get();
-        done = done.thenCompose(before -> group.createCollectives());
+        done = done.thenCompose(before -> Joining.createCollectives(group));
       }
     }
     return done.thenApply(all -> groups);

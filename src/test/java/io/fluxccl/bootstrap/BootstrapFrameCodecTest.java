@@ -14,6 +14,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Departed;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
 import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
+import io.fluxccl.bootstrap.BootstrapFrame.Inquire;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
 import io.fluxccl.bootstrap.BootstrapFrame.Peers;
@@ -21,6 +22,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Ping;
 import io.fluxccl.bootstrap.BootstrapFrame.Pong;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Register;
+import io.fluxccl.bootstrap.BootstrapFrame.Report;
 import io.fluxccl.bootstrap.BootstrapFrame.Silent;
 import io.fluxccl.bootstrap.BootstrapFrame.Spare;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
@@ -55,6 +57,8 @@ class BootstrapFrameCodecTest {
         Combinators.combine(members(), Arbitraries.of(true, false)).as(Register::new),
         ranks.map(Waiting::new),
         ranks.map(Silent::new),
+        Arbitraries.of(true, false).map(Inquire::new),
+        Arbitraries.bytes().array(byte[].class).ofMaxSize(1000).map(Report::new),
         ranks.map(Departed::new),
         Combinators.combine(
                 bytes(16), Arbitraries.just(-1), members().list().ofMinSize(1).ofMaxSize(20))

@@ -7,7 +7,12 @@ import java.util.List;
 import java.util.Map;
 
 /** Runs a command within the test and keeps what it says. */
-record Cli(int code, String out, String err) {
+public record Cli(int code, String out, String err) {
+  /** Runs a command that makes no ranks. */
+  public static Cli run(Map<String, String> environment, String... args) {
+    return run(null, environment, args);
+  }
+
   static Cli run(PerfBackend backend, String... args) {
     return run(backend, Map.of(), args);
   }

@@ -157,7 +157,7 @@ class RegistrationFaultsTest {
                     .join();
             rank.meet();
             DeviceBuffer buffer = rank.device().allocate(BYTES);
-            CompletableFuture<Registration> registering = lane.register(buffer);
+            CompletableFuture<Registration> registering = lane.registrations.register(buffer);
             if (breaks) {
               assertThat(registering)
                   .failsWithin(LONG)

@@ -1,0 +1,203 @@
+package io.fluxccl.bootstrap;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.bootstrap.BootstrapFrame.Admission;
+import io.fluxccl.bootstrap.BootstrapFrame.Inquire;
+import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
+import io.fluxccl.bootstrap.BootstrapFrame.Member;
+import io.fluxccl.bootstrap.BootstrapFrame.Report;
+import io.fluxccl.trace.JobDump;
+import io.fluxccl.trace.RankAnswer;
+import io.fluxccl.trace.RankReport;
+import io.netty.channel.Channel;
+import io.netty.channel.ChannelHandlerContext;
+import io.netty.channel.EventLoop;
+import io.netty.channel.SimpleChannelInboundHandler;
+import io.netty.channel.group.ChannelGroup;
+import io.netty.util.concurrent.ScheduledFuture;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * Asks ranks what they do: one connection for each, one question, one answer. Such a connection is
+ * none of the job's, so its loss means nothing, and it needs neither the root nor another rank.
+ * Only on the event loop.
+ *
+ * @param from the local address to use, or null for any
+ * @param limit how long to wait for an answer
+ * @param all whether to ask for all calls that are kept
+ */
+record Inquiry(
+    EventLoop loop, ChannelGroup channels, InetAddress from, Duration limit, boolean all) {
+  /**
+   * Asks every rank.
+   *
+   * @param key of inquiries, derived from that of the connections between ranks
+   * @param members where each listens, by rank
+   * @return completes with an answer for each, at the limit at the latest
+   */
+  CompletableFuture<JobDump> askAll(SessionKey key, List<Member> members) {
+    List<CompletableFuture<RankAnswer>> answers = new ArrayList<>();
+    for (int rank = 0; rank < members.size(); rank++) {
+      answers.add(askRank(key, rank, members));
+    }
+    return CompletableFuture.allOf(answers.toArray(CompletableFuture<?>[]::new))
+        .thenApply(
+            done ->
+                JobDump.of(members.size(), answers.stream().map(CompletableFuture::join).toList()));
+  }
+
+  private CompletableFuture<RankAnswer> askRank(SessionKey key, int rank, List<Member> members) {
+    long sentNs = System.nanoTime();
+    Question question = ask(key, members.get(rank).address(), members.size(), rank);
+    return question.answer.handle(
+        (frame, failure) -> {
+          try {
+            if (failure != null) {
+              throw FluxCclException.from(failure);
+            }
+            RankReport report = RankReport.decode(((Report) frame).content());
+            long asked = question.askedNs == 0 ? sentNs : question.askedNs;
+            return RankAnswer.of(rank, report, asked, question.answeredNs);
+          } catch (FluxCclException | ClassCastException e) {
+            return RankAnswer.none(rank, e.getMessage());
+          }
+        });
+  }
+
+  /**
+   * Asks whoever listens at an address.
+   *
+   * @param nRanks as the asker knows it, or 0
+   * @param target the rank, or -1 for a root or a meeting
+   */
+  Question ask(SessionKey key, InetSocketAddress at, int nRanks, int target) {
+    Question question = new Question(at);
+    Handshake.Connector connector =
+        new Handshake.Connector(key, LinkKind.INQUIRY, target, nRanks, target, question);
+    question.begin(connector);
+    connector.connect(loop, from, at, channels);
+    return question;
+  }
+
+  /** A question on its way. */
+  final class Question implements Handshake.Outcome {
+    final CompletableFuture<BootstrapFrame> answer = new CompletableFuture<>();
+    private final InetSocketAddress at;
+    private Channel channel;
+    long askedNs;
+    long answeredNs;
+
+    Question(InetSocketAddress at) {
+      this.at = at;
+    }
+
+    private void begin(Handshake.Connector connector) {
+      String late = "no answer from " + at + " within " + limit.toMillis() + " ms";
+      ScheduledFuture<?> timer =
+          loop.schedule(
+              () -> {
+                boolean stopped = channel == null && connector.isUnanswered();
+                fail(late + (stopped ? "; its process is stopped, or does nothing else" : ""));
+              },
+              limit.toNanos(),
+              TimeUnit.NANOSECONDS);
+      answer.whenComplete(
+          (frame, failure) -> {
+            timer.cancel(false);
+            if (channel != null) {
+              channel.close();
+            }
+          });
+    }
+
+    private void fail(String why) {
+      answer.completeExceptionally(new TransportFailure(FluxCclException.NO_RANK, why));
+    }
+
+    @Override
+    public void welcomed(Channel connected, Handshake.Connector connector) {
+      channel = connected;
+      Frames.raiseLimit(channel, BootstrapFrameCodec.CONTROL_LIMIT);
+      channel.pipeline().replace(connector, "answer", new Answer());
+      askedNs = System.nanoTime();
+      channel.writeAndFlush(new Inquire(all));
+    }
+
+    @Override
+    public void refused(Admission admission, int expectedRanks) {
+      fail("refused at " + at + ": " + admission);
+    }
+
+    @Override
+    public void lost(String why) {
+      fail(at + ": " + why);
+    }
+
+    @Override
+    public void mistrusted() {
+      answer.completeExceptionally(InvalidUsage.of("%s: %s", at, Handshake.SECRETS_DIFFER));
+    }
+
+    @Override
+    public void absent(String why) {
+      fail("nothing listens at " + at + ": it has left or died");
+    }
+
+    private final class Answer extends SimpleChannelInboundHandler<BootstrapFrame> {
+      Answer() {
+        super(BootstrapFrame.class);
+      }
+
+      @Override
+      protected void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
+        answeredNs = System.nanoTime();
+        answer.complete(frame);
+      }
+
+      @Override
+      public void channelInactive(ChannelHandlerContext ctx) {
+        fail(at + ": it closed the connection");
+      }
+
+      @Override
+      public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
+        fail(at + ": " + Frames.describe(cause));
+      }
+    }
+  }
+
+  /** Answers one question on a connection that was admitted; the asker closes it. */
+  static void answer(Channel channel, Handshake.Acceptor acceptor, Gate gate) {
+    channel
+        .eventLoop()
+        .schedule(() -> channel.close(), Handshake.LIMIT_MILLIS, TimeUnit.MILLISECONDS);
+    channel
+        .pipeline()
+        .replace(
+            acceptor,
+            "inquiry",
+            new SimpleChannelInboundHandler<BootstrapFrame>(BootstrapFrame.class) {
+              @Override
+              protected void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
+                if (frame instanceof Inquire inquire) {
+                  ctx.channel().writeAndFlush(gate.answer(inquire.all()));
+                } else {
+                  ctx.close();
+                }
+              }
+
+              @Override
+              public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
+                ctx.close();
+              }
+            });
+  }
+}

@@ -1,0 +1,161 @@
+package io.fluxccl.bootstrap;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.Timeout;
+import io.fluxccl.bootstrap.BootstrapFrame.Convened;
+import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
+import io.fluxccl.bootstrap.BootstrapFrame.Peers;
+import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
+import io.fluxccl.trace.JobDump;
+import io.netty.channel.group.DefaultChannelGroup;
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.Function;
+import java.util.stream.Collectors;
+
+/**
+ * Asks a job what it does, from a process that is none of its ranks. It finds the ranks by their
+ * process on this machine, or by the job's address and secret, and asks each of them by itself: so
+ * a rank that is stopped, the one that hosts the root as well, is only one that does not answer.
+ */
+public final class JobInquiry {
+  private final boolean all;
+  private final Duration limit;
+
+  /**
+   * Creates an inquiry.
+   *
+   * @param all whether to ask for all calls that ranks keep
+   * @param limit how long to wait for ranks that don't answer
+   */
+  public JobInquiry(boolean all, Duration limit) {
+    this.all = all;
+    this.limit = limit;
+  }
+
+  /**
+   * Asks the jobs of which a process of this machine has a rank. May block.
+   *
+   * @param process its id, or that of a process that has started ranks
+   * @return what each of its jobs does, a job for each
+   * @throws InvalidUsage if no rank of that process is known
+   */
+  public List<CompletableFuture<JobDump>> ofProcess(long process) {
+    try {
+      Set<Long> family =
+          ProcessHandle.of(process).stream()
+              .flatMap(ProcessHandle::descendants)
+              .map(ProcessHandle::pid)
+              .collect(Collectors.toSet());
+      family.add(process);
+      int user = JobEntry.userOf(Long.toString(process));
+      List<JobEntry> entries =
+          JobEntry.all(user).stream().filter(each -> family.contains(each.process())).toList();
+      if (entries.isEmpty()) {
+        throw InvalidUsage.of(
+            "no rank of process %d is known in %s; give the process of a rank that has joined its"
+                + " job on this machine, or the job's address",
+            process, JobEntry.folder(user));
+      }
+      return entries.stream()
+          .collect(Collectors.toMap(JobEntry::root, each -> each, (one, other) -> one))
+          .values()
+          .stream()
+          .map(this::ask)
+          .toList();
+    } catch (IOException e) {
+      throw new InvalidUsage("process " + process + " can't be looked up: " + e, e);
+    }
+  }
+
+  /**
+   * Asks the job whose ranks meet at an address. May block while the name of a host is looked up.
+   *
+   * @param address as in FLUXCCL_ADDR
+   * @param secret the job's, if it has one
+   * @return what the job does; fails with {@link Timeout} if its root does not answer, and with
+   *     {@link InvalidUsage} while ranks are missing
+   */
+  public CompletableFuture<JobDump> ofAddress(String address, Optional<JobSecret> secret) {
+    RootAddress where = RootAddress.parse(address);
+    SessionKey key = SessionKey.of(secret, "");
+    return Rendezvous.resolve(where)
+        .thenCompose(ip -> ofRoot(new InetSocketAddress(ip, where.port()), key));
+  }
+
+  private CompletableFuture<JobDump> ofRoot(InetSocketAddress root, SessionKey key) {
+    // Half of the time for the root, which may be stopped, and the other half for the ranks.
+    return with(
+            limit.dividedBy(2),
+            inquiry ->
+                inquiry.ask(key.of(LinkKind.INQUIRY), root, 0, FluxCclException.NO_RANK).answer)
+        .handle((frame, failure) -> next(root, key, frame, failure))
+        .thenCompose(Function.identity());
+  }
+
+  private CompletableFuture<JobDump> next(
+      InetSocketAddress root, SessionKey key, BootstrapFrame frame, Throwable failure) {
+    if (frame instanceof Convened generation) {
+      return ofRoot(generation.root(), key.forJob(generation.jobId()));
+    }
+    if (frame instanceof Peers peers) {
+      SessionKey links = key.forJob(peers.jobId()).of(LinkKind.INQUIRY);
+      return with(limit, inquiry -> inquiry.askAll(links, peers.members()));
+    }
+    if (frame instanceof Waiting waiting) {
+      return CompletableFuture.failedFuture(
+          Timeout.of(
+              waiting.missing().isEmpty() ? FluxCclException.NO_RANK : waiting.missing().get(0),
+              "the job at %s is being set up; ranks that have not come: %s",
+              root,
+              Message.describe(waiting.missing())));
+    }
+    FluxCclException reason = FluxCclException.from(failure);
+    if (reason instanceof InvalidUsage) {
+      return CompletableFuture.failedFuture(reason);
+    }
+    // The root's process may be stopped; ranks of this machine know where the others are.
+    return entryOf(root)
+        .map(this::ask)
+        .orElseGet(
+            () ->
+                CompletableFuture.failedFuture(
+                    Timeout.of(
+                        FluxCclException.NO_RANK,
+                        "the root gives no answer: %s; is %s the job's? On the host of a rank, give"
+                            + " that rank's process id instead",
+                        reason.getMessage(),
+                        JobSecret.VARIABLE)));
+  }
+
+  private static Optional<JobEntry> entryOf(InetSocketAddress root) {
+    try {
+      return JobEntry.all(JobEntry.userOf("self")).stream()
+          .filter(each -> each.root().equals(root))
+          .findFirst();
+    } catch (IOException e) {
+      return Optional.empty();
+    }
+  }
+
+  private CompletableFuture<JobDump> ask(JobEntry entry) {
+    return with(limit, inquiry -> inquiry.askAll(entry.key(), entry.members()));
+  }
+
+  /** Asks on the thread of the bootstraps, which it keeps as long. */
+  private <T> CompletableFuture<T> with(
+      Duration time, Function<Inquiry, CompletableFuture<T>> question) {
+    SharedEventLoop thread = SharedEventLoop.acquire();
+    Inquiry inquiry =
+        new Inquiry(thread.loop(), new DefaultChannelGroup(thread.loop(), true), null, time, all);
+    return CompletableFuture.supplyAsync(() -> question.apply(inquiry), thread.loop())
+        .thenCompose(Function.identity())
+        .whenComplete((answer, failure) -> thread.leave());
+  }
+}

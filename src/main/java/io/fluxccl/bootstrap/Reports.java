@@ -1,0 +1,84 @@
+package io.fluxccl.bootstrap;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.bootstrap.BootstrapFrame.Report;
+import io.fluxccl.trace.GroupReport;
+import io.fluxccl.trace.JobDump;
+import io.fluxccl.trace.RankReport;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Function;
+import java.util.function.Supplier;
+
+/** What one rank answers when it is asked what it does: a part for each of its communicators. */
+final class Reports {
+  private static final String HOST = host();
+  private static final int MOST_BYTES = BootstrapFrameCodec.CONTROL_LIMIT - 64;
+  private static final long GRACE_MILLIS = 1000;
+
+  private final AbstractBootstrap bootstrap;
+  private final List<Supplier<GroupReport>> parts = new CopyOnWriteArrayList<>();
+
+  Reports(AbstractBootstrap bootstrap) {
+    this.bootstrap = bootstrap;
+  }
+
+  // The kernel's name for this host needs no name server, which might not answer for seconds.
+  private static String host() {
+    try {
+      return Files.readString(Path.of("/proc/sys/kernel/hostname")).strip();
+    } catch (IOException e) {
+      return "this host";
+    }
+  }
+
+  /** {@link Bootstrap#report}. */
+  Runnable add(Supplier<GroupReport> part) {
+    parts.add(part);
+    return () -> parts.remove(part);
+  }
+
+  /** {@link Bootstrap#dump}. */
+  CompletableFuture<JobDump> dump(boolean all, Duration limit) {
+    PeerLinks links = bootstrap instanceof TcpBootstrap tcp ? tcp.links : null;
+    if (links == null || links.jobKey() == null) {
+      return CompletableFuture.failedFuture(
+          InvalidUsage.of("dump: %s has not joined its job", bootstrap.describe()));
+    }
+    return CompletableFuture.supplyAsync(() -> links.inquire(all, limit), bootstrap::onLoop)
+        .thenCompose(Function.identity())
+        // Only if this bootstrap's thread has ended.
+        .orTimeout(limit.toMillis() + GRACE_MILLIS, TimeUnit.MILLISECONDS);
+  }
+
+  /** Returns the report of this rank as it is now. On the event loop. */
+  RankReport make() {
+    Map<Integer, Long> silent =
+        bootstrap instanceof TcpBootstrap tcp ? tcp.liveness.silentNanos() : Map.of();
+    List<GroupReport> groups = parts.stream().map(Supplier::get).toList();
+    return new RankReport(
+        bootstrap.name(),
+        bootstrap.rank(),
+        bootstrap.nRanks(),
+        ProcessHandle.current().pid(),
+        HOST,
+        System.nanoTime(),
+        silent,
+        groups);
+  }
+
+  /** Returns the answer to somebody who asks; without all calls if it were too long. */
+  Report answer(boolean all) {
+    RankReport report = make();
+    byte[] content = report.encode(all);
+    boolean fits = content.length < MOST_BYTES;
+    return new Report(fits ? content : report.encode(false));
+  }
+}

@@ -1,0 +1,86 @@
+package io.fluxccl.collective;
+
+import io.fluxccl.DataType;
+import io.fluxccl.trace.FlightRecorder;
+import io.fluxccl.trace.LaneLog;
+import io.fluxccl.trace.Outcome;
+import java.util.List;
+
+/**
+ * What a lane tells the flight recorder: the one place where runs are seen to begin and to end.
+ * Allocates nothing and takes no lock.
+ */
+final class CallLog implements AutoCloseable {
+  private static final Collective[] COLLECTIVES = Collective.values();
+
+  private final FlightRecorder recorder;
+  private final AlgorithmSelector algorithms;
+  private final LaneLog lane;
+  private final int nRanks;
+  private final int[] kinds = new int[COLLECTIVES.length];
+  private final int[] types = new int[DataType.values().length];
+  private final int pipeline;
+  private final int captured;
+
+  /**
+   * Begins to show a lane.
+   *
+   * @param lane opened by all ranks
+   */
+  CallLog(Lane lane) {
+    this.recorder = lane.communicator.recorder();
+    this.algorithms = lane.algorithms;
+    this.nRanks = lane.peers.topology().nRanks();
+    for (Collective each : COLLECTIVES) {
+      kinds[each.ordinal()] = recorder.number(each.label());
+    }
+    for (DataType each : DataType.values()) {
+      types[each.ordinal()] = recorder.number(each.label());
+    }
+    this.pipeline = recorder.number("pipeline");
+    this.captured = recorder.number("captured pipeline");
+    this.lane =
+        new LaneLog(
+            lane.options.tag(), () -> lane.rounds, lane.roundsDone::get, lane.inFlight.runs::size);
+    algorithms.number(recorder);
+    recorder.add(this.lane);
+  }
+
+  /**
+   * Records a run whose steps were just enqueued; under the lane's lock.
+   *
+   * @param before the number of the last collective before it
+   */
+  void enqueued(Run run, List<Step> steps, long before) {
+    if (!recorder.isOn()) {
+      return;
+    }
+    int kind = pipeline;
+    int type = 0;
+    long bytes = 0;
+    for (int i = 0; i < steps.size(); i++) {
+      bytes += steps.get(i).bytes(nRanks);
+    }
+    if (steps.size() == 1 && steps.get(0) instanceof Step.Collect one) {
+      kind = kinds[one.what().collective().ordinal()];
+      type = one.what().type() == null ? 0 : types[one.what().type().ordinal()];
+    } else if (!steps.isEmpty() && steps.get(0) instanceof CapturedPipeline.Replay) {
+      kind = captured;
+    }
+    long first = run.lastRound > before ? before + 1 : 0;
+    long last = first == 0 ? 0 : run.lastRound;
+    int algorithm = kind == captured ? 0 : algorithms.takeLastUsed();
+    run.recorded = recorder.enqueued(lane.tag(), kind, type, algorithm, bytes, first, last);
+  }
+
+  /** Records the end of a run. Any thread. */
+  void ended(Run run, Outcome outcome) {
+    recorder.ended(run.recorded, outcome);
+  }
+
+  /** Ends to show the lane. */
+  @Override
+  public void close() {
+    recorder.remove(lane);
+  }
+}

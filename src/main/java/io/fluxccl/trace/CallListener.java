@@ -1,0 +1,15 @@
+package io.fluxccl.trace;
+
+/** Learns of the end of each call of a rank. */
+@FunctionalInterface
+public interface CallListener {
+  /**
+   * Called on the thread that completes the call; must not block, and should not allocate.
+   *
+   * @param kind the number of its name; {@link FlightRecorder#name}
+   * @param bytes as in {@link CallRecord}
+   * @param elapsedNs from its enqueueing to its end
+   * @param outcome how it has ended
+   */
+  void ended(int kind, long bytes, long elapsedNs, Outcome outcome);
+}

@@ -1,0 +1,104 @@
+package io.fluxccl.trace;
+
+import io.fluxccl.FluxCclException;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.InvalidPathException;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Locale;
+import java.util.Optional;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.Collectors;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * What a rank was doing when its communicator failed: a line for the log, and a file with all calls
+ * that are kept, if {@value #VARIABLE} names a folder.
+ *
+ * @param rank this rank
+ * @param nRanks how many there are
+ * @param report of the communicator that has failed
+ * @param reason why
+ */
+public record DumpFile(int rank, int nRanks, GroupReport report, FluxCclException reason) {
+  /** The environment variable that names the folder of the files. */
+  public static final String VARIABLE = "FLUXCCL_DUMP_DIR";
+
+  private static final Logger LOG = LoggerFactory.getLogger(DumpFile.class);
+  private static final AtomicInteger FILES = new AtomicInteger();
+  private static final int SHOWN = 4;
+
+  /** Returns what this rank was doing, in one line. */
+  public String summary() {
+    // Those in flight have failed with the communicator, or are about to.
+    List<CallRecord> open =
+        report.calls().stream()
+            .filter(call -> call.isInFlight() || call.outcome() == Outcome.FAILED)
+            .toList();
+    List<CallRecord> last = open.isEmpty() ? newest() : open;
+    String calls =
+        last.stream().limit(SHOWN).map(DumpText::describe).collect(Collectors.joining(", "));
+    String more = last.size() > SHOWN ? " and %d more".formatted(last.size() - SHOWN) : "";
+    return "rank %d of %d failed (%s) %s"
+        .formatted(
+            rank,
+            nRanks,
+            reason.code().name().toLowerCase(Locale.ROOT),
+            last.isEmpty()
+                ? "before its first call"
+                : open.isEmpty() ? "behind " + calls : "in " + calls + more);
+  }
+
+  private List<CallRecord> newest() {
+    List<CallRecord> calls = report.calls();
+    return calls.subList(Math.max(0, calls.size() - 1), calls.size());
+  }
+
+  /** Writes the file, if a folder is named; returns its path if it could be written. */
+  public Optional<Path> write() {
+    return write(System.getenv(VARIABLE));
+  }
+
+  Optional<Path> write(String folder) {
+    if (folder == null || folder.isBlank()) {
+      return Optional.empty();
+    }
+    String name =
+        "fluxccl-rank%d-%d-%d.txt"
+            .formatted(rank, ProcessHandle.current().pid(), FILES.incrementAndGet());
+    try {
+      Path file = Files.createDirectories(Path.of(folder.strip())).resolve(name);
+      return Optional.of(Files.writeString(file, text()));
+    } catch (IOException | InvalidPathException e) {
+      LOG.warn("{}={}: the calls of rank {} can't be written: {}", VARIABLE, folder, rank, e);
+      return Optional.empty();
+    }
+  }
+
+  private String text() {
+    long now = System.nanoTime();
+    StringBuilder out = new StringBuilder(4096);
+    out.append(summary()).append('\n').append(reason.getMessage()).append('\n');
+    report.setups().forEach(each -> out.append(each).append('\n'));
+    out.append("lane sequence call outcome enqueued_ms_ago begun_ms_ago ended_ms_ago\n");
+    for (CallRecord call : report.calls()) {
+      out.append(
+          "%d %d %s %s %s %s %s%n"
+              .formatted(
+                  call.lane(),
+                  call.sequence(),
+                  DumpText.describe(call).replace(' ', '_'),
+                  call.outcome(),
+                  ago(now, call.enqueuedNs()),
+                  ago(now, call.begunNs()),
+                  ago(now, call.endedNs())));
+    }
+    return out.toString();
+  }
+
+  private static String ago(long now, long atNs) {
+    return atNs == 0 ? "-" : String.format(Locale.ROOT, "%.3f", (now - atNs) / 1e6);
+  }
+}

@@ -1,0 +1,249 @@
+package io.fluxccl.trace;
+
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.IntSupplier;
+
+/**
+ * The last calls of one rank, in a ring of numbers that is allocated once. Recording a call
+ * allocates nothing and takes no lock; a reader copies what is consistent and leaves out what is
+ * being overwritten. Each end of a call is also what JFR events and {@link CallListener}s are made
+ * of. Thread-safe.
+ *
+ * <p>An entry has {@value #WORDS} words. Its first one holds the call's sequence and outcome and is
+ * written last, with release; a reader gets it with acquire, before and after the others.
+ */
+public final class FlightRecorder {
+  /** The environment variable that holds how many calls are kept; 0 switches the recorder off. */
+  public static final String VARIABLE = "FLUXCCL_RECORDER";
+
+  /** How many calls are kept without a choice. */
+  public static final int DEFAULT_CALLS = 1024;
+
+  private static final int MOST_CALLS = 1 << 20;
+  private static final VarHandle WORD = MethodHandles.arrayElementVarHandle(long[].class);
+  private static final int WORDS = 8;
+  private static final int LANE_AND_NAMES = 1;
+  private static final int FIRST = 2;
+  private static final int LAST = 3;
+  private static final int BYTES = 4;
+  private static final int ENQUEUED = 5;
+  private static final int ENDED = 6;
+
+  /** The bits of the first word that hold the outcome. */
+  private static final int OUTCOME_BITS = 3;
+
+  private static final Outcome[] OUTCOMES = Outcome.values();
+
+  private final int rank;
+  private final IntSupplier waitedFor;
+  private final int mask;
+  private final long[] ring;
+  private final AtomicLong sequences = new AtomicLong();
+  private final Names names = new Names();
+  private final List<LaneLog> lanes = new CopyOnWriteArrayList<>();
+  private final List<CallListener> listeners = new CopyOnWriteArrayList<>();
+
+  /** The listeners as the hot path iterates over them: without an iterator. Replaced as a whole. */
+  private volatile CallListener[] listening = {};
+
+  /**
+   * Creates a recorder.
+   *
+   * @param rank whose calls these are, for JFR events
+   * @param waitedFor returns the rank for which kernels last began to wait long, or -1
+   * @param calls how many it keeps, rounded up to a power of two; 0: none
+   */
+  public FlightRecorder(int rank, IntSupplier waitedFor, int calls) {
+    this.rank = rank;
+    this.waitedFor = waitedFor;
+    int size = calls <= 0 ? 0 : Integer.highestOneBit(Math.max(1, calls - 1)) << 1;
+    this.mask = size - 1;
+    this.ring = new long[size * WORDS];
+  }
+
+  /**
+   * Returns how many calls this process's recorders keep, by {@value #VARIABLE}.
+   *
+   * @return a number of calls; the default if the variable is not set or is no number from 0 to
+   *     1048576
+   */
+  public static int callsOfEnvironment() {
+    String text = System.getenv().getOrDefault(VARIABLE, "").strip();
+    boolean number = text.matches("\\d{1,7}") && Integer.parseInt(text) <= MOST_CALLS;
+    return number ? Integer.parseInt(text) : DEFAULT_CALLS;
+  }
+
+  int rank() {
+    return rank;
+  }
+
+  int waitedFor() {
+    return waitedFor.getAsInt();
+  }
+
+  /** Returns whether it records. */
+  public boolean isOn() {
+    return ring.length > 0;
+  }
+
+  /** Returns the number of a name of a kind, a type or an algorithm. For set-up. */
+  public int number(String name) {
+    return names.number(name);
+  }
+
+  /** Returns the name of a number. */
+  public String name(int number) {
+    return names.name(number);
+  }
+
+  /** Adds a lane. Called once for each. */
+  public void add(LaneLog lane) {
+    lanes.add(lane);
+  }
+
+  /** Removes a lane that is closed. Its calls stay. */
+  public void remove(LaneLog lane) {
+    lanes.remove(lane);
+  }
+
+  /** Returns how many calls of all lanes are in flight. */
+  public int inFlight() {
+    return lanes.stream().mapToInt(lane -> lane.inFlight().getAsInt()).sum();
+  }
+
+  /** Adds a listener to the ends of calls. */
+  public void listen(CallListener listener) {
+    synchronized (listeners) {
+      listeners.add(listener);
+      listening = listeners.toArray(CallListener[]::new);
+    }
+  }
+
+  /** Removes a listener. */
+  public void forget(CallListener listener) {
+    synchronized (listeners) {
+      listeners.remove(listener);
+      listening = listeners.toArray(CallListener[]::new);
+    }
+  }
+
+  // ---- the hot path ----
+
+  /**
+   * Records a call that was enqueued. Allocates nothing.
+   *
+   * @param lane the tag of the lane
+   * @param kind a number of a name, as {@code type} and {@code algorithm}
+   * @param first as in {@link CallRecord}
+   * @return its sequence, for {@link #ended}; 0 if nothing is recorded
+   */
+  public long enqueued(
+      int lane, int kind, int type, int algorithm, long bytes, long first, long last) {
+    long[] to = ring;
+    if (to.length == 0) {
+      return 0;
+    }
+    long sequence = sequences.incrementAndGet();
+    int at = ((int) sequence & mask) * WORDS;
+    WORD.setOpaque(to, at, 0L);
+    // Before the other words: a reader that sees one of them sees the zero, too.
+    VarHandle.storeStoreFence();
+    to[at + LANE_AND_NAMES] = Names.pack(lane, kind, type, algorithm);
+    to[at + FIRST] = first;
+    to[at + LAST] = last;
+    to[at + BYTES] = bytes;
+    to[at + ENQUEUED] = System.nanoTime();
+    to[at + ENDED] = 0;
+    // Pairs with the acquire in read().
+    WORD.setRelease(to, at, sequence << OUTCOME_BITS);
+    return sequence;
+  }
+
+  /**
+   * Records the end of a call. Allocates nothing.
+   *
+   * @param sequence what {@link #enqueued} returned
+   * @param outcome anything but {@link Outcome#IN_FLIGHT}
+   */
+  public void ended(long sequence, Outcome outcome) {
+    if (sequence == 0) {
+      return;
+    }
+    int at = ((int) sequence & mask) * WORDS;
+    long[] to = ring;
+    long open = sequence << OUTCOME_BITS;
+    if ((long) WORD.getAcquire(to, at) != open) {
+      return; // so many calls were enqueued since that its place is another one's
+    }
+    long now = System.nanoTime();
+    long packed = to[at + LANE_AND_NAMES];
+    long bytes = to[at + BYTES];
+    long elapsed = now - to[at + ENQUEUED];
+    to[at + ENDED] = now;
+    if (WORD.compareAndSet(to, at, open, open | outcome.ordinal())) {
+      FlightEvents.call(this, packed, bytes, elapsed, outcome);
+      for (CallListener each : listening) {
+        each.ended(Names.kind(packed), bytes, elapsed, outcome);
+      }
+    }
+  }
+
+  // ---- reading ----
+
+  /** Returns the calls that are kept, the oldest first. */
+  public List<CallRecord> calls() {
+    long newest = sequences.get();
+    long oldest = Math.max(1, newest - mask);
+    List<CallRecord> calls = new ArrayList<>();
+    for (long sequence = oldest; isOn() && sequence <= newest; sequence++) {
+      CallRecord call = read(sequence);
+      if (call != null) {
+        calls.add(call);
+      }
+    }
+    return CallRecord.withBegins(calls, oldest == 1);
+  }
+
+  /** Returns the lanes as they are now, by tag. */
+  public List<LaneReport> lanes() {
+    return lanes.stream().map(LaneLog::report).sorted().toList();
+  }
+
+  private CallRecord read(long sequence) {
+    int at = ((int) sequence & mask) * WORDS;
+    long state = (long) WORD.getAcquire(ring, at);
+    if (state >>> OUTCOME_BITS != sequence) {
+      return null; // it is being written, or overwritten
+    }
+    long packed = ring[at + LANE_AND_NAMES];
+    long first = ring[at + FIRST];
+    long last = ring[at + LAST];
+    long bytes = ring[at + BYTES];
+    long enqueued = ring[at + ENQUEUED];
+    long ended = ring[at + ENDED];
+    // Pairs with the fence in enqueued(): the words above are of the state read below.
+    VarHandle.loadLoadFence();
+    if ((long) WORD.getOpaque(ring, at) >>> OUTCOME_BITS != sequence) {
+      return null;
+    }
+    Outcome outcome = OUTCOMES[(int) state & ((1 << OUTCOME_BITS) - 1)];
+    return new CallRecord(
+        Names.lane(packed),
+        sequence,
+        first,
+        last,
+        names.name(Names.kind(packed)),
+        names.name(Names.type(packed)),
+        names.name(Names.algorithm(packed)),
+        bytes,
+        enqueued,
+        0,
+        outcome == Outcome.IN_FLIGHT ? 0 : ended,
+        outcome);
+  }
+}

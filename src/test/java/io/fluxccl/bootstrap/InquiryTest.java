@@ -1,0 +1,179 @@
+package io.fluxccl.bootstrap;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.awaitility.Awaitility.await;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.testing.Ports;
+import io.fluxccl.trace.GroupReport;
+import io.fluxccl.trace.JobDump;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** Asking ranks what they do, from outside and from inside of the job. */
+@Timeout(60)
+class InquiryTest {
+  private static final Duration LIMIT = Duration.ofSeconds(10);
+
+  private final JobSecret secret = JobSecret.random();
+  private final List<TcpBootstrap> ranks = new ArrayList<>();
+  private String address;
+
+  @AfterEach
+  void close() {
+    ranks.forEach(TcpBootstrap::closeAsync);
+    ranks.forEach(TcpBootstrap::close);
+  }
+
+  private CompletableFuture<Void> join(int rank, int nRanks) {
+    TcpBootstrap each =
+        TcpBootstrap.create(rank, nRanks, BootstrapOptions.builder().secret(secret).build());
+    ranks.add(each);
+    return each.initialize(address);
+  }
+
+  private void form(int nRanks) throws IOException {
+    address = "127.0.0.1:" + Ports.reserved();
+    List<CompletableFuture<Void>> joined = new ArrayList<>();
+    for (int rank = 0; rank < nRanks; rank++) {
+      joined.add(join(rank, nRanks));
+    }
+    joined.forEach(CompletableFuture::join);
+  }
+
+  private JobDump byAddress(JobSecret with) {
+    return new JobInquiry(true, LIMIT).ofAddress(address, Optional.of(with)).join();
+  }
+
+  private static GroupReport part(String name) {
+    return new GroupReport(0, name, List.of(), "", -1, List.of(), List.of(), List.of());
+  }
+
+  private static List<JobEntry> entries() throws IOException {
+    return JobEntry.all(JobEntry.userOf("self")).stream()
+        .filter(each -> each.process() == ProcessHandle.current().pid())
+        .toList();
+  }
+
+  private List<JobEntry> own() throws IOException {
+    return entries().stream().filter(each -> each.root().equals(ranks.get(0).root())).toList();
+  }
+
+  @Test
+  void shouldAskEveryRankByTheAddressAndTheSecret() throws Exception {
+    form(3);
+    Runnable end = ranks.get(1).report(() -> part("first"));
+    assertThat(byAddress(secret).silent()).isEmpty();
+    assertThat(byAddress(secret).ranks().get(1).report().orElseThrow().groups())
+        .containsExactly(part("first"));
+    end.run();
+    assertThat(byAddress(secret).ranks().get(1).report().orElseThrow().groups()).isEmpty();
+    assertThat(ranks.get(2).dump(true, LIMIT).join().silent()).isEmpty();
+    assertThat(ranks).noneMatch(rank -> rank.failure().isDone());
+  }
+
+  @Test
+  void shouldTellNothingWithoutTheSecret() throws Exception {
+    form(2);
+    assertThatThrownBy(() -> byAddress(JobSecret.random()))
+        .hasCauseInstanceOf(InvalidUsage.class)
+        .hasMessageContaining(Handshake.SECRETS_DIFFER);
+    assertThat(ranks).noneMatch(rank -> rank.failure().isDone());
+  }
+
+  @Test
+  void shouldNameRanksThatHaveNotCome() throws Exception {
+    address = "127.0.0.1:" + Ports.reserved();
+    join(0, 3);
+    join(2, 3);
+    await()
+        .untilAsserted(
+            () ->
+                assertThatThrownBy(() -> byAddress(secret))
+                    .hasMessageContaining("is being set up; ranks that have not come: [1]"));
+  }
+
+  @Test
+  void shouldAskRanksAfterTheirJobHasFailed() throws Exception {
+    form(2);
+    ranks.get(0).abort(io.fluxccl.Aborted.of(0, "as the test wants"));
+    ranks.get(1).failure().join();
+    assertThat(ranks.get(1).dump(true, LIMIT).join().silent()).isEmpty();
+  }
+
+  @Test
+  void shouldSayThatARankHasLeft() throws Exception {
+    form(3);
+    ranks.get(2).close();
+    JobDump dump = ranks.get(1).dump(true, LIMIT).join();
+    assertThat(dump.silent()).containsExactly(2);
+    assertThat(dump.ranks().get(2).problem()).contains("it has left or died");
+  }
+
+  @Test
+  void shouldLeaveOneFileForAProcessThatOnlyThisUserCanRead() throws Exception {
+    form(3);
+    await().until(() -> own().size() == 1);
+    assertThat(own().get(0).members()).hasSize(3);
+    Path folder = JobEntry.folder(JobEntry.userOf("self"));
+    assertThat(PosixFilePermissions.toString(Files.getPosixFilePermissions(folder)))
+        .isEqualTo("rwx------");
+    long process = ProcessHandle.current().pid();
+    List<JobDump> dumps =
+        new JobInquiry(false, LIMIT)
+            .ofProcess(process).stream().map(CompletableFuture::join).toList();
+    assertThat(dumps).anyMatch(dump -> dump.nRanks() == 3 && dump.silent().isEmpty());
+    close();
+    await().until(() -> own().isEmpty());
+  }
+
+  @Test
+  void shouldDeleteFilesOfProcessesThatHaveDied() throws Exception {
+    Process dead = new ProcessBuilder("true").start();
+    dead.waitFor();
+    form(1);
+    await().until(() -> own().size() == 1);
+    Path folder = JobEntry.folder(JobEntry.userOf("self"));
+    Path stale = Files.write(folder.resolve(dead.pid() + "-1-1"), own().get(0).encode());
+    entries();
+    assertThat(stale).doesNotExist();
+    assertThatThrownBy(() -> new JobInquiry(false, LIMIT).ofProcess(dead.pid()))
+        .isInstanceOf(InvalidUsage.class);
+  }
+
+  @Test
+  void shouldRefuseMalformedFiles() throws Exception {
+    form(2);
+    await().until(() -> own().size() == 1);
+    byte[] whole = own().get(0).encode();
+    for (int length = 0; length < whole.length; length++) {
+      byte[] cut = Arrays.copyOf(whole, length);
+      assertThatThrownBy(() -> JobEntry.decode(cut)).isInstanceOf(TransportFailure.class);
+    }
+  }
+
+  @Test
+  void shouldLetNobodyJoinWithTheKeyOfInquiries() throws Exception {
+    form(2);
+    await().until(() -> own().size() == 1);
+    SessionKey key = own().get(0).key();
+    SessionKey links = ranks.get(0).jobKey();
+    assertThat(Stream.of(links, links.of(BootstrapFrame.LinkKind.PEER)).map(SessionKey::key))
+        .noneMatch(each -> Arrays.equals(each, key.key()));
+    assertThat(links.of(BootstrapFrame.LinkKind.INQUIRY).key()).isEqualTo(key.key());
+  }
+}

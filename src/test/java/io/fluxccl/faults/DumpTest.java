@@ -1,0 +1,135 @@
+package io.fluxccl.faults;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.awaitility.Awaitility.await;
+
+import io.fluxccl.bootstrap.JobSecret;
+import io.fluxccl.cli.Cli;
+import io.fluxccl.testing.Ports;
+import io.fluxccl.transport.Transport;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+/** {@code fluxccl dump} of real processes that hang: it names the rank and the call. */
+@Tag("multiprocess")
+@Timeout(180)
+class DumpTest {
+  private static final int RANKS = 3;
+  private static final Duration SECOND = Duration.ofSeconds(1);
+  private static final Duration PATIENCE = Duration.ofSeconds(30);
+
+  private final JobSecret secret = JobSecret.random();
+  private String address;
+  private final List<RankProcess> ranks = new ArrayList<>();
+
+  @AfterEach
+  void end() throws Exception {
+    for (RankProcess rank : ranks) {
+      rank.close();
+    }
+  }
+
+  private void start(Transport transport) throws Exception {
+    address = "127.0.0.1:" + Ports.reserved();
+    for (int rank = 0; rank < RANKS; rank++) {
+      Map<String, String> variables =
+          Map.of(
+              "FLUXCCL_RANK",
+              "" + rank,
+              "FLUXCCL_NRANKS",
+              "" + RANKS,
+              "FLUXCCL_ADDR",
+              address,
+              "FLUXCCL_DEVICE",
+              "host",
+              "FLUXCCL_SECRET",
+              secret.text());
+      ranks.add(new RankProcess(AskedRank.class, List.of(), variables, transport.name()));
+    }
+    ranks.forEach(rank -> rank.awaitLine("joined"));
+  }
+
+  private String pid(int rank) {
+    return Long.toString(ranks.get(rank).pid());
+  }
+
+  /** Asks until an answer matches that took less than a second. */
+  private Matcher verdict(String target, String pattern) {
+    Pattern expected = Pattern.compile(pattern);
+    List<String> said = new ArrayList<>();
+    await(pattern)
+        .atMost(PATIENCE)
+        .until(
+            () -> {
+              long began = System.nanoTime();
+              String out = dump(target);
+              Duration took = Duration.ofNanos(System.nanoTime() - began);
+              said.add(out);
+              return took.compareTo(SECOND) < 0 && expected.matcher(out).find();
+            });
+    Matcher matcher = expected.matcher(said.get(said.size() - 1));
+    assertThat(matcher.find()).isTrue();
+    return matcher;
+  }
+
+  private String dump(String target, String... options) {
+    List<String> args = new ArrayList<>(List.of("dump", target));
+    args.addAll(List.of(options));
+    Cli cli = Cli.run(Map.of("FLUXCCL_SECRET", secret.text()), args.toArray(String[]::new));
+    assertThat(cli.err()).isEmpty();
+    return cli.out();
+  }
+
+  @ParameterizedTest
+  @EnumSource(names = {"SHM", "ETHERNET"})
+  void shouldNameTheRankAndTheCall(Transport transport) throws Exception {
+    start(transport);
+    String healthy = "all ranks answer, and none waits in a collective for over 100 ms";
+    assertThat(verdict(pid(0), "3 ranks, of which (\\d) answer\n" + healthy).group(1))
+        .isEqualTo("3");
+
+    // A rank that is stopped, and neither hosts the root nor is the one that is asked.
+    ranks.get(2).stop();
+    String stopped =
+        "rank 2 does not answer, and in all-reduce (\\d+) of lane 0 ranks 0 and 1 wait for \\d+";
+    String call = verdict(pid(0), stopped).group(1);
+    assertThat(verdict(pid(2), stopped).group(1)).isEqualTo(call);
+    assertThat(verdict(address, stopped).group(1)).isEqualTo(call);
+    verdict(pid(1), "rank 2 does not answer: .*; no heartbeat for \\d");
+    ranks.get(2).goOn();
+    verdict(pid(0), healthy);
+
+    // The rank that hosts the root.
+    ranks.get(0).stop();
+    String root =
+        "rank 0 does not answer, and in all-reduce (\\d+) of lane 0 ranks 1 and 2 wait for \\d+";
+    call = verdict(pid(1), root).group(1);
+    assertThat(verdict(pid(0), root).group(1)).isEqualTo(call);
+    assertThat(verdict(address, root).group(1)).isEqualTo(call);
+    ranks.get(0).goOn();
+    verdict(address, healthy);
+
+    // A rank that has forgotten one.
+    ranks.get(1).tell("forget");
+    ranks.get(1).awaitLine("forgot");
+    String forgotten = ranks.get(1).last("forgot").split(" ")[1];
+    String missing =
+        "rank 1 has not begun all-reduce (\\d+) of lane 0, in which ranks 0 and 2 wait for \\d+";
+    assertThat(verdict(pid(0), missing).group(1)).isEqualTo(forgotten);
+    assertThat(verdict(address, missing).group(1)).isEqualTo(forgotten);
+
+    String json = dump(pid(2), "--json").replaceAll("\\s", "");
+    assertThat(json).contains("\"blamed\":[1]");
+    assertThat(json).contains("\"waiting\":[0,2],\"not_begun\":[1]");
+    assertThat(json).contains("\"call\":\"all-reduce" + forgotten + "\"");
+  }
+}

@@ -1,0 +1,153 @@
+package io.fluxccl.trace;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import com.sun.management.ThreadMXBean;
+import java.lang.management.ManagementFactory;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+@Timeout(60)
+class FlightRecorderTest {
+  private static final int LANE = 1 << 20;
+
+  private static FlightRecorder recorder(int calls) {
+    return new FlightRecorder(0, () -> -1, calls);
+  }
+
+  private static long enqueue(FlightRecorder recorder, long number) {
+    return recorder.enqueued(LANE, 1, 2, 3, 16 * number, number, number);
+  }
+
+  @Test
+  void shouldKeepTheLastCallsInTheirOrder() {
+    FlightRecorder recorder = recorder(8);
+    for (long call = 1; call <= 20; call++) {
+      recorder.ended(enqueue(recorder, call), Outcome.DONE);
+    }
+    List<CallRecord> calls = recorder.calls();
+    assertThat(calls)
+        .extracting(CallRecord::first)
+        .containsExactly(13L, 14L, 15L, 16L, 17L, 18L, 19L, 20L);
+    assertThat(calls)
+        .allMatch(call -> call.outcome() == Outcome.DONE && call.bytes() == 16 * call.first());
+    assertThat(calls).allMatch(call -> call.lane() == LANE && call.endedNs() >= call.enqueuedNs());
+    assertThat(calls.get(0).begunNs()).as("what was before it is not kept").isZero();
+    assertThat(calls.get(1).begunNs())
+        .isEqualTo(Math.max(calls.get(1).enqueuedNs(), calls.get(0).endedNs()));
+  }
+
+  @Test
+  void shouldNameWhatWasRecordedAndHowItEnded() {
+    FlightRecorder recorder = recorder(8);
+    int kind = recorder.number("all-reduce");
+    int type = recorder.number("float");
+    int algorithm = recorder.number("pipe");
+    assertThat(recorder.number("float")).isEqualTo(type);
+    long first = recorder.enqueued(-5, kind, type, algorithm, 64, 7, 9);
+    long second = recorder.enqueued(-5, kind, 0, 0, 0, 0, 0);
+    recorder.ended(first, Outcome.DETACHED);
+    recorder.ended(first, Outcome.FAILED); // only the first end counts
+    CallRecord call = recorder.calls().get(0);
+    assertThat(call.label()).isEqualTo("all-reduce 7 to 9");
+    assertThat(List.of(call.kind(), call.type(), call.algorithm()))
+        .containsExactly("all-reduce", "float", "pipe");
+    assertThat(call.lane()).isEqualTo(-5);
+    assertThat(call.outcome()).isEqualTo(Outcome.DETACHED);
+    assertThat(recorder.calls().get(1).isInFlight()).isTrue();
+    assertThat(recorder.calls().get(1).endedNs()).isZero();
+    assertThat(second).isEqualTo(2);
+  }
+
+  @Test
+  void shouldLeaveCallsAloneThatTookThePlaceOfOneThatEndsLate() {
+    FlightRecorder recorder = recorder(2);
+    long late = enqueue(recorder, 1);
+    enqueue(recorder, 2);
+    enqueue(recorder, 3);
+    recorder.ended(late, Outcome.DONE);
+    assertThat(recorder.calls()).extracting(CallRecord::first).containsExactly(2L, 3L);
+    assertThat(recorder.calls()).allMatch(CallRecord::isInFlight);
+  }
+
+  @Test
+  void shouldTellListenersOfEachEndOnce() {
+    FlightRecorder recorder = recorder(4);
+    List<String> told = new ArrayList<>();
+    CallListener listener =
+        (kind, bytes, elapsed, outcome) -> told.add(kind + " " + bytes + " " + outcome);
+    recorder.listen(listener);
+    long call = enqueue(recorder, 5);
+    recorder.ended(call, Outcome.FAILED);
+    recorder.ended(call, Outcome.DONE);
+    assertThat(told).containsExactly("1 80 FAILED");
+    recorder.forget(listener);
+    recorder.ended(enqueue(recorder, 6), Outcome.DONE);
+    assertThat(told).hasSize(1);
+  }
+
+  @Test
+  void shouldRecordNothingWhenItIsOff() {
+    FlightRecorder recorder = recorder(0);
+    assertThat(recorder.isOn()).isFalse();
+    assertThat(enqueue(recorder, 1)).isZero();
+    recorder.ended(0, Outcome.DONE);
+    assertThat(recorder.calls()).isEmpty();
+  }
+
+  @Test
+  void shouldAllocateNothing() {
+    FlightRecorder recorder = recorder(FlightRecorder.DEFAULT_CALLS);
+    recorder.listen((kind, bytes, elapsed, outcome) -> {});
+    ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+    long least = Long.MAX_VALUE;
+    for (int round = 0; round < 20; round++) {
+      long before = threads.getCurrentThreadAllocatedBytes();
+      for (int i = 0; i < 10_000; i++) {
+        recorder.ended(enqueue(recorder, i), Outcome.DONE);
+      }
+      least = Math.min(least, threads.getCurrentThreadAllocatedBytes() - before);
+    }
+    assertThat(least).as("bytes of 10000 calls").isLessThan(1000);
+  }
+
+  @Test
+  void shouldGiveWholeCallsWhileThreadsRecordOthers() throws Exception {
+    FlightRecorder recorder = recorder(16);
+    AtomicBoolean over = new AtomicBoolean();
+    CountDownLatch begun = new CountDownLatch(2);
+    List<Thread> writers = new ArrayList<>();
+    for (int writer = 0; writer < 2; writer++) {
+      int lane = writer;
+      Thread thread =
+          new Thread(
+              () -> {
+                for (long call = 1; !over.get(); call++) {
+                  long number = call * 2 + lane;
+                  long sequence = recorder.enqueued(lane, 1, 2, 3, number, number, number);
+                  if (call % 3 != 0) {
+                    recorder.ended(sequence, Outcome.DONE);
+                  }
+                  begun.countDown();
+                }
+              });
+      thread.start();
+      writers.add(thread);
+    }
+    begun.await();
+    for (int i = 0; i < 20_000; i++) {
+      for (CallRecord call : recorder.calls()) {
+        assertThat(call.first()).isEqualTo(call.last()).isEqualTo(call.bytes());
+        assertThat(call.first() % 2).isEqualTo(call.lane());
+      }
+    }
+    over.set(true);
+    for (Thread each : writers) {
+      each.join();
+    }
+  }
+}
