@@ -12,6 +12,7 @@ import io.fluxccl.bootstrap.Mailboxes.FutureReceiver;
 import io.fluxccl.bootstrap.Mailboxes.Receiver;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.Lifecycle;
+import io.fluxccl.concurrent.RankLog;
 import io.fluxccl.trace.GroupReport;
 import io.fluxccl.trace.JobDump;
 import io.netty.channel.EventLoop;
@@ -64,6 +65,11 @@ abstract class AbstractBootstrap implements Bootstrap {
     this.thread = SharedEventLoop.acquire();
     this.loop = thread.loop();
     this.operations = new PendingOperations(this);
+    if (job() == this) {
+      RankLog.joined(rank);
+      lifecycle.own(() -> RankLog.left(rank));
+      loop.execute(RankLog::serveAll);
+    }
   }
 
   static void checkPlace(int rank, int nRanks) {
@@ -266,7 +272,7 @@ abstract class AbstractBootstrap implements Bootstrap {
     if (!lifecycle.fail(reason)) {
       return;
     }
-    LOG.debug("{}: the job has failed", describe(), reason);
+    RankLog.line(rank, () -> LOG.debug("{}: the job has failed", describe(), reason));
     // The other ranks first: what completes below may close this bootstrap.
     relay(reason);
     subGroups.fail(reason);
@@ -332,6 +338,7 @@ abstract class AbstractBootstrap implements Bootstrap {
     operations.endAll(reason);
     mailboxes.clear();
     lifecycle.closeChildren();
+    RankLog.serveAll();
     thread.leave().whenComplete((left, unused) -> closed.complete(null));
   }
 

@@ -14,6 +14,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Ping;
 import io.fluxccl.bootstrap.BootstrapFrame.Pong;
 import io.fluxccl.bootstrap.BootstrapFrame.Silent;
 import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
+import io.fluxccl.concurrent.RankLog;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.util.concurrent.ScheduledFuture;
@@ -136,7 +137,7 @@ final class ControlConnection implements Handshake.Outcome {
   public void mistrusted() {
     String where = bootstrap.describe() + ": initialize reached the root at " + rendezvous.root();
     if (patience.begins()) {
-      LOG.warn("{}: {}", where, Handshake.SECRETS_DIFFER);
+      RankLog.line(bootstrap.rank(), () -> LOG.warn("{}: {}", where, Handshake.SECRETS_DIFFER));
     }
     if (!patience.isOver()) {
       again(Handshake.SECRETS_DIFFER);

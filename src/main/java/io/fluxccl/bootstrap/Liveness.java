@@ -1,6 +1,7 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.Timeout;
+import io.fluxccl.concurrent.RankLog;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
@@ -71,13 +72,17 @@ final class Liveness {
     sinceNanos.keySet().retainAll(ranks);
     for (int rank : ranks) {
       if (sinceNanos.putIfAbsent(rank, noLaterNanos) == null) {
-        LOG.warn("{}: rank {} answers no heartbeat", bootstrap.describe(), rank);
+        String who = bootstrap.describe();
+        RankLog.line(
+            bootstrap.rank(), () -> LOG.warn("{}: rank {} answers no heartbeat", who, rank));
       }
     }
     for (int rank : before) {
       if (!ranks.contains(rank)) {
         // It answers again, or has ended.
-        LOG.info("{}: rank {} is no longer silent", bootstrap.describe(), rank);
+        String who = bootstrap.describe();
+        RankLog.line(
+            bootstrap.rank(), () -> LOG.info("{}: rank {} is no longer silent", who, rank));
       }
     }
     changes.tryEmitNext(bootstrap.unresponsiveRank());

@@ -13,6 +13,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
 import io.fluxccl.bootstrap.BootstrapFrame.Peers;
 import io.fluxccl.bootstrap.BootstrapFrame.Register;
+import io.fluxccl.concurrent.RankLog;
 import io.netty.channel.ServerChannel;
 import io.netty.channel.group.ChannelGroup;
 import io.netty.channel.group.DefaultChannelGroup;
@@ -391,7 +392,8 @@ public final class TcpBootstrap extends CollectiveBootstrap {
       return;
     }
     if (!orderly) {
-      LOG.warn("{}: the root is gone; the ranks watch each other from now on", describe());
+      String gone = "{}: the root is gone; the ranks watch each other from now on";
+      RankLog.line(rank(), () -> LOG.warn(gone, describe()));
     }
     links.replaceRoot(orderly);
   }

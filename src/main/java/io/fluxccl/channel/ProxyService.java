@@ -14,6 +14,7 @@ import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.Lifecycle;
+import io.fluxccl.concurrent.RankLog;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.proxy.ChannelTrigger;
 import io.fluxccl.proxy.Fifo;
@@ -227,7 +228,7 @@ public final class ProxyService implements AutoCloseable {
 
   private void startIfNeeded() {
     if (startRequested && channelCount > 0 && !proxy.isRunning()) {
-      proxy.start();
+      RankLog.line(communicator.bootstrap().rank(), proxy::start);
     }
   }
 

@@ -42,20 +42,7 @@ record PerfCase(
    * need, which is comparable between numbers of ranks.
    */
   double busFactor(int nRanks) {
-    return switch (collective) {
-      case ALL_REDUCE, FUSED_ALL_REDUCE -> 2.0 * (nRanks - 1) / nRanks;
-      case ALL_GATHER,
-          REDUCE_SCATTER,
-          ALL_TO_ALL,
-          ALL_TO_ALL_V,
-          GATHER,
-          SCATTER,
-          DISPATCH,
-          COMBINE ->
-          (nRanks - 1.0) / nRanks;
-      case BROADCAST, REDUCE, SEND_RECEIVE -> nRanks == 1 ? 0 : 1;
-      case BARRIER -> 0;
-    };
+    return collective.busFactor(nRanks);
   }
 
   /** Returns the operation for tables: {@code none} where nothing is reduced. */

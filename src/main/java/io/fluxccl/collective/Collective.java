@@ -72,6 +72,29 @@ public enum Collective {
     return this == DISPATCH || this == COMBINE;
   }
 
+  /**
+   * Returns what the bytes of a call, divided by its time, are multiplied with to get the bandwidth
+   * that a bus would need, as nccl-tests defines it.
+   *
+   * @param nRanks how many ranks take part
+   */
+  public double busFactor(int nRanks) {
+    return switch (this) {
+      case ALL_REDUCE, FUSED_ALL_REDUCE -> 2.0 * (nRanks - 1) / nRanks;
+      case ALL_GATHER,
+          REDUCE_SCATTER,
+          ALL_TO_ALL,
+          ALL_TO_ALL_V,
+          GATHER,
+          SCATTER,
+          DISPATCH,
+          COMBINE ->
+          (nRanks - 1.0) / nRanks;
+      case BROADCAST, REDUCE, SEND_RECEIVE -> nRanks == 1 ? 0 : 1;
+      case BARRIER -> 0;
+    };
+  }
+
   /** Returns whether only the root uses the input buffer. */
   boolean hasInputOnRootOnly() {
     return this == BROADCAST || this == SCATTER;

@@ -2,6 +2,7 @@ package io.fluxccl.communicator;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.concurrent.RankLog;
 import io.fluxccl.trace.DumpFile;
 import io.fluxccl.trace.FlightEvents;
 import io.fluxccl.trace.FlightRecorder;
@@ -104,6 +105,10 @@ final class CommunicatorDump implements AutoCloseable {
     if (communicator.isClosed()) {
       return;
     }
+    RankLog.line(bootstrap.rank(), () -> write(reason));
+  }
+
+  private void write(FluxCclException reason) {
     FlightEvents.failure(bootstrap.rank(), reason);
     DumpFile dump = new DumpFile(bootstrap.rank(), bootstrap.nRanks(), report(), reason);
     LOG.info("{}", dump.summary());

@@ -3,6 +3,7 @@ package io.fluxccl.communicator;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.NonblockingFuture;
+import io.fluxccl.trace.FlightEvents;
 import java.util.concurrent.CompletableFuture;
 
 /**
@@ -36,6 +37,11 @@ abstract class PeerSetup<T> implements Setupable {
   @Override
   public void beginSetup(Deadline deadline) {
     result.start();
+    long beganNs = System.nanoTime();
+    result.whenComplete(
+        (done, failure) ->
+            FlightEvents.setUp(
+                messages.rank(), peer, description, System.nanoTime() - beganNs, failure));
   }
 
   /** Receives the peer's message, unless the operation fails first. */

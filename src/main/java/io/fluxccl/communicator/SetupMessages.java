@@ -59,6 +59,10 @@ final class SetupMessages {
     this.continueOn = continueOn;
   }
 
+  int rank() {
+    return bootstrap.rank();
+  }
+
   void checkPeer(int peer, int tag) {
     if (peer < 0 || peer >= bootstrap.nRanks()) {
       throw InvalidUsage.of("rank=%s is outside 0..%s", peer, bootstrap.nRanks() - 1);

@@ -3,6 +3,7 @@ package io.fluxccl.communicator;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.concurrent.Lifecycle;
+import io.fluxccl.concurrent.RankLog;
 import io.fluxccl.device.Device;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
@@ -52,7 +53,10 @@ final class TransportContexts implements AutoCloseable {
     lifecycle.checkOpen();
     TransportContext context = open.get(transport);
     if (context == null) {
-      context = lifecycle.own(providerOf(transport).open(transport, environment));
+      context =
+          RankLog.of(
+              environment.rank(),
+              () -> lifecycle.own(providerOf(transport).open(transport, environment)));
       open.put(transport, context);
     }
     return context;

@@ -17,11 +17,17 @@ public final class BlockingTasks {
   private static final AtomicInteger THREADS = new AtomicInteger();
 
   /** Runs each task on a thread that may block; never refuses one. */
-  public static final Executor EXECUTOR =
+  public static final Executor EXECUTOR = BlockingTasks::execute;
+
+  private static final Executor THREAD_POOL =
       new ThreadPoolExecutor(
           0, Integer.MAX_VALUE, 2, SECONDS, new SynchronousQueue<>(), BlockingTasks::thread);
 
   private BlockingTasks() {}
+
+  private static void execute(Runnable task) {
+    THREAD_POOL.execute(RankLog.inherit(task));
+  }
 
   private static Thread thread(Runnable task) {
     Thread thread = new Thread(task, "fluxccl-blocking-" + THREADS.getAndIncrement());

@@ -21,7 +21,7 @@ public final class NonblockingThread extends Thread implements NonBlocking {
 
   /** With a stack of its own size; for tests. */
   NonblockingThread(Runnable task, String name, long stackSize) {
-    super(null, task, name, stackSize);
+    super(null, RankLog.inherit(task), name, stackSize);
     setDaemon(true);
   }
 

@@ -24,7 +24,16 @@ import java.util.function.ToDoubleFunction;
  *       second
  *   <li>{@code fluxccl.generation}: the number of the last generation
  *   <li>{@code fluxccl.failures}: groups that failed, by the {@code code} of the failure
+ *   <li>{@code fluxccl.calls.in.flight}: calls that are enqueued and not over, of all lanes
+ *   <li>{@code fluxccl.calls}: the time of calls that have completed, from their enqueueing, by
+ *       {@code kind} and {@code size}: the least of 4K, 64K, 1M, 16M, 256M bytes that holds the
+ *       call, or "more"; a pipeline is one call
+ *   <li>{@code fluxccl.calls.bytes}: their bytes, by the same tags
+ *   <li>{@code fluxccl.calls.bus.bandwidth}: their bandwidth as nccl-tests defines it, in bytes a
+ *       second, by the same tags
  * </ul>
+ *
+ * <p>The meters of calls are made of the flight recorder's entries: there are none if that is off.
  */
 public final class GroupMeters {
   private static final String FAILURES = "fluxccl.failures";
@@ -33,6 +42,7 @@ public final class GroupMeters {
   private final Iterable<Tag> tags;
   private volatile RankGroup current;
   private volatile long generation;
+  private volatile CallMeters calls;
 
   private GroupMeters(MeterRegistry registry, Iterable<Tag> tags) {
     this.registry = registry;
@@ -51,6 +61,7 @@ public final class GroupMeters {
     meters.gauge("fluxccl.ranks", "Ranks of the group that works", GroupMeters::ranks);
     meters.gauge("fluxccl.ranks.silent", "Ranks that answer no heartbeat", GroupMeters::silent);
     meters.gauge("fluxccl.generation", "The last generation", each -> each.generation);
+    meters.gauge("fluxccl.calls.in.flight", "Calls that are not over", GroupMeters::inFlight);
     return meters;
   }
 
@@ -68,7 +79,9 @@ public final class GroupMeters {
    * @return the group
    */
   public RankGroup follow(RankGroup group) {
+    ignoreCalls();
     current = group;
+    calls = new CallMeters(registry, tags, group);
     generation = group.generation().number();
     group.communicator().failed().thenAccept(reason -> ended(group, reason));
     return group;
@@ -76,12 +89,25 @@ public final class GroupMeters {
 
   private void ended(RankGroup group, FluxCclException reason) {
     if (current == group) {
+      ignoreCalls();
       current = null;
     }
     if (!group.communicator().isClosed()) {
       String code = reason.code().name().toLowerCase(Locale.ROOT);
       registry.counter(FAILURES, Tags.concat(tags, "code", code)).increment();
     }
+  }
+
+  private synchronized void ignoreCalls() {
+    if (calls != null) {
+      calls.close();
+      calls = null;
+    }
+  }
+
+  private double inFlight() {
+    RankGroup group = current;
+    return group == null ? 0 : group.communicator().recorder().inFlight();
   }
 
   private double ranks() {

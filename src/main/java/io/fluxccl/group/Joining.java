@@ -12,6 +12,7 @@ import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.bootstrap.TcpBootstrap;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.concurrent.BlockingTasks;
+import io.fluxccl.concurrent.RankLog;
 import io.fluxccl.device.Device;
 import java.util.ArrayList;
 import java.util.List;
@@ -86,7 +87,11 @@ final class Joining {
         .exceptionallyCompose(failure -> close(bootstrap, failure))
         .thenApplyAsync(
             connected ->
-                new RankGroup(bootstrap, () -> device.apply(bootstrap), false, generation, options),
+                RankLog.of(
+                    bootstrap.rank(),
+                    () ->
+                        new RankGroup(
+                            bootstrap, () -> device.apply(bootstrap), false, generation, options)),
             BlockingTasks.EXECUTOR)
         .thenCompose(Joining::createCollectives);
   }
@@ -133,7 +138,9 @@ final class Joining {
   static CompletableFuture<RankGroup> createCollectives(RankGroup group) {
     return CompletableFuture.completedFuture(group.options.collectivesWithTag(COLLECTIVES_TAG))
         // Not called directly: an exception that it throws closes the group as well.
-        .thenCompose(settings -> Collectives.create(group.communicator(), settings))
+        .thenCompose(
+            settings ->
+                RankLog.of(group.rank(), () -> Collectives.create(group.communicator(), settings)))
         .handle(
             (ready, failure) -> {
               if (failure != null) {
@@ -153,7 +160,8 @@ final class Joining {
 
   static RankGroup open(Bootstrap bootstrap, int localRank, JoinOptions options) {
     Supplier<Device> device = () -> openDevice(bootstrap, localRank, options);
-    return new RankGroup(bootstrap, device, true, Generation.ONLY, options);
+    return RankLog.of(
+        bootstrap.rank(), () -> new RankGroup(bootstrap, device, true, Generation.ONLY, options));
   }
 
   /** Creates the ranks of a job inside this JVM; see {@link RankGroup#local}. */

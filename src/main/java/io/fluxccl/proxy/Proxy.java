@@ -8,6 +8,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.SpinPolicy;
+import io.fluxccl.trace.FlightEvents;
 import java.util.concurrent.atomic.AtomicLong;
 import org.agrona.concurrent.Agent;
 import org.agrona.concurrent.AgentTerminationException;
@@ -329,6 +330,10 @@ public final class Proxy implements Agent, AutoCloseable {
     boolean published = true;
     while (handled < limit && !stoppedByHandler && fifo.poll()) {
       ProxyHandlerResult result = handle(fifo.position(), fifo.first(), fifo.second());
+      if ((fifo.position() & (FlightEvents.TRIGGER_SAMPLE - 1)) == 0
+          && FlightEvents.areTriggersWanted()) {
+        FlightEvents.trigger(options.name(), fifo.position(), fifo.first(), fifo.second());
+      }
       fifo.pop();
       handled++;
       if (result == ProxyHandlerResult.STOP) {

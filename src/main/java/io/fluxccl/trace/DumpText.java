@@ -68,7 +68,7 @@ final class DumpText {
   private void write(RankReport report, GroupReport group, LaneReport lane, String indent) {
     long behind = most(group.group(), lane.tag()) - lane.enqueued();
     line(
-        "%slane %d: %d collectives enqueued, %d done, %d calls in flight%s",
+        "%slane %d: %d collectives enqueued, %d done; calls in flight: %d%s",
         indent,
         lane.tag() - leastTag(group.group()),
         lane.enqueued(),

@@ -15,6 +15,7 @@ import io.fluxccl.trace.CallRecord;
 import io.fluxccl.trace.JobDump;
 import io.fluxccl.trace.Outcome;
 import io.fluxccl.trace.TraceFile;
+import io.fluxccl.transport.Transport;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -194,6 +195,29 @@ class SeeingInsideTest {
     assertThat(failure.orElseThrow().getInt("blamed")).isEqualTo(1);
     assertThat(failure.orElseThrow().getString("code")).isEqualTo("ABORTED");
     assertThat(failure.orElseThrow().getString("message")).contains("as the test wants");
+  }
+
+  @Test
+  void shouldMakeAnEventOfEachSetUpWithAPeer(@TempDir Path folder) throws IOException {
+    Path file = folder.resolve("setup.jfr");
+    try (Recording recording = new Recording()) {
+      recording.enable("io.fluxccl.SetUp");
+      recording.start();
+      List<CompletableFuture<Void>> setUps = new ArrayList<>();
+      for (int rank = 0; rank < 2; rank++) {
+        groups.get(rank).communicator().connectOnSetup(1 - rank, 5, Transport.SHM);
+        setUps.add(groups.get(rank).communicator().setup());
+      }
+      setUps.forEach(CompletableFuture::join);
+      recording.dump(file);
+    }
+    List<RecordedEvent> setUps = events(file, "io.fluxccl.SetUp");
+    for (int rank = 0; rank < 2; rank++) {
+      int own = rank;
+      assertThat(setUps)
+          .anyMatch(event -> event.getInt("rank") == own && event.getInt("peer") == 1 - own);
+    }
+    assertThat(setUps).allMatch(event -> !event.getDuration("time").isNegative());
   }
 
   private static List<RecordedEvent> events(Path file, String name) throws IOException {

@@ -4,9 +4,16 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.Aborted;
+import io.fluxccl.DataType;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.device.DeviceBuffer;
 import io.micrometer.core.instrument.Counter;
 import io.micrometer.core.instrument.simple.SimpleMeterRegistry;
+import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.assertj.core.data.Percentage;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -44,5 +51,37 @@ class GroupMetersTest {
     await().until(() -> failures() != null && failures().count() == 1);
     assertThat(value("fluxccl.ranks")).isZero();
     RankGroup.closeAll(groups);
+  }
+
+  @Test
+  void shouldMeasureCallsByKindAndSize() {
+    List<RankGroup> groups = RankGroup.local(2);
+    meters.follow(groups.get(0));
+    List<DeviceBuffer> buffers =
+        groups.stream().map(group -> group.device().allocate(8192)).toList();
+    List<CompletableFuture<Void>> both = new ArrayList<>();
+    for (int rank = 0; rank < 2; rank++) {
+      both.add(
+          groups
+              .get(rank)
+              .collectives()
+              .allReduce(buffers.get(rank), DataType.FLOAT32, ReduceOp.SUM)
+              .toFuture());
+    }
+    both.forEach(CompletableFuture::join);
+    await().until(() -> value("fluxccl.calls.in.flight") == 0);
+    String[] tags = {"job", "chat", "kind", "all-reduce", "size", "64K"};
+    await().until(() -> registry.find("fluxccl.calls").tags(tags).timer() != null);
+    await().until(() -> registry.get("fluxccl.calls").tags(tags).timer().count() == 1);
+    double seconds = registry.get("fluxccl.calls").tags(tags).timer().totalTime(TimeUnit.SECONDS);
+    assertThat(registry.get("fluxccl.calls.bytes").tags(tags).counter().count()).isEqualTo(8192);
+    // 2 (n - 1) / n is 1 of two ranks.
+    assertThat(registry.get("fluxccl.calls.bus.bandwidth").tags(tags).summary().totalAmount())
+        .isCloseTo(8192 / seconds, Percentage.withPercentage(0.1));
+    groups.get(0).collectives().barrier().subscribe();
+    assertThat(value("fluxccl.calls.in.flight")).isEqualTo(1);
+    groups.get(1).collectives().barrier().block();
+    RankGroup.closeAll(groups);
+    buffers.forEach(DeviceBuffer::close);
   }
 }

@@ -9,13 +9,19 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.fluxccl.Aborted;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.AbortFlag;
+import io.fluxccl.trace.FlightEvents;
+import java.io.IOException;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import jdk.jfr.Recording;
+import jdk.jfr.consumer.RecordingFile;
 import org.agrona.concurrent.AgentInvoker;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
 
 /** The proxy stepped by hand, cycle by cycle, on the thread of the test. */
 @Timeout(60)
@@ -334,5 +340,24 @@ class ProxySteppedTest {
             "handle 7,8",
             "getLongAcquire 136",
             "putLongRelease 0");
+  }
+
+  @Test
+  void shouldMakeAnEventOfOneInManyTriggers(@TempDir Path folder) throws IOException {
+    Path file = folder.resolve("proxy.jfr");
+    step((first, second, position) -> ProxyHandlerResult.CONTINUE, options());
+    try (Recording recording = new Recording()) {
+      recording.enable("io.fluxccl.Trigger");
+      recording.start();
+      for (int i = 0; i <= 2 * FlightEvents.TRIGGER_SAMPLE; i++) {
+        producer.push(i + 1, i);
+        stepper.invoke();
+      }
+      recording.dump(file);
+    }
+    assertThat(RecordingFile.readAllEvents(file))
+        .filteredOn(event -> event.getEventType().getName().equals("io.fluxccl.Trigger"))
+        .extracting(event -> event.getLong("handled"))
+        .containsExactly(0L, 1L * FlightEvents.TRIGGER_SAMPLE, 2L * FlightEvents.TRIGGER_SAMPLE);
   }
 }

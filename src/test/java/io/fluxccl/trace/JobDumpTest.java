@@ -102,7 +102,7 @@ class JobDumpTest {
         .contains("job chat of 4 ranks, of which 4 answer")
         .contains("rank 2 answers: process 1002 on host")
         .contains(
-            "lane 0: 1042 collectives enqueued, 1042 done, 1 calls in flight, 1 behind the first rank");
+            "lane 0: 1042 collectives enqueued, 1042 done; calls in flight: 1, 1 behind the first rank");
   }
 
   @Test

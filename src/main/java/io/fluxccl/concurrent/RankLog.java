@@ -1,0 +1,93 @@
+package io.fluxccl.concurrent;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.Supplier;
+import org.slf4j.MDC;
+
+/**
+ * The rank in the context of log lines (SLF4J's MDC), under the key {@value #KEY}. Threads and
+ * tasks of the library inherit it from the thread that creates them; so a line costs nothing more.
+ * A thread that serves all ranks of the JVM has it while they are one, and says it for each line
+ * otherwise. Thread-safe.
+ */
+public final class RankLog {
+  /** The key in the MDC. */
+  public static final String KEY = "fluxccl.rank";
+
+  // Guarded by itself. The ranks of this JVM, one for each job.
+  private static final List<Integer> RANKS = new ArrayList<>();
+
+  private RankLog() {}
+
+  /** Adds a rank of a job to those of this JVM. */
+  public static void joined(int rank) {
+    synchronized (RANKS) {
+      RANKS.add(rank);
+    }
+  }
+
+  /** Takes a rank out. */
+  public static void left(int rank) {
+    synchronized (RANKS) {
+      RANKS.remove((Integer) rank);
+    }
+  }
+
+  /** Gives the current thread, which serves all ranks of the JVM, the rank if there is only one. */
+  public static void serveAll() {
+    synchronized (RANKS) {
+      if (RANKS.stream().distinct().count() == 1) {
+        MDC.put(KEY, RANKS.get(0).toString());
+      } else {
+        MDC.remove(KEY);
+      }
+    }
+  }
+
+  /** Does something for a rank: it, and what it creates, logs under that rank. */
+  public static <T> T of(int rank, Supplier<T> body) {
+    String before = MDC.get(KEY);
+    MDC.put(KEY, Integer.toString(rank));
+    try {
+      return body.get();
+    } finally {
+      restore(before);
+    }
+  }
+
+  /** Writes a line for a rank. */
+  public static void line(int rank, Runnable log) {
+    of(
+        rank,
+        () -> {
+          log.run();
+          return null;
+        });
+  }
+
+  /** Returns a task that logs under the rank of the thread that calls this, if it has one. */
+  static Runnable inherit(Runnable task) {
+    String rank = MDC.get(KEY);
+    if (rank == null || task == null) {
+      return task;
+    }
+    return () -> {
+      String before = MDC.get(KEY);
+      MDC.put(KEY, rank);
+      try {
+        task.run();
+      } finally {
+        restore(before);
+      }
+    };
+  }
+
+  private static void restore(String before) {
+    if (before == null) {
+      MDC.remove(KEY);
+    } else {
+      MDC.put(KEY, before);
+    }
+  }
+}
