@@ -59,7 +59,7 @@ class DumpTest {
   }
 
   private String pid(int rank) {
-    return Long.toString(ranks.get(rank).pid());
+    return Long.toString(ranks.get(rank).process().pid());
   }
 
   /** Asks until an answer matches that took less than a second. */
@@ -98,28 +98,28 @@ class DumpTest {
         .isEqualTo("3");
 
     // A rank that is stopped, and neither hosts the root nor is the one that is asked.
-    ranks.get(2).stop();
+    ranks.get(2).process().stop();
     String stopped =
         "rank 2 does not answer, and in all-reduce (\\d+) of lane 0 ranks 0 and 1 wait for \\d+";
     String call = verdict(pid(0), stopped).group(1);
     assertThat(verdict(pid(2), stopped).group(1)).isEqualTo(call);
     assertThat(verdict(address, stopped).group(1)).isEqualTo(call);
     verdict(pid(1), "rank 2 does not answer: .*; no heartbeat for \\d");
-    ranks.get(2).goOn();
+    ranks.get(2).process().goOn();
     verdict(pid(0), healthy);
 
     // The rank that hosts the root.
-    ranks.get(0).stop();
+    ranks.get(0).process().stop();
     String root =
         "rank 0 does not answer, and in all-reduce (\\d+) of lane 0 ranks 1 and 2 wait for \\d+";
     call = verdict(pid(1), root).group(1);
     assertThat(verdict(pid(0), root).group(1)).isEqualTo(call);
     assertThat(verdict(address, root).group(1)).isEqualTo(call);
-    ranks.get(0).goOn();
+    ranks.get(0).process().goOn();
     verdict(address, healthy);
 
     // A rank that has forgotten one.
-    ranks.get(1).tell("forget");
+    ranks.get(1).process().tell("forget");
     ranks.get(1).awaitLine("forgot");
     String forgotten = ranks.get(1).last("forgot").split(" ")[1];
     String missing =
