@@ -8,13 +8,14 @@ package io.fluxccl.transport.net;
  *    0  int32 type      4  int16 rail       6  int16 flags     8  int64 memory
  *   16  int64 offset   24  int64 value: a length, a signal's value, a ticket
  *   32  int64 received: how many numbered messages its sender had received in full
- *   40  int32 checksum of the header, with 0 here, and the payload
+ *   40  int32 checksum of the header, with the message's number here, and the payload
  *   44  int32 checksum of the body
  * </pre>
  *
  * <p>On a connection that resumes, the messages of each direction are numbered from 0 in their
- * order; a message does not contain its number. {@link #CONFIRM} has no number. The checksums are
- * CRC-32C, and 0 where the ends did not agree on checksums.
+ * order; a message does not contain its number. {@link #CONFIRM} has no number; its checksum takes
+ * that of the next message. The checksums are CRC-32C, and 0 where the ends did not agree on
+ * checksums.
  */
 final class ControlMessage {
   static final int HEADER_BYTES = 48;

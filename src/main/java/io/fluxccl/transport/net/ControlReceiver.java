@@ -145,11 +145,13 @@ final class ControlReceiver {
   /**
    * Checks the head of a message against its checksum, if the ends agreed on checksums.
    *
+   * @param number of the message among those that have one; of one without it, of the next
    * @param bytes the length of the head
    * @param body the length of the body that follows it
-   * @throws CorruptMessage if the head, or the length of the body, is not what the peer sent
+   * @throws CorruptMessage if the head, or the length of the body, is not what the peer sent, or if
+   *     the message is not the next one that it sent
    */
-  void checkHead(long message, long bytes, long body) {
+  void checkHead(long message, long number, long bytes, long body) {
     if (checksum == null) {
       return;
     }
@@ -158,7 +160,7 @@ final class ControlReceiver {
     }
     int at = index(message) + ControlMessage.CHECKSUM;
     int sent = buffer.getInt(at);
-    buffer.putInt(at, 0);
+    buffer.putInt(at, (int) number);
     if (sent != checksum.of(address(message), bytes) || body != 0 && body != value(message)) {
       throw new CorruptMessage(bytes + body);
     }

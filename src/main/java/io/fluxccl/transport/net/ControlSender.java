@@ -322,7 +322,10 @@ final class ControlSender {
     return request;
   }
 
-  /** Stores what a header says of the moment at which it is sent, and its checksums. */
+  /**
+   * Stores what a header says of the moment at which it is sent, and its checksums. That of the
+   * header covers the message's number, so that one that is lost, repeated or overtaken is noticed.
+   */
   private void seal(int at, int length, short flags, long received, long body, int bodyLength) {
     buffer.putShort(at + ControlMessage.FLAGS, flags);
     buffer.putLong(at + ControlMessage.RECEIVED, received);
@@ -330,6 +333,7 @@ final class ControlSender {
     buffer.putInt(at + ControlMessage.BODY_CHECKSUM, 0);
     if (checksum != null) {
       buffer.putInt(at + ControlMessage.BODY_CHECKSUM, checksum.of(body, bodyLength));
+      buffer.putInt(at + ControlMessage.CHECKSUM, (int) posted);
       buffer.putInt(at + ControlMessage.CHECKSUM, checksum.of(buffer.addressOffset() + at, length));
     }
   }

@@ -12,7 +12,7 @@ import java.nio.charset.StandardCharsets;
  * and the token that a peer must present to connect. Little-endian:
  *
  * <pre>
- *   int32 magic "FXNE"   int16 version (2)   int16 length of the network's name
+ *   int32 magic "FXNE"   int16 version (3)   int16 length of the network's name
  *   int32 rank   int32 tag   int64 bytes of the longest message
  *   int16 rails, 0 to 8   int16 flags: 1 if messages are to have checksums
  *   32 bytes token   the name   128 bytes handle for control messages   128 bytes for each rail
@@ -38,7 +38,7 @@ record EndpointWire(
   static final int MAX_RAILS = 8;
 
   private static final int MAGIC = 0x454e5846;
-  private static final short VERSION = 2;
+  private static final short VERSION = 3;
   private static final short CHECKSUMS = 1;
   private static final int MAX_NAME = 256;
 

@@ -214,7 +214,7 @@ final class Inbound {
   }
 
   private void check(long message, long bytes, long bodySize) {
-    check.check(message, bytes, bodySize);
+    check.check(message, received, bytes, bodySize);
     places[slot(message)] = NOT_STARTED;
     if (bodies) {
       events.confirmed(control.received(message));

@@ -26,13 +26,14 @@ final class MessageCheck {
   /**
    * Checks a message whose head has arrived.
    *
+   * @param number of the message, as for {@link ControlReceiver#checkHead}
    * @param bytes the length of the head
    * @param bodySize the length of the body
    * @throws CorruptMessage if the head has a wrong checksum
    * @throws ProtocolViolation if the peer must not send such a message
    */
-  void check(long message, long bytes, long bodySize) {
-    control.checkHead(message, bytes, bodySize);
+  void check(long message, long number, long bytes, long bodySize) {
+    control.checkHead(message, number, bytes, bodySize);
     if (bytes < ControlMessage.HEADER_BYTES) {
       throw new ProtocolViolation(
           "a message of " + bytes + " bytes came, or the network plugin does not tell sizes");
