@@ -50,8 +50,8 @@ class LayeringTest {
               "io.fluxccl.collective.host",
               "io.fluxccl.collective.cuda",
               "io.fluxccl.collective.channel"),
-          List.of("io.fluxccl.testkit"),
           List.of("io.fluxccl.group"),
+          List.of("io.fluxccl.testkit"),
           List.of("io.fluxccl.cli"),
           List.of("io.fluxccl.samples.allpairs", "io.fluxccl.samples.common"),
           List.of(

@@ -103,8 +103,8 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
     return create(bootstrap, device, options, TransportContexts::installed);
   }
 
-  /** Creates a communicator with the given transports. */
-  static Communicator create(
+  /** Creates a communicator with transports that the caller provides, for tests. */
+  public static Communicator create(
       Bootstrap bootstrap,
       Device device,
       CommunicatorOptions options,

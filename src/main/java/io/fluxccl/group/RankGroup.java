@@ -6,7 +6,6 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.bootstrap.Split;
 import io.fluxccl.collective.Collectives;
-import io.fluxccl.collective.Pipeline;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.communicator.CommunicatorOptions;
 import io.fluxccl.concurrent.BlockingTasks;
@@ -39,7 +38,7 @@ import reactor.core.scheduler.Schedulers;
  * }
  * }</pre>
  */
-public final class RankGroup implements AutoCloseable {
+public final class RankGroup implements Rank, AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(RankGroup.class);
   private static final Duration DUMP_LIMIT = Duration.ofMillis(500);
   private static final long CLOSE_SECONDS = 2 * GroupClosing.LEAVE_LIMIT.toSeconds();
@@ -167,12 +166,12 @@ public final class RankGroup implements AutoCloseable {
     return this;
   }
 
-  /** Returns this rank, from 0. */
+  @Override
   public int rank() {
     return bootstrap.rank();
   }
 
-  /** Returns how many ranks the job has. */
+  @Override
   public int nRanks() {
     return bootstrap.nRanks();
   }
@@ -328,29 +327,24 @@ public final class RankGroup implements AutoCloseable {
     return this;
   }
 
-  /** Returns the bootstrap: messages, gathers and barriers between hosts. */
+  @Override
   public Bootstrap bootstrap() {
     return bootstrap;
   }
 
-  /** Returns the device that holds this rank's memory and runs its kernels. */
+  @Override
   public Device device() {
     return device;
   }
 
-  /** Returns the communicator: connections and memory between the ranks. */
+  @Override
   public Communicator communicator() {
     return communicator;
   }
 
-  /** Returns the collectives, connected and ready; closed with the group. */
+  @Override
   public Collectives collectives() {
     return collectives;
-  }
-
-  /** {@link Collectives#pipeline} of {@link #collectives}. */
-  public Pipeline pipeline() {
-    return collectives.pipeline();
   }
 
   /**

@@ -5,48 +5,57 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.collective.Collectives;
+import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceStream;
+import io.fluxccl.group.Rank;
 import java.util.concurrent.Phaser;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Supplier;
 
 /** One rank of {@link LocalRanks}, which closes the rank. */
-public final class LocalRank {
+public final class LocalRank implements Rank {
   private static final long MEETING_SECONDS = 60;
 
   private final Bootstrap bootstrap;
   private final Device device;
   private final Communicator communicator;
   private final DeviceStream stream;
+  private final CollectivesOptions options;
   private final Supplier<Phaser> meeting;
+
+  /** Null until it is asked for. */
+  private Collectives collectives;
 
   LocalRank(
       Bootstrap bootstrap,
       Device device,
       Communicator communicator,
       DeviceStream stream,
+      CollectivesOptions options,
       Supplier<Phaser> meeting) {
     this.bootstrap = bootstrap;
     this.device = device;
     this.communicator = communicator;
     this.stream = stream;
+    this.options = options;
     this.meeting = meeting;
   }
 
-  /** Returns the rank's bootstrap. */
+  @Override
   public Bootstrap bootstrap() {
     return bootstrap;
   }
 
-  /** Returns the rank's device. */
+  @Override
   public Device device() {
     return device;
   }
 
-  /** Returns the communicator of all the ranks. */
+  @Override
   public Communicator communicator() {
     return communicator;
   }
@@ -56,19 +65,27 @@ public final class LocalRank {
     return stream;
   }
 
-  /** Returns the number of the rank. */
+  @Override
   public int rank() {
     return bootstrap.rank();
   }
 
-  /** Returns the number of ranks. */
+  @Override
   public int nRanks() {
     return bootstrap.nRanks();
   }
 
-  /** Creates collectives of all the ranks, which the caller closes. Every rank calls this. */
-  public Collectives collectives() {
-    return Collectives.create(communicator).join();
+  /**
+   * {@inheritDoc}
+   *
+   * <p>The first call connects, so every rank makes it.
+   */
+  @Override
+  public synchronized Collectives collectives() {
+    if (collectives == null) {
+      collectives = Collectives.create(communicator, options).join();
+    }
+    return collectives;
   }
 
   /**
@@ -102,11 +119,7 @@ public final class LocalRank {
   }
 
   void close() {
-    try {
-      communicator.close();
-      device.close();
-    } finally {
-      bootstrap.close();
-    }
+    // The collectives close with the communicator.
+    Closing.all(communicator, device, bootstrap);
   }
 }

@@ -6,6 +6,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.LocalBootstrap;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.communicator.CommunicatorOptions;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.cuda.CudaDevice;
@@ -21,6 +22,7 @@ import java.util.concurrent.Phaser;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.IntFunction;
+import java.util.stream.IntStream;
 
 /**
  * Ranks that share this JVM, each with a bootstrap, a device, a communicator and a stream of its
@@ -43,10 +45,21 @@ public final class LocalRanks implements AutoCloseable {
   private static final Duration GRACE = Duration.ofSeconds(2);
 
   private final List<LocalRank> ranks = new ArrayList<>();
+  private final LocalRanksOptions options;
+
+  /** Null for a network without faults. */
+  private final FaultyNetwork faults;
 
   private volatile Phaser meeting;
 
   private LocalRanks(List<LocalBootstrap> bootstraps, IntFunction<Device> deviceOf) {
+    this(bootstraps, deviceOf, LocalRanksOptions.DEFAULT);
+  }
+
+  private LocalRanks(
+      List<LocalBootstrap> bootstraps, IntFunction<Device> deviceOf, LocalRanksOptions options) {
+    this.options = options;
+    faults = options.faults().map(plan -> new FaultyNetwork(plan, bootstraps)).orElse(null);
     meeting = new Phaser(bootstraps.size());
     try {
       bootstraps.forEach(
@@ -60,9 +73,18 @@ public final class LocalRanks implements AutoCloseable {
 
   private LocalRank rankOf(LocalBootstrap bootstrap, Device device) {
     try {
-      Communicator communicator = Communicator.create(bootstrap, device);
+      Communicator communicator =
+          faults == null
+              ? Communicator.create(bootstrap, device)
+              : Communicator.create(
+                  bootstrap, device, CommunicatorOptions.DEFAULT, faults::transports);
       return new LocalRank(
-          bootstrap, device, communicator, device.createStream("stream"), () -> meeting);
+          bootstrap,
+          device,
+          communicator,
+          device.createStream("stream"),
+          options.collectives(),
+          () -> meeting);
     } catch (RuntimeException e) {
       device.close();
       throw e;
@@ -85,6 +107,11 @@ public final class LocalRanks implements AutoCloseable {
   /** Creates ranks of one host, on the host device. */
   public static LocalRanks of(int nRanks) {
     return of(nRanks, LocalRanks::hostDevice);
+  }
+
+  /** Creates ranks as {@link #of(int)}, with other options. */
+  public static LocalRanks of(int nRanks, LocalRanksOptions options) {
+    return new LocalRanks(LocalBootstrap.group(nRanks), LocalRanks::hostDevice, options);
   }
 
   /**
@@ -133,11 +160,19 @@ public final class LocalRanks implements AutoCloseable {
    * @param deviceOf opens a rank's device, which is closed with the rank
    */
   public static LocalRanks ofHosts(int hosts, int ranksPerHost, IntFunction<Device> deviceOf) {
-    List<Long> hostHashes = new ArrayList<>();
-    for (int rank = 0; rank < hosts * ranksPerHost; rank++) {
-      hostHashes.add((long) rank / ranksPerHost);
-    }
-    return new LocalRanks(LocalBootstrap.group(hostHashes), deviceOf);
+    return new LocalRanks(hosts(hosts, ranksPerHost), deviceOf);
+  }
+
+  /** Creates ranks as {@link #ofHosts(int, int)}, with other options. */
+  public static LocalRanks ofHosts(int hosts, int ranksPerHost, LocalRanksOptions options) {
+    return new LocalRanks(hosts(hosts, ranksPerHost), LocalRanks::hostDevice, options);
+  }
+
+  private static List<LocalBootstrap> hosts(int hosts, int ranksPerHost) {
+    return LocalBootstrap.group(
+        IntStream.range(0, hosts * ranksPerHost)
+            .mapToObj(rank -> (long) rank / ranksPerHost)
+            .toList());
   }
 
   /**
@@ -185,9 +220,22 @@ public final class LocalRanks implements AutoCloseable {
    * @throws Timeout if a rank is not done in time; it names the first such rank and contains the
    *     ranks' dumps, and an earlier failure of another rank as suppressed. The ranks then get two
    *     seconds to end, so that they don't use what the caller closes next
-   * @throws FluxCclException the failure of the first rank that failed; other exceptions as cause
+   * @throws FluxCclException the failure of the first rank that failed; other exceptions as cause.
+   *     With {@linkplain LocalRanksOptions#faults() faults} it has the plan, by whose seed it is
+   *     repeated, as suppressed
    */
   public void run(Duration timeout, Body body) {
+    try {
+      runAll(timeout, body);
+    } catch (Throwable e) {
+      if (faults != null) {
+        e.addSuppressed(faults.report());
+      }
+      throw e;
+    }
+  }
+
+  private void runAll(Duration timeout, Body body) {
     Deadline deadline = Deadline.after(timeout);
     meeting = new Phaser(ranks.size());
     CompletableFuture<Throwable> firstFailure = new CompletableFuture<>();
@@ -269,6 +317,11 @@ public final class LocalRanks implements AutoCloseable {
         .completeOnTimeout(null, GRACE.toMillis(), TimeUnit.MILLISECONDS)
         .join();
     return timeout;
+  }
+
+  /** Returns the faults that have happened so far, in their order. */
+  public List<Fault> faultsInjected() {
+    return faults == null ? List.of() : faults.injected();
   }
 
   /** Closes communicators, devices and bootstraps. */

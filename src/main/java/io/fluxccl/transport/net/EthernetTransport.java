@@ -2,6 +2,7 @@ package io.fluxccl.transport.net;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.tcp.PortRange;
 import io.fluxccl.netplugin.tcp.TcpNetPlugin;
@@ -15,6 +16,7 @@ import java.time.Duration;
 import java.util.Optional;
 import java.util.Set;
 import java.util.function.Predicate;
+import java.util.function.UnaryOperator;
 
 /**
  * Provides {@link Transport#ETHERNET}: the TCP network at the rank's own address. All connections
@@ -54,12 +56,26 @@ public final class EthernetTransport implements TransportProvider {
 
   @Override
   public TransportContext open(Transport transport, TransportEnvironment environment) {
+    return open(transport, environment, UnaryOperator.identity());
+  }
+
+  /**
+   * Opens a context over a changed network, for tests that inject faults.
+   *
+   * @param transport ETHERNET
+   * @param environment the communicator
+   * @param change returns what is used in place of the TCP network, which it closes
+   * @return the context; the communicator closes it
+   */
+  public TransportContext open(
+      Transport transport, TransportEnvironment environment, UnaryOperator<NetPlugin> change) {
     requireEthernet(transport);
     PortRange ports =
         PortRange.parse(
             PORT_RANGE_VARIABLE,
             System.getProperty(PORT_RANGE_PROPERTY, System.getenv(PORT_RANGE_VARIABLE)));
-    return open(environment, ports, stagesAll() ? buffer -> true : null, Tls.fromEnvironment());
+    return open(
+        environment, ports, stagesAll() ? buffer -> true : null, Tls.fromEnvironment(), change);
   }
 
   /**
@@ -75,6 +91,15 @@ public final class EthernetTransport implements TransportProvider {
       PortRange ports,
       Predicate<DeviceBuffer> alsoStaged,
       Optional<Tls> tls) {
+    return open(environment, ports, alsoStaged, tls, UnaryOperator.identity());
+  }
+
+  private static NetContext open(
+      TransportEnvironment environment,
+      PortRange ports,
+      Predicate<DeviceBuffer> alsoStaged,
+      Optional<Tls> tls,
+      UnaryOperator<NetPlugin> change) {
     // Flushes and connects have timeouts of their own; idle connections stay open.
     TcpOptions options =
         TcpOptions.DEFAULT
@@ -82,7 +107,7 @@ public final class EthernetTransport implements TransportProvider {
             .withPorts(ports)
             .withTimeouts(Duration.ZERO, TcpOptions.DEFAULT.handshakeTimeout())
             .withTls(tls);
-    NetPlugin plugin = TcpNetPlugin.at(environment.hostAddress(), options);
+    NetPlugin plugin = change.apply(TcpNetPlugin.at(environment.hostAddress(), options));
     try {
       return new NetContext(
           Transport.ETHERNET, environment, plugin, plugin, new int[1], alsoStaged);
@@ -90,6 +115,16 @@ public final class EthernetTransport implements TransportProvider {
       plugin.close();
       throw e;
     }
+  }
+
+  /**
+   * Returns whether a message of a connection only confirms what its sender has received. When it
+   * sends those depends on time, not on what is posted.
+   *
+   * @param head the address of the message
+   */
+  public static boolean isConfirmation(long head) {
+    return HostMemory.getInt(head + ControlMessage.TYPE) == ControlMessage.CONFIRM;
   }
 
   private static boolean stagesAll() {

@@ -1,0 +1,118 @@
+package io.fluxccl.testkit;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.locks.LockSupport;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
+
+/**
+ * What this process holds that only closing gives back: threads, open files and sockets, files of
+ * shared memory, and memory of the host device. Reads {@code /proc}: where there is none, only
+ * threads are known. It tells nothing about the memory of GPUs.
+ */
+public final class ResourceLeaks {
+  private static final long POLL_NS = 2_000_000;
+
+  /** Of pools that outlive their users: Reactor's, Netty's, the JDK's, JUnit's, the library's. */
+  private static final Pattern POOLED =
+      Pattern.compile(
+          "(globalEvent|boundedElastic|parallel|single|fluxccl-blocking|fluxccl-bootstrap"
+              + "|CompletableFuture|ForkJoin|Common-Cleaner|process reaper|awaitility|junit).*");
+
+  private static final Path DESCRIPTORS = Path.of("/proc/self/fd");
+  private static final Path MAPPINGS = Path.of("/proc/self/maps");
+
+  private final Map<String, String> before;
+
+  private ResourceLeaks(Map<String, String> before) {
+    this.before = before;
+  }
+
+  /** Notes what is held now. */
+  public static ResourceLeaks snapshot() {
+    return new ResourceLeaks(held());
+  }
+
+  /** Returns what is held now and was not at the snapshot, one description each. */
+  public List<String> since() {
+    Map<String, String> now = held();
+    now.keySet().removeAll(before.keySet());
+    return new ArrayList<>(now.values());
+  }
+
+  /**
+   * Waits until nothing is held that was not at the snapshot: threads may take a moment to end.
+   *
+   * @param patience how long
+   * @throws AssertionError if something is; it names it
+   */
+  public void assertNone(Duration patience) {
+    long end = System.nanoTime() + patience.toNanos();
+    List<String> left = since();
+    while (!left.isEmpty()) {
+      if (System.nanoTime() - end > 0) {
+        throw new AssertionError("leaked: " + String.join("; ", left));
+      }
+      LockSupport.parkNanos(POLL_NS);
+      left = since();
+    }
+  }
+
+  /** Returns what is held, by what tells one thing from another. */
+  private static Map<String, String> held() {
+    Map<String, String> held = new TreeMap<>();
+    for (Thread thread : Thread.getAllStackTraces().keySet()) {
+      if (!POOLED.matcher(thread.getName()).matches()) {
+        held.put("thread " + thread.getId(), "thread " + thread.getName());
+      }
+    }
+    addDescriptors(held);
+    addMappings(held);
+    return held;
+  }
+
+  private static void addDescriptors(Map<String, String> held) {
+    try (Stream<Path> all = Files.list(DESCRIPTORS)) {
+      for (Path each : all.toList()) {
+        String target = targetOf(each);
+        // A class or a library that was needed for the first time stays.
+        if (target != null && !target.endsWith(".jar") && !target.startsWith("/proc/")) {
+          held.put("descriptor " + target + " " + each.getFileName(), "descriptor of " + target);
+        }
+      }
+    } catch (IOException e) {
+      return; // not Linux
+    }
+  }
+
+  private static String targetOf(Path descriptor) {
+    try {
+      return Files.readSymbolicLink(descriptor).toString();
+    } catch (IOException e) {
+      return null; // it was closed meanwhile
+    }
+  }
+
+  private static void addMappings(Map<String, String> held) {
+    try (Stream<String> lines = Files.lines(MAPPINGS)) {
+      lines
+          .filter(line -> line.contains("/fluxccl-"))
+          .forEach(
+              line -> {
+                String range = line.substring(0, line.indexOf(' '));
+                String file = line.substring(line.indexOf('/'));
+                String what = file.contains("(deleted)") ? "device memory" : "shared-memory file";
+                held.put("mapping " + range + file, what + " " + file + ", mapped at " + range);
+              });
+    } catch (IOException e) {
+      return; // not Linux
+    }
+  }
+}

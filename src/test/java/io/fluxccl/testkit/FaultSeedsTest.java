@@ -1,0 +1,212 @@
+package io.fluxccl.testkit;
+
+import static io.fluxccl.DataType.INT32;
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.collective.Collectives;
+import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.IntView;
+import io.fluxccl.group.Rank;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.EnumMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.function.IntUnaryOperator;
+import java.util.stream.IntStream;
+import java.util.stream.LongStream;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.parallel.Isolated;
+
+/** Jobs over networks with faults end with right results, or with an error in time. */
+@Isolated
+class FaultSeedsTest {
+  private static final int RANKS = 3;
+  private static final int STEPS = 12;
+  private static final int MOST = 6_000;
+
+  /** Jobs wait much of their time, for links that are replaced or for their limit. */
+  private static final int AT_ONCE = 4;
+
+  /**
+   * How often a seed is repeated until its job fails alike: threads also decide what comes first.
+   */
+  private static final int TRIES = 5;
+
+  private static final Duration LIMIT = Duration.ofSeconds(2);
+
+  /** All operations have passed their limit by then, also on a busy machine. */
+  private static final Duration END = Duration.ofSeconds(30);
+
+  private static final CollectivesOptions OPTIONS =
+      CollectivesOptions.DEFAULT.withTimeout(LIMIT).withSetupTimeout(Duration.ofSeconds(20));
+
+  /** What became of a job. */
+  private record Outcome(
+      long seed, FaultPlan plan, List<Fault> happened, FluxCclException failure) {
+    String told() {
+      return failure == null ? "right" : failure.code() + " of rank " + failure.rank();
+    }
+  }
+
+  @Test
+  @Timeout(120)
+  void shouldEndRightOrWithATypedErrorInTime() throws Exception {
+    run(20);
+  }
+
+  @Test
+  @Tag("faults")
+  @Timeout(900)
+  void shouldEndRightOrWithATypedErrorInTimeForAThousandSeeds() throws Exception {
+    run(Integer.getInteger("fluxccl.fault.seeds", 1_000));
+  }
+
+  private static void run(int seeds) throws Exception {
+    outcome(0); // loads classes and native libraries
+    ResourceLeaks before = ResourceLeaks.snapshot();
+    long began = System.nanoTime();
+    List<Outcome> outcomes = outcomes(LongStream.range(0, seeds).boxed().toList());
+    List<Long> failed = new ArrayList<>();
+    Map<FaultKind, Integer> happened = new EnumMap<>(FaultKind.class);
+    for (int seed = 0; seed < seeds; seed++) {
+      Outcome outcome = outcomes.get(seed);
+      outcome.happened().forEach(fault -> happened.merge(fault.kind(), 1, Integer::sum));
+      if (outcome.failure() != null) {
+        failed.add((long) seed);
+      }
+    }
+    List<Long> different = failed;
+    int tries = 0;
+    for (; tries < TRIES && !different.isEmpty(); tries++) {
+      List<Outcome> again = outcomes(different);
+      for (Outcome each : again) {
+        assertThat(each.plan()).isEqualTo(outcomes.get((int) each.seed()).plan());
+      }
+      different =
+          again.stream()
+              .filter(each -> !each.told().equals(outcomes.get((int) each.seed()).told()))
+              .map(Outcome::seed)
+              .toList();
+    }
+    assertThat(different).as("seeds whose failure does not come again").isEmpty();
+    System.out.printf(
+        "%d seeds: %d right, %d failed and again alike after %d tries, in %d s; faults %s%n",
+        seeds,
+        seeds - failed.size(),
+        failed.size(),
+        tries,
+        (System.nanoTime() - began) / 1_000_000_000,
+        happened);
+    before.assertNone(Duration.ofSeconds(30));
+  }
+
+  private static List<Outcome> outcomes(List<Long> seeds) throws Exception {
+    ExecutorService jobs = Executors.newFixedThreadPool(AT_ONCE);
+    try {
+      List<Future<Outcome>> running = new ArrayList<>();
+      for (long seed : seeds) {
+        running.add(jobs.submit(() -> outcome(seed)));
+      }
+      List<Outcome> outcomes = new ArrayList<>();
+      for (Future<Outcome> each : running) {
+        outcomes.add(each.get());
+      }
+      return outcomes;
+    } finally {
+      jobs.shutdownNow();
+    }
+  }
+
+  private static Outcome outcome(long seed) {
+    FaultPlan plan = FaultPlan.seeded(seed, RANKS);
+    LocalRanksOptions options =
+        LocalRanksOptions.DEFAULT
+            // Faults that only checksums reveal don't happen without them.
+            .withCollectives(OPTIONS.withChecksums(seed % 4 != 0))
+            .withFaults(plan);
+    try (LocalRanks ranks = LocalRanks.ofHosts(RANKS, 1, options)) {
+      try {
+        ranks.run(END, rank -> steps(rank, new Random(seed)));
+        return new Outcome(seed, plan, ranks.faultsInjected(), null);
+      } catch (FluxCclException e) {
+        boolean late = e.getMessage().matches("(?s)rank \\d not done within.*");
+        if (late || e instanceof InvalidUsage || ranks.faultsInjected().isEmpty()) {
+          throw e; // it hung, or blames the caller, or fails for no reason
+        }
+        return new Outcome(seed, plan, ranks.faultsInjected(), e);
+      }
+    }
+  }
+
+  /** Ranks draw the same from their random numbers. */
+  private static void steps(Rank rank, Random random) {
+    try (IntView x = rank.device().allocateInts(MOST);
+        IntView y = rank.device().allocateInts(MOST)) {
+      for (int step = 0; step < STEPS; step++) {
+        int part = 1 + random.nextInt(random.nextBoolean() ? 20 : MOST / rank.nRanks());
+        for (int i = 0; i < MOST; i++) {
+          x.put(i, value(rank.rank(), i) + step);
+          y.put(i, 0);
+        }
+        step(rank, random.nextInt(6), random.nextInt(rank.nRanks()), part, step, x, y);
+      }
+    }
+  }
+
+  private static void step(
+      Rank rank, int kind, int root, int part, int step, IntView x, IntView y) {
+    Collectives all = rank.collectives();
+    DeviceBuffer in = x.buffer();
+    DeviceBuffer out = y.buffer();
+    int n = rank.nRanks();
+    int first = rank.rank() * part;
+    switch (kind) {
+      case 0 -> {
+        all.allReduce(in, out, part * n, INT32, ReduceOp.SUM).block(END);
+        check(y, part * n, i -> sum(n, step, i));
+      }
+      case 1 -> {
+        all.allGather(in, out, part, INT32).block(END);
+        check(y, part * n, i -> value(i / part, i % part) + step);
+      }
+      case 2 -> {
+        all.reduceScatter(in, out, part, INT32, ReduceOp.SUM).block(END);
+        check(y, part, i -> sum(n, step, first + i));
+      }
+      case 3 -> {
+        all.broadcast(in, part * n, INT32, root).block(END);
+        check(x, part * n, i -> value(root, i) + step);
+      }
+      case 4 -> {
+        all.allToAll(in, out, part, INT32).block(END);
+        check(y, part * n, i -> value(i / part, first + i % part) + step);
+      }
+      default -> all.barrier().block(END);
+    }
+  }
+
+  private static int value(int rank, int index) {
+    return rank * 100_000 + index;
+  }
+
+  private static int sum(int nRanks, int step, int index) {
+    return IntStream.range(0, nRanks).map(rank -> value(rank, index) + step).sum();
+  }
+
+  private static void check(IntView view, int count, IntUnaryOperator expected) {
+    for (int i = 0; i < count; i++) {
+      assertThat(view.get(i)).isEqualTo(expected.applyAsInt(i));
+    }
+  }
+}
