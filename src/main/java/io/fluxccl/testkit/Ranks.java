@@ -22,7 +22,7 @@ import org.junit.jupiter.api.extension.ExtendWith;
  * }</pre>
  *
  * <p>Behind each test the ranks are closed, and the test fails if it has left something behind
- * ({@link LeakCheck}). An application that uses this adds {@code
+ * ({@link ResourceLeaks}). An application that uses this adds {@code
  * org.junit.jupiter:junit-jupiter-api}.
  */
 @Documented

@@ -21,12 +21,16 @@ final class RanksExtension
     implements BeforeEachCallback, AfterEachCallback, ParameterResolver, InvocationInterceptor {
   private static final ExtensionContext.Namespace NAMESPACE =
       ExtensionContext.Namespace.create(RanksExtension.class);
+
+  /** Threads may do another task for 2 s, and memory is freed behind its close. */
+  private static final Duration LEAK_PATIENCE = Duration.ofSeconds(5);
+
   private static final List<Class<?>> OF_A_RANK = List.of(LocalRank.class, Collectives.class);
 
   /** Of one test. */
-  private record Job(Ranks wanted, LeakCheck leaks, LocalRanks ranks) {
+  private record Job(Ranks wanted, ResourceLeaks leaks, LocalRanks ranks) {
     static Job open(Ranks wanted) {
-      LeakCheck leaks = LeakCheck.begin();
+      ResourceLeaks leaks = ResourceLeaks.snapshot();
       int each = wanted.value() / wanted.hosts();
       if (wanted.hosts() < 1 || wanted.value() != each * wanted.hosts()) {
         throw InvalidUsage.of(
@@ -43,7 +47,7 @@ final class RanksExtension
     void close() {
       ranks.close();
       if (wanted.leakCheck()) {
-        leaks.assertNone();
+        leaks.assertNone(LEAK_PATIENCE);
       }
     }
   }

@@ -114,8 +114,8 @@ class RanksExtensionTest {
   void shouldTellWhatIsWrong() {
     String rank = "(" + LocalRank.class.getName() + ")";
     assertThat(failureOf("fails" + rank)).contains("rank 1 is wrong");
-    assertThat(failureOf("leaksMemory" + rank)).contains("left behind:", "/fluxccl-");
-    assertThat(failureOf("leaksThreads")).contains("left behind:", "forgotten");
+    assertThat(failureOf("leaksMemory" + rank)).contains("leaked:", "/fluxccl-");
+    assertThat(failureOf("leaksThreads")).contains("leaked:", "forgotten");
     assertThat(failureOf("mayLeak" + rank)).isEmpty();
     assertThat(failureOf("hasUnevenHosts" + rank)).contains("@Ranks(3) hosts=2");
   }
