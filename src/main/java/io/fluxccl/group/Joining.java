@@ -120,8 +120,9 @@ final class Joining {
     GroupVariables.ofProcess().unknown().forEach(LOG::warn);
     if (!place.launched()) {
       LOG.warn(
-          "no launcher started this process: it is a job of one rank; see fluxccl launch, or set"
-              + " FLUXCCL_RANK and FLUXCCL_NRANKS");
+          "no launcher started this process: it is a job of one rank; see fluxccl launch, mpirun and"
+              + " srun, or set FLUXCCL_RANK and FLUXCCL_NRANKS (in an indexed Job of Kubernetes"
+              + " FLUXCCL_NRANKS alone)");
     }
   }
 

@@ -66,6 +66,16 @@ class TcpBootstrapTest extends BootstrapContract {
   }
 
   @Test
+  void shouldSayThatAHostIsUnknownWhenItStaysSo() {
+    BootstrapOptions limited = BootstrapOptions.builder().timeout(Duration.ofSeconds(2)).build();
+    try (TcpBootstrap rank1 = TcpBootstrap.create(1, 2, limited)) {
+      assertThat(failureOf(rank1.initialize("nowhere.invalid:29500")))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessage("address=nowhere.invalid:29500: the host is unknown");
+    }
+  }
+
+  @Test
   void shouldMeetBySecret() {
     BootstrapOptions secret = BootstrapOptions.builder().secret(JobSecret.random()).build();
     gatherAndClose(TcpRanks.byAddress(3, secret));
