@@ -27,6 +27,7 @@ import io.fluxccl.proxy.ProxyOptions;
 import io.fluxccl.semaphore.Host2DeviceSemaphore;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
+import java.util.function.DoubleSupplier;
 import java.util.stream.IntStream;
 
 /**
@@ -116,6 +117,9 @@ public final class ProxyService implements AutoCloseable {
             fifo,
             this::handle,
             options.toBuilder().threadInit(threadInit).duty(new Flushes()).build());
+    DoubleSupplier duty = proxy::duty;
+    communicator.recorder().addProxy(duty);
+    lifecycle.own(() -> communicator.recorder().removeProxy(duty));
   }
 
   /**

@@ -2,6 +2,7 @@ package io.fluxccl.collective;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.concurrent.RankLog;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.transport.TransportFlags;
@@ -74,7 +75,10 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
       Communicator communicator, CollectivesOptions options, String name, AtomicInteger lanes) {
     DeviceStream stream;
     try {
-      stream = communicator.device().createStream(name).failFast();
+      stream =
+          RankLog.of(
+              communicator.bootstrap().rank(),
+              () -> communicator.device().createStream(name).failFast());
     } catch (RuntimeException e) {
       return CompletableFuture.failedFuture(e);
     }
@@ -86,7 +90,8 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
       CollectivesOptions options,
       LaneStream stream,
       AtomicInteger lanes) {
-    return LaneOpening.open(communicator, stream, options)
+    return RankLog.of(
+            communicator.bootstrap().rank(), () -> LaneOpening.open(communicator, stream, options))
         .thenApply(lane -> new Collectives(lane, lanes));
   }
 

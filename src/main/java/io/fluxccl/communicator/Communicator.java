@@ -82,7 +82,7 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
     this.hostLoad = HostLoad.add(bootstrap);
     this.bootstrapFailure = bootstrap.failure();
     bootstrapFailure.thenAccept(failedState::enter);
-    this.dump = lifecycle.own(new CommunicatorDump(this, setups, connections::all));
+    this.dump = lifecycle.own(new CommunicatorDump(this, setups, connections::all, options));
     failed().thenAccept(dump::failed);
   }
 

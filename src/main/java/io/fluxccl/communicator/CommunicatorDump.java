@@ -31,16 +31,17 @@ final class CommunicatorDump implements AutoCloseable {
   private final Runnable endOfReports;
 
   CommunicatorDump(
-      Communicator communicator, SetupQueue setups, Supplier<Set<Connection>> connections) {
+      Communicator communicator,
+      SetupQueue setups,
+      Supplier<Set<Connection>> connections,
+      CommunicatorOptions options) {
     this.communicator = communicator;
     this.bootstrap = communicator.bootstrap();
     this.setups = setups;
     this.connections = connections;
     this.recorder =
         new FlightRecorder(
-            bootstrap.rank(),
-            () -> communicator.abortFlag().waitingFor(),
-            FlightRecorder.callsOfEnvironment());
+            bootstrap.rank(), () -> communicator.abortFlag().waitingFor(), options.recordedCalls());
     this.endOfReports = bootstrap.report(this::report);
   }
 

@@ -2,27 +2,38 @@ package io.fluxccl.communicator;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.trace.FlightRecorder;
 import java.time.Duration;
 
 /**
  * The options of a communicator. Immutable; {@code with…} methods give a changed copy.
  *
  * @param setupTimeout how long one {@code setup()} may take
+ * @param recordedCalls how many of its last calls the flight recorder keeps; 0: none
  */
-public record CommunicatorOptions(Duration setupTimeout) {
-  /** 30 s for a set-up. */
+public record CommunicatorOptions(Duration setupTimeout, int recordedCalls) {
+  /** 30 s for a set-up, and as many calls as {@value FlightRecorder#VARIABLE} says. */
   public static final CommunicatorOptions DEFAULT =
-      new CommunicatorOptions(Deadline.DEFAULT_TIMEOUT);
+      new CommunicatorOptions(Deadline.DEFAULT_TIMEOUT, FlightRecorder.callsOfEnvironment());
 
-  /** Refuses a time-out that is not positive. */
+  /** Refuses a time-out that is not positive, and a number of calls below 0 or over a million. */
   public CommunicatorOptions {
     if (setupTimeout.isNegative() || setupTimeout.isZero()) {
       throw new InvalidUsage("setupTimeout=" + setupTimeout + "; give more than zero");
+    }
+    if (recordedCalls < 0 || recordedCalls > FlightRecorder.MOST_CALLS) {
+      throw InvalidUsage.of(
+          "recordedCalls=%d; give 0 to %d", recordedCalls, FlightRecorder.MOST_CALLS);
     }
   }
 
   /** Returns these options with another time limit for set-ups. */
   public CommunicatorOptions withSetupTimeout(Duration timeout) {
-    return new CommunicatorOptions(timeout);
+    return new CommunicatorOptions(timeout, recordedCalls);
+  }
+
+  /** Returns these options with another number of calls that the flight recorder keeps. */
+  public CommunicatorOptions withRecordedCalls(int calls) {
+    return new CommunicatorOptions(setupTimeout, calls);
   }
 }

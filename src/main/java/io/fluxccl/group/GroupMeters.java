@@ -25,6 +25,8 @@ import java.util.function.ToDoubleFunction;
  *   <li>{@code fluxccl.generation}: the number of the last generation
  *   <li>{@code fluxccl.failures}: groups that failed, by the {@code code} of the failure
  *   <li>{@code fluxccl.calls.in.flight}: calls that are enqueued and not over, of all lanes
+ *   <li>{@code fluxccl.proxy.duty}: the share of the cycles of the busiest proxy's loop that found
+ *       work, since the meter was last read; 0 without a proxy
  *   <li>{@code fluxccl.calls}: the time of calls that have completed, from their enqueueing, by
  *       {@code kind} and {@code size}: the least of 4K, 64K, 1M, 16M, 256M bytes that holds the
  *       call, or "more"; a pipeline is one call
@@ -61,6 +63,7 @@ public final class GroupMeters {
     meters.gauge("fluxccl.ranks", "Ranks of the group that works", GroupMeters::ranks);
     meters.gauge("fluxccl.ranks.silent", "Ranks that answer no heartbeat", GroupMeters::silent);
     meters.gauge("fluxccl.generation", "The last generation", each -> each.generation);
+    meters.gauge("fluxccl.proxy.duty", "Cycles of a proxy that find work", GroupMeters::duty);
     meters.gauge("fluxccl.calls.in.flight", "Calls that are not over", GroupMeters::inFlight);
     return meters;
   }
@@ -108,6 +111,11 @@ public final class GroupMeters {
   private double inFlight() {
     RankGroup group = current;
     return group == null ? 0 : group.communicator().recorder().inFlight();
+  }
+
+  private double duty() {
+    RankGroup group = current;
+    return group == null ? 0 : group.communicator().recorder().proxyDuty();
   }
 
   private double ranks() {

@@ -200,6 +200,12 @@ public final class Proxy implements Agent, AutoCloseable {
     return current != null && current.isCurrentThread();
   }
 
+  /** Returns the share of the thread's cycles since the last call that found work. Any thread. */
+  public double duty() {
+    ProxyThread current = thread;
+    return current == null ? 0 : current.duty();
+  }
+
   /** Returns the position being handled, or -1. */
   long handling() {
     return handling.getOpaque();

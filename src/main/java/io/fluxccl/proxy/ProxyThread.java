@@ -10,6 +10,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicLong;
 
 /** The thread of a {@link Proxy} between one start and its stop. */
 final class ProxyThread extends AgentThread {
@@ -18,6 +19,13 @@ final class ProxyThread extends AgentThread {
 
   private final Proxy proxy;
   private final CompletableFuture<Void> initialised = new CompletableFuture<>();
+
+  private final AtomicLong cycles = new AtomicLong();
+  private final AtomicLong busyCycles = new AtomicLong();
+
+  // Guarded by this.
+  private long seenCycles;
+  private long seenBusyCycles;
 
   ProxyThread(ProxyOptions options, Proxy proxy) {
     super(options.name(), options.idleStrategy().get());
@@ -44,7 +52,24 @@ final class ProxyThread extends AgentThread {
     if (Thread.interrupted()) {
       onInterrupt();
     }
-    return proxy.cycle();
+    int work = proxy.cycle();
+    // Ordered stores of the only writer, which cost as much as plain ones; any thread reads them.
+    cycles.lazySet(cycles.getPlain() + 1);
+    if (work > 0) {
+      busyCycles.lazySet(busyCycles.getPlain() + 1);
+    }
+    return work;
+  }
+
+  /** Returns the share of cycles since the last call that found work; 0 if there was none. */
+  synchronized double duty() {
+    long allNow = cycles.get();
+    long busyNow = busyCycles.get();
+    long all = allNow - seenCycles;
+    double duty = all == 0 ? 0 : Math.min(1, (double) (busyNow - seenBusyCycles) / all);
+    seenCycles = allNow;
+    seenBusyCycles = busyNow;
+    return duty;
   }
 
   /** A handler left the interrupt behind, or another thread sent it. That must not stay unseen. */

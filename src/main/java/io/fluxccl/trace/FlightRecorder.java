@@ -6,6 +6,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.DoubleSupplier;
 import java.util.function.IntSupplier;
 
 /**
@@ -24,7 +25,9 @@ public final class FlightRecorder {
   /** How many calls are kept without a choice. */
   public static final int DEFAULT_CALLS = 1024;
 
-  private static final int MOST_CALLS = 1 << 20;
+  /** The most calls that can be kept. */
+  public static final int MOST_CALLS = 1 << 20;
+
   private static final VarHandle WORD = MethodHandles.arrayElementVarHandle(long[].class);
   private static final int WORDS = 8;
   private static final int LANE_AND_NAMES = 1;
@@ -46,6 +49,7 @@ public final class FlightRecorder {
   private final AtomicLong sequences = new AtomicLong();
   private final Names names = new Names();
   private final List<LaneLog> lanes = new CopyOnWriteArrayList<>();
+  private final List<DoubleSupplier> proxies = new CopyOnWriteArrayList<>();
   private final List<CallListener> listeners = new CopyOnWriteArrayList<>();
 
   /** The listeners as the hot path iterates over them: without an iterator. Replaced as a whole. */
@@ -109,6 +113,21 @@ public final class FlightRecorder {
   /** Removes a lane that is closed. Its calls stay. */
   public void remove(LaneLog lane) {
     lanes.remove(lane);
+  }
+
+  /** Adds a proxy of this rank, by what returns its duty since it was last asked. */
+  public void addProxy(DoubleSupplier duty) {
+    proxies.add(duty);
+  }
+
+  /** Takes a proxy out. */
+  public void removeProxy(DoubleSupplier duty) {
+    proxies.remove(duty);
+  }
+
+  /** Returns the largest share, of all proxies, of cycles since the last call that found work. */
+  public double proxyDuty() {
+    return proxies.stream().mapToDouble(DoubleSupplier::getAsDouble).max().orElse(0);
   }
 
   /** Returns how many calls of all lanes are in flight. */

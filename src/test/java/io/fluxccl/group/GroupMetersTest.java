@@ -70,6 +70,9 @@ class GroupMetersTest {
     }
     both.forEach(CompletableFuture::join);
     await().until(() -> value("fluxccl.calls.in.flight") == 0);
+    assertThat(value("fluxccl.proxy.duty")).isZero();
+    groups.get(0).communicator().recorder().addProxy(() -> 0.25);
+    assertThat(value("fluxccl.proxy.duty")).isEqualTo(0.25);
     String[] tags = {"job", "chat", "kind", "all-reduce", "size", "64K"};
     await().until(() -> registry.find("fluxccl.calls").tags(tags).timer() != null);
     await().until(() -> registry.get("fluxccl.calls").tags(tags).timer().count() == 1);

@@ -68,6 +68,19 @@ class ProxyThreadTest {
     proxy = new Proxy(fifo, handler, options.build());
   }
 
+  @Test
+  void shouldTellHowManyOfItsCyclesFindWork() {
+    proxy((first, second, position) -> ProxyHandlerResult.CONTINUE, options());
+    assertThat(proxy.duty()).as("no thread").isZero();
+    proxy.start();
+    await().until(() -> proxy.duty() == 0 && proxy.duty() == 0);
+    for (long sum = 1; sum <= 100; sum++) {
+      producer.push(sum, sum);
+    }
+    await().until(() -> proxy.duty() > 0);
+    assertThat(proxy.duty()).isBetween(0.0, 1.0);
+  }
+
   private static long threads() {
     return Thread.getAllStackTraces().keySet().stream()
         .filter(thread -> thread.getName().equals(NAME))
