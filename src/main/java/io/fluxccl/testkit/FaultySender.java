@@ -116,9 +116,14 @@ final class FaultySender implements NetSendComm {
     }
     long length = headSize + bodySize;
     Fault fault = link.due(length);
-    if (fault == null) {
-      return sent(length, comm.isend(head, headSize, memory, body, bodySize, more));
-    }
+    return fault == null
+        ? sent(length, comm.isend(head, headSize, memory, body, bodySize, more))
+        : befall(fault, head, headSize, memory, body, bodySize);
+  }
+
+  private NetRequest befall(
+      Fault fault, long head, long headSize, NetMemory memory, long body, long bodySize) {
+    long length = headSize + bodySize;
     return switch (fault.kind()) {
       case DROP -> lost(fault, length);
       case DUPLICATE -> {
