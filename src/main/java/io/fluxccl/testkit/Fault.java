@@ -1,5 +1,6 @@
 package io.fluxccl.testkit;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 
 /**
@@ -17,6 +18,7 @@ import io.fluxccl.InvalidUsage;
  * @param at how many of them were sent before the fault happens
  * @param detail which byte of a corrupt message, how long a delay; of any value
  */
+@Experimental
 public record Fault(
     FaultKind kind, int from, int to, int connection, Unit unit, long at, int detail) {
   /** What the place of a fault is counted in. */

@@ -1,6 +1,9 @@
 package io.fluxccl.testkit;
 
+import io.fluxccl.Experimental;
+
 /** What happens to a message, to the link that carries it, or to its sender. */
+@Experimental
 public enum FaultKind {
   /** The message is lost. Only where links have checksums; others can't tell. */
   DROP(true),

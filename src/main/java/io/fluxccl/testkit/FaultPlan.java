@@ -1,5 +1,6 @@
 package io.fluxccl.testkit;
 
+import io.fluxccl.Experimental;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
@@ -16,6 +17,7 @@ import java.util.stream.Collectors;
  * @param name what the plan was made of, for messages
  * @param faults in no order
  */
+@Experimental
 public record FaultPlan(String name, List<Fault> faults) {
   private static final int MOST_FAULTS = 3;
   private static final int MESSAGES = 60;

@@ -1,5 +1,6 @@
 package io.fluxccl.testkit;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.collective.CollectivesOptions;
 import java.util.Optional;
 
@@ -9,6 +10,7 @@ import java.util.Optional;
  * @param collectives of {@link LocalRank#collectives()}
  * @param faults of the network between the ranks
  */
+@Experimental
 public record LocalRanksOptions(CollectivesOptions collectives, Optional<FaultPlan> faults) {
   /** The defaults of collectives, and a network without faults. */
   public static final LocalRanksOptions DEFAULT =

@@ -1,6 +1,7 @@
 package io.fluxccl.testkit;
 
 import io.fluxccl.Deadline;
+import io.fluxccl.Experimental;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
@@ -15,6 +16,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Predicate;
 
 /** The process of one rank, and the lines that it has printed to either output. Thread-safe. */
+@Experimental
 public final class ProcessRank implements AutoCloseable {
   private static final long LOOK_MILLIS = 20;
 

@@ -1,5 +1,6 @@
 package io.fluxccl.testkit;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.JobSecret;
@@ -30,6 +31,7 @@ import java.util.Map;
  *
  * <p>Processes that are left are killed on close, and when this JVM ends. Not thread-safe.
  */
+@Experimental
 public final class ProcessRanks implements AutoCloseable {
   private final Builder builder;
   private final List<ProcessRank> ranks = new ArrayList<>();

@@ -1,5 +1,6 @@
 package io.fluxccl.testkit;
 
+import io.fluxccl.Experimental;
 import java.lang.annotation.Documented;
 import java.lang.annotation.ElementType;
 import java.lang.annotation.Retention;
@@ -25,6 +26,7 @@ import org.junit.jupiter.api.extension.ExtendWith;
  * ({@link ResourceLeaks}). An application that uses this adds {@code
  * org.junit.jupiter:junit-jupiter-api}.
  */
+@Experimental
 @Documented
 @Target({ElementType.METHOD, ElementType.TYPE, ElementType.ANNOTATION_TYPE})
 @Retention(RetentionPolicy.RUNTIME)

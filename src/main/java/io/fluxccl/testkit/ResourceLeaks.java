@@ -1,5 +1,6 @@
 package io.fluxccl.testkit;
 
+import io.fluxccl.Experimental;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -17,6 +18,7 @@ import java.util.stream.Stream;
  * shared memory, and memory of the host device. Reads {@code /proc}: where there is none, only
  * threads are known. It tells nothing about the memory of GPUs.
  */
+@Experimental
 public final class ResourceLeaks {
   private static final long POLL_NS = 2_000_000;
 
