@@ -119,6 +119,17 @@ class LayeringTest {
   }
 
   @Test
+  void shouldNeedJunitInItsAnnotationOnly() {
+    noClasses()
+        .that()
+        .haveNameNotMatching("io.fluxccl.testkit.Ranks(Extension.*)?")
+        .should()
+        .dependOnClassesThat()
+        .resideInAPackage("org.junit..")
+        .check(library);
+  }
+
+  @Test
   void shouldDescribeEveryPackage() {
     assertThat(
             library.that(not(resideInAnyPackage("io.fluxccl.samples.."))).stream()

@@ -1,6 +1,7 @@
 package io.fluxccl.testkit;
 
 import io.fluxccl.Experimental;
+import io.fluxccl.device.host.SegmentDirectory;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -14,9 +15,9 @@ import java.util.regex.Pattern;
 import java.util.stream.Stream;
 
 /**
- * What this process holds that only closing gives back: threads, open files and sockets, files of
- * shared memory, and memory of the host device. Reads {@code /proc}: where there is none, only
- * threads are known. It tells nothing about the memory of GPUs.
+ * What this process holds that only closing gives back: threads, open files and sockets,
+ * shared-memory segments, and memory of the host device. Reads {@code /proc}: where there is none,
+ * only threads are known. It tells nothing about the memory of GPUs.
  */
 @Experimental
 public final class ResourceLeaks {
@@ -25,7 +26,7 @@ public final class ResourceLeaks {
   /** Of pools that outlive their users: Reactor's, Netty's, the JDK's, JUnit's, the library's. */
   private static final Pattern POOLED =
       Pattern.compile(
-          "(globalEvent|boundedElastic|parallel|single|fluxccl-blocking|fluxccl-bootstrap"
+          "(globalEvent|boundedElastic|parallel|single|fluxccl-blocking"
               + "|CompletableFuture|ForkJoin|Common-Cleaner|process reaper|awaitility|junit).*");
 
   private static final Path DESCRIPTORS = Path.of("/proc/self/fd");
@@ -76,6 +77,7 @@ public final class ResourceLeaks {
       }
     }
     addDescriptors(held);
+    addSegments(held);
     addMappings(held);
     return held;
   }
@@ -84,8 +86,10 @@ public final class ResourceLeaks {
     try (Stream<Path> all = Files.list(DESCRIPTORS)) {
       for (Path each : all.toList()) {
         String target = targetOf(each);
-        // A class or a library that was needed for the first time stays.
-        if (target != null && !target.endsWith(".jar") && !target.startsWith("/proc/")) {
+        // What the JVM opens when it needs it for the first time stays: libraries, random numbers.
+        if (target != null
+            && !target.endsWith(".jar")
+            && !target.matches("/(proc|dev/u?random).*")) {
           held.put("descriptor " + target + " " + each.getFileName(), "descriptor of " + target);
         }
       }
@@ -102,6 +106,17 @@ public final class ResourceLeaks {
     }
   }
 
+  private static void addSegments(Map<String, String> held) {
+    String own = "fluxccl-" + ProcessHandle.current().pid() + "-";
+    try (Stream<Path> all = Files.list(SegmentDirectory.get())) {
+      all.map(Path::toString)
+          .filter(file -> file.contains(own))
+          .forEach(file -> held.put("segment " + file, "shared-memory segment " + file));
+    } catch (IOException e) {
+      return; // not Linux
+    }
+  }
+
   private static void addMappings(Map<String, String> held) {
     try (Stream<String> lines = Files.lines(MAPPINGS)) {
       lines
@@ -110,8 +125,7 @@ public final class ResourceLeaks {
               line -> {
                 String range = line.substring(0, line.indexOf(' '));
                 String file = line.substring(line.indexOf('/'));
-                String what = file.contains("(deleted)") ? "device memory" : "shared-memory file";
-                held.put("mapping " + range + file, what + " " + file + ", mapped at " + range);
+                held.put("mapping " + range + file, "device memory " + file + " at " + range);
               });
     } catch (IOException e) {
       return; // not Linux

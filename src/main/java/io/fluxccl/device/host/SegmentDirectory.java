@@ -41,7 +41,7 @@ public final class SegmentDirectory {
   }
 
   /** Returns the directory; sweeps it at first use. */
-  static Path get() {
+  public static Path get() {
     return Holder.DIRECTORY;
   }
 
