@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # One TCP stream over the loopback: FluxCCL beside iperf3. Both run in turn ROUNDS times; each figure
 # is the median of its rounds.
 #

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Collectives between processes of this machine: FluxCCL on the host device beside Open MPI, floats,
 # sums, out of place (where an all-reduce is wanted in place: IN_PLACE=in). Both run in turn ROUNDS
 # times; of each the best batch of calls counts, because what else runs can only add.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The collectives of MPI, measured as HostCollectives.java measures ours: batches of calls one after
  * the other, each behind a barrier; a batch takes as long as on the slowest rank; the best batch counts,
  * because what else runs on the machine can only add. Floats; out of place, or in place where asked and

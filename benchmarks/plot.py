@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws time and bus bandwidth over size as SVG, from the file that 'fluxccl perf ... --json FILE' writes.
 
     benchmarks/plot.py rows.json > rows.svg

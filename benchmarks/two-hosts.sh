@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Flat and hierarchical collectives beside each other: this machine plays HOSTS hosts of EACH ranks, SHM
 # inside and ETHERNET between them.
 #

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Copies the pages to WORK/pages with links that suit the site, and writes the left-hand index to WORK/sidebar.json:
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* NVIDIA's matrix multiplication. The library is opened by a path that Java found. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

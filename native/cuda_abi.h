@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The part of CUDA's driver ABI that this library calls, declared here so that it builds without
  * CUDA's headers. The driver never changes these layouts and numbers. The driver's library is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Passes file descriptors between processes over abstract Unix sockets. There is one request and
  * one answer, each a single message (SOCK_SEQPACKET), so that no process ever receives half of one.

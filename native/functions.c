@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Queries about modules and functions that JCuda's version of the driver API lacks (from CUDA 12.4
  * on).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Small helpers for JNI that every file here uses. */
 #ifndef FLUXCCL_JNI_SUPPORT_H
 #define FLUXCCL_JNI_SUPPORT_H

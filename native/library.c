@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Functions for the whole library: its version, the CUDA driver, the process's environment. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * NCCL's interface to network plugins, versions 6 to 12, declared here so that vendors' plugins can
  * be called without NCCL's headers. A version's table is the first part of the next version's. Only

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A vendor's network plugin, called from Java. Objects of the plugin are numbers there. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A vendor's collective network, which comes with its network plugin, called from Java. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

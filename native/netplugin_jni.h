@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Declarations for the calls of network plugins and of collective networks. */
 #ifndef FLUXCCL_NETPLUGIN_JNI_H
 #define FLUXCCL_NETPLUGIN_JNI_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The library of a vendor's network plugin: how it is opened, looked into and closed. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

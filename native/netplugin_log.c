@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Stores plugins' log lines for Java. A plugin logs from any thread, also from its own and during
  * calls from Java. So this code only stores a line, and a Java thread fetches it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The properties of a device of a network plugin, of any version. */
 #include <stdint.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Keeps the process's signal actions while a plugin's code runs. Libraries under plugins take signals
  * such as SIGSEGV when they are loaded; the JVM needs these and dies without them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The process's signal actions around calls of a plugin: netplugin_signals.c. */
 #ifndef FLUXCCL_NETPLUGIN_SIGNALS_H
 #define FLUXCCL_NETPLUGIN_SIGNALS_H

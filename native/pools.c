@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Memory of CUDA's memory pools, shared between processes. Each function makes one driver call and
  * returns its CUresult.

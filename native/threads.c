@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The CPUs on which the calling thread may run. */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * GPU memory through CUDA's virtual memory management. Each function makes one driver call and
  * returns its CUresult.

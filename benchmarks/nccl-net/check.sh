@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # PyTorch on two GPUs of one host over FluxCCL as NCCL's network: are collectives right, how fast are
 # they beside NCCL's own sockets, and what does one rank see when the other is killed?
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs two ranks of PyTorch over a network of NCCL; check.sh says what for."""
 
 import argparse

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 import fs from 'node:fs'
 import { defineConfig } from 'vitepress'
 import { slug } from './slug.mjs'

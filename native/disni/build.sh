@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Builds libdisni.so, DiSNI's native half: native/disni/build.sh TARGET [JAVA_HOME]
 #
 # TARGET      the folder of classes; the library goes to TARGET/io/fluxccl/native/linux-<machine>/

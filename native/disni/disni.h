@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Shared by the files of libdisni. */
 #ifndef FLUXCCL_DISNI_H
 #define FLUXCCL_DISNI_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The native methods of com.ibm.disni.verbs.impl.NativeDispatcher over libibverbs, except those of
  * rdma_cm, which nothing calls. Off-heap arguments are the C structs themselves, by address. This

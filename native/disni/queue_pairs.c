@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What DiSNI lacks: devices by index, ports, queue pairs that are connected by addresses which the
  * caller exchanged, and dma-bufs. The native methods of io.fluxccl.transport.ib.disni.VerbsCalls.

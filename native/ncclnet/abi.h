@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory layout of NCCL's interface for network plugins, versions 6 to 12. The sizes are asserted,
 // because nothing else would detect a wrong one.
 #ifndef FLUXCCL_NCCL_ABI_H

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Builds libnccl-net-fluxccl.so, by which NCCL uses FluxCCL as its network:
 # native/ncclnet/build.sh TARGET [JAVA_HOME]
 #

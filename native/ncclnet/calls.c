@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL's calls, independent of the interface version, to the static methods of NetPluginExport, where
 // pointers are numbers.
 #include "ncclnet.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Creates the JVM on a thread of its own. A JVM that refuses to start ends its process; here its hooks stop that
 // thread instead, for ever, and the process goes on without a JVM.
 #define _GNU_SOURCE

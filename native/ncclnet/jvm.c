@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The JVM in NCCL's process: finds or starts it, once, and attaches threads to it.
 #define _GNU_SOURCE
 #include "ncclnet.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes to NCCL's log, once NCCL has passed its logger.
 #include "ncclnet.h"
 

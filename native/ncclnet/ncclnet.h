@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by the parts of libnccl-net-fluxccl.so. Only versions.c uses NCCL's interface.
 #ifndef FLUXCCL_NCCLNET_H
 #define FLUXCCL_NCCLNET_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the JVM and FluxCCL's classes.
 #define _GNU_SOURCE
 #include "ncclnet.h"

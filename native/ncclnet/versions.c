@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tables of functions that NCCL loads: one for each version of its interface. The versions differ in
 // arguments only; calls.c does the work.
 #include "abi.h"

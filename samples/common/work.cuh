@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Work that stands for a user's computation; Arithmetic.java computes the expected results.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A custom all-to-all: chunk j of rank i's input becomes chunk i of rank j's output.
 //
 // memory of every rank, in this order, chunk a multiple of 16 bytes:

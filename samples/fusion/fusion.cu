@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An all-gather fused with a computation: every rank computes one shard of a result that all ranks
 // need.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A ring: every rank computes a result and sends it to the next rank's memory.
 //
 // memory: this rank's result in the first half, the previous rank's result in the second half.

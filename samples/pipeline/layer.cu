@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One layer of a model whose columns are spread over the ranks; LayerKernel does the same on the host.
 #include <fluxccl/fluxccl.cuh>
 

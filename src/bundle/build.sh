@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Packs target/fluxccl-bundle.tar.gz: all that a node without Java, Maven or network needs to run
 # FluxCCL, its GPU tests and its samples. Called by ./mvnw -Pbundle package.
 #

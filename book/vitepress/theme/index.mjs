@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 import DefaultTheme from 'vitepress/theme'
 import { nextTick, onMounted, watch } from 'vue'
 import { useRoute } from 'vitepress'

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sample's kernels. A buffer has a chunk for each rank, followed by a slot for each rank's
 // contribution to this rank's chunk.
 #include <fluxccl/proxy_channel.cuh>

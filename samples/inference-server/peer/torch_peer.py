@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The peer of StepBenchmark: decode steps of the same model in PyTorch, on one GPU, or on several with NCCL.
 
     peer/torch_peer.py --rows 1,8,64,256                                  one GPU, the shape of Llama 8B

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Writes the text that the sample's model is trained on, from two Debian packages (Debian 12; nothing is installed):
 #   bible-kjv-text     the King James Bible, 1611
 #   r-cran-janeaustenr Jane Austen's six novels, 1811 to 1818

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What a Hugging Face Llama folder gives in plain fp32 PyTorch: the reference for the server's own arithmetic.
 
     train/reference.py model --ids 0,42,7 --out logits.bin      float32, little-endian, a row of the vocabulary per id

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains the sample's model: a small Llama, and writes it as a Hugging Face folder.
 
     train/prepare.sh text.txt                                                  the text, from Debian packages

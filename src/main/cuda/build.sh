@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Makes the built-in kernels: src/main/cuda/build.sh TARGET
 #
 # TARGET     the folder of classes; two files go to TARGET/io/fluxccl/cuda/:

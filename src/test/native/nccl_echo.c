@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An NCCL that communicates nothing: each call is a line of the file PATH.log beside the library's own PATH.
 // A file PATH.mischief with a function's name and a number lets that function fail with it; with "hang" in
 // place of the number it waits until its communicator is aborted.

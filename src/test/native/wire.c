@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A wire between two network interfaces: passes each frame from one to the other, late, not at all, or falsified.
  * The kernels of some machines have no netem that could do it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reduces some elements in one thread, in the order in which the sources are passed.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The epilogue of io.fluxccl.collective.AddRmsNorm: adds the residual to a reduced row, and norms the sum.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Combine: returns to each token the sum of what the ranks with its experts give for it. Every rank sends one
 // bfloat16 vector for each token that it received; the token's rank adds them in rank order, in single
 // precision, and rounds once. So the result has the same bits in every run.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dispatch: sends each token once to every rank that has one of its experts. The receiver places the tokens in
 // the order of ranks, then of tokens.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Combines elements of each type. The twin of HostReduction; both compute the same bits.
 //
 // 8-bit and 16-bit floating-point values are combined as floats and rounded once. Integers wrap around. Minimum and maximum of

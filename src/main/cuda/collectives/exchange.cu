@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of the family "cuda-exchange": collectives that only move bytes.
 #include "exchange_packets.cuh"
 #include "exchange_push.cuh"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exchanges by packets. Bytes and the flags that show their arrival travel together, through a ring of slots
 // for each ordered pair of ranks. Sizes and alignment are arbitrary, nothing needs to be registered, and no
 // rank waits for a rank with which it exchanges nothing.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The argument of kernels that only move bytes: for each peer with which this rank exchanges data, the bytes
 // to send and the place for the bytes to receive. So one kernel serves all such collectives.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exchanges directly into the peers' outputs, for large messages. Outputs are registered, and no data is
 // copied twice.
 //

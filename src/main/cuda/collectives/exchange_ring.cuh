@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The counters of the rings through which exchange_packets.cuh sends units. The twin of ExchangeRing.java.
 #pragma once
 

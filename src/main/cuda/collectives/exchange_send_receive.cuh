@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Send-receives by packets, and large messages of them, which are mostly stored into the receiver's output.
 //
 //   sender      first units through the ring      store the rest into the output, count its bytes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exchanges of short messages with one or two peers, for the least latency. The messages go through the rings
 // of exchange_packets.cuh, by the same protocol: a peer can't tell by which kernel a rank sends or receives.
 //

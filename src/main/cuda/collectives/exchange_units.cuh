@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Units of packets, which exchange_packets.cuh sends through rings. A unit is what a warp loads, sends,
 // receives and stores at once. It can have any number of bytes and any address. Rows are sent whole, also the
 // last one, because exchange_short.cuh waits for whole rows.

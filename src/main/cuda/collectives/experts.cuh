@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The argument that dispatch and combine share, and the record of who has sent which token where.
 #pragma once
 

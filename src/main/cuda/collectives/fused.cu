@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of fused all-reduces with the library's own epilogues.
 #include "add_rms_norm.cuh"
 #include "fused_rows.cuh"

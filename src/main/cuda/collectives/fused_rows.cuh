@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All-reduce whose result goes through an epilogue, a row at a time: the sum of all ranks in rank order, rounded
 // once, is still in registers when the epilogue gets it.
 //

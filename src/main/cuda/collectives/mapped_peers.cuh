@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The argument of kernels of collectives on mapped memory, and the flags and barriers between the blocks of
 // all ranks.
 //

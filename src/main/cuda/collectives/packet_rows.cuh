@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of packets. A row is the unit that a warp stores, sends and polls at once. A packet itself shows
 // whether it has arrived, so no separate flag is needed. There are three kinds, each in areas of its own:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pipes of a lane: rings of slots through which pieces go to and from the other ranks. Twin of Pipe and
 // PipeLayout, which describe how they work.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hierarchical broadcast and reduce, along chains of hosts. Twins of HierarchicalChain, which describes how
 // they work.
 #pragma once

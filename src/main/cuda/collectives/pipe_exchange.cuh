@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives as one or two exchanges between all pairs of ranks. Twin of Exchange and HostExchange, which
 // describe how they work.
 #pragma once

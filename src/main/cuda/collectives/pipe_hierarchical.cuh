@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Common parts of hierarchical collectives: the places of ranks, and the exchange of pieces with the ranks of
 // the host and of the rail. Twin of Hierarchy and HostHierarchical.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All-reduce inside hosts and between them. Twin of HierarchicalAllReduce, which describes how it works.
 #pragma once
 

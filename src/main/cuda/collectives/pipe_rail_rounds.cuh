@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hierarchical collectives in which every rank has a share for every rank. Twins of HierarchicalRounds, which
 // describes how they work.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reduces a piece with all threads of a block, from several sources to several targets.
 #pragma once
 

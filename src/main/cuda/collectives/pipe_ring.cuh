@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All-reduce around a ring. Twin of HostRing, which describes how it works.
 #pragma once
 

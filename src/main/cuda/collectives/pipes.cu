@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of collectives between hosts that are not hierarchical, one for each method and type of
 // element. Data that is not reduced is moved as uint8.
 #include "pipe_exchange.cuh"

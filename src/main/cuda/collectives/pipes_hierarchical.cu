@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of hierarchical collectives: one for each collective, and for the all-reduce one for each type
 // of element.
 #include "pipe_chains.cuh"

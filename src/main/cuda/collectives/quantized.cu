@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of the family "cuda-quantized": one for each kind of code and type of element.
 #include "reduce_quantized.cuh"
 

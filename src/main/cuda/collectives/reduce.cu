@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of the family "cuda-reduce": one for each algorithm and type of element, named after them.
 #include "reduce_bulk.cuh"
 #include "reduce_one_shot.cuh"

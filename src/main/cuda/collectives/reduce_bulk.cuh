@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two shots for some tens of MiB of floating-point elements, on compute capability 9.0. Each rank receives
 // its part as sentinel packets, from one peer after the other, so that no link is crowded. It reduces the
 // part into shared memory. Bulk copies, which occupy no thread, then copy the result to the peers' outputs,

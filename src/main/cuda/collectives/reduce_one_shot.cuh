@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One shot, for the least latency: each rank sends its whole input to all ranks, or to the root, and each
 // receiver reduces all inputs.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reduction of any size by plain stores, in steps. In step k every rank stores to the rank that is k ahead,
 // so that each link carries one stream at a time. It goes on when the rank that is k behind has stored to it.
 // Without this lock-step, several ranks would soon store to the same peer.

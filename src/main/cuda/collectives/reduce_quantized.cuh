@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An all-reduce that sends 8 bits for each element: two shots, as reduce_two_shots.cuh. Each rank sends its part
 // of the input to the part's owner as codes; the owner adds up what they stand for, and its own part as it is, in
 // rank order and in single precision; and it sends the sum as codes. All ranks, the owner included, keep what the

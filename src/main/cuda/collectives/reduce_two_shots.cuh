@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two shots of packets: each rank sends to each peer the peer's part of its input, reduces its own part, and
 // sends the result to all ranks or to the root, or keeps it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A row of a fused all-reduce after its reduction, as the threads of its block see it.
 //
 // A row is made of words of 16 bytes; 32 neighbouring words are a group, which one warp holds. Sums over a row

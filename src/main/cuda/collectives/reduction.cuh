@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The argument of kernels that reduce, and functions that these kernels share.
 //
 // The inputs are cut into one part for each rank, which that rank reduces in rank order. So all ranks get the

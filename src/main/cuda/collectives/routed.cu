@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of the family "cuda-routed".
 #include "combine.cuh"
 #include "dispatch.cuh"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An all-to-all-v whose counts and offsets lie in device memory. Headers carry the counts, so receivers learn
 // them from the senders.
 #pragma once

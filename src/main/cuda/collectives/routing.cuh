@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The base of the family "cuda-routed", whose kernels read the sizes of a collective from device memory. A launch works in slices. A slice is what fits into the slots of packets; it has an epoch of its own.
 //
 //   area    headers[2 sets][nRanks]    LL8 packets: what a rank sends in this launch, or why it sends nothing

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rows of packets of a token: values, scales, experts and weights, one behind the other.
 #pragma once
 

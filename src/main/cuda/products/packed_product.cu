@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products with packed matrices of weights on GPUs of compute capability 9.0, launched by PackedKernels.java. A block
 // multiplies 128 outputs by 8 to 256 rows: its producer brings tiles of 64 inputs into shared memory, two warpgroups
 // multiply them. An output is summed in one order, which the matrix's shape alone decides: its inputs may be in parts,

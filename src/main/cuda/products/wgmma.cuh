@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tensor cores' instructions of compute capability 9.0 for products of bfloat16: compiled for sm_90a only.
 #pragma once
 

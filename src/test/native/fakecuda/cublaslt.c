@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A cuBLASLt whose product is the kernel plain_product of src/test/resources/cuda/product.cu, which runs where kernels
 // do. Of the two algorithms that it offers, the first, which splits sums, must not be taken. For few rows of 512 floats or
 // more it offers only such.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Initialisation, devices, primary contexts, peers.
 #include "fake.h"
 

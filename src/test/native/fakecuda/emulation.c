@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fibers and how they take turns. See emulation.h.
 #define _GNU_SOURCE
 #include "emulation.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that were compiled for the CPU, run by this driver: every thread of a launch is a fiber, and all fibers of a
 // launch take turns on the thread of the stream. C and C++; the headers in emulation/ are built on it.
 #ifndef EMULATION_H

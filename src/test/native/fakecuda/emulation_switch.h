@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From one stack to another. Included by emulation.c alone.
 #ifndef EMULATION_SWITCH_H
 #define EMULATION_SWITCH_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A CUDA driver over host memory, for tests on machines without a GPU: the driver functions that this
 // library calls, with real asynchronous streams and strict checks of their arguments. See README.md.
 #ifndef FAKE_H

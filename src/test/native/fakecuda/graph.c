@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stream capture and graphs. A captured stream is a lane of the graph: what it was given, in order, and the points of
 // other lanes that it waits for between. A launch runs each lane on a thread of its own, so that lanes that wait for
 // each other's kernels get on.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory: allocations, pinned memory, what may be reached from where, copies.
 #include "fake.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Modules of any image, and "kernels": a few C functions by name; a launch of any other name does nothing.
 #include "fake.h"
 

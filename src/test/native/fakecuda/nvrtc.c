@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An NVRTC that "compiles" by handing the source on: the driver beside it finds the kernels' names in it.
 #include <stdlib.h>
 #include <string.h>

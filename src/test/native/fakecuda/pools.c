@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory pools: memory in the order of streams. A piece is allocated at once and freed by its stream.
 #include "fake.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hardware queues, which the streams of a context share.
 #include "fake.h"
 

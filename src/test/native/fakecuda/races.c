@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See races.h.
 #define _GNU_SOURCE
 #include "races.h"

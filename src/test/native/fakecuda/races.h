@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds accesses of kernels' threads that nothing orders: of one block, one GPU, or several. Used by emulation.c.
 //
 // Every thread has a slot with a clock, and knows a clock of every slot: what happened there up to that is ordered

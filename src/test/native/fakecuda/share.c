@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory shared between processes: legacy IPC handles, and virtual memory management.
 #include "fake.h"
 

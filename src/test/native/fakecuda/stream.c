@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Streams, each with a thread of its own that does what it is given in order; events.
 #include "fake.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A libibverbs without a device's driver: two devices of two ports whose queue pairs write within this process. It checks
 // what a driver would: masks and attributes of ibv_modify_qp, states, ports, GIDs, LIDs, packet numbers, keys and ranges.
 // What it refuses it says on stderr; FAKE_VERBS_LOG names a file that gets a line for each call of set-up.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Groups of receives, the codes of misuse, and several senders at one listener.
 #define _GNU_SOURCE
 #include "interface.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The JVM as a guest of a program that is no Java's.
 #define _GNU_SOURCE
 #include "interface.h"

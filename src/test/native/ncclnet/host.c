@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plays NCCL: loads a network plugin with dlopen and drives it through one version of the interface.
 //
 //   host LIBRARY VERSION SCENARIO

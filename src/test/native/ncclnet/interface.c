@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL's interface, version by version: functions by their numbers, properties by their offsets.
 #define _GNU_SOURCE
 #include "interface.h"

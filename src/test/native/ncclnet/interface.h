@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL's interface for network plugins, as the host uses it: in every version the same.
 #ifndef FLUXCCL_TEST_NCCL_INTERFACE_H
 #define FLUXCCL_TEST_NCCL_INTERFACE_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A collective network for tests: ranks of one process, which sum floats. Built into the library of
  * test_net.c, in the same version of the interface, NET_VERSION. Faults, each by a macro:

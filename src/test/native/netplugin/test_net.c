@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A network plugin for tests: messages over TCP of the loopback, in one version of the interface.
  * Knows nothing of the library that loads it: its structs are its own.

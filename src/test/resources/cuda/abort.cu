@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that wait for events that never occur. Each writes to result[thread of the grid] 1 if the
 // event occurred, 2 if the wait gave up.
 #include <fluxccl/fluxccl.cuh>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fluxccl/epilogue.cuh>
 
 // Adds a bias to each row of the sum, and applies SiLU.

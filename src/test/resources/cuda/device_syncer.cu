@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The barrier of a grid.
 #include <fluxccl/fluxccl.cuh>
 

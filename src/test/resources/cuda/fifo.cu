@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ring. One handle a kernel; the host drains.
 #include <fluxccl/fluxccl.cuh>
 

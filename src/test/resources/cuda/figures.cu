@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels that bin/gpu-figures times. They check no results; the tests do.
 #include <fluxccl/fluxccl.cuh>
 

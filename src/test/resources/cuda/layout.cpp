@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prints the layouts, and words packed as kernels pack them, as a C++ compiler sees them.
 #include <fluxccl/fluxccl.cuh>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes the layouts, as the device's compiler sees them, to out, in the order of the list.
 #include <fluxccl/fluxccl.cuh>
 

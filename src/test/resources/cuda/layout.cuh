@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layouts that host and device share, as values in one order: LayoutTest has the same list. The
 // including file defines the macros SIZE and OFFSET.
 #define FLUXCCL_LAYOUT(SIZE, OFFSET)              \

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels with mistakes. Only for emulated GPUs: a real GPU hangs, or does not detect the mistake.
 #include <fluxccl/fluxccl.cuh>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that call the device API with the names and argument lists of MSCCL++. All of their
 // results are checked.
 //

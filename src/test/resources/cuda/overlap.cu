@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Launches that may overlap: each changes the words so that only the next launch in order can
 // continue.
 #include <fluxccl/fluxccl.cuh>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The words that test kernels write and expect: they encode the writer, the round and the place.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that the tests of pipelines enqueue between collectives.
 #include <fluxccl/fluxccl.cuh>
 

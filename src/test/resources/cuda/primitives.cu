@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that check what CUDA and ptx.cuh guarantee about cooperating threads: wrong[0] counts
 // violations, done[0] the threads that reached the end.
 #include <fluxccl/fluxccl.cuh>

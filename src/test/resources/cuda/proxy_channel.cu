@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Channels through the host's proxy. Memory and arguments as in sm_channel.cu.
 #include <fluxccl/fluxccl.cuh>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Channels with any offset and size, both directions at once, and many threads on one channel. One
 // block, unless it says otherwise; wrong[0] counts wrong values.
 #include <fluxccl/fluxccl.cuh>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fluxccl/fluxccl.cuh>
 
 // Multiplies this rank's numbers, puts them after the peer's own numbers, and waits for those of

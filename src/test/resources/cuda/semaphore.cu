@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Signals between two kernels, and from the host to a kernel. One thread each.
 #include <fluxccl/fluxccl.cuh>
 

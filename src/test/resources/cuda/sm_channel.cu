@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Channels of mapped memory between two ranks: correctness, latency, bandwidth.
 //
 // The memory of either rank is both its own channel's source and the other's target: data to send

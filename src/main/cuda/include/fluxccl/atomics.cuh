@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads, stores and read-modify-writes with their memory order and scope in the name. All addresses
 // are of global memory: this GPU's, a peer's or pinned host memory.
 //

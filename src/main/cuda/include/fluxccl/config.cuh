@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The base of every header of FluxCCL's device API: fixed-width integers, qualifiers, the bounds
 // check.
 //

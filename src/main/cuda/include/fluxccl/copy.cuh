@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copying by many threads together.
 #pragma once
 

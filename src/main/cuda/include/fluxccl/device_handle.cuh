@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a kernel gets of an object of the host. Twin of DeviceHandle.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A barrier for all blocks of a grid, without a cooperative launch.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An epilogue of one's own for fused all-reduces: a structure with a function of the reduced row.
 //
 //   struct BiasSilu {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The producers' end of the ring of triggers. Twin of FifoDeviceHandle.
 #pragma once
 

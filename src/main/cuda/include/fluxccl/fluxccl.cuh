@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All of FluxCCL's device API, but for epilogue.cuh.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What kernels around a product of PackedProducts need: where its rows are, and where its sums are.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The low-latency packet formats: each unit that is stored at once carries its own flag, so the
 // receiver needs no other signal. Twin of PacketType.
 //

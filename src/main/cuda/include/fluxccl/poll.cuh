@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Waiting that gives up soon after the communicator was aborted. Twin of AbortFlag and SpinWait.
 #pragma once
 

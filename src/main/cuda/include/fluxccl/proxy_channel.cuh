@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Channels on which a kernel asks the host's proxy to move bytes. Twin of ProxyChannelDeviceHandle.
 #pragma once
 

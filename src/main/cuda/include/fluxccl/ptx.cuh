@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Instructions that CUDA C++ has no name for, other than the memory accesses of atomics.cuh. Device
 // code of FluxCCL has inline PTX in these two headers and in products/wgmma.cuh only.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counters by which one rank tells a peer that the data it sent has arrived. Twin of
 // SemaphoreDeviceHandle; the kinds are named after where signal and wait run.
 #pragma once

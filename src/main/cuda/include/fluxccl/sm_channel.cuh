@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A channel on which a kernel's own threads move the bytes, through the peer's mapped memory. Twin
 // of SmChannelDeviceHandle.
 #pragma once

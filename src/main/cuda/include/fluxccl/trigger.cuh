@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A channel's request to the proxy, packed into the two words of a trigger. Twin of ChannelTrigger
 // and ProxyTrigger.
 //

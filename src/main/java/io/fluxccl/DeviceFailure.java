@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl;
 
 /** A device or its driver refused a call, or a kernel failed. */

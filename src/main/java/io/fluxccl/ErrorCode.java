@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl;
 
 /** The kinds of failure, one for each subclass of {@link FluxCclException}. */

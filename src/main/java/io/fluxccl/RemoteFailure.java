@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl;
 
 /** Another rank died, or left while it was still needed; {@link #rank()} says which. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl;
 
 /** A transport could not move bytes to or from {@link #rank()}; the message holds the status. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl;
 
 import static org.assertj.core.api.Assertions.assertThat;
@@ -34,6 +35,7 @@ import org.junit.jupiter.api.Test;
 class ShapeTest {
   private static final int FILE_LINES = 400;
   private static final int METHOD_LINES = 60;
+  private static final String LICENSE = "SPDX-License-Identifier: Apache-2.0";
 
   private static final Path SOURCES = Path.of("src/main/java");
   private static final List<Path> ALL_SOURCES =
@@ -45,7 +47,7 @@ class ShapeTest {
     for (Path folder : ALL_SOURCES) {
       for (Path file : sources(folder, "java", "cu", "cuh", "c", "h")) {
         try (Stream<String> lines = Files.lines(file)) {
-          if (lines.count() > FILE_LINES) {
+          if (lines.filter(line -> !line.contains(LICENSE)).count() > FILE_LINES) {
             tooLong.add(file.toString());
           }
         }
@@ -67,6 +69,22 @@ class ShapeTest {
     Set<String> bare = new TreeSet<>();
     onEachUnit((unit, trees) -> new PublicMembers(trees, bare).scan(unit, null));
     assertThat(bare).as("public, without a comment").isEmpty();
+  }
+
+  @Test
+  void shouldNameTheLicense() throws IOException {
+    Set<String> without = new TreeSet<>();
+    for (String folder : List.of("src", "native", "samples", "benchmarks")) {
+      for (Path file : sources(Path.of(folder), "java", "kt", "cu", "cuh", "c", "h", "cpp")) {
+        try (Stream<String> lines = Files.lines(file)) {
+          if (lines.limit(2).noneMatch(line -> line.contains(LICENSE))) {
+            without.add(file.toString());
+          }
+        }
+      }
+    }
+    without.removeIf(file -> file.contains("/target/"));
+    assertThat(without).as("run src/test/release/headers").isEmpty();
   }
 
   private interface UnitCheck {

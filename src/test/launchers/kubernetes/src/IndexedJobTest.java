@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 

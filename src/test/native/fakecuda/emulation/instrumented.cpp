@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the compiler calls before every access of a kernel when it is told -fsanitize=thread. Not that sanitizer's library,
 // which knows nothing of fibers and GPUs. Accesses of atomics.cuh have told of themselves already.
 #include <cstddef>

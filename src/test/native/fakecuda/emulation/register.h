@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes a kernel known by its name. build includes a source, and then this with a line for each of its kernels.
 #ifndef FLUXCCL_EMULATED_REGISTER_H
 #define FLUXCCL_EMULATED_REGISTER_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the blocks' shared memory is. In a kernel's source __shared__ is thread_local, and to find such a variable the
 // compiler calls __tls_get_addr; in this library that is the function here, which gives the running block's own.
 #include <elf.h>

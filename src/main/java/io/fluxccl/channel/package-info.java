@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * Channels, through which kernels access a peer's memory: with their own threads ({@code
  * SmChannel}) or with the host's proxy ({@code ProxyChannel}). Also the service that builds proxy

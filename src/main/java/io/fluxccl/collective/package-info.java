@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * The API that most users call: operations in which every rank takes part, as cold Monos.
  *

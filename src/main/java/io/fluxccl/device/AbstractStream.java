@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device;
 
 import io.fluxccl.Aborted;

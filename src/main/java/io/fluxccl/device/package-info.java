@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * What a device is: memory, streams, kernels, and the flag that makes waiting kernels give up. The
  * service provider interface that {@code device.host} and the GPU devices implement; everything

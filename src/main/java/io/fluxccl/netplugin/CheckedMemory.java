@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin;
 
 /** A registration that keeps its address range, so that each operation is checked against it. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin;
 
 /** A listener of one rank that is ready to join a group. */

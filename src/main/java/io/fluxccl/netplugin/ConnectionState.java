@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin;
 
 /** A row of the table of connections: a snapshot of one end of a connection. Immutable. */

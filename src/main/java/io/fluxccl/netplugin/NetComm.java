@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin;
 
 /** One end of a connection. Used by one thread at a time. */

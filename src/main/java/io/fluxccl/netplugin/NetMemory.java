@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin;
 
 /** Memory that is registered with one comm. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * NCCL's interface for network plugins, in Java: a network implements {@link
  * io.fluxccl.netplugin.NetPlugin}, and its users call it.

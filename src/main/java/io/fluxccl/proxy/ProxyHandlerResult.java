@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.proxy;
 
 /** The proxy's next step after a {@link ProxyHandler} has handled a trigger. */

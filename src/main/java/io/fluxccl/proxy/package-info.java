@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * The path of requests from a device to the host: the ring to which kernels push 128-bit triggers,
  * and the agent that takes the triggers and passes them to a handler.

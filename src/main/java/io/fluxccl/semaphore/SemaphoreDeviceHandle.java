@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.semaphore;
 
 import static io.fluxccl.semaphore.SemaphoreDescriptor.HANDLE_ABORT_OFFSET;

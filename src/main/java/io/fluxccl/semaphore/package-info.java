@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * Counters by which one rank signals a peer that the data it sent has arrived. Each kind is named
  * after the places where signal and wait run.

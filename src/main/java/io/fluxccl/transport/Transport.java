@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport;
 
 /** The ways in which bytes can move between two ranks. */

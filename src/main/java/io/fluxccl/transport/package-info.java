@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * Transports, which move bytes between ranks: their flags, registered memory and connections. Each
  * transport implements the service provider interface {@code TransportProvider} in a package of its

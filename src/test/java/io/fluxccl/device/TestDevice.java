@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device;
 
 /** A kind of device for tests of streams, and kernels for it; each runs as one thread. */

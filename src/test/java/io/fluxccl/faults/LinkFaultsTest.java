@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.faults;
 
 import static io.fluxccl.faults.SteadyJob.LAST_RANK;

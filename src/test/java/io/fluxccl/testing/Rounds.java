@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.testing;
 
 /** How often a test repeats what fails rarely: a few times in the loop, many times under -Plong. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The twin of fluxccl/atomics.cuh for the CPU: the same functions, the same orders.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The twin of fluxccl/ptx.cuh for the CPU.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Launches the only kernel of a graph again and again and waits for it each time, as a C program would. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * Collectives of ranks some of which can't map each other's memory: on several hosts, or over
  * sockets by choice. On the host device and on GPUs, through pipes of staging memory between each

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * Collectives of GPUs on one host that map each other's memory: kernels of {@code
  * src/main/cuda/collectives}, and copy engines where they are faster. Each family keeps its own

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * Collectives of host-device ranks that map each other's memory: kernels in Java.
  *

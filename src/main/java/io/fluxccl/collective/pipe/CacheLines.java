@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.pipe;
 
 /** Cuts bytes at cache lines, so that no two threads or ranks write the same line. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.pipe;
 
 import static io.fluxccl.collective.pipe.SlotRing.NUMBER_OFFSET;

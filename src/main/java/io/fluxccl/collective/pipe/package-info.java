@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * Pipes of the host device: rings of slots between two ranks, through which all its collectives
  * move data. A pipe in mapped memory is written by its sender directly.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.cuda;
 
 /** How memory of a GPU is allocated, which decides how other processes map it. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * NVIDIA GPUs through JCuda's driver API: memory, streams, kernels, and the mapping of other
  * processes' memory.

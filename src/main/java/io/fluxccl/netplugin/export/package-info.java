@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * The export of a {@link io.fluxccl.netplugin.NetPlugin} to NCCL: {@code libnccl-net-fluxccl.so}
  * calls the static methods of {@link io.fluxccl.netplugin.export.NetPluginExport}, with numbers in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * A network plugin over TCP sockets: {@link io.fluxccl.netplugin.tcp.TcpNetPlugin}. Each network
  * interface is a device; the caller's thread drives the first socket of a connection. I/O threads

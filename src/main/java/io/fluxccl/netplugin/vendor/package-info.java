@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * The loader of vendors' network plugins for NCCL: {@link
  * io.fluxccl.netplugin.vendor.NativeNetPlugin} loads one into this process. Imports the root

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * The CUDA IPC transport. GPUs of one host map each other's memory, and a write is an asynchronous
  * copy on the connection's own stream.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.ib;
 
 /** The values of {@code ibv_wc_status}, by name and usual reason. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.ib;
 
 /** A registration of memory with an RDMA device. Any thread. */

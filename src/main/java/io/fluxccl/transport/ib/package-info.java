@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * The RDMA transports IB0 to IB7, over InfiniBand and RoCE. Each connection has one queue pair,
  * which one thread at a time uses. The implementation of {@link io.fluxccl.transport.ib.Verbs} is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * The base of SHM and CUDA_IPC, the two transports whose ranks map each other's memory: contexts,
  * endpoints, connections and wire formats. Each of the two implements mapping, copying and

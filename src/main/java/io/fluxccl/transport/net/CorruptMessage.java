@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
 /** Thrown when a message is not what the peer sent. The link is lost; the peer sends it again. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
 /** Thrown when a peer violates the protocol. It fails that peer's connection and no other. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * The transports {@link io.fluxccl.transport.Transport#ETHERNET} and {@link
  * io.fluxccl.transport.Transport#NET}: one-sided writes and signals over the sends and receives of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * The shared-memory transport. Ranks of one process use each other's segments directly, and other
  * ranks of the host map them. The writing thread copies the bytes of a write.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.cuda;
 
 /** Enqueues, without a launch, what holds a stream up as a waiting kernel does. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.samples.inference;
 
 import static org.assertj.core.api.Assertions.assertThat;

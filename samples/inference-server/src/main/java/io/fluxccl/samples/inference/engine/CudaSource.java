@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.samples.inference.engine;
 
 import io.fluxccl.DataType;

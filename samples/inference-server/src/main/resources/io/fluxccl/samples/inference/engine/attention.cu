@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention on any GPU; compiled behind llama.cu. Some lanes, a team, read a token together; a team goes through every
 // kTeams-th token.
 

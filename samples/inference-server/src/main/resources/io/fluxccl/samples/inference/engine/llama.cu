@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step's kernels but for attention, the choice of tokens and the matrix products. Kernels.java says what each
 // computes, StepRows.java and Nucleus.java how rows are described and tokens chosen. Every result depends on its own
 // row alone, bit by bit: sums are made in an order that neither the number of rows nor of blocks changes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The choice of tokens, as Nucleus.java says; compiled behind llama.cu. Kernels but the last have a block for each row
 // that gets a next token.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.samples.inference.http;
 
 import static io.fluxccl.samples.inference.http.FakeEngine.answer;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention by tensor cores on GPUs of compute capability 9.0, for up to 8 queries a head of keys; compiled behind
 // hopper.cu. A warp takes a page of 16 tokens at a time: page p of a sequence is for warp p % 4 of group p / 4 % 8.
 // A group's partial results are added in its warps' order, then those of the groups, whose blocks are a cluster.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the kernels for GPUs of compute capability 9.0 share; compiled behind
 // llama.cu.
 
