@@ -11,8 +11,8 @@ import org.junit.jupiter.api.extension.ExtendWith;
 
 /**
  * Runs a test of JUnit 5 on the ranks of a job in this JVM, {@link LocalRanks}. With a parameter of
- * type {@link LocalRank}, or {@code Collectives}, the method runs once for each rank, on threads of
- * their own and at the same time; with {@link LocalRanks} it runs once.
+ * type {@link LocalRank}, {@code Rank} or {@code Collectives}, the method runs once for each rank,
+ * on threads of their own and at the same time; with {@link LocalRanks} it runs once.
  *
  * <pre>{@code
  * @Test

@@ -3,6 +3,7 @@ package io.fluxccl.testkit;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.collective.Collectives;
+import io.fluxccl.group.Rank;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.time.Duration;
@@ -26,7 +27,8 @@ final class RanksExtension
   /** Threads may do another task for 2 s, and memory is freed behind its close. */
   private static final Duration LEAK_PATIENCE = Duration.ofSeconds(5);
 
-  private static final List<Class<?>> OF_A_RANK = List.of(LocalRank.class, Collectives.class);
+  private static final List<Class<?>> OF_A_RANK =
+      List.of(LocalRank.class, Rank.class, Collectives.class);
 
   /** Of one test. */
   private record Job(Ranks wanted, ResourceLeaks leaks, LocalRanks ranks) {
@@ -125,7 +127,7 @@ final class RanksExtension
             Object[] arguments = method.getArguments().toArray();
             for (int i = 0; i < arguments.length; i++) {
               arguments[i] =
-                  types[i] == LocalRank.class
+                  types[i].isInstance(rank)
                       ? rank
                       : types[i] == Collectives.class ? collectives : arguments[i];
             }

@@ -25,7 +25,10 @@ import io.fluxccl.proxy.FifoDeviceHandle;
 import io.fluxccl.proxy.Proxy;
 import io.fluxccl.proxy.ProxyHandlerResult;
 import io.fluxccl.proxy.ProxyOptions;
+import io.fluxccl.testkit.FaultKind;
+import io.fluxccl.testkit.FaultPlan;
 import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.testkit.LocalRanksOptions;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
@@ -224,6 +227,25 @@ class TestingTest {
                   .verify(Duration.ofSeconds(30));
             } else {
               rank.bootstrap().abort(new RemoteFailure(1, "rank 1 plays dead"));
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldSumOverANetworkWithFaults() {
+    FaultPlan plan = FaultPlan.seeded(42, 3, FaultKind.CUT, FaultKind.CORRUPT, FaultKind.DROP);
+    LocalRanksOptions options =
+        LocalRanksOptions.DEFAULT
+            .withCollectives(CollectivesOptions.DEFAULT.withChecksums(true))
+            .withFaults(plan);
+    try (LocalRanks ranks = LocalRanks.ofHosts(3, 1, options)) {
+      ranks.run(
+          rank -> {
+            try (IntView x = rank.device().allocateInts(1)) {
+              x.put(0, 14);
+              rank.collectives().allReduce(x, ReduceOp.SUM).block(Duration.ofSeconds(30));
+              assertThat(x.get(0)).isEqualTo(42);
             }
           });
     }

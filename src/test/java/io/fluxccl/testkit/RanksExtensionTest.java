@@ -9,6 +9,7 @@ import io.fluxccl.collective.Collectives;
 import io.fluxccl.device.ByteView;
 import io.fluxccl.device.IntView;
 import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.group.Rank;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -44,7 +45,9 @@ class RanksExtensionTest {
 
   @ParameterizedTest
   @ValueSource(ints = {3, 5})
-  void shouldTakeTheRanksOfTheClassAndOtherArguments(int factor, Collectives collectives) {
+  void shouldTakeTheRanksOfTheClassAndOtherArguments(
+      int factor, Rank rank, Collectives collectives) {
+    assertThat(rank.communicator()).isSameAs(collectives.communicator());
     assertThat(collectives.communicator().bootstrap().nRanks()).isEqualTo(2);
     assertThat(factor).isIn(3, 5);
   }

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
-import static org.assertj.core.api.Assertions.assertThat;
-
 import io.fluxccl.testing.Rounds;
+import io.fluxccl.testkit.ResourceLeaks;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
-import java.io.File;
+import java.time.Duration;
 import java.util.List;
-import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -19,16 +17,9 @@ class EthernetLeakTest {
   @ValueSource(booleans = {false, true})
   void shouldLeaveNoThreadAndNoFileWhenClosedManyTimes(boolean staged) throws Exception {
     rounds(staged, 3);
-    int files = openFiles();
+    ResourceLeaks before = ResourceLeaks.snapshot();
     rounds(staged, Rounds.of(30, 100));
-    Awaitility.await()
-        .untilAsserted(
-            () -> {
-              assertThat(Thread.getAllStackTraces().keySet())
-                  .extracting(Thread::getName)
-                  .noneMatch(name -> name.startsWith("fluxccl-ethernet"));
-              assertThat(openFiles()).isLessThanOrEqualTo(files + 5);
-            });
+    before.assertNone(Duration.ofSeconds(30));
   }
 
   private static void rounds(boolean staged, int count) throws Exception {
@@ -44,10 +35,5 @@ class EthernetLeakTest {
         }
       }
     }
-  }
-
-  private static int openFiles() {
-    String[] files = new File("/proc/self/fd").list();
-    return files == null ? 0 : files.length;
   }
 }
