@@ -127,7 +127,7 @@ final class RanksExtension
             Object[] arguments = method.getArguments().toArray();
             for (int i = 0; i < arguments.length; i++) {
               arguments[i] =
-                  types[i].isInstance(rank)
+                  types[i] == LocalRank.class || types[i] == Rank.class
                       ? rank
                       : types[i] == Collectives.class ? collectives : arguments[i];
             }
