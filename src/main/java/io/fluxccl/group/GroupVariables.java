@@ -6,6 +6,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.BootstrapOptions;
 import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.trace.FlightRecorder;
 import io.fluxccl.transport.TransportFlags;
 import java.math.BigDecimal;
 import java.nio.file.Path;
@@ -72,6 +73,8 @@ record GroupVariables(Map<String, String> byName) {
             0,
             Duration.ZERO,
             Duration.ZERO);
+    // Communicators read it by themselves; here it is refused.
+    read(FlightRecorder.VARIABLE, 0, (from, text) -> FlightRecorder.calls(text));
     options = read(NAME, options, JoinOptions::withName);
     options = read(JOIN_TIMEOUT, options, (from, text) -> from.withJoinTimeout(seconds(text)));
     options = read(TIMEOUT, options, (from, text) -> from.withTimeout(seconds(text)));

@@ -81,6 +81,7 @@ class JoinOptionsTest {
     "FLUXCCL_CHECKS, yes",
     "FLUXCCL_LEAST_RANKS, 3",
     "FLUXCCL_PATIENCE, -1",
+    "FLUXCCL_RECORDER, many",
     "FLUXCCL_INSECURE, true"
   })
   void shouldNameTheVariableThatMakesNoSense(String name, String value) {
