@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.testkit;
+package io.fluxccl.faults;
 
 import static io.fluxccl.DataType.INT32;
 import static org.assertj.core.api.Assertions.assertThat;
@@ -14,6 +14,12 @@ import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.IntView;
 import io.fluxccl.group.Rank;
+import io.fluxccl.testkit.Fault;
+import io.fluxccl.testkit.FaultKind;
+import io.fluxccl.testkit.FaultPlan;
+import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.testkit.LocalRanksOptions;
+import io.fluxccl.testkit.ResourceLeaks;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.EnumMap;
