@@ -15,8 +15,8 @@ import org.openjdk.jmh.annotations.State;
 import org.openjdk.jmh.annotations.Warmup;
 
 /**
- * What the flight recorder adds to a call: its begin and its end, two looks at the clock included.
- * Run with {@code -prof gc}: nothing is to be allocated.
+ * Measures what the flight recorder adds to a call: its begin and its end, two looks at the clock
+ * included. Run with {@code -prof gc}: nothing is to be allocated.
  */
 @BenchmarkMode(Mode.AverageTime)
 @OutputTimeUnit(TimeUnit.NANOSECONDS)

@@ -109,7 +109,7 @@ sealed interface BootstrapFrame {
   /** Asks a rank for its {@link Report}, a root for {@link Peers}, a meeting for the root. */
   record Inquire(boolean all) implements BootstrapFrame {}
 
-  /** What a rank does; see {@link io.fluxccl.trace.RankReport}. */
+  /** Answers with what a rank does; see {@link io.fluxccl.trace.RankReport}. */
   record Report(byte[] content) implements BootstrapFrame {}
 
   // ---- between any two ----

@@ -125,6 +125,10 @@ record Inquiry(
 
     @Override
     public void welcomed(Channel connected, Handshake.Connector connector) {
+      if (answer.isDone()) {
+        connected.close(); // behind the limit
+        return;
+      }
       channel = connected;
       Frames.raiseLimit(channel, BootstrapFrameCodec.CONTROL_LIMIT);
       channel.pipeline().replace(connector, "answer", new Answer());

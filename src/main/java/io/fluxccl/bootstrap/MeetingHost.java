@@ -59,7 +59,7 @@ final class MeetingHost extends Gate {
   /** That of the last generation; null before the first. */
   private BootstrapRoot newestRoot;
 
-  /** What its first member was told; null before the first. */
+  /** Its first member was told this; null before the first. */
   private Convened newest;
 
   private final EventLoop loop;

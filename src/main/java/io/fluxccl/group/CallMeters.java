@@ -62,7 +62,8 @@ final class CallMeters implements CallListener, AutoCloseable {
     known.time.record(elapsedNs, TimeUnit.NANOSECONDS);
     known.bytes.increment(bytes);
     if (bytes > 0) {
-      known.bandwidth.record(known.factor * bytes * TimeUnit.SECONDS.toNanos(1) / elapsedNs);
+      known.bandwidth.record(
+          known.factor * bytes * TimeUnit.SECONDS.toNanos(1) / Math.max(1, elapsedNs));
     }
   }
 

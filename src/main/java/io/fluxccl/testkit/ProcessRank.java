@@ -214,8 +214,12 @@ public final class ProcessRank implements AutoCloseable {
 
   private void signal(String name) {
     try {
-      int code = new ProcessBuilder("kill", "-" + name, Long.toString(pid())).start().waitFor();
-      if (code != 0) {
+      Process kill = new ProcessBuilder("kill", "-" + name, Long.toString(pid())).start();
+      if (!kill.waitFor(limit.toNanos(), TimeUnit.NANOSECONDS)) {
+        kill.destroyForcibly();
+        throw Timeout.of(rank, "rank %d: kill -%s does not end", rank, name);
+      }
+      if (kill.exitValue() != 0) {
         throw RemoteFailure.of(rank, "rank %d can't be sent SIG%s: it has ended", rank, name);
       }
     } catch (IOException e) {

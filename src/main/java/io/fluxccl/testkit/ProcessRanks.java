@@ -15,6 +15,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CopyOnWriteArrayList;
 
 /**
  * The ranks of a job as processes, which a test kills, stops and replaces. Each is a JVM with the
@@ -35,7 +36,10 @@ import java.util.Map;
 @Experimental
 public final class ProcessRanks implements AutoCloseable {
   private final Builder builder;
-  private final List<ProcessRank> ranks = new ArrayList<>();
+
+  /** The hook of the JVM's end reads it, too. */
+  private final List<ProcessRank> ranks = new CopyOnWriteArrayList<>();
+
   private final Thread atExit = new Thread(() -> ranks.forEach(ProcessRank::destroy));
 
   private ProcessRanks(Builder builder) {

@@ -5,7 +5,8 @@ package io.fluxccl.trace;
 @FunctionalInterface
 public interface CallListener {
   /**
-   * Called on the thread that completes the call; must not block, and should not allocate.
+   * Called on the thread that completes the call; must not block, and should not allocate. One that
+   * throws is logged and hears of no more calls.
    *
    * @param kind the number of its name; {@link FlightRecorder#name}
    * @param bytes as in {@link CallRecord}

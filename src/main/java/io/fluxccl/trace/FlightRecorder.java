@@ -10,6 +10,8 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.DoubleSupplier;
 import java.util.function.IntSupplier;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * The last calls of one rank, in a ring of numbers that is allocated once. Recording a call
@@ -21,6 +23,8 @@ import java.util.function.IntSupplier;
  * written last, with release; a reader gets it with acquire, before and after the others.
  */
 public final class FlightRecorder {
+  private static final Logger LOG = LoggerFactory.getLogger(FlightRecorder.class);
+
   /** The environment variable that holds how many calls are kept; 0 switches the recorder off. */
   public static final String VARIABLE = "FLUXCCL_RECORDER";
 
@@ -224,8 +228,18 @@ public final class FlightRecorder {
     if (WORD.compareAndSet(to, at, open, open | outcome.ordinal())) {
       FlightEvents.call(this, packed, bytes, elapsed, outcome);
       for (CallListener each : listening) {
-        each.ended(Names.kind(packed), bytes, elapsed, outcome);
+        tell(each, Names.kind(packed), bytes, elapsed, outcome);
       }
+    }
+  }
+
+  /** The call's subscriber is told behind this, so nothing may be thrown here. */
+  private void tell(CallListener listener, int kind, long bytes, long elapsed, Outcome outcome) {
+    try {
+      listener.ended(kind, bytes, elapsed, outcome);
+    } catch (RuntimeException e) {
+      forget(listener);
+      LOG.warn("{} has thrown, and hears of no more calls", listener, e);
     }
   }
 

@@ -92,6 +92,21 @@ class FlightRecorderTest {
   }
 
   @Test
+  void shouldGoOnWithoutAListenerThatThrows() {
+    FlightRecorder recorder = recorder(8);
+    List<String> told = new ArrayList<>();
+    recorder.listen(
+        (kind, bytes, elapsed, outcome) -> {
+          told.add("wrong");
+          throw new IllegalStateException("a registry that refuses a meter");
+        });
+    recorder.listen((kind, bytes, elapsed, outcome) -> told.add("right"));
+    recorder.ended(enqueue(recorder, 1), Outcome.DONE);
+    recorder.ended(enqueue(recorder, 2), Outcome.DONE);
+    assertThat(told).containsExactly("wrong", "right", "right");
+  }
+
+  @Test
   void shouldRecordNothingWhenItIsOff() {
     FlightRecorder recorder = recorder(0);
     assertThat(recorder.isOn()).isFalse();

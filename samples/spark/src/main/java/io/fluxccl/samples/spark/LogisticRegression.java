@@ -33,7 +33,7 @@ import scala.runtime.AbstractFunction1;
 public record LogisticRegression(int features, int steps, double rate) implements Serializable {
   private static final ClassTag<double[]> ROW = ClassTag.apply(double[].class);
 
-  /** What else happens before a step; for tests. Runs on the executors. */
+  /** Runs on the executors before a step; for tests. */
   @FunctionalInterface
   public interface BeforeStep extends Serializable {
     void run(BarrierTaskContext task, int step);
@@ -69,7 +69,7 @@ public record LogisticRegression(int features, int steps, double rate) implement
     return weights;
   }
 
-  /** What a task of the barrier stage does: takes its rows, gives the weights. */
+  /** Does a task of the barrier stage: takes its rows, gives the weights. */
   private static final class Task
       extends AbstractFunction1<
           scala.collection.Iterator<double[]>, scala.collection.Iterator<double[]>>

@@ -23,7 +23,7 @@ import org.junit.jupiter.api.TestInstance;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What holds for a barrier stage of four tasks, wherever Spark runs them. */
+/** Tests a barrier stage of four tasks, wherever Spark runs them. */
 @Timeout(150)
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
 abstract class BarrierStageContract {
