@@ -13,6 +13,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.HashSet;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Set;
@@ -63,6 +64,9 @@ final class RankProcesses implements AutoCloseable {
 
   // By rank. Guarded by this.
   private final List<Process> processes = new ArrayList<>();
+
+  // Of all that were started. Guarded by this.
+  private final Set<Long> pids = new HashSet<>();
   private final List<String> command;
   private final RankVariables variables;
   private final LineForwarder.Sink sink;
@@ -204,6 +208,11 @@ final class RankProcesses implements AutoCloseable {
     return code;
   }
 
+  /** Returns the ids of the processes that were ranks, those that have ended included. */
+  synchronized Set<Long> pids() {
+    return Set.copyOf(pids);
+  }
+
   private synchronized Process process(int rank) {
     return processes.get(rank);
   }
@@ -281,6 +290,7 @@ final class RankProcesses implements AutoCloseable {
     variables.addTo(builder.environment(), rank);
     builder.redirectInput(new File("/dev/null"));
     Process process = builder.start();
+    pids.add(process.pid());
     if (rank < processes.size()) {
       processes.set(rank, process);
     } else {

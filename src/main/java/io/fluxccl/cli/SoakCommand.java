@@ -5,6 +5,7 @@ import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonGenerator;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.RankEnvironment;
+import io.fluxccl.device.host.SegmentDirectory;
 import java.io.IOException;
 import java.io.StringWriter;
 import java.io.UncheckedIOException;
@@ -152,6 +153,8 @@ final class SoakCommand implements Callable<Integer> {
         new SoakKiller(processes, tally, timer, seed, ranks, killEverySeconds, until).start();
       }
       code = processes.await(RankProcesses.GRACE);
+      // What a killed rank has left, its replacement has deleted.
+      tally.segmentsLeft(SegmentDirectory.countFiles(processes.pids()));
     } finally {
       timer.shutdownNow();
     }
@@ -159,8 +162,9 @@ final class SoakCommand implements Callable<Integer> {
     String text = text(result);
     context.out().println(text);
     file.ifPresent(to -> to.write(text));
-    boolean good = code == ExitCode.OK && result.wrong() == 0 && !result.hasLeaked(ranks);
-    return good ? ExitCode.OK : code == ExitCode.OK ? ExitCode.FAILURE : code;
+    Optional<String> fault = result.fault(ranks);
+    fault.ifPresent(context.err()::println);
+    return code == ExitCode.OK && fault.isPresent() ? ExitCode.FAILURE : code;
   }
 
   private static String text(SoakTally.Result result) {

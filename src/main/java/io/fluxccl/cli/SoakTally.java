@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.cli;
 
-import io.fluxccl.device.host.SegmentDirectory;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -9,6 +8,7 @@ import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
@@ -27,7 +27,6 @@ final class SoakTally implements LineForwarder.Sink {
               + " (-?\\d{1,18})");
 
   private final PrintStream err;
-  private final Set<String> segmentsBefore = SegmentDirectory.files();
 
   // By generation and rank: collectives and wrong elements.
   private final Map<Long, Map<Integer, long[]>> counts = new TreeMap<>();
@@ -37,7 +36,8 @@ final class SoakTally implements LineForwarder.Sink {
   private final Map<Long, Set<Integer>> ready = new HashMap<>();
   private final List<Long> recoveriesMillis = new ArrayList<>();
   private final Map<String, Long> leaks =
-      new TreeMap<>(Map.of("threads", 0L, "descriptors", 0L, "heap_kib", 0L, "rss_kib", 0L));
+      new TreeMap<>(
+          Map.of("threads", 0L, "descriptors", 0L, "segments", 0L, "heap_kib", 0L, "rss_kib", 0L));
   private long deaths;
   private long doubleKills;
 
@@ -72,16 +72,28 @@ final class SoakTally implements LineForwarder.Sink {
       long maxRecoveryMillis,
       Map<String, Long> leaks) {
     /**
-     * Returns whether more is left than a process may have that takes the meeting over. What leaks
-     * grows with each generation.
+     * Returns what is wrong, in a sentence; empty if nothing is. A process that takes the meeting
+     * over has more threads and descriptors; what leaks grows with each generation.
      *
      * @param ranks how many the job has
      */
-    boolean hasLeaked(int ranks) {
+    Optional<String> fault(int ranks) {
+      if (wrong > 0) {
+        return Optional.of(wrong + " elements were wrong");
+      }
       long tolerance = 8 + 4L * ranks + generations / 2;
-      return leaks.get("segments") > 0
-          || leaks.get("threads") > tolerance
-          || leaks.get("descriptors") > tolerance;
+      return leaks.entrySet().stream()
+          .filter(leak -> leak.getValue() > limit(leak.getKey(), tolerance))
+          .map(leak -> leak.getKey() + ": " + leak.getValue() + " more than at first")
+          .reduce((one, two) -> one + "; " + two);
+    }
+
+    private static long limit(String resource, long tolerance) {
+      return switch (resource) {
+        case "segments" -> 0;
+        case "threads", "descriptors" -> tolerance;
+        default -> Long.MAX_VALUE; // memory is reported only
+      };
     }
   }
 
@@ -169,6 +181,11 @@ final class SoakTally implements LineForwarder.Sink {
     }
   }
 
+  /** Takes how many files of shared memory the ranks have left. */
+  synchronized void segmentsLeft(long count) {
+    leaks.put("segments", count);
+  }
+
   /** Counts that two ranks were killed, the second before the job had healed, or about so. */
   synchronized void killedTwo() {
     doubleKills++;
@@ -195,10 +212,6 @@ final class SoakTally implements LineForwarder.Sink {
       wrong += wrong(byRank);
     }
     List<Long> sorted = recoveriesMillis.stream().sorted().toList();
-    Set<String> left = SegmentDirectory.files();
-    left.removeAll(segmentsBefore);
-    Map<String, Long> found = new TreeMap<>(leaks);
-    found.put("segments", (long) left.size());
     return new Result(
         collectives,
         wrong,
@@ -208,6 +221,6 @@ final class SoakTally implements LineForwarder.Sink {
         cancelled.values().stream().mapToLong(Long::longValue).sum(),
         sorted.isEmpty() ? 0 : sorted.get(sorted.size() / 2),
         sorted.isEmpty() ? 0 : sorted.get(sorted.size() - 1),
-        found);
+        new TreeMap<>(leaks));
   }
 }

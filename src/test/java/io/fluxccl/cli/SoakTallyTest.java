@@ -68,6 +68,21 @@ class SoakTallyTest {
     assertThat(result.generations()).isEqualTo(2);
   }
 
+  @Test
+  void shouldSayWhatIsWrong() {
+    line(0, "soak ready 1 0 2 0");
+    line(0, "soak leak 1 0 16 5");
+    line(0, "soak memory 1 0 900000 900000");
+    assertThat(tally.result().fault(2)).isEmpty();
+    line(0, "soak leak 1 0 17 16");
+    tally.segmentsLeft(1);
+    assertThat(tally.result().fault(2))
+        .hasValue("segments: 1 more than at first; threads: 17 more than at first");
+    assertThat(tally.result().fault(4)).hasValue("segments: 1 more than at first");
+    line(0, "soak count 1 0 90 4");
+    assertThat(tally.result().fault(4)).hasValue("4 elements were wrong");
+  }
+
   @ParameterizedTest
   @ValueSource(
       strings = {

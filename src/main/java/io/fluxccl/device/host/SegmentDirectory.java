@@ -7,11 +7,11 @@ import java.io.IOException;
 import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.HashSet;
 import java.util.Optional;
 import java.util.Set;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.Stream;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -51,15 +51,25 @@ public final class SegmentDirectory {
     return Holder.SPACE;
   }
 
-  /** Returns the names of the files of shared memory that are there, of all processes. */
-  public static Set<String> files() {
-    Set<String> names = new HashSet<>();
-    try (DirectoryStream<Path> files = Files.newDirectoryStream(get(), "fluxccl-*")) {
-      files.forEach(file -> names.add(file.getFileName().toString()));
+  /**
+   * Counts the files of shared memory that processes have left.
+   *
+   * @param pids the ids of the processes
+   */
+  public static long countFiles(Set<Long> pids) {
+    return countFiles(get(), pids);
+  }
+
+  static long countFiles(Path directory, Set<Long> pids) {
+    try (Stream<Path> files = Files.list(directory)) {
+      return files
+          .map(file -> FILE_NAME.matcher(file.getFileName().toString()))
+          .filter(name -> name.matches() && pids.contains(Long.parseLong(name.group(1))))
+          .count();
     } catch (IOException e) {
-      LOG.debug("could not list {}", get(), e);
+      LOG.debug("could not list {}", directory, e);
+      return 0;
     }
-    return names;
   }
 
   /**
