@@ -3,10 +3,12 @@
 #include "fake.h"
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "emulation.h"
 
+#define MANY_BYTES (256 * 1024)
 #define EVENT_BYTES 64                   // of the GPU's memory, so that one that is never destroyed is seen
 
 struct event {
@@ -33,7 +35,21 @@ void fake_stream_drop(struct stream *stream) {
   }
 }
 
-static void set8(unsigned char *bytes, uint64_t size, void *argument) { memset(bytes, *(unsigned char *)argument, size); }
+// Pages of a file that nobody has touched are zero, and cost nothing while they stay so: zeroing many gives them back.
+static bool zero_pages(unsigned char *bytes, uint64_t size) {
+  uint64_t skip = -(uintptr_t)bytes % PAGE;
+  if (size < skip + MANY_BYTES) return false;
+  uint64_t whole = (size - skip) / PAGE * PAGE;
+  if (madvise(bytes + skip, whole, MADV_REMOVE)) return false;
+  memset(bytes, 0, skip);
+  memset(bytes + skip + whole, 0, size - skip - whole);
+  return true;
+}
+
+static void set8(unsigned char *bytes, uint64_t size, void *argument) {
+  unsigned char value = *(unsigned char *)argument;
+  if (value || !zero_pages(bytes, size)) memset(bytes, value, size);
+}
 
 static void set32(unsigned char *bytes, uint64_t size, void *argument) {
   for (uint64_t i = 0; i + 4 <= size; i += 4) memcpy(bytes + i, argument, 4);
