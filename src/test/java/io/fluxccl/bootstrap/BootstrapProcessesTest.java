@@ -94,6 +94,7 @@ class BootstrapProcessesTest {
   }
 
   @Test
+  @Tag("long")
   void shouldMeetAsPodsOfAnIndexedJobWhoseNamesAreKnownLater() throws Exception {
     Path names = Files.writeString(folder.resolve("names"), "127.0.0.1 localhost\n");
     // Else Java remembers for 10 s that a name was unknown.

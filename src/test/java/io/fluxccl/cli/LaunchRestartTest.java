@@ -95,6 +95,7 @@ class LaunchRestartTest {
   }
 
   @Test
+  @Tag("long")
   void shouldEndAJobWithoutGenerationsWithItsErrorWhenTooFewRestartsAreLeft() throws Exception {
     launchAndKillRank1(1, "once");
     assertThat(code()).as(out()).isEqualTo(ExitCode.FAILURE);
@@ -107,6 +108,7 @@ class LaunchRestartTest {
   }
 
   @Test
+  @Tag("long")
   void shouldBeginAJobWithoutGenerationsAnewWhenEachOfItsRanksIsStartedAgain() throws Exception {
     launchAndKillRank1(RANKS, "once");
     assertThat(code()).as(out()).isZero();

@@ -7,6 +7,7 @@ import static org.awaitility.Awaitility.await;
 import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.cli.Cli;
 import io.fluxccl.testing.Ports;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -18,7 +19,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.MethodSource;
 
 /** {@code fluxccl dump} of real processes that hang: it names the rank and the call. */
 @Tag("multiprocess")
@@ -90,8 +91,12 @@ class DumpTest {
     return cli.out();
   }
 
+  static List<Transport> transports() {
+    return Rounds.LONG ? List.of(Transport.SHM, Transport.ETHERNET) : List.of(Transport.SHM);
+  }
+
   @ParameterizedTest
-  @EnumSource(names = {"SHM", "ETHERNET"})
+  @MethodSource("transports")
   void shouldNameTheRankAndTheCall(Transport transport) throws Exception {
     start(transport);
     String healthy = "all ranks answer, and none waits in a collective for over 100 ms";
