@@ -153,7 +153,7 @@ final class SoakCommand implements Callable<Integer> {
         new SoakKiller(processes, tally, timer, seed, ranks, killEverySeconds, until).start();
       }
       code = processes.await(RankProcesses.GRACE);
-      // What a killed rank has left, its replacement has deleted.
+      // A rank that replaces a killed one has deleted the files of that one.
       tally.segmentsLeft(SegmentDirectory.countFiles(processes.pids()));
     } finally {
       timer.shutdownNow();

@@ -84,8 +84,9 @@ final class SoakTally implements LineForwarder.Sink {
       long tolerance = 8 + 4L * ranks + generations / 2;
       return leaks.entrySet().stream()
           .filter(leak -> leak.getValue() > limit(leak.getKey(), tolerance))
-          .map(leak -> leak.getKey() + ": " + leak.getValue() + " more than at first")
-          .reduce((one, two) -> one + "; " + two);
+          .map(leak -> leak.getKey() + " " + leak.getValue())
+          .reduce((one, two) -> one + ", " + two)
+          .map(all -> "leaked: " + all);
     }
 
     private static long limit(String resource, long tolerance) {

@@ -76,9 +76,8 @@ class SoakTallyTest {
     assertThat(tally.result().fault(2)).isEmpty();
     line(0, "soak leak 1 0 17 16");
     tally.segmentsLeft(1);
-    assertThat(tally.result().fault(2))
-        .hasValue("segments: 1 more than at first; threads: 17 more than at first");
-    assertThat(tally.result().fault(4)).hasValue("segments: 1 more than at first");
+    assertThat(tally.result().fault(2)).hasValue("leaked: segments 1, threads 17");
+    assertThat(tally.result().fault(4)).hasValue("leaked: segments 1");
     line(0, "soak count 1 0 90 4");
     assertThat(tally.result().fault(4)).hasValue("4 elements were wrong");
   }

@@ -4,6 +4,7 @@ package io.fluxccl.device.host;
 import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -32,7 +33,7 @@ public final class SegmentDirectory {
   private SegmentDirectory() {}
 
   private static final class Holder {
-    static final Path DIRECTORY = choose(System.getenv(VARIABLE), Path.of("/dev/shm"));
+    static final Path DIRECTORY = ofEnvironment();
     static final SharedMemorySpace SPACE =
         new SharedMemorySpace(DIRECTORY, Path.of("/proc"), Path.of("/sys/fs/cgroup"));
 
@@ -51,24 +52,25 @@ public final class SegmentDirectory {
     return Holder.SPACE;
   }
 
-  /**
-   * Counts the files of shared memory that processes have left.
-   *
-   * @param pids the ids of the processes
-   */
-  public static long countFiles(Set<Long> pids) {
-    return countFiles(get(), pids);
+  private static Path ofEnvironment() {
+    return choose(System.getenv(VARIABLE), Path.of("/dev/shm"));
   }
 
-  static long countFiles(Path directory, Set<Long> pids) {
-    try (Stream<Path> files = Files.list(directory)) {
+  /**
+   * Counts the files of shared memory that processes have left. Sweeps nothing up: this would
+   * delete what is to be counted.
+   *
+   * @param pids the ids of the processes
+   * @throws UncheckedIOException if the directory can't be listed
+   */
+  public static long countFiles(Set<Long> pids) {
+    try (Stream<Path> files = Files.list(ofEnvironment())) {
       return files
           .map(file -> FILE_NAME.matcher(file.getFileName().toString()))
           .filter(name -> name.matches() && pids.contains(Long.parseLong(name.group(1))))
           .count();
     } catch (IOException e) {
-      LOG.debug("could not list {}", directory, e);
-      return 0;
+      throw new UncheckedIOException(e);
     }
   }
 

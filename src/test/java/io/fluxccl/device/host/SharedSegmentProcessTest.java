@@ -6,13 +6,17 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
 
 @Tag("multiprocess")
 @Timeout(60)
@@ -43,6 +47,27 @@ class SharedSegmentProcessTest {
           System.out.println(e.getMessage());
         }
       }
+    }
+  }
+
+  /** Counts files of processes that are gone, as its first use of the directory. */
+  static final class Counts {
+    public static void main(String[] args) {
+      System.out.println(SegmentDirectory.countFiles(Set.of(999999999L, 999999998L)));
+      System.out.println(SegmentDirectory.countFiles(Set.of()));
+    }
+  }
+
+  @Test
+  void shouldCountWhatSomeProcessesHaveLeftBeforeItIsSweptUp(@TempDir Path directory)
+      throws Exception {
+    for (String name : List.of("999999999-1-1", "999999998-1-2", "999999997-1-1", "x")) {
+      Files.createFile(directory.resolve("fluxccl-" + name));
+    }
+    Map<String, String> environment = Map.of("FLUXCCL_SHM_DIR", directory.toString());
+    try (ChildJvm child = ChildJvm.start(Counts.class, List.of(), environment)) {
+      assertThat(child.readLine()).isEqualTo("2");
+      assertThat(child.readLine()).isEqualTo("0");
     }
   }
 

@@ -17,8 +17,6 @@ import java.nio.channels.FileChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
-import java.util.List;
-import java.util.Set;
 import net.jqwik.api.ForAll;
 import net.jqwik.api.Property;
 import net.jqwik.api.constraints.IntRange;
@@ -128,16 +126,6 @@ class SharedSegmentTest {
     assertThat(foreign).exists();
     assertThat(dead).doesNotExist();
     assertThat(reused).doesNotExist();
-  }
-
-  @Test
-  void shouldCountTheFilesOfSomeProcessesOnly(@TempDir Path directory) throws IOException {
-    for (String name : List.of("fluxccl-7-1-1", "fluxccl-7-1-2", "fluxccl-8-1-1", "fluxccl-x")) {
-      Files.createFile(directory.resolve(name));
-    }
-    assertThat(SegmentDirectory.countFiles(directory, Set.of(7L, 9L))).isEqualTo(2);
-    assertThat(SegmentDirectory.countFiles(directory, Set.of())).isZero();
-    assertThat(SegmentDirectory.countFiles(directory.resolve("absent"), Set.of(7L))).isZero();
   }
 
   @Test
