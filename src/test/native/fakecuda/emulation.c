@@ -170,6 +170,11 @@ void emulation_trap(void) {
   abort();
 }
 
+void emulation_misaligned(void) {
+  fail("accessed an address that is not aligned");
+  abort();
+}
+
 void emulation_give_way(void) {
   emulated_self->polls = 0;
   to_scheduler(emulated_self);
@@ -184,6 +189,7 @@ void emulation_await_launch_before(void) { emulated_self->awaited = true; }
 void emulation_access(const void *address, uint32_t size, int access, int order, int scope) {
   struct emulated_thread *thread = emulated_self;
   struct run *run = block_of(thread)->run;
+  if ((uintptr_t)address % size) emulation_misaligned();
   if (run->overlaps && !thread->awaited) fail("touched memory before it awaited the launch before");
   run->progress |= access & EMULATED_STORE;
   if (run->random ? (next_random(run) >> 20) % 8 == 0 : ++thread->polls >= POLLS) emulation_give_way();

@@ -100,6 +100,9 @@ EMULATION_API void emulation_await_launch_before(void);
 
 EMULATION_API void emulation_trap(void) __attribute__((noreturn));
 
+// A thread has accessed an address that is no multiple of the type's alignment; a GPU ends the kernel then.
+EMULATION_API void emulation_misaligned(void) __attribute__((noreturn));
+
 // Bulk copies happen later than they are asked for. Without a barrier a store, in the thread's current group.
 EMULATION_API void emulation_bulk(void *target, const void *source, uint32_t bytes, uint64_t *barrier);
 EMULATION_API void emulation_bulk_commit(void);

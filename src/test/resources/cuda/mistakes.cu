@@ -21,6 +21,10 @@ extern "C" __global__ void traps() {
   }
 }
 
+extern "C" __global__ void storesBetweenWords(uint32_t* words) {
+  *reinterpret_cast<uint2*>(words + 1) = make_uint2(1, 2);
+}
+
 extern "C" __global__ void leavesABulkCopyBehind(uint32_t* words) {
   fluxccl::bulkStore(words, fluxccl::dynamicShared(), 16);
   fluxccl::bulkCommit();

@@ -21,6 +21,11 @@ extern "C" __attribute__((visibility("hidden"))) void* __tls_get_addr(const Vari
   return emulated_self->block->static_shared + variable->offset;
 }
 
+// What the compiler calls where an address is not aligned, under its own name.
+extern "C" __attribute__((visibility("hidden"))) void __ubsan_handle_type_mismatch_v1(const void*, const void*) {
+  emulation_misaligned();
+}
+
 // Of all kernels together.
 __attribute__((visibility("hidden"))) int fluxcclEmulatedStaticShared() {
   const auto* headers =

@@ -58,6 +58,7 @@ abstract class RoutedContract {
     "2, RANDOM, false",
     "2, RANDOM, true",
     "3, ALL_TO_ONE, false",
+    "5, RANDOM, true",
     "8, RANDOM, true",
     "8, EMPTY_RANKS, false",
     "2, NONE, true"

@@ -24,9 +24,10 @@ record RouteArea(int nRanks, long slotBytes) {
 
   private static final long MOST_SLOT = 2 << 20;
 
-  /** Returns the area for a number of ranks. */
+  /** Returns the area for a number of ranks. A slot holds whole rows, so that each is aligned. */
   static RouteArea of(int nRanks) {
-    return new RouteArea(nRanks, Math.min(MOST_SLOT, MOST_BYTES / SETS / nRanks));
+    long row = PacketArea.Kind.LL128.rowBytes(1);
+    return new RouteArea(nRanks, Math.min(MOST_SLOT, MOST_BYTES / SETS / nRanks / row * row));
   }
 
   private long slotsOffset() {

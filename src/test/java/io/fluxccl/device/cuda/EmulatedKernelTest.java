@@ -60,6 +60,7 @@ class EmulatedKernelTest {
   @CsvSource({
     "oneThreadStaysAway, LAUNCH_FAILED",
     "traps, LAUNCH_FAILED",
+    "storesBetweenWords, LAUNCH_FAILED",
     "leavesABulkCopyBehind, LAUNCH_FAILED",
     "forgetsTheLaunchBefore, LAUNCH_FAILED",
     "touchesNothing, ILLEGAL_ADDRESS"
