@@ -63,8 +63,9 @@ class TokenRows {
 
  private:
   // Returns four words of what follows the values of a token: scales, experts of the peer, weights. The first may
-  // lie before that, at < 0. All loads are in flight before the first result is used.
-  FLUXCCL_DEVICE_CALL uint4 about(uint32_t token, int32_t at, int peer) const {
+  // lie before that, at < 0. Lanes choose addresses, not branches: all loads are in flight before the first result
+  // is used.
+  FLUXCCL_DEVICE uint4 about(uint32_t token, int32_t at, int peer) const {
     const int32_t scales = dispatch_.scaleBytes / 4;
     const int32_t topK = task_.topK;
     const int32_t each = task_.experts / peers_.nRanks;
@@ -74,11 +75,12 @@ class TokenRows {
     for (int i = 0; i < 4; ++i) {
       const int32_t word = at / 4 + i;
       const int32_t k = word - scales;
-      if (word >= 0 && k < 0) {
-        found[i] = dispatch_.scales[token * scales + word];
-      } else if (k >= 0 && k < 2 * topK) {
-        ids[i] = task_.ids[token * topK + (k < topK ? k : k - topK)];
-        found[i] = k < topK ? 0 : task_.weights[token * topK + k - topK];
+      const bool isWeight = k >= topK;
+      if (k >= 0 && k < 2 * topK) {
+        ids[i] = task_.ids[token * topK + (isWeight ? k - topK : k)];
+      }
+      if (word >= 0 && (k < 0 || isWeight) && k < 2 * topK) {
+        found[i] = *(isWeight ? task_.weights + token * topK + k - topK : dispatch_.scales + token * scales + word);
       }
     }
 #pragma unroll
@@ -103,17 +105,15 @@ class TokenRows {
     }
   }
 
-  FLUXCCL_DEVICE_CALL void storeAbout(uint32_t place, uint32_t at, uint32_t word) const {
+  FLUXCCL_DEVICE void storeAbout(uint32_t place, uint32_t at, uint32_t word) const {
+    const uint32_t scales = dispatch_.scaleBytes / 4;
     const uint32_t topK = task_.topK;
-    if (at < dispatch_.scaleBytes) {
-      dispatch_.receivedScales[place * (dispatch_.scaleBytes / 4) + at / 4] = word;
-      return;
-    }
-    const uint32_t i = (at - dispatch_.scaleBytes) / 4;
-    if (i < topK) {
-      task_.receivedIds[place * topK + i] = static_cast<int32_t>(word);
-    } else if (i < 2 * topK) {
-      task_.receivedWeights[place * topK + i - topK] = word;
+    const uint32_t i = at / 4;
+    uint32_t* target = i < scales          ? dispatch_.receivedScales + place * scales + i
+                       : i < scales + topK ? reinterpret_cast<uint32_t*>(task_.receivedIds) + place * topK + i - scales
+                                           : task_.receivedWeights + place * topK + i - scales - topK;
+    if (i < scales + 2 * topK) {
+      *target = word;
     }
   }
 
